@@ -26,9 +26,10 @@ use std::collections::VecDeque;
 use zc_core::{ErrorKind, OpId};
 
 use crate::base::Base;
-use crate::manager::CacheManager;
-use crate::op_kind::OpKind;
-use crate::read;
+use crate::clean::Clean;
+use crate::device::Core;
+use crate::ops::OpKind;
+use crate::ops::read::Op as ReadOp;
 use crate::seam::Action;
 
 /// Most that one tick adds to the age of an operation.
@@ -62,61 +63,59 @@ impl Deadlines {
     }
 
     /// Operations with a lower number have taken at least this long.
-    pub(crate) fn overdue_below(&self, limit_ms: u64) -> u64 {
+    fn overdue_below(&self, limit_ms: u64) -> u64 {
         let old = self.marks.iter().rev().find(|mark| self.patience_ms - mark.1 >= limit_ms);
         old.map_or(0, |mark| mark.0)
     }
 }
 
 impl Base {
-    pub(crate) fn abandon(&mut self, mut ops: Vec<OpId>) {
+    fn abandon(&mut self, mut ops: Vec<OpId>) {
         // The table has no order of its own that a simulation could repeat.
         ops.sort_unstable();
         ops.into_iter().for_each(|op| self.port.emit(Action::Abandon { op }));
     }
 }
 
-impl CacheManager {
+impl Deadlines {
     /// Abandons operations that the device has had for too long.
-    pub(crate) fn age_device_ops(&mut self) {
-        let (slow_ms, deadline_ms) = (self.core.base.cfg.slow_read_ms, self.core.base.cfg.device_deadline_ms);
-        let next_number = self.core.base.port.next_number();
-        if !self.deadlines.tick(self.core.base.now_ms, next_number, slow_ms.max(deadline_ms))
-            || self.core.base.port.is_idle()
-        {
+    pub(crate) fn age_device_ops(&mut self, core: &mut Core, clean: &mut Clean) {
+        let (slow_ms, deadline_ms) = (core.base.cfg.slow_read_ms, core.base.cfg.device_deadline_ms);
+        let next_number = core.base.port.next_number();
+        if !self.tick(core.base.now_ms, next_number, slow_ms.max(deadline_ms)) || core.base.port.is_idle() {
             return;
         }
         if deadline_ms > 0 {
-            self.expire_device_ops(deadline_ms);
+            self.expire_device_ops(deadline_ms, core);
         }
         if slow_ms > 0 {
-            self.abandon_slow_hits(slow_ms);
+            self.abandon_slow_hits(slow_ms, core, clean);
         }
     }
 
-    fn expire_device_ops(&mut self, deadline_ms: u64) {
-        let limit = OpId(self.deadlines.overdue_below(deadline_ms));
-        let oldest = self.core.base.port.ops().filter(|(op, _)| *op < limit);
+    fn expire_device_ops(&mut self, deadline_ms: u64, core: &mut Core) {
+        let limit = OpId(self.overdue_below(deadline_ms));
+        let oldest = core.base.port.ops().filter(|(op, _)| *op < limit);
         let late = oldest
             .filter_map(|(op, kind)| kind.purpose().map(|purpose| (op, purpose)))
             .min_by_key(|late| late.0);
         let Some((_, during)) = late else { return };
-        self.core.base.fail_device(during, ErrorKind::TimedOut);
-        let ops = self.core.base.port.ops().filter(|(_, kind)| kind.is_at_device()).map(|(op, _)| op);
+        core.base.fail_device(during, ErrorKind::TimedOut);
+        let ops = core.base.port.ops().filter(|(_, kind)| kind.is_at_device()).map(|(op, _)| op);
         let ops: Vec<OpId> = ops.collect();
-        self.core.base.abandon(ops);
+        core.base.abandon(ops);
     }
 
-    fn abandon_slow_hits(&mut self, slow_ms: u64) {
-        let limit = OpId(self.deadlines.overdue_below(slow_ms));
+    fn abandon_slow_hits(&mut self, slow_ms: u64, core: &mut Core, clean: &mut Clean) {
+        let limit = OpId(self.overdue_below(slow_ms));
         let is_slow = |op: OpId, kind: &OpKind| match kind {
-            OpKind::Read(read::Op::Hit(hit)) => op < limit && self.clean.is_clean_hit(*hit),
+            OpKind::Read(ReadOp::Hit(hit)) => op < limit && clean.is_clean_hit(*hit),
             _ => false,
         };
         let ops: Vec<OpId> =
-            self.core.base.port.ops().filter(|(op, kind)| is_slow(*op, kind)).map(|(op, _)| op).collect();
-        self.core.base.stats.slow_hits += zc_core::u64_from_usize(ops.len());
-        self.core.base.abandon(ops);
+            core.base.port.ops().filter(|(op, kind)| is_slow(*op, kind)).map(|(op, _)| op).collect();
+        core.base.stats.slow_hits += zc_core::u64_from_usize(ops.len());
+        core.base.abandon(ops);
     }
 }
 

@@ -14,74 +14,48 @@
 
 use zc_core::{ErrorKind, VolumeId};
 
-use crate::base::Base;
-use crate::health::Health;
-use crate::manager::CacheManager;
-use crate::op_kind::OpKind;
+use crate::base::health::{Distrusts, Health};
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::seam::{Action, Note};
 
-impl Base {
-    /// Has the distrust of a volume, or of all, recorded.
-    pub(crate) fn distrust(&mut self, volume: Option<VolumeId>) {
-        let op = self.port.op(OpKind::Distrust(volume));
-        self.port.emit(Action::Distrust { op, volume });
-    }
-}
-
-impl CacheManager {
-    /// The cache is out of order: what each component makes of that.
-    pub(crate) fn device_failed(&mut self, error: ErrorKind) {
-        self.core.device.meta.device_failed();
-        self.core.device.recovery.load = None;
-        if let Some(open) = self.core.device.units.open.take() {
-            self.core.base.port.release(open.buf);
-        }
-        self.dirty.fail_write_back(error, &mut self.core);
-        self.distrusts.device_failed(self.core.base.now_ms);
-        self.core.base.distrust(None);
-        self.admit_waiting();
-        self.clean.start_marked_pieces(&mut self.core);
-    }
-
-    /// Whether the distrust of what a failed device holds is not recorded yet, so that some writes wait or fail.
-    #[must_use]
-    pub fn is_distrust_owed(&self) -> bool {
-        self.core.base.health == Health::Failing
-    }
-
+impl Distrusts {
     /// An attempt to record a distrust ended.
-    pub(crate) fn distrust_done(&mut self, volume: Option<VolumeId>, result: Result<(), ErrorKind>) {
+    pub(crate) fn distrust_done(
+        &mut self,
+        volume: Option<VolumeId>,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
         if result.is_err() {
-            self.core.base.stats.distrust_failures += 1;
-            self.distrusts.record_failed(volume, self.core.base.now_ms);
+            core.base.stats.distrust_failures += 1;
+            self.record_failed(volume, core.base.now_ms);
             return;
         }
         if volume.is_some() {
             return;
         }
-        self.distrusts.all_recorded();
-        self.core.base.health = Health::Failed;
-        self.clean.start_marked_pieces(&mut self.core);
-        self.admit_waiting();
+        self.all_recorded();
+        core.base.health = Health::Failed;
+        clean.start_marked_pieces(core);
+        clean.admit_waiting(core);
     }
 
     /// Tries again what could not be recorded, and ends waits that have lasted too long.
-    pub(crate) fn pump_distrusts(&mut self) {
-        for volume in self.distrusts.take_due(self.core.base.now_ms, self.core.base.stopping) {
-            self.core.base.distrust(volume);
+    pub(crate) fn pump_distrusts(&mut self, core: &mut Core, clean: &mut Clean) {
+        for volume in self.take_due(core.base.now_ms, core.base.stopping) {
+            core.base.distrust(volume);
         }
-        if self.core.base.health == Health::Failing && self.distrusts.is_patience_over(self.core.base.now_ms)
-        {
-            for id in core::mem::take(&mut self.clean.waiting.for_mark) {
-                self.dirty.end_write(id, Err(ErrorKind::Io), &mut self.core, &mut self.clean);
-            }
+        if core.base.health == Health::Failing && self.is_patience_over(core.base.now_ms) {
+            clean.fail_unmarked_writes(core);
         }
     }
 
     /// A stop ends: says what could not be recorded.
-    pub(crate) fn tell_owed_distrusts(&mut self) {
-        for volume in self.distrusts.take_owed() {
-            self.core.base.port.emit(Action::Note(Note::DistrustUnrecorded { volume }));
+    pub(crate) fn tell_owed_distrusts(&mut self, core: &mut Core) {
+        for volume in self.take_owed() {
+            core.base.port.emit(Action::Note(Note::DistrustUnrecorded { volume }));
         }
     }
 }

@@ -14,10 +14,22 @@
 //! entries, mostly the CPU's cache misses. The whole hit costs the daemon about 10 us of CPU, so the manager is not
 //! what bounds it and needs no second thread.
 //!
-//! Where to read on: [`seam`] for the contract with drivers, `manager` for the races and what decides them, `persist`
-//! for why a restart never finds a stale mapping, `failure` for a device that fails, `load` for the restart,
-//! [`startup`] for opening a cache device; `write_back`, `commit` and `destage` for dirty data; `CONSISTENCY.md` for
-//! why all guarantees hold together.
+//! # Layers
+//! Each layer knows those below it and none above. What a component finds out goes up as a `base::effects::Effect`.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `base` | the port, settings, clock, volumes with what their origins owe, health |
+//! | `device` | what is on the cache device: indexes, units, durable metadata, what a start has not proved |
+//! | `clean` | reads, writes and insertions under way, and copies in memory: write-through |
+//! | `dirty` | dirty data over all that: commits, destaging. Requests enter here |
+//! | `removal`, `stop`, `failure`, `deadlines` | a volume that goes, the end, a device that fails or is silent |
+//! | `manager` | where events and ends of operations find those whom they concern |
+//!
+//! Where to read on: [`seam`] for the contract with drivers, `manager` for the races and what decides them,
+//! `device::meta` for why a restart never finds a stale mapping, `device::recovery` for the restart, [`startup`] for
+//! opening a cache device, `dirty::commit` and `dirty::destage` for dirty data; `CONSISTENCY.md` for why all guarantees
+//! hold together.
 #![forbid(unsafe_code)]
 
 pub mod config;
@@ -30,29 +42,17 @@ mod base;
 mod clean;
 mod deadlines;
 mod device;
-mod effects;
+mod dirty;
 mod expect_held;
 mod failure;
-mod health;
-mod insert;
-mod load;
 mod manager;
-mod op_kind;
-mod origin;
-mod persist;
-mod port;
-mod read;
+mod ops;
 mod removal;
 mod residency;
 mod stats;
 mod stop;
-mod told;
-mod tracks;
-mod weu;
-mod write;
-mod write_back;
 
+pub use dirty::versions::DirtyState;
 pub use manager::CacheManager;
 pub use residency::{Owed, RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
 pub use stats::{Figure, Stats};
-pub use write_back::dirty::DirtyState;

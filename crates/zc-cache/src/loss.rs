@@ -7,7 +7,7 @@
 //! Invariants: what is not known counts as lost. The setting of `ack` that counts is the one that was in force when the
 //! writes were acknowledged, never the one of the new configuration.
 //!
-//! What it does not do: say which writes are lost, or tell the clients (`origin` does).
+//! What it does not do: say which writes are lost, or tell the clients (`base::origin` does).
 
 /// What is known of a volume and its clients when a session begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -32,25 +32,31 @@ const GOOD: [i32; 3] = [0, 2, 3];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Module {
     /// Journal, checkpoints, region map.
-    Persist,
+    Meta,
     /// Dirty data: commits, summaries, destaging.
-    WriteBack,
+    Dirty,
     /// What a start finds and decides.
     Startup,
     /// How a start reads the device.
-    Load,
+    Recovery,
     /// Units: headers, slots, eviction.
-    Weu,
+    Units,
+    /// Reads, writes and insertions of clean data, and the order of accesses of origins.
+    Clean,
+    /// Port, health, and what volumes owe their origins.
+    Base,
 }
 
 impl Module {
     const fn folder(self) -> &'static str {
         match self {
-            Self::Persist => "persist",
-            Self::WriteBack => "write_back",
+            Self::Meta => "device/meta",
+            Self::Dirty => "dirty",
             Self::Startup => "startup",
-            Self::Load => "load",
-            Self::Weu => "weu",
+            Self::Recovery => "device/recovery",
+            Self::Units => "device/units",
+            Self::Clean => "clean",
+            Self::Base => "base",
         }
     }
 }
@@ -213,12 +219,12 @@ mod tests {
 
     #[test]
     fn a_change_is_known_whatever_its_line() {
-        let line = "crates/zc-cache/src/persist/journal.rs:120:17: replace > with >= in Journal::wanted";
-        assert_eq!(key(line), "persist/journal.rs: replace > with >= in Journal::wanted");
+        let line = "crates/zc-cache/src/device/meta/journal.rs:120:17: replace > with >= in Journal::wanted";
+        assert_eq!(key(line), "device/meta/journal.rs: replace > with >= in Journal::wanted");
         let text = format!("# Survivors\n- `{}`: the same.\n", key(line));
         assert!(known(&text).contains(&key(&line.replace("120:17", "7:1"))));
         assert!(!known(&text).contains(&key(&line.replace(">=", "=="))));
-        assert!(!known("see `persist/journal.rs`").contains("persist/journal.rs"));
+        assert!(!known("see `device/meta/journal.rs`").contains("device/meta/journal.rs"));
     }
 
     #[test]
@@ -228,7 +234,7 @@ mod tests {
             std::fs::write(out.path().join(name), "").unwrap();
         }
         judge(out.path()).unwrap();
-        let line = "crates/zc-cache/src/persist/no_such_file.rs:1:1: replace + with - in nothing\n";
+        let line = "crates/zc-cache/src/device/meta/no_such_file.rs:1:1: replace + with - in nothing\n";
         std::fs::write(out.path().join("missed.txt"), line).unwrap();
         let error = judge(out.path()).unwrap_err();
         assert!(error.to_string().contains("1 changes survived"), "{error}");

@@ -4,7 +4,7 @@ use crate::device::{Block, Checkpoint, Crash, Device, Record, Set, Summary, Writ
 use crate::restart::{Loss, held, present, restart};
 use crate::{Bounds, SHARER, VOLUMES, WriteBack};
 
-/// How far a commit is; as in `zc-cache/src/write_back/commit.rs`.
+/// How far a commit is; as in `zc-cache/src/dirty/commit.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum CommitStep {
     Writing,

@@ -10,7 +10,6 @@
 //! What it does not do: hold entries.
 
 use crate::index::divisor::Divisor;
-use crate::index::table::low_u64;
 
 /// An invertible map of K-bit numbers to themselves.
 #[derive(Debug)]
@@ -129,6 +128,11 @@ impl Quotients {
     pub(super) const fn first_of(&self, bucket: u64) -> u64 {
         bucket * self.share + (bucket * self.rest).div_ceil(self.buckets)
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
+pub(super) const fn low_u64(wide: u128) -> u64 {
+    wide as u64
 }
 
 #[cfg(test)]

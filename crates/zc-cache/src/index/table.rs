@@ -23,7 +23,7 @@
 
 use zc_core::{u64_from_usize, usize_from_u32, usize_from_u64};
 
-use crate::index::quotients::{Quotients, remainder_bits};
+use crate::index::quotients::{Quotients, low_u64, remainder_bits};
 
 /// Entries of a bucket.
 pub(crate) const WAYS: usize = 16;
@@ -411,11 +411,6 @@ fn window(bytes: &[u8], offset: usize) -> u128 {
     let mut copy = [0; WINDOW_BYTES];
     copy.copy_from_slice(&bytes[offset..offset + WINDOW_BYTES]);
     u128::from_le_bytes(copy)
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
-pub(super) const fn low_u64(wide: u128) -> u64 {
-    wide as u64
 }
 
 #[cfg(test)]

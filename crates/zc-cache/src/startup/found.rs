@@ -8,13 +8,10 @@
 use core::ops::ControlFlow;
 
 use zc_core::{JournalSeq, limits, u64_from_usize, usize_from_u64};
-use zc_format::{
-    BLOCK, CheckpointHeader, FormatError, Geometry, GrowingUnit, JournalBlock, REGION_MAP_BYTES, Record,
-    RegionMap, Salt, SummaryChain, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
-};
+use zc_format::{BLOCK, CheckpointHeader, FormatError, Geometry, GrowingUnit, JournalBlock, REGION_MAP_BYTES, Record, RegionMap, Salt, SummaryChain, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block};
 
+use crate::startup::settle::Tail;
 use super::{BLOCK_BYTES, DistrustReason, Media, StartError};
-use crate::write_back::settle::Tail;
 
 /// Blocks read at once.
 const READ_BLOCKS: u64 = 64;
@@ -46,7 +43,7 @@ pub(super) struct Checkpoints {
     pub(super) sequence_seen: u64,
     pub(super) map_sequence: u64,
     /// The journal has to be complete to here: a newer checkpoint, now damaged, began there.
-    pub(super) journal_needed: JournalSeq,
+    journal_needed: JournalSeq,
 }
 
 impl Checkpoints {
@@ -69,9 +66,9 @@ pub(super) struct Journal {
     pub(super) growing: Option<GrowingUnit>,
     pub(super) map_sequence: u64,
     /// A block of a later round of the ring lies where the replay expected one.
-    pub(super) overran: bool,
+    overran: bool,
     /// A block behind the end says that those before this one were durable.
-    pub(super) vouched: JournalSeq,
+    vouched: JournalSeq,
 }
 
 impl Journal {

@@ -20,18 +20,14 @@
 //! What it does not do: read WEU headers (the manager does, while serving), check the pairing with origins, read the
 //! intent log.
 
-use zc_core::{
-    ErrorKind, FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u64,
-};
-use zc_format::{
-    BLOCK, CheckpointHeader, Features, FormatError, Geometry, JOURNAL_DEVICE, JournalLabel, REGION_MAP_BYTES,
-    Record, RegionMap, SUPERBLOCK_COPIES, Salt, SummaryChain, Superblock, VolumeTable,
-};
-
-use crate::write_back::settle::{Dangling, Settled, Tail, settle};
 use found::{Found, Reader};
+use zc_core::{ErrorKind, FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u64};
+use zc_format::{BLOCK, CheckpointHeader, Features, FormatError, Geometry, JOURNAL_DEVICE, JournalLabel, REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, Salt, SummaryChain, Superblock, VolumeTable};
+
+use crate::startup::settle::{Dangling, Settled, Tail, settle};
 
 mod found;
+pub(crate) mod settle;
 
 /// Blocks zeroed at once.
 const WIPE_BLOCKS: u64 = 256;

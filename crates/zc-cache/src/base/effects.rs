@@ -1,0 +1,21 @@
+//! What a component found out and other components have to act on.
+//!
+//! Job: lead news upwards. A component appends an effect to [`crate::base::Base::effects`]; the manager leads it to the
+//! others when the component has done its own work. So no component calls those above it.
+
+use zc_core::{ErrorKind, VolumeId};
+
+/// See the module documentation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// The cache device failed with this error. [`crate::base::Base::health`] says so already.
+    DeviceFailed(ErrorKind),
+    /// A sample of the volume differs from its origin: what was stored for it before is not believed any more.
+    OriginDiffers(VolumeId),
+    /// The origin may have lost what was written since its last flush.
+    OriginLost(VolumeId),
+    /// A write of dirty data to its origin ended.
+    DestageWriteEnded(VolumeId, Result<(), ErrorKind>),
+    /// The flush of an origin ended that the removal of its volume waits for.
+    RemovalFlushed(VolumeId, Result<(), ErrorKind>),
+}

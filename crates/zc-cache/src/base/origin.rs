@@ -1,0 +1,284 @@
+//! What a volume's writes and flushes owe: which writes an origin flush has covered, and which loss clients have yet to
+//! hear of.
+//!
+//! An origin says once that writes are lost, to whoever flushes first, and not to those who flush beside him. So a
+//! volume's flushes go one after the other; who comes meanwhile waits for the next one together with all others, and if
+//! the one under way fails, his has failed, too: it would come back as if nothing had happened.
+//!
+//! Invariants: writes are counted as they end, and a flush covers those that had ended when it began. At most one flush
+//! is in flight. Clients hear of each loss once.
+//!
+//! What it does not do: answer clients, or forget what the cache knows of lost writes (`flush` does).
+
+use zc_core::{ErrorKind, ReqId, VolumeId};
+
+use crate::base::port::Port;
+use crate::expect_held::ExpectHeld;
+use crate::ops::origin::Op;
+use crate::seam::Action;
+
+/// Who waits for a flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlushWaiter {
+    /// A client, for his answer.
+    Client(ReqId),
+    /// Regions whose marks are to go.
+    Retire,
+    /// A run of epochs that was written.
+    Destage,
+    /// The removal of the volume.
+    Remove,
+}
+
+/// A flush that is under way, or has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Flush {
+    /// The last write that it covers.
+    pub(crate) covers: u64,
+    pub(crate) waiters: Vec<FlushWaiter>,
+}
+
+impl Flush {
+    /// Whether a client waits for it.
+    pub(crate) fn has_client(&self) -> bool {
+        self.waiters.iter().any(|waiter| matches!(waiter, FlushWaiter::Client(_)))
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct OriginTracker {
+    /// Writes that ended, whatever their outcome.
+    writes_ended: u64,
+    /// Writes that an origin flush has covered.
+    writes_flushed: u64,
+    /// Writes of clients on their way to the origin.
+    direct_writes: u32,
+    /// The last write of a client that ended there.
+    direct_ended: u64,
+    /// The last one of these that succeeded.
+    direct_good: u64,
+    /// Of writes up to this one clients have heard that they may be lost: a flush of theirs failed.
+    loss_told: u64,
+    /// What clients wrote may be lost and they have not heard of it: a flush of ours failed, of which the origin says so
+    /// only once, or a session before this one was cut off. So the next flush of a client has to say it.
+    owes_error: Option<ErrorKind>,
+    /// The last flush of the origin failed.
+    flush_failed: bool,
+    current: Option<Flush>,
+    /// Who waits for the flush after it.
+    next: Vec<FlushWaiter>,
+}
+
+impl OriginTracker {
+    /// A session begins, for clients that have yet to hear of lost writes of an earlier one, or not.
+    pub(crate) const fn new(lost_writes: bool) -> Self {
+        Self {
+            // An earlier session may have written what the origin has not flushed.
+            writes_ended: 1,
+            writes_flushed: 0,
+            direct_writes: 0,
+            direct_ended: 1,
+            direct_good: 1,
+            loss_told: 0,
+            owes_error: if lost_writes { Some(ErrorKind::Io) } else { None },
+            flush_failed: false,
+            current: None,
+            next: Vec::new(),
+        }
+    }
+
+    /// A client has a write under way.
+    pub(crate) const fn direct_write_begins(&mut self) {
+        self.direct_writes += 1;
+    }
+
+    /// That write was answered.
+    pub(crate) const fn direct_write_answered(&mut self) {
+        self.direct_writes -= 1;
+    }
+
+    /// Whether a client has a write under way.
+    pub(crate) const fn has_direct_writes(&self) -> bool {
+        self.direct_writes > 0
+    }
+
+    /// A write of a client, or of destaging, ended at the origin: its number.
+    pub(crate) const fn write_ended(&mut self, by_client: bool, is_good: bool) -> u64 {
+        self.writes_ended += 1;
+        if by_client {
+            self.direct_ended = self.writes_ended;
+            if is_good {
+                self.direct_good = self.writes_ended;
+            }
+        }
+        self.writes_ended
+    }
+
+    /// What was destaged so far counts as what clients write: to be flushed, and missed.
+    pub(crate) const fn count_all_as_direct(&mut self) {
+        self.direct_ended = self.writes_ended;
+        self.direct_good = self.writes_ended;
+    }
+
+    /// The last write that a flush has covered.
+    pub(crate) const fn writes_flushed(&self) -> u64 {
+        self.writes_flushed
+    }
+
+    /// Whether the last flush failed.
+    pub(crate) const fn has_flush_failed(&self) -> bool {
+        self.flush_failed
+    }
+
+    /// Whether a flush of a client has nothing to do there, and nothing to say.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.direct_ended <= self.writes_flushed && self.owes_error.is_none() && self.direct_writes == 0
+    }
+
+    /// Whether clients have yet to hear of a loss.
+    pub(crate) const fn owes_loss(&self) -> bool {
+        self.owes_error.is_some()
+    }
+
+    /// Acknowledged writes are lost: the next flush of a client says so.
+    pub(crate) const fn owe_loss(&mut self) {
+        self.owes_error = Some(ErrorKind::Io);
+    }
+
+    /// Clients hear of the loss now; what it was.
+    pub(crate) const fn take_loss(&mut self) -> Option<ErrorKind> {
+        self.owes_error.take()
+    }
+
+    /// Wants a flush as soon as the one under way has ended.
+    pub(crate) fn want_flush(&mut self, waiter: FlushWaiter) {
+        self.next.push(waiter);
+    }
+
+    /// Whether the origin is being flushed, or will be.
+    pub(crate) const fn is_flushing(&self) -> bool {
+        self.current.is_some() || !self.next.is_empty()
+    }
+
+    /// Flushes the origin if that is wanted and possible now.
+    pub(crate) fn pump_flush<K: From<Op>>(&mut self, volume: VolumeId, port: &mut Port<K>) {
+        if self.current.is_some() || self.next.is_empty() {
+            return;
+        }
+        let waiters = core::mem::take(&mut self.next);
+        self.current = Some(Flush { covers: self.writes_ended, waiters });
+        let op = port.op(Op::Flush(volume));
+        port.emit(Action::OriginFlush { op, volume });
+    }
+
+    /// The flush under way ended: with one that failed those have failed that wait for the next.
+    pub(crate) fn flush_ended(&mut self, result: Result<(), ErrorKind>) -> Flush {
+        let mut flush = self.current.take().expect_held();
+        self.flush_failed = result.is_err();
+        match result {
+            Ok(()) => self.writes_flushed = self.writes_flushed.max(flush.covers),
+            Err(_) => flush.waiters.append(&mut self.next),
+        }
+        flush
+    }
+
+    /// A flush of a client that covers writes to here fails. He knows that they may be lost, and need not hear of it
+    /// again when the origin is well: what he writes to mend it is not to fail for that.
+    pub(crate) fn loss_is_told_to(&mut self, covers: u64) {
+        self.loss_told = self.loss_told.max(covers);
+    }
+
+    /// The origin may have lost what was written since its last flush: the next flush of a client says so, unless they
+    /// have heard of all of it.
+    pub(crate) fn unflushed_lost(&mut self, error: ErrorKind) {
+        if self.direct_good > self.writes_flushed.max(self.loss_told) {
+            self.owes_error = Some(error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V: VolumeId = VolumeId(1);
+    const CLIENT: FlushWaiter = FlushWaiter::Client(ReqId(7));
+
+    /// Ends a flush that is wanted now.
+    fn flush(tracker: &mut OriginTracker, waiter: FlushWaiter, result: Result<(), ErrorKind>) -> Flush {
+        let mut port = Port::<Op>::default();
+        tracker.want_flush(waiter);
+        tracker.pump_flush(V, &mut port);
+        assert_eq!(port.ops().map(|(_, kind)| *kind).collect::<Vec<_>>(), [Op::Flush(V)]);
+        tracker.flush_ended(result)
+    }
+
+    /// A write of a client.
+    fn write(tracker: &mut OriginTracker, is_good: bool) -> u64 {
+        tracker.direct_write_begins();
+        let number = tracker.write_ended(true, is_good);
+        tracker.direct_write_answered();
+        number
+    }
+
+    #[test]
+    fn settled_is_what_a_flush_has_covered_and_a_start_is_not() {
+        let mut tracker = OriginTracker::new(false);
+        assert!(!tracker.is_settled(), "an earlier session may have written");
+        flush(&mut tracker, CLIENT, Ok(()));
+        assert!(tracker.is_settled());
+        tracker.direct_write_begins();
+        assert!(!tracker.is_settled());
+        let number = tracker.write_ended(true, false);
+        tracker.direct_write_answered();
+        assert!(!tracker.is_settled(), "one that failed may have happened in part");
+        assert_eq!(flush(&mut tracker, FlushWaiter::Retire, Ok(())).covers, number);
+        assert!(tracker.is_settled());
+        tracker.write_ended(false, true);
+        assert!(tracker.is_settled(), "clients have no part in what is destaged,");
+        tracker.count_all_as_direct();
+        assert!(!tracker.is_settled(), "until they can read it there");
+    }
+
+    #[test]
+    fn flushes_go_one_after_the_other_and_one_that_fails_takes_along_who_waits() {
+        let mut port = Port::<Op>::default();
+        let mut tracker = OriginTracker::new(false);
+        let wants = |tracker: &mut OriginTracker, port: &mut Port<Op>, waiter| {
+            tracker.want_flush(waiter);
+            tracker.pump_flush(V, port);
+        };
+        wants(&mut tracker, &mut port, CLIENT);
+        let late = tracker.write_ended(true, true);
+        wants(&mut tracker, &mut port, FlushWaiter::Retire);
+        assert_eq!(port.ops().count(), 1);
+        let ended = tracker.flush_ended(Ok(()));
+        assert!(ended.covers < late && ended.has_client());
+        tracker.pump_flush(V, &mut port);
+        wants(&mut tracker, &mut port, FlushWaiter::Destage);
+        let failed = tracker.flush_ended(Err(ErrorKind::Io));
+        assert_eq!(failed, Flush { covers: late, waiters: vec![FlushWaiter::Retire, FlushWaiter::Destage] });
+        assert!(!failed.has_client() && tracker.has_flush_failed() && !tracker.is_flushing());
+    }
+
+    #[test]
+    fn a_loss_is_owed_for_good_writes_of_clients_that_have_not_heard_of_it() {
+        let mut tracker = OriginTracker::new(false);
+        flush(&mut tracker, FlushWaiter::Retire, Ok(()));
+        write(&mut tracker, false);
+        tracker.write_ended(false, true);
+        tracker.unflushed_lost(ErrorKind::Io);
+        assert!(!tracker.owes_loss(), "that write failed, and the other one is no client's");
+        write(&mut tracker, true);
+        let covers = flush(&mut tracker, CLIENT, Err(ErrorKind::Io)).covers;
+        tracker.loss_is_told_to(covers);
+        tracker.unflushed_lost(ErrorKind::Io);
+        assert!(!tracker.owes_loss(), "a flush of theirs has failed");
+        write(&mut tracker, true);
+        tracker.unflushed_lost(ErrorKind::NoSpace);
+        assert_eq!(tracker.take_loss(), Some(ErrorKind::NoSpace));
+        assert!(!tracker.owes_loss());
+        assert!(OriginTracker::new(true).owes_loss());
+    }
+}

@@ -1,0 +1,138 @@
+//! Placement of finished runs, in order, as far as there are slots.
+
+use zc_core::{ExtentKey, WeuSlot};
+
+use crate::base::health::Health;
+use crate::clean::Clean;
+use crate::clean::insert::Outcome;
+use crate::device::Core;
+use crate::device::units::{Content, in_share};
+use crate::expect_held::ExpectHeld;
+use crate::index::file_index::Mapping;
+
+/// Whether a job was placed.
+#[derive(Debug, PartialEq, Eq)]
+enum Placed {
+    Done,
+    NeedsSlot,
+}
+
+impl Clean {
+    /// Places what is ready, in order, as far as there are slots.
+    pub(crate) fn pump_placement(&mut self, core: &mut Core) {
+        while let Some(jobs) = self.inserts.runs.take_first() {
+            let together = jobs.len() > 1;
+            let mut jobs = jobs.into_iter();
+            while let Some(job) = jobs.next() {
+                if self.place_job(job.1, together, core) == Placed::NeedsSlot {
+                    self.inserts.runs.put_back(core::iter::once(job).chain(jobs).collect());
+                    return;
+                }
+                self.end_job(job.1, core);
+            }
+            self.inserts.runs.first_placed();
+        }
+    }
+
+    /// Places an extent; `together`: it came with others.
+    fn place_job(&mut self, id: u64, together: bool, core: &mut Core) -> Placed {
+        let job = self.inserts.job(id);
+        let (guard, print, outcome) = (job.guard, job.print, job.outcome.expect_held());
+        let key = guard.key;
+        let holds = core.device.index.tracks.holds(&guard);
+        #[cfg(zc_canary)]
+        let holds = holds || core.base.canary == Some(crate::config::Canary::StaleFill);
+        if core.base.health != Health::Good {
+            core.base.stats.insert_dropped += 1;
+        } else if !holds {
+            core.base.stats.insert_stale += 1;
+        } else if core.device.is_mapped(key) {
+            core.base.stats.insert_present += 1;
+        } else {
+            match outcome {
+                Outcome::Zero => {
+                    core.base.stats.insert_zero += 1;
+                    core.device.map_extent(key, Mapping::Zero, &mut core.base);
+                }
+                Outcome::Duplicate { slot, generation, stored } => {
+                    let place = core.device.place(slot, generation, stored);
+                    if core.device.units.slots.get(slot).generation == generation
+                        && core.device.units.slots.may_share(&place)
+                    {
+                        self.share(key, print, slot, place, core);
+                    } else {
+                        core.base.stats.insert_dropped += 1;
+                    }
+                }
+                Outcome::Store { .. } => return self.store(id, together, core),
+                Outcome::OnceOnly => core.base.stats.insert_once_only += 1,
+            }
+        }
+        Placed::Done
+    }
+
+    pub(crate) fn share(
+        &mut self,
+        key: ExtentKey,
+        print: Option<zc_core::Fingerprint>,
+        slot: WeuSlot,
+        place: crate::index::file_index::Place,
+        core: &mut Core,
+    ) {
+        core.base.stats.insert_duplicates += 1;
+        if let Some(print) = print {
+            core.device.index.prints.touch(&print, slot);
+            self.learn(key, print, core);
+        }
+        core.device.units.policy.shared(slot);
+        core.device.map_extent(key, Mapping::Duplicate(place), &mut core.base);
+    }
+
+    fn store(&mut self, id: u64, together: bool, core: &mut Core) -> Placed {
+        let job = self.inserts.job(id);
+        let (key, print) = (job.guard.key, job.print.expect_held());
+        let Some(Outcome::Store { codec, payload }) = job.outcome else { return Placed::Done };
+        let volume = core
+            .base
+            .volumes
+            .get(&key.volume)
+            .map(|volume| (volume.cfg.dedup, volume.cfg.index_share_percent));
+        let (dedup, share) = volume.unwrap_or((false, 0));
+        if dedup && let Some((slot, generation, stored)) = self.found_since(id, core) {
+            let place = core.device.place(slot, generation, stored);
+            self.share(key, Some(print), slot, place, core);
+            return Placed::Done;
+        }
+        let content = Content { key, print, codec, payload };
+        let Some((slot, generation, stored)) = core.device.append(&content, together, &mut core.base) else {
+            return Placed::NeedsSlot;
+        };
+        core.base.stats.insert_stored += 1;
+        core.base.stats.stored_raw_bytes += u64::from(core.base.extent_bytes);
+        core.base.stats.stored_bytes += u64::from(payload.len_bytes);
+        if dedup && in_share(&print, share) {
+            core.device.units.headers.add(slot, print, stored);
+            core.device.index.prints.insert(&print, slot);
+        }
+        let place = core.device.place(slot, generation, stored);
+        self.learn(key, print, core);
+        core.device.map_extent(key, Mapping::Base(place), &mut core.base);
+        Placed::Done
+    }
+
+    /// While stopping nothing is evicted any more: what needs a slot is dropped.
+    pub(crate) fn drop_unplaceable(&mut self, core: &mut Core) {
+        if core.base.health == Health::Good
+            && (core.device.units.slots.free_len() > 0 || core.device.units.slots.leaving() > 0)
+        {
+            return;
+        }
+        while let Some(jobs) = self.inserts.runs.take_first() {
+            self.inserts.runs.first_placed();
+            for (_, job) in jobs {
+                core.base.stats.insert_dropped += 1;
+                self.end_job(job, core);
+            }
+        }
+    }
+}

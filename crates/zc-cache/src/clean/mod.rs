@@ -1,0 +1,235 @@
+//! The clean layer: what reads, writes and insertions have under way, and the copies that it keeps in memory.
+//!
+//! It caches what origins hold, by the rules of write-through. What it does not do: know of dirty data.
+
+pub(crate) mod insert;
+pub(crate) mod order;
+pub(crate) mod read;
+pub(crate) mod staging;
+pub(crate) mod streams;
+pub(crate) mod write;
+
+use zc_core::{ErrorKind, ExtentKey, KeyedMap, Map, RegionKey, VolumeId};
+
+use crate::base::effects::Effect;
+use crate::clean::insert::Inserts;
+use crate::clean::insert::compressibility::CompressionFilter;
+use crate::clean::order::OriginOrder;
+use crate::clean::read::ReadOp;
+use crate::clean::read::fill::Fill;
+use crate::clean::read::hit::Hit;
+use crate::clean::read::read_ahead::ReadAhead;
+use crate::clean::read::read_buffer::ReadBuffer;
+use crate::clean::read::recipes::Recipes;
+use crate::clean::read::seen::{SeenFilter, Touched};
+use crate::clean::staging::Staging;
+use crate::clean::streams::{StreamConfig, StreamTable};
+use crate::clean::write::{WaitingWrites, WriteOp};
+use crate::config::ManagerConfig;
+use crate::device::Core;
+use crate::expect_held::ExpectHeld;
+use crate::index::file_index::{Keep, SweepCursor};
+
+/// Streams followed at once, reads and writes each.
+const STREAMS_MAX: usize = 64;
+/// Extents read ahead of which a use is remembered.
+const SEEN_MAX: usize = 1 << 16;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Clean {
+    staging: Staging,
+    read_buffer: ReadBuffer,
+    ahead: ReadAhead,
+    read_streams: StreamTable,
+    write_streams: StreamTable,
+    filter: CompressionFilter,
+    seen: SeenFilter,
+    touched: Touched,
+    recipes: Recipes,
+    reads: Map<u64, ReadOp>,
+    hits: Map<u64, Hit>,
+    fetching: KeyedMap<ExtentKey, u64>,
+    fills: Map<u64, Fill>,
+    fill_of: KeyedMap<ExtentKey, u64>,
+    writes: Map<u64, WriteOp>,
+    waiting: WaitingWrites,
+    inserts: Inserts,
+    origin_order: OriginOrder,
+    /// Reads of stored extents by clients since one had to prove its content.
+    unproved_hits: u32,
+}
+
+impl Clean {
+    pub(crate) fn new(config: &ManagerConfig) -> Self {
+        let streams = || {
+            StreamTable::new(StreamConfig {
+                streams_max: STREAMS_MAX,
+                threshold_bytes: u64::from(config.prefetch_threshold_bytes),
+                prefetch_max_bytes: u64::from(config.prefetch_max_bytes),
+            })
+        };
+        let (extent_bytes, key) = (config.geometry.extent_bytes, &config.hash_key);
+        Self {
+            staging: Staging::new(config.staging_bytes, extent_bytes, key),
+            read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes, key),
+            ahead: ReadAhead::new(key),
+            read_streams: streams(),
+            write_streams: streams(),
+            filter: CompressionFilter::default(),
+            seen: SeenFilter::new(SEEN_MAX),
+            touched: Touched::new(config.file_index_entries),
+            recipes: Recipes::new(config.learned_recipes_bytes, key),
+            reads: Map::default(),
+            hits: Map::default(),
+            fetching: key.map(),
+            fills: Map::default(),
+            fill_of: key.map(),
+            writes: Map::default(),
+            waiting: WaitingWrites::default(),
+            inserts: Inserts::new(key),
+            origin_order: OriginOrder::default(),
+            unproved_hits: 0,
+        }
+    }
+
+    /// Lets go of copies in memory, and of the results of what is under way.
+    pub(crate) fn let_go_of(&mut self, volume: VolumeId, core: &mut Core) {
+        core.device.index.tracks.change_all(|key| key.volume == volume);
+        self.recipes.remove_all(|key| key.volume == volume);
+        let copies: Vec<_> = self.read_buffer.keys().filter(|key| key.volume == volume).collect();
+        let ahead: Vec<_> = self.ahead.keys().filter(|key| key.volume == volume).collect();
+        let staged: Vec<_> = self.staging.keys().filter(|key| key.volume == volume).collect();
+        for key in copies {
+            if let Some(buf) = self.read_buffer.invalidate(&key) {
+                core.base.port.release(buf);
+            }
+        }
+        ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
+        staged.into_iter().for_each(|key| self.drop_idle_staged(key, core));
+    }
+
+    /// The origin may have lost what was written since its last flush.
+    pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
+        if let Some(entry) = core.base.volumes.get_mut(&volume) {
+            entry.origin.unflushed_lost(error);
+        }
+        core.base.effects.push_back(Effect::OriginLost(volume));
+        self.forget_unflushed(volume, core);
+    }
+
+    /// A flush failed: the origin may have lost what was written since the last one, and says so only once. What the
+    /// cache holds, is about to hold or could find again of it would be read now and revert with the eviction, so it
+    /// goes: mappings, learned contents, copies in memory, and what is under way. Regions that were marked when an
+    /// earlier session was cut off count, too: nobody has flushed their last writes yet.
+    fn forget_unflushed(&mut self, volume: VolumeId, core: &mut Core) {
+        let Some(region_bytes) = core.base.volumes.get(&volume).map(|volume| volume.cfg.region_bytes) else {
+            return;
+        };
+        let (extent, regions) = (u64::from(core.base.extent_bytes), &core.device.meta.regions);
+        let is_lost = |key: &ExtentKey| {
+            let region = key.extent.0 * extent / region_bytes;
+            let region = RegionKey { volume, region };
+            key.volume == volume && (regions.is_active(&region) || regions.is_inherited(&region))
+        };
+        core.device.index.tracks.change_all(is_lost);
+        self.recipes.remove_all(is_lost);
+        let copies: Vec<_> = self.read_buffer.keys().filter(is_lost).collect();
+        let ahead: Vec<_> = self.ahead.keys().filter(is_lost).collect();
+        let staged: Vec<_> = self.staging.keys().filter(is_lost).collect();
+        let mut mapped = Vec::new();
+        let mut cursor = SweepCursor::default();
+        core.device.index.files.sweep(&mut cursor, usize::MAX, |key, _| {
+            if is_lost(&key) {
+                mapped.push(key);
+            }
+            Keep::Yes
+        });
+        for key in copies {
+            if let Some(buf) = self.read_buffer.invalidate(&key) {
+                core.base.port.release(buf);
+            }
+        }
+        ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
+        for key in staged {
+            self.staging.get_mut(&key).expect_held().forget(core.base.extent_bytes / zc_core::SECTOR_BYTES);
+            self.drop_idle_staged(key, core);
+        }
+        for key in mapped {
+            core.device.forget(key, &mut core.base);
+        }
+        core.device.doubt_inherited(volume);
+    }
+
+    /// Whether stored extents are being read for clients.
+    pub(crate) fn is_reading_hits(&self) -> bool {
+        !self.hits.is_empty()
+    }
+
+    /// Whether no request is under way, and no read of an origin.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.reads.is_empty() && self.writes.is_empty() && self.fills.is_empty()
+    }
+
+    /// Whether nothing is under way for the volume.
+    pub(crate) fn is_quiet(&self, volume: VolumeId) -> bool {
+        !self.staging.keys().any(|key| key.volume == volume)
+            && !self.writes.values().any(|write| write.volume == volume)
+            && !self.reads.values().any(|read| read.volume() == volume)
+            && !self.fills.values().any(|fill| fill.volume() == volume)
+            && !self.recipes.is_asking(volume)
+    }
+
+    /// The volume is gone: its extents may be another's one day.
+    pub(crate) fn forget_volume(&mut self, volume: VolumeId) {
+        self.recipes.remove_all(|key| key.volume == volume);
+    }
+
+    /// Time goes on: merges or drops what was written in part, and places runs that have waited.
+    pub(crate) fn age(&mut self, core: &mut Core) {
+        self.age_staging(core);
+        self.inserts.runs.age(core.base.now_ms, core.base.stopping);
+    }
+
+    /// Whether reduced extents wait to be placed.
+    pub(crate) fn is_placing(&self) -> bool {
+        self.inserts.runs.has_ready()
+    }
+
+    /// A stop: lets go of what was read ahead or written in part, and places or drops insertions.
+    pub(crate) fn wind_down(&mut self, core: &mut Core) {
+        let ahead: Vec<_> = self.ahead.keys().collect();
+        ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
+        self.drop_all_staged(core);
+        self.inserts.runs.age(core.base.now_ms, core.base.stopping);
+        self.pump_placement(core);
+        self.drop_unplaceable(core);
+    }
+
+    /// Whether no insertion is under way and nothing is collected.
+    pub(crate) fn is_wound_down(&self) -> bool {
+        self.inserts.is_idle() && self.staging.len() == 0
+    }
+
+    /// Lets go of copies in memory.
+    pub(crate) fn drop_copies(&mut self, core: &mut Core) {
+        for buf in self.read_buffer.drain() {
+            core.base.port.release(buf);
+        }
+    }
+
+    /// Whether an extent's neighbourhood lets compression seem worth its time.
+    pub(crate) fn is_compression_worth(&mut self, key: ExtentKey, core: &Core) -> bool {
+        self.filter.should_try(key.volume, key.extent, core.base.extent_bytes)
+    }
+
+    /// An extent was compressed to so many bytes.
+    pub(crate) fn report_compression(&mut self, key: ExtentKey, stored_bytes: u32, core: &Core) {
+        self.filter.report(key.volume, key.extent, core.base.extent_bytes, stored_bytes);
+    }
+
+    /// Bytes of RAM of the structures that grow with the cache, by name.
+    pub(crate) fn ram_by_structure(&self) -> [(&'static str, u64); 2] {
+        [("learned_recipes", self.recipes.learned_ram_bytes()), ("first_misses", self.touched.ram_bytes())]
+    }
+}

@@ -1,0 +1,326 @@
+//! Reads of the origin that may fill the cache.
+//!
+//! What a client misses is read in runs of neighbouring extents, rounded out to whole ones so that they can be inserted.
+//! Each extent has a guard from the beginning of the read: what was written meanwhile is not inserted. What a client
+//! waits for is not written meanwhile (`clean::order`); what is being written is read alone, when that has ended.
+
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, VolumeId};
+
+use crate::base::Base;
+use crate::base::health::Health;
+use crate::clean::Clean;
+use crate::clean::insert::InsertOptions;
+use crate::clean::read::{Op, Portion, Waiter};
+use crate::clean::read::read_ahead::Prefetched;
+use crate::clean::streams::StreamId;
+use crate::config::Admission;
+use crate::device::Core;
+use crate::device::tracks::Guard;
+use crate::expect_held::ExpectHeld;
+use crate::seam::Action;
+
+/// Largest single fill.
+pub(crate) const FILL_BYTES_MAX: u64 = 4 << 20;
+
+/// An origin read that may fill the cache.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    id: u64,
+    volume: VolumeId,
+    first: ExtentNo,
+    buf: BufId,
+    start_bytes: u32,
+    guards: Vec<Option<Guard>>,
+    admitted: Vec<bool>,
+    pub(crate) waiters: Vec<(Waiter, bool)>,
+    /// The turns of what is waited for among the accesses of the origin.
+    turns: Vec<u64>,
+    prefetch: bool,
+    /// What it has of the room for what clients asked for without reading.
+    hinted_bytes: u64,
+    stream: Option<StreamId>,
+}
+
+impl Fill {
+    pub(crate) const fn volume(&self) -> VolumeId {
+        self.volume
+    }
+}
+
+impl Base {
+    fn fill_slice(&self, fill: &Fill, index: usize) -> BufSlice {
+        let skip = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(self.extent_bytes);
+        BufSlice { buf: fill.buf, start_bytes: fill.start_bytes + skip, len_bytes: self.extent_bytes }
+    }
+}
+
+impl Clean {
+    /// Reads what the cache does not have, in runs of neighbouring extents.
+    pub(crate) fn read_missing(
+        &mut self,
+        read: u64,
+        missing: &[Portion],
+        stream: Option<StreamId>,
+        core: &mut Core,
+    ) {
+        let mut rest = missing;
+        while let Some(first) = rest.first() {
+            let most =
+                usize::try_from(FILL_BYTES_MAX / u64::from(core.base.extent_bytes)).unwrap_or(1).max(1);
+            let run = rest
+                .iter()
+                .zip(first.key.extent.0..)
+                .take(most)
+                .take_while(|(portion, extent)| portion.key.extent.0 == *extent)
+                .count();
+            let (now, later) = rest.split_at(run);
+            self.read_run(read, now, stream, core);
+            rest = later;
+        }
+    }
+
+    fn read_run(&mut self, read: u64, run: &[Portion], stream: Option<StreamId>, core: &mut Core) {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
+        let bytes = first.bytes(core.base.extent_bytes).start..last.bytes(core.base.extent_bytes).end;
+        if self.origin_order.read_waits(first.key.volume, &bytes) {
+            return self.read_apart(read, run, core);
+        }
+        core.base.stats.extent_misses += zc_core::u64_from_usize(run.len());
+        let admitted: Vec<bool> = run.iter().map(|portion| self.admits_read(portion.key, core)).collect();
+        let volume = first.key.volume;
+        let extent = core.base.extent_bytes;
+        if !admitted.contains(&true) {
+            let len: u32 = run.iter().map(|portion| portion.len_bytes).sum();
+            let dest = BufSlice { len_bytes: len, ..first.dest };
+            let offset = first.key.extent.0 * u64::from(extent) + u64::from(first.skip_bytes);
+            self.reads.get_mut(&read).expect_held().pending += 1;
+            self.direct_read(read, volume, offset, dest, core);
+            self.read_part_done(read, Ok(()), core);
+            return;
+        }
+        // Edges that are cut are rounded out when the extent exists in full; else the run's buffer ends there.
+        let aligned = first.skip_bytes == 0 && last.len_bytes == extent - last.skip_bytes;
+        let total = u32::try_from(run.len()).unwrap_or(u32::MAX).saturating_mul(extent);
+        let (buf, start_bytes) = if aligned {
+            core.base.port.retain(first.dest.buf);
+            (first.dest.buf, first.dest.start_bytes)
+        } else {
+            (core.base.port.alloc(total), 0)
+        };
+        let waiters = run.iter().map(|portion| (Waiter { read, portion: *portion }, aligned)).collect();
+        self.reads.get_mut(&read).expect_held().pending += u32::try_from(run.len()).unwrap_or(u32::MAX);
+        let turn = core.base.port.number();
+        self.origin_order.join(turn, volume, &bytes);
+        let first_extent = first.key.extent;
+        self.issue_fill(
+            Fill {
+                id: 0,
+                volume,
+                first: first_extent,
+                buf,
+                start_bytes,
+                guards: Vec::new(),
+                admitted,
+                waiters,
+                turns: vec![turn],
+                prefetch: false,
+                hinted_bytes: 0,
+                stream,
+            },
+            core,
+        );
+    }
+
+    /// The read under way that brings an extent as it still is.
+    pub(crate) fn filling(&self, key: ExtentKey, core: &Core) -> Option<u64> {
+        let id = *self.fill_of.get(&key)?;
+        let fill = self.fills.get(&id).expect_held();
+        let index = usize::try_from(key.extent.0 - fill.first.0).unwrap_or(usize::MAX);
+        let guard = fill.guards.get(index).copied().flatten();
+        guard.is_some_and(|guard| core.device.index.tracks.holds(&guard)).then_some(id)
+    }
+
+    /// Gives what a read under way brings to somebody else, too. Whether it reads ahead.
+    pub(crate) fn join_fill(&mut self, id: u64, waiter: Waiter, core: &mut Core) -> bool {
+        let turn = core.base.port.number();
+        self.origin_order.join(
+            turn,
+            waiter.portion.key.volume,
+            &waiter.portion.bytes(core.base.extent_bytes),
+        );
+        let fill = self.fills.get_mut(&id).expect_held();
+        fill.waiters.push((waiter, false));
+        fill.turns.push(turn);
+        fill.prefetch
+    }
+
+    /// Some of it is being written, or will be before: each extent is read for itself, and does not fill the cache.
+    fn read_apart(&mut self, read: u64, run: &[Portion], core: &mut Core) {
+        core.base.stats.extent_misses += zc_core::u64_from_usize(run.len());
+        for portion in run {
+            let bytes = portion.bytes(core.base.extent_bytes);
+            self.direct_read(read, portion.key.volume, bytes.start, portion.dest, core);
+        }
+    }
+
+    /// Reads extents that no client waits for; `prefetch`: ahead of a stream.
+    pub(crate) fn fill_ahead(
+        &mut self,
+        volume: VolumeId,
+        first: ExtentNo,
+        count: usize,
+        prefetch: bool,
+        stream: Option<StreamId>,
+        core: &mut Core,
+    ) {
+        let extents = u32::try_from(count).unwrap_or(u32::MAX);
+        let len_bytes = extents.saturating_mul(core.base.extent_bytes);
+        let buf = core.base.port.alloc(len_bytes);
+        self.issue_fill(
+            Fill {
+                id: 0,
+                volume,
+                first,
+                buf,
+                start_bytes: 0,
+                guards: Vec::new(),
+                admitted: vec![true; count],
+                waiters: Vec::new(),
+                turns: Vec::new(),
+                prefetch,
+                hinted_bytes: if prefetch { 0 } else { len_bytes.into() },
+                stream,
+            },
+            core,
+        );
+    }
+
+    fn issue_fill(&mut self, mut fill: Fill, core: &mut Core) {
+        let id = core.base.port.number();
+        fill.id = id;
+        for index in 0..fill.admitted.len() {
+            let key = fill_key(&fill, index);
+            let guard = core.device.index.tracks.guard(key);
+            if guard.is_some() {
+                self.fill_of.insert(key, id);
+            }
+            fill.guards.push(guard);
+        }
+        let len_bytes =
+            u32::try_from(fill.admitted.len()).unwrap_or(u32::MAX).saturating_mul(core.base.extent_bytes);
+        let dest = BufSlice { buf: fill.buf, start_bytes: fill.start_bytes, len_bytes };
+        let offset_bytes = fill.first.0 * u64::from(core.base.extent_bytes);
+        let volume = fill.volume;
+        self.fills.insert(id, fill);
+        let op = core.base.port.op(Op::Fill(id));
+        core.base.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
+    }
+
+    pub(crate) fn fill_done(&mut self, id: u64, result: Result<(), ErrorKind>, core: &mut Core) {
+        let fill = self.fills.remove(&id).expect_held();
+        self.ahead.hint_ended(fill.hinted_bytes);
+        fill.turns.iter().for_each(|turn| self.origin_order.end(*turn));
+        let mut used = vec![false; fill.admitted.len()];
+        for (waiter, in_place) in &fill.waiters {
+            let index = usize::try_from(waiter.portion.key.extent.0 - fill.first.0).unwrap_or(usize::MAX);
+            if let Some(flag) = used.get_mut(index) {
+                *flag = true;
+            }
+            match result {
+                Ok(()) => {
+                    if !in_place {
+                        let from = core.base.fill_slice(&fill, index);
+                        let from = from.part(waiter.portion.skip_bytes, waiter.portion.len_bytes);
+                        core.base.port.emit(Action::Copy { from, to: waiter.portion.dest });
+                    }
+                    self.read_part_done(waiter.read, Ok(()), core);
+                }
+                Err(_) if fill.prefetch => {
+                    let Portion { key, skip_bytes, dest, .. } = waiter.portion;
+                    let offset = key.extent.0 * u64::from(core.base.extent_bytes) + u64::from(skip_bytes);
+                    self.direct_read(waiter.read, key.volume, offset, dest, core);
+                    self.read_part_done(waiter.read, Ok(()), core);
+                }
+                Err(error) => self.read_part_done(waiter.read, Err(error), core),
+            }
+        }
+        let run = self.begin_run(fill.stream, core);
+        for (index, used) in used.iter().enumerate() {
+            self.fill_extent_done(&fill, index, *used, result.is_ok(), run, core);
+        }
+        self.inserts.runs.end_requests(run);
+        core.base.port.release(fill.buf);
+    }
+
+    /// An extent of a fill that ended goes into the cache, among what was read ahead, or nowhere.
+    fn fill_extent_done(
+        &mut self,
+        fill: &Fill,
+        index: usize,
+        used: bool,
+        ok: bool,
+        run: u64,
+        core: &mut Core,
+    ) {
+        let key = fill_key(fill, index);
+        let Some(guard) = fill.guards.get(index).copied().flatten() else {
+            self.uncount_prefetched(fill, core);
+            return;
+        };
+        if self.fill_of.get(&key) == Some(&fill.id) {
+            self.fill_of.remove(&key);
+        }
+        let admitted = fill.prefetch || fill.admitted.get(index).copied().unwrap_or(false);
+        if !ok || !self.still_holds(&guard, core) || !admitted {
+            core.device.index.tracks.release(&guard);
+            self.uncount_prefetched(fill, core);
+            return;
+        }
+        let src = core.base.fill_slice(fill, index);
+        if fill.prefetch && !used {
+            core.base.port.retain(fill.buf);
+            self.keep_prefetched(key, Prefetched { src, guard });
+            return;
+        }
+        core.base.stats.prefetched_used += u64::from(fill.prefetch);
+        self.uncount_prefetched(fill, core);
+        self.drop_idle_staged(key, core);
+        core.base.port.retain(fill.buf);
+        let only_if_duplicate = fill.prefetch && !self.seen.seen_or_record(key);
+        self.insert(run, guard, src, InsertOptions { only_if_duplicate }, core);
+    }
+
+    /// An extent that was read ahead, if it was, waits for its reader no more.
+    fn uncount_prefetched(&mut self, fill: &Fill, core: &mut Core) {
+        if fill.prefetch {
+            self.ahead.prefetch_ended(core.base.extent_bytes);
+        }
+    }
+
+    pub(crate) fn admits_read(&mut self, key: ExtentKey, core: &mut Core) -> bool {
+        let Some(volume) = core.base.volumes.get(&key.volume) else { return false };
+        if key.extent.0 >= volume.whole_extents || core.base.stopping || core.base.health != Health::Good {
+            return false;
+        }
+        match (volume.cfg.mode, volume.cfg.admission) {
+            (Mode::PassThrough, _) | (_, Admission::Never) => false,
+            (_, Admission::Always) => true,
+            (_, Admission::SecondTouch) => self.touched.before(key),
+        }
+    }
+}
+
+impl Clean {
+    /// Whether nothing was written to the extent since it was asked for; counts it if something was.
+    fn still_holds(&mut self, guard: &Guard, core: &mut Core) -> bool {
+        let holds = core.device.index.tracks.holds(guard);
+        #[cfg(zc_canary)]
+        let holds = holds || core.base.canary == Some(crate::config::Canary::StaleFill);
+        core.base.stats.insert_stale += u64::from(!holds);
+        holds
+    }
+}
+
+fn fill_key(fill: &Fill, index: usize) -> ExtentKey {
+    ExtentKey { volume: fill.volume, extent: ExtentNo(fill.first.0 + zc_core::u64_from_usize(index)) }
+}

@@ -1,0 +1,325 @@
+//! Reads of stored extents: neighbours in one go, and what to do with those that are not what they should be.
+//!
+//! Neighbouring stored extents of one WEU are one device read. Of an extent of which a part is wanted the whole is
+//! read, for the read buffer, and who wants another part of it meanwhile joins. An extent that fails verification, or a
+//! device read that fails, turns into a miss; clients never see it (G3, G4). What only the cache has cannot be read
+//! elsewhere: see `overlay`.
+
+use core::ops::Range;
+
+use smallvec::SmallVec;
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES, VolumeId, WeuSlot};
+use zc_format::ExtentError;
+
+use crate::clean::Clean;
+use crate::clean::read::{Op, Portion, Waiter, Wanted};
+use crate::device::Core;
+use crate::device::tracks::Guard;
+use crate::expect_held::ExpectHeld;
+use crate::index::file_index::{Mapping, Place};
+use crate::seam::{Action, ExtentRead, Note, Proof, Purpose, Source};
+
+/// Largest device read for hits.
+const HIT_READ_BYTES_MAX: u32 = 512 << 10;
+/// Stored extents at most so many pages apart are read in one go.
+const HIT_GAP_PAGES_MAX: u32 = 1;
+
+/// A device (or WEU memory) read in progress.
+#[derive(Debug)]
+pub(crate) struct Hit {
+    slot: WeuSlot,
+    parts: Vec<HitPart>,
+}
+
+#[derive(Debug)]
+pub(crate) struct HitPart {
+    key: ExtentKey,
+    mapping: Mapping,
+    /// What only the cache has: nothing else can be read instead.
+    dirty: bool,
+    pub(crate) waiters: SmallVec<[Waiter; 1]>,
+    /// The whole extent is read here, for the read buffer, with the guard that says whether it may stay.
+    whole: Option<(BufId, Option<Guard>)>,
+}
+
+impl Clean {
+    /// Nobody else has the bytes: the client gets an error, never something older (G3, G5).
+    fn dirty_read_failed(&mut self, part: &HitPart, core: &mut Core) {
+        core.base.stats.dirty_read_failures += 1;
+        for waiter in &part.waiters {
+            self.read_part_done(waiter.read, Err(ErrorKind::Io), core);
+        }
+    }
+
+    /// Reads stored extents, neighbours together.
+    pub(crate) fn read_stored(&mut self, read: u64, mut stored: Vec<Wanted>, core: &mut Core) {
+        stored.sort_by_key(|wanted| (wanted.place.slot, wanted.place.offset_units));
+        let mut group: Vec<Wanted> = Vec::new();
+        let mut pages = 0..0;
+        for item in stored {
+            let extent = page_range(&item.place);
+            let fits = group.first().is_some_and(|first| first.place.slot == item.place.slot)
+                && extent.start <= pages.end + HIT_GAP_PAGES_MAX
+                && (extent.end - pages.start) * zc_core::limits::BLOCK_BYTES <= HIT_READ_BYTES_MAX;
+            if fits {
+                pages.end = pages.end.max(extent.end);
+            } else {
+                self.issue_hit(read, core::mem::take(&mut group), &pages, core);
+                pages = extent;
+            }
+            group.push(item);
+        }
+        self.issue_hit(read, group, &pages, core);
+    }
+
+    fn issue_hit(&mut self, read: u64, group: Vec<Wanted>, pages: &Range<u32>, core: &mut Core) {
+        let Some(first) = group.first() else { return };
+        let slot = first.place.slot;
+        let id = core.base.port.number();
+        let mut parts = Vec::with_capacity(group.len());
+        let mut reads = Vec::with_capacity(group.len());
+        for Wanted { place, mapping, portion, dirty } in group {
+            self.reads.get_mut(&read).expect_held().pending += 1;
+            let waiter = Waiter { read, portion };
+            let waiters = SmallVec::from_elem(waiter, 1);
+            if let Some(stored) = dirty {
+                let key = matches!(mapping, Mapping::Base(_)).then_some(portion.key);
+                reads.push(ExtentRead {
+                    expected: core.device.expected_dirty(&place, key, &stored, &core.base),
+                    skip_bytes: portion.skip_bytes - stored.start * SECTOR_BYTES,
+                    dest: portion.dest,
+                    proof: self.hit_proof(portion.key.volume, &place, &stored, core),
+                });
+                parts.push(HitPart { key: portion.key, mapping, dirty: true, waiters, whole: None });
+                continue;
+            }
+            if self.join_fetch(portion.key, waiter, core) {
+                continue;
+            }
+            let whole = self.fetch_whole(&portion, id, core);
+            let (skip_bytes, dest) = match &whole {
+                Some((buf, _)) => {
+                    (0, BufSlice { buf: *buf, start_bytes: 0, len_bytes: core.base.extent_bytes })
+                }
+                None => (portion.skip_bytes, portion.dest),
+            };
+            reads.push(ExtentRead {
+                expected: core.device.expected(&mapping, &place, portion.key, &core.base),
+                skip_bytes,
+                dest,
+                proof: self.hit_proof(portion.key.volume, &place, &core.base.whole_sectors(), core),
+            });
+            parts.push(HitPart { key: portion.key, mapping, dirty: false, waiters, whole });
+        }
+        if parts.is_empty() {
+            return;
+        }
+        core.device.units.slots.pin(slot);
+        core.device.units.policy.touched(slot);
+        self.hits.insert(id, Hit { slot, parts });
+        let op = core.base.port.op(Op::Hit(id));
+        let len_bytes = (pages.end - pages.start) * zc_core::limits::BLOCK_BYTES;
+        let source = core.device.source(slot);
+        core.base.port.hold_source(op, source);
+        if source == Source::Device {
+            core.base.stats.device_reads += 1;
+            core.base.stats.device_read_bytes += u64::from(len_bytes);
+            core.base.stats.device_read_extents += zc_core::u64_from_usize(reads.len());
+        }
+        let start_bytes = pages.start * zc_core::limits::BLOCK_BYTES;
+        core.base.port.emit(Action::ReadExtents {
+            op,
+            source,
+            slot,
+            start_bytes,
+            len_bytes,
+            parts: reads,
+            urgent: true,
+        });
+    }
+
+    /// Joins a read of the whole extent that is in flight and still good.
+    fn join_fetch(&mut self, key: ExtentKey, waiter: Waiter, core: &mut Core) -> bool {
+        let Some(hit) = self.fetching.get(&key) else { return false };
+        let Some(part) =
+            self.hits.get_mut(hit).and_then(|hit| hit.parts.iter_mut().find(|part| part.key == key))
+        else {
+            return false;
+        };
+        let good = matches!(&part.whole, Some((_, Some(guard))) if core.device.index.tracks.holds(guard));
+        if good {
+            part.waiters.push(waiter);
+        }
+        good
+    }
+
+    /// For a small read: a buffer for the whole extent, to be kept in the read buffer.
+    fn fetch_whole(
+        &mut self,
+        portion: &Portion,
+        hit: u64,
+        core: &mut Core,
+    ) -> Option<(BufId, Option<Guard>)> {
+        if portion.len_bytes >= core.base.extent_bytes
+            || core.base.cfg.read_buffer_bytes == 0
+            || self.staging.get(&portion.key).is_some()
+        {
+            return None;
+        }
+        let guard = core.device.index.tracks.guard(portion.key);
+        let buf = core.base.port.alloc(core.base.extent_bytes);
+        if guard.is_some() {
+            self.fetching.insert(portion.key, hit);
+        }
+        Some((buf, guard))
+    }
+
+    /// The same for a read of a client: one of many has to prove its content.
+    pub(crate) fn hit_proof(
+        &mut self,
+        volume: VolumeId,
+        place: &Place,
+        stored: &Range<u32>,
+        core: &mut Core,
+    ) -> Option<Proof> {
+        self.unproved_hits = self.unproved_hits.saturating_add(1);
+        if core.base.cfg.prove_hits == 0 || self.unproved_hits < core.base.cfg.prove_hits {
+            return None;
+        }
+        let proof = core.device.proof(volume, place, stored, &core.base)?;
+        self.unproved_hits = 0;
+        core.base.stats.proved_hits += 1;
+        Some(proof)
+    }
+
+    pub(crate) fn hit_done(
+        &mut self,
+        id: u64,
+        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        core: &mut Core,
+    ) {
+        let hit = self.hits.remove(&id).expect_held();
+        core.device.units.slots.unpin(hit.slot);
+        match result {
+            Ok(results) => {
+                assert_eq!(results.len(), hit.parts.len(), "one result per part");
+                core.base.device_read_worked();
+                for (part, result) in hit.parts.into_iter().zip(results) {
+                    self.hit_part_done(hit.slot, &part, result, core);
+                }
+            }
+            Err(error) => {
+                for part in hit.parts {
+                    self.drop_fetch(&part, core);
+                    if part.dirty {
+                        self.dirty_read_failed(&part, core);
+                        continue;
+                    }
+                    #[cfg(zc_canary)]
+                    if core.base.canary == Some(crate::config::Canary::SurfaceCacheError) {
+                        part.waiters
+                            .iter()
+                            .for_each(|waiter| self.read_part_done(waiter.read, Err(error), core));
+                        continue;
+                    }
+                    self.refetch(&part.waiters, core);
+                }
+                core.base.device_read_failed(Purpose::ExtentRead, error);
+            }
+        }
+    }
+
+    fn hit_part_done(
+        &mut self,
+        slot: WeuSlot,
+        part: &HitPart,
+        result: Result<(), ExtentError>,
+        core: &mut Core,
+    ) {
+        if result.is_err() && part.dirty {
+            self.dirty_read_failed(part, core);
+            return;
+        }
+        if let Err(fault) = result {
+            core.base.stats.failed_hits += 1;
+            self.drop_fetch(part, core);
+            core.device.note_damaged(&part.mapping);
+            if core.device.index.files.get(part.key) == Some(part.mapping) {
+                core.device.forget(part.key, &mut core.base);
+            }
+            core.base.port.emit(Action::Note(Note::ExtentDropped { slot, fault }));
+            self.refetch(&part.waiters, core);
+            return;
+        }
+        core.base.stats.verified_hits += 1;
+        core.base.stats.extent_hits_device += zc_core::u64_from_usize(part.waiters.len());
+        if !part.dirty {
+            core.device.count_outlived(&part.mapping, &mut core.base);
+            core.device.index.files.touch(part.key);
+        }
+        if let Some((buf, _)) = &part.whole {
+            let buf = *buf;
+            for waiter in &part.waiters {
+                let Portion { skip_bytes, len_bytes, dest, .. } = waiter.portion;
+                core.base.port.emit(Action::Copy {
+                    from: BufSlice { buf, start_bytes: skip_bytes, len_bytes },
+                    to: dest,
+                });
+            }
+            self.keep_fetched(part, core);
+        }
+        for waiter in &part.waiters {
+            self.read_part_done(waiter.read, Ok(()), core);
+        }
+    }
+
+    fn end_fetch(&mut self, part: &HitPart, core: &mut Core) -> bool {
+        let Some((_, Some(guard))) = &part.whole else { return false };
+        let good = core.device.index.tracks.holds(guard);
+        core.device.index.tracks.release(guard);
+        self.fetching.remove(&part.key);
+        good
+    }
+
+    fn drop_fetch(&mut self, part: &HitPart, core: &mut Core) {
+        self.end_fetch(part, core);
+        if let Some((buf, _)) = part.whole {
+            core.base.port.release(buf);
+        }
+    }
+
+    fn keep_fetched(&mut self, part: &HitPart, core: &mut Core) {
+        let good = self.end_fetch(part, core);
+        let Some((buf, _)) = part.whole else { return };
+        if !good {
+            core.base.port.release(buf);
+            return;
+        }
+        for evicted in self.read_buffer.insert(part.key, buf) {
+            core.base.port.release(evicted);
+        }
+    }
+
+    /// Serves waiters of a failed hit from the origin instead.
+    fn refetch(&mut self, waiters: &[Waiter], core: &mut Core) {
+        for waiter in waiters {
+            if let Some(op) = self.reads.get_mut(&waiter.read) {
+                op.from_origin = true;
+            }
+            self.read_missing(waiter.read, &[waiter.portion], None, core);
+            self.read_part_done(waiter.read, Ok(()), core);
+        }
+    }
+
+    /// Whether the origin can be read instead of this.
+    pub(crate) fn is_clean_hit(&self, id: u64) -> bool {
+        self.hits.get(&id).is_some_and(|hit| hit.parts.iter().all(|part| !part.dirty))
+    }
+}
+
+/// The 4 KiB pages of a location, relative to its slot.
+fn page_range(place: &Place) -> Range<u32> {
+    let start =
+        u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES / zc_core::limits::BLOCK_BYTES;
+    start..start + u32::from(place.pages)
+}

@@ -1,0 +1,277 @@
+//! Reading ahead, for streams and on demand: fills that nobody waits for yet.
+//!
+//! What was read ahead waits in memory for its first use, in bounded room, oldest first to go. It stays in the cache if
+//! it was seen before or its content is there already (Nitro 3: prefetched data used once is not cached).
+
+use core::ops::Range;
+use std::collections::VecDeque;
+
+use zc_core::{BufSlice, ExtentKey, ExtentNo, HashKey, KeyedMap, Mode, VolumeId};
+
+use crate::base::Base;
+use crate::base::health::Health;
+use crate::clean::Clean;
+use crate::clean::insert::InsertOptions;
+use crate::clean::read::fill::FILL_BYTES_MAX;
+use crate::clean::streams::StreamId;
+use crate::config::Admission;
+use crate::device::Core;
+use crate::device::tracks::Guard;
+use crate::index::file_index::Mapping;
+use crate::seam::{Action, Request};
+
+/// Bytes read ahead that may be in flight or waiting for use.
+const PREFETCHED_BYTES_MAX: u64 = 8 << 20;
+/// Bytes in flight because clients asked for them to be brought into the cache. They have their answer: nothing else
+/// keeps them from asking for more.
+const HINTED_BYTES_MAX: u64 = 8 << 20;
+
+/// What was read ahead, and how much more may be.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    /// Extents that wait for their first use.
+    waiting: KeyedMap<ExtentKey, Prefetched>,
+    /// The same, oldest first.
+    order: VecDeque<ExtentKey>,
+    /// In flight or waiting.
+    bytes: u64,
+    /// In flight because clients asked for them without reading.
+    hinted_bytes: u64,
+}
+
+impl ReadAhead {
+    pub(crate) fn new(key: &HashKey) -> Self {
+        Self { waiting: key.map(), order: VecDeque::new(), bytes: 0, hinted_bytes: 0 }
+    }
+
+    /// An extent that waits for its first use.
+    pub(crate) fn get(&self, key: &ExtentKey) -> Option<&Prefetched> {
+        self.waiting.get(key)
+    }
+
+    /// All that wait.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = ExtentKey> {
+        self.waiting.keys().copied()
+    }
+
+    /// So many bytes are to be read, `prefetch`: ahead of a stream. False if there is no room for them.
+    fn begin(&mut self, bytes: u64, prefetch: bool) -> bool {
+        let (room, most) = if prefetch {
+            (&mut self.bytes, PREFETCHED_BYTES_MAX)
+        } else {
+            (&mut self.hinted_bytes, HINTED_BYTES_MAX)
+        };
+        let fits = *room + bytes <= most;
+        if fits {
+            *room += bytes;
+        }
+        fits
+    }
+
+    /// So many bytes are read that a client asked for.
+    pub(crate) const fn hint_ended(&mut self, bytes: u64) {
+        self.hinted_bytes -= bytes;
+    }
+
+    /// So many bytes read ahead wait for nobody: they never did, or do not any more.
+    pub(crate) fn prefetch_ended(&mut self, bytes: u32) {
+        self.bytes -= u64::from(bytes);
+    }
+
+    /// The oldest extent in line while there is no room for so many bytes.
+    fn oldest_in_the_way(&mut self, bytes: u64) -> Option<ExtentKey> {
+        if self.bytes + bytes > PREFETCHED_BYTES_MAX { self.order.pop_front() } else { None }
+    }
+
+    fn keep(&mut self, key: ExtentKey, ahead: Prefetched) {
+        self.waiting.insert(key, ahead);
+        self.order.push_back(key);
+    }
+
+    /// Takes an extent out, which has so many bytes.
+    fn take(&mut self, key: &ExtentKey, bytes: u32) -> Option<Prefetched> {
+        let ahead = self.waiting.remove(key)?;
+        self.prefetch_ended(bytes);
+        Some(ahead)
+    }
+}
+
+/// An extent read ahead, waiting for its first use.
+#[derive(Debug)]
+pub(crate) struct Prefetched {
+    pub(crate) src: BufSlice,
+    pub(crate) guard: Guard,
+}
+
+impl Base {
+    fn admits_read_ahead(&self, key: ExtentKey) -> bool {
+        self.health == Health::Good
+            && !self.stopping
+            && self.volumes.get(&key.volume).is_some_and(|volume| {
+                volume.cfg.mode != Mode::PassThrough && volume.cfg.admission != Admission::Never
+            })
+    }
+}
+
+impl Clean {
+    /// Reads ahead what is not at hand, one run after the other.
+    pub(crate) fn read_ahead(
+        &mut self,
+        volume: VolumeId,
+        range: Range<u64>,
+        stream: Option<StreamId>,
+        core: &mut Core,
+    ) {
+        let Some(entry) = core.base.volumes.get(&volume) else { return };
+        let extent = u64::from(core.base.extent_bytes);
+        let end = range.end.div_ceil(extent).min(entry.whole_extents);
+        self.fetch_extents(volume, range.start / extent..end, true, stream, core);
+    }
+
+    /// The client asked for a range to be brought into the cache. What there is no room for is left out.
+    pub(crate) fn submit_prefetch(&mut self, request: &Request, core: &mut Core) {
+        let extent = u64::from(core.base.extent_bytes);
+        if let Some(volume) = core.base.volumes.get(&request.volume) {
+            let len_bytes = request.len_bytes.min(HINTED_BYTES_MAX);
+            let end = (request.offset_bytes + len_bytes).div_ceil(extent).min(volume.whole_extents);
+            self.fetch_extents(request.volume, request.offset_bytes / extent..end, false, None, core);
+        }
+        core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
+    }
+
+    fn fetch_extents(
+        &mut self,
+        volume: VolumeId,
+        extents: Range<u64>,
+        prefetch: bool,
+        stream: Option<StreamId>,
+        core: &mut Core,
+    ) {
+        let mut start = extents.start;
+        for extent in extents.start..=extents.end {
+            let key = ExtentKey { volume, extent: ExtentNo(extent) };
+            let wanted = extent < extents.end
+                && self.is_absent(key, core)
+                && core.base.admits_read_ahead(key)
+                && !self.is_hit_by_recipe(key, core);
+            let run = (extent - start) * u64::from(core.base.extent_bytes);
+            if wanted && run < FILL_BYTES_MAX {
+                continue;
+            }
+            self.issue_fetch(volume, start..extent, prefetch, stream, core);
+            start = if wanted { extent } else { extent + 1 };
+        }
+    }
+
+    fn issue_fetch(
+        &mut self,
+        volume: VolumeId,
+        run: Range<u64>,
+        prefetch: bool,
+        stream: Option<StreamId>,
+        core: &mut Core,
+    ) {
+        let count = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
+        let bytes = zc_core::u64_from_usize(count) * u64::from(core.base.extent_bytes);
+        if prefetch {
+            self.make_prefetch_room(bytes, core);
+        }
+        if count == 0 || !self.ahead.begin(bytes, prefetch) {
+            return;
+        }
+        if prefetch {
+            core.base.stats.prefetched_extents += zc_core::u64_from_usize(count);
+        }
+        self.fill_ahead(volume, ExtentNo(run.start), count, prefetch, stream, core);
+    }
+
+    fn make_prefetch_room(&mut self, bytes: u64, core: &mut Core) {
+        while let Some(key) = self.ahead.oldest_in_the_way(bytes) {
+            self.drop_prefetched(key, core);
+        }
+    }
+
+    fn is_absent(&self, key: ExtentKey, core: &Core) -> bool {
+        let live = match core.device.index.files.get(key) {
+            Some(Mapping::Zero) => true,
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => core.device.units.slots.is_live(&place),
+            None => false,
+        };
+        !live
+            && self.ahead.get(&key).is_none()
+            && !self.fill_of.contains_key(&key)
+            && self.staging.get(&key).is_none()
+            && self.inserting(key, core).is_none()
+            && !core.device.index.tracks.is_written(&key)
+    }
+
+    /// An extent that was read ahead is used: it leaves the waiting room, and stays in the cache if it was seen
+    /// before or its content is there already (Nitro 3: prefetched data used once is not cached).
+    pub(crate) fn used_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
+        let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes) else { return };
+        core.base.stats.prefetched_used += 1;
+        core.base.stats.prefetched_hits += 1;
+        if core.device.index.files.get(key).is_some() || !self.admits_read(key, core) {
+            core.device.index.tracks.release(&ahead.guard);
+            core.base.port.release(ahead.src.buf);
+            return;
+        }
+        let only_if_duplicate = !self.seen.seen_or_record(key);
+        let run = self.begin_run(None, core);
+        self.insert(run, ahead.guard, ahead.src, InsertOptions { only_if_duplicate }, core);
+        self.inserts.runs.end_requests(run);
+    }
+
+    /// An extent was read ahead, and nobody wanted it yet.
+    pub(crate) fn keep_prefetched(&mut self, key: ExtentKey, ahead: Prefetched) {
+        self.ahead.keep(key, ahead);
+    }
+
+    /// Lets go of an extent read ahead.
+    pub(crate) fn drop_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
+        if let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes) {
+            core.device.index.tracks.release(&ahead.guard);
+            core.base.port.release(ahead.src.buf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zc_core::BufId;
+
+    use super::*;
+    use crate::device::tracks::Tracks;
+
+    const EXTENT: u32 = 1 << 20;
+
+    fn key(extent: u64) -> ExtentKey {
+        ExtentKey { volume: VolumeId(1), extent: ExtentNo(extent) }
+    }
+
+    #[test]
+    fn the_oldest_make_room_and_what_was_used_is_not_in_the_way() {
+        let (hash, src) = (HashKey::fixed(), BufSlice { buf: BufId(1), start_bytes: 0, len_bytes: EXTENT });
+        let (mut ahead, mut tracks) = (ReadAhead::new(&hash), Tracks::new(&hash));
+        for extent in 0..8 {
+            assert!(ahead.begin(EXTENT.into(), true));
+            let guard = tracks.guard(key(extent)).unwrap();
+            ahead.keep(key(extent), Prefetched { src, guard });
+        }
+        assert!(!ahead.begin(EXTENT.into(), true), "8 MiB and no more");
+        assert_eq!(ahead.oldest_in_the_way(EXTENT.into()), Some(key(0)));
+        assert!(ahead.take(&key(0), EXTENT).is_some() && ahead.take(&key(0), EXTENT).is_none());
+        assert_eq!(ahead.oldest_in_the_way(EXTENT.into()), None);
+        assert!(ahead.begin(EXTENT.into(), true));
+        assert_eq!(ahead.keys().count(), 7);
+    }
+
+    #[test]
+    fn what_clients_ask_for_has_room_of_its_own() {
+        let mut ahead = ReadAhead::new(&HashKey::fixed());
+        assert!(ahead.begin(PREFETCHED_BYTES_MAX, true) && ahead.begin(HINTED_BYTES_MAX, false));
+        assert!(!ahead.begin(1, true) && !ahead.begin(1, false));
+        ahead.hint_ended(1);
+        assert!(!ahead.begin(1, true) && ahead.begin(1, false));
+    }
+}

@@ -1,0 +1,374 @@
+//! The recipe path (Nitro 3.1, 3.2): fingerprints of extents that an origin knows without reading them.
+//!
+//! On a file index miss of a volume whose origin has recipes, the recipe cache may name the extent's content; if the
+//! fingerprint index finds it, the miss becomes a duplicate hit without the origin. What the recipe cache lacks is
+//! asked for in runs, in the background; the miss itself never waits for it. Who goes from run to run finds the next
+//! one asked for already: reading a snapshot, its recipe is there before it (Nitro 3.3).
+//!
+//! A run is kept and forgotten as a whole. It is asked for again when a miss meets what a write has voided since.
+//!
+//! Origins that know no fingerprints are the rule. For their volumes recipes are *learned*, if there is memory for it:
+//! the fingerprint of an extent that is cached is kept when its data is evicted. Dirty data counts when it is destaged:
+//! until then the origin may never get it. If the content comes back by another address, the old one is a hit again
+//! without its origin.
+//!
+//! Where a content lies in its WEU is told by that WEU's header. A miss whose learned fingerprint may be in a WEU with a
+//! header that is not in memory waits for it: that is one read of the SSD, where the origin would be asked otherwise.
+//!
+//! A fingerprint that arrives counts only if its extent was not written since it was asked for, and goes with the next
+//! write: the staleness rules of data. Under a weak hash recipes are no use: bytes could not be compared without the
+//! origin.
+
+use std::collections::VecDeque;
+
+use zc_core::{ExtentKey, ExtentNo, Fingerprint, HashKey, KeyedMap, Map, VolumeId, u64_from_usize, usize_from_u64};
+
+use crate::base::Base;
+use crate::base::health::Health;
+use crate::clean::Clean;
+use crate::clean::read::{Op, Portion};
+use crate::clean::streams::StreamId;
+use crate::device::Core;
+use crate::device::tracks::Guard;
+use crate::device::units::header_reads::HeaderWaiter;
+use crate::expect_held::ExpectHeld;
+use crate::index::file_index::{Mapping, Place};
+use crate::seam::Action;
+
+/// Extents asked for at once: 1 MiB of 8 KiB extents, 4 KiB of fingerprints.
+const RUN_EXTENTS: u64 = 128;
+/// Runs that are kept: 17 MiB or so, which tell of 4 GiB.
+const RUNS_MAX: usize = 4096;
+/// Questions in flight.
+const ASKED_MAX: usize = 16;
+/// After a miss, headers that may have the contents of so many extents behind it are read: those of a request or two.
+const LEARNED_AHEAD: u64 = 16;
+/// Memory that a run of learned fingerprints takes: these, and the two tables that name it.
+const LEARNED_RUN_BYTES: u64 = RUN_EXTENTS * size_of::<Option<Fingerprint>>() as u64 + 64;
+
+/// A run of extents of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Run {
+    volume: VolumeId,
+    number: u64,
+}
+
+impl Run {
+    const fn of(key: ExtentKey) -> Self {
+        Self { volume: key.volume, number: key.extent.0 / RUN_EXTENTS }
+    }
+}
+
+/// What is known of an extent of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recipe {
+    Print(Fingerprint),
+    /// The origin could not tell.
+    None,
+    /// It was written since.
+    Void,
+}
+
+fn index_in_run(key: ExtentKey) -> usize {
+    usize_from_u64(key.extent.0 % RUN_EXTENTS)
+}
+
+/// What runs tell, extent by extent.
+fn keyed<T>(runs: &mut KeyedMap<Run, Vec<T>>) -> impl Iterator<Item = (ExtentKey, &mut T)> {
+    runs.iter_mut().flat_map(|(run, known)| {
+        let extents = (run.number * RUN_EXTENTS..).map(ExtentNo);
+        extents.zip(known).map(|(extent, known)| (ExtentKey { volume: run.volume, extent }, known))
+    })
+}
+
+/// Fingerprints of extents that are or were cached, in runs; the run that was begun first goes first.
+#[derive(Debug)]
+struct Learned {
+    runs: KeyedMap<Run, Vec<Option<Fingerprint>>>,
+    order: VecDeque<Run>,
+    runs_max: usize,
+}
+
+impl Learned {
+    fn get(&self, key: ExtentKey) -> Option<Fingerprint> {
+        *self.runs.get(&Run::of(key))?.get(index_in_run(key))?
+    }
+
+    fn remove(&mut self, key: ExtentKey) {
+        if let Some(known) = self.runs.get_mut(&Run::of(key)).and_then(|run| run.get_mut(index_in_run(key))) {
+            *known = None;
+        }
+    }
+
+    fn insert(&mut self, key: ExtentKey, print: Fingerprint) {
+        let run = Run::of(key);
+        if !self.runs.contains_key(&run) {
+            self.order.push_back(run);
+            if self.order.len() > self.runs_max
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.runs.remove(&oldest);
+            }
+        }
+        let prints = self.runs.entry(run).or_insert_with(|| vec![None; usize_from_u64(RUN_EXTENTS)]);
+        if let Some(known) = prints.get_mut(index_in_run(key)) {
+            *known = Some(print);
+        }
+    }
+}
+
+/// A miss that waits for headers.
+#[derive(Debug)]
+pub(crate) struct RecipeWait {
+    pub(crate) read: u64,
+    pub(crate) portion: Portion,
+    pub(crate) stream: Option<StreamId>,
+}
+
+/// Known fingerprints of extents that are not cached.
+#[derive(Debug)]
+pub(crate) struct Recipes {
+    pub(crate) waiting: Map<u64, RecipeWait>,
+    /// What is known of runs that were asked for.
+    runs: KeyedMap<Run, Vec<Recipe>>,
+    order: VecDeque<Run>,
+    asked: Map<u64, (Run, Vec<Option<Guard>>)>,
+    /// The run of each volume's last miss.
+    last: Map<VolumeId, u64>,
+    learned: Learned,
+}
+
+impl Recipes {
+    /// Learned ones take so many bytes at most.
+    pub(crate) fn new(learned_bytes: u64, key: &HashKey) -> Self {
+        let runs_max = usize_from_u64(learned_bytes / LEARNED_RUN_BYTES);
+        Self {
+            waiting: Map::default(),
+            runs: key.map(),
+            order: VecDeque::new(),
+            asked: Map::default(),
+            last: Map::default(),
+            learned: Learned { runs: key.map(), order: VecDeque::new(), runs_max },
+        }
+    }
+
+    /// What the extent holds, and whether that is known by learning.
+    fn print(&self, key: ExtentKey) -> Option<(Fingerprint, bool)> {
+        match self.get(key) {
+            Some(Recipe::Print(print)) => Some((print, false)),
+            Some(Recipe::None | Recipe::Void) | None => self.learned.get(key).map(|print| (print, true)),
+        }
+    }
+
+    /// Bytes of RAM that learned ones hold, about.
+    pub(crate) fn learned_ram_bytes(&self) -> u64 {
+        u64_from_usize(self.learned.runs.len()) * LEARNED_RUN_BYTES
+    }
+
+    fn get(&self, key: ExtentKey) -> Option<Recipe> {
+        self.runs.get(&Run::of(key))?.get(index_in_run(key)).copied()
+    }
+
+    pub(crate) fn remove(&mut self, key: &ExtentKey) {
+        self.learned.remove(*key);
+        let known = self.runs.get_mut(&Run::of(*key)).and_then(|run| run.get_mut(index_in_run(*key)));
+        if let Some(known) = known {
+            *known = Recipe::Void;
+        }
+    }
+
+    /// These extents are not what they were.
+    pub(crate) fn remove_all(&mut self, which: impl Fn(&ExtentKey) -> bool) {
+        keyed(&mut self.learned.runs).filter(|(key, _)| which(key)).for_each(|(_, known)| *known = None);
+        keyed(&mut self.runs).filter(|(key, _)| which(key)).for_each(|(_, known)| *known = Recipe::Void);
+    }
+
+    fn insert(&mut self, run: Run, recipes: Vec<Recipe>) {
+        if self.runs.insert(run, recipes).is_none() {
+            self.order.push_back(run);
+        }
+        if self.order.len() > RUNS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.runs.remove(&oldest);
+        }
+    }
+
+    /// Whether an answer about the volume is still to come.
+    pub(crate) fn is_asking(&self, volume: VolumeId) -> bool {
+        self.asked.values().any(|(asked, _)| asked.volume == volume)
+    }
+
+    fn is_asked(&self, run: Run) -> bool {
+        self.asked.values().any(|(asked, _)| *asked == run)
+    }
+}
+
+impl Base {
+    /// Whether recipes of the volume are of use, its origin's or learned ones.
+    fn uses_recipes(&self, volume: VolumeId) -> bool {
+        self.health == Health::Good
+            && self.cfg.fingerprint.is_collision_resistant()
+            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup)
+    }
+}
+
+impl Clean {
+    /// The extent is cached, and this is what it holds.
+    pub(crate) fn learn(&mut self, key: ExtentKey, print: Fingerprint, core: &mut Core) {
+        let told = core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes);
+        if self.recipes.learned.runs_max > 0 && !told && core.base.uses_recipes(key.volume) {
+            self.recipes.learned.insert(key, print);
+        }
+    }
+
+    /// A miss: what is read next may be known too.
+    pub(crate) fn expect_learned(&mut self, key: ExtentKey, core: &mut Core) {
+        if self.recipes.learned.runs.is_empty() || !core.base.uses_recipes(key.volume) || core.base.stopping {
+            return;
+        }
+        for ahead in 1..=LEARNED_AHEAD {
+            let next = ExtentKey { extent: ExtentNo(key.extent.0.saturating_add(ahead)), ..key };
+            if let Some(print) = self.recipes.learned.get(next)
+                && !core.device.is_mapped(next)
+            {
+                core.device.read_headers_ahead(&print, &mut core.base);
+            }
+        }
+    }
+
+    /// Turns a miss into a duplicate hit if the extent's content is known and cached.
+    pub(crate) fn find_by_recipe(&mut self, key: ExtentKey, core: &mut Core) -> Option<(Mapping, Place)> {
+        if !core.base.uses_recipes(key.volume) {
+            return None;
+        }
+        let (print, learned) = self.recipes.print(key)?;
+        if core.device.index.tracks.is_written(&key) || self.staging.get(&key).is_some() {
+            return None;
+        }
+        // What is mapped waits for its volume's sample; a new mapping would wait for the journal.
+        if core.device.is_mapped(key) || core.device.journal_is_pressed() {
+            return None;
+        }
+        let (slot, generation, stored) = core.device.find_content(&print, &mut core.base)?;
+        let place = core.device.place(slot, generation, stored);
+        core.base.stats.recipe_hits += 1;
+        core.base.stats.recipe_hits_learned += u64::from(learned);
+        core.device.index.prints.touch(&print, slot);
+        let mapping = Mapping::Duplicate(place);
+        core.device.map_extent(key, mapping, &mut core.base);
+        Some((mapping, place))
+    }
+
+    /// Whether a recipe will make a hit of the extent's next miss: to read it ahead would ask the origin for nothing.
+    pub(crate) fn is_hit_by_recipe(&mut self, key: ExtentKey, core: &mut Core) -> bool {
+        if !core.base.uses_recipes(key.volume)
+            || core.device.is_mapped(key)
+            || core.device.index.tracks.is_written(&key)
+        {
+            return false;
+        }
+        let Some((print, _)) = self.recipes.print(key) else { return false };
+        core.device.find_content(&print, &mut core.base).is_some()
+    }
+
+    /// Has a miss wait for the headers that may tell where its content is, if its fingerprint was learned. Whether it
+    /// does.
+    pub(crate) fn wait_for_headers(
+        &mut self,
+        read: u64,
+        portion: Portion,
+        stream: Option<StreamId>,
+        core: &mut Core,
+    ) -> bool {
+        let key = portion.key;
+        if core.base.stopping
+            || !core.base.uses_recipes(key.volume)
+            || core.device.index.tracks.is_written(&key)
+        {
+            return false;
+        }
+        let Some(print) = self.recipes.learned.get(key) else { return false };
+        if self.staging.get(&key).is_some() || core.device.is_mapped(key) {
+            return false;
+        }
+        let id = core.base.port.number();
+        let waiter = HeaderWaiter::Miss(id);
+        for slot in core.device.candidates(&print) {
+            core.device.wait_for_header(waiter, slot, &print, &mut core.base);
+        }
+        if !core.device.units.header_reads.is_waiting(waiter) {
+            return false;
+        }
+        self.recipes.waiting.insert(id, RecipeWait { read, portion, stream });
+        core.base.stats.recipe_waits += 1;
+        self.reads.get_mut(&read).expect_held().pending += 1;
+        true
+    }
+
+    /// Asks for the fingerprints around a miss of the cache. Asks for the next ones too if the miss is the first of a
+    /// run, or if the miss before was in the run before.
+    pub(crate) fn want_recipe(&mut self, key: ExtentKey, core: &mut Core) {
+        if !core.base.uses_recipes(key.volume) || core.base.stopping {
+            return;
+        }
+        if !core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes) {
+            return;
+        }
+        let run = Run::of(key);
+        let before = self.recipes.last.insert(key.volume, run.number);
+        if !self.recipes.runs.contains_key(&run) || self.recipes.get(key) == Some(Recipe::Void) {
+            self.ask_for(run, core);
+        }
+        let next = Run { number: run.number + 1, ..run };
+        // Who begins at the start of a run goes on to the next, as who reads a whole volume does.
+        let follows = before.is_some_and(|before| before.checked_add(1) == Some(run.number));
+        if (follows || index_in_run(key) == 0) && !self.recipes.runs.contains_key(&next) {
+            self.ask_for(next, core);
+        }
+    }
+
+    fn ask_for(&mut self, run: Run, core: &mut Core) {
+        let Some(volume) = core.base.volumes.get(&run.volume) else { return };
+        let (whole, domain) = (volume.whole_extents, volume.cfg.domain);
+        let first = run.number * RUN_EXTENTS;
+        let full = self.recipes.asked.len() >= ASKED_MAX;
+        if full || first >= whole || self.recipes.is_asked(run) {
+            return;
+        }
+        let guards: Vec<_> = (first..whole.min(first + RUN_EXTENTS))
+            .map(|extent| {
+                core.device.index.tracks.guard(ExtentKey { volume: run.volume, extent: ExtentNo(extent) })
+            })
+            .collect();
+        let count = u32::try_from(guards.len()).unwrap_or(u32::MAX);
+        let id = core.base.port.number();
+        self.recipes.asked.insert(id, (run, guards));
+        core.base.stats.recipes_wanted += 1;
+        let op = core.base.port.op(Op::Recipe(id));
+        let first = ExtentNo(first);
+        core.base.port.emit(Action::WantRecipe { op, volume: run.volume, first, count, domain });
+    }
+
+    pub(crate) fn recipe_arrived(&mut self, id: u64, prints: &[Option<Fingerprint>], core: &mut Core) {
+        let (run, guards) = self.recipes.asked.remove(&id).expect_held();
+        let prints = prints.iter().copied().chain(core::iter::repeat(None));
+        let current = guards.into_iter().zip(prints).map(|(guard, print)| {
+            let Some(guard) = guard else { return Recipe::Void };
+            let holds = core.device.index.tracks.holds(&guard);
+            core.device.index.tracks.release(&guard);
+            match print {
+                _ if !holds => Recipe::Void,
+                Some(print) => Recipe::Print(print),
+                None => Recipe::None,
+            }
+        });
+        let recipes: Vec<Recipe> = current.collect();
+        for recipe in &recipes {
+            if let Recipe::Print(print) = recipe {
+                core.device.read_headers_ahead(print, &mut core.base);
+            }
+        }
+        self.recipes.insert(run, recipes);
+    }
+}

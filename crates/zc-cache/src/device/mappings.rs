@@ -1,0 +1,123 @@
+//! Mappings of extents: made, taken away, and what of that has to survive a restart.
+//!
+//! Invariant: a mapping that could be served is recorded as void before the index forgets it.
+
+use zc_core::{ExtentKey, VolumeId};
+use zc_format::Record;
+
+use crate::base::Base;
+use crate::device::Device;
+use crate::index::file_index::{Keep, Mapping, SweepCursor};
+use crate::residency::Residency;
+
+/// Index buckets looked through at once, ...
+const BUCKETS: usize = 1024;
+/// ... how often in an event, ...
+const SWEEPS_MAX: usize = 8;
+/// ... unless so many mappings were found.
+const VOIDS_ENOUGH: usize = 4096;
+
+impl Device {
+    /// Gives an extent a mapping and records what has to survive; the extent has none that can be served.
+    pub(crate) fn map_extent(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
+        debug_assert!(!self.is_mapped(key), "{key:?} has a mapping that was not made void");
+        match mapping {
+            Mapping::Base(_) => {}
+            Mapping::Zero => self.record(Record::Zero { key }, base),
+            Mapping::Duplicate(place) => {
+                let generation = self.units.slots.get(place.slot).generation;
+                self.record(
+                    Record::Duplicate {
+                        key,
+                        slot: place.slot,
+                        generation,
+                        offset_units: place.offset_units,
+                        pages: place.pages,
+                    },
+                    base,
+                );
+            }
+        }
+        if let Some((other, mapping)) = self.index.files.insert(key, mapping) {
+            base.stats.file_index_evictions += 1;
+            self.void(other, mapping, base);
+        }
+    }
+
+    /// Takes an extent's mapping away, for good: also a restart must not find it. Returns it if it could be served.
+    pub(crate) fn forget(&mut self, key: ExtentKey, base: &mut Base) -> Option<Mapping> {
+        let mapping = self.index.files.remove(key)?;
+        self.void(key, mapping, base).then_some(mapping)
+    }
+
+    /// Records that a mapping taken out of the index is void. Whether it was live.
+    pub(crate) fn void(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) -> bool {
+        match mapping {
+            Mapping::Zero => self.record(Record::Unmap { key }, base),
+            Mapping::Base(place) | Mapping::Duplicate(place) if !self.units.slots.is_live(&place) => {
+                return false;
+            }
+            Mapping::Duplicate(_) => self.record(Record::Unmap { key }, base),
+            Mapping::Base(place) => {
+                let slot = self.units.slots.get_mut(place.slot);
+                slot.void_bases.push(place.offset_units);
+                let generation = slot.generation;
+                base.stats.bases_voided += 1;
+                self.record(
+                    Record::BaseInvalid {
+                        key,
+                        slot: place.slot,
+                        generation,
+                        offset_units: place.offset_units,
+                    },
+                    base,
+                );
+            }
+        }
+        true
+    }
+
+    /// Voids the next mappings of the volume. Whether these were the last.
+    pub(crate) fn void_some(&mut self, volume: VolumeId, cursor: &mut SweepCursor, base: &mut Base) -> bool {
+        let mut voided = 0;
+        for _ in 0..SWEEPS_MAX {
+            if voided >= VOIDS_ENOUGH || self.journal_is_pressed() {
+                return false;
+            }
+            let mut found = Vec::new();
+            let is_last = self.index.files.sweep(cursor, BUCKETS, |key, _| {
+                if key.volume == volume {
+                    found.push(key);
+                }
+                Keep::Yes
+            });
+            voided += found.len();
+            for key in found {
+                self.forget(key, base);
+            }
+            if is_last {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a key has a mapping that can be served.
+    pub(crate) fn is_mapped(&self, key: ExtentKey) -> bool {
+        match self.index.files.get(key) {
+            Some(Mapping::Zero) => true,
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => self.units.slots.is_live(&place),
+            None => false,
+        }
+    }
+
+    pub(crate) fn residency_of_mapping(&self, mapping: Mapping) -> Residency {
+        match mapping {
+            Mapping::Zero => Residency::Zero,
+            Mapping::Base(place) | Mapping::Duplicate(place) if self.units.slots.is_live(&place) => {
+                Residency::Cached
+            }
+            Mapping::Base(_) | Mapping::Duplicate(_) => Residency::OriginOnly,
+        }
+    }
+}

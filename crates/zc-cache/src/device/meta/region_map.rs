@@ -1,0 +1,117 @@
+//! The region map on its way to the device: two copies in turn, and the writes that wait for their mark.
+
+use zc_core::RegionKey;
+use zc_format::RegionMap;
+
+use crate::base::Base;
+use crate::base::health::Health;
+use crate::device::Device;
+use crate::device::meta::Op;
+use crate::seam::Action;
+use super::retire::IDLE_RETIRE_MS;
+
+/// The region maps on the device and the one that is under way.
+#[derive(Debug)]
+pub(super) struct RegionMaps {
+    /// The regions of the map that is on its way.
+    writing: Option<Vec<RegionKey>>,
+    /// Sequence of the newest map that was written or is on its way.
+    sequence: u64,
+    /// Sequence of the newest map that is durable: what journal and checkpoint may vouch for.
+    durable: u64,
+    /// Which of the two copies that map is in.
+    copy: usize,
+    /// The map on the device has marks that are gone.
+    stale: bool,
+    /// A map of a higher sequence than this is waited for.
+    awaited_above: Option<u64>,
+}
+
+impl RegionMaps {
+    /// After a start that found the map of this sequence in this copy.
+    pub(super) const fn new(sequence: u64, copy: usize) -> Self {
+        Self { writing: None, sequence, durable: 0, copy, stale: false, awaited_above: None }
+    }
+
+    /// Sequence of the newest map that was written or is on its way.
+    pub(super) const fn newest(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Sequence of the newest map that is durable.
+    pub(super) const fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// Whether a map is on its way.
+    pub(super) const fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    /// The map on the device has marks that are gone, or lacks a journal block that it has to name.
+    pub(super) const fn mark_stale(&mut self) {
+        self.stale = true;
+    }
+
+    /// A map of a higher sequence than this is waited for.
+    pub(super) fn await_above(&mut self, sequence: u64) {
+        self.awaited_above = self.awaited_above.max(Some(sequence));
+    }
+
+    /// Whether one is waited for.
+    fn is_awaited(&self) -> bool {
+        self.awaited_above.is_some_and(|above| self.durable <= above)
+    }
+
+    /// Whether the map on the device has marks that are gone.
+    pub(super) const fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// The map on its way will not get there.
+    pub(super) fn give_up(&mut self) {
+        self.writing = None;
+    }
+
+    /// The next map, for the other copy, with these regions.
+    fn begin(&mut self, regions: &[RegionKey]) -> (u64, usize) {
+        self.stale = false;
+        self.sequence += 1;
+        self.copy = 1 - self.copy;
+        self.writing = Some(regions.to_vec());
+        (self.sequence, self.copy)
+    }
+
+    /// The map on its way is durable: its regions.
+    fn end(&mut self) -> Option<Vec<RegionKey>> {
+        let written = self.writing.take()?;
+        self.durable = self.sequence;
+        Some(written)
+    }
+}
+
+impl Device {
+    /// Writes the next map, if the one on the device lacks a mark, or has one too many and there is time.
+    pub(crate) fn pump_map(&mut self, base: &mut Base) {
+        let idle = base.now_ms.saturating_sub(base.last_write_ms) >= IDLE_RETIRE_MS;
+        let may_tidy = idle || base.stopping || self.meta.maps.is_awaited();
+        let wanted = self.meta.regions.has_new_marks() || (self.meta.maps.is_stale() && may_tidy);
+        if base.health != Health::Good || self.meta.maps.is_writing() || !wanted {
+            return;
+        }
+        let regions = self.meta.regions.snapshot();
+        let (sequence, copy) = self.meta.maps.begin(&regions);
+        let journal_required = self.meta.journal.durable_last();
+        base.stats.region_map_bytes_written += zc_format::REGION_MAP_BYTES;
+        let map = RegionMap { sequence, session: base.session.number, journal_required, regions };
+        let op = base.port.op(Op::MapWrite);
+        base.port.emit(Action::WriteRegionMap { op, copy, map: Box::new(map) });
+    }
+
+    /// The map on its way is durable.
+    pub(crate) fn map_durable(&mut self) {
+        if let Some(written) = self.meta.maps.end() {
+            self.meta.regions.map_is_durable(&written);
+        }
+    }
+}

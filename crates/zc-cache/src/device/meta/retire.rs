@@ -1,0 +1,226 @@
+//! Retirements: the marks of regions that are not written any more go (see the module above for when they may).
+
+use zc_core::{ErrorKind, VolumeId};
+
+use crate::base::Base;
+use crate::base::origin::FlushWaiter;
+use crate::device::Device;
+use crate::device::meta::regions::Retirement;
+
+/// Without writes for so long, all marks are retired, so that a power cut finds everything warm.
+pub(super) const IDLE_RETIRE_MS: u64 = 2000;
+
+/// A mark whose region was not written for so long is retired, ...
+const RETIRE_AGE_MS: u64 = 30_000;
+/// ... together with others: a retirement for age alone costs the origin a flush and comes so often at most.
+const RETIRE_AGED_EVERY_MS: u64 = 5000;
+/// After an origin flush failed, the next retirement waits for so long.
+const RETIRE_BACKOFF_MS: u64 = 500;
+
+/// The retirement that is under way, and when there may be another.
+#[derive(Debug, Default)]
+pub(super) struct Retirements {
+    running: Option<Retiring>,
+    /// Not before, as an origin did not flush.
+    not_before_ms: u64,
+    /// When marks are looked at for their age again.
+    aged_at_ms: u64,
+    /// Mappings from media were voided, and no region map names the journal block that says so yet.
+    voids_owed: bool,
+    /// The last attempt to end inherited marks failed for some volume.
+    inherited_failed: bool,
+    /// The manager stops, and an origin does not flush: marks stay.
+    marks_stay: bool,
+    /// None begins any more.
+    closed: bool,
+}
+
+impl Retirements {
+    /// Whether one is under way.
+    pub(super) const fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// The one under way will not end.
+    pub(super) fn give_up(&mut self) {
+        self.running = None;
+    }
+
+    /// Mappings from media were voided.
+    pub(super) const fn owe_voids(&mut self) {
+        self.voids_owed = true;
+    }
+
+    /// None begins any more: the last flush of the device is next.
+    pub(super) const fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Whether marks stay on the device past a stop, because an origin does not flush.
+    pub(super) const fn do_marks_stay(&self) -> bool {
+        self.marks_stay
+    }
+}
+
+/// What a look at the retirements came to.
+#[derive(Debug, Default)]
+pub(crate) struct Retired {
+    /// One began: the journal has to become durable for it.
+    pub(crate) began: bool,
+    /// One ended.
+    pub(crate) ended: Option<RetirementEnd>,
+}
+
+/// How a retirement ended.
+#[derive(Debug)]
+pub(crate) struct RetirementEnd {
+    /// Volumes whose origins did not flush.
+    pub(crate) failed: Vec<(VolumeId, ErrorKind)>,
+    /// Whether there is room for new marks.
+    pub(crate) made_room: bool,
+}
+
+/// A retirement on its way.
+#[derive(Debug)]
+struct Retiring {
+    /// None: the inherited regions.
+    candidates: Option<Retirement>,
+    /// Volumes whose origins are asked to flush. What an earlier session wrote to others may not be durable there.
+    asked: Vec<VolumeId>,
+    flushes: u32,
+    journal: u64,
+    /// Volumes whose origins did not flush.
+    failed: Vec<(VolumeId, ErrorKind)>,
+}
+
+impl Device {
+    pub(crate) fn retire_flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+        if let Some(retiring) = &mut self.meta.retirements.running {
+            retiring.flushes -= 1;
+            retiring.failed.extend(result.err().map(|error| (volume, error)));
+        }
+    }
+
+    /// Whether inherited marks would starve the writes of volumes that are served.
+    fn is_map_crowded(&self) -> bool {
+        self.meta.regions.inherited_len() > zc_core::usize_from_u32(zc_core::limits::ACTIVE_REGIONS_MAX / 2)
+    }
+
+    /// Whether volumes that are served have inherited marks. Those of others stay until they are served.
+    fn has_inherited(&self, base: &Base) -> bool {
+        self.is_map_crowded()
+            || self.meta.regions.inherited_volumes().any(|id| base.volumes.contains_key(&id))
+    }
+
+    /// Whether a clean stop may say that no region of a served volume is marked.
+    pub(crate) fn is_unmarked(&self, base: &Base) -> bool {
+        self.meta.regions.len() == 0
+            && !self.has_inherited(base)
+            && !self.meta.maps.is_stale()
+            && !self.meta.retirements.voids_owed
+    }
+
+    /// Begins a retirement when one is due, and ends the one under way when it can be. `is_room_wanted`: writes wait for
+    /// room for their marks.
+    pub(crate) fn pump_retiring(&mut self, is_room_wanted: bool, base: &mut Base) -> Retired {
+        let mut retired = Retired::default();
+        if self.meta.retirements.running.is_none() {
+            retired.began = self.begin_retiring(is_room_wanted, base);
+        }
+        let journal = &self.meta.journal;
+        let may_end = |retiring: &Retiring| retiring.flushes == 0 && journal.is_durable(retiring.journal);
+        if let Some(retiring) = self.meta.retirements.running.take_if(|retiring| may_end(retiring)) {
+            retired.ended = Some(self.end_retiring(retiring, base));
+        }
+        retired
+    }
+
+    fn end_retiring(&mut self, retiring: Retiring, base: &mut Base) -> RetirementEnd {
+        let Retiring { candidates, asked, failed, .. } = retiring;
+        let mut gone = 0;
+        match candidates {
+            Some(candidates) => {
+                let flushed = |id| base.volumes.get(&id).map_or(0, |volume| volume.origin.writes_flushed());
+                gone = self.meta.regions.retire(&candidates, flushed);
+                base.stats.regions_retired += zc_core::u64_from_usize(gone);
+                if gone > 0 {
+                    self.meta.maps.mark_stale();
+                }
+            }
+            None => {
+                let has_failed = |id| failed.iter().any(|(volume, _)| *volume == id);
+                let keeps = !self.is_map_crowded();
+                self.meta.regions.drop_inherited(|id| has_failed(id) || (keeps && !asked.contains(&id)));
+                self.meta.retirements.inherited_failed = !failed.is_empty();
+                self.meta.retirements.voids_owed |= self.meta.retirements.inherited_failed;
+                self.meta.maps.mark_stale();
+            }
+        }
+        if !failed.is_empty() {
+            self.meta.retirements.not_before_ms = base.now_ms + RETIRE_BACKOFF_MS;
+            // An origin that does not flush must not keep the daemon from stopping.
+            self.meta.retirements.marks_stay |= base.stopping;
+        }
+        RetirementEnd { failed, made_room: gone > 0 }
+    }
+
+    fn begin_retiring(&mut self, is_room_wanted: bool, base: &mut Base) -> bool {
+        let retirements = &mut self.meta.retirements;
+        if self.recovery.load.is_some()
+            || retirements.closed
+            || (retirements.marks_stay && !is_room_wanted)
+            || base.now_ms < retirements.not_before_ms
+        {
+            return false;
+        }
+        // Where an origin does not flush, other marks have their turn, too.
+        let others_first = core::mem::take(&mut retirements.inherited_failed) && self.meta.regions.len() > 0;
+        if !others_first
+            && (self.has_inherited(base) || core::mem::take(&mut self.meta.retirements.voids_owed))
+        {
+            self.meta.retirements.voids_owed = false;
+            let volumes = base.volumes.keys().copied().collect();
+            self.start_retiring(None, volumes, base);
+            return true;
+        }
+        let idle = base.stopping || base.now_ms.saturating_sub(base.last_write_ms) >= IDLE_RETIRE_MS;
+        let regions = &mut self.meta.regions;
+        let crowded = regions.len() * 4 >= regions.max() * 3 || is_room_wanted;
+        let aged = base.now_ms >= self.meta.retirements.aged_at_ms;
+        if regions.len() == 0 || !(idle || crowded || aged) {
+            return false;
+        }
+        let (count, until_ms) = if idle {
+            (regions.len(), u64::MAX)
+        } else if crowded {
+            (regions.max() / 2, u64::MAX)
+        } else {
+            self.meta.retirements.aged_at_ms = base.now_ms + RETIRE_AGED_EVERY_MS;
+            (regions.len(), base.now_ms.saturating_sub(RETIRE_AGE_MS))
+        };
+        let fails = |id| base.volumes.get(&id).is_some_and(|volume| volume.origin.has_flush_failed());
+        let Some(candidates) = regions.retirement(count.max(1), until_ms, fails) else { return false };
+        debug_assert!(candidates.len() <= regions.len());
+        let volumes = regions.volumes(&candidates);
+        self.start_retiring(Some(candidates), volumes, base);
+        true
+    }
+
+    fn start_retiring(
+        &mut self,
+        candidates: Option<Retirement>,
+        mut volumes: Vec<VolumeId>,
+        base: &mut Base,
+    ) {
+        volumes.retain(|id| base.volumes.contains_key(id));
+        volumes.sort_unstable();
+        let journal = self.meta.journal.want_all();
+        let flushes = u32::try_from(volumes.len()).unwrap_or(u32::MAX);
+        let asked = volumes.clone();
+        self.meta.retirements.running =
+            Some(Retiring { candidates, asked, flushes, journal, failed: Vec::new() });
+        for volume in volumes {
+            base.flush_origin(volume, FlushWaiter::Retire);
+        }
+    }
+}

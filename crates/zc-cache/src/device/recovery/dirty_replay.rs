@@ -1,0 +1,103 @@
+//! Dirty records at a restart: from checkpoint, journal and intent log back to epochs.
+//!
+//! Records of a volume wait until their `Committed` comes. What no commit follows was never acknowledged as durable and
+//! does not count; a `DirtyReset` says so for the next restart, before any new dirty record. Until it is durable, and
+//! commits that came from the intent log or a summary are, requests of the volumes concerned wait: what readers were
+//! shown once must not be decided otherwise after the next crash (G2).
+
+use zc_core::VolumeId;
+use zc_format::Record;
+
+use crate::device::Device;
+
+/// What the replay of one volume has seen.
+#[derive(Debug, Default)]
+pub(crate) struct DirtyReplay {
+    /// Dirty records since the last commit.
+    pub(crate) dangling: Vec<Record>,
+    /// The last commit.
+    pub(crate) committed: u64,
+    /// The last epoch on the origin.
+    pub(crate) clean: u64,
+    /// Committed epochs that are not clean, in order.
+    pub(crate) epochs: Vec<(u64, Vec<Record>)>,
+    /// Records of epochs that count no more, as the intent log alone tells.
+    pub(crate) ended: Vec<Record>,
+    /// The intent log or a summary has records of the volume's dirty data.
+    pub(crate) unjournaled: bool,
+}
+
+impl Device {
+    /// Whether a dirty record that counts names a unit that was replaced since. A slot with dirty data is not used
+    /// again before that is known to be clean: what says so was lost, and an older state of the medium shows through.
+    pub(crate) fn is_outdated(&self, record: &Record) -> bool {
+        match *record {
+            Record::Dirty { slot, generation, .. } => self.units.slots.get(slot).generation != generation,
+            _ => false,
+        }
+    }
+}
+
+impl Device {
+    /// Takes a dirty record of checkpoint, journal or intent log.
+    pub(crate) fn replay_dirty(&mut self, record: &Record) {
+        match *record {
+            // A slot that the layout does not have is damage: the extent must not look clean.
+            Record::Dirty { key, slot, generation, .. } if self.units.slots.contains(slot) => {
+                self.adopt_generation(slot, generation);
+                self.replay_of(key.volume).dangling.push(*record);
+            }
+            Record::DirtyZero { key, .. } => self.replay_of(key.volume).dangling.push(*record),
+            Record::Dirty { .. } => self.recovery.restart.dirty_complete = false,
+            Record::Committed { volume, epoch } => {
+                let replay = self.replay_of(volume);
+                let records = core::mem::take(&mut replay.dangling);
+                if epoch > replay.committed {
+                    replay.committed = epoch;
+                    replay.epochs.push((epoch, records));
+                }
+            }
+            Record::Clean { volume, epoch } => {
+                let replay = self.replay_of(volume);
+                replay.epochs.retain(|(number, _)| *number > epoch);
+                replay.clean = replay.clean.max(epoch);
+                replay.committed = replay.committed.max(epoch);
+            }
+            Record::DirtyReset { volume, epoch } => {
+                let replay = self.replay_of(volume);
+                replay.dangling.clear();
+                replay.epochs.retain(|(number, _)| *number <= epoch);
+                replay.committed = replay.committed.min(epoch.max(replay.clean));
+            }
+            _ => {}
+        }
+    }
+
+    /// The intent log is about to end epochs. The journal counts on their bodies until it has that record, too.
+    pub(crate) fn keep_bodies(&mut self, record: &Record) {
+        let (volume, ends): (_, Box<dyn Fn(u64) -> bool>) = match *record {
+            Record::Clean { volume, epoch } => (volume, Box::new(move |number| number <= epoch)),
+            Record::DirtyReset { volume, epoch } => (volume, Box::new(move |number| number > epoch)),
+            _ => return,
+        };
+        let replay = self.replay_of(volume);
+        let ended = replay.epochs.iter().filter(|(number, _)| ends(*number));
+        replay.ended.extend(ended.flat_map(|(_, records)| records));
+    }
+
+    /// The record came from the intent log or a summary: what it says is not in the journal yet.
+    pub(crate) fn replayed_unjournaled(&mut self, record: &Record) {
+        let volume = match *record {
+            Record::Dirty { key, .. } | Record::DirtyZero { key, .. } => key.volume,
+            Record::Committed { volume, .. }
+            | Record::Clean { volume, .. }
+            | Record::DirtyReset { volume, .. } => volume,
+            _ => return,
+        };
+        self.replay_of(volume).unjournaled = true;
+    }
+
+    fn replay_of(&mut self, volume: VolumeId) -> &mut DirtyReplay {
+        self.recovery.restart.dirty_replays.entry(volume).or_default()
+    }
+}

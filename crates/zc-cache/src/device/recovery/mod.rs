@@ -1,0 +1,563 @@
+//! The way of a restart: records of checkpoint, journal and intent log are replayed, then WEU headers are read in the
+//! background while requests are served.
+//!
+//! A header is believed if it was written since the cache was formatted, its generation is not void and, where
+//! checkpoint or journal name the slot's WEU, it is that one: a slot that a device rolled back is told by this. Its
+//! base entries become mappings unless they are void, their region was marked when the last session was cut off, the
+//! volume is not trusted, or the extent was written since the start. What is distrusted is recorded as void, so that
+//! the next start does not believe it either. Its fingerprints are indexed in any case: content proves itself.
+
+pub(crate) mod dirty_replay;
+pub(crate) mod probe;
+
+pub(crate) use crate::ops::load::Op;
+
+use std::collections::BTreeMap;
+
+use zc_core::{ErrorKind, ExtentKey, Generation, HashKey, KeyedMap, KeyedSet, RegionKey, Set, VolumeId, WeuSeq, WeuSlot};
+use zc_format::{Record, WeuEntry, WeuHeader};
+
+use crate::base::Base;
+use crate::base::health::Health;
+use crate::base::port::Ended;
+use crate::device::Device;
+use crate::device::recovery::dirty_replay::DirtyReplay;
+use crate::device::recovery::probe::Probes;
+use crate::device::units::contents::stored_of;
+use crate::device::units::slots::SlotState;
+use crate::index::CALLED_UP;
+use crate::index::file_index::{Mapping, Place};
+use crate::seam::Action;
+use crate::startup::StartState;
+
+/// Headers being read at once.
+const HEADERS_IN_FLIGHT: u32 = 32;
+/// Extents written during the load that are remembered one by one; with more, what is not loaded yet is distrusted.
+const WRITTEN_MAX: usize = 1 << 20;
+
+/// A mapping to install, with the full generation.
+#[derive(Debug, Clone, Copy)]
+enum Replayed {
+    Zero,
+    Duplicate(Place),
+}
+
+/// What the start found on the device, as far as it still counts.
+#[derive(Debug)]
+pub(crate) struct Restart {
+    /// Records that were replayed from summaries and the intent log: the journal lacks them.
+    pub(crate) unjournaled: Vec<Record>,
+    /// Checkpoint, region map and journal vouch for each other.
+    pub(crate) mapping_trusted: bool,
+    /// The last session ended cleanly, or its intent log is complete.
+    pub(crate) intact: bool,
+    /// Never written since it was formatted.
+    pub(crate) fresh: bool,
+    pub(crate) dirty_replays: BTreeMap<VolumeId, DirtyReplay>,
+    /// Volumes with commits that the start did not count.
+    pub(crate) dropped_commits: Vec<VolumeId>,
+    /// Journal and checkpoint tell everything about dirty data.
+    pub(crate) dirty_complete: bool,
+    /// Volumes of which an earlier start could not say that.
+    pub(crate) fenced_before: Vec<VolumeId>,
+}
+
+/// What a start still has to do, and what it goes by.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    pub(crate) load: Option<Load>,
+    pub(crate) probes: Probes,
+    pub(crate) restart: Restart,
+}
+
+impl Recovery {
+    /// After a start that found this on the device.
+    pub(crate) fn new(key: &HashKey, start: StartState) -> Self {
+        Self {
+            load: Some(Load::new(key)),
+            probes: Probes::default(),
+            restart: Restart {
+                unjournaled: start.unjournaled,
+                mapping_trusted: start.mapping_trusted,
+                intact: start.intact,
+                fresh: start.fresh,
+                dirty_replays: BTreeMap::new(),
+                dropped_commits: start.dropped_commits,
+                dirty_complete: start.dirty_complete,
+                fenced_before: start.fenced,
+            },
+        }
+    }
+}
+
+/// State of a load.
+#[derive(Debug)]
+pub(crate) struct Load {
+    /// Duplicate and zero mappings as replay leaves them.
+    mappings: KeyedMap<ExtentKey, Replayed>,
+    /// Duplicates of WEUs that neither checkpoint nor journal knows.
+    late: BTreeMap<WeuSlot, Vec<(ExtentKey, Place)>>,
+    next: u32,
+    in_flight: u32,
+    written: KeyedSet<ExtentKey>,
+    overflow: bool,
+    /// Volumes whose origins failed to flush meanwhile, and may have lost what earlier sessions wrote.
+    lost: Set<VolumeId>,
+}
+
+impl Load {
+    pub(crate) fn new(key: &HashKey) -> Self {
+        Self {
+            mappings: key.map(),
+            late: BTreeMap::new(),
+            next: 0,
+            in_flight: 0,
+            written: key.set(),
+            overflow: false,
+            lost: Set::default(),
+        }
+    }
+}
+
+impl Device {
+    /// Moves a slot to the generation a record speaks of. False if the record is of an older one (or of no slot).
+    fn adopt_generation(&mut self, slot: WeuSlot, generation: Generation) -> bool {
+        if !self.units.slots.contains(slot) {
+            return false;
+        }
+        let entry = self.units.slots.get_mut(slot);
+        if generation > entry.generation {
+            entry.generation = generation;
+            entry.retired = false;
+            entry.state = SlotState::Unread { known: false };
+            entry.filling = false;
+            entry.void_bases = Vec::new();
+        }
+        generation == entry.generation
+    }
+
+    /// A dirty unit that has no header (yet), or a unit with dirty data whose header cannot be read now: records say
+    /// what is in it, and each extent is verified when it is read. If the header can be read again one day, its base
+    /// entries are not believed: what becomes of these extents meanwhile is not recorded.
+    fn adopt_headerless(&mut self, slot: WeuSlot, base: &mut Base) {
+        let entry = self.units.slots.get_mut(slot);
+        entry.state = SlotState::Sealed;
+        entry.retired = false;
+        entry.filling = true;
+        let (generation, weu_seq) = (entry.generation, entry.weu_seq);
+        self.units.policy.inserted(slot);
+        self.record(Record::SlotDirty { slot, generation, weu_seq }, base);
+    }
+}
+
+impl Device {
+    /// Replays a record of the intent log: the journal lacks it, so that it is recorded again.
+    pub(crate) fn replay_intent(&mut self, record: &Record) {
+        self.keep_bodies(record);
+        self.replay(record);
+        self.recovery.restart.unjournaled.push(*record);
+    }
+
+    /// Replays one record of checkpoint, then journal.
+    pub(crate) fn replay(&mut self, record: &Record) {
+        match *record {
+            Record::SlotSealed { slot, generation, weu_seq, header_bytes } => {
+                if !self.adopt_generation(slot, generation) {
+                    return;
+                }
+                let entry = self.units.slots.get_mut(slot);
+                if !entry.retired {
+                    entry.state = SlotState::Unread { known: true };
+                    entry.weu_seq = weu_seq;
+                    entry.header_bytes = header_bytes;
+                    entry.filling = false;
+                }
+            }
+            Record::SlotRetired { slot, generation } => {
+                if self.adopt_generation(slot, generation) {
+                    let entry = self.units.slots.get_mut(slot);
+                    entry.retired = true;
+                    entry.filling = false;
+                    entry.state = SlotState::Unread { known: false };
+                    entry.void_bases = Vec::new();
+                }
+            }
+            Record::BaseInvalid { slot, generation, offset_units, .. } => {
+                if self.adopt_generation(slot, generation) {
+                    let entry = self.units.slots.get_mut(slot);
+                    if !entry.retired && !entry.void_bases.contains(&offset_units) {
+                        entry.void_bases.push(offset_units);
+                    }
+                }
+            }
+            Record::Duplicate { key, slot, generation, offset_units, pages } => {
+                if self.units.slots.contains(slot) {
+                    // The WEU may be lost with the session that had it open. Its generation must not be given again:
+                    // this record would then name other content.
+                    self.adopt_generation(slot, generation);
+                    let place = Place { slot, generation, offset_units, pages };
+                    self.replayed(key, Some(Replayed::Duplicate(place)));
+                }
+            }
+            Record::Zero { key } => self.replayed(key, Some(Replayed::Zero)),
+            Record::Unmap { key } => self.replayed(key, None),
+            Record::SlotDirty { slot, generation, weu_seq } => {
+                if self.adopt_generation(slot, generation) {
+                    let entry = self.units.slots.get_mut(slot);
+                    if !entry.retired {
+                        entry.state = SlotState::Unread { known: true };
+                        entry.weu_seq = weu_seq;
+                        entry.header_bytes = 0;
+                        entry.filling = true;
+                    }
+                }
+            }
+            Record::Dirty { .. }
+            | Record::DirtyZero { .. }
+            | Record::Committed { .. }
+            | Record::Clean { .. }
+            | Record::DirtyReset { .. } => self.replay_dirty(record),
+        }
+    }
+
+    /// The replay is over: what it left becomes mappings, and headers are read from now on.
+    pub(crate) fn begin(&mut self, base: &mut Base) {
+        self.install_replayed(base);
+        if self.recovery.restart.fresh {
+            for slot in 0..self.units.slots.len() {
+                self.units.slots.release(WeuSlot(slot));
+            }
+            self.recovery.load = None;
+            self.load_ended(base);
+        }
+    }
+
+    /// Records what the journal lacks of what was replayed.
+    pub(crate) fn record_unjournaled(&mut self, base: &mut Base) {
+        for record in core::mem::take(&mut self.recovery.restart.unjournaled) {
+            self.replayed_unjournaled(&record);
+            self.record(record, base);
+        }
+    }
+
+    fn replayed(&mut self, key: ExtentKey, mapping: Option<Replayed>) {
+        let Some(load) = &mut self.recovery.load else { return };
+        match mapping {
+            Some(mapping) => {
+                load.mappings.insert(key, mapping);
+            }
+            None => {
+                load.mappings.remove(&key);
+            }
+        }
+    }
+
+    fn install_replayed(&mut self, base: &mut Base) {
+        let Some(load) = &mut self.recovery.load else { return };
+        let mut mappings: Vec<_> = load.mappings.drain().collect();
+        mappings.sort_unstable_by_key(|(key, _)| *key);
+        for (key, mapping) in mappings {
+            if !self.trusts(key, base) {
+                base.stats.load_distrusted += 1;
+                self.record(Record::Unmap { key }, base);
+                continue;
+            }
+            match mapping {
+                Replayed::Zero => self.install(key, Mapping::Zero, base),
+                Replayed::Duplicate(place) => {
+                    let slot = self.units.slots.get(place.slot);
+                    let known = slot.state == SlotState::Unread { known: true } && !slot.retired;
+                    if slot.generation == place.generation && known {
+                        self.install_duplicate(key, place, base);
+                    } else if place.generation >= slot.generation
+                        && !(slot.retired && place.generation == slot.generation)
+                        && let Some(load) = &mut self.recovery.load
+                    {
+                        load.late.entry(place.slot).or_default().push((key, place));
+                    }
+                }
+            }
+        }
+    }
+
+    fn install_duplicate(&mut self, key: ExtentKey, place: Place, base: &mut Base) {
+        let generation = self.units.slots.short(place.generation);
+        self.install(key, Mapping::Duplicate(Place { generation, ..place }), base);
+    }
+
+    pub(crate) fn install(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
+        base.stats.load_mappings += 1;
+        self.recovery.probes.loaded(key, mapping);
+        if let Some((other, evicted)) = self.index.files.insert(key, mapping) {
+            base.stats.file_index_evictions += 1;
+            self.void(other, evicted, base);
+        }
+    }
+
+    /// Whether a mapping from media may be believed.
+    fn trusts(&self, key: ExtentKey, base: &Base) -> bool {
+        let Some(volume) = base.volumes.get(&key.volume) else { return false };
+        let region = RegionKey {
+            volume: key.volume,
+            region: key.extent.0 * u64::from(base.extent_bytes) / volume.cfg.region_bytes,
+        };
+        self.recovery.restart.mapping_trusted
+            && volume.cfg.trusted
+            && key.extent.0 < volume.whole_extents
+            && !(self.meta.regions.is_inherited(&region) && self.doubts_inherited(key.volume))
+    }
+
+    fn doubts_inherited(&self, volume: VolumeId) -> bool {
+        !self.recovery.restart.intact
+            || self.recovery.load.as_ref().is_some_and(|load| load.lost.contains(&volume))
+    }
+
+    /// An origin failed to flush: what is not loaded yet of the regions that earlier sessions wrote is distrusted.
+    pub(crate) fn doubt_inherited(&mut self, volume: VolumeId) {
+        if let Some(load) = &mut self.recovery.load {
+            load.lost.insert(volume);
+        }
+    }
+
+    /// An extent is being written: what a header still to be read says of it is void.
+    pub(crate) fn remember_written(&mut self, key: ExtentKey, base: &mut Base) {
+        let Some(load) = &mut self.recovery.load else { return };
+        if load.written.len() < WRITTEN_MAX {
+            load.written.insert(key);
+        } else {
+            load.overflow = true;
+        }
+        if load.late.values().any(|late| late.iter().any(|(other, _)| *other == key)) {
+            for late in load.late.values_mut() {
+                late.retain(|(other, _)| *other != key);
+            }
+            self.record(Record::Unmap { key }, base);
+        }
+    }
+
+    /// Reads headers, a bounded number at once, as fast as the journal can take what has to be voided.
+    pub(crate) fn pump_load(&mut self, base: &mut Base) {
+        if base.health != Health::Good || self.journal_is_pressed() {
+            return;
+        }
+        while let Some(load) = &mut self.recovery.load {
+            if load.next == self.units.slots.len() {
+                if load.in_flight == 0 {
+                    self.recovery.load = None;
+                    self.load_ended(base);
+                }
+                return;
+            }
+            if load.in_flight == HEADERS_IN_FLIGHT {
+                return;
+            }
+            let slot = WeuSlot(load.next);
+            load.next += 1;
+            load.in_flight += 1;
+            let hint_bytes = self.units.slots.get(slot).header_bytes;
+            let op = base.port.op(Op::Header(slot));
+            base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
+        }
+    }
+
+    fn load_ended(&mut self, base: &mut Base) {
+        // Recency of earlier sessions is not on media; age is the best guess.
+        let mut by_age: Vec<_> = self
+            .units
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.state == SlotState::Sealed)
+            .map(|(id, slot)| (slot.weu_seq, id))
+            .collect();
+        by_age.sort_unstable();
+        by_age.into_iter().for_each(|(_, slot)| self.units.policy.inserted(slot));
+        let untrusted = base.volumes.values().any(|volume| !volume.cfg.trusted);
+        if untrusted || !self.recovery.restart.mapping_trusted {
+            self.meta.owe_voids();
+        }
+        base.port.emit(Action::IntentReady);
+    }
+
+    fn header_loaded(
+        &mut self,
+        slot: WeuSlot,
+        result: Result<Option<Box<WeuHeader>>, ErrorKind>,
+        base: &mut Base,
+    ) {
+        let Some(load) = &mut self.recovery.load else { return };
+        load.in_flight -= 1;
+        let late = load.late.remove(&slot).unwrap_or_default();
+        base.stats.load_headers += 1;
+        if let Err(error) = result {
+            base.stats.device_read_errors += 1;
+            if base.errors.read_ended(true) {
+                base.fail_device(crate::seam::Purpose::HeaderRead, error);
+                return;
+            }
+        }
+        match result {
+            Ok(Some(header)) if self.believes(&header, base) => self.adopt_header(slot, &header, &late, base),
+            other => self.drop_unbelieved(slot, &other, base),
+        }
+    }
+
+    /// Nothing in the slot, or not what checkpoint and journal say: whatever it was, it is void. What could not be read
+    /// now may be readable at the next start, with mappings that are stale by then: a tombstone sees to that. After a
+    /// start that journal and checkpoint do not tell everything about, that includes slots in which there seems to be
+    /// nothing: a device that misread the header once may find it the next time.
+    fn drop_unbelieved(
+        &mut self,
+        slot: WeuSlot,
+        result: &Result<Option<Box<WeuHeader>>, ErrorKind>,
+        base: &mut Base,
+    ) {
+        if self.units.owed.contains(slot) || self.units.slots.get(slot).filling {
+            self.adopt_headerless(slot, base);
+            return;
+        }
+        let found = result.as_ref().ok().and_then(Option::as_ref).map(|header| header.generation);
+        let weu_seq = WeuSeq(base.session.weu_seq_next);
+        let entry = self.units.slots.get_mut(slot);
+        let known = entry.state == SlotState::Unread { known: true };
+        let unsure = !(self.recovery.restart.intact && self.recovery.restart.mapping_trusted);
+        if known && entry.header_bytes == 0 {
+            entry.tombstone = true;
+        } else if result.is_err() || known || unsure || found.is_some_and(|found| found > entry.generation) {
+            let newest = found.unwrap_or_default().max(entry.generation);
+            let generation = Generation(newest.0 + 1);
+            entry.weu_seq = weu_seq;
+            entry.tombstone = true;
+            if known {
+                // Mappings of what was known to be here have been installed.
+                self.units.slots.skip_to(slot, generation);
+            } else {
+                entry.generation = generation;
+            }
+            base.session.weu_seq_next += 1;
+            self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: 0 }, base);
+        } else if entry.generation.0 > 0 && !entry.retired {
+            let generation = entry.generation;
+            self.record(Record::SlotRetired { slot, generation }, base);
+        }
+        self.units.slots.release(slot);
+    }
+
+    fn believes(&self, header: &WeuHeader, base: &Base) -> bool {
+        let slot = self.units.slots.get(header.slot);
+        if header.session < base.session.first {
+            return false;
+        }
+        match slot.state {
+            SlotState::Unread { known: true } => {
+                header.generation == slot.generation && header.weu_seq == slot.weu_seq && !slot.retired
+            }
+            // Units of sessions before the last that no record names were misread or given up by a session in between.
+            SlotState::Unread { known: false }
+                if self.recovery.restart.mapping_trusted && header.session + 1 < base.session.number =>
+            {
+                false
+            }
+            SlotState::Unread { known: false } => {
+                header.generation > slot.generation || (header.generation == slot.generation && !slot.retired)
+            }
+            _ => false,
+        }
+    }
+
+    fn adopt_header(
+        &mut self,
+        slot: WeuSlot,
+        header: &WeuHeader,
+        late: &[(ExtentKey, Place)],
+        base: &mut Base,
+    ) {
+        let bytes = WeuHeader::encoded_bytes(u32::try_from(header.entries.len()).unwrap_or(u32::MAX));
+        base.stats.load_header_bytes += u64::from(bytes);
+        base.errors.read_ended(false);
+        let entry = self.units.slots.get_mut(slot);
+        let known = entry.state == SlotState::Unread { known: true };
+        if header.generation > entry.generation {
+            entry.void_bases = Vec::new();
+        }
+        entry.state = SlotState::Sealed;
+        entry.retired = false;
+        entry.generation = header.generation;
+        entry.weu_seq = header.weu_seq;
+        entry.header_bytes = bytes;
+        self.units.policy.inserted(slot);
+        if !known {
+            let (generation, weu_seq) = (header.generation, header.weu_seq);
+            self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: bytes }, base);
+        }
+        for (key, place) in late {
+            if !self.trusts(*key, base) {
+                self.record(Record::Unmap { key: *key }, base);
+            } else if place.generation == header.generation
+                && self.index.files.get(*key).is_none()
+                && !self.was_written(*key)
+            {
+                self.install_duplicate(*key, *place, base);
+            }
+        }
+        for entries in header.entries.chunks(CALLED_UP) {
+            for entry in entries {
+                self.index.files.call_up(entry.key);
+                self.index.prints.call_up(&entry.fingerprint);
+            }
+            for entry in entries {
+                self.adopt_entry(slot, header.generation, entry, base);
+            }
+        }
+    }
+
+    fn adopt_entry(&mut self, slot: WeuSlot, generation: Generation, entry: &WeuEntry, base: &mut Base) {
+        let stored = stored_of(entry.offset_bytes, entry.stored_bytes);
+        let key = entry.key;
+        let whole = entry.dirty.is_none_or(|span| span.len_bytes() == base.extent_bytes);
+        if whole && base.volumes.get(&key.volume).is_none_or(|volume| volume.cfg.dedup) {
+            self.index.prints.insert(&entry.fingerprint, slot);
+        }
+        let slot_entry = self.units.slots.get(slot);
+        let void = slot_entry.filling || slot_entry.void_bases.contains(&stored.offset_units);
+        if entry.dirty.is_some() || void {
+            return;
+        }
+        let mapping = Mapping::Base(self.place(slot, generation, stored));
+        if self.trusts(key, base) && !self.was_written(key) {
+            match self.index.files.get(key) {
+                None => return self.install(key, mapping, base),
+                Some(Mapping::Base(place) | Mapping::Duplicate(place))
+                    if !self.units.slots.is_live(&place) =>
+                {
+                    return self.install(key, mapping, base);
+                }
+                Some(Mapping::Base(place))
+                    if self.units.slots.get(place.slot).weu_seq < self.units.slots.get(slot).weu_seq =>
+                {
+                    self.forget(key, base);
+                    return self.install(key, mapping, base);
+                }
+                Some(_) => {}
+            }
+        }
+        base.stats.load_distrusted += 1;
+        self.void(key, mapping, base);
+    }
+
+    fn was_written(&self, key: ExtentKey) -> bool {
+        self.recovery.load.as_ref().is_some_and(|load| load.overflow || load.written.contains(&key))
+    }
+}
+
+impl Device {
+    pub(crate) fn load_op_ended(&mut self, op: Op, ended: Ended, base: &mut Base) {
+        match (op, ended) {
+            (Op::Header(slot), Ended::Header(result)) => self.header_loaded(slot, result, base),
+            (Op::ProbeOrigin(id), Ended::Origin(result)) => self.probe_read(id, result.is_ok(), base),
+            (Op::ProbeRead(id), Ended::Extents(result)) => self.probe_ours_read(id, result, base),
+            (Op::ProbeCompare(id), Ended::Compared(equal)) => self.probe_ended(id, Some(equal), base),
+            (Op::ProbeHash(id), Ended::Hashed(digest)) => self.probe_hashed(id, digest, base),
+            (op, ended) => panic!("{op:?} ended as {ended:?}"),
+        }
+    }
+}

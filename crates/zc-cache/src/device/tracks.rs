@@ -1,0 +1,185 @@
+//! Versions of extents that in-flight work refers to.
+//!
+//! A *guard* remembers the version of an extent when work on its bytes began (a miss fill, an insertion). A write
+//! that starts later changes the version, so the work's result is dropped when it arrives (correctness: "a miss fill
+//! overtaken by a write"). Entries exist only while something holds them. Two writes of one sector are never in
+//! flight together (`clean::order`). Should they be, the order of their bytes is not known: both are *unordered* and
+//! what they wrote counts as unknown.
+
+use core::ops::Range;
+
+use smallvec::SmallVec;
+use zc_core::{ExtentKey, HashKey, KeyedMap};
+
+use crate::expect_held::ExpectHeld;
+
+/// A promise that can be checked: "the extent has not been written since".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Guard {
+    pub(crate) key: ExtentKey,
+    version: u32,
+}
+
+#[derive(Debug)]
+struct Writer {
+    id: u64,
+    sectors: Range<u32>,
+    unordered: bool,
+}
+
+#[derive(Debug, Default)]
+struct Track {
+    version: u32,
+    holders: u32,
+    writers: SmallVec<[Writer; 1]>,
+}
+
+impl Track {
+    fn changes(&mut self) {
+        self.version = self.version.wrapping_add(1);
+        self.writers.iter_mut().for_each(|writer| writer.unordered = true);
+    }
+}
+
+/// All tracked extents.
+#[derive(Debug)]
+pub(crate) struct Tracks {
+    tracks: KeyedMap<ExtentKey, Track>,
+}
+
+impl Tracks {
+    pub(crate) fn new(key: &HashKey) -> Self {
+        Self { tracks: key.map() }
+    }
+
+    /// Begins work on the extent's present bytes. `None` while a write is in flight: its bytes are in doubt.
+    pub(crate) fn guard(&mut self, key: ExtentKey) -> Option<Guard> {
+        let track = self.tracks.entry(key).or_default();
+        if !track.writers.is_empty() {
+            return None;
+        }
+        track.holders += 1;
+        Some(Guard { key, version: track.version })
+    }
+
+    /// Whether the extent was not written since the guard was taken.
+    pub(crate) fn holds(&self, guard: &Guard) -> bool {
+        self.tracks.get(&guard.key).is_some_and(|t| t.version == guard.version && t.writers.is_empty())
+    }
+
+    /// Ends the work behind a guard.
+    pub(crate) fn release(&mut self, guard: &Guard) {
+        let track = self.tracks.get_mut(&guard.key).expect_held();
+        assert!(track.holders > 0, "guard of {:?} released twice", guard.key);
+        track.holders -= 1;
+        self.forget_if_idle(guard.key);
+    }
+
+    /// A write of some sectors of the extent starts.
+    pub(crate) fn write_begins(&mut self, key: ExtentKey, id: u64, sectors: Range<u32>) {
+        let track = self.tracks.entry(key).or_default();
+        track.version = track.version.wrapping_add(1);
+        let mut unordered = false;
+        for other in &mut track.writers {
+            if other.sectors.start < sectors.end && sectors.start < other.sectors.end {
+                other.unordered = true;
+                unordered = true;
+            }
+        }
+        track.writers.push(Writer { id, sectors, unordered });
+    }
+
+    /// The write ended. Whether the extent's sectors it wrote now hold its bytes for certain.
+    pub(crate) fn write_ends(&mut self, key: ExtentKey, id: u64) -> bool {
+        let track = self.tracks.get_mut(&key).expect_held();
+        let at = track.writers.iter().position(|writer| writer.id == id).expect_held();
+        let writer = track.writers.remove(at);
+        self.forget_if_idle(key);
+        !writer.unordered
+    }
+
+    /// The extent is not what it was, without a write: what is under way for it counts as unknown.
+    pub(crate) fn changes(&mut self, key: ExtentKey) {
+        if let Some(track) = self.tracks.get_mut(&key) {
+            track.changes();
+        }
+    }
+
+    /// These extents are not what they were, without a write.
+    pub(crate) fn change_all(&mut self, which: impl Fn(&ExtentKey) -> bool) {
+        self.tracks.iter_mut().filter(|(key, _)| which(key)).for_each(|(_, track)| track.changes());
+    }
+
+    /// Whether work is under way for one of these extents.
+    pub(crate) fn has(&self, which: impl Fn(&ExtentKey) -> bool) -> bool {
+        self.tracks.keys().any(which)
+    }
+
+    /// Whether a write of the extent is in flight.
+    pub(crate) fn is_written(&self, key: &ExtentKey) -> bool {
+        self.tracks.get(key).is_some_and(|track| !track.writers.is_empty())
+    }
+
+    /// Number of extents tracked.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.tracks.len()
+    }
+
+    fn forget_if_idle(&mut self, key: ExtentKey) {
+        if self.tracks.get(&key).is_some_and(|t| t.holders == 0 && t.writers.is_empty()) {
+            self.tracks.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zc_core::{ExtentNo, VolumeId};
+
+    use super::*;
+
+    const KEY: ExtentKey = ExtentKey { volume: VolumeId(1), extent: ExtentNo(7) };
+
+    #[test]
+    fn a_write_breaks_guards_taken_before_it_and_refuses_new_ones() {
+        let mut tracks = Tracks::new(&HashKey::fixed());
+        let guard = tracks.guard(KEY).unwrap();
+        assert!(tracks.holds(&guard));
+        tracks.write_begins(KEY, 1, 0..8);
+        assert!(!tracks.holds(&guard));
+        assert!(tracks.guard(KEY).is_none());
+        assert!(tracks.write_ends(KEY, 1));
+        assert!(!tracks.holds(&guard));
+        tracks.release(&guard);
+        assert_eq!(tracks.len(), 0);
+    }
+
+    #[test]
+    fn a_change_without_a_write_leaves_nothing_certain_that_was_under_way() {
+        let mut tracks = Tracks::new(&HashKey::fixed());
+        tracks.changes(KEY);
+        assert_eq!(tracks.len(), 0);
+        let guard = tracks.guard(KEY).unwrap();
+        tracks.changes(KEY);
+        assert!(!tracks.holds(&guard));
+        tracks.release(&guard);
+        tracks.write_begins(KEY, 1, 0..8);
+        tracks.changes(KEY);
+        assert!(!tracks.write_ends(KEY, 1));
+        tracks.write_begins(KEY, 2, 0..8);
+        assert!(tracks.write_ends(KEY, 2));
+    }
+
+    #[test]
+    fn overlapping_writers_are_unordered_disjoint_ones_are_not() {
+        let mut tracks = Tracks::new(&HashKey::fixed());
+        tracks.write_begins(KEY, 1, 0..8);
+        tracks.write_begins(KEY, 2, 8..16);
+        tracks.write_begins(KEY, 3, 4..6);
+        assert!(!tracks.write_ends(KEY, 1));
+        assert!(tracks.write_ends(KEY, 2));
+        assert!(!tracks.write_ends(KEY, 3));
+        assert_eq!(tracks.len(), 0);
+    }
+}

@@ -1,0 +1,265 @@
+//! The open WEU: placement of finished runs, and the writes of full WEUs. Where extents go is `packer`'s
+//! matter; the entries of a header are by offset whatever the order of placement was.
+
+pub(crate) mod contents;
+pub(crate) mod evict;
+pub(crate) mod header_reads;
+pub(crate) mod headers;
+pub(crate) mod owed;
+pub(crate) mod packer;
+pub(crate) mod policy;
+pub(crate) mod slots;
+pub(crate) mod stored;
+
+pub(crate) use crate::ops::unit::Op;
+
+use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, WeuSeq, WeuSlot};
+use zc_format::{EXTENT_HEADER_BYTES, ExtentHeader, Record, WeuEntry, WeuHeader};
+
+use crate::base::Base;
+use crate::device::Device;
+use crate::device::units::contents::stored_of;
+use crate::device::units::headers::Stored;
+use crate::device::units::packer::{Layout, Spot};
+use crate::device::units::slots::SlotState;
+use crate::expect_held::ExpectHeld;
+use crate::index::file_index::Mapping;
+use crate::seam::{Action, Note, Purpose};
+
+/// WEUs that may be on their way to the device at once.
+const WRITING_MAX: usize = 4;
+
+/// The WEU being filled.
+#[derive(Debug)]
+pub(crate) struct OpenWeu {
+    pub(crate) slot: WeuSlot,
+    pub(crate) buf: BufId,
+    generation: Generation,
+    weu_seq: WeuSeq,
+    layout: Layout,
+    entries: Vec<WeuEntry>,
+    opened_ms: u64,
+}
+
+/// A full dirty unit whose last writes have not ended.
+#[derive(Debug)]
+pub(crate) struct SealedUnit {
+    pub(crate) header: Box<WeuHeader>,
+    pub(crate) start_bytes: u32,
+    pub(crate) data_bytes: u32,
+    pub(crate) number: u64,
+    pub(crate) tries: u32,
+    /// Writes of pieces in flight, and whether the last write has ended.
+    pub(crate) parts: u32,
+    pub(crate) ended: bool,
+}
+
+/// A WEU whose write has not ended.
+#[derive(Debug)]
+pub(crate) struct WritingWeu {
+    pub(crate) buf: BufId,
+    pub(crate) keys: Vec<(ExtentKey, u32)>,
+    /// For a unit of dirty extents.
+    pub(crate) dirty: Option<SealedUnit>,
+}
+
+/// An extent that is to be stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Content {
+    pub(crate) key: ExtentKey,
+    pub(crate) print: Fingerprint,
+    pub(crate) codec: Codec,
+    pub(crate) payload: BufSlice,
+}
+
+impl Device {
+    /// Puts an extent into the open unit; `together`: it came with others. Where it is now, or none without a slot.
+    pub(crate) fn append(
+        &mut self,
+        content: &Content,
+        together: bool,
+        base: &mut Base,
+    ) -> Option<(WeuSlot, Generation, Stored)> {
+        let Content { key, print, codec, payload } = *content;
+        let offset_bytes = self.make_room(payload.len_bytes, together, base)?;
+        let open = self.units.open.as_mut().expect_held();
+        let header = ExtentHeader {
+            slot: open.slot,
+            generation: open.generation,
+            weu_seq: open.weu_seq,
+            stored_bytes: payload.len_bytes,
+            raw_bytes: base.extent_bytes,
+            first_sector: 0,
+            key,
+            codec,
+            fingerprint: print,
+        };
+        open.entries.push(WeuEntry {
+            key,
+            offset_bytes,
+            stored_bytes: payload.len_bytes,
+            codec,
+            fingerprint: print,
+            dirty: None,
+        });
+        base.port.emit(Action::Place { weu: open.buf, offset_bytes, header, payload });
+        Some((open.slot, open.generation, stored_of(offset_bytes, payload.len_bytes)))
+    }
+
+    /// Finds a place for one more extent in the open WEU: seals a full one, opens the next.
+    pub(crate) fn make_room(&mut self, stored_bytes: u32, together: bool, base: &mut Base) -> Option<u32> {
+        if self.units.open.is_some() {
+            let offset_bytes = self.place_in_open(stored_bytes, together, base);
+            if offset_bytes.is_some() {
+                return offset_bytes;
+            }
+            self.seal(base);
+        }
+        if self.open_next(base) { self.place_in_open(stored_bytes, together, base) } else { None }
+    }
+
+    fn place_in_open(&mut self, stored_bytes: u32, together: bool, base: &mut Base) -> Option<u32> {
+        let open = self.units.open.as_mut().expect_held();
+        let entries = u32::try_from(open.entries.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let limit_bytes = base.cfg.geometry.weu_bytes.saturating_sub(WeuHeader::encoded_bytes(entries));
+        let bytes = placed_bytes(stored_bytes);
+        let spot = if together {
+            open.layout.append(bytes, limit_bytes)
+        } else {
+            open.layout.pack(bytes, limit_bytes)
+        };
+        let Spot { offset_bytes, skipped } = spot?;
+        if !skipped.is_empty() {
+            // What the buffer held before does not go to the device.
+            let len_bytes = skipped.end - skipped.start;
+            let dest = BufSlice { buf: open.buf, start_bytes: skipped.start, len_bytes };
+            base.port.emit(Action::Zero { dest });
+        }
+        Some(offset_bytes)
+    }
+
+    /// Opens a WEU, if a slot is free and not too many are on their way to the device.
+    fn open_next(&mut self, base: &mut Base) -> bool {
+        if self.units.writing.values().filter(|weu| weu.dirty.is_none()).count() >= WRITING_MAX {
+            return false;
+        }
+        let weu_seq = WeuSeq(base.session.weu_seq_next);
+        let had_free = self.units.slots.free_len() > 0;
+        let Some((slot, generation)) = self.units.slots.open(weu_seq) else {
+            if had_free {
+                base.stats.reuse_waits += 1;
+                self.units.sweeps.urgent = true;
+            }
+            return false;
+        };
+        base.session.weu_seq_next += 1;
+        let buf = base.port.alloc(base.cfg.geometry.weu_bytes);
+        self.units.headers.open(slot, generation);
+        self.units.policy.inserted(slot);
+        self.units.open = Some(OpenWeu {
+            slot,
+            buf,
+            generation,
+            weu_seq,
+            layout: Layout::new(base.cfg.packer),
+            entries: Vec::new(),
+            opened_ms: base.now_ms,
+        });
+        self.sweep_share(base);
+        true
+    }
+
+    /// Writes the open WEU.
+    pub(crate) fn seal(&mut self, base: &mut Base) {
+        let Some(open) = self.units.open.take() else { return };
+        let OpenWeu { slot, buf, generation, weu_seq, layout, mut entries, .. } = open;
+        entries.sort_unstable_by_key(|entry| entry.offset_bytes);
+        let (fill_bytes, padding_bytes) = (layout.fill_bytes(), layout.padding_bytes());
+        let keys = entries.iter().map(|entry| (entry.key, entry.offset_bytes)).collect();
+        let header_bytes = WeuHeader::encoded_bytes(u32::try_from(entries.len()).unwrap_or(u32::MAX));
+        let entry = self.units.slots.get_mut(slot);
+        entry.state = SlotState::Writing;
+        entry.header_bytes = header_bytes;
+        let written = fill_bytes.next_multiple_of(zc_core::limits::BLOCK_BYTES) + header_bytes;
+        base.stats.weu_writes += 1;
+        base.stats.weu_bytes_written += u64::from(written.min(base.cfg.geometry.weu_bytes));
+        let used_bytes = fill_bytes - padding_bytes + header_bytes;
+        base.stats.weu_bytes_unused += u64::from(base.cfg.geometry.weu_bytes.saturating_sub(used_bytes));
+        base.stats.weu_bytes_padding += u64::from(padding_bytes);
+        self.units.writing.insert(slot, WritingWeu { buf, keys, dirty: None });
+        let header = Box::new(WeuHeader { slot, generation, weu_seq, session: base.session.number, entries });
+        let op = base.port.op(Op::Write(slot));
+        base.port.emit(Action::WriteWeu {
+            op,
+            slot,
+            weu: buf,
+            start_bytes: 0,
+            data_bytes: fill_bytes,
+            header,
+        });
+    }
+
+    /// Seals the open WEU when it has been open for too long.
+    pub(crate) fn age_open_weu(&mut self, base: &mut Base) {
+        let age = base.cfg.weu_max_age_ms;
+        let old = self.units.open.as_ref().is_some_and(|open| {
+            !open.entries.is_empty() && base.now_ms.saturating_sub(open.opened_ms) >= age
+        });
+        if old {
+            self.seal(base);
+        }
+    }
+}
+
+impl Device {
+    /// Whether the unit that is being written in the slot is one of dirty extents.
+    pub(crate) fn is_dirty_unit(&self, slot: WeuSlot) -> bool {
+        self.units.writing.get(&slot).is_some_and(|weu| weu.dirty.is_some())
+    }
+
+    /// The write of a unit of clean extents ended.
+    pub(crate) fn weu_written(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>, base: &mut Base) {
+        let weu = self.units.writing.remove(&slot).expect_held();
+        base.port.release(weu.buf);
+        let entry = self.units.slots.get_mut(slot);
+        match result {
+            Ok(()) => {
+                entry.state = SlotState::Sealed;
+                let (generation, weu_seq, header_bytes) =
+                    (entry.generation, entry.weu_seq, entry.header_bytes);
+                self.units.headers.settle(slot);
+                base.errors.write_ended(false);
+                self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes }, base);
+            }
+            Err(error) => {
+                base.stats.device_write_errors += 1;
+                let place =
+                    |offset: u32| u16::try_from(offset / zc_core::limits::PLACE_ALIGN_BYTES).unwrap_or(0);
+                for (key, offset) in weu.keys {
+                    let ours = |m: &Mapping| matches!(m, Mapping::Base(p) if p.slot == slot && p.offset_units == place(offset));
+                    self.index.files.remove_if(key, |mapping| ours(&mapping));
+                }
+                self.units.headers.remove(slot);
+                self.units.policy.removed(slot);
+                let generation = self.units.slots.get(slot).generation;
+                self.record(Record::SlotRetired { slot, generation }, base);
+                self.units.slots.release(slot);
+                base.port.emit(Action::Note(Note::SlotDropped { slot }));
+                if base.errors.write_ended(true) {
+                    base.fail_device(Purpose::WeuWrite, error);
+                }
+            }
+        }
+    }
+}
+
+/// Bytes an extent takes in a WEU: inline header, payload, padding.
+pub(crate) fn placed_bytes(stored_bytes: u32) -> u32 {
+    (EXTENT_HEADER_BYTES + stored_bytes).next_multiple_of(zc_core::limits::PLACE_ALIGN_BYTES)
+}
+
+/// Whether a fingerprint belongs to the share of its volume that is indexed: chosen by content, so that all volumes
+/// with one share agree.
+pub(crate) fn in_share(print: &Fingerprint, percent: u8) -> bool {
+    (print.prefix() >> 40) % 100 < u64::from(percent)
+}

@@ -1,0 +1,647 @@
+//! Destaging: dirty epochs go to the origin, oldest first (G6).
+//!
+//! One run of epochs of a volume at a time, between which no flush lies: of each sector the newest version among them,
+//! in the order of their addresses, neighbours in one write, by the way of a write-through write (the region is marked,
+//! what the clean layer held is void); then the origin is flushed; then `Clean` is made durable; only then is the run
+//! forgotten and the next one begun. So the origin alone is at every moment all runs before some k, and a subset of k.
+//! A whole extent becomes a clean mapping where it lies. With `destage = "coalesce"` a run goes on behind flushes: fewer
+//! writes, and no G6.
+//!
+//! When: while the volume is drained, above the low watermark, when writes wait for room, when the oldest epoch has
+//! half the age it may have, or when nobody asks for anything. How fast: as the origin takes it, or bounded
+//! (`destage_rate`), unless somebody waits for it.
+//!
+//! A refusal of the origin or an unreadable version (but see `unreadable`) ends the attempt; the run is tried again from
+//! its beginning, and with what may have joined it, after a growing pause, and stays dirty.
+
+use core::ops::RangeInclusive;
+
+use smallvec::SmallVec;
+use zc_core::{BufId, BufSlice, Destage, ErrorKind, ExtentKey, ExtentNo, Mode, SECTOR_BYTES, VolumeId};
+use zc_format::ExtentError;
+
+use crate::base::health::Health;
+use crate::base::origin::FlushWaiter;
+use crate::clean::Clean;
+use crate::device::Core;
+use crate::device::units::headers::Stored;
+use crate::dirty::{DirtyLayer, Op, VolumeDirty};
+use crate::dirty::versions::{Body, RunBounds, Version};
+use crate::expect_held::ExpectHeld;
+use crate::index::file_index::Mapping;
+use crate::seam::{Action, ExtentRead, Note, RequestKind};
+
+/// Largest origin write of destaging.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// The same of zeros, which take no memory.
+const ZERO_BYTES_MAX: u32 = 1 << 30;
+/// First pause after a failure, doubled each time.
+const PAUSE_MS: u64 = 250;
+/// Longest pause.
+const PAUSE_MAX_MS: u64 = 16_000;
+/// With so many epochs waiting, destaging runs without a pause. Each takes a flush of the origin and a record, beside
+/// those of the clients: bursts of flushed writes are not to meet them.
+pub(crate) const EPOCHS_CROWDED: usize = 4096;
+/// Epochs of a run, at most: what is written over within them is not written to the origin.
+const RUN_EPOCHS_MAX: usize = 64;
+/// The same for a volume whose runs go on behind flushes.
+const COALESCED_EPOCHS_MAX: usize = 4096;
+/// Client bytes of a run, at most, if it is more than one epoch: its room is free when all of it is on the origin.
+const RUN_BYTES_MAX: u64 = 1 << 30;
+/// So long after a commit that somebody waited for another one is expected: what is clean is recorded in its block.
+const COMMIT_NEAR_MS: u64 = 10;
+
+/// How far the destaging of a volume is.
+#[derive(Debug, Default)]
+pub(crate) struct Destaging {
+    step: Step,
+    failures: u32,
+    not_before_ms: u64,
+    /// Told once for each run of failures.
+    noted: bool,
+    /// The last attempt failed because the cache device does not give this back.
+    stuck: Option<(ExtentNo, Version)>,
+    /// Bytes of the run that were issued to the origin, or left out for good.
+    issued_bytes: u64,
+    /// The step that goes on without a pause ends with this epoch: it covers what could not be read.
+    step_until: u64,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+enum Step {
+    #[default]
+    Idle,
+    /// Writes of the run are being issued and waited for.
+    Writing {
+        run: RangeInclusive<u64>,
+        /// Sectors from here on are still to be written; none: all are issued.
+        next: Option<Cursor>,
+        in_flight: u32,
+        failed: bool,
+    },
+    /// The run is flushed; its last epoch. `spoiled`: another flush failed meanwhile, or what was as good as one.
+    Flushing { epoch: u64, spoiled: bool },
+    /// `Clean` is on its way: the journal position.
+    Recording { epoch: u64, position: u64 },
+}
+
+impl Destaging {
+    /// The epoch that the origin has, while the record of that is on its way.
+    pub(crate) fn recorded(&self) -> Option<u64> {
+        match self.step {
+            Step::Recording { epoch, .. } => Some(epoch),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.step != Step::Idle
+    }
+
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck.is_some()
+    }
+
+    /// What it is stuck at.
+    pub(crate) fn stuck_at(&self) -> Option<&(ExtentNo, Version)> {
+        self.stuck.as_ref()
+    }
+
+    /// What it was stuck at does not matter any more: it is tried again at once.
+    pub(crate) fn try_again(&mut self) {
+        self.stuck = None;
+        self.not_before_ms = 0;
+    }
+
+    /// The last attempt failed, whoever's fault it was.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// Writes of the origin are in flight: what is written past them could be overtaken.
+    pub(crate) fn is_writing(&self) -> bool {
+        matches!(self.step, Step::Writing { in_flight, .. } if in_flight > 0)
+    }
+
+    /// Whether an epoch belongs to a step that goes on without a pause.
+    pub(crate) fn is_in_step(&self, epoch: u64) -> bool {
+        epoch <= self.step_until
+    }
+
+    /// Goes on without a pause up to this epoch.
+    pub(crate) fn hurry_until(&mut self, epoch: u64) {
+        self.step_until = epoch.max(self.step_until);
+    }
+
+    /// Nothing that is in flight counts any more.
+    pub(crate) fn give_up(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// A place in a volume: extent, and sector in it.
+type Cursor = (ExtentNo, u32);
+
+/// A write of destaged data being put together.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    buf: BufId,
+    pub(crate) volume: VolumeId,
+    pub(crate) batch: Batch,
+    reads: u32,
+    /// Parts that could not be read.
+    pub(crate) failed: SmallVec<[usize; 1]>,
+    /// It is read for the second time.
+    pub(crate) again: bool,
+}
+
+/// A run of sectors for one origin write.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    offset_bytes: u64,
+    pub(crate) len_bytes: u32,
+    /// It is zeros, and whether the origin has to keep room for them.
+    zero: Option<bool>,
+    pub(crate) parts: SmallVec<[(ExtentNo, Version); 4]>,
+}
+
+impl DirtyLayer {
+    /// Goes on with the destaging of all volumes.
+    pub(crate) fn pump_destage(&mut self, core: &mut Core, clean: &mut Clean) {
+        if core.base.health != Health::Good || self.volumes.is_empty() {
+            return;
+        }
+        for volume in self.volumes.awake_ids() {
+            self.pump_destage_of(volume, core, clean);
+        }
+    }
+
+    fn pump_destage_of(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
+        if !core.base.volumes.contains_key(&volume) {
+            return;
+        }
+        let dirty = self.volumes.get(&volume).expect_held();
+        match dirty.destaging.step {
+            Step::Idle => {
+                if self.finish_dropping(volume, core) {
+                    return;
+                }
+                if let Some(run) = self.run_to_destage(volume, core) {
+                    let clean_to = self.volumes.get(&volume).map_or(0, |dirty| dirty.data.clean);
+                    debug_assert!(clean_to < *run.start(), "{volume:?}: a run begins that is clean");
+                    let step =
+                        Step::Writing { run, next: Some((ExtentNo(0), 0)), in_flight: 0, failed: false };
+                    let destaging = self.destaging(volume);
+                    destaging.step = step;
+                    destaging.issued_bytes = 0;
+                    self.issue_destage(volume, core, clean);
+                }
+            }
+            Step::Writing { .. } => self.issue_destage(volume, core, clean),
+            Step::Flushing { .. } => {}
+            Step::Recording { epoch, position } => {
+                if self.is_recorded(position, core) {
+                    self.run_is_clean(volume, epoch, core, clean);
+                } else if !self.is_commit_near(core) {
+                    core.device.meta.journal.want(position);
+                }
+            }
+        }
+    }
+
+    /// Whether a commit will have a journal block written before long.
+    fn is_commit_near(&self, core: &Core) -> bool {
+        let near = |at_ms: u64| core.base.now_ms.saturating_sub(at_ms) < COMMIT_NEAR_MS;
+        // Who waits for room that destaging makes does not commit before it has some.
+        !core.base.stopping && !self.is_waiting() && self.awaited_commit_ms.is_some_and(near)
+    }
+
+    pub(crate) fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
+        &mut self.volumes.get_mut(&volume).expect_held().destaging
+    }
+
+    fn run_to_destage(&self, volume: VolumeId, core: &Core) -> Option<RangeInclusive<u64>> {
+        let dirty = self.volumes.get(&volume)?;
+        let entry = core.base.volumes.get(&volume)?;
+        #[cfg(zc_canary)]
+        if core.base.canary == Some(crate::config::Canary::EpochOrder) {
+            use crate::dirty::versions::{Epoch, EpochState};
+            let is_committed = |epoch: &&Epoch| epoch.state == EpochState::Committed;
+            let mut committed = dirty.data.epochs.iter().filter(is_committed);
+            return committed.next_back().map(|epoch| epoch.number..=epoch.number);
+        }
+        let oldest = dirty.data.epochs.front()?;
+        let paused = core.base.now_ms < dirty.destaging.not_before_ms;
+        // Onto an origin that may be another one, or while it is not known what is missing, nothing is written.
+        let doubtful = dirty.is_incomplete() || !core.device.recovery.probes.is_open(volume);
+        if paused || doubtful || entry.origin.has_direct_writes() || entry.cfg.mode == Mode::ReadOnly {
+            return None;
+        }
+        if core.base.stopping && !self.is_waiting() {
+            return None;
+        }
+        let old =
+            core.base.now_ms.saturating_sub(oldest.began_ms) >= entry.cfg.write_back.max_dirty_age_ms / 2;
+        let idle = core.base.now_ms.saturating_sub(dirty.last_request_ms) >= core.base.cfg.dirty.idle_ms;
+        let low = u64::from(core.device.units.slots.len()) * u64::from(core.base.cfg.dirty.low_percent) / 100;
+        let crowded = core.device.units.owed.filled() > low;
+        let records = dirty.data.record_count() * 2 > core.base.dirty_records_max();
+        let waiting = self.is_waiting();
+        let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
+        let due = dirty.is_urgent() || old || idle || crowded || waiting || many || records;
+        dirty.data.oldest_run(run_bounds(entry.cfg.write_back.destage)).filter(|_| due)
+    }
+
+    /// Issues writes until enough are in flight, or all of the run are.
+    fn issue_destage(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
+        loop {
+            let most = core.base.cfg.dirty.destage_writes.max(1);
+            let Step::Writing { run, next, in_flight, failed } = self.destaging(volume).step.clone() else {
+                return;
+            };
+            if in_flight == 0 && (failed || next.is_none()) {
+                self.destage_writes_ended(volume, *run.end(), failed, core);
+                return;
+            }
+            if self.is_called_off(volume, core) {
+                if in_flight == 0 {
+                    self.destaging(volume).step = Step::Idle;
+                    self.finish_dropping(volume, core);
+                }
+                return;
+            }
+            let Some(from) = next.filter(|_| !failed && in_flight < most) else { return };
+            if !self.may_write_now(volume, core) {
+                return;
+            }
+            let (batch, next) = self.next_batch(volume, &run, from, core);
+            let issued = u32::from(batch.is_some());
+            self.destaging(volume).step = Step::Writing { run, next, in_flight: in_flight + issued, failed };
+            if let Some(batch) = batch {
+                self.issue_batch(volume, batch, core, clean);
+            }
+        }
+    }
+
+    /// Whether the rest of a run need not be written: it is to be forgotten, or stays dirty past the stop.
+    fn is_called_off(&self, volume: VolumeId, core: &Core) -> bool {
+        let dropping = self.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some());
+        dropping || (core.base.stopping && !self.is_waiting())
+    }
+
+    /// Whether the bound on bytes a second lets a write of destaging go off.
+    fn may_write_now(&mut self, volume: VolumeId, core: &mut Core) -> bool {
+        let dirty = self.volumes.get(&volume);
+        let urgent = core.base.stopping || dirty.is_some_and(VolumeDirty::is_urgent) || self.is_waiting();
+        if urgent {
+            self.rate.forgive();
+        }
+        urgent || self.rate.allows(core.base.cfg.dirty.destage_bytes_per_s, core.base.now_ms)
+    }
+
+    /// The next neighbouring sectors of a run, and where to go on.
+    fn next_batch(
+        &self,
+        volume: VolumeId,
+        run: &RangeInclusive<u64>,
+        from: Cursor,
+        core: &Core,
+    ) -> (Option<Batch>, Option<Cursor>) {
+        let Some(dirty) = self.volumes.get(&volume) else { return (None, None) };
+        let mut batch: Option<Batch> = None;
+        let mut next = from.0;
+        while let Some(extent) = dirty.data.next_extent(run, next) {
+            for version in dirty.data.of_epochs(extent, run) {
+                let at = (extent, version.span.start);
+                if at < from {
+                    continue;
+                }
+                let start = extent.0 * u64::from(core.base.extent_bytes)
+                    + u64::from(version.span.start) * u64::from(SECTOR_BYTES);
+                match &mut batch {
+                    Some(batch) if !batch.joins(start, &version) => return (Some(batch.take()), Some(at)),
+                    Some(batch) => batch.join(extent, version),
+                    None => batch = Some(Batch::of(start, extent, version)),
+                }
+            }
+            next = ExtentNo(extent.0 + 1);
+        }
+        (batch, None)
+    }
+
+    fn issue_batch(&mut self, volume: VolumeId, batch: Batch, core: &mut Core, clean: &mut Clean) {
+        let Batch { offset_bytes, len_bytes, zero, .. } = batch;
+        core.base.stats.destaged_bytes += u64::from(len_bytes);
+        core.base.stats.destage_writes += 1;
+        self.destaging(volume).issued_bytes += u64::from(len_bytes);
+        self.rate.spend(len_bytes);
+        if let Some(no_hole) = zero {
+            let kind = RequestKind::WriteZeroes { no_hole, fua: false };
+            clean.submit_destage_write(volume, offset_bytes, len_bytes, kind, core);
+            return;
+        }
+        self.gather(volume, batch, false, core, clean);
+    }
+
+    /// Reads what a write is to have.
+    pub(crate) fn gather(
+        &mut self,
+        volume: VolumeId,
+        batch: Batch,
+        again: bool,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        let buf = core.base.port.alloc(batch.len_bytes);
+        let id = core.base.port.number();
+        let parts = batch.parts.clone();
+        let gather = Gather { volume, buf, batch, reads: 1, failed: SmallVec::new(), again };
+        self.gathers.insert(id, gather);
+        let mut done = 0;
+        for (part, (extent, version)) in parts.iter().enumerate() {
+            let len = (version.span.end - version.span.start) * SECTOR_BYTES;
+            let dest = BufSlice { buf, start_bytes: done, len_bytes: len };
+            self.gather_part(id, part, ExtentKey { volume, extent: *extent }, version, dest, core);
+            done += len;
+        }
+        self.gathered(id, core, clean);
+    }
+
+    /// Brings the bytes of one version into the write's buffer.
+    fn gather_part(
+        &mut self,
+        id: u64,
+        part: usize,
+        key: ExtentKey,
+        version: &Version,
+        dest: BufSlice,
+        core: &mut Core,
+    ) {
+        let skip_bytes = (version.span.start - version.stored.start) * SECTOR_BYTES;
+        match version.body {
+            Body::Zero { .. } => core.base.port.emit(Action::Zero { dest }),
+            Body::Memory { src, .. } => {
+                core.base.port.emit(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
+            }
+            Body::Stored { place, own } => {
+                let expected =
+                    core.device.expected_dirty(&place, own.then_some(key), &version.stored, &core.base);
+                let proof = core.device.proof(key.volume, &place, &version.stored, &core.base);
+                self.gathers.get_mut(&id).expect_held().reads += 1;
+                let kind = Op::Gather { gather: id, part };
+                core.device.read_stored_extent(
+                    kind,
+                    &place,
+                    ExtentRead { expected, skip_bytes, dest, proof },
+                    &mut core.base,
+                );
+            }
+        }
+    }
+
+    pub(crate) fn gather_read_done(
+        &mut self,
+        id: u64,
+        part: usize,
+        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
+        let gather = self.gathers.get_mut(&id).expect_held();
+        let dirty = self.volumes.get_mut(&gather.volume);
+        if !ok {
+            gather.failed.push(part);
+        } else if let (Some(dirty), Some((extent, version))) = (dirty, gather.batch.parts.get(part)) {
+            dirty.read_after_all(*extent, version);
+        }
+        self.gathered(id, core, clean);
+    }
+
+    /// One part is there; with the last one the write goes off.
+    fn gathered(&mut self, id: u64, core: &mut Core, clean: &mut Clean) {
+        let gather = self.gathers.get_mut(&id).expect_held();
+        gather.reads -= 1;
+        if gather.reads > 0 {
+            return;
+        }
+        let gather = self.gathers.remove(&id).expect_held();
+        if gather.failed.is_empty() {
+            let (Batch { offset_bytes, len_bytes, .. }, buf) = (gather.batch, gather.buf);
+            let kind = RequestKind::Write { buf, fua: false };
+            clean.submit_destage_write(gather.volume, offset_bytes, len_bytes, kind, core);
+        } else {
+            core.base.port.release(gather.buf);
+            self.gather_failed(gather, core, clean);
+        }
+    }
+
+    /// A write of the run becomes several, or none; the one that was counted ends.
+    pub(crate) fn replace_batch(
+        &mut self,
+        volume: VolumeId,
+        batch: &Batch,
+        instead: Vec<Batch>,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        let left: u32 = instead.iter().map(|batch| batch.len_bytes).sum();
+        core.base.stats.destaged_bytes -= u64::from(batch.len_bytes);
+        core.base.stats.destage_writes -= 1;
+        self.destaging(volume).issued_bytes -= u64::from(left);
+        let more = u32::try_from(instead.len()).unwrap_or(u32::MAX);
+        if let Step::Writing { in_flight, .. } = &mut self.destaging(volume).step {
+            *in_flight += more;
+        }
+        for batch in instead {
+            self.issue_batch(volume, batch, core, clean);
+        }
+        self.destage_write_done(volume, Ok(()), core);
+    }
+
+    /// The run cannot be written as long as this is not read.
+    pub(crate) fn destage_stuck(
+        &mut self,
+        volume: VolumeId,
+        extent: ExtentNo,
+        version: Version,
+        core: &mut Core,
+    ) {
+        if !core::mem::replace(&mut self.destaging(volume).noted, true) {
+            core.base.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
+        }
+        self.destaging(volume).stuck = Some((extent, version));
+        self.destage_write_done(volume, Err(ErrorKind::Io), core);
+    }
+
+    /// A write of destaged data ended.
+    pub(crate) fn destage_write_done(
+        &mut self,
+        volume: VolumeId,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+    ) {
+        let destaging = self.destaging(volume);
+        if let Step::Writing { in_flight, failed, .. } = &mut destaging.step {
+            *in_flight -= 1;
+            *failed |= result.is_err();
+        }
+        if let Err(error) = result
+            && !core::mem::replace(&mut self.destaging(volume).noted, true)
+        {
+            core.base.port.emit(Action::Note(Note::DestageFailed { volume, error }));
+        }
+        self.finish_dropping(volume, core);
+    }
+
+    fn destage_writes_ended(&mut self, volume: VolumeId, epoch: u64, failed: bool, core: &mut Core) {
+        if failed {
+            self.destage_failed(volume, core);
+            return;
+        }
+        self.destaging(volume).step = Step::Flushing { epoch, spoiled: false };
+        core.base.flush_origin(volume, FlushWaiter::Destage);
+    }
+
+    /// The origin may have lost what was written since its last flush: the run is written again.
+    pub(crate) fn spoil_run(&mut self, volume: VolumeId) {
+        match self.volumes.get_mut(&volume).map(|dirty| &mut dirty.destaging.step) {
+            Some(Step::Writing { failed, .. }) => *failed = true,
+            Some(Step::Flushing { spoiled, .. }) => *spoiled = true,
+            Some(Step::Idle | Step::Recording { .. }) | None => {}
+        }
+    }
+
+    fn destage_failed(&mut self, volume: VolumeId, core: &mut Core) {
+        let now_ms = core.base.now_ms;
+        core.base.stats.destage_failures += 1;
+        let destaging = self.destaging(volume);
+        let pause = PAUSE_MS.saturating_mul(1 << destaging.failures.min(8)).min(PAUSE_MAX_MS);
+        destaging.failures += 1;
+        destaging.not_before_ms = now_ms + pause;
+        destaging.step = Step::Idle;
+    }
+
+    pub(crate) fn destage_flushed(
+        &mut self,
+        volume: VolumeId,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+    ) {
+        let Step::Flushing { epoch, spoiled } = self.destaging(volume).step else { return };
+        if let Err(error) = if spoiled { Err(result.err().unwrap_or(ErrorKind::Io)) } else { result } {
+            if !core::mem::replace(&mut self.destaging(volume).noted, true) {
+                core.base.port.emit(Action::Note(Note::DestageFailed { volume, error }));
+            }
+            self.destage_failed(volume, core);
+            return;
+        }
+        if core.base.health != Health::Good {
+            self.destaging(volume).step = Step::Idle;
+            return;
+        }
+        core.device.record(zc_format::Record::Clean { volume, epoch }, &mut core.base);
+        let position = core.device.meta.journal.appended();
+        if !self.is_commit_near(core) {
+            core.device.meta.journal.want(position);
+        }
+        self.destaging(volume).step = Step::Recording { epoch, position };
+    }
+
+    fn run_is_clean(&mut self, volume: VolumeId, last: u64, core: &mut Core, clean: &mut Clean) {
+        let dirty = self.volumes.get_mut(&volume).expect_held();
+        let ended = core::mem::take(&mut dirty.destaging);
+        dirty.destaging.step_until = ended.step_until;
+        let issued_bytes = ended.issued_bytes;
+        let (epochs, bytes) = (dirty.data.epochs.len(), dirty.data.bytes());
+        let bodies = dirty.data.forget_until(last);
+        dirty.look_at_gap();
+        dirty.drained();
+        core.base.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
+        core.base.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
+        core.device.let_go(&bodies);
+        core.device.units.sweeps.no_victim_ms = None;
+        self.pump_destage_of(volume, core, clean);
+    }
+
+    /// A whole extent is on the origin: where it lies it is a clean copy from now on.
+    pub(crate) fn promote(&mut self, key: ExtentKey, core: &mut Core, clean: &mut Clean) {
+        let Some(dirty) = self.volumes.get(&key.volume) else { return };
+        let Step::Writing { run, .. } = &dirty.destaging.step else { return };
+        let whole = 0..core.base.extent_bytes / SECTOR_BYTES;
+        let place =
+            dirty.data.of_epochs(key.extent, run).into_iter().find_map(|version| match version.body {
+                Body::Stored { place, .. } if version.span == whole && version.stored == whole => Some(place),
+                _ => None,
+            });
+        let Some(place) = place else { return };
+        if core.device.is_mapped(key)
+            || core.device.journal_is_pressed()
+            || !core.device.units.slots.may_share(&place)
+        {
+            return;
+        }
+        core.base.stats.promoted += 1;
+        core.device.map_extent(key, Mapping::Duplicate(place), &mut core.base);
+        let stored = Stored { offset_units: place.offset_units, pages: place.pages };
+        if let Some(print) = core.device.units.headers.content_at(place.slot, stored) {
+            clean.learn(key, print, core);
+        }
+    }
+}
+
+/// What a run of a volume may be.
+fn run_bounds(destage: Destage) -> RunBounds {
+    let (epochs, past_flushes) = match destage {
+        Destage::Epoch => (RUN_EPOCHS_MAX, false),
+        Destage::Coalesce => (COALESCED_EPOCHS_MAX, true),
+    };
+    RunBounds { epochs, bytes: RUN_BYTES_MAX, past_flushes }
+}
+
+impl Batch {
+    /// What is left of a write of data without some of its parts: each piece is a write.
+    pub(crate) fn without(&self, parts: &[usize]) -> Vec<Self> {
+        let mut left: Vec<Self> = Vec::new();
+        let (mut start, mut joins) = (self.offset_bytes, false);
+        for (index, (extent, version)) in self.parts.iter().enumerate() {
+            let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
+            let is_left = !parts.contains(&index);
+            match left.last_mut() {
+                Some(last) if is_left && joins => last.join(*extent, version.clone()),
+                _ if is_left => left.push(Self::of(start, *extent, version.clone())),
+                _ => {}
+            }
+            joins = is_left;
+            start += u64::from(len_bytes);
+        }
+        left
+    }
+
+    fn of(offset_bytes: u64, extent: ExtentNo, version: Version) -> Self {
+        let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
+        let zero = version.body.zeros();
+        Self { offset_bytes, len_bytes, zero, parts: SmallVec::from_iter([(extent, version)]) }
+    }
+
+    /// Whether a version goes on where this ends, in kind and in place.
+    fn joins(&self, start: u64, version: &Version) -> bool {
+        let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
+        self.offset_bytes + u64::from(self.len_bytes) == start
+            && self.zero == version.body.zeros()
+            && self.len_bytes + len_bytes
+                <= if self.zero.is_some() { ZERO_BYTES_MAX } else { WRITE_BYTES_MAX }
+    }
+
+    fn join(&mut self, extent: ExtentNo, version: Version) {
+        self.len_bytes += (version.span.end - version.span.start) * SECTOR_BYTES;
+        if self.zero.is_none() {
+            self.parts.push((extent, version));
+        }
+    }
+
+    fn take(&mut self) -> Self {
+        let parts = core::mem::take(&mut self.parts);
+        Self { offset_bytes: self.offset_bytes, len_bytes: self.len_bytes, zero: self.zero, parts }
+    }
+}

@@ -1,0 +1,123 @@
+//! Dirty data that a start found: what checkpoint, journal and intent log told of it becomes the dirty layer.
+//!
+//! What it does not do: collect what they told (`device::recovery::dirty_replay` does).
+
+use smallvec::SmallVec;
+use zc_core::{Mode, VolumeId};
+use zc_format::Record;
+
+use crate::device::Core;
+use crate::dirty::{DirtyLayer, VolumeDirty};
+use crate::dirty::versions::{Body, Ended, EpochState};
+use crate::expect_held::ExpectHeld;
+use crate::index::file_index::Place;
+use crate::seam::{Action, Note};
+
+impl DirtyLayer {
+    /// Ends the replay: makes versions of what counts, pins their slots, voids what does not count.
+    pub(crate) fn install_dirty(&mut self, core: &mut Core) {
+        let mut decided = false;
+        for (volume, mut replay) in core::mem::take(&mut core.device.recovery.restart.dirty_replays) {
+            let mut unsettled = replay.unjournaled;
+            if core.base.volumes.get(&volume).is_some_and(|entry| !entry.cfg.may_be_dirty) {
+                // Known to be clean elsewhere: an older state of the medium shows through.
+                replay.clean = replay.committed;
+                if !core::mem::take(&mut replay.epochs).is_empty() {
+                    unsettled = true;
+                    core.device.record(Record::Clean { volume, epoch: replay.clean }, &mut core.base);
+                }
+            }
+            let mut dirty = VolumeDirty::new(replay.clean);
+            dirty.last_request_ms = core.base.now_ms;
+            self.volumes.insert(volume, dirty);
+            for (number, records) in &replay.epochs {
+                self.install_epoch(volume, *number, records, core);
+            }
+            let outdated =
+                replay.epochs.iter().flat_map(|(_, records)| records).any(|r| core.device.is_outdated(r));
+            if outdated {
+                self.fence_incomplete(volume, core);
+            }
+            let dropped = core.device.recovery.restart.dropped_commits.contains(&volume);
+            if !replay.dangling.is_empty() || dropped {
+                unsettled = true;
+                core.device.record(Record::DirtyReset { volume, epoch: replay.committed }, &mut core.base);
+            }
+            if unsettled {
+                decided = true;
+                let bodies = self.owe_ended(&replay.ended, core);
+                self.unsettle(volume, bodies, core);
+            }
+            if dropped {
+                core.base.port.emit(Action::Note(Note::CommitsDropped { volume, epoch: replay.committed }));
+            }
+            core.base.stats.dirty_replayed += zc_core::u64_from_usize(replay.epochs.len());
+        }
+        self.settle_modes(core);
+        if decided {
+            self.resets_until = core.device.meta.journal.want_all();
+        }
+        let doubtful = core.base.volumes.values().filter(|volume| self.is_doubtful(&volume.cfg, core));
+        let volumes: SmallVec<[VolumeId; 8]> = doubtful.map(|volume| volume.cfg.id).collect();
+        volumes.into_iter().for_each(|volume| self.fence_incomplete(volume, core));
+    }
+
+    /// Dirty data decides what a volume may do at first, whatever its settings say: it is brought to the origin before
+    /// writes go past it.
+    fn settle_modes(&mut self, core: &mut Core) {
+        for volume in self.ids() {
+            let Some(entry) = core.base.volumes.get_mut(&volume) else { continue };
+            let dirty = self.volumes.get_mut(&volume).expect_held();
+            if dirty.data.is_empty() {
+                continue;
+            }
+            if !matches!(entry.cfg.mode, Mode::WriteBack | Mode::ReadOnly) {
+                dirty.leave(entry.cfg.clone(), core.base.now_ms);
+                entry.cfg.mode = Mode::WriteBack;
+            }
+        }
+    }
+
+    fn install_epoch(&mut self, volume: VolumeId, number: u64, records: &[Record], core: &mut Core) {
+        let now_ms = core.base.now_ms;
+        for record in records {
+            let (key, span, body) = match *record {
+                Record::DirtyZero { key, span, no_hole } => (key, span, Body::Zero { no_hole }),
+                Record::Dirty { key, span, slot, generation, offset_units, pages } => {
+                    let generation = core.device.units.slots.short(generation);
+                    let place = Place { slot, generation, offset_units, pages };
+                    core.device.owe(slot, false);
+                    // Whose entry it is was known to the session that stored it; here the place alone is.
+                    (key, span, Body::Stored { place, own: false })
+                }
+                _ => continue,
+            };
+            let dirty = self.volumes.get_mut(&volume).expect_held();
+            dirty.data.restore(number);
+            let gone = dirty.data.write(key.extent, span.range(), body, now_ms);
+            core.device.let_go(&gone);
+        }
+        let dirty = self.volumes.get_mut(&volume).expect_held();
+        dirty.data.restore(number);
+        dirty.data.close(Ended::ByFlush);
+        if let Some(epoch) = dirty.data.epoch_mut(number) {
+            epoch.state = EpochState::Committed;
+        }
+    }
+
+    /// Pins the slots of what ended, until the journal has that.
+    fn owe_ended(&mut self, records: &[Record], core: &mut Core) -> Vec<Body> {
+        let mut bodies = Vec::new();
+        for record in records {
+            let Record::Dirty { slot, generation, offset_units, pages, .. } = *record else { continue };
+            let entry = core.device.units.slots.get(slot);
+            if entry.generation == generation && !entry.retired {
+                core.device.owe(slot, false);
+                let generation = core.device.units.slots.short(generation);
+                let place = Place { slot, generation, offset_units, pages };
+                bodies.push(Body::Stored { place, own: false });
+            }
+        }
+        bodies
+    }
+}

@@ -1,0 +1,783 @@
+//! The way of a write in write-back (Nitro section 3.1, dirty list): taken in at once, reduced, placed in a *dirty
+//! unit*, made durable by a commit (see `commit`), brought to the origin later (see `destage`).
+//!
+//! Two layers, kept apart. The clean layer (both indexes, staging, read buffer) caches what the origin holds, by the
+//! rules of write-through; nothing here changes it. The dirty layer is an overlay of versions (see `dirty`) that
+//! readers look at first. So a crash cannot mix them up: what is not committed is gone, and the clean layer was true
+//! all along.
+//!
+//! Dirty extents fill units of their own (paper: dirty and clean extents are kept in separate WEUs). A unit grows in
+//! pieces, is read from memory until it is full and written, and is pinned by every version in it until that is clean.
+//!
+//! Back-pressure: a write waits when units of dirty data reach the high watermark, when too much is in memory alone,
+//! or when the journal is nearly full. Waiting writes of a volume go in order, and volumes in turn, a piece each. Who
+//! finds no room keeps its turn: however much others write, the next room is its own.
+
+pub(crate) mod commit;
+pub(crate) mod destage;
+pub(crate) mod destage_rate;
+pub(crate) mod dirty_jobs;
+pub(crate) mod dirty_unit;
+pub(crate) mod flushes;
+pub(crate) mod install;
+pub(crate) mod overlay;
+pub(crate) mod records;
+pub(crate) mod requests;
+pub(crate) mod scrub;
+mod state;
+pub(crate) mod summary;
+pub(crate) mod unreadable;
+pub(crate) mod versions;
+pub(crate) mod volumes;
+
+pub(crate) use crate::ops::dirty::Op;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use smallvec::SmallVec;
+use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, Mode, ReqId, VolumeId, WeuSlot};
+use zc_format::{EXTENT_HEADER_BYTES, Record};
+
+use crate::base::Base;
+use crate::base::health::Health;
+use crate::clean::Clean;
+use crate::clean::read::{portions, sector_range};
+use crate::config::{OnLoss, VolumeConfig};
+use crate::device::{Core, Device};
+use crate::device::units::owed::OwedBounds;
+use crate::dirty::commit::{Commit, epoch_writes_max};
+use crate::dirty::destage::{Destaging, Gather};
+use crate::dirty::destage_rate::DestageRate;
+use crate::dirty::dirty_jobs::DirtyJob;
+use crate::dirty::dirty_unit::DirtyUnit;
+use crate::dirty::scrub::DirtyScrub;
+use crate::dirty::summary::{Chain, SummaryWrite};
+use crate::dirty::unreadable::Unreadable;
+use crate::dirty::versions::{Body, DirtyVolume, EpochState, Visible};
+use crate::dirty::volumes::DirtyVolumes;
+use crate::expect_held::ExpectHeld;
+use crate::seam::{Action, Note, Request, RequestKind};
+
+/// Largest part of a request that is taken in at once.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
+/// Versions and epochs of all volumes together, about 100 bytes each.
+const DIRTY_RECORDS_MAX: u64 = 1 << 20;
+/// A volume leaves write-back: with so little left, or after so long, new writes wait until nothing is left.
+const LEAVE_RECORDS: u64 = 256;
+const LEAVE_MS: u64 = 30_000;
+/// Units above the high watermark for writes that cover what cannot be read, and the share of records for them.
+const MENDING_UNITS: u64 = 1;
+const MENDING_RECORDS: u64 = 4;
+/// Fewer slots than this make no cache for dirty data.
+const SLOTS_MIN: u32 = 4;
+
+/// Everything about write-back that is not one volume's.
+#[derive(Debug, Default)]
+pub(crate) struct DirtyLayer {
+    volumes: DirtyVolumes,
+    jobs: Map<u64, DirtyJob>,
+    /// Jobs that are reduced, to be placed in this order.
+    ready: VecDeque<u64>,
+    unit: Option<DirtyUnit>,
+    /// The summaries that continue the journal.
+    chain: Option<Chain>,
+    /// Slots with summaries, and the journal blocks that will repeat them.
+    chain_pins: VecDeque<(JournalSeq, WeuSlot)>,
+    /// One on its way.
+    summary: Option<SummaryWrite>,
+    /// Writes of dirty units that have not ended, by number.
+    parts: BTreeSet<u64>,
+    next_part: u64,
+    /// Those writes, in flight or ended, that are not durable by themselves and that no flush has covered yet.
+    unflushed: BTreeSet<u64>,
+    /// When a commit that somebody waited for was last written.
+    awaited_commit_ms: Option<u64>,
+    /// Writes before this one are covered by the flush in flight.
+    flushing_before: u64,
+    /// Bytes in memory alone.
+    memory_bytes: u64,
+    /// Until so many records are in blocks, only commits before `proved_before` are vouched for.
+    resets_until: u64,
+    proved_before: JournalSeq,
+    /// Requests wait until the journal is durable to here: what the start decided must not be decided anew.
+    held_until: Option<u64>,
+    held: VecDeque<Request>,
+    /// Bound on what destaging writes in a second.
+    rate: DestageRate,
+    /// Reads dirty data back, to find what rots.
+    scrub: DirtyScrub,
+    /// The volume whose waiting write is the next to be taken in.
+    turn: VolumeId,
+    /// Reads of dirty data that is to be written to its origin.
+    gathers: Map<u64, Gather>,
+    /// A deliberate bug: requests do not wait for what the start decided.
+    #[cfg(zc_canary)]
+    holds_nothing: bool,
+}
+
+/// What became of a volume's first waiting write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admission {
+    /// A piece of it was taken in, or it was refused.
+    Piece,
+    /// There is none, or it waits for what is the volume's own.
+    Nothing,
+    /// It waits for room that all volumes share.
+    NoRoom,
+}
+
+/// Write-back of one volume.
+#[derive(Debug)]
+pub(crate) struct VolumeDirty {
+    data: DirtyVolume,
+    commit: Option<Commit>,
+    /// Who waits for the commit after that one.
+    next_waiters: Vec<ReqId>,
+    commit_again: bool,
+    /// Writes that wait for room.
+    waiting: VecDeque<WaitingWrite>,
+    destaging: Destaging,
+    /// What of it the device does not give back.
+    unreadable: Unreadable,
+    /// Somebody asked for destaging without a pause until there is nothing left.
+    draining: bool,
+    /// Settings to take on once it is clean, and since when.
+    leaving: Option<(Box<VolumeConfig>, u64)>,
+    /// Little is left before they can be: new writes wait.
+    holding: bool,
+    /// What journal and checkpoint say may be incomplete.
+    incomplete: bool,
+    /// Forget what is dirty as soon as nothing of it is in flight.
+    dropping: Option<Dropping>,
+    /// What was dirty, or decided about it, is so only when the journal is durable: until then the device tells another
+    /// start the contrary. With the bodies that such a start would look for.
+    unsettled: Option<Vec<Body>>,
+    last_request_ms: u64,
+    noted_fence: bool,
+}
+
+/// How dirty data is given up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dropping {
+    /// It is remembered outside the device: the device need not be told.
+    remembered: bool,
+}
+
+/// A write that is being taken in.
+#[derive(Debug)]
+pub(crate) struct WaitingWrite {
+    request: Request,
+    done_bytes: u64,
+}
+
+impl DirtyLayer {
+    pub(crate) fn new(proved_before: JournalSeq) -> Self {
+        Self { proved_before, ..Self::default() }
+    }
+
+    pub(crate) fn ids(&self) -> Vec<VolumeId> {
+        self.volumes.ids()
+    }
+
+    fn commits(&self) -> impl Iterator<Item = &Commit> {
+        self.volumes.awake().filter_map(|dirty| dirty.commit.as_ref())
+    }
+
+    /// Changes each of them.
+    fn each_commit(&mut self, mut change: impl FnMut(&mut Commit)) {
+        self.volumes.each_awake(|dirty| {
+            if let Some(commit) = &mut dirty.commit {
+                change(commit);
+            }
+        });
+    }
+
+    /// Whether writes wait for room.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.volumes.awake().any(|dirty| !dirty.waiting.is_empty())
+    }
+
+    /// Whether reduced dirty data waits to be placed.
+    pub(crate) fn is_placing(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Whether there is work that stopping has to wait for.
+    fn is_busy(&self) -> bool {
+        !self.jobs.is_empty() || !self.held.is_empty() || self.is_waiting() || self.commits().next().is_some()
+    }
+}
+
+impl VolumeDirty {
+    pub(crate) fn new(clean: u64) -> Self {
+        Self {
+            data: DirtyVolume::new(clean),
+            commit: None,
+            next_waiters: Vec::new(),
+            commit_again: false,
+            waiting: VecDeque::new(),
+            destaging: Destaging::default(),
+            unreadable: Unreadable::default(),
+            draining: false,
+            leaving: None,
+            holding: false,
+            incomplete: false,
+            dropping: None,
+            unsettled: None,
+            last_request_ms: 0,
+            noted_fence: false,
+        }
+    }
+
+    /// Takes on other settings once nothing is dirty.
+    pub(crate) fn leave(&mut self, cfg: VolumeConfig, now_ms: u64) {
+        self.leaving = Some((Box::new(cfg), now_ms));
+    }
+
+    /// Whether it is destaged without a pause until there is nothing left.
+    fn is_draining(&self) -> bool {
+        self.draining || self.leaving.is_some()
+    }
+
+    /// Whether no bound on its rate holds destaging up.
+    fn is_urgent(&self) -> bool {
+        self.is_draining() || self.is_in_step()
+    }
+
+    /// Its oldest epoch belongs to a step that goes on without a pause.
+    fn is_in_step(&self) -> bool {
+        self.data.epochs.front().is_some_and(|oldest| self.destaging.is_in_step(oldest.number))
+    }
+
+    /// Nothing is left to be destaged: whoever asked for that has it.
+    fn drained(&mut self) {
+        self.draining &= !self.data.is_empty();
+    }
+
+    /// Journal and checkpoint may not tell everything, or the origin is not what it was: it waits for an operator.
+    fn is_incomplete(&self) -> bool {
+        self.incomplete
+    }
+
+    /// Whether it is being dropped, given up in part, or decided about.
+    fn is_settling(&self) -> bool {
+        self.dropping.is_some() || self.unsettled.is_some() || self.unreadable.is_wanted()
+    }
+
+    fn has_committed(&self) -> bool {
+        self.data.epochs.iter().any(|epoch| epoch.state == EpochState::Committed)
+    }
+
+    /// Whether something of it is in flight, or is being decided.
+    fn is_busy(&self) -> bool {
+        self.commit.is_some() || self.destaging.is_busy() || self.leaving.is_some() || self.is_settling()
+    }
+
+    /// Whether losing the cache device would lose anything that was acknowledged.
+    fn is_dirty(&self) -> bool {
+        !self.data.is_empty() || !self.waiting.is_empty() || self.incomplete || self.unsettled.is_some()
+    }
+}
+
+impl Base {
+    /// Dirty units that bytes in memory may come to: at worst nothing can be compressed, each piece has its inline
+    /// header, and each commit begins a page.
+    fn units_for(&self, memory_bytes: u64) -> u64 {
+        let unit_bytes = u64::from(self.cfg.geometry.weu_bytes) * 3 / 4;
+        (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
+    }
+
+    /// Records of dirty data that there may be: half of what a checkpoint has room for, and a bound on the RAM.
+    fn dirty_records_max(&self) -> u64 {
+        (self.cfg.geometry.checkpoint_records_max() / 2).clamp(64, DIRTY_RECORDS_MAX)
+    }
+
+    /// Whether a volume's dirty data is not to be written to its origin.
+    fn is_held_back(&self, volume: VolumeId, dirty: &VolumeDirty) -> bool {
+        let mode = self.volumes.get(&volume).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
+        mode == Mode::ReadOnly || dirty.incomplete
+    }
+}
+
+impl Device {
+    /// Slots that may hold dirty data.
+    fn owed_bounds(&self, base: &Base) -> OwedBounds {
+        OwedBounds::new(self.units.slots.len(), base.cfg.dirty.high_percent)
+    }
+}
+
+impl DirtyLayer {
+    /// Whether the volume takes writes in write-back now.
+    fn writes_back(&self, volume: VolumeId, core: &Core) -> bool {
+        core.device.units.slots.len() >= SLOTS_MIN
+            && core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode == Mode::WriteBack)
+            && (core.base.health == Health::Good || self.fence(volume, core).is_some())
+    }
+
+    /// Whether the volume has anything in the dirty layer.
+    pub(crate) fn has_dirty(&self, volume: VolumeId) -> bool {
+        self.volumes.get(&volume).is_some_and(VolumeDirty::is_dirty)
+    }
+
+    /// What to do instead of serving, while dirty data is out of reach.
+    fn fence(&self, volume: VolumeId, core: &Core) -> Option<OnLoss> {
+        let dirty = self.volumes.get(&volume)?;
+        let config = core.base.volumes.get(&volume).map(|volume| &volume.cfg);
+        let lost = core.base.health != Health::Good;
+        // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
+        let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
+        if dirty.incomplete || (lost && dirty.unsettled.is_some() && believed) {
+            // Which sectors the origin has is what is not known: none can be read from there.
+            return Some(OnLoss::Error);
+        }
+        let needed = lost && !(dirty.data.is_empty() && dirty.waiting.is_empty());
+        needed.then(|| config.map_or(OnLoss::Error, |config| config.write_back.on_loss))
+    }
+
+    /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it
+    /// was when somebody asked for that.
+    pub(crate) fn hold(&mut self, request: &Request) -> bool {
+        let undecided = self.held_until.is_some();
+        let dirty = self.volumes.get(&request.volume);
+        #[cfg(zc_canary)]
+        let undecided = undecided && !self.holds_nothing;
+        let held = dirty.is_some_and(|dirty| undecided || dirty.dropping.is_some());
+        if held {
+            self.held.push_back(request.clone());
+        }
+        held
+    }
+
+    /// What was recorded so far decides about dirty data of these volumes: until it is durable their requests wait.
+    fn unsettle(&mut self, volume: VolumeId, bodies: Vec<Body>, core: &mut Core) {
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        dirty.unsettled.get_or_insert_default().extend(bodies);
+        self.held_until = Some(core.device.meta.journal.want_all());
+    }
+
+    /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
+    /// it is about are fenced.
+    pub(crate) fn pump_held(&mut self, core: &mut Core, clean: &mut Clean) {
+        if let Some(position) = self.held_until {
+            let good = core.base.health == Health::Good;
+            if good && !core.device.meta.journal.is_durable(position) {
+                return;
+            }
+            self.held_until = None;
+            for volume in self.ids() {
+                let dirty = self.volumes.get_mut(&volume).expect_held();
+                if let Some(bodies) = dirty.unsettled.take_if(|_| good) {
+                    core.device.let_go(&bodies);
+                }
+            }
+        }
+        // Those of a volume that is still to be dropped are held again.
+        for request in core::mem::take(&mut self.held) {
+            if !self.hold(&request) {
+                self.submit(&request, core, clean);
+            }
+        }
+    }
+
+    /// A write, trim or zeroing of a volume in write-back; its buffer has been adopted.
+    fn submit_write_back(&mut self, request: &Request, core: &mut Core) {
+        if self.fence(request.volume, core).is_some() {
+            core.base.answer_write(request, Err(ErrorKind::Io));
+            return;
+        }
+        let clean = self.volumes.get(&request.volume).map_or(0, |dirty| dirty.data.clean);
+        let dirty = self.volumes.get_or_insert(request.volume, || VolumeDirty::new(clean));
+        dirty.last_request_ms = core.base.now_ms;
+        dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0 });
+    }
+
+    /// Takes in waiting writes of all volumes as far as there is room.
+    pub(crate) fn pump_admission(&mut self, core: &mut Core, clean: &mut Clean) {
+        if self.volumes.is_empty() {
+            return;
+        }
+        let mut ids = self.volumes.awake_ids();
+        let turn = self.turn;
+        let first = ids.iter().position(|id| *id >= turn).unwrap_or(0);
+        ids.rotate_left(first);
+        while self.admit_round(&ids, core, clean) {}
+        for volume in ids {
+            self.pump_giving_up(volume, core);
+            self.finish_leaving(volume, core, clean);
+        }
+    }
+
+    /// Takes in a piece of each volume, as far as there is room. Whether another round may take in more.
+    fn admit_round(&mut self, ids: &[VolumeId], core: &mut Core, clean: &mut Clean) -> bool {
+        let (mut taken, mut crowded) = (false, false);
+        for volume in ids {
+            match self.admit_piece(*volume, crowded, core, clean) {
+                Admission::Piece => taken = true,
+                Admission::Nothing => {}
+                Admission::NoRoom if crowded => {}
+                Admission::NoRoom => {
+                    crowded = true;
+                    self.turn = *volume;
+                }
+            }
+        }
+        taken && !crowded
+    }
+
+    /// Takes in a piece of a volume's first waiting write. `crowded`: only if that takes no memory.
+    fn admit_piece(
+        &mut self,
+        volume: VolumeId,
+        crowded: bool,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) -> Admission {
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return Admission::Nothing };
+        let Some(write) = dirty.waiting.front() else { return Admission::Nothing };
+        if core.base.health != Health::Good {
+            return Admission::Nothing;
+        }
+        if dirty.holding {
+            if self.is_stuck(volume) || (core.base.stopping && self.is_refused(volume)) {
+                self.refuse_waiting(volume, ErrorKind::Io, core);
+            }
+            return Admission::Nothing;
+        }
+        let start = write.request.offset_bytes + write.done_bytes;
+        let left = write.request.len_bytes - write.done_bytes;
+        let (request, done_bytes) = (write.request.clone(), write.done_bytes);
+        let extent = u64::from(core.base.extent_bytes);
+        let most = PIECE_BYTES_MAX.min(u64::from(core.base.cfg.geometry.weu_bytes / 4)).max(extent);
+        let len_bytes = left.min(most - start % extent);
+        let in_memory = matches!(request.kind, RequestKind::Write { .. });
+        let mends = self.is_stuck(volume) && self.meets_gap(volume, start..start + len_bytes, core);
+        let full = self.is_epoch_full(volume, len_bytes, core);
+        let memory_bytes = if in_memory { len_bytes } else { 0 };
+        let room = self.has_dirty_room(memory_bytes, len_bytes, core)
+            || (mends && self.has_mending_room(memory_bytes, core));
+        if full || !room || (crowded && in_memory && !mends) {
+            core.base.stats.dirty_waits += 1;
+            if mends && (full || core.device.journal_is_pressed()) {
+                return Admission::Nothing;
+            }
+            if self.is_stuck(volume) {
+                return self.refuse_first(volume, core);
+            } else if self.is_shut_out(core) {
+                self.refuse_waiting(volume, ErrorKind::Io, core);
+            } else if self.is_crowded_out(volume, core) {
+                self.refuse_waiting(volume, ErrorKind::NoSpace, core);
+            } else if !full {
+                return Admission::NoRoom;
+            }
+            return Admission::Nothing;
+        }
+        self.take_in(&request, done_bytes, len_bytes, core, clean);
+        let dirty = self.volumes.get_mut(&volume).expect_held();
+        let write = dirty.waiting.front_mut().expect_held();
+        write.done_bytes += len_bytes;
+        if write.done_bytes == request.len_bytes {
+            dirty.waiting.pop_front();
+            self.taken_in(&request, core);
+        }
+        Admission::Piece
+    }
+
+    /// Whether the volume's open epoch has all the records that it may have: it closes by itself.
+    fn is_epoch_full(&self, volume: VolumeId, len_bytes: u64, core: &Core) -> bool {
+        let open = self.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
+        let writes = open.map_or(0, |epoch| epoch.writes);
+        let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes)) + 1;
+        writes > 0 && writes + extents > epoch_writes_max(core.device.meta.journal.ring_blocks())
+    }
+
+    /// Whether waiting for room is in vain: dirty data that cannot be read back takes it.
+    fn is_stuck(&self, volume: VolumeId) -> bool {
+        self.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
+    }
+
+    /// Whether waiting for room is in vain because all of it is taken by volumes that cannot be destaged: their data
+    /// cannot be read, their origin is missing, they are read-only, or they wait for an operator.
+    fn is_crowded_out(&self, volume: VolumeId, core: &Core) -> bool {
+        let mut others = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
+        others.peek().is_some()
+            && others.all(|(id, dirty)| {
+                *id != volume && (dirty.destaging.is_stuck() || core.base.is_held_back(*id, dirty))
+            })
+    }
+
+    /// Whether the volume's data is not destaged because its origin, or the cache device, refused it.
+    fn is_refused(&self, volume: VolumeId) -> bool {
+        self.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
+    }
+
+    /// Whether nobody makes room any more: the manager stops, and no dirty data gets to its origin. Who does not stop
+    /// waits for the origins to be well again.
+    fn is_shut_out(&self, core: &Core) -> bool {
+        let mut dirty = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
+        core.base.stopping
+            && dirty.peek().is_some()
+            && dirty.all(|(id, dirty)| dirty.destaging.is_refused() || core.base.is_held_back(*id, dirty))
+    }
+
+    fn meets_gap(&self, volume: VolumeId, written: core::ops::Range<u64>, core: &Core) -> bool {
+        self.volumes.get(&volume).is_some_and(|dirty| dirty.meets_gap(core.base.extent_bytes, &written))
+    }
+
+    /// The first waiting write cannot wait for room; one behind it may be what makes some.
+    fn refuse_first(&mut self, volume: VolumeId, core: &mut Core) -> Admission {
+        let dirty = self.volumes.get_mut(&volume).expect_held();
+        let Some(write) = dirty.waiting.pop_front() else { return Admission::Nothing };
+        core.base.answer_write(&write.request, Err(ErrorKind::Io));
+        Admission::Piece
+    }
+
+    fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
+        let dirty = self.volumes.get_mut(&volume).expect_held();
+        for write in core::mem::take(&mut dirty.waiting) {
+            core.base.answer_write(&write.request, Err(error));
+        }
+    }
+
+    /// Whether a piece fits below the high watermark, in memory and in the journal.
+    fn has_dirty_room(&self, memory_bytes: u64, len_bytes: u64, core: &Core) -> bool {
+        if core.device.journal_is_pressed() {
+            return false;
+        }
+        if self.volumes.record_count() >= core.base.dirty_records_max() {
+            return false;
+        }
+        if memory_bytes == 0 {
+            return true;
+        }
+        let pending = self.memory_bytes + memory_bytes;
+        let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes)) + 1;
+        let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
+        let units = core.base.units_for(pending + overhead);
+        let bounds = core.device.owed_bounds(&core.base);
+        let fits_memory = self.memory_bytes == 0 || pending <= core.base.cfg.dirty.memory_bytes;
+        let fits_device = core.device.units.owed.filled() + units <= bounds.filled
+            && core.device.units.owed.len() + units <= bounds.all();
+        fits_memory && fits_device
+    }
+
+    /// Whether a piece that covers what cannot be read fits above the watermarks: it is what ends the lack of room.
+    fn has_mending_room(&self, memory_bytes: u64, core: &Core) -> bool {
+        let records = self.volumes.record_count();
+        let records_max = core.base.dirty_records_max();
+        let units = core.base.units_for(self.memory_bytes + memory_bytes);
+        let bounds = core.device.owed_bounds(&core.base);
+        let fits_device = core.device.units.owed.filled() + units <= bounds.filled + MENDING_UNITS
+            && core.device.units.owed.len() + units < u64::from(core.device.units.slots.len());
+        !core.device.journal_is_pressed()
+            && records < records_max + records_max / MENDING_RECORDS
+            && (memory_bytes == 0 || fits_device)
+    }
+
+    /// Makes versions of a piece of a request.
+    fn take_in(
+        &mut self,
+        request: &Request,
+        done_bytes: u64,
+        len_bytes: u64,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        let volume = request.volume;
+        let src = match request.kind {
+            RequestKind::Write { buf, .. } => {
+                let start_bytes = u32::try_from(done_bytes).unwrap_or(u32::MAX);
+                Some(BufSlice { buf, start_bytes, len_bytes: u32::try_from(len_bytes).unwrap_or(u32::MAX) })
+            }
+            _ => None,
+        };
+        let len = u32::try_from(len_bytes).unwrap_or(u32::MAX);
+        let range = src.unwrap_or(BufSlice { buf: BufId(0), start_bytes: 0, len_bytes: len });
+        for portion in portions(volume, request.offset_bytes + done_bytes, range, core.base.extent_bytes) {
+            let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+            let body = match src {
+                None => Body::Zero {
+                    no_hole: matches!(request.kind, RequestKind::WriteZeroes { no_hole: true, .. }),
+                },
+                Some(_) => self.start_job(portion.key, &sectors, portion.dest, core, clean),
+            };
+            let now_ms = core.base.now_ms;
+            let dirty = self.volumes.get_mut(&volume).expect_held();
+            let replaced = dirty.data.write(portion.key.extent, sectors, body, now_ms);
+            core.device.let_go(&replaced);
+        }
+        core.base.stats.dirty_written_bytes += len_bytes;
+    }
+
+    /// A request is taken in as a whole: answers it, now or after a commit.
+    fn taken_in(&mut self, request: &Request, core: &mut Core) {
+        let fua = match request.kind {
+            RequestKind::Write { fua, .. } | RequestKind::Trim { fua } => fua,
+            RequestKind::WriteZeroes { fua, .. } => fua,
+            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch => false,
+        };
+        let ack =
+            core.base.volumes.get(&request.volume).map_or(Ack::Durable, |volume| volume.cfg.write_back.ack);
+        if let RequestKind::Write { buf, .. } = request.kind {
+            core.base.port.release(buf);
+        }
+        if fua || ack == Ack::Durable {
+            self.request_commit(request.volume, Some(request.req), core);
+        } else {
+            if let Some(dirty) = self.volumes.get_mut(&request.volume) {
+                dirty.data.acknowledge();
+            }
+            core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
+        }
+    }
+
+    /// Changes a volume's settings, now or when it has nothing dirty any more.
+    pub(crate) fn leave_write_back(&mut self, cfg: &VolumeConfig, core: &mut Core) -> bool {
+        let Some(dirty) = self.volumes.get_mut(&cfg.id) else { return false };
+        dirty.leaving = None;
+        dirty.holding = false;
+        let now = core.base.volumes.get_mut(&cfg.id).map(|volume| &mut volume.cfg.mode);
+        if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
+            return false;
+        }
+        let decided = dirty.data.is_empty() && dirty.waiting.is_empty() && !dirty.incomplete;
+        match now {
+            // What a start decided about it waits to be durable, and its requests with it, in any mode: it is not dirty.
+            Some(mode) if decided && *mode != Mode::WriteBack => return false,
+            // Nothing is written to the origin of a volume that is read-only: its dirty data waits.
+            Some(Mode::ReadOnly) if cfg.mode == Mode::ReadOnly => return false,
+            Some(mode) => *mode = Mode::WriteBack,
+            None => {}
+        }
+        dirty.leave(cfg.clone(), core.base.now_ms);
+        true
+    }
+
+    /// The volume is clean: takes on the settings that were waiting, and the writes.
+    fn finish_leaving(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
+        let now_ms = core.base.now_ms;
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        if let Some((_, since_ms)) = dirty.leaving {
+            let late = now_ms.saturating_sub(since_ms) >= LEAVE_MS;
+            dirty.holding |= late || dirty.data.record_count() <= LEAVE_RECORDS;
+        }
+        if !dirty.data.is_empty() || dirty.incomplete || dirty.unsettled.is_some() {
+            return;
+        }
+        dirty.drained();
+        let Some((cfg, _)) = dirty.leaving.take() else { return };
+        dirty.holding = false;
+        let waiting = core::mem::take(&mut dirty.waiting);
+        core.apply_config(*cfg);
+        for write in waiting {
+            // Nothing of it was taken in that is not on the origin: it is done again as a whole.
+            self.submit_adopted(&write.request, core, clean);
+        }
+    }
+
+    /// Brings everything to the origin, without a pause.
+    pub(crate) fn drain(&mut self, volume: VolumeId) {
+        if let Some(dirty) = self.volumes.get_mut(&volume) {
+            dirty.draining = dirty.is_dirty();
+        }
+    }
+
+    /// Forgets what only the cache has. `remembered`: outside the device, which need not be told then.
+    pub(crate) fn drop_dirty(&mut self, volume: VolumeId, remembered: bool, core: &mut Core) {
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        dirty.dropping = Some(Dropping { remembered });
+        self.finish_dropping(volume, core);
+    }
+
+    /// Forgets it, unless something of it is still in flight, or the device that has to be told is lost. Whether it
+    /// did.
+    fn finish_dropping(&mut self, volume: VolumeId, core: &mut Core) -> bool {
+        let good = core.base.health == Health::Good;
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return false };
+        let Some(how) = dirty.dropping else { return false };
+        let busy = dirty.commit.is_some() || dirty.destaging.is_busy();
+        if (busy && good) || dirty.destaging.is_writing() {
+            return false;
+        }
+        dirty.dropping = None;
+        if !good && !how.remembered {
+            return false;
+        }
+        let loses = core::mem::take(&mut dirty.incomplete) || !dirty.data.is_empty();
+        dirty.commit = None;
+        dirty.destaging.give_up();
+        dirty.unreadable = Unreadable::default();
+        // Of a write that waits for room the pieces that were taken in go, too: it begins again.
+        dirty.waiting.iter_mut().for_each(|write| write.done_bytes = 0);
+        let mut bodies = dirty.data.forget_all();
+        bodies.extend(dirty.unsettled.take().unwrap_or_default());
+        let epoch = dirty.data.clean;
+        core.device.record(Record::Clean { volume, epoch }, &mut core.base);
+        if loses {
+            core.base.owe_loss(volume);
+        }
+        if let Some(entry) = core.base.volumes.get_mut(&volume) {
+            // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
+            entry.origin.count_all_as_direct();
+        }
+        if good {
+            self.unsettle(volume, bodies, core);
+        } else {
+            core.device.let_go(&bodies);
+        }
+        true
+    }
+
+    /// The cache device is lost: nobody's write can become durable any more.
+    pub(crate) fn device_failed(&mut self, error: ErrorKind, core: &mut Core) {
+        self.fail_commits(error, core);
+        for volume in self.ids() {
+            let fenced = self.fence(volume, core).is_some();
+            let dirty = self.volumes.get_mut(&volume).expect_held();
+            let lost = fenced && !core::mem::replace(&mut dirty.noted_fence, true);
+            self.refuse_waiting(volume, error, core);
+            self.finish_dropping(volume, core);
+            if lost {
+                core.base.port.emit(Action::Note(Note::Fenced { volume }));
+            }
+        }
+    }
+
+    /// Journal and checkpoint may not tell everything of the volume.
+    pub(crate) fn fence_incomplete(&mut self, volume: VolumeId, core: &mut Core) {
+        let dirty = self.volumes.get_or_insert(volume, || VolumeDirty::new(0));
+        dirty.incomplete = true;
+        dirty.noted_fence = true;
+        self.refuse_waiting(volume, ErrorKind::Io, core);
+        core.base.port.emit(Action::Note(Note::Fenced { volume }));
+    }
+
+    /// Goes on with what journal and checkpoint tell; what they do not tell is void from now on.
+    pub(crate) fn accept_loss(&mut self, volume: VolumeId, core: &mut Core) {
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        if !core::mem::take(&mut dirty.incomplete) {
+            return;
+        }
+        dirty.noted_fence = false;
+        let epoch = dirty.data.open().number - 1;
+        core.device.record(Record::DirtyReset { volume, epoch }, &mut core.base);
+        core.base.owe_loss(volume);
+        self.unsettle(volume, Vec::new(), core);
+    }
+
+    /// What readers of the sectors of an extent get from the dirty layer.
+    pub(crate) fn overlay(&self, key: ExtentKey, sectors: &core::ops::Range<u32>) -> SmallVec<[Visible; 2]> {
+        match self.volumes.get(&key.volume) {
+            Some(dirty) => dirty.data.visible(key.extent, sectors),
+            None => SmallVec::new(),
+        }
+    }
+}
+
+impl DirtyLayer {
+    /// Whether a start could not tell all dirty data of the volume.
+    pub(crate) fn is_doubtful(&self, volume: &VolumeConfig, core: &Core) -> bool {
+        volume.may_be_dirty
+            && (!core.device.recovery.restart.dirty_complete
+                || core.device.recovery.restart.fenced_before.contains(&volume.id))
+    }
+}

@@ -1,0 +1,135 @@
+//! Reads of extents with dirty sectors: those from the dirty layer, what lies between from the clean layer or the
+//! origin.
+//!
+//! Invariant: a dirty sector is never read from anywhere else. If its bytes do not verify, the client gets an error.
+
+use core::ops::Range;
+
+use zc_core::{BufId, BufSlice, ExtentKey, SECTOR_BYTES};
+
+use crate::clean::Clean;
+use crate::clean::read::{Found, Portion, Waiter, Wanted, portions, sector_range};
+use crate::config::OnLoss;
+use crate::device::Core;
+use crate::dirty::DirtyLayer;
+use crate::dirty::versions::{Body, Visible};
+use crate::index::file_index::Mapping;
+use crate::residency::{Residency, ResidencyRun, push};
+use crate::seam::{Action, Request};
+
+impl DirtyLayer {
+    /// Whether the fence of a volume refuses a read: everything, or what is dirty.
+    pub(crate) fn refuses_read(&self, request: &Request, core: &Core) -> bool {
+        match self.fence(request.volume, core) {
+            None => false,
+            Some(OnLoss::Error) => true,
+            Some(OnLoss::ReadOnly) => {
+                let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
+                let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
+                portions(request.volume, request.offset_bytes, range, core.base.extent_bytes).any(|portion| {
+                    let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+                    !self.overlay(portion.key, &sectors).is_empty()
+                })
+            }
+        }
+    }
+}
+
+/// A portion with dirty sectors: those from the dirty layer, the others one run after the other.
+pub(super) fn read_overlaid(
+    read: u64,
+    portion: &Portion,
+    visible: &[Visible],
+    stored: &mut Vec<Wanted>,
+    core: &mut Core,
+    clean: &mut Clean,
+) {
+    let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+    let mut next = sectors.start;
+    for run in visible {
+        read_beneath(read, &part_of(portion, next..run.first), stored, core, clean);
+        next = run.first + run.count;
+        let part = part_of(portion, run.first..next);
+        let skip_bytes = (run.first - run.stored_first) * SECTOR_BYTES;
+        match run.body {
+            Body::Zero { .. } => {
+                core.base.stats.extent_hits_zero += 1;
+                core.base.port.emit(Action::Zero { dest: part.dest });
+            }
+            Body::Memory { src, .. } => {
+                core.base.stats.extent_hits_memory += 1;
+                core.base
+                    .port
+                    .emit(Action::Copy { from: src.part(skip_bytes, part.len_bytes), to: part.dest });
+            }
+            Body::Stored { place, own } => {
+                let mapping = if own { Mapping::Base(place) } else { Mapping::Duplicate(place) };
+                let dirty = Some(run.stored_first..run.stored_first + run.stored_count);
+                stored.push(Wanted { place, mapping, portion: part, dirty });
+            }
+        }
+    }
+    read_beneath(read, &part_of(portion, next..sectors.end), stored, core, clean);
+}
+
+/// The sectors of an extent between dirty ones: from the clean layer.
+fn read_beneath(read: u64, portion: &Portion, stored: &mut Vec<Wanted>, core: &mut Core, clean: &mut Clean) {
+    if portion.len_bytes == 0 {
+        return;
+    }
+    match clean.find(portion, core) {
+        Found::Copy(from) => {
+            core.base.stats.extent_hits_memory += 1;
+            core.base.port.emit(Action::Copy { from, to: portion.dest });
+        }
+        Found::Zero => {
+            core.base.stats.extent_hits_zero += 1;
+            core.base.port.emit(Action::Zero { dest: portion.dest });
+        }
+        Found::Stored(mapping, place) => {
+            stored.push(Wanted { place, mapping, portion: *portion, dirty: None });
+        }
+        Found::Filling(fill) => {
+            core.base.stats.extent_joins += 1;
+            clean.wait_for_origin(read);
+            clean.join_fill(fill, Waiter { read, portion: *portion }, core);
+        }
+        Found::Nothing => {
+            clean.goes_to_origin(read);
+            clean.read_missing(read, &[*portion], None, core);
+        }
+    }
+}
+
+/// The part of a portion that some sectors of its extent make up; empty runs give an empty part.
+fn part_of(portion: &Portion, sectors: Range<u32>) -> Portion {
+    let skip_bytes = sectors.start * SECTOR_BYTES;
+    let len_bytes = (sectors.end - sectors.start) * SECTOR_BYTES;
+    let dest = portion.dest.part(skip_bytes - portion.skip_bytes, len_bytes);
+    Portion { key: portion.key, skip_bytes, len_bytes, dest }
+}
+
+/// What is known of sectors of an extent of which some are dirty.
+pub(crate) fn residency_overlaid(
+    key: ExtentKey,
+    sectors: &Range<u32>,
+    visible: &[Visible],
+    runs: &mut Vec<ResidencyRun>,
+    core: &Core,
+    clean: &Clean,
+) {
+    let bytes = |count: u32| u64::from(count) * u64::from(SECTOR_BYTES);
+    let beneath = |range: Range<u32>, runs: &mut Vec<ResidencyRun>| {
+        if !range.is_empty() {
+            let (skip, len) = (range.start * SECTOR_BYTES, (range.end - range.start) * SECTOR_BYTES);
+            push(runs, len.into(), clean.residency_of(key, skip, len, core));
+        }
+    };
+    let mut next = sectors.start;
+    for run in visible {
+        beneath(next..run.first, runs);
+        push(runs, bytes(run.count), Residency::Dirty);
+        next = run.first + run.count;
+    }
+    beneath(next..sectors.end, runs);
+}

@@ -1,0 +1,184 @@
+//! The way of a request: dirty data first, then the clean layer, then the origin.
+//!
+//! Job: take requests in, and find out for each extent of a read whether dirty data covers it. What it does not do: serve
+//! from clean copies (`read`), or write to origins (`write`).
+
+use zc_core::{BufId, BufSlice, ErrorKind, Mode};
+
+use crate::base::health::Health;
+use crate::base::origin::FlushWaiter;
+use crate::clean::Clean;
+use crate::clean::read::{Portion, ReadOp, Sorted, portions, sector_range};
+use crate::clean::read::recipes::RecipeWait;
+use crate::clean::streams::StreamId;
+use crate::device::Core;
+use crate::dirty::DirtyLayer;
+use crate::dirty::overlay::read_overlaid;
+use crate::seam::{Action, Request, RequestKind};
+
+impl DirtyLayer {
+    pub(crate) fn submit(&mut self, request: &Request, core: &mut Core, clean: &mut Clean) {
+        match request.kind {
+            RequestKind::Read { buf } => self.submit_read(request, buf, core, clean),
+            RequestKind::Flush => self.submit_flush(request, core),
+            RequestKind::Prefetch => clean.submit_prefetch(request, core),
+            RequestKind::Write { .. } | RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. } => {
+                self.submit_write(request, core, clean);
+            }
+        }
+    }
+
+    fn submit_read(&mut self, request: &Request, buf: BufId, core: &mut Core, clean: &mut Clean) {
+        let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
+        core.base.port.adopt(buf);
+        let Some(mode) = core.base.volumes.get(&request.volume).map(|volume| volume.cfg.mode) else {
+            core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
+            core.base.port.release(buf);
+            return;
+        };
+        core.base.stats.reads += 1;
+        core.base.stats.read_bytes += request.len_bytes;
+        self.volumes.asked(request.volume, core.base.now_ms);
+        if self.refuses_read(request, core) {
+            core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
+            core.base.port.release(buf);
+            return;
+        }
+        let read = core.base.port.number();
+        if mode == Mode::PassThrough || core.base.health != Health::Good {
+            core.base.stats.read_bypassed += 1;
+            clean.begin_read(read, ReadOp::new(request, buf, len_bytes, None));
+            let dest = BufSlice { buf, start_bytes: 0, len_bytes };
+            clean.direct_read(read, request.volume, request.offset_bytes, dest, core);
+        } else {
+            let verdict = clean.follow(request);
+            clean.begin_read(read, ReadOp::new(request, buf, len_bytes, verdict.stream));
+            self.cached_read(read, core, clean);
+            if let Some(range) = verdict.prefetch {
+                clean.read_ahead(request.volume, range, verdict.stream, core);
+            }
+        }
+        clean.read_part_done(read, Ok(()), core);
+    }
+
+    fn cached_read(&mut self, read: u64, core: &mut Core, clean: &mut Clean) {
+        let op = clean.read(read);
+        let (volume, offset, stream, dest) = (op.volume(), op.offset_bytes(), op.stream(), op.dest());
+        let (mut sorted, mut unknown) = (Sorted::default(), None);
+        for portion in portions(volume, offset, dest, core.base.extent_bytes) {
+            if self.sort(read, portion, &mut sorted, core, clean) {
+                continue;
+            }
+            unknown = Some(portion.key);
+            if !clean.wait_for_headers(read, portion, stream, core) {
+                sorted.miss(portion);
+            }
+        }
+        if let Some(key) = unknown {
+            clean.expect_learned(key, core);
+        }
+        clean.read_sorted(read, sorted, stream, core);
+    }
+
+    /// Goes on with a portion that waited for headers. Whether it is known by now.
+    fn read_again(
+        &mut self,
+        read: u64,
+        portion: Portion,
+        stream: Option<StreamId>,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) -> bool {
+        let mut sorted = Sorted::default();
+        let known = self.sort(read, portion, &mut sorted, core, clean);
+        if !known {
+            sorted.miss(portion);
+        }
+        clean.read_sorted(read, sorted, stream, core);
+        clean.read_part_done(read, Ok(()), core);
+        known
+    }
+
+    /// Finds out where a portion comes from, dirty data first, and brings it from memory if it is there. Whether it is
+    /// known.
+    fn sort(
+        &mut self,
+        read: u64,
+        portion: Portion,
+        sorted: &mut Sorted,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) -> bool {
+        if self.has_dirty(portion.key.volume) {
+            let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+            let visible = self.overlay(portion.key, &sectors);
+            if !visible.is_empty() {
+                read_overlaid(read, &portion, &visible, sorted.stored(), core, clean);
+                return true;
+            }
+        }
+        clean.sort_clean(read, portion, sorted, core)
+    }
+
+    /// The headers are in memory, as far as they could be read: the miss is a hit now, or asks the origin.
+    pub(crate) fn headers_arrived(&mut self, id: u64, core: &mut Core, clean: &mut Clean) {
+        let RecipeWait { read, portion, stream } = clean.end_recipe_wait(id);
+        let hit = self.read_again(read, portion, stream, core, clean);
+        core.base.stats.recipe_waits_hit += u64::from(hit);
+    }
+
+    fn submit_write(&mut self, request: &Request, core: &mut Core, clean: &mut Clean) {
+        core.base.stats.writes += 1;
+        core.base.stats.write_bytes += request.len_bytes;
+        if let RequestKind::Write { buf, .. } = request.kind {
+            core.base.port.adopt(buf);
+        }
+        self.submit_adopted(request, core, clean);
+    }
+
+    /// A write whose buffer has been adopted.
+    pub(crate) fn submit_adopted(&mut self, request: &Request, core: &mut Core, clean: &mut Clean) {
+        let mode = core.base.volumes.get(&request.volume).map(|volume| volume.cfg.mode);
+        if mode.is_none_or(|mode| mode == Mode::ReadOnly) || request.len_bytes == 0 {
+            let result = match mode {
+                None => Err(ErrorKind::Invalid),
+                Some(Mode::ReadOnly) => Err(ErrorKind::ReadOnly),
+                Some(_) => Ok(()),
+            };
+            core.base.answer_write(request, result);
+            return;
+        }
+        // What clears goes past a dirty layer that is empty: discarding a new volume must not fill the journal.
+        let clears = !matches!(request.kind, RequestKind::Write { .. });
+        if self.fence(request.volume, core).is_some()
+            || (self.writes_back(request.volume, core) && (!clears || self.has_dirty(request.volume)))
+        {
+            self.submit_write_back(request, core);
+            return;
+        }
+        clean.write_through(request, core);
+    }
+
+    fn submit_flush(&mut self, request: &Request, core: &mut Core) {
+        core.base.stats.flushes += 1;
+        let Some(volume) = core.base.volumes.get(&request.volume) else {
+            core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
+            return;
+        };
+        let settled = volume.origin.is_settled();
+        if self.fence(request.volume, core).is_some() {
+            core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
+            return;
+        }
+        let behind = self.writes_back(request.volume, core) || self.has_dirty(request.volume);
+        if settled
+            && behind
+            && core.base.health == Health::Good
+            && self.volumes.get(&request.volume).is_some()
+        {
+            self.request_commit(request.volume, Some(request.req), core);
+            return;
+        }
+        core.base.flush_origin(request.volume, FlushWaiter::Client(request.req));
+    }
+}

@@ -1,0 +1,215 @@
+//! The scrub of dirty data: what only the cache has is read back from time to time, so that rot is told while a client
+//! may still have the bytes.
+//!
+//! Job: go through the committed versions of all volumes once in an interval, in the order of their places, one read at
+//! a time, at a rate that takes the whole interval for what there is. What cannot be read twice is told as unreadable.
+//!
+//! Invariants: it reads what is on the device alone, nothing that is in memory; it changes no data and no mapping. Its
+//! reads pin their slot, so a version may go while it is read; then the result counts for nothing.
+
+use smallvec::SmallVec;
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, VolumeId, WeuSlot};
+use zc_format::ExtentError;
+
+use crate::base::health::Health;
+use crate::device::Core;
+use crate::dirty::{DirtyLayer, Op};
+use crate::dirty::destage_rate::DestageRate;
+use crate::dirty::versions::{Body, DirtyVolume, EpochState, Version};
+use crate::seam::{Action, ExtentRead, Note, Source};
+
+/// The lowest rate, in bytes a second: a pass over little ends soon.
+const RATE_MIN: u64 = 1 << 20;
+
+/// How far the scrub is.
+#[derive(Debug, Default)]
+pub(crate) struct DirtyScrub {
+    pass: Option<Pass>,
+    reading: Option<Reading>,
+    rate: DestageRate,
+    /// When the next pass begins; 0: none was planned yet.
+    next_ms: u64,
+}
+
+/// One way through all dirty data.
+#[derive(Debug)]
+struct Pass {
+    /// Where to go on.
+    volume: VolumeId,
+    extent: ExtentNo,
+    /// What is left of the extent before that.
+    todo: SmallVec<[(ExtentNo, Version); 2]>,
+    bytes_per_s: u64,
+}
+
+/// A read in flight.
+#[derive(Debug)]
+struct Reading {
+    volume: VolumeId,
+    extent: ExtentNo,
+    version: Version,
+    slot: WeuSlot,
+    buf: BufId,
+    again: bool,
+}
+
+impl DirtyScrub {
+    pub(crate) fn is_reading(&self) -> bool {
+        self.reading.is_some()
+    }
+}
+
+impl DirtyVolume {
+    /// Whether a version is owed to the origin, and a crash would not take it back.
+    fn is_committed(&self, extent: ExtentNo, version: &Version) -> bool {
+        let is_here = self.versions(extent, &(version.epoch..=version.epoch)).contains(version);
+        is_here && self.epoch(version.epoch).is_some_and(|epoch| epoch.state == EpochState::Committed)
+    }
+}
+
+impl DirtyLayer {
+    /// Reads the next version, if its time has come.
+    pub(crate) fn pump_scrub(&mut self, core: &mut Core) {
+        let interval_ms = core.base.cfg.dirty.scrub_interval_ms;
+        let idle = self.volumes.is_empty() || self.scrub.is_reading();
+        if idle
+            || interval_ms == 0
+            || core.base.stopping
+            || core.base.health != Health::Good
+            || core.device.recovery.load.is_some()
+        {
+            return;
+        }
+        if self.scrub.pass.is_none() && !self.begin_scrub(interval_ms, core) {
+            return;
+        }
+        let Some(pass) = &self.scrub.pass else { return };
+        let (bytes_per_s, now_ms) = (pass.bytes_per_s, core.base.now_ms);
+        if !self.scrub.rate.allows(bytes_per_s, now_ms) {
+            return;
+        }
+        match self.next_to_scrub(core) {
+            Some((volume, extent, version)) => self.scrub_read(volume, extent, version, false, core),
+            None => self.scrub.pass = None,
+        }
+    }
+
+    /// Begins a pass when it is due.
+    fn begin_scrub(&mut self, interval_ms: u64, core: &mut Core) -> bool {
+        if self.scrub.next_ms == 0 {
+            self.scrub.next_ms = core.base.now_ms + interval_ms;
+        }
+        if core.base.now_ms < self.scrub.next_ms {
+            return false;
+        }
+        self.scrub.next_ms = core.base.now_ms + interval_ms;
+        let bytes: u64 = self.volumes.iter().map(|(_, dirty)| dirty.data.bytes()).sum();
+        let bytes_per_s = (bytes / (interval_ms / 1000).max(1)).max(RATE_MIN);
+        let (volume, extent, todo) = (VolumeId(0), ExtentNo(0), SmallVec::new());
+        self.scrub.pass = Some(Pass { volume, extent, todo, bytes_per_s });
+        true
+    }
+
+    /// The next version that is on the device, committed, and not hidden by committed ones.
+    fn next_to_scrub(&mut self, core: &Core) -> Option<(VolumeId, ExtentNo, Version)> {
+        loop {
+            let pass = self.scrub.pass.as_mut()?;
+            while let Some((extent, version)) = pass.todo.pop() {
+                let data = self.volumes.get(&pass.volume).map(|dirty| &dirty.data);
+                if data.is_some_and(|data| data.is_committed(extent, &version)) {
+                    return Some((pass.volume, extent, version));
+                }
+            }
+            let (volume, from) = (pass.volume, pass.extent);
+            let (&id, dirty) = self.volumes.from(volume).next()?;
+            let from = if id == volume { from } else { ExtentNo(0) };
+            let next = dirty.data.next_extent(&(0..=u64::MAX), from);
+            let todo = next.map(|extent| self.on_device(&dirty.data, extent, core)).unwrap_or_default();
+            let pass = self.scrub.pass.as_mut()?;
+            pass.todo = todo;
+            (pass.volume, pass.extent) = match next {
+                Some(extent) => (id, ExtentNo(extent.0 + 1)),
+                None => (VolumeId(id.0.checked_add(1)?), ExtentNo(0)),
+            };
+        }
+    }
+
+    fn scrub_read(
+        &mut self,
+        volume: VolumeId,
+        extent: ExtentNo,
+        version: Version,
+        again: bool,
+        core: &mut Core,
+    ) {
+        let Body::Stored { place, own } = version.body else { return };
+        let len_bytes = (version.stored.end - version.stored.start) * SECTOR_BYTES;
+        let buf = core.base.port.alloc(len_bytes);
+        core.device.units.slots.pin(place.slot);
+        self.scrub.rate.spend(len_bytes);
+        let key = own.then_some(ExtentKey { volume, extent });
+        let expected = core.device.expected_dirty(&place, key, &version.stored, &core.base);
+        let dest = BufSlice { buf, start_bytes: 0, len_bytes };
+        let proof = core.device.proof(volume, &place, &version.stored, &core.base);
+        self.scrub.reading = Some(Reading { volume, extent, version, slot: place.slot, buf, again });
+        core.device.read_stored_extent(
+            Op::Scrub,
+            &place,
+            ExtentRead { expected, skip_bytes: 0, dest, proof },
+            &mut core.base,
+        );
+    }
+
+    pub(crate) fn scrub_read_done(
+        &mut self,
+        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        core: &mut Core,
+    ) {
+        let Some(Reading { volume, extent, version, slot, buf, again }) = self.scrub.reading.take() else {
+            return;
+        };
+        core.device.units.slots.unpin(slot);
+        core.base.port.release(buf);
+        if result.is_ok_and(|parts| parts.iter().all(Result::is_ok)) {
+            let sectors = version.stored.end - version.stored.start;
+            core.base.stats.dirty_scrubbed_bytes += u64::from(sectors * SECTOR_BYTES);
+            if let Some(dirty) = self.volumes.get_mut(&volume) {
+                dirty.read_after_all(extent, &version);
+            }
+            return;
+        }
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        if !dirty.data.is_committed(extent, &version) || core.base.health != Health::Good {
+            return;
+        }
+        if !again {
+            self.scrub_read(volume, extent, version, true, core);
+        } else if !dirty.data.cover(extent, &version).open.is_empty()
+            && dirty.unreadable.add(extent, &version)
+        {
+            core.base.stats.dirty_unreadable += 1;
+            core.base.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
+        }
+    }
+}
+
+impl DirtyLayer {
+    /// The versions of an extent that a read of the device can prove.
+    fn on_device(
+        &self,
+        data: &DirtyVolume,
+        extent: ExtentNo,
+        core: &Core,
+    ) -> SmallVec<[(ExtentNo, Version); 2]> {
+        let versions = data.versions(extent, &(0..=u64::MAX)).iter();
+        let proved = versions.filter(|version| match version.body {
+            Body::Stored { place, .. } => {
+                core.device.source(place.slot) == Source::Device
+                    && data.is_committed(extent, version)
+                    && !data.cover(extent, version).open.is_empty()
+            }
+            Body::Memory { .. } | Body::Zero { .. } => false,
+        });
+        proved.map(|version| (extent, version.clone())).collect()
+    }
+}

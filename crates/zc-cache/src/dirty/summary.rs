@@ -1,0 +1,205 @@
+//! Commits in one write: the records that the journal lacks go to the end of the piece that they are about
+//! (`FORMAT.md`, section 8.3).
+//!
+//! A commit that somebody waits for is two durable writes, unit and journal block. If all that was written before is
+//! durable, and the journal's last block names the unit that grows, the next piece carries a summary instead: all that
+//! was recorded since. The records stay in line for the next block, which repeats them. When that block is taken, a new
+//! chain begins.
+//!
+//! Invariants: a summary is in flight only while no journal block is, and the other way round; the summaries of a chain
+//! hold, together, the first records in line, and no more than one block takes; none of these is of a commit that has
+//! not ended, but for the one that the summary in flight is written for; their slot is pinned until that block is
+//! durable. Commits and destaging rely on summaries; what needs a durable *journal* (retirements, what is given up)
+//! waits for the block.
+
+use zc_core::{JournalSeq, VolumeId, WeuSlot, limits};
+use zc_format::{GrowingUnit, Record, Summary, SummaryPlace, WeuHeader};
+
+use crate::device::Core;
+use crate::dirty::DirtyLayer;
+use crate::dirty::commit::Step;
+use crate::expect_held::ExpectHeld;
+use crate::seam::Action;
+
+/// The summaries behind the journal's last block.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    unit: GrowingUnit,
+    /// First page of the next piece.
+    next_page: u32,
+    ordinal: u32,
+    /// Records in line for the next block that they hold.
+    told: usize,
+    /// Journal position of the last of those.
+    told_to: u64,
+}
+
+/// A piece with a summary that is being written.
+#[derive(Debug)]
+pub(crate) struct SummaryWrite {
+    /// Number of the piece.
+    part: u64,
+    volume: VolumeId,
+    /// What the chain becomes.
+    told: usize,
+    told_to: u64,
+    next_page: u32,
+}
+
+/// Where a summary would go: records in it, bytes of it, and where its page ends in the slot.
+struct Room {
+    skip: usize,
+    bytes: u32,
+    end: u32,
+}
+
+impl DirtyLayer {
+    /// A journal block is taken: a chain may begin behind it, in the unit that grows.
+    pub(crate) fn begin_chain(&mut self, core: &mut Core) -> Option<GrowingUnit> {
+        let unit = self.unit.as_ref().filter(|_| core.base.session.uuid.is_some());
+        let growing = unit.map(|unit| unit.growing());
+        self.chain =
+            growing.map(|unit| Chain { unit, next_page: unit.page, ordinal: 0, told: 0, told_to: 0 });
+        growing
+    }
+
+    /// Whether the next journal block repeats what summaries tell.
+    pub(crate) fn is_told(&self) -> bool {
+        self.chain.as_ref().is_some_and(|chain| chain.told > 0)
+    }
+
+    /// Whether a restart would find what was recorded up to this position, in the journal or in a summary.
+    pub(crate) fn is_recorded(&self, position: u64, core: &Core) -> bool {
+        let told = |chain: &Chain| position <= chain.told_to;
+        core.device.meta.journal.is_durable(position) || self.chain.as_ref().is_some_and(told)
+    }
+
+    /// Sends the piece of a commit off with a summary, if there can be one: nothing else is written then.
+    pub(crate) fn commit_in_summary(
+        &mut self,
+        volume: VolumeId,
+        epoch: u64,
+        records: &[Record],
+        core: &mut Core,
+    ) -> bool {
+        let Some(room) = self.summary_room(records.len() + 1, core) else { return false };
+        records.iter().for_each(|record| core.device.record(*record, &mut core.base));
+        core.device.record(Record::Committed { volume, epoch }, &mut core.base);
+        let last = core.device.meta.journal.appended();
+        let next_page = room.end / limits::BLOCK_BYTES;
+        self.place_summary(&room, core);
+        let part = self.write_piece(room.end, true, core);
+        let told = core.device.meta.journal.pending_len();
+        self.summary = Some(SummaryWrite { part, volume, told, told_to: last, next_page });
+        let commit = self.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
+        commit.summarized();
+        true
+    }
+
+    /// Room for a summary with so many records more than those in line. `None` if there is none, or no chain to
+    /// continue.
+    fn summary_room(&self, records: usize, core: &Core) -> Option<Room> {
+        let chain = self.chain.as_ref().filter(|_| self.summary.is_none())?;
+        let unit = self.unit.as_ref()?;
+        let continues = unit.growing() == GrowingUnit { page: chain.next_page, ..chain.unit };
+        // What the commit needs besides its piece is durable.
+        let flushed = self.unflushed.is_empty();
+        #[cfg(zc_canary)]
+        let flushed = flushed || core.base.canary == Some(crate::config::Canary::EarlySummary);
+        let written = self.parts.is_empty() && flushed && core.device.meta.journal.is_settled();
+        // The next summary vouches for every other commit that this one would carry.
+        let alone = written && !self.commits_in_line(core);
+        let in_line = core.device.meta.journal.pending_len() + records;
+        if !continues || !alone || !unit.has_unwritten() || in_line > core.device.meta.journal.block_records()
+        {
+            return None;
+        }
+        let page = limits::BLOCK_BYTES;
+        let bytes = u32::try_from(Summary::encoded_bytes(in_line - chain.told)).ok()?;
+        let fill_bytes = unit.fill_bytes();
+        let free = fill_bytes.next_multiple_of(page) - fill_bytes;
+        let end = fill_bytes.next_multiple_of(page) + if free < bytes { page } else { 0 };
+        let fits = end + WeuHeader::encoded_bytes(unit.entry_count()) <= core.base.cfg.geometry.weu_bytes;
+        fits.then_some(Room { skip: chain.told, bytes, end })
+    }
+
+    fn place_summary(&mut self, room: &Room, core: &mut Core) {
+        let proved = self.commits_proved(core);
+        let chain = self.chain.as_ref().expect_held();
+        let summary = Summary {
+            next: core.device.meta.journal.next(),
+            session: core.base.session.number,
+            ordinal: chain.ordinal,
+            first_page: chain.next_page,
+            region_map_sequence: core.device.meta.durable_map(),
+            proved,
+            records: core.device.meta.journal.pending_from(room.skip),
+        };
+        let place = SummaryPlace {
+            uuid: core.base.session.uuid.expect_held(),
+            slot: chain.unit.slot,
+            generation: chain.unit.generation,
+            page: room.end / limits::BLOCK_BYTES - 1,
+        };
+        self.zero_unit_until(room.end - room.bytes, core);
+        let weu = self.unit.as_ref().expect_held().buf;
+        core.base.port.emit(Action::Summarize { weu, place, summary: Box::new(summary) });
+    }
+
+    /// A piece of a unit was written, durably if it has a summary.
+    pub(crate) fn summary_written(&mut self, part: u64, core: &mut Core) {
+        let Some(write) = self.summary.take_if(|write| write.part == part) else { return };
+        debug_assert!(
+            core.device.meta.journal.is_settled(),
+            "a journal block was begun while a summary was in flight"
+        );
+        debug_assert!(
+            write.told <= core.device.meta.journal.block_records(),
+            "more is told than the next block repeats"
+        );
+        let first = self.chain.as_ref().filter(|chain| chain.told == 0).map(|chain| chain.unit.slot);
+        #[cfg(zc_canary)]
+        let first = first.filter(|_| core.base.canary != Some(crate::config::Canary::UnpinnedChain));
+        if let Some(slot) = first {
+            self.keep_summaries(core.device.meta.journal.next(), slot, core);
+        }
+        if let Some(chain) = &mut self.chain {
+            chain.told = write.told;
+            chain.told_to = write.told_to;
+            chain.next_page = write.next_page;
+            chain.ordinal += 1;
+        }
+        let commit = self.volumes.get(&write.volume).and_then(|dirty| dirty.commit.as_ref());
+        if commit.is_some_and(|commit| commit.step() == Step::Summarized) {
+            core.base.stats.epochs_committed_by_summary += 1;
+            self.end_commit(write.volume, core);
+        }
+    }
+
+    /// Summaries in this slot count until that block is durable.
+    pub(crate) fn keep_summaries(&mut self, repeated: JournalSeq, slot: WeuSlot, core: &mut Core) {
+        core.device.units.slots.pin(slot);
+        self.chain_pins.push_back((repeated, slot));
+    }
+
+    /// At a start: what summaries may tell is to be in the journal before long.
+    pub(crate) fn repeat_summaries(&mut self, core: &mut Core) {
+        if !self.chain_pins.is_empty() {
+            core.device.meta.journal.want_all();
+        }
+    }
+
+    /// Journal blocks have become durable: the summaries that they repeat are not needed any more.
+    pub(crate) fn let_chains_go(&mut self, core: &mut Core) {
+        let durable_next = core.device.meta.journal.durable_next();
+        while let Some((_, slot)) = self.chain_pins.pop_front_if(|(repeated, _)| *repeated < durable_next) {
+            core.device.units.slots.unpin(slot);
+        }
+    }
+
+    /// A checkpoint begins, from which the next journal block on everything is replayed: the chain behind the last one
+    /// would not be found.
+    pub(crate) fn end_chain(&mut self) {
+        self.chain = None;
+    }
+}

@@ -1,0 +1,512 @@
+//! What is dirty: per volume, the sectors that clients have written and the origin does not have, by epoch.
+//!
+//! Nitro's dirty list (section 3.1), with versions. An extent has a list of *versions*, oldest first; each covers a run
+//! of its sectors and belongs to an *epoch*. Inside an epoch a newer version replaces what it covers; a version that
+//! an older epoch still owes to the origin stays until that epoch is clean (G6), hidden from readers.
+//!
+//! Invariants: versions of one epoch and extent do not overlap; the order of a list is the order of the writes; every
+//! version of an extent is named by its epoch's set. A version that was cut in two is listed twice, with one body; a
+//! stored body has one pin of its slot. Whoever takes versions out gets each body once, with its last listing, and must
+//! let the slot go.
+//!
+//! What it does not do: I/O, pinning, journal records, deciding when an epoch ends.
+
+use core::ops::{Range, RangeInclusive};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use smallvec::SmallVec;
+use zc_core::{BufSlice, ExtentNo, SECTOR_BYTES, SectorMap};
+
+use crate::index::file_index::Place;
+
+/// Epochs of a run that are asked one by one for their next extent; for more of them all dirty extents are gone through.
+const EPOCHS_ASKED_MAX: u64 = 16;
+
+/// Where the bytes of a version are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// In memory alone; the job that will store them.
+    Memory {
+        /// The bytes of `stored`.
+        src: BufSlice,
+        /// Its job.
+        job: u64,
+    },
+    /// In a slot, which is pinned for it.
+    Stored {
+        /// Where.
+        place: Place,
+        /// The entry is its own (not shared with another extent): identity is verified.
+        own: bool,
+    },
+    /// All zero.
+    Zero {
+        /// The origin has to keep room for it: a client wrote it as data, or said so.
+        no_hole: bool,
+    },
+}
+
+impl Body {
+    /// For zeros: whether the origin has to keep room for them.
+    pub(crate) const fn zeros(&self) -> Option<bool> {
+        match self {
+            Self::Zero { no_hole } => Some(*no_hole),
+            Self::Memory { .. } | Self::Stored { .. } => None,
+        }
+    }
+}
+
+/// Sectors of an extent as one write left them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) epoch: u64,
+    /// The sectors that count.
+    pub(crate) span: Range<u32>,
+    /// The sectors that the body has, a superset.
+    pub(crate) stored: Range<u32>,
+    pub(crate) body: Body,
+}
+
+/// A run of sectors and the version that readers get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Visible {
+    /// First sector.
+    pub(crate) first: u32,
+    /// Sectors.
+    pub(crate) count: u32,
+    /// First sector that the body has, and how many it has.
+    pub(crate) stored_first: u32,
+    pub(crate) stored_count: u32,
+    pub(crate) body: Body,
+}
+
+/// What happens to an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EpochState {
+    /// It takes writes.
+    Open,
+    /// It takes no more; its commit is under way.
+    Closed,
+    /// Durable on the cache device.
+    Committed,
+}
+
+/// What ended an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// A flush, or a write that is durable when it is answered: what came later may not be on the origin before it.
+    /// Also if nobody knows.
+    ByFlush,
+    /// Age or size: the next one goes on where it stopped.
+    ByItself,
+}
+
+/// The writes between two commits.
+#[derive(Debug)]
+pub(crate) struct Epoch {
+    pub(crate) number: u64,
+    pub(crate) state: EpochState,
+    /// Extents with versions of this epoch.
+    pub(crate) extents: BTreeSet<ExtentNo>,
+    /// Versions that are in memory alone.
+    pub(crate) unplaced: u32,
+    /// Client bytes taken in.
+    pub(crate) bytes: u64,
+    /// Writes taken in; at most twice as many records.
+    pub(crate) writes: u64,
+    /// When its first write came.
+    pub(crate) began_ms: u64,
+    /// A client was told that a write has ended which ends in this epoch, before the epoch is durable.
+    pub(crate) acknowledged: bool,
+    /// What ended it; nothing yet while it is open.
+    ended: Ended,
+}
+
+/// What a run may be, at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunBounds {
+    pub(crate) epochs: usize,
+    /// Client bytes, if it is more than one epoch.
+    pub(crate) bytes: u64,
+    /// It goes on behind a flush.
+    pub(crate) past_flushes: bool,
+}
+
+/// The dirty data of one volume.
+#[derive(Debug)]
+pub(crate) struct DirtyVolume {
+    extents: BTreeMap<ExtentNo, SmallVec<[Version; 1]>>,
+    /// Oldest first, their numbers rise; the last one is open.
+    pub(crate) epochs: VecDeque<Epoch>,
+    /// Last epoch that is on the origin.
+    pub(crate) clean: u64,
+    /// Sectors in all versions.
+    sectors: u64,
+    /// Versions.
+    count: u64,
+}
+
+impl DirtyVolume {
+    /// Nothing dirty; `clean` is the last epoch that the origin has.
+    pub(crate) fn new(clean: u64) -> Self {
+        let epochs = VecDeque::from([Epoch::new(clean + 1)]);
+        Self { extents: BTreeMap::new(), epochs, clean, sectors: 0, count: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// Extents with dirty sectors.
+    pub(crate) fn extent_count(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// Records that tell all of it: one for each version, and one for each epoch.
+    pub(crate) fn record_count(&self) -> u64 {
+        self.count + zc_core::u64_from_usize(self.epochs.len())
+    }
+
+    /// Bytes of all versions.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.sectors * u64::from(SECTOR_BYTES)
+    }
+
+    /// The epoch that takes writes.
+    pub(crate) fn open(&mut self) -> &mut Epoch {
+        self.epochs.back_mut().unwrap_or_else(|| panic!("a volume has an open epoch"))
+    }
+
+    /// An epoch that is not clean. There may be thousands.
+    pub(crate) fn epoch(&self, number: u64) -> Option<&Epoch> {
+        let at = self.epochs.binary_search_by_key(&number, |epoch| epoch.number).ok()?;
+        self.epochs.get(at)
+    }
+
+    /// [`Self::epoch`], to be changed.
+    pub(crate) fn epoch_mut(&mut self, number: u64) -> Option<&mut Epoch> {
+        let at = self.epochs.binary_search_by_key(&number, |epoch| epoch.number).ok()?;
+        self.epochs.get_mut(at)
+    }
+
+    /// Ends the open epoch and begins the next; returns the number of the one that ended.
+    pub(crate) fn close(&mut self, ended: Ended) -> u64 {
+        let open = self.open();
+        open.state = EpochState::Closed;
+        open.ended = ended;
+        let number = open.number;
+        self.epochs.push_back(Epoch::new(number + 1));
+        number
+    }
+
+    /// A write that has been taken in is answered now.
+    pub(crate) fn acknowledge(&mut self) {
+        self.open().acknowledged = true;
+    }
+
+    /// A flush came, and nothing was written since the last epoch ended: it is that one's end.
+    pub(crate) fn flushed(&mut self) {
+        if let Some(last) = self.epochs.iter_mut().rev().find(|epoch| epoch.state != EpochState::Open) {
+            last.ended = Ended::ByFlush;
+        }
+    }
+
+    /// The oldest epoch, if it is committed, and the committed ones behind it up to the first that a flush ended, as
+    /// far as the bounds allow: of all these the origin may have any subset of writes.
+    pub(crate) fn oldest_run(&self, bounds: RunBounds) -> Option<RangeInclusive<u64>> {
+        let mut committed = self.epochs.iter().take_while(|epoch| epoch.state == EpochState::Committed);
+        let first = committed.next()?;
+        let (mut last, mut bytes) = (first, first.bytes);
+        for epoch in committed.take(bounds.epochs - 1) {
+            bytes += epoch.bytes;
+            let divided = last.ended == Ended::ByFlush && !bounds.past_flushes;
+            if divided || bytes > bounds.bytes {
+                break;
+            }
+            last = epoch;
+        }
+        Some(first.number..=last.number)
+    }
+
+    /// The first extent from `from` on with versions of these epochs.
+    pub(crate) fn next_extent(&self, epochs: &RangeInclusive<u64>, from: ExtentNo) -> Option<ExtentNo> {
+        if epochs.end() - epochs.start() < EPOCHS_ASKED_MAX {
+            let own = epochs.clone().filter_map(|number| self.epoch(number));
+            return own.filter_map(|epoch| epoch.extents.range(from..).next().copied()).min();
+        }
+        let of_run = |versions: &[Version]| versions.iter().any(|version| epochs.contains(&version.epoch));
+        self.extents.range(from..).find(|(_, versions)| of_run(versions)).map(|(extent, _)| *extent)
+    }
+
+    /// At a restart: the open epoch is to be the one with this number.
+    pub(crate) fn restore(&mut self, number: u64) {
+        let open = self.open();
+        if open.extents.is_empty() {
+            open.number = number;
+        }
+    }
+
+    /// A write of the open epoch. Returns the bodies that it replaced in that epoch.
+    pub(crate) fn write(
+        &mut self,
+        extent: ExtentNo,
+        span: Range<u32>,
+        body: Body,
+        now_ms: u64,
+    ) -> SmallVec<[Body; 2]> {
+        let epoch = self.open();
+        if epoch.extents.is_empty() {
+            epoch.began_ms = now_ms;
+        }
+        epoch.extents.insert(extent);
+        epoch.bytes += u64::from(span.end - span.start) * u64::from(SECTOR_BYTES);
+        epoch.writes += 1;
+        epoch.unplaced += u32::from(matches!(body, Body::Memory { .. }));
+        let number = epoch.number;
+        let replaced = self.cut(extent, number, &span);
+        self.sectors += u64::from(span.end - span.start);
+        self.count += 1;
+        let version = Version { epoch: number, stored: span.clone(), span, body };
+        self.extents.entry(extent).or_default().push(version);
+        replaced
+    }
+
+    /// Takes the sectors in `span` out of the versions of one epoch.
+    fn cut(&mut self, extent: ExtentNo, epoch: u64, span: &Range<u32>) -> SmallVec<[Body; 2]> {
+        let mut gone: SmallVec<[Body; 2]> = SmallVec::new();
+        let Some(versions) = self.extents.get_mut(&extent) else { return gone };
+        let mut kept: SmallVec<[Version; 2]> = SmallVec::new();
+        for version in versions.drain(range_of(versions, &(epoch..=epoch))) {
+            let overlaps = version.span.start < span.end && span.start < version.span.end;
+            if !overlaps {
+                kept.push(version);
+                continue;
+            }
+            let overlap = version.span.start.max(span.start)..version.span.end.min(span.end);
+            self.sectors -= u64::from(overlap.end - overlap.start);
+            self.count -= 1;
+            let before = version.span.start..overlap.start;
+            let after = overlap.end..version.span.end;
+            let parts = [before, after].into_iter().filter(|part| !part.is_empty());
+            for span in parts {
+                self.count += 1;
+                kept.push(Version { span, ..version.clone() });
+            }
+            gone.push(version.body);
+        }
+        gone.retain(|body| !kept.iter().any(|kept| kept.body == *body));
+        versions.extend(kept);
+        dedup(&mut gone);
+        let jobs = gone.iter().filter(|body| matches!(body, Body::Memory { .. })).count();
+        if let Some(epoch) = self.epoch_mut(epoch) {
+            epoch.unplaced -= u32::try_from(jobs).unwrap_or(u32::MAX);
+        }
+        gone
+    }
+
+    /// What readers of the sectors get from here, in order; sectors that are not dirty are left out.
+    pub(crate) fn visible(&self, extent: ExtentNo, sectors: &Range<u32>) -> SmallVec<[Visible; 2]> {
+        let mut found = SmallVec::new();
+        let Some(versions) = self.extents.get(&extent) else { return found };
+        let mut wanted = SectorMap::from_range(sectors.clone());
+        for version in versions.iter().rev() {
+            if wanted.is_empty() {
+                break;
+            }
+            let mut here = SectorMap::EMPTY;
+            for run in wanted.runs(sectors.end, true) {
+                let (start, end) = (run.start.max(version.span.start), run.end.min(version.span.end));
+                if start < end {
+                    here.insert(start..end);
+                }
+            }
+            for run in here.runs(sectors.end, true) {
+                wanted.remove(run.clone());
+                found.push(Visible {
+                    first: run.start,
+                    count: run.end - run.start,
+                    stored_first: version.stored.start,
+                    stored_count: version.stored.end - version.stored.start,
+                    body: version.body,
+                });
+            }
+        }
+        found.sort_unstable_by_key(|visible| visible.first);
+        found
+    }
+
+    /// What these epochs leave of an extent, in order of its sectors: of each sector the newest version among theirs.
+    pub(crate) fn of_epochs(&self, extent: ExtentNo, epochs: &RangeInclusive<u64>) -> SmallVec<[Version; 2]> {
+        let mut left: SmallVec<[Version; 2]> = SmallVec::new();
+        let mut hidden = SectorMap::EMPTY;
+        for version in self.versions(extent, epochs).iter().rev() {
+            let mut seen = SectorMap::from_range(version.span.clone());
+            hidden.runs(version.span.end, true).for_each(|run| seen.remove(run));
+            left.extend(seen.runs(version.span.end, true).map(|span| Version { span, ..version.clone() }));
+            hidden.insert(version.span.clone());
+        }
+        left.sort_unstable_by_key(|version| version.span.start);
+        left
+    }
+
+    /// The versions of an extent that belong to an epoch, in the order of the writes.
+    pub(crate) fn in_write_order(&self, extent: ExtentNo, epoch: u64) -> impl Iterator<Item = &Version> {
+        self.versions(extent, &(epoch..=epoch)).iter()
+    }
+
+    /// The versions of an extent that belong to these epochs, in the order of the writes.
+    pub(crate) fn versions(&self, extent: ExtentNo, epochs: &RangeInclusive<u64>) -> &[Version] {
+        self.extents.get(&extent).map_or(&[], |versions| &versions[range_of(versions, epochs)])
+    }
+
+    /// A job has stored what it had in memory, which is still wanted (see [`DirtyVolume::awaits`]).
+    pub(crate) fn placed(&mut self, extent: ExtentNo, job: u64, body: Body) {
+        let mut of_epoch = None;
+        // All of a job's are of one epoch, and mostly of the newest.
+        for version in self.extents.get_mut(&extent).into_iter().flatten().rev() {
+            if of_epoch.is_some_and(|epoch| epoch != version.epoch) {
+                break;
+            }
+            if matches!(version.body, Body::Memory { job: of, .. } if of == job) {
+                version.body = body;
+                of_epoch = Some(version.epoch);
+            }
+        }
+        if let Some(epoch) = of_epoch.and_then(|number| self.epoch_mut(number)) {
+            epoch.unplaced -= 1;
+        }
+    }
+
+    /// Whether a version still waits for a job.
+    pub(crate) fn awaits(&self, extent: ExtentNo, job: u64) -> bool {
+        self.extents
+            .get(&extent)
+            .into_iter()
+            .flatten()
+            .rev()
+            .any(|version| matches!(version.body, Body::Memory { job: of, .. } if of == job))
+    }
+
+    /// Whether the newest version does.
+    pub(crate) fn newest_awaits(&self, extent: ExtentNo, job: u64) -> bool {
+        let newest = self.extents.get(&extent).and_then(|versions| versions.last());
+        newest.is_some_and(|version| matches!(version.body, Body::Memory { job: of, .. } if of == job))
+    }
+
+    /// Forgets an epoch and all before it: they are on the origin. Returns what they held.
+    pub(crate) fn forget_until(&mut self, epoch: u64) -> Vec<Body> {
+        let mut gone = Vec::new();
+        while self
+            .epochs
+            .front()
+            .is_some_and(|first| first.number <= epoch && first.state != EpochState::Open)
+        {
+            let Some(first) = self.epochs.pop_front() else { break };
+            for extent in first.extents {
+                self.remove_epoch(extent, first.number, &mut gone);
+            }
+        }
+        self.clean = self.clean.max(epoch);
+        gone
+    }
+
+    /// Forgets everything. Returns what it held.
+    pub(crate) fn forget_all(&mut self) -> Vec<Body> {
+        let mut gone = Vec::new();
+        while let Some(epoch) = self.epochs.pop_front() {
+            for extent in epoch.extents {
+                self.remove_epoch(extent, epoch.number, &mut gone);
+            }
+            self.clean = epoch.number;
+        }
+        self.epochs.push_back(Epoch::new(self.clean + 1));
+        gone
+    }
+
+    fn remove_epoch(&mut self, extent: ExtentNo, epoch: u64, gone: &mut Vec<Body>) {
+        let Some(versions) = self.extents.get_mut(&extent) else { return };
+        let mut bodies: SmallVec<[Body; 2]> = SmallVec::new();
+        for version in versions.drain(range_of(versions, &(epoch..=epoch))) {
+            self.sectors -= u64::from(version.span.end - version.span.start);
+            self.count -= 1;
+            bodies.push(version.body);
+        }
+        dedup(&mut bodies);
+        gone.extend(bodies);
+        if versions.is_empty() {
+            self.extents.remove(&extent);
+        }
+    }
+
+    /// The oldest epoch that is not clean and has writes.
+    pub(crate) fn oldest(&self) -> Option<&Epoch> {
+        self.epochs.iter().find(|epoch| !epoch.extents.is_empty())
+    }
+}
+
+/// Which of an extent's versions are of these epochs: they lie in the order of their epochs, however many there are.
+fn range_of(versions: &[Version], epochs: &RangeInclusive<u64>) -> Range<usize> {
+    let start = versions.partition_point(|version| version.epoch < *epochs.start());
+    let count = versions[start..].partition_point(|version| version.epoch <= *epochs.end());
+    start..start + count
+}
+
+/// Leaves each body once: equal ones of one epoch and extent are one that was cut in two.
+fn dedup(bodies: &mut SmallVec<[Body; 2]>) {
+    let mut at = 0;
+    while at < bodies.len() {
+        if bodies[..at].contains(&bodies[at]) {
+            bodies.remove(at);
+        } else {
+            at += 1;
+        }
+    }
+}
+
+impl Epoch {
+    fn new(number: u64) -> Self {
+        Self {
+            number,
+            state: EpochState::Open,
+            extents: BTreeSet::new(),
+            unplaced: 0,
+            bytes: 0,
+            writes: 0,
+            began_ms: 0,
+            acknowledged: false,
+            ended: Ended::ByItself,
+        }
+    }
+}
+
+/// The dirty data of a volume, for operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DirtyState {
+    /// Bytes that the origin does not have, older versions that are still owed included.
+    pub bytes: u64,
+    /// Extents concerned.
+    pub extents: u64,
+    /// Epochs that are not on the origin.
+    pub epochs: u64,
+    /// How long ago the oldest of them began, in milliseconds: what losing the cache would cost now.
+    pub oldest_age_ms: u64,
+    /// Requests fail because dirty data is out of reach.
+    pub fenced: bool,
+    /// It is being brought to the origin without a pause.
+    pub draining: bool,
+    /// Writes that wait for room.
+    pub waiting: u64,
+    /// The newest epoch: what is given up now ends with it.
+    pub newest_epoch: u64,
+    /// Where the volume has what the cache device does not give back and no later write covers: nothing behind it is
+    /// destaged.
+    pub stuck_offset_bytes: u64,
+    /// How much of that is in one piece there; 0: all that was read could be.
+    pub stuck_bytes: u64,
+    /// All of that, as far as it is known.
+    pub unreadable_bytes: u64,
+}
+
+#[cfg(test)]
+#[path = "versions_tests.rs"]
+mod tests;

@@ -1,0 +1,328 @@
+//! The volumes with a dirty layer, and which of them have anything to do.
+//!
+//! Job: keep the volumes apart that the manager looks at after every event (*awake*) and those that it need not look at
+//! until something happens to them or a time comes (*asleep*). A thousand idle volumes then cost an event nothing.
+//!
+//! Invariants: every volume is awake or asleep; whoever may change one wakes it; one with a commit or with writes that
+//! wait does not sleep. Records of dirty data are counted for all, without a look at those that sleep.
+//!
+//! What it does not do: decide who may sleep, and until when (`rest`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zc_core::{Mode, VolumeId};
+
+use crate::base::health::Health;
+use crate::device::Core;
+use crate::dirty::{DirtyLayer, VolumeDirty};
+use crate::dirty::commit::EPOCH_AGE_SHARE;
+use crate::dirty::destage::EPOCHS_CROWDED;
+use crate::dirty::versions::EpochState;
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct DirtyVolumes {
+    all: BTreeMap<VolumeId, VolumeDirty>,
+    awake: BTreeSet<VolumeId>,
+    asleep: BTreeMap<VolumeId, Asleep>,
+    /// When sleepers are to be woken.
+    alarms: BTreeSet<(u64, VolumeId)>,
+    /// Records of those that sleep.
+    asleep_records: u64,
+    /// What sleepers were judged by.
+    pressure: Pressure,
+}
+
+/// One that sleeps.
+#[derive(Debug)]
+struct Asleep {
+    /// Until then, in milliseconds; `None`: until something happens to it.
+    until_ms: Option<u64>,
+    records: u64,
+}
+
+/// What concerns all volumes at once: sleepers are woken when it comes or goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Pressure {
+    /// The manager stops, or the device is lost.
+    ending: bool,
+    /// Writes wait for room, or there is little left.
+    crowded: bool,
+}
+
+/// What a volume has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// Something now, or something that is under way.
+    Awake,
+    /// Nothing until this time, in milliseconds, or until something happens to it.
+    Until(Option<u64>),
+}
+
+impl DirtyVolumes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn get(&self, id: &VolumeId) -> Option<&VolumeDirty> {
+        self.all.get(id)
+    }
+
+    /// A volume that may be changed: it is woken.
+    pub(crate) fn get_mut(&mut self, id: &VolumeId) -> Option<&mut VolumeDirty> {
+        if !self.awake.contains(id) {
+            self.wake(*id);
+        }
+        self.all.get_mut(id)
+    }
+
+    /// A client asked for something, which puts off the time when the volume counts as idle; nothing else changes.
+    pub(crate) fn asked(&mut self, id: VolumeId, now_ms: u64) {
+        if let Some(dirty) = self.all.get_mut(&id) {
+            dirty.last_request_ms = now_ms;
+        }
+    }
+
+    /// The volume, made anew if it is not known.
+    pub(crate) fn get_or_insert(
+        &mut self,
+        id: VolumeId,
+        new: impl FnOnce() -> VolumeDirty,
+    ) -> &mut VolumeDirty {
+        self.wake(id);
+        self.awake.insert(id);
+        self.all.entry(id).or_insert_with(new)
+    }
+
+    pub(crate) fn insert(&mut self, id: VolumeId, dirty: VolumeDirty) {
+        self.wake(id);
+        self.awake.insert(id);
+        self.all.insert(id, dirty);
+    }
+
+    /// All, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&VolumeId, &VolumeDirty)> {
+        self.all.iter()
+    }
+
+    /// Those from a number on.
+    pub(crate) fn from(&self, id: VolumeId) -> impl Iterator<Item = (&VolumeId, &VolumeDirty)> {
+        self.all.range(id..)
+    }
+
+    /// Those that are awake.
+    pub(crate) fn awake(&self) -> impl Iterator<Item = &VolumeDirty> {
+        self.awake.iter().filter_map(|id| self.all.get(id))
+    }
+
+    /// Changes those that are awake.
+    pub(crate) fn each_awake(&mut self, mut change: impl FnMut(&mut VolumeDirty)) {
+        for id in &self.awake {
+            if let Some(dirty) = self.all.get_mut(id) {
+                change(dirty);
+            }
+        }
+    }
+
+    /// The numbers of those that are awake, in order.
+    pub(crate) fn awake_ids(&self) -> Vec<VolumeId> {
+        self.awake.iter().copied().collect()
+    }
+
+    /// The numbers of all, in order.
+    pub(crate) fn ids(&self) -> Vec<VolumeId> {
+        self.all.keys().copied().collect()
+    }
+
+    /// Records that tell all dirty data.
+    pub(crate) fn record_count(&self) -> u64 {
+        self.asleep_records + self.awake().map(|dirty| dirty.data.record_count()).sum::<u64>()
+    }
+
+    fn wake(&mut self, id: VolumeId) {
+        let Some(Asleep { until_ms, records }) = self.asleep.remove(&id) else { return };
+        if let Some(until_ms) = until_ms {
+            self.alarms.remove(&(until_ms, id));
+        }
+        self.asleep_records -= records;
+        self.awake.insert(id);
+    }
+
+    fn wake_all(&mut self) {
+        self.asleep.clear();
+        self.alarms.clear();
+        self.asleep_records = 0;
+        self.awake = self.all.keys().copied().collect();
+    }
+
+    /// Wakes those whose time has come, and all if the pressure changed.
+    fn wake_due(&mut self, now_ms: u64, pressure: Pressure) {
+        if core::mem::replace(&mut self.pressure, pressure) != pressure {
+            self.wake_all();
+        }
+        while let Some((_, id)) = self.alarms.first().copied().filter(|(until_ms, _)| *until_ms <= now_ms) {
+            self.wake(id);
+        }
+    }
+
+    fn sleep(&mut self, id: VolumeId, until_ms: Option<u64>) {
+        let Some(dirty) = self.all.get(&id) else { return };
+        let records = dirty.data.record_count();
+        self.awake.remove(&id);
+        self.asleep_records += records;
+        if let Some(until_ms) = until_ms {
+            self.alarms.insert((until_ms, id));
+        }
+        self.asleep.insert(id, Asleep { until_ms, records });
+    }
+}
+
+impl VolumeDirty {
+    /// Whether something is under way, or was asked for, whatever the time.
+    fn is_at_work(&self) -> bool {
+        self.commit.is_some()
+            || self.commit_again
+            || !(self.next_waiters.is_empty() && self.waiting.is_empty())
+            || self.destaging.is_busy()
+            || self.destaging.is_refused()
+            || self.destaging.is_stuck()
+            || self.is_draining()
+            || self.is_in_step()
+            || self.is_settling()
+            || self.data.epochs.len() > EPOCHS_CROWDED
+    }
+}
+
+impl DirtyLayer {
+    /// Wakes the volumes that have something to do because of the time, or of all others.
+    pub(crate) fn wake_volumes(&mut self, core: &mut Core) {
+        if self.volumes.is_empty() {
+            return;
+        }
+        let low = u64::from(core.device.units.slots.len()) * u64::from(core.base.cfg.dirty.low_percent) / 100;
+        let pressure = Pressure {
+            ending: core.base.stopping || core.base.health != Health::Good,
+            crowded: self.is_waiting() || core.device.units.owed.filled() > low,
+        };
+        self.volumes.wake_due(core.base.now_ms, pressure);
+    }
+
+    /// Lets the volumes sleep that have nothing to do.
+    pub(crate) fn rest_volumes(&mut self, core: &mut Core) {
+        for volume in self.volumes.awake_ids() {
+            if let Rest::Until(until_ms) = self.rest(volume, core) {
+                self.volumes.sleep(volume, until_ms);
+            }
+        }
+    }
+
+    /// What a volume has to do. Where that is hard to tell it stays awake.
+    fn rest(&self, volume: VolumeId, core: &Core) -> Rest {
+        let Some(dirty) = self.volumes.get(&volume) else { return Rest::Awake };
+        if dirty.is_at_work() || core.base.stopping || core.base.health != Health::Good {
+            return Rest::Awake;
+        }
+        let Some(entry) = core.base.volumes.get(&volume) else { return Rest::Until(None) };
+        if dirty.data.is_empty() {
+            return Rest::Until(None);
+        }
+        let half = dirty.data.record_count() * 2 > core.base.dirty_records_max();
+        if half || self.volumes.pressure.crowded || self.is_waiting() {
+            return Rest::Awake;
+        }
+        #[cfg(zc_canary)]
+        if core.base.canary == Some(crate::config::Canary::EpochOrder) {
+            return Rest::Awake;
+        }
+        let age_ms = entry.cfg.write_back.max_dirty_age_ms;
+        let mut until_ms = u64::MAX;
+        if let Some(open) = dirty.data.epochs.back().filter(|open| !open.extents.is_empty()) {
+            until_ms = until_ms.min(open.began_ms.saturating_add(age_ms / EPOCH_AGE_SHARE));
+        }
+        let destages = !dirty.is_incomplete() && entry.cfg.mode != Mode::ReadOnly;
+        let oldest = dirty.data.epochs.front().filter(|oldest| oldest.state == EpochState::Committed);
+        if let Some(oldest) = oldest.filter(|_| destages) {
+            until_ms = until_ms
+                .min(oldest.began_ms.saturating_add(age_ms / 2))
+                .min(dirty.last_request_ms.saturating_add(core.base.cfg.dirty.idle_ms));
+        }
+        match until_ms {
+            u64::MAX => Rest::Until(None),
+            until_ms if until_ms <= core.base.now_ms => Rest::Awake,
+            until_ms => Rest::Until(Some(until_ms)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zc_core::ExtentNo;
+
+    use super::*;
+    use crate::dirty::versions::Body;
+
+    const A: VolumeId = VolumeId(1);
+    const B: VolumeId = VolumeId(7);
+
+    fn two() -> DirtyVolumes {
+        let mut volumes = DirtyVolumes::default();
+        for id in [A, B] {
+            let mut dirty = VolumeDirty::new(0);
+            for extent in 0..u64::from(id.0) {
+                let _replaced = dirty.data.write(ExtentNo(extent), 0..16, Body::Zero { no_hole: true }, 0);
+            }
+            volumes.insert(id, dirty);
+        }
+        volumes
+    }
+
+    #[test]
+    fn who_sleeps_is_not_walked_and_still_counts() {
+        let mut volumes = two();
+        let all = volumes.record_count();
+        assert!(all > 8 && volumes.awake_ids() == [A, B]);
+        volumes.sleep(B, Some(100));
+        volumes.asked(B, 50);
+        assert_eq!((volumes.awake_ids(), volumes.awake().count(), volumes.record_count()), (vec![A], 1, all));
+        assert_eq!(
+            (volumes.ids(), volumes.get(&B).map(|dirty| dirty.last_request_ms)),
+            (vec![A, B], Some(50))
+        );
+        volumes.sleep(A, None);
+        assert_eq!((volumes.awake_ids(), volumes.record_count()), (vec![], all));
+    }
+
+    #[test]
+    fn time_wakes_those_whose_it_is_and_a_change_of_pressure_all() {
+        let mut volumes = two();
+        volumes.sleep(A, None);
+        volumes.sleep(B, Some(100));
+        volumes.wake_due(99, Pressure::default());
+        assert_eq!(volumes.awake_ids(), []);
+        volumes.wake_due(100, Pressure::default());
+        assert_eq!(volumes.awake_ids(), [B]);
+        let crowded = Pressure { crowded: true, ..Pressure::default() };
+        for pressure in [crowded, Pressure::default()] {
+            volumes.wake_due(100, pressure);
+            assert_eq!(volumes.awake_ids(), [A, B]);
+            volumes.sleep(A, None);
+            volumes.sleep(B, Some(200));
+            volumes.wake_due(150, pressure);
+            assert_eq!(volumes.awake_ids(), []);
+        }
+    }
+
+    #[test]
+    fn who_changes_one_wakes_it_and_its_alarm_is_gone() {
+        let mut volumes = two();
+        volumes.sleep(B, Some(100));
+        let records = volumes.record_count();
+        let dirty = volumes.get_mut(&B).unwrap();
+        let _replaced = dirty.data.write(ExtentNo(9), 0..16, Body::Zero { no_hole: true }, 0);
+        assert_eq!((volumes.awake_ids(), volumes.record_count()), (vec![A, B], records + 1));
+        volumes.sleep(B, None);
+        volumes.wake_due(100, Pressure::default());
+        assert_eq!(volumes.awake_ids(), [A]);
+        assert!(volumes.get_mut(&VolumeId(3)).is_none());
+    }
+}

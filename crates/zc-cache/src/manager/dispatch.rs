@@ -1,0 +1,109 @@
+//! Where the end of an operation, and news from a component, find those whom they concern.
+
+use zc_core::ErrorKind;
+
+use crate::base::effects::Effect;
+use crate::base::port::Ended;
+use crate::device::units::header_reads::HeaderWaiter;
+use crate::manager::CacheManager;
+use crate::ops::{OpKind, meta, origin, unit, write};
+
+impl CacheManager {
+    /// An operation ended; nothing of it is in flight any more.
+    pub(super) fn op_ended(&mut self, kind: OpKind, ended: Ended) {
+        let Self { core, clean, dirty, .. } = self;
+        match (kind, ended) {
+            (OpKind::Read(op), ended) => clean.read_op_ended(op, ended, core),
+            (OpKind::Insert(op), ended) => clean.insert_op_ended(op, ended, core),
+            (OpKind::Dirty(op), ended) => dirty.dirty_op_ended(op, ended, core, clean),
+            (OpKind::Write(op), ended) => self.write_op_ended(op, ended),
+            (OpKind::Weu(op), ended) => self.unit_op_ended(op, ended),
+            (OpKind::Load(op), ended) => core.device.load_op_ended(op, ended, &mut core.base),
+            (OpKind::Origin(origin::Op::Flush(volume)), Ended::Origin(result)) => {
+                dirty.origin_flushed(volume, result, core, clean);
+            }
+            (OpKind::Persist(op), Ended::Device(result)) => {
+                dirty.persist_done(op, result, core, clean);
+                if op == meta::Op::StopFlush {
+                    self.stop.flushed();
+                }
+            }
+            (OpKind::Distrust(volume), Ended::Device(result)) => {
+                self.distrusts.distrust_done(volume, result, core, clean);
+            }
+            (kind, ended) => panic!("{kind:?} ended as {ended:?}"),
+        }
+    }
+
+    fn write_op_ended(&mut self, op: write::Op, ended: Ended) {
+        let Self { core, clean, dirty, .. } = self;
+        match (op, ended) {
+            (write::Op::Piece(write), Ended::Origin(result)) => {
+                for key in clean.piece_written(write, result, core) {
+                    dirty.promote(key, core, clean);
+                }
+                clean.end_piece(write, result, core);
+            }
+            (write::Op::Merge { key, slot, into }, Ended::Extents(result)) => {
+                clean.merge_done(key, slot, into, result, core);
+            }
+            (op, ended) => panic!("{op:?} ended as {ended:?}"),
+        }
+    }
+
+    fn unit_op_ended(&mut self, op: unit::Op, ended: Ended) {
+        let Self { core, clean, dirty, .. } = self;
+        match (op, ended) {
+            (unit::Op::HeaderEvict(slot), Ended::Header(result)) => {
+                core.device.evict_with_header(slot, result, &mut core.base);
+            }
+            (unit::Op::HeaderPrints(slot), Ended::Header(result)) => {
+                for waiter in core.device.header_read(slot, &result, &mut core.base) {
+                    match waiter {
+                        HeaderWaiter::Insert(job) => clean.look_up(job, core),
+                        HeaderWaiter::Dirty(job) => dirty.look_up_dirty(job, core, clean),
+                        HeaderWaiter::Miss(id) => dirty.headers_arrived(id, core, clean),
+                    }
+                }
+            }
+            (unit::Op::Write(slot), Ended::Device(result)) if core.device.is_dirty_unit(slot) => {
+                dirty.dirty_unit_written(slot, result, core);
+            }
+            (unit::Op::Write(slot), Ended::Device(result)) => {
+                core.device.weu_written(slot, result, &mut core.base);
+            }
+            (unit::Op::Discard(slot), Ended::Device(_)) => core.device.discarded(slot),
+            (op, ended) => panic!("{op:?} ended as {ended:?}"),
+        }
+    }
+
+    /// Leads news to those who have to act on them.
+    pub(super) fn settle(&mut self) {
+        while let Some(effect) = self.core.base.effects.pop_front() {
+            let Self { core, clean, dirty, removals, .. } = self;
+            match effect {
+                Effect::DeviceFailed(error) => self.device_failed(error),
+                // What only the cache has was written over another content than the origin's.
+                Effect::OriginDiffers(volume) if dirty.has_dirty(volume) => {
+                    dirty.fence_incomplete(volume, core);
+                }
+                Effect::OriginDiffers(_) => {}
+                Effect::OriginLost(volume) => dirty.spoil_run(volume),
+                Effect::DestageWriteEnded(volume, result) => dirty.destage_write_done(volume, result, core),
+                Effect::RemovalFlushed(volume, result) => {
+                    removals.removal_flushed(volume, result, core, clean);
+                }
+            }
+        }
+    }
+
+    /// The cache is out of order (see `failure`): what each component makes of that.
+    fn device_failed(&mut self, error: ErrorKind) {
+        let Self { core, clean, dirty, distrusts, .. } = self;
+        core.device.device_failed(&mut core.base);
+        dirty.device_failed(error, core);
+        distrusts.device_failed(core.base.now_ms);
+        core.base.distrust(None);
+        clean.device_failed(core);
+    }
+}

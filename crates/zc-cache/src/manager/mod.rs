@@ -1,0 +1,210 @@
+//! The cache manager: one owner of every index, events in, actions out.
+//!
+//! # How it works
+//! [`CacheManager::handle`] takes one [`Event`] and leads it to its component. What a component found out and others have
+//! to act on is led on next. Then comes *maintenance*: what became possible or due (journal blocks, region marks,
+//! retirements, checkpoints, evictions, loading of headers). All that is to be done is handed out as actions.
+//!
+//! Components own their state. Each gets those below it with the call. No other module sees the manager.
+//!
+//! # Races, and what decides them
+//! - *A miss fill overtaken by a write* is dropped: its guard (see `device::tracks`) does not hold any more.
+//! - *Two writes of the same sectors in flight* leave unknown bytes: neither is cached.
+//! - *An eviction never takes a WEU that is being read*: readers pin the slot; victims are unpinned.
+//! - *A duplicate whose slot leaves between lookup and placement* is dropped: liveness is checked when it is placed.
+//! - *A slot reused under a stale duplicate entry* is told by the generation; an index sweep removes such entries
+//!   before short generations can meet again (see `device::units::slots`).
+//! - *Extents of the open WEU or one being written* are hits and dedup targets: they are read from memory, by the
+//!   same path and with the same verification as from the device.
+//! - *A header that loads after a write of its extent* is void for that extent: writes are remembered meanwhile.
+//! - *Two misses of one extent* share one origin read; of two insertions the second finds the first and ends.
+//!
+//! # What it does not do
+//! It has no clock, thread, file or lock and never sees payload bytes. Front ends map its errors.
+
+mod dispatch;
+mod queries;
+mod start;
+
+use zc_core::{ErrorKind, Mode, OpId};
+
+use crate::base::Base;
+use crate::base::health::Distrusts;
+use crate::base::port::Ended;
+use crate::clean::Clean;
+use crate::config::{ManagerConfig, VolumeConfig};
+use crate::deadlines::Deadlines;
+use crate::device::{Core, Device};
+use crate::device::units::evict::SlotNeed;
+use crate::dirty::DirtyLayer;
+use crate::removal::Removals;
+use crate::seam::{Action, Event, Purpose};
+use crate::startup::StartState;
+use crate::stop::Stop;
+
+/// The cache manager. See the module documentation.
+#[derive(Debug)]
+pub struct CacheManager {
+    core: Core,
+    clean: Clean,
+    dirty: DirtyLayer,
+    distrusts: Distrusts,
+    deadlines: Deadlines,
+    stop: Stop,
+    removals: Removals,
+}
+
+impl CacheManager {
+    /// A manager for an opened cache. Then come [`CacheManager::replay`] for each record of checkpoint and journal,
+    /// [`CacheManager::replay_intent`] for those of the intent log of an intact start, and [`CacheManager::begin`].
+    ///
+    /// # Panics
+    /// When the geometry names more slots than an index location can.
+    #[must_use]
+    pub fn new(config: ManagerConfig, volumes: Vec<VolumeConfig>, start: StartState) -> Self {
+        let summaries = start.summaries_in.map(|slot| (start.journal_next, slot));
+        let (clean, base) = (Clean::new(&config), Base::new(config, &start));
+        let dirty = DirtyLayer::new(start.journal_proved);
+        let device = Device::new(&base.cfg, start);
+        let mut manager = Self {
+            core: Core { base, device },
+            clean,
+            dirty,
+            distrusts: Distrusts::default(),
+            deadlines: Deadlines::default(),
+            stop: Stop::default(),
+            removals: Removals::default(),
+        };
+        for volume in volumes {
+            manager.core.add_volume(volume);
+        }
+        #[cfg(zc_canary)]
+        core::hint::black_box(crate::config::CANARY_MARK);
+        if let Some((journal_next, slot)) = summaries {
+            manager.dirty.keep_summaries(journal_next, slot, &mut manager.core);
+        }
+        manager
+    }
+
+    /// Switches a deliberate bug on.
+    #[cfg(zc_canary)]
+    pub fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
+        self.core.base.canary = canary;
+        self.clean.origin_order.lets_meet = canary == Some(crate::config::Canary::OriginMeetings);
+        self.dirty.holds_nothing = canary == Some(crate::config::Canary::NoHold);
+        self.core.device.units.slots.careless = canary == Some(crate::config::Canary::NoSweepGate);
+        self.core.device.units.headers.careless = canary == Some(crate::config::Canary::ShortFingerprint);
+    }
+
+    /// Handles one event; appends what is to be done to `actions`.
+    pub fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
+        self.core.base.port.swap_out(actions);
+        self.dispatch(event);
+        self.settle();
+        self.maintain();
+        debug_assert!(self.core.base.effects.is_empty(), "news are led on within the event");
+        self.core.base.port.swap_out(actions);
+    }
+
+    fn dispatch(&mut self, event: Event) {
+        match event {
+            Event::Submit(request) => {
+                if !self.dirty.hold(&request) {
+                    self.dirty.submit(&request, &mut self.core, &mut self.clean);
+                }
+            }
+            Event::DeviceLost => self.core.base.fail_device(Purpose::Presence, ErrorKind::Io),
+            Event::OriginDone { op, result } => self.end_op(op, Ended::Origin(result)),
+            Event::DeviceDone { op, result } => self.end_op(op, Ended::Device(result)),
+            Event::ExtentsRead { op, result } => self.end_op(op, Ended::Extents(result)),
+            Event::HeaderRead { op, result } => self.end_op(op, Ended::Header(result)),
+            Event::Hashed { op, digest } => self.end_op(op, Ended::Hashed(digest)),
+            Event::Compressed { op, stored_bytes } => self.end_op(op, Ended::Compressed(stored_bytes)),
+            Event::Compared { op, equal } => self.end_op(op, Ended::Compared(equal)),
+            Event::RecipeArrived { op, prints } => self.end_op(op, Ended::Recipe(prints)),
+            Event::Tick { now_ms } => self.tick(now_ms),
+            Event::Configure(volume) => self.configure(*volume),
+            Event::Destage { volume } => self.dirty.drain(volume),
+            Event::DropDirty { volume, remembered } => {
+                self.dirty.drop_dirty(volume, remembered, &mut self.core);
+            }
+            Event::GiveUpUnreadable { volume } => self.dirty.give_up_unreadable(volume, &mut self.core),
+            Event::AcceptLoss { volume } => self.dirty.accept_loss(volume, &mut self.core),
+            Event::Remove { volume } => self.removals.remove_volume(volume, &mut self.core),
+            Event::Stop => self.core.base.stopping = true,
+        }
+    }
+
+    fn end_op(&mut self, op: OpId, ended: Ended) {
+        let kind = self.core.base.port.take_op(op);
+        self.op_ended(kind, ended);
+    }
+
+    fn tick(&mut self, now_ms: u64) {
+        self.core.base.now_ms = self.core.base.now_ms.max(now_ms);
+        self.clean.age(&mut self.core);
+        self.core.device.age_open_weu(&mut self.core.base);
+        self.deadlines.age_device_ops(&mut self.core, &mut self.clean);
+    }
+
+    /// Has units evicted as far as slots are needed.
+    fn keep_free_slots(&mut self) {
+        let need = SlotNeed {
+            is_for_clean: self.clean.is_placing(),
+            is_for_dirty: self.dirty.is_placing(),
+            are_hits: self.clean.is_reading_hits(),
+        };
+        if !self.core.device.keep_free_slots(need, &mut self.core.base) {
+            self.clean.drop_old_copies(&mut self.core);
+        }
+    }
+
+    /// What became possible or due.
+    fn maintain(&mut self) {
+        self.clean.pump_origin_order(&mut self.core);
+        self.dirty.pump_held(&mut self.core, &mut self.clean);
+        self.dirty.wake_volumes(&mut self.core);
+        self.dirty.pump_admission(&mut self.core, &mut self.clean);
+        self.dirty.pump_dirty_placement(&mut self.core);
+        self.clean.pump_placement(&mut self.core);
+        self.keep_free_slots();
+        self.dirty.wake_volumes(&mut self.core);
+        self.dirty.pump_commits(&mut self.core);
+        self.dirty.pump_destage(&mut self.core, &mut self.clean);
+        self.dirty.rest_volumes(&mut self.core);
+        self.dirty.pump_scrub(&mut self.core);
+        self.core.device.pump_sweep(&mut self.core.base);
+        self.core.device.pump_load(&mut self.core.base);
+        self.core.device.pump_probes(&mut self.core.base);
+        self.removals.pump_removals(&mut self.core, &mut self.clean, &mut self.dirty);
+        self.dirty.pump_persist(&mut self.core, &mut self.clean);
+        self.distrusts.pump_distrusts(&mut self.core, &mut self.clean);
+        self.settle();
+        self.stop.pump_stop(&mut self.core, &mut self.clean, &mut self.dirty, &mut self.distrusts);
+        self.core.base.stats.gauges(
+            &self.core.device.index.files,
+            &self.core.device.index.prints,
+            self.core.device.meta.journal.used_blocks(),
+            self.core.device.meta.regions.len(),
+        );
+    }
+
+    fn configure(&mut self, cfg: VolumeConfig) {
+        self.core.grow(cfg.id, cfg.size_bytes);
+        if !self.core.base.volumes.contains_key(&cfg.id) && self.dirty.is_doubtful(&cfg, &self.core) {
+            self.dirty.fence_incomplete(cfg.id, &mut self.core);
+        }
+        if !self.core.base.volumes.contains_key(&cfg.id) && !cfg.may_be_dirty && self.dirty.has_dirty(cfg.id)
+        {
+            // Known to be clean elsewhere: what the start found is an older state of the medium.
+            self.dirty.drop_dirty(cfg.id, true, &mut self.core);
+        }
+        if !self.core.base.volumes.contains_key(&cfg.id) && self.dirty.has_dirty(cfg.id) {
+            // Its dirty data was kept for it: it has to be served before it can leave write-back.
+            self.core.apply_config(VolumeConfig { mode: Mode::WriteBack, ..cfg.clone() });
+        }
+        if !self.dirty.leave_write_back(&cfg, &mut self.core) {
+            self.core.apply_config(cfg);
+        }
+    }
+}

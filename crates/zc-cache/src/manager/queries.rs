@@ -1,0 +1,178 @@
+//! What drivers ask the manager: health, dirty data, sizes, where extents are.
+//!
+//! Nothing here changes what is cached.
+
+use zc_core::{BufId, BufSlice, JournalSeq, VolumeId};
+
+use crate::base::health::Health;
+use crate::clean::read::{portions, sector_range};
+use crate::dirty::overlay::residency_overlaid;
+use crate::dirty::versions::DirtyState;
+use crate::manager::CacheManager;
+use crate::residency::{Owed, RESIDENCY_EXTENTS_MAX, RESIDENCY_RUNS_MAX, Residency, ResidencyRun, push};
+use crate::stats::Stats;
+
+impl CacheManager {
+    /// Whether all WEU headers have been read since the start.
+    #[must_use]
+    pub fn is_loaded(&self) -> bool {
+        self.core.device.recovery.load.is_none()
+    }
+
+    /// Whether nothing is under way: no request is unanswered, no action unended.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.core.base.port.is_idle() && self.clean.is_idle()
+    }
+
+    /// Whether the cache device works.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.core.base.health == Health::Good
+    }
+
+    /// Regions marked now, and how many may be.
+    #[must_use]
+    pub fn active_regions(&self) -> (usize, usize) {
+        (
+            self.core.device.meta.regions.len() + self.core.device.meta.regions.inherited_len(),
+            self.core.device.meta.regions.max(),
+        )
+    }
+
+    /// Slots that hold something, and all.
+    #[must_use]
+    pub fn slots_used(&self) -> (usize, usize) {
+        let all = zc_core::usize_from_u32(self.core.device.units.slots.len());
+        (all - self.core.device.units.slots.free_len() - self.core.device.units.slots.leaving(), all)
+    }
+
+    /// Bytes of RAM that the structures growing with the cache hold, by name.
+    #[must_use]
+    pub fn ram_by_structure(&self) -> Vec<(&'static str, u64)> {
+        let mut ram = vec![
+            ("file_index", self.core.device.index.files.ram_bytes()),
+            ("fingerprint_index", self.core.device.index.prints.ram_bytes()),
+            ("slots", self.core.device.units.slots.ram_bytes()),
+            ("policy", self.core.device.units.policy.ram_bytes()),
+            ("headers", self.core.device.units.headers.ram_bytes()),
+        ];
+        ram.extend(self.clean.ram_by_structure());
+        ram
+    }
+
+    /// Counters and gauges.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.core.base.stats
+    }
+
+    /// The dirty data of a volume; `None` when the manager does not know the volume.
+    #[must_use]
+    pub fn dirty(&self, volume: VolumeId) -> Option<DirtyState> {
+        self.dirty.state(volume, &self.core)
+    }
+
+    /// Whether dirty data of the volume is being given up, or the device is being told so. When it ends,
+    /// [`DirtyState::fenced`] says that the device was lost before it knew.
+    #[must_use]
+    pub fn is_dropping(&self, volume: VolumeId) -> bool {
+        self.dirty.is_dropping(volume, &self.core)
+    }
+
+    /// Whether what cannot be read of the volume is still being given up. When it ends, [`DirtyState::unreadable_bytes`]
+    /// is 0, or the volume is fenced or out of reach.
+    #[must_use]
+    pub fn is_giving_up(&self, volume: VolumeId) -> bool {
+        self.dirty.is_giving_up(volume, &self.core)
+    }
+
+    /// Whether writes of the volume were acknowledged that are neither on the origin nor known to be durable on the
+    /// cache device: they are lost with the manager.
+    #[must_use]
+    pub fn has_volatile(&self, volume: VolumeId) -> bool {
+        self.dirty.has_volatile(volume)
+    }
+
+    /// Whether clients of the volume have yet to be told of a loss: the next flush of theirs fails.
+    #[must_use]
+    pub fn owes_loss(&self, volume: VolumeId) -> bool {
+        self.core.base.volumes.get(&volume).is_some_and(|volume| volume.origin.owes_loss())
+    }
+
+    /// Clients of the volume have been told of a loss in another way than by a flush.
+    pub fn loss_is_told(&mut self, volume: VolumeId) {
+        if let Some(volume) = self.core.base.volumes.get_mut(&volume) {
+            volume.origin.take_loss();
+        }
+    }
+
+    /// What the origin may lack at this moment.
+    #[must_use]
+    pub fn owed(&self, volume: VolumeId) -> Owed {
+        self.dirty.owed(volume, &self.core)
+    }
+
+    /// Appends what is known of `len_bytes` from `offset_bytes` on to `runs`, neighbours of one state merged; at most
+    /// [`RESIDENCY_EXTENTS_MAX`] extents and a bounded number of runs, so that they may cover less than was asked for,
+    /// but at least one extent. A cache that is not in use (failed, or the volume in pass-through) holds nothing; what
+    /// it owes then, [`Self::owed`] says. Returns how many extents were looked at: what the answer cost.
+    pub fn residency(
+        &self,
+        volume: VolumeId,
+        offset_bytes: u64,
+        len_bytes: u64,
+        runs: &mut Vec<ResidencyRun>,
+    ) -> u64 {
+        if !self.core.base.is_used_by(volume) {
+            push(runs, len_bytes, Residency::OriginOnly);
+            return 0;
+        }
+        let bound_bytes = RESIDENCY_EXTENTS_MAX * u64::from(self.core.base.extent_bytes);
+        let Ok(len_bytes) = u32::try_from(len_bytes.min(bound_bytes)) else {
+            unreachable!("the bound is at most 2 GiB")
+        };
+        // Positions only; there is no buffer behind it.
+        let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
+        let mut extents = 0;
+        for portion in portions(volume, offset_bytes, range, self.core.base.extent_bytes) {
+            if runs.len() >= RESIDENCY_RUNS_MAX {
+                break;
+            }
+            extents += 1;
+            let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+            let visible = self.dirty.overlay(portion.key, &sectors);
+            if visible.is_empty() {
+                let state =
+                    self.clean.residency_of(portion.key, portion.skip_bytes, portion.len_bytes, &self.core);
+                push(runs, portion.len_bytes.into(), state);
+            } else {
+                residency_overlaid(portion.key, &sectors, &visible, runs, &self.core, &self.clean);
+            }
+        }
+        extents
+    }
+
+    /// Whether the distrust of what a failed device holds is not recorded yet, so that some writes wait or fail.
+    #[must_use]
+    pub fn is_distrust_owed(&self) -> bool {
+        self.core.base.health == Health::Failing
+    }
+
+    /// Whether volumes are going, which takes time alone: ticks must not become rare.
+    #[must_use]
+    pub fn is_removing(&self) -> bool {
+        self.removals.is_active()
+    }
+
+    /// From now on tells what it learns of the volume's contents, or no longer.
+    pub fn tell_contents(&mut self, volume: VolumeId, tell: bool) {
+        self.core.base.tell_contents(volume, tell);
+    }
+
+    /// The first journal block that is not durable; after a clean stop the journal's end.
+    #[must_use]
+    pub fn journal_next(&self) -> JournalSeq {
+        self.core.device.meta.journal.durable_next()
+    }
+}

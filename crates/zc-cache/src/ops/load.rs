@@ -1,0 +1,31 @@
+//! What the load after a start has in flight, and where each end goes.
+
+use zc_core::WeuSlot;
+
+use crate::seam::Purpose;
+
+/// An operation of the load or of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// A header is read.
+    Header(WeuSlot),
+    /// A sample is read from the origin
+    ProbeOrigin(u64),
+    /// and from the cache device,
+    ProbeRead(u64),
+    /// and compared,
+    ProbeCompare(u64),
+    /// or hashed where zeros are expected.
+    ProbeHash(u64),
+}
+
+impl Op {
+    /// What the device does for it; `None` if the device has no part in it.
+    pub(crate) const fn purpose(self) -> Option<Purpose> {
+        match self {
+            Self::Header(_) => Some(Purpose::HeaderRead),
+            Self::ProbeRead(_) => Some(Purpose::ExtentRead),
+            Self::ProbeOrigin(_) | Self::ProbeCompare(_) | Self::ProbeHash(_) => None,
+        }
+    }
+}

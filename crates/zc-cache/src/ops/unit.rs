@@ -1,0 +1,28 @@
+//! What slots and their units have in flight, and where each end goes.
+
+use zc_core::WeuSlot;
+
+use crate::seam::Purpose;
+
+/// An operation of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// Its header is read to evict what it names,
+    HeaderEvict(WeuSlot),
+    /// or for the fingerprints.
+    HeaderPrints(WeuSlot),
+    /// A unit is written, clean or dirty.
+    Write(WeuSlot),
+    Discard(WeuSlot),
+}
+
+impl Op {
+    /// What the device does for it; `None` if no client waits for it.
+    pub(crate) const fn purpose(self) -> Option<Purpose> {
+        match self {
+            Self::HeaderEvict(_) | Self::HeaderPrints(_) => Some(Purpose::HeaderRead),
+            Self::Write(_) => Some(Purpose::WeuWrite),
+            Self::Discard(_) => None,
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! What writes to origins have in flight, and where each end goes.
+
+use zc_core::{BufId, ExtentKey, WeuSlot};
+
+use crate::seam::Purpose;
+
+/// An operation of the write way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// A piece of a write, trim or zeroing goes to the origin.
+    Piece(u64),
+    /// A staged extent reads what it lacks from its stored copy.
+    Merge { key: ExtentKey, slot: WeuSlot, into: BufId },
+}
+
+impl Op {
+    /// What the device does for it; `None` if the device has no part in it.
+    pub(crate) const fn purpose(self) -> Option<Purpose> {
+        match self {
+            Self::Merge { .. } => Some(Purpose::ExtentRead),
+            Self::Piece(_) => None,
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Which commits of dirty data count after a session was cut off.
+//!
+//! The extents of an epoch, its records and its commit are written at once, and one flush follows or they are durable
+//! writes (FUA); a client's flush is answered after that. So a commit that a later journal block proves is complete.
+//! One that none proves may have been answered or not: its extents are read here, and if all of them are what the
+//! records say, it counts. If one is not, the flush cannot have ended, nobody was told that it had, and neither this
+//! commit nor a later one of the volume counts.
+//!
+//! An epoch that is clean counts without a look: the slots of its extents may have been used again. Its commit can come
+//! late all the same: the intent log repeats the journal block that was in flight.
+//!
+//! Summaries go on where the journal ends. Each holds the one commit that it was written for, and was written when all
+//! commits before had ended: all but the last one's are complete.
+//!
+//! A volume has one commit under way at a time. So one that another of its commits follows has ended: it counts without a
+//! look, and rot in what is written anew since does not take the later ones along.
+//!
+//! What it does not do: tell a commit that was cut off from one whose extents rotted between its flush and the next
+//! journal block. Both read alike, as at the end of any log.
+
+use std::collections::VecDeque;
+
+use zc_core::{Generation, JournalSeq, Map, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32};
+use zc_format::{ExpectedExtent, ExtentHeader, Geometry, JournalBlock, Record, Summary};
+
+use crate::startup::Media;
+
+/// Dirty records by volume since its last commit, its last clean epoch, and which unit was in each slot last.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dangling {
+    records: Map<VolumeId, Vec<Record>>,
+    clean: Map<VolumeId, u64>,
+    /// The last commit of a volume that another one follows.
+    followed: Map<VolumeId, u64>,
+    units: Map<WeuSlot, (Generation, WeuSeq)>,
+}
+
+/// Follows the journal and keeps back what may not count.
+pub(crate) struct Tail<'a> {
+    sink: &'a mut dyn FnMut(&Record),
+    held: VecDeque<JournalBlock>,
+    pub(crate) proved: JournalSeq,
+    pub(crate) dangling: Dangling,
+}
+
+impl<'a> Tail<'a> {
+    pub(crate) fn new(sink: &'a mut dyn FnMut(&Record)) -> Self {
+        Self { sink, held: VecDeque::new(), proved: JournalSeq(0), dangling: Dangling::default() }
+    }
+
+    /// Takes a record of the checkpoint.
+    pub(crate) fn checkpointed(&mut self, record: &Record) {
+        self.dangling.note_unit(record);
+        (self.sink)(record);
+    }
+
+    /// Takes the next block of the journal.
+    pub(crate) fn take(&mut self, block: JournalBlock) {
+        self.prove(block.proved);
+        let commits = block.records.iter().any(|record| matches!(record, Record::Committed { .. }));
+        if self.held.is_empty() && !commits {
+            self.deliver(&block.records);
+        } else {
+            self.held.push_back(block);
+        }
+    }
+
+    /// Commits before this block are complete.
+    fn prove(&mut self, proved: JournalSeq) {
+        self.proved = self.proved.max(proved);
+        while self.held.front().is_some_and(|first| first.sequence < self.proved) {
+            if let Some(first) = self.held.pop_front() {
+                self.deliver(&first.records);
+            }
+        }
+    }
+
+    fn deliver(&mut self, records: &[Record]) {
+        for record in records {
+            self.dangling.note(record);
+            (self.sink)(record);
+        }
+    }
+
+    /// What goes on where the journal ends calls epochs clean, and has later commits.
+    pub(crate) fn foresee(&mut self, summaries: &[Summary]) {
+        summaries
+            .iter()
+            .flat_map(|summary| &summary.records)
+            .for_each(|record| self.dangling.foresee(record));
+    }
+
+    /// The journal ends here, but for `summaries`: reads what decides about the rest.
+    pub(crate) fn settle<M: Media>(
+        mut self,
+        media: &mut M,
+        geometry: &Geometry,
+        mut summaries: Vec<Summary>,
+    ) -> Settled {
+        let mut unjournaled = Vec::new();
+        let mut dropped = Vec::new();
+        self.foresee(&summaries);
+        summaries.iter().for_each(|summary| self.prove(summary.proved));
+        let held: Vec<Record> = self.held.drain(..).flat_map(|block| block.records).collect();
+        for record in settle(media, geometry, &mut self.dangling, &mut dropped, held) {
+            (self.sink)(&record);
+        }
+        // One is written when the commit of the one before was complete.
+        let last = summaries.pop().map_or_else(Vec::new, |summary| summary.records);
+        for summary in summaries {
+            self.deliver(&summary.records);
+            unjournaled.extend(summary.records);
+        }
+        let last = settle(media, geometry, &mut self.dangling, &mut dropped, last);
+        last.iter().for_each(|record| (self.sink)(record));
+        unjournaled.extend(last);
+        let dangling = self.dangling;
+        Settled { dangling, proved: self.proved, dropped, unjournaled }
+    }
+}
+
+/// What the end of the journal leaves.
+pub(crate) struct Settled {
+    pub(crate) dangling: Dangling,
+    /// Commits in blocks before this one are durable.
+    pub(crate) proved: JournalSeq,
+    /// Volumes with commits that do not count.
+    pub(crate) dropped: Vec<VolumeId>,
+    /// What the summaries told and counts.
+    pub(crate) unjournaled: Vec<Record>,
+}
+
+impl Dangling {
+    fn note(&mut self, record: &Record) {
+        match *record {
+            Record::Dirty { key, .. } => self.records.entry(key.volume).or_default().push(*record),
+            Record::Committed { volume, .. } | Record::DirtyReset { volume, .. } => {
+                self.records.remove(&volume);
+            }
+            Record::Clean { volume, epoch } => self.note_clean(volume, epoch),
+            _ => self.note_unit(record),
+        }
+    }
+
+    /// A session that was cut off before the journal had its record leaves a slot's generation to be used again: only
+    /// the sequence number tells its bodies from those of the unit that the records speak of.
+    fn note_unit(&mut self, record: &Record) {
+        if let Record::SlotDirty { slot, generation, weu_seq }
+        | Record::SlotSealed { slot, generation, weu_seq, .. } = *record
+        {
+            self.units.insert(slot, (generation, weu_seq));
+        }
+    }
+
+    /// The sequence number of a unit, as far as records told.
+    fn weu_seq(&self, slot: WeuSlot, generation: Generation) -> Option<WeuSeq> {
+        let (known, weu_seq) = self.units.get(&slot)?;
+        (*known == generation).then_some(*weu_seq)
+    }
+
+    /// Whether all that a volume's dirty records speak of since its last commit is on the device.
+    fn are_stored<M: Media>(&self, media: &mut M, geometry: &Geometry, volume: VolumeId) -> bool {
+        let records = self.records.get(&volume).map_or(&[][..], Vec::as_slice);
+        records.iter().all(|record| self.is_stored(media, geometry, record))
+    }
+
+    /// Whether what a dirty record speaks of is on the device.
+    fn is_stored<M: Media>(&self, media: &mut M, geometry: &Geometry, record: &Record) -> bool {
+        let Record::Dirty { span, slot, generation, offset_units, pages, .. } = *record else { return true };
+        if slot.0 >= geometry.slots {
+            return false;
+        }
+        let page = limits::BLOCK_BYTES;
+        let offset_bytes = u32::from(offset_units) * limits::PLACE_ALIGN_BYTES;
+        let start = offset_bytes / page * page;
+        let mut bytes = vec![0; usize_from_u32(u32::from(pages) * page)];
+        if start + u32::from(pages) * page > geometry.weu_bytes {
+            return false;
+        }
+        if media.read(geometry.slot_offset(slot) + u64::from(start), &mut bytes).is_err() {
+            // A device that says that it cannot read does not say that it was never written: what was flushed is not
+            // dropped for that, its reads fail.
+            return true;
+        }
+        let Some(bytes) = bytes.get(usize_from_u32(offset_bytes - start)..) else { return false };
+        let known = self.weu_seq(slot, generation);
+        let expected = ExpectedExtent {
+            salt: geometry.salt,
+            slot,
+            generation,
+            weu_seq: known.or_else(|| ExtentHeader::peek_weu_seq(bytes)).unwrap_or(WeuSeq(0)),
+            offset_bytes,
+            raw_bytes: span.len_bytes(),
+            first_sector: span.first(),
+            key: None,
+            print: None,
+        };
+        ExtentHeader::verify(bytes, &expected).is_ok()
+    }
+
+    /// An epoch that is called clean further on is so all along, and a commit that another follows had ended.
+    fn foresee(&mut self, record: &Record) {
+        match *record {
+            Record::Clean { volume, epoch } => self.note_clean(volume, epoch),
+            Record::Committed { volume, epoch } => {
+                let followed = self.followed.entry(volume).or_default();
+                *followed = epoch.saturating_sub(1).max(*followed);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_clean(&mut self, volume: VolumeId, epoch: u64) {
+        let clean = self.clean.entry(volume).or_default();
+        *clean = epoch.max(*clean);
+    }
+
+    /// Whether a commit counts without a look.
+    fn is_known(&self, volume: VolumeId, epoch: u64) -> bool {
+        let until = |known: &Map<VolumeId, u64>| known.get(&volume).is_some_and(|known| epoch <= *known);
+        until(&self.clean) || until(&self.followed)
+    }
+}
+
+/// Leaves out the commits that do not count.
+pub(crate) fn settle<M: Media>(
+    media: &mut M,
+    geometry: &Geometry,
+    dangling: &mut Dangling,
+    dropped: &mut Vec<VolumeId>,
+    records: Vec<Record>,
+) -> Vec<Record> {
+    let mut kept = Vec::with_capacity(records.len());
+    records.iter().for_each(|record| dangling.foresee(record));
+    for record in records {
+        if let Record::Committed { volume, epoch } = record {
+            let complete = dangling.is_known(volume, epoch)
+                || (!dropped.contains(&volume) && dangling.are_stored(media, geometry, volume));
+            if !complete {
+                if !dropped.contains(&volume) {
+                    dropped.push(volume);
+                }
+                continue;
+            }
+        }
+        dangling.note(&record);
+        kept.push(record);
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zc_core::{ErrorKind, ExtentKey, ExtentNo, Generation, SectorSpan, WeuSlot};
+    use zc_format::PlanOptions;
+
+    struct Memory(Vec<u8>);
+
+    impl Media for Memory {
+        fn len_bytes(&self) -> u64 {
+            64 << 20
+        }
+        fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
+            let at = usize::try_from(offset_bytes).unwrap();
+            buf.copy_from_slice(&self.0[at..at + buf.len()]);
+            Ok(())
+        }
+        fn write(&mut self, _: u64, _: &[u8]) -> Result<(), ErrorKind> {
+            Err(ErrorKind::Io)
+        }
+        fn flush(&mut self) -> Result<(), ErrorKind> {
+            Err(ErrorKind::Io)
+        }
+    }
+
+    fn geometry() -> Geometry {
+        Geometry::plan(&PlanOptions {
+            device_bytes: 64 << 20,
+            weu_bytes: 256 << 10,
+            extent_bytes: 8192,
+            align_bytes: 0,
+            journal_blocks: None,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_clean_epoch_counts_without_a_look_and_no_later_one_does() {
+        let geometry = geometry();
+        let volume = VolumeId(1);
+        let dirty = Record::Dirty {
+            key: ExtentKey { volume, extent: ExtentNo(7) },
+            span: SectorSpan::from_ends(0, 15).unwrap(),
+            slot: WeuSlot(3),
+            generation: Generation(1),
+            offset_units: 0,
+            pages: 2,
+        };
+        let commit = |epoch| Record::Committed { volume, epoch };
+        let clean = |epoch| Record::Clean { volume, epoch };
+        let settled = |dangling: &mut Dangling, records| {
+            let mut dropped = Vec::new();
+            let kept = settle(&mut Memory(vec![0; 64 << 20]), &geometry, dangling, &mut dropped, records);
+            (kept, dropped)
+        };
+        // Its slot was used again, which needs a clean epoch: it is known from before, or comes behind.
+        let mut known = Dangling::default();
+        known.note(&clean(5));
+        let repeated = vec![dirty, commit(4), dirty, commit(5)];
+        assert_eq!(settled(&mut known, repeated.clone()), (repeated, vec![]));
+        let later = vec![dirty, commit(5), clean(5), dirty, commit(6)];
+        let (kept, dropped) = settled(&mut Dangling::default(), later);
+        assert_eq!((kept, dropped), (vec![dirty, commit(5), clean(5), dirty], vec![volume]));
+        // One that another follows had ended, also where that one does not count.
+        let followed = vec![dirty, commit(6), dirty, commit(7)];
+        let (kept, dropped) = settled(&mut Dangling::default(), followed);
+        assert_eq!((kept, dropped), (vec![dirty, commit(6), dirty], vec![volume]));
+    }
+
+    #[test]
+    fn what_a_summary_calls_clean_counts_though_its_slot_was_used_again() {
+        let (geometry, volume) = (geometry(), VolumeId(1));
+        let dirty = Record::Dirty {
+            key: ExtentKey { volume, extent: ExtentNo(7) },
+            span: SectorSpan::from_ends(0, 15).unwrap(),
+            slot: WeuSlot(3),
+            generation: Generation(1),
+            offset_units: 0,
+            pages: 2,
+        };
+        let block = |sequence, records| JournalBlock {
+            sequence: JournalSeq(sequence),
+            session: 1,
+            region_map_sequence: 0,
+            proved: JournalSeq(1),
+            growing: None,
+            records,
+        };
+        let summary = Summary {
+            next: JournalSeq(2),
+            session: 1,
+            ordinal: 0,
+            first_page: 0,
+            region_map_sequence: 0,
+            proved: JournalSeq(1),
+            records: vec![Record::Clean { volume, epoch: 1 }],
+        };
+        // After a kill the intent log tells it, too late for the commit: only whether it is so is taken from here.
+        for (told, lost) in [(&[summary][..], vec![]), (&[], vec![volume])] {
+            let mut sink = |_: &Record| ();
+            let mut tail = Tail::new(&mut sink);
+            tail.take(block(1, vec![dirty, Record::Committed { volume, epoch: 1 }]));
+            tail.foresee(told);
+            let settled = tail.settle(&mut Memory(vec![0; 64 << 20]), &geometry, Vec::new());
+            assert_eq!(settled.dropped, lost);
+        }
+    }
+
+    #[test]
+    fn a_body_of_a_unit_that_had_the_slot_under_the_same_generation_does_not_count() {
+        let geometry = geometry();
+        let (volume, slot, generation) = (VolumeId(1), WeuSlot(3), Generation(1));
+        let key = ExtentKey { volume, extent: ExtentNo(7) };
+        let span = SectorSpan::from_ends(0, 7).unwrap();
+        let header = ExtentHeader {
+            slot,
+            generation,
+            weu_seq: WeuSeq(8),
+            stored_bytes: 4096,
+            raw_bytes: 4096,
+            first_sector: 0,
+            key,
+            codec: zc_core::Codec::Raw,
+            fingerprint: zc_core::Fingerprint([0; 32]),
+        };
+        let mut device = Memory(vec![0; 64 << 20]);
+        let at = usize::try_from(geometry.slot_offset(slot)).unwrap();
+        header.seal(0, &[7; 4096], &mut device.0[at..], geometry.salt);
+        let unit = |weu_seq| Record::SlotDirty { slot, generation, weu_seq: WeuSeq(weu_seq) };
+        let dirty = Record::Dirty { key, span, slot, generation, offset_units: 0, pages: 2 };
+        let commit = Record::Committed { volume, epoch: 1 };
+        for (weu_seq, lost) in [(8, vec![]), (9, vec![volume])] {
+            let mut dropped = Vec::new();
+            let records = vec![unit(weu_seq), dirty, commit];
+            settle(&mut device, &geometry, &mut Dangling::default(), &mut dropped, records);
+            assert_eq!(dropped, lost, "the unit of the records is {weu_seq}, the body's 8");
+        }
+    }
+}
