@@ -8,7 +8,7 @@
 //! Invariants: writes are counted as they end, and a flush covers those that had ended when it began. At most one flush
 //! is in flight. Clients hear of each loss once.
 //!
-//! What it does not do: answer clients, or forget what the cache knows of lost writes (`flush` does).
+//! What it does not do: answer clients, or forget what the cache knows of lost writes (`clean` does).
 
 use zc_core::{ErrorKind, ReqId, VolumeId};
 

@@ -2,7 +2,7 @@
 //! unit*, made durable by a commit (see `commit`), brought to the origin later (see `destage`).
 //!
 //! Two layers, kept apart. The clean layer (both indexes, staging, read buffer) caches what the origin holds, by the
-//! rules of write-through; nothing here changes it. The dirty layer is an overlay of versions (see `dirty`) that
+//! rules of write-through; nothing here changes it. The dirty layer is an overlay of versions (see `versions`) that
 //! readers look at first. So a crash cannot mix them up: what is not committed is gone, and the clean layer was true
 //! all along.
 //!
@@ -71,7 +71,7 @@ const MENDING_RECORDS: u64 = 4;
 /// Fewer slots than this make no cache for dirty data.
 const SLOTS_MIN: u32 = 4;
 
-/// Everything about write-back that is not one volume's.
+/// Dirty data of all volumes, and what is under way for it.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyLayer {
     volumes: DirtyVolumes,

@@ -1,4 +1,4 @@
-//! The way of a write, a trim, a zeroing and a flush.
+//! The way of a write, a trim and a zeroing to the origin.
 //!
 //! A request is done in *pieces* that touch a bounded number of regions. Per piece: mark the regions (durably, if
 //! they were not), void what the cache holds, write to the origin; when the origin has it the piece is done, and what
