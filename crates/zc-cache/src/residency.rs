@@ -19,7 +19,7 @@ pub(crate) const RESIDENCY_RUNS_MAX: usize = 1024;
 pub enum Owed {
     /// It has everything.
     Nothing,
-    /// What [`CacheManager::residency`] calls dirty.
+    /// What [`crate::CacheManager::residency`] calls dirty.
     Dirty,
     /// Anything: dirty data is out of reach, not known in full, or being given up.
     Unknown,
