@@ -249,7 +249,7 @@ pub enum Action {
     },
     /// Provide a buffer of `len_bytes`, contents arbitrary.
     Alloc {
-        /// Its name.
+        /// Number of the buffer.
         buf: BufId,
         /// Its length in bytes.
         len_bytes: u32,
@@ -449,7 +449,7 @@ pub enum Action {
         start_bytes: u32,
         /// Length, a multiple of 4096.
         len_bytes: u32,
-        /// It ends when it is durable (FUA): somebody waits, and no flush will follow.
+        /// The write ends when it is durable (FUA): a request waits for it, and no flush will follow.
         durable: bool,
     },
     /// Tell the device that a slot's contents are not needed. A failure is counted, nothing else.
@@ -465,7 +465,7 @@ pub enum Action {
         op: OpId,
         /// The block.
         block: Box<JournalBlock>,
-        /// It ends when it is durable (FUA): somebody waits, and no flush will follow.
+        /// The write ends when it is durable (FUA): a request waits for it, and no flush will follow.
         durable: bool,
     },
     /// Write a copy of the region map.

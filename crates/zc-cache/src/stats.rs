@@ -6,11 +6,11 @@ use crate::index::fingerprint_index::FingerprintIndex;
 /// One number of [`Stats`], for whoever shows all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figure {
-    /// Its name.
+    /// Name of the number, as in the struct.
     pub name: &'static str,
     /// What it counts, in a sentence.
     pub meaning: &'static str,
-    /// It is of now, and may fall; the others only grow.
+    /// The number is of now, and may fall; the others only grow.
     pub is_gauge: bool,
 }
 
@@ -205,11 +205,11 @@ stats! {
         recipes_wanted,
         /// Misses that a recipe turned into hits.
         recipe_hits,
-        /// Those of them by a learned one.
+        /// Misses that a learned recipe turned into hits.
         recipe_hits_learned,
         /// Misses that waited for a header, as a learned recipe may make hits of them.
         recipe_waits,
-        /// Those of them that did not ask the origin afterwards, as a rule because they were hits.
+        /// Misses that waited for a header and did not ask the origin afterwards, as a rule because they were hits.
         recipe_waits_hit,
         /// WEUs written.
         weu_writes,
@@ -217,7 +217,7 @@ stats! {
         weu_bytes_written,
         /// Bytes in WEUs not used by extents or header when written.
         weu_bytes_unused,
-        /// Those of them that lie between extents.
+        /// Bytes in WEUs that lie between extents when written.
         weu_bytes_padding,
         /// Bytes written to the device for the journal.
         journal_bytes_written,

@@ -16,7 +16,7 @@ const RECORD_PATIENCE_MS: u64 = 30_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
     Good,
-    /// It failed; the distrust of its contents is being recorded.
+    /// The device failed; the distrust of its contents is being recorded.
     Failing,
     /// Out of order; everything goes to the origin.
     Failed,

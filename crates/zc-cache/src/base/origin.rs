@@ -17,7 +17,7 @@ use crate::expect_held::ExpectHeld;
 use crate::ops::origin::Op;
 use crate::seam::Action;
 
-/// Who waits for a flush.
+/// The waiter for a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlushWaiter {
     /// A client, for his answer.
@@ -66,7 +66,7 @@ pub(crate) struct OriginTracker {
     /// The last flush of the origin failed.
     flush_failed: bool,
     current: Option<Flush>,
-    /// Who waits for the flush after it.
+    /// Waiters for the flush after the current one.
     next: Vec<FlushWaiter>,
 }
 

@@ -116,7 +116,7 @@ impl Accesses {
 #[derive(Debug, Default)]
 pub(crate) struct OriginOrder {
     volumes: Map<VolumeId, Accesses>,
-    /// Those held: volume, first byte, whether it writes.
+    /// Accesses held: volume, first byte, whether it writes.
     held: Map<u64, (VolumeId, u64, bool)>,
     /// Nothing waits: a deliberate bug.
     #[cfg(zc_canary)]

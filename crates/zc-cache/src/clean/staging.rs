@@ -22,7 +22,7 @@ pub(crate) enum OldCopy {
     None,
     /// A mapping that is void for readers; its slot is pinned.
     Held(Mapping),
-    /// It is being read into the entry.
+    /// The old copy is being read into the entry.
     Merging,
 }
 

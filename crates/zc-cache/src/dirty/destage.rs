@@ -33,7 +33,7 @@ use crate::seam::{Action, ExtentRead, Note, RequestKind};
 
 /// Largest origin write of destaging.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
-/// The same of zeros, which take no memory.
+/// Largest origin write of zeros, which take no memory.
 const ZERO_BYTES_MAX: u32 = 1 << 30;
 /// First pause after a failure, doubled each time.
 const PAUSE_MS: u64 = 250;
@@ -44,7 +44,7 @@ const PAUSE_MAX_MS: u64 = 16_000;
 pub(crate) const EPOCHS_CROWDED: usize = 4096;
 /// Epochs of a run, at most: what is written over within them is not written to the origin.
 const RUN_EPOCHS_MAX: usize = 64;
-/// The same for a volume whose runs go on behind flushes.
+/// Epochs of a run, at most, for a volume whose runs go on behind flushes.
 const COALESCED_EPOCHS_MAX: usize = 4096;
 /// Client bytes of a run, at most, if it is more than one epoch: its room is free when all of it is on the origin.
 const RUN_BYTES_MAX: u64 = 1 << 30;
@@ -151,7 +151,7 @@ pub(crate) struct Gather {
     reads: u32,
     /// Parts that could not be read.
     pub(crate) failed: SmallVec<[usize; 1]>,
-    /// It is read for the second time.
+    /// The batch is read for the second time.
     pub(crate) again: bool,
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct Gather {
 pub(crate) struct Batch {
     offset_bytes: u64,
     pub(crate) len_bytes: u32,
-    /// It is zeros, and whether the origin has to keep room for them.
+    /// Set if the run is zeros; tells whether the origin has to keep room for them.
     zero: Option<bool>,
     pub(crate) parts: SmallVec<[(ExtentNo, Version); 4]>,
 }

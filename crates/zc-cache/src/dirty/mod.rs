@@ -88,7 +88,7 @@ pub(crate) struct DirtyLayer {
     /// Writes of dirty units that have not ended, by number.
     parts: BTreeSet<u64>,
     next_part: u64,
-    /// Those writes, in flight or ended, that are not durable by themselves and that no flush has covered yet.
+    /// Writes of dirty units, in flight or ended, that are not durable by themselves and that no flush has covered yet.
     unflushed: BTreeSet<u64>,
     /// When a commit that somebody waited for was last written.
     awaited_commit_ms: Option<u64>,
@@ -122,7 +122,7 @@ enum Admission {
     Piece,
     /// There is none, or it waits for what is the volume's own.
     Nothing,
-    /// It waits for room that all volumes share.
+    /// The write waits for room that all volumes share.
     NoRoom,
 }
 
@@ -131,7 +131,7 @@ enum Admission {
 pub(crate) struct VolumeDirty {
     data: DirtyVolume,
     commit: Option<Commit>,
-    /// Who waits for the commit after that one.
+    /// Requests that wait for the commit after that one.
     next_waiters: Vec<ReqId>,
     commit_again: bool,
     /// Writes that wait for room.
@@ -159,7 +159,7 @@ pub(crate) struct VolumeDirty {
 /// How dirty data is given up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dropping {
-    /// It is remembered outside the device: the device need not be told.
+    /// The decision is remembered outside the device: the device need not be told.
     remembered: bool,
 }
 

@@ -83,9 +83,9 @@ pub(crate) struct Visible {
 /// What happens to an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EpochState {
-    /// It takes writes.
+    /// The epoch takes writes.
     Open,
-    /// It takes no more; its commit is under way.
+    /// The epoch takes no more writes; its commit is under way.
     Closed,
     /// Durable on the cache device.
     Committed,
@@ -128,7 +128,7 @@ pub(crate) struct RunBounds {
     pub(crate) epochs: usize,
     /// Client bytes, if it is more than one epoch.
     pub(crate) bytes: u64,
-    /// It goes on behind a flush.
+    /// The run goes on behind a flush.
     pub(crate) past_flushes: bool,
 }
 
@@ -492,7 +492,7 @@ pub struct DirtyState {
     pub oldest_age_ms: u64,
     /// Requests fail because dirty data is out of reach.
     pub fenced: bool,
-    /// It is being brought to the origin without a pause.
+    /// The dirty data is being brought to the origin without a pause.
     pub draining: bool,
     /// Writes that wait for room.
     pub waiting: u64,

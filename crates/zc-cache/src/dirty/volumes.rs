@@ -105,12 +105,12 @@ impl DirtyVolumes {
         self.all.iter()
     }
 
-    /// Those from a number on.
+    /// Volumes from a number on.
     pub(crate) fn from(&self, id: VolumeId) -> impl Iterator<Item = (&VolumeId, &VolumeDirty)> {
         self.all.range(id..)
     }
 
-    /// Those that are awake.
+    /// Volumes that are awake.
     pub(crate) fn awake(&self) -> impl Iterator<Item = &VolumeDirty> {
         self.awake.iter().filter_map(|id| self.all.get(id))
     }

@@ -116,7 +116,7 @@ impl Quotients {
         self.key_after(self.first_of(bucket), entry)
     }
 
-    /// The same, of a bucket whose first permuted key is known.
+    /// Key of an entry in a bucket whose first permuted key is known, and the number of the hash function.
     pub(super) const fn key_after(&self, first: u64, entry: u64) -> (u64, usize) {
         let tag = entry & self.tag_mask;
         let rank = tag & (self.tag_mask >> 1);

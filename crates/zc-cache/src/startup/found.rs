@@ -37,7 +37,7 @@ impl Maps {
 /// Checkpoints as found.
 pub(super) struct Checkpoints {
     pub(super) newest: Option<(CheckpointHeader, usize)>,
-    /// It is not the one that the last session began from or wrote: what only that one knew is lost.
+    /// The newest checkpoint is not the one that the last session began from or wrote. What only that one knew is lost.
     pub(super) replaced: bool,
     /// Newest sequence there may be.
     pub(super) sequence_seen: u64,
@@ -280,7 +280,7 @@ impl<M: Media> Reader<'_, M> {
         }
     }
 
-    /// The same page by page: a page that cannot be read may have held one.
+    /// What continues the journal, read page by page: a page that cannot be read may have held a summary.
     fn readable_summaries(
         &mut self,
         uuid: [u8; 16],

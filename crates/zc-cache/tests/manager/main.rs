@@ -360,7 +360,7 @@ fn learned(image: &[u8]) -> World {
     learned_with(image, Shape::default().header_prints_max)
 }
 
-/// The same, with memory for so many fingerprints of headers.
+/// A world as of [`learned`], with memory for so many fingerprints of headers.
 fn learned_with(image: &[u8], header_prints_max: u32) -> World {
     let learned_recipes_bytes = 64 << 10;
     let mut world = World::new(Shape { learned_recipes_bytes, header_prints_max, ..Shape::default() });

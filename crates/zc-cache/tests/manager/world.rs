@@ -234,7 +234,7 @@ impl World {
         self.restart_killed_and(|_| ())
     }
 
-    /// The same, and something happens before anything is loaded.
+    /// The process dies, and something happens before anything is loaded.
     pub(crate) fn restart_killed_and(self, meanwhile: impl FnOnce(&mut Self)) -> Self {
         let intent_session = Some(self.superblock.session);
         let options = OpenOptions { intent_session, ..OpenOptions::default() };
@@ -244,7 +244,7 @@ impl World {
         world
     }
 
-    /// The same, with these records of the intent log, and writes of the journal do not end.
+    /// The process dies. The start finds these records of the intent log, and writes of the journal do not end.
     pub(crate) fn restart_killed_told(self, intents: &[Record]) -> Self {
         let intent_session = Some(self.superblock.session);
         let options = OpenOptions { intent_session, ..OpenOptions::default() };
@@ -254,7 +254,7 @@ impl World {
         world
     }
 
-    /// The same, but a volume is not served any more.
+    /// The process dies, and a volume is not served any more.
     pub(crate) fn restart_killed_without(mut self, id: VolumeId) -> Self {
         self.volumes.retain(|volume| volume.id != id);
         self.restart_killed()
@@ -341,7 +341,7 @@ impl World {
         Self::start(self.kept(), &OpenOptions::default())
     }
 
-    /// The same after a power cut, but writes of the journal do not end.
+    /// Starts again after a power cut. Writes of the journal do not end.
     pub(crate) fn restart_hanging(self) -> Self {
         let (mut world, actions) = Self::begun(self.kept(), &OpenOptions::default(), &[]);
         world.journal_hangs = true;
@@ -349,7 +349,7 @@ impl World {
         world
     }
 
-    /// The same, with other settings of a volume.
+    /// Starts again after a power cut, with other settings of a volume. Writes of the journal do not end.
     pub(crate) fn restart_hanging_with(mut self, volume: &VolumeConfig) -> Self {
         self.volumes
             .iter_mut()
@@ -358,7 +358,7 @@ impl World {
         self.restart_hanging()
     }
 
-    /// The same, but says whether what the cache holds for the volume is to be believed.
+    /// Starts again in order. Says whether what the cache holds for the volume is to be believed.
     pub(crate) fn restart_trusting(mut self, id: VolumeId, trusted: bool) -> Self {
         self.volumes.iter_mut().filter(|volume| volume.id == id).for_each(|volume| volume.trusted = trusted);
         self.restart(true)

@@ -174,7 +174,7 @@ impl Clean {
         Some((buf, guard))
     }
 
-    /// The same for a read of a client: one of many has to prove its content.
+    /// How the content of a client's read is proved: one read of many has to prove its content.
     pub(crate) fn hit_proof(
         &mut self,
         volume: VolumeId,

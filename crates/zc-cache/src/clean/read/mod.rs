@@ -99,7 +99,7 @@ impl Portion {
     }
 }
 
-/// Who waits for bytes.
+/// A read that waits for bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiter {
     pub(crate) read: u64,

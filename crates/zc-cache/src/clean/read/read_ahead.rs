@@ -31,7 +31,7 @@ const HINTED_BYTES_MAX: u64 = 8 << 20;
 pub(crate) struct ReadAhead {
     /// Extents that wait for their first use.
     waiting: KeyedMap<ExtentKey, Prefetched>,
-    /// The same, oldest first.
+    /// Extents that wait for their first use, oldest first.
     order: VecDeque<ExtentKey>,
     /// In flight or waiting.
     bytes: u64,

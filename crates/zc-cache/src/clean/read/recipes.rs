@@ -65,7 +65,7 @@ enum Recipe {
     Print(Fingerprint),
     /// The origin could not tell.
     None,
-    /// It was written since.
+    /// The extent was written since.
     Void,
 }
 

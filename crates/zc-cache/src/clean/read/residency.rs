@@ -9,7 +9,7 @@ use crate::device::Core;
 use crate::residency::Residency;
 
 impl Clean {
-    /// The same order of places as a read looks through.
+    /// What the cache holds of a part of an extent. Places are looked through in the order of a read.
     pub(crate) fn residency_of(
         &self,
         key: ExtentKey,

@@ -67,7 +67,7 @@ pub(crate) struct Probes {
     samples: Map<VolumeId, Sample>,
     picked: VecDeque<(ExtentKey, Mapping)>,
     under_way: Map<u64, Probe>,
-    /// It was said that everything is loaded and may be served.
+    /// The manager has told that everything is loaded and may be served.
     announced: bool,
 }
 

@@ -118,7 +118,7 @@ impl Device {
     }
 }
 
-/// Who needs slots now.
+/// What slots are needed for now.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlotNeed {
     /// Clean extents wait to be placed.

@@ -17,10 +17,10 @@ use crate::seam::{Action, Purpose};
 
 /// Headers being read.
 const HEADER_READS_MAX: usize = 16;
-/// Those of them that nobody waits for yet.
+/// Headers being read that no insertion or dirty extent waits for yet.
 const HEADER_READS_AHEAD_MAX: usize = HEADER_READS_MAX / 2;
 
-/// Who waits for headers, by number.
+/// A waiter for headers, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum HeaderWaiter {
     /// An insertion of clean data.
@@ -34,7 +34,7 @@ pub(crate) enum HeaderWaiter {
 /// Headers being read.
 #[derive(Debug, Default)]
 pub(crate) struct HeaderReads {
-    /// Who waits for each.
+    /// Waiters of each header.
     waiters: Map<WeuSlot, Vec<HeaderWaiter>>,
     /// How many each waits for.
     pending: Map<HeaderWaiter, u32>,

@@ -18,7 +18,7 @@ pub(crate) struct OwedSlots {
     filled: u64,
 }
 
-/// Those of one slot.
+/// Dirty bodies of one slot.
 #[derive(Debug, Default)]
 struct Bodies {
     own: u32,
