@@ -7,6 +7,8 @@
 
 #![expect(clippy::expect_used, reason = "a test; what it cannot read is a failure")]
 
+#[path = "tidy/comments.rs"]
+mod comments;
 #[path = "tidy/core_layers.rs"]
 mod core_layers;
 #[path = "tidy/documents.rs"]
