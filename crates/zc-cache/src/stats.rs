@@ -71,7 +71,7 @@ stats! {
         reads,
         /// Bytes of read requests.
         read_bytes,
-        /// Read requests served without the origin.
+        /// Read requests served without the origin. What was read ahead came from the origin.
         read_hits,
         /// Read requests served by the origin alone.
         read_misses,

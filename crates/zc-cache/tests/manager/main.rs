@@ -304,10 +304,13 @@ fn read_ahead_serves_a_stream_and_does_not_fill_the_cache_with_what_is_used_once
     assert!(reads < 100, "{reads} origin reads for 256 sequential requests");
     assert!(stored < 128, "{stored} of 512 extents stored after one scan");
     assert!(world.stat("prefetched_used") > 300);
+    assert_eq!(world.stat("read_hits"), 0, "a first read has no hits, though most of it is read ahead");
+    assert_eq!(world.stat("read_misses"), 256);
     let (_, stored) = scan(&mut world);
     assert!(stored > 400, "{stored} of 512 extents stored after the second scan: they were seen before");
     let (reads, _) = scan(&mut world);
     assert!(reads < 10, "{reads} origin reads in the third scan");
+    assert!(world.stat("read_hits") > 200, "{} of 256 requests of the third scan", world.stat("read_hits"));
     world.stop();
 }
 

@@ -99,7 +99,7 @@ pub struct Traffic {
     pub read_bytes: u64,
     /// Reads without the origin.
     pub hits: u64,
-    /// Reads from the origin alone.
+    /// Reads from the origin alone, what was read ahead included.
     pub misses: u64,
     /// Reads from both.
     pub mixed: u64,

@@ -140,8 +140,8 @@ impl Clean {
         guard.is_some_and(|guard| core.device.index.tracks.holds(&guard)).then_some(id)
     }
 
-    /// Gives what a read under way brings to somebody else, too. Whether it reads ahead.
-    pub(crate) fn join_fill(&mut self, id: u64, waiter: Waiter, core: &mut Core) -> bool {
+    /// Gives what a read under way brings to another request, too.
+    pub(crate) fn join_fill(&mut self, id: u64, waiter: Waiter, core: &mut Core) {
         let turn = core.base.port.number();
         self.origin_order.join(
             turn,
@@ -151,7 +151,6 @@ impl Clean {
         let fill = self.fills.get_mut(&id).expect_held();
         fill.waiters.push((waiter, false));
         fill.turns.push(turn);
-        fill.prefetch
     }
 
     /// Some of it is being written, or will be before: each extent is read for itself, and does not fill the cache.

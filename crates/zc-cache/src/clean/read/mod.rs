@@ -209,8 +209,9 @@ impl Clean {
             Found::Copy(from) => {
                 core.base.stats.extent_hits_memory += 1;
                 core.base.port.emit(Action::Copy { from, to: portion.dest });
-                self.used_prefetched(portion.key, core);
-                sorted.cache = true;
+                // What was read ahead came from the origin.
+                let was_ahead = self.used_prefetched(portion.key, core);
+                if was_ahead { sorted.origin = true } else { sorted.cache = true }
             }
             Found::Zero => {
                 core.base.stats.extent_hits_zero += 1;
@@ -221,8 +222,8 @@ impl Clean {
             Found::Filling(fill) => {
                 core.base.stats.extent_joins += 1;
                 self.reads.get_mut(&read).expect_held().pending += 1;
-                let ahead = self.join_fill(fill, Waiter { read, portion }, core);
-                if ahead { sorted.cache = true } else { sorted.origin = true }
+                self.join_fill(fill, Waiter { read, portion }, core);
+                sorted.origin = true;
             }
             Found::Nothing => {
                 self.want_recipe(portion.key, core);

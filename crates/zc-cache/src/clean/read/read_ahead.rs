@@ -206,20 +206,22 @@ impl Clean {
     }
 
     /// An extent that was read ahead is used: it leaves the waiting room, and stays in the cache if it was seen
-    /// before or its content is there already (Nitro 3: prefetched data used once is not cached).
-    pub(crate) fn used_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
-        let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes) else { return };
+    /// before or its content is there already (Nitro 3: prefetched data used once is not cached). False if the extent
+    /// was not read ahead.
+    pub(crate) fn used_prefetched(&mut self, key: ExtentKey, core: &mut Core) -> bool {
+        let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes) else { return false };
         core.base.stats.prefetched_used += 1;
         core.base.stats.prefetched_hits += 1;
         if core.device.index.files.get(key).is_some() || !self.admits_read(key, core) {
             core.device.index.tracks.release(&ahead.guard);
             core.base.port.release(ahead.src.buf);
-            return;
+            return true;
         }
         let only_if_duplicate = !self.seen.seen_or_record(key);
         let run = self.begin_run(None, core);
         self.insert(run, ahead.guard, ahead.src, InsertOptions { only_if_duplicate }, core);
         self.inserts.runs.end_requests(run);
+        true
     }
 
     /// An extent was read ahead, and nobody wanted it yet.
