@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn keys_are_changed_for_all_volumes() {
         let config = set(&["cache.size=5%", "cache.dedup=false", "volume.mode=write-back"]).unwrap();
-        assert_eq!(config.cache.size, Some(SizeOrShare::Percent(5)));
+        assert_eq!(config.cache.size, Some(SizeOrShare::Permyriad(500)));
         assert!(!config.cache.dedup && config.volumes.iter().all(|volume| volume.mode == Mode::WriteBack));
         assert_eq!(set(&[]).unwrap().cache.size, Some(SizeOrShare::Bytes(1 << 30)));
     }

@@ -197,7 +197,7 @@ impl<'t, 's> Section<'t, 's> {
         At { at: size.at, value }
     }
 
-    /// A size, or a share from 1 % to 100 %.
+    /// A size, or a share from 0.01 % to 100 %.
     pub(crate) fn size_or_share(
         &mut self,
         key: &'static str,
@@ -212,11 +212,11 @@ impl<'t, 's> Section<'t, 's> {
                 let (low, high) = (ByteSize(*range.start()), ByteSize(*range.end()));
                 self.in_range(key, size.at, ByteSize(bytes), &low, &high)?;
             }
-            SizeOrShare::Percent(percent) if !(1..=100).contains(&percent) => {
-                self.mistake(size.at, key, format_args!("{percent} % is not between 1 % and 100 %"));
+            SizeOrShare::Permyriad(share) if !(1..=10_000).contains(&share) => {
+                self.mistake(size.at, key, format_args!("{} is not between 0.01 % and 100 %", size.value));
                 return None;
             }
-            SizeOrShare::Percent(_) => {}
+            SizeOrShare::Permyriad(_) => {}
         }
         Some(size.value)
     }

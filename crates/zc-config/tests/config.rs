@@ -125,7 +125,7 @@ fn the_effective_file_reads_back() {
     }
     let config = parse(STRANGE);
     assert_eq!(config.cache.path, Path::new("/a \"quoted\" p\u{e4}th\\with\nall"));
-    assert_eq!(config.cache.size, Some(SizeOrShare::Percent(5)));
+    assert_eq!(config.cache.size, Some(SizeOrShare::Permyriad(500)));
     assert_eq!(config.cache.region_size, RegionSize::Bytes(1 << 20));
     assert_eq!(config.cache.reduce_cpus, vec![0, 4, 5, 6]);
     assert_eq!(config.cache.shard_cpus, vec![3]);

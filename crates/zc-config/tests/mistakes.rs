@@ -44,8 +44,8 @@ fn mistakes_in_sizes_and_numbers_of_the_cache() {
             "size = \"3 KB\"",
             "3: cache.size: \"3 KB\" is not a size such as \"10 GiB\" or a share such as \"5 %\"",
         ),
-        ("size = \"0 %\"", "3: cache.size: 0 % is not between 1 % and 100 %"),
-        ("size = \"101 %\"", "3: cache.size: 101 % is not between 1 % and 100 %"),
+        ("size = \"0 %\"", "3: cache.size: 0 % is not between 0.01 % and 100 %"),
+        ("size = \"101 %\"", "3: cache.size: 101 % is not between 0.01 % and 100 %"),
         ("size = 4096", "3: cache.size: 4 KiB is not between 1 MiB and 64 TiB"),
         ("size = -1", "3: cache.size: -1 is not a size such as \"10 GiB\" or a share such as \"5 %\""),
         (

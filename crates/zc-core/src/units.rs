@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`ByteSize`] | none or `B`: bytes; `KiB`, `MiB`, `GiB`, `TiB`, `PiB` or `K`, `M`, `G`, `T`, `P`: powers of 1024 |
 //! | [`Percent`] | `%`, at most 100 |
-//! | [`SizeOrShare`] | those of a size, or `%` |
+//! | [`SizeOrShare`] | those of a size, or `%` with at most two decimals |
 //! | [`Millis`] | `ms`, `s`, `min`, `h`, `d` |
 //! | [`Micros`] | `us`, `ms`, `s` |
 //!
@@ -36,8 +36,8 @@ pub struct ByteSize(pub u64);
 pub enum SizeOrShare {
     /// Bytes.
     Bytes(u64),
-    /// Per cent.
-    Percent(u64),
+    /// Hundredths of a per cent.
+    Permyriad(u64),
 }
 
 /// A share in per cent, 0 to 100.
@@ -102,7 +102,35 @@ impl ByteSize {
         "a size such as \"8 KiB\": a whole number of bytes, or of K, M, G, T or P, KiB to PiB";
 }
 
+/// A number with at most two decimals, in hundredths, and the unit after it.
+fn hundredths(text: &str) -> Option<(u64, &str)> {
+    let (whole, rest) = split(text)?;
+    let (decimals, unit) = match rest.strip_prefix('.') {
+        Some(rest) => rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())),
+        None => ("", rest),
+    };
+    let tens: u64 = match decimals.len() {
+        0 if rest == unit => 0,
+        1 => decimals.parse::<u64>().ok()? * 10,
+        2 => decimals.parse().ok()?,
+        _ => return None,
+    };
+    Some((whole.checked_mul(100)?.checked_add(tens)?, unit.trim_start()))
+}
+
 impl SizeOrShare {
+    /// Bytes of a whole of so many.
+    #[must_use]
+    pub fn of(self, whole_bytes: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Permyriad(share) => {
+                let bytes = u128::from(whole_bytes) * u128::from(share) / 10_000;
+                u64::try_from(bytes).unwrap_or(u64::MAX)
+            }
+        }
+    }
+
     /// What is accepted, as a message says it after "is not".
     pub const EXPECTED: &str = "a size such as \"10 GiB\" or a share such as \"5 %\"";
 }
@@ -140,8 +168,8 @@ impl FromStr for SizeOrShare {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
-        let read = match split(text) {
-            Some((percent, "%")) => Some(Self::Percent(percent)),
+        let read = match hundredths(text) {
+            Some((share, "%")) => Some(Self::Permyriad(share)),
             _ => bytes(text).map(Self::Bytes),
         };
         read.ok_or_else(|| Unreadable::new(text, Self::EXPECTED))
@@ -183,7 +211,11 @@ impl fmt::Display for SizeOrShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(bytes) => ByteSize(*bytes).fmt(f),
-            Self::Percent(percent) => write!(f, "{percent} %"),
+            Self::Permyriad(share) => match (share / 100, share % 100) {
+                (whole, 0) => write!(f, "{whole} %"),
+                (whole, tenths) if tenths % 10 == 0 => write!(f, "{whole}.{} %", tenths / 10),
+                (whole, hundredths) => write!(f, "{whole}.{hundredths:02} %"),
+            },
         }
     }
 }
@@ -293,6 +325,21 @@ mod tests {
         assert_eq!((Micros(0).to_string(), Micros(1000).to_string()), ("0 us".to_owned(), "1 ms".to_owned()));
     }
 
+    #[test]
+    fn shares_have_at_most_two_decimals() {
+        for (text, share) in
+            [("0.5 %", 50), ("12.25%", 1225), ("5 %", 500), ("0.05 %", 5), ("100.0 %", 10_000)]
+        {
+            assert_eq!(text.parse(), Ok(SizeOrShare::Permyriad(share)), "{text}");
+        }
+        for text in ["0.125 %", ".5 %", "5. %", "0.5", "0.5 GiB", "1.5.5 %", "0.-5 %"] {
+            text.parse::<SizeOrShare>().unwrap_err();
+        }
+        assert_eq!(SizeOrShare::Permyriad(50).of(1 << 30), 5_368_709);
+        assert_eq!(SizeOrShare::Permyriad(10_000).of(u64::MAX), u64::MAX);
+        assert_eq!(SizeOrShare::Bytes(7).of(1 << 30), 7);
+    }
+
     proptest! {
         #[test]
         fn what_is_shown_reads_back(value: u64, unit in 0_u32..50, percent in 0_u8..=100) {
@@ -301,7 +348,7 @@ mod tests {
                 prop_assert_eq!(ByteSize(value).to_string().parse(), Ok(ByteSize(value)));
                 prop_assert_eq!(Millis(value).to_string().parse(), Ok(Millis(value)));
                 prop_assert_eq!(Micros(value).to_string().parse(), Ok(Micros(value)));
-                for size in [SizeOrShare::Bytes(value), SizeOrShare::Percent(value)] {
+                for size in [SizeOrShare::Bytes(value), SizeOrShare::Permyriad(value)] {
                     prop_assert_eq!(size.to_string().parse(), Ok(size));
                 }
             }

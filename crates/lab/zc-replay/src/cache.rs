@@ -7,7 +7,6 @@ use zc_cache::config::VolumeConfig;
 use zc_cache::startup::StartState;
 use zc_cache::{CacheManager, Stats};
 use zc_config::Config;
-use zc_core::units::SizeOrShare;
 use zc_core::{VolumeId, u64_from_usize};
 use zc_format::{Geometry, PlanOptions};
 use zc_setup::Found;
@@ -161,12 +160,8 @@ pub(crate) fn scaled(bytes: u64, rate: f64) -> u64 {
 fn geometry(config: &Config, size: CacheSize, trace: &Trace, volumes: u64) -> Result<Geometry, ReplayError> {
     match size {
         CacheSize::Configured => {
-            let whole = match config.cache.size {
-                Some(SizeOrShare::Bytes(bytes)) => bytes,
-                Some(SizeOrShare::Percent(percent)) => volumes / 100 * percent,
-                None => return Err(ReplayError::NoSize),
-            };
-            plan(config, scaled(whole, trace.rate))
+            let size = config.cache.size.ok_or(ReplayError::NoSize)?;
+            plan(config, scaled(size.of(volumes), trace.rate))
         }
         #[expect(
             clippy::cast_possible_truncation,

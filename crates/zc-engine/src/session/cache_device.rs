@@ -266,10 +266,7 @@ fn same_or_opened(
 
 fn open_cache(config: &Config, volumes_bytes: u64) -> Result<BlockFile, EngineError> {
     let cache = &config.cache;
-    let create_len = cache.size.map(|size| match size {
-        SizeOrShare::Bytes(bytes) => bytes,
-        SizeOrShare::Percent(percent) => volumes_bytes / 100 * percent,
-    });
+    let create_len = cache.size.map(|size| size.of(volumes_bytes));
     let options = OpenOptions { direct: cache.direct, write: true, create_len };
     let file = BlockFile::open(&cache.path, options).map_err(EngineError::of_cache_device)?;
     reserve(&file)?;

@@ -17,7 +17,6 @@ use std::sync::Arc;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 use zc_config::Config;
-use zc_core::units::SizeOrShare;
 
 use crate::error::EngineError;
 use crate::error::refusal::{Refusal, Room};
@@ -169,11 +168,8 @@ fn check_new_cache(config: &Config, debts: &Debts, volumes_bytes: u64) -> Result
     let cache = &config.cache;
     check_debts(config, &debts.served, None)?;
     makeable(&cache.path)?;
-    let bytes = match cache.size {
-        None => return Ok(()),
-        Some(SizeOrShare::Bytes(bytes)) => bytes,
-        Some(SizeOrShare::Percent(percent)) => volumes_bytes / 100 * percent,
-    };
+    let Some(size) = cache.size else { return Ok(()) };
+    let bytes = size.of(volumes_bytes);
     cache_device::check_layout(config, bytes)?;
     let folder = existing(&cache.path);
     let room = statvfs(folder)
