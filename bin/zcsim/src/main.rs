@@ -23,6 +23,7 @@ mod say;
 mod settings;
 mod size;
 mod sizing;
+mod spent;
 mod sweep;
 
 use std::process::ExitCode;

@@ -13,6 +13,7 @@ use zc_trace::{Format, Options, Reader};
 use crate::say::{self, say};
 use crate::settings::{RatioArgs, Setting};
 use crate::size::{Share, extent_bytes};
+use crate::spent::{self, Spent};
 use crate::{run_cache, run_flaz};
 
 /// How the model of the SSD maps pages.
@@ -150,6 +151,7 @@ struct Run {
     outcome: Outcome,
     bad_lines: u64,
     seconds: f64,
+    spent: Spent,
 }
 
 pub(crate) fn open(args: &Args) -> anyhow::Result<Reader> {
@@ -182,9 +184,13 @@ fn print(args: &Args, policy: Kind) -> anyhow::Result<()> {
     let capacity = capacity(args, extent_bytes).with_context(shown)?;
     let mut reader = open(args).with_context(shown)?;
     let began = crate::fuzz::now();
-    let outcome = plain::run(&mut reader, policy, capacity, extent_bytes).with_context(shown)?;
+    let ((outcome, reading), replaying) = spent::timed(|| {
+        zc_trace::alongside(&mut reader, |requests| plain::run(requests, policy, capacity, extent_bytes))
+    });
+    let outcome = outcome.with_context(shown)?;
     let seconds = began.elapsed().as_secs_f64();
-    let run = Run { capacity, extent_bytes, outcome, bad_lines: reader.bad_count(), seconds };
+    let spent = Spent { reading, replaying, ..Spent::default() };
+    let run = Run { capacity, extent_bytes, outcome, bad_lines: reader.bad_count(), seconds, spent };
     if args.json {
         say!("{:#}", to_json(args, policy, &run));
     } else {
@@ -215,6 +221,7 @@ fn to_text(policy: Kind, run: &Run) -> String {
     lines.push(("evictions", run.outcome.evictions.to_string()));
     lines.push(("memory", format!("{:.1} MB", run.outcome.ram_bytes as f64 / 1e6)));
     lines.push(("speed", format!("{:.0} requests/s, reading the trace included", per_second(run))));
+    lines.extend(run.spent.lines(run.outcome.requests));
     if run.bad_lines > 0 {
         lines.push(("bad lines", format!("{}, passed over", run.bad_lines)));
     }
@@ -237,6 +244,7 @@ fn to_json(args: &Args, policy: Kind, run: &Run) -> Value {
         "evictions": run.outcome.evictions,
         "ram_bytes": run.outcome.ram_bytes,
         "requests_per_second": per_second(run),
+        "spent": run.spent.to_json(run.outcome.requests),
         "bad_lines": run.bad_lines,
     })
 }

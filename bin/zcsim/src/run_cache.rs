@@ -10,26 +10,29 @@ use zc_replay::cache::{self, CacheSize, Replay, Report};
 
 use crate::run::{Args, Mapping, open};
 use crate::say::{self, say};
-use crate::{run_time, settings};
+use crate::{run_time, settings, spent};
 
 pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     let shown = || args.trace.display().to_string();
     let text = settings::read(path)?;
     let config = settings::with_settings(&text, &path.display().to_string(), &args.set)?;
     let mut reader = open(args).with_context(shown)?;
-    let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
+    let (trace, mut spent) = spent::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
     let trace = trace.is_sample_of(reader.sample_rate());
     let size = args.cache_share.map_or(CacheSize::Configured, |share| CacheSize::OfFootprint(share.0));
     let ssd = args.ssd.map(Mapping::model);
     let began = crate::fuzz::now();
     let replay = Replay { size, check: args.check, recipes: args.recipes, ssd, ..Replay::default() };
-    let (report, times) = match &args.time {
+    let (done, replaying) = spent::timed(|| match &args.time {
         Some(profile) => {
-            let (report, times) = run_time::run(args, profile, &trace, &config, replay)?;
-            (report, Some(times))
+            run_time::run(args, profile, &trace, &config, replay).map(|(report, times)| (report, Some(times)))
         }
-        None => (cache::run(&trace, &config, replay, |_| {})?, None),
-    };
+        None => cache::run(&trace, &config, replay, |_| {})
+            .map(|report| (report, None))
+            .map_err(anyhow::Error::from),
+    });
+    let (report, times) = done?;
+    spent.replaying = replaying;
     let seconds = began.elapsed().as_secs_f64().max(1e-9);
     let per_second = report.requests as f64 / seconds;
     if args.json {
@@ -39,6 +42,7 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
         found
             .insert("lost_requests".to_owned(), json!(reader.recorded().map_or(0, |recorded| recorded.lost)));
         found.insert("requests_per_second".to_owned(), json!(per_second));
+        found.insert("spent".to_owned(), spent.to_json(report.requests));
         found.insert("trace_ram_bytes".to_owned(), json!(trace.ram_bytes()));
         found.insert("joined".to_owned(), json!(trace.fitted.joined));
         found.insert("rounded".to_owned(), json!(trace.fitted.rounded));
@@ -59,7 +63,8 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     let [manager, devices, held] =
         [ram, report.replay_ram_bytes, trace.ram_bytes()].map(|bytes| bytes as f64 / 1e6);
     line("memory", &format!("manager {manager:.1}, devices {devices:.1}, trace {held:.1} MB"));
-    line("speed", &format!("{per_second:.0} requests/s"));
+    line("speed", &format!("{per_second:.0} requests/s, without reading the trace"));
+    spent.lines(report.requests).iter().for_each(|(name, value)| line(name, value));
     notes(&trace, &config, &reader, &report);
     Ok(())
 }

@@ -3,12 +3,12 @@
 use anyhow::{Context as _, bail};
 use serde_json::json;
 use zc_core::Codec;
-use zc_replay::Trace;
 use zc_replay::flaz::{self, Packing, Settings};
 
 use crate::run::{Args, open};
 use crate::run_cache::{line, notes_of};
 use crate::say::say;
+use crate::spent;
 
 /// Bounds of a frame in bytes: a block and its header fit, and a device has some.
 const FRAME_BYTES: std::ops::RangeInclusive<u64> = 8 << 10..=4 << 20;
@@ -51,7 +51,7 @@ pub(crate) fn print(args: &Args) -> anyhow::Result<()> {
         bail!("--frame-size must be 8 KiB to 4 MiB, not {frame}");
     }
     let mut reader = open(args).with_context(shown)?;
-    let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
+    let (trace, _) = spent::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
     let device_bytes = share.of(trace.footprint_bytes()).max(frame);
     let packing = Packing { frame_bytes, ..Packing::default() };
     let settings = Settings { packing, ..Settings::new(device_bytes, args.codec.codec(), args.overbooking) };

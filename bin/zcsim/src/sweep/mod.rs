@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use zc_replay::Trace;
 use zc_replay::cache::{self, Replay};
 use zc_trace::{Format, Options, Reader};
 
@@ -23,6 +22,7 @@ use crate::run::Mapping;
 use crate::run_cache;
 use crate::say;
 use crate::settings::{self, RatioArgs};
+use crate::spent;
 use plan::{Axis, Point};
 use table::{Row, Table};
 
@@ -85,7 +85,7 @@ fn sweep(args: &Args) -> anyhow::Result<usize> {
     let configs = configs.collect::<Result<Vec<_>, _>>()?;
     let shown = || args.trace.display().to_string();
     let mut reader = Reader::open(&args.trace, Options { format: args.format, strict: false })?;
-    let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
+    let (trace, _) = spent::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
     let trace = trace.is_sample_of(reader.sample_rate());
     let notes: BTreeSet<String> =
         configs.iter().flat_map(|config| run_cache::trace_notes(&trace, config, &reader)).collect();

@@ -1,6 +1,7 @@
 //! Block traces: what a machine read and wrote, and when.
 //!
-//! Job: read traces of many formats, compressed or not, one request at a time ([`Reader`]); tell what is in
+//! Job: read traces of many formats, compressed or not, one request at a time ([`Reader`]), on a
+//! thread of its own if that is wanted ([`alongside`]); tell what is in
 //! one ([`Info`]); read what the daemon records ([`zc_recording`]) as well; make new ones from a template
 //! ([`storm`]), from nothing ([`workload`]), of several ([`compose`]) or of a database that has real bytes
 //! too ([`tpch`]); turn fingerprints back into bytes that compress as the originals did ([`contents`]).
@@ -14,6 +15,7 @@
 //! Times are relative to the first request. Offsets and lengths are in bytes, whatever the format counts in.
 #![forbid(unsafe_code)]
 
+mod alongside;
 pub mod compose;
 pub mod contents;
 mod distinct;
@@ -34,6 +36,7 @@ mod text;
 pub mod tpch;
 pub mod workload;
 
+pub use alongside::{alongside, thread_time};
 pub use distinct::Distinct;
 pub use error::TraceError;
 pub use format::Format;
