@@ -49,7 +49,19 @@ impl ExtentOutcome {
     }
 }
 
-struct Cache<'a> {
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Did {
+    /// An extent was read that is there.
+    Found { slot: u64 },
+    /// An extent that begins at this block was read that is not there.
+    Missed { first_block: u64 },
+    /// An extent was written to the cache device.
+    Stored { slot: u64 },
+}
+
+/// The cache while it runs.
+pub(crate) struct Cache<'a> {
     settings: ExtentLru,
     held: Held<'a>,
     stored: Lru,
@@ -57,6 +69,8 @@ struct Cache<'a> {
     mapped: Map<u64, u64>,
     /// Extents that were last cached as a content. Content without any is not there.
     references: Map<u64, u64>,
+    /// What the present step did.
+    did: Vec<Did>,
     outcome: ExtentOutcome,
 }
 
@@ -66,16 +80,7 @@ struct Cache<'a> {
 /// If the cache has no room for an extent, or more than [`zc_policy::CAPACITY_MAX`].
 #[must_use]
 pub fn run(trace: &Trace, settings: ExtentLru) -> ExtentOutcome {
-    assert!(settings.extent_bytes.is_power_of_two() && settings.extent_bytes >= BLOCK_BYTES);
-    let capacity = usize_from_u64(settings.capacity_bytes / u64::from(settings.extent_bytes));
-    let mut cache = Cache {
-        settings,
-        held: Held::new(trace),
-        stored: Lru::new(capacity),
-        mapped: Map::default(),
-        references: Map::default(),
-        outcome: ExtentOutcome::default(),
-    };
+    let mut cache = Cache::new(trace, settings);
     for (number, step) in trace.steps.iter().enumerate() {
         if u64_from_usize(number) == settings.warm_requests {
             cache.outcome = ExtentOutcome::default();
@@ -85,10 +90,30 @@ pub fn run(trace: &Trace, settings: ExtentLru) -> ExtentOutcome {
     cache.outcome
 }
 
-impl Cache<'_> {
-    fn step(&mut self, step: &Step) {
+impl<'a> Cache<'a> {
+    /// An empty cache.
+    ///
+    /// # Panics
+    /// As [`run`].
+    pub(crate) fn new(trace: &'a Trace, settings: ExtentLru) -> Self {
+        assert!(settings.extent_bytes.is_power_of_two() && settings.extent_bytes >= BLOCK_BYTES);
+        let capacity = usize_from_u64(settings.capacity_bytes / u64::from(settings.extent_bytes));
+        Self {
+            settings,
+            held: Held::new(trace),
+            stored: Lru::new(capacity),
+            mapped: Map::default(),
+            references: Map::default(),
+            did: Vec::new(),
+            outcome: ExtentOutcome::default(),
+        }
+    }
+
+    /// Takes a request in; what it did.
+    pub(crate) fn step(&mut self, step: &Step) -> &[Did] {
+        self.did.clear();
         if step.op == Op::Flush || step.blocks == 0 {
-            return;
+            return &self.did;
         }
         let per_extent = u64::from(self.settings.extent_bytes / BLOCK_BYTES);
         let (first, end) = (step.first_block, step.first_block + u64::from(step.blocks));
@@ -99,9 +124,21 @@ impl Cache<'_> {
             match step.op {
                 Op::Write => self.write(start, whole),
                 Op::Discard => self.unmap(start),
-                _ => self.read(start),
+                _ => self.read(start, extent * per_extent),
             }
         }
+        &self.did
+    }
+
+    /// Where an extent is taken to lie on the cache device: extents side by side are on different dies.
+    fn slot(&self, key: u64) -> u64 {
+        let per_extent = u64::from(self.settings.extent_bytes / BLOCK_BYTES);
+        key / per_extent % (self.settings.capacity_bytes / u64::from(self.settings.extent_bytes))
+    }
+
+    fn written(&mut self, key: u64) {
+        self.outcome.written_bytes += u64::from(self.settings.extent_bytes);
+        self.did.push(Did::Stored { slot: self.slot(key) });
     }
 
     /// What the policy knows the extent by.
@@ -115,7 +152,7 @@ impl Cache<'_> {
     fn store(&mut self, key: u64) -> bool {
         let there = self.stored.access(key);
         if !there {
-            self.outcome.written_bytes += u64::from(self.settings.extent_bytes);
+            self.written(key);
         }
         there
     }
@@ -140,13 +177,15 @@ impl Cache<'_> {
         }
     }
 
-    fn read(&mut self, start: u64) {
+    fn read(&mut self, start: u64, first_block: u64) {
         let key = self.key(start);
         let known = self.settings.recipes && self.settings.dedup || self.mapped.get(&start) == Some(&key);
         self.map(start, key);
         let there = self.store(key);
         self.outcome.reads += 1;
-        self.outcome.read_hits += u64::from(there && known);
+        let found = there && known;
+        self.outcome.read_hits += u64::from(found);
+        self.did.push(if found { Did::Found { slot: self.slot(key) } } else { Did::Missed { first_block } });
     }
 
     fn write(&mut self, start: u64, whole: bool) {
@@ -158,7 +197,7 @@ impl Cache<'_> {
         let there = self.store(key);
         if there && !self.settings.dedup {
             // New content in the same place.
-            self.outcome.written_bytes += u64::from(self.settings.extent_bytes);
+            self.written(key);
         }
     }
 }

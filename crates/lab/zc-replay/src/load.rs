@@ -161,6 +161,18 @@ impl Trace {
         u64_from_usize(self.steps.len())
     }
 
+    /// Requests that read.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        u64_from_usize(self.steps.iter().filter(|step| step.op == Op::Read).count())
+    }
+
+    /// Requests that write.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        u64_from_usize(self.steps.iter().filter(|step| step.op == Op::Write).count())
+    }
+
     /// Blocks of 4 KiB that the requests name, with repetitions.
     #[must_use]
     pub fn blocks(&self) -> u64 {

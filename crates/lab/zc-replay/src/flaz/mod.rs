@@ -24,7 +24,7 @@ use store::Store;
 pub use store::{Cleaner, Frames, Packing};
 
 /// Metadata per line: 880 KB and 1.25 MB per GB of SSD (5.1), in bytes per 4 KiB.
-const METADATA_PER_LINE: u64 = 8;
+pub const METADATA_PER_LINE: u64 = 8;
 /// Unit of metadata I/O.
 const METADATA_PAGE_BYTES: u64 = 4096;
 
@@ -129,7 +129,8 @@ impl MetadataCache {
     }
 }
 
-struct Cache<'a> {
+/// The cache while it runs.
+pub(crate) struct Cache<'a> {
     trace: &'a Trace,
     settings: Settings,
     lines: Vec<Line>,
@@ -157,7 +158,8 @@ pub fn run(trace: &Trace, settings: Settings) -> Outcome {
 }
 
 impl<'a> Cache<'a> {
-    fn new(trace: &'a Trace, settings: Settings) -> Self {
+    /// An empty cache.
+    pub(crate) fn new(trace: &'a Trace, settings: Settings) -> Self {
         let room = settings.device_bytes / u64::from(BLOCK_BYTES);
         let compressed = !matches!(settings.codec, Codec::Raw);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small multiple of it")]
@@ -176,6 +178,12 @@ impl<'a> Cache<'a> {
         }
     }
 
+    /// Counts so far.
+    pub(crate) fn counts(&self) -> Outcome {
+        let frames = self.store.as_ref().map_or(self.outcome.frames, |store| store.frames);
+        Outcome { frames, ..self.outcome }
+    }
+
     fn finish(mut self) -> Outcome {
         if let Some(store) = &mut self.store {
             store.finish();
@@ -188,7 +196,8 @@ impl<'a> Cache<'a> {
         self.outcome
     }
 
-    fn step(&mut self, step: &Step) {
+    /// Takes a request in.
+    pub(crate) fn step(&mut self, step: &Step) {
         self.outcome.requests += 1;
         if let Some(store) = &mut self.store {
             store.request(step.time_ms());

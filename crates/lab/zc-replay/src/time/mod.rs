@@ -16,6 +16,7 @@
 mod devices;
 pub mod profile;
 mod report;
+mod rivals;
 mod server;
 mod work;
 
@@ -32,6 +33,7 @@ use crate::load::{Step, Trace};
 use devices::{Cores, Disks, Ssd};
 use profile::{CpuProfile, Profile};
 pub use report::{Latencies, TimeReport};
+pub use rivals::{extents, flaz};
 use work::Work;
 pub(crate) use work::{Asked, WorkLog};
 
