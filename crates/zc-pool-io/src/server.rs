@@ -46,6 +46,8 @@ pub(crate) struct Server {
     opener: Option<SyncSender<Result<(), OpenError>>>,
     path: std::path::PathBuf,
     has_stopped: bool,
+    /// Damaged pages of maps that were told.
+    lost_pages: u64,
     began: Instant,
     last_tick: Instant,
 }
@@ -76,6 +78,7 @@ impl Server {
             opener: Some(opener),
             path,
             has_stopped: false,
+            lost_pages: 0,
             began,
             last_tick: began,
         })
@@ -91,7 +94,7 @@ impl Server {
             }
             let is_busy = self.pool.store().is_busy();
             if !is_busy {
-                self.cleaned.drain(..).for_each(|done| done(self.pool.store()));
+                self.cleaned.drain(..).for_each(|done| done(&self.pool));
             }
             let is_busy = is_busy || self.device.is_busy();
             let timeout = match (self.pool.store().goes_on(), is_busy) {
@@ -130,7 +133,7 @@ impl Server {
                     self.asked.insert(req, done);
                     self.with_pool(|pool, work| pool.submit(Request { req, kind }, work));
                 }
-                Input::Look(look) => look(self.pool.store()),
+                Input::Look(look) => look(&self.pool),
                 Input::Clean(done) => {
                     self.with_pool(Pool::clean);
                     self.cleaned.push(done);
@@ -149,6 +152,20 @@ impl Server {
         let since_ms = u64::try_from(now.saturating_duration_since(self.began).as_millis());
         let now_ms = since_ms.unwrap_or(u64::MAX);
         self.with_pool(|pool, work| pool.tick(now_ms, work));
+        self.tell_lost();
+    }
+
+    fn tell_lost(&mut self) {
+        let lost = self.pool.store().stats().pages_lost;
+        if lost > self.lost_pages {
+            tracing::warn!(
+                "store {}: {lost} pages of volume maps cannot be read. What they refer to stays, and takes space that the \
+                 cleaner cannot free. `zcctl store scrub` tells which addresses they have: write these over, discard them, \
+                 or delete the volume",
+                self.path.display()
+            );
+        }
+        self.lost_pages = lost;
     }
 
     /// Carries out what the pool wants, and what follows from that at once.

@@ -11,7 +11,7 @@ use zc_core::{BufId, BufSlice, ErrorKind, OpId};
 
 use crate::ids::{BatchSeq, ChunkNo, PageNo, Place, SegmentNo};
 use crate::limits::{self, BLOCK_BYTES};
-use crate::mark::Mark;
+use crate::mark::{Mark, Suspects};
 use crate::media::Block;
 use crate::media::batch::{BatchHeader, CHUNK_RECORD_BYTES, Record, Stored};
 use crate::media::page::{PageKey, TableId};
@@ -43,6 +43,8 @@ pub(crate) struct Cleaner {
     round_clients_bytes: u64,
     /// Emptied, but for pages that the next checkpoint writes elsewhere.
     emptied: BTreeSet<SegmentNo>,
+    /// What pages that cannot be read may refer to: it stays.
+    suspects: Suspects,
     /// Emptied in this round. What a checkpoint does not free then, another try does not free either.
     tried: BTreeSet<SegmentNo>,
     lacks: Option<PageKey>,
@@ -316,16 +318,19 @@ impl Open {
     }
 
     fn mark_step(&mut self) -> Result<Step, Missing> {
-        let Some(page) = self.trees.mark.as_mut().and_then(|mark| mark.to_visit.pop()) else {
+        let Some(page) = self.trees.mark.as_mut().and_then(Mark::next) else {
+            let ends = [self.trees.chunk_numbers.end(), self.trees.page_numbers.end()];
             if let Some(mark) = &mut self.trees.mark {
+                self.cleaner.suspects.marked(mark, ends);
                 mark.sweeping = true;
             }
+            self.stats.pages_lost = zc_core::u64_from_usize(self.cleaner.suspects.lost_pages());
             self.cleaner.work = Work::Sweeping { pages: true, leaf: 0 };
             return Ok(Step::Again);
         };
         if let Err(missing) = self.trees.visit_marked_page(page) {
             if let Some(mark) = &mut self.trees.mark {
-                mark.to_visit.push(page);
+                mark.waits(page, missing);
             }
             return Err(missing);
         }
@@ -533,12 +538,20 @@ impl Open {
         self.stats.damaged += 1;
         match self.cleaner.work {
             Work::Emptying(_) => self.give_up_victim(),
-            // A mark that does not see everything frees nothing.
-            Work::Marking | Work::Sweeping { .. } | Work::Choosing | Work::Idle => {
-                self.trees.mark = None;
-                self.cleaner.work = Work::Idle;
-            }
+            Work::Marking => self.trees.mark.iter_mut().for_each(Mark::lose),
+            Work::Sweeping { pages, leaf } => self.keep_leaf(pages, leaf),
+            Work::Choosing | Work::Idle => {}
         }
+    }
+
+    /// A leaf of a table that cannot be read stays as it is, and its numbers are not given again.
+    fn keep_leaf(&mut self, pages: bool, leaf: u64) {
+        let trees = &mut self.trees;
+        let per_leaf = (if pages { &trees.pages } else { &trees.chunks }).per_leaf();
+        let Some(mark) = &mut trees.mark else { return };
+        let kept = if pages { &mut mark.pages } else { &mut mark.chunks };
+        kept.fill(leaf * per_leaf..(leaf + 1) * per_leaf);
+        self.cleaner.work = Work::Sweeping { pages, leaf: leaf + 1 };
     }
 
     /// Finds what of a batch is still where it says; pages become changed, so the next checkpoint writes them elsewhere.

@@ -26,6 +26,13 @@ impl Bitmap {
         is_new
     }
 
+    /// Adds all of a range.
+    pub(crate) fn fill(&mut self, numbers: core::ops::Range<u64>) {
+        for number in numbers {
+            self.insert(number);
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         8 * self.words.capacity()
     }

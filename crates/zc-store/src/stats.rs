@@ -33,6 +33,8 @@ pub struct Stats {
     pub chunk_bytes_moved: u64,
     /// Requests that found no space.
     pub no_space: u64,
+    /// Map pages that the last mark could not read. What they may refer to is not freed.
+    pub pages_lost: u64,
     /// Stored bytes that failed their check.
     pub damaged: u64,
     /// When the store was opened, its log ended in a batch that was damaged, or missing before a later one. A power cut

@@ -28,8 +28,12 @@ struct Driver {
 }
 
 impl Driver {
+    fn config() -> Config {
+        Config { cache_pages: 64, dirty_pages_max: 8, ..Config::default() }.bounded(SEGMENT)
+    }
+
     fn new(spare_segments: u32) -> Self {
-        let config = Config { cache_pages: 64, dirty_pages_max: 8, ..Config::default() }.bounded(SEGMENT);
+        let config = Self::config();
         let kept = config.reserve_segments(crate::config::Shape { segment_bytes: SEGMENT, segments: 0 });
         let segments = kept + zc_core::usize_from_u32(spare_segments);
         let mut device = vec![0; (128 << 10) + segments * zc_core::usize_from_u32(SEGMENT)];
@@ -39,6 +43,10 @@ impl Driver {
             let at = zc_core::usize_from_u64(Superblock::offset_bytes(copy));
             device[at..at + 4096].copy_from_slice(&superblock.encode(copy)[..]);
         }
+        Self::on(device, config)
+    }
+
+    fn on(device: Vec<u8>, config: Config) -> Self {
         let mut out = Vec::new();
         let store = Store::open(config, 9, &mut out);
         let mut driver = Self {
@@ -277,4 +285,45 @@ fn a_stop_ends_although_a_change_waits_for_space() {
     driver.give(Event::Stop);
     driver.settle();
     assert!(driver.stopped, "{:?}", driver.store.space());
+}
+
+/// Where copies of a volume's first leaf are: what it was written as, again and again.
+fn copies_of_the_first_leaf(device: &[u8]) -> Vec<usize> {
+    let is_leaf = |at: &usize| device[at + 4..at + 10] == *b"zcSp\0\0";
+    let number = |at: &usize| u64::from_le_bytes(*device[at + 16..].first_chunk().unwrap());
+    let leaves: Vec<usize> = (128 << 10..device.len()).step_by(4096).filter(is_leaf).collect();
+    let first = leaves.iter().map(number).min().unwrap();
+    leaves.into_iter().filter(|at| number(at) == first).collect()
+}
+
+#[test]
+fn a_damaged_map_page_keeps_what_it_refers_to_and_nothing_else() {
+    let mut driver = Driver::new(8);
+    assert_eq!(driver.create(14), Ok(()));
+    for first in [0, 504] {
+        let write = driver.write(first, 3, CHUNK);
+        assert_eq!(driver.ask(write), Ok(()));
+    }
+    driver.give(Event::Stop);
+    driver.settle();
+    let mut device = driver.device;
+    let copies = copies_of_the_first_leaf(&device);
+    let sound: Vec<u8> = copies.iter().map(|at| core::mem::replace(&mut device[at + 100], 0xee)).collect();
+    let mut driver = Driver::on(device, Driver::config());
+    for _ in 0..100 {
+        let write = driver.write(504, 3, CHUNK);
+        assert_eq!(driver.ask(write), Ok(()), "what was written over is freed: {:?}", driver.store.stats());
+    }
+    let dest = BufId(u64::MAX >> 8);
+    let read = RequestKind::Read { root: VOLUME, first: 0, count: 1, dest };
+    assert!(matches!(driver.ask(read), Err(StoreError::Damaged(_))));
+    assert_eq!(driver.store.stats().pages_lost, 1);
+    for (at, byte) in copies.iter().zip(sound) {
+        driver.device[at + 100] = byte;
+    }
+    (0..3).for_each(|chunk| driver.is_there(chunk));
+    (504..507).for_each(|chunk| driver.is_there(chunk));
+    driver.give(Event::Clean);
+    driver.settle();
+    assert_eq!(driver.store.stats().pages_lost, 0);
 }

@@ -42,6 +42,7 @@ pub const STORE_REQUIRED: &[&str] = &[
     "segments cleaned",
     "pages read",
     "everything freed",
+    "freed beside a lost page",
     "accounts judged",
     "scrubs judged",
     "damage found by a scrub",
@@ -428,6 +429,7 @@ impl World {
         self.stop_and_start();
         self.judge_scrub();
         self.judge_accounts();
+        self.judge_freed_beside_damage();
         if self.faults.lies() || self.violation.is_some() || !self.serves() {
             return;
         }
@@ -448,16 +450,7 @@ impl World {
     /// S3, the other half: what no root refers to is freed within bounded cleaning.
     fn judge_freed(&mut self) {
         for _ in 0..6 {
-            self.give(Event::Clean);
-            for _ in 0..STEPS_MAX {
-                if self.pending.is_empty() && !self.store.is_busy() {
-                    break;
-                }
-                if self.pending.is_empty() {
-                    self.tick();
-                }
-                self.step();
-            }
+            self.clean();
         }
         let (space, stats) = (self.store.space(), self.store.stats());
         // Tables keep pages without records.
