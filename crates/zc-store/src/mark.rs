@@ -52,7 +52,7 @@ pub(crate) struct Mark {
     pub(crate) pages: Bitmap,
     /// Marked, their contents not yet.
     pub(crate) to_visit: Vec<PageNo>,
-    /// It is being visited, and waits for a page of the device.
+    /// The page that is being visited, and what has to be read for that.
     visiting: Option<(PageNo, Missing)>,
     lost: Lost,
     /// All was visited; what is not marked is going.
@@ -88,7 +88,7 @@ impl Mark {
         self.visiting = Some((page, missing));
     }
 
-    /// That cannot be read: what the page refers to is not known.
+    /// What is waited for cannot be read: what the page refers to is not known.
     pub(crate) fn lose(&mut self) {
         if let Some((page, Missing { key, pointer })) = self.visiting.take() {
             self.lost.insert((page, key), pointer);
