@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use zc_figures::{Context, Figure, Outcome, Scale, paper, report};
+use zc_figures::{Ablation, Context, Figure, Outcome, Scale, Standing, paper, report, unbroken};
 
 use crate::say::say;
 
@@ -31,6 +31,16 @@ pub(crate) struct Args {
     /// Size of the runs
     #[arg(long, value_enum, default_value = "small")]
     scale: ScaleArg,
+    /// Leave something out of the models, to see what rests on it
+    ///
+    /// Shapes that are asserted fail for some of these
+    #[arg(long, value_name = "NAME", value_parser = ablation)]
+    ablation: Option<Ablation>,
+    /// Make each figure again under the ablations its shapes name
+    ///
+    /// A shape that is asserted, and holds all the same, is an error
+    #[arg(long, conflicts_with = "ablation")]
+    prove: bool,
     /// List the figures and make none
     #[arg(long)]
     list: bool,
@@ -47,11 +57,17 @@ enum ScaleArg {
     Full,
 }
 
+/// An ablation by its name.
+fn ablation(name: &str) -> Result<Ablation, String> {
+    let known = || Ablation::ALL.map(|(_, name, meaning)| format!("{name} ({meaning})")).join(", ");
+    Ablation::named(name).ok_or_else(|| format!("an ablation is one of {}", known()))
+}
+
 pub(crate) fn run(args: &Args) -> ExitCode {
     match make(args) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
-            eprintln!("zcsim: {failed} shapes do not hold");
+            eprintln!("zcsim: {failed} shapes do not hold, or cannot fail");
             ExitCode::FAILURE
         }
         Err(error) => {
@@ -61,7 +77,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Makes the figures; how many shapes do not hold.
+/// Makes the figures; how many shapes do not hold, or are asserted and hold whatever is left out.
 fn make(args: &Args) -> anyhow::Result<usize> {
     let figures = zc_figures::named(&args.ids)?;
     if args.list {
@@ -77,12 +93,18 @@ fn make(args: &Args) -> anyhow::Result<usize> {
         traces: args.traces.clone(),
         files: Some(args.files.clone()),
         fiu: args.fiu.clone(),
+        ablation: args.ablation,
     };
-    let mut made = Vec::new();
+    let (mut made, mut unproved) = (Vec::new(), 0);
     for figure in figures {
         let outcome = (figure.run)(&context).map_err(|error| anyhow::anyhow!("{}: {error}", figure.id))?;
         if !args.json {
             say!("{}", report::text(&figure, &outcome));
+        }
+        if args.prove {
+            let found = unbroken(&figure, &context, &outcome)?;
+            found.iter().for_each(|what| eprintln!("zcsim: {what}"));
+            unproved += found.len();
         }
         made.push((figure, outcome));
     }
@@ -92,8 +114,14 @@ fn make(args: &Args) -> anyhow::Result<usize> {
     if args.json {
         let all: Vec<Value> = made.iter().map(|(figure, outcome)| to_json(figure, outcome)).collect();
         say!("{:#}", Value::Array(all));
+    } else {
+        say!("{}", report::counted(&made));
     }
-    Ok(made.iter().map(|(_, outcome)| outcome.failed()).sum())
+    Ok(unproved + made.iter().map(|(_, outcome)| outcome.failed()).sum::<usize>())
+}
+
+fn standing(standing: Standing) -> Value {
+    json!({ "is": standing.word(), "why": standing.reason() })
 }
 
 fn to_json(figure: &Figure, outcome: &Outcome) -> Value {
@@ -108,18 +136,22 @@ fn to_json(figure: &Figure, outcome: &Outcome) -> Value {
             "paper": paper.map(|number| number.value),
             "unit": paper.map(|number| number.unit),
             "ours": beside.ours,
+            "standing": figure.standing_of(beside.number).map(standing),
         })
     });
     let shapes = outcome
         .shapes
         .iter()
-        .map(|shape| json!({ "claim": shape.claim, "holds": shape.holds, "seen": shape.seen }));
+        .map(|shape| json!({
+            "claim": shape.claim, "holds": shape.holds, "seen": shape.seen, "standing": standing(shape.standing),
+        }));
     json!({
         "id": figure.id,
         "title": figure.title,
         "source": figure.source,
         "ours": figure.ours,
         "differences": figure.differences,
+        "standing": standing(figure.standing),
         "tables": tables.collect::<Vec<_>>(),
         "beside": beside.collect::<Vec<_>>(),
         "shapes": shapes.collect::<Vec<_>>(),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use zc_replay::{Ratios, Trace};
 use zc_trace::{Format, Options, Reader, Request, TraceError};
 
+use crate::Ablation;
 use crate::error::FigureError;
 
 /// How large a figure's runs are.
@@ -41,9 +42,40 @@ pub struct Context {
     /// Folder with the FIU traces of Nitro's evaluation: files, or folders of them, whose names begin with
     /// `webvm`, `homes` and `mail`, or as they came from FIU.
     pub fiu: Option<PathBuf>,
+    /// What is left out of the models, to see which shapes rest on it.
+    pub ablation: Option<Ablation>,
 }
 
 impl Context {
+    /// Whether this is left out.
+    pub(crate) fn ablates(&self, ablation: Ablation) -> bool {
+        self.ablation == Some(ablation)
+    }
+
+    /// Whether contents do not repeat.
+    pub(crate) fn are_unique(&self) -> bool {
+        self.ablates(Ablation::UniqueContents) || self.ablates(Ablation::Irreducible)
+    }
+
+    /// Whether contents do not compress.
+    pub(crate) fn are_incompressible(&self) -> bool {
+        self.ablates(Ablation::Incompressible) || self.ablates(Ablation::Irreducible)
+    }
+
+    /// Mean and variance of the compression ratio of contents that have this one.
+    pub(crate) fn ratio(&self, usual: (f64, f64)) -> (f64, f64) {
+        if self.are_incompressible() { (1.0, 0.0) } else { usual }
+    }
+
+    /// Bytes of a cache that has so many.
+    pub(crate) fn room(&self, bytes: u64, everything: u64) -> u64 {
+        match self.ablation {
+            Some(Ablation::EndlessRoom) => everything,
+            Some(Ablation::LittleRoom) => bytes / 8,
+            _ => bytes,
+        }
+    }
+
     /// Loads the trace in the folder of block traces whose name begins so; `None` if no folder was named.
     ///
     /// # Errors

@@ -13,21 +13,29 @@
 //! function that makes an [`Outcome`] of a [`Context`], and an entry in [`all`].
 #![forbid(unsafe_code)]
 
+mod ablation;
 mod chart;
 mod context;
 mod error;
 mod flash;
 mod flaz;
 mod nitro;
+mod not_here;
 mod outcome;
 pub mod paper;
+mod proof;
 pub mod report;
+mod standing;
 mod svg;
 
+pub use ablation::Ablation;
 pub use chart::{Axis, Chart, Look, Series};
 pub use context::{Context, Scale};
 pub use error::FigureError;
+pub use not_here::NOT_HERE;
 pub use outcome::{Beside, Outcome, Shape, Table};
+pub use proof::unbroken;
+pub use standing::{Counts, Standing};
 
 /// A figure or table of a paper.
 #[derive(Debug, Clone, Copy)]
@@ -42,10 +50,22 @@ pub struct Figure {
     pub ours: &'static str,
     /// Why ours may differ, in words.
     pub differences: &'static str,
+    /// What it is worth as a whole.
+    pub standing: Standing,
+    /// The paper's numbers that ours stand beside, each with what that is worth.
+    pub numbers: &'static [(&'static str, Standing)],
     /// Whether it is made, at small scale, by the tests: it takes seconds.
     pub quick: bool,
     /// Makes it.
     pub run: fn(&Context) -> Result<Outcome, FigureError>,
+}
+
+impl Figure {
+    /// What ours is worth beside a number of the paper; `None` if it does not stand beside that.
+    #[must_use]
+    pub fn standing_of(&self, number: &str) -> Option<Standing> {
+        self.numbers.iter().find(|(id, _)| *id == number).map(|(_, standing)| *standing)
+    }
 }
 
 /// Every figure, in the order of the report.
@@ -88,6 +108,32 @@ mod tests {
             for text in [figure.title, figure.source, figure.ours, figure.differences] {
                 assert!(!text.is_empty(), "{} leaves something out", figure.id);
             }
+        }
+    }
+
+    #[test]
+    fn every_number_of_a_paper_is_beside_ours_or_has_a_reason() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (id, standing) in all().iter().flat_map(|figure| figure.numbers) {
+            assert!(paper::number(id).is_some(), "{id} is no number");
+            assert!(seen.insert(*id), "{id} stands in two figures");
+            assert!(standing.reason().len() > 10, "{id} has no reason");
+        }
+        for (id, why) in NOT_HERE {
+            assert!(paper::number(id).is_some() && seen.insert(id) && !why.is_empty(), "{id}");
+        }
+        let missing: Vec<&str> = paper::all().map(|n| n.id).filter(|id| !seen.contains(id)).collect();
+        assert!(missing.is_empty(), "neither beside ours nor with a reason: {missing:?}");
+    }
+
+    #[test]
+    fn the_document_counts_figures_and_numbers() {
+        let text = include_str!("../FIGURES.md");
+        let figures = Counts::of(all().iter().map(|figure| figure.standing));
+        let numbers = all().into_iter().flat_map(|figure| figure.numbers).map(|(_, standing)| *standing);
+        for (what, counts) in [("figures", figures), ("numbers of the papers", Counts::of(numbers))] {
+            let row = format!("| {what} | {} |", counts.0.map(|count| count.to_string()).join(" | "));
+            assert!(text.contains(&row), "FIGURES.md has no row {row}");
         }
     }
 

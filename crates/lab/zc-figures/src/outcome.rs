@@ -1,6 +1,7 @@
 //! What came of a figure: charts, tables, numbers beside the paper's, shapes that were asserted, remarks.
 
 use crate::chart::Chart;
+use crate::{Ablation, Standing};
 
 /// A table: every row has as many cells as there are columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Shape {
     pub holds: bool,
     /// What was seen.
     pub seen: String,
+    /// What the claim is worth.
+    pub standing: Standing,
 }
 
 /// What came of a figure.
@@ -67,9 +70,48 @@ impl Outcome {
         self.beside.push(Beside { number, ours: ours.into() });
     }
 
-    /// Asserts a shape.
-    pub fn shape(&mut self, holds: bool, claim: impl Into<String>, seen: impl Into<String>) {
-        self.shapes.push(Shape { claim: claim.into(), holds, seen: seen.into() });
+    /// Claims a shape of this worth.
+    pub fn shape(
+        &mut self,
+        standing: Standing,
+        holds: bool,
+        claim: impl Into<String>,
+        seen: impl Into<String>,
+    ) {
+        self.shapes.push(Shape { claim: claim.into(), holds, seen: seen.into(), standing });
+    }
+
+    /// Asserts a shape that fails under each of these ablations.
+    pub fn asserted(
+        &mut self,
+        ablations: &'static [Ablation],
+        holds: bool,
+        claim: impl Into<String>,
+        seen: impl Into<String>,
+    ) {
+        self.shape(Standing::Asserted(ablations), holds, claim, seen);
+    }
+
+    /// Claims what a parameter was fitted to.
+    pub fn fitted(
+        &mut self,
+        what: &'static str,
+        holds: bool,
+        claim: impl Into<String>,
+        seen: impl Into<String>,
+    ) {
+        self.shape(Standing::Fitted(what), holds, claim, seen);
+    }
+
+    /// Holds ours to what was seen, where that is not what the paper has.
+    pub fn contradicted(
+        &mut self,
+        why: &'static str,
+        holds: bool,
+        claim: impl Into<String>,
+        seen: impl Into<String>,
+    ) {
+        self.shape(Standing::Contradicted(why), holds, claim, seen);
     }
 
     /// Says something of this run, once.
@@ -94,8 +136,8 @@ mod tests {
     #[test]
     fn failed_shapes_are_counted_and_remarks_kept_once() {
         let mut outcome = Outcome::default();
-        outcome.shape(true, "a", "b");
-        outcome.shape(false, "c", "d");
+        outcome.fitted("x", true, "a", "b");
+        outcome.contradicted("y", false, "c", "d");
         outcome.remark("x");
         outcome.remark("x");
         assert_eq!((outcome.failed(), outcome.remarks.len()), (1, 1));

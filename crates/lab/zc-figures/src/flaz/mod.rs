@@ -3,12 +3,14 @@
 mod files;
 mod frames;
 mod hits;
+mod speed;
 mod workloads;
 
 use crate::Figure;
+pub(crate) use hits::ZLIB;
 
 /// All of them.
-pub(crate) const FIGURES: [Figure; 9] = [
+pub(crate) const FIGURES: [Figure; 10] = [
     files::TABLE_2,
     files::TABLE_3,
     hits::FIGURE_3,
@@ -18,4 +20,5 @@ pub(crate) const FIGURES: [Figure; 9] = [
     frames::FIGURE_9,
     hits::FIGURE_10,
     frames::FIGURE_11,
+    speed::FIGURES_IN_TIME,
 ];

@@ -2,13 +2,13 @@
 //!
 //! From the paper (section 3): PostMark with 150 mailboxes of 10 to 100 MB, 600 transactions, 35 % reads,
 //! accesses of 64 KiB; TPC-H with 4 GB of data and 2.5 GB of indices, queries Q3, Q11 and Q14 one after the
-//! other, 40 % saved by lzo; SPECsfs with small random I/O all over a file set. Sizes are divided by 64 at
+//! other, 40 % saved by lzo; SPECsfs with small random I/O over a tenth of a file set. Sizes are divided by 64 at
 //! small scale and by 8 at full.
 //!
 //! Not from the paper: files lie one behind the other, first fit; an append is a quarter of a file; the plans
 //! of queries and the memory before them (`zc_trace::tpch` says what they are), all queries twice, each time
-//! with parameters of their own; in SPECsfs three tenths of the file set are accessed, by Zipf's law with an
-//! exponent of 0.3, 70 % reads.
+//! with parameters of their own; SPECsfs is the generator of `zc_trace::workload`, whose module says what is
+//! the benchmark's.
 //!
 //! Sizes after LZ4: TPC-H's are those of the rows that its generator makes. PostMark's are drawn so that as
 //! much is saved as lzo saved there; those after zlib are in the proportion of the paper's Tables 2 and 3.
@@ -50,6 +50,8 @@ struct Sizes {
 /// Writes the lines of a trace.
 struct Recorder {
     rng: Pcg64Mcg,
+    /// Whether contents compress at all.
+    compresses: bool,
     lines: Vec<Request>,
     versions: Map<u64, u64>,
     sizes: Sizes,
@@ -57,9 +59,9 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn new(sizes: Sizes) -> Self {
+    fn new(sizes: Sizes, compresses: bool) -> Self {
         let rng = Pcg64Mcg::seed_from_u64(11);
-        Self { rng, lines: Vec::new(), versions: Map::default(), sizes, now_ns: 0 }
+        Self { rng, compresses, lines: Vec::new(), versions: Map::default(), sizes, now_ns: 0 }
     }
 
     fn content(&self, block: u64) -> Content {
@@ -68,12 +70,14 @@ impl Recorder {
         let spread = (print.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / f64::from(1 << 24);
         // Evenly within a third of the mean.
         let share = (self.sizes.lz4 * (2.0 / 3.0 + spread * 2.0 / 3.0)).min(1.0);
+        let share = if self.compresses { share } else { 1.0 };
         let bytes = |share: f64| {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a block")]
             let bytes = (share * BLOCK as f64) as u32;
             bytes
         };
-        let zlib = bytes(share * self.sizes.zlib / self.sizes.lz4);
+        let zlib = if self.compresses { share * self.sizes.zlib / self.sizes.lz4 } else { share };
+        let zlib = bytes(zlib);
         Content { fingerprint: u128::from(print), lz4_bytes: Some(bytes(share)), zstd1_bytes: Some(zlib) }
     }
 
@@ -147,7 +151,7 @@ impl Disk {
 /// PostMark.
 pub(crate) fn postmark(context: &Context) -> Result<Loaded, FigureError> {
     // A third saved by lzo, a half by zlib (Table 2; mailbox 2 of Table 3).
-    let mut recorder = Recorder::new(Sizes { lz4: 0.66, zlib: 0.46 });
+    let mut recorder = Recorder::new(Sizes { lz4: 0.66, zlib: 0.46 }, !context.are_incompressible());
     let mut disk = Disk::default();
     let divisor = divisor(context);
     let size = |recorder: &mut Recorder| recorder.rng.random_range(10 * MB..100 * MB) / divisor / BLOCK;
@@ -187,7 +191,12 @@ pub(crate) fn postmark(context: &Context) -> Result<Loaded, FigureError> {
 pub(crate) fn tpch(context: &Context) -> Result<Loaded, FigureError> {
     let database = Database::new(6500 * MB / divisor(context)).map_err(ReplayError::from)?;
     let run = Run { passes: 2, ..Run::default() };
-    let trace = Trace::load(database.requests(&run).map(Ok), Ratios::default())?;
+    let whole = |content: Content| Content { lz4_bytes: Some(4096), zstd1_bytes: Some(4096), ..content };
+    let requests = database.requests(&run).map(|request| match request.content {
+        Some(content) if context.are_incompressible() => Ok(request.of(Some(whole(content)))),
+        _ => Ok(request),
+    });
+    let trace = Trace::load(requests, Ratios::default())?;
     let sizes = (0..database.blocks()).filter_map(|block| database.content(block)?.lz4_bytes);
     let lz4 = sizes.map(u64::from).sum::<u64>() as f64 / database.bytes() as f64;
     Ok(Loaded { name: "TPC-H", span_bytes: database.bytes(), trace, overbooking: 0.92 / lz4 })
@@ -196,12 +205,12 @@ pub(crate) fn tpch(context: &Context) -> Result<Loaded, FigureError> {
 /// SPECsfs.
 pub(crate) fn specsfs(context: &Context) -> Result<Loaded, FigureError> {
     let workload = Workload {
-        kind: Kind::Zipf { theta: 0.3 },
-        blocks: context.scale.pick(1 << 17, 1 << 19),
-        requests: context.scale.pick(300_000, 1_600_000),
-        reads: 0.7,
+        kind: Kind::Specsfs,
+        blocks: context.scale.pick(1 << 19, 1 << 21),
+        requests: context.scale.pick(150_000, 1_200_000),
+        reads: 1.0,
         shared: 0.0,
-        ratio: (1.7, 0.3),
+        ratio: context.ratio((1.7, 0.3)),
         seed: 5,
     };
     let trace = Trace::load(workload.generate().map(Ok), Ratios::default())?;

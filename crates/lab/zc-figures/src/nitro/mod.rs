@@ -4,13 +4,16 @@ mod against_flaz;
 mod grain;
 mod hits;
 mod index;
+mod inputs;
 mod overhead;
+mod recipes;
 mod restore;
 mod runs;
 mod sensitivity;
 mod sharing;
 mod sizes;
 mod speed;
+mod sweep;
 mod workloads;
 mod writes;
 
@@ -19,10 +22,14 @@ pub(crate) use runs::percent_of;
 pub(crate) use workloads::{SHAPES, sources};
 
 /// All of them.
-pub(crate) const FIGURES: [Figure; 13] = [
+pub(crate) const FIGURES: [Figure; 17] = [
+    inputs::WORKLOADS,
+    inputs::DEVICES,
     sharing::FIGURE_1,
     hits::FIGURE_4,
     grain::FIGURE_4_GRAIN,
+    sweep::SWEEP,
+    recipes::RECIPES,
     index::FIGURE_5,
     sizes::EXTENTS,
     sizes::UNITS,

@@ -9,7 +9,10 @@ use zc_trace::{Op, Request};
 use super::hits::weu_kib;
 use super::runs::{Variant, percent_of};
 use crate::context::each;
-use crate::{Axis, Chart, Context, Figure, FigureError, Outcome};
+use crate::{Ablation, Axis, Chart, Context, Figure, FigureError, Outcome, Standing};
+
+const SLOWER: &str = "At 5 % ours takes nearly twice as long as the paper, and (D,C) gains 7 % over (ND,C) where the paper gains \
+                      27 %: our cache has lost the primary before the restore comes to it";
 
 /// Nitro's Figure 10.
 pub(crate) const FIGURE_10: Figure = Figure {
@@ -27,6 +30,11 @@ pub(crate) const FIGURE_10: Figure = Figure {
                   duplicates within the copy. In a cache that holds the primary it finds the overlap as well, and newer copies \
                   are restored faster. The paper's cache of 5 % gains more for the oldest copies than ours; how it came to hold \
                   what they share is not told.",
+    standing: Standing::Contradicted(SLOWER),
+    numbers: &[
+        ("nitro.f10", Standing::Contradicted(SLOWER)),
+        ("nitro.f10.overlap", Standing::Fitted("The share of runs that change a day, to both overlaps")),
+    ],
     quick: false,
     run,
 };
@@ -50,8 +58,11 @@ const CLIENTS: u32 = 8;
 
 fn volume(context: &Context) -> Workload {
     let blocks = context.scale.pick(1_u64 << 16, 1 << 19);
-    let kind = Kind::Snapshots { changed: CHANGED };
-    Workload { kind, blocks, requests: 0, reads: 1.0, shared: SHARED, ratio: (2.0, 0.5), seed: 1 }
+    // Copies that share nothing: every run changes every day.
+    let changed = if context.are_unique() { 1.0 } else { CHANGED };
+    let kind = Kind::Snapshots { changed };
+    let shared = if context.are_unique() { 0.0 } else { SHARED };
+    Workload { kind, blocks, requests: 0, reads: 1.0, shared, ratio: context.ratio((2.0, 0.5)), seed: 1 }
 }
 
 /// The newest copy is written as the primary, then one is read. Also the requests of the first part.
@@ -146,14 +157,16 @@ fn judge(columns: &[Vec<f64>], overlap: &[f64], outcome: &mut Outcome) {
     let pairs = [(2, compressed_2, both_2), (5, compressed_5, both_5), (100, compressed_all, both_all)];
     for (percent, compressed, both) in pairs {
         let faster = compressed.iter().zip(both).all(|(compressed, both)| both < compressed);
-        outcome.shape(
+        outcome.asserted(
+            &[Ablation::UniqueContents],
             faster,
             format!("with {percent} % (D,C) restores every group faster than (ND,C)"),
             format!("{both:.0?} against {compressed:.0?} s"),
         );
     }
-    outcome.shape(
-        both_all.is_sorted_by(|older, newer| older > newer),
+    outcome.asserted(
+        &[Ablation::UniqueContents],
+        both_all.is_sorted_by(|older, newer| older > newer) && both_all[2] < both_all[0] * 0.8,
         "from a cache that holds the primary (D,C) restores newer copies faster",
         format!("{both_all:.0?} s"),
     );

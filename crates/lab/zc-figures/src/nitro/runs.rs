@@ -20,6 +20,8 @@ pub(crate) struct Variant {
     pub(crate) weu_kib: u32,
     /// Whether the origin tells fingerprints (the paper's COS).
     pub(crate) recipes: bool,
+    /// Whether the cache learns them.
+    pub(crate) learned: bool,
     pub(crate) index_percent: u8,
 }
 
@@ -27,7 +29,7 @@ impl Variant {
     /// The paper's default, reduction as told.
     pub(crate) const fn new(dedup: bool, compressed: bool, weu_kib: u32) -> Self {
         let codec = if compressed { "lz4" } else { "none" };
-        Self { dedup, codec, extent_kib: 8, weu_kib, recipes: true, index_percent: 100 }
+        Self { dedup, codec, extent_kib: 8, weu_kib, recipes: true, learned: false, index_percent: 100 }
     }
 
     /// The paper's four: what reduces most last.
@@ -44,12 +46,13 @@ impl Variant {
     }
 
     fn config(&self) -> Result<Config, FigureError> {
+        let learned = if self.learned { "64 MiB" } else { "0" };
         let text = format!(
             "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"1 GiB\"\nmax_ram = \"8 GiB\"\n\
              weu_size = \"{} KiB\"\nextent_size = \"{} KiB\"\ndedup = {}\ncompression = \"{}\"\n\
-             fingerprint_index_ratio = {}\nprefetch_max = 0\nread_buffer = 0\nlearned_recipes = 0\n\
+             fingerprint_index_ratio = {}\nprefetch_max = 0\nread_buffer = 0\nlearned_recipes = \"{}\"\n\
              [[volume]]\nname = \"v\"\norigin = \"o\"\nmode = \"write-through\"\n",
-            self.weu_kib, self.extent_kib, self.dedup, self.codec, self.index_percent
+            self.weu_kib, self.extent_kib, self.dedup, self.codec, self.index_percent, learned
         );
         Ok(Config::parse(&text, "a figure's configuration")?)
     }

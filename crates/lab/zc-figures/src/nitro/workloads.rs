@@ -3,8 +3,8 @@
 //! The FIU traces cannot be shipped. What the paper tells of them (section 5.2: writes per read, share of the file
 //! system that is accessed; Figures 1 and 6.3: deduplication 1.5 to 2 times, repeated content "to the same, or a
 //! different, address") makes three generated workloads of the same proportions on smaller volumes. Not from the paper:
-//! Zipf's law with an exponent of 1.15 (0.99 makes the gap between extents and units twice as wide as the paper has
-//! it), requests of 8 KiB, and how the repeated content divides: a quarter of writes brings what is there already in
+//! Zipf's law with an exponent of 1.15, requests of 8 KiB, and how the repeated content divides (`sweep.rs` shows what
+//! other values of both make of the results): a quarter of writes brings what is there already in
 //! *homes*, whose reuse distance of fingerprints the paper calls short, and in *mail*, a tenth in *webvm*; 45 to 50 %
 //! of the rest come from a pool of contents, a sixteenth as many as there are addresses in use.
 
@@ -42,6 +42,7 @@ pub(crate) struct Shape {
     spread: u64,
     repeated: f64,
     shared: f64,
+    theta: f64,
 }
 
 pub(crate) const SHAPES: [Shape; 3] = [
@@ -54,6 +55,7 @@ pub(crate) const SHAPES: [Shape; 3] = [
         spread: 19,
         repeated: 0.1,
         shared: 0.45,
+        theta: THETA,
     },
     Shape {
         name: "homes",
@@ -64,6 +66,7 @@ pub(crate) const SHAPES: [Shape; 3] = [
         spread: 17,
         repeated: 0.25,
         shared: 0.45,
+        theta: THETA,
     },
     Shape {
         name: "mail",
@@ -74,6 +77,7 @@ pub(crate) const SHAPES: [Shape; 3] = [
         spread: 9,
         repeated: 0.25,
         shared: 0.5,
+        theta: THETA,
     },
 ];
 
@@ -112,27 +116,39 @@ impl Source {
             Self::Traced(loaded) => percent_of(loaded.volume_bytes, 2.0),
         }
     }
+
+    /// The whole volume, and half as much again, so that nothing has to leave.
+    pub(crate) fn whole_bytes(&self, extent_bytes: u32) -> u64 {
+        self.flash_bytes(extent_bytes) * 75
+    }
 }
 
 impl Shape {
     fn workload(&self, context: &Context) -> Workload {
         // 2 % are 80 units at either scale.
         let blocks = context.scale.pick(1_u64 << 18, 1 << 21);
+        let unique = context.are_unique();
         let mix = Mix {
             writes_per_read: self.writes_per_read,
             spread: self.spread,
-            repeated: self.repeated,
-            theta: THETA,
+            repeated: if unique { 0.0 } else { self.repeated },
+            theta: self.theta,
         };
         Workload {
             kind: Kind::Mix(mix),
             blocks,
             requests: context.scale.pick(60_000, 1_000_000),
             reads: 0.0,
-            shared: self.shared,
-            ratio: (2.0, 0.5),
+            shared: if unique { 0.0 } else { self.shared },
+            ratio: context.ratio((2.0, 0.5)),
             seed: 1,
         }
+    }
+
+    /// A trace of this shape with other parameters that are not from the paper: always generated.
+    pub(crate) fn with(&self, theta: f64, shared: f64, context: &Context) -> Result<Loaded, FigureError> {
+        let shape = Self { theta, shared, ..*self };
+        shape.load(&Context { fiu: None, ..context.clone() })
     }
 
     /// A trace of this shape without writes: always generated.

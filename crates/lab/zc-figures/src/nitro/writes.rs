@@ -4,7 +4,10 @@ use super::hits::weu_kib;
 use super::runs::{Variant, percent_of};
 use super::workloads::load_all;
 use crate::context::each;
-use crate::{Axis, Chart, Context, Figure, FigureError, Outcome};
+use crate::{Ablation, Axis, Chart, Context, Figure, FigureError, Outcome, Standing};
+
+const MORE: &str = "On Homes 52 % are saved by deduplication and 78 % by both, in the paper 39 and 53 %: half of the generated \
+                    writes repeat a content, and contents halve";
 
 /// Nitro's SSD writes.
 pub(crate) const WRITES: Figure = Figure {
@@ -16,6 +19,8 @@ pub(crate) const WRITES: Figure = Figure {
     differences: "Generated contents compress two to one and half of the writes are duplicates, so that both save more than \
                   in the paper, where compression adds 14 points to the 39 that deduplication saves on Homes. Ours counts \
                   metadata too.",
+    standing: Standing::Contradicted(MORE),
+    numbers: &[("nitro.writes", Standing::Contradicted(MORE))],
     quick: true,
     run,
 };
@@ -33,14 +38,16 @@ fn run(context: &Context) -> Result<Outcome, FigureError> {
         let written: Vec<f64> = reports.iter().map(|report| report.ssd_bytes_written() as f64).collect();
         let share: Vec<f64> = written.iter().map(|bytes| bytes / written[0] * 100.0).collect();
         let saved: Vec<f64> = share.iter().map(|share| 100.0 - share).collect();
-        outcome.shape(
+        outcome.asserted(
+            &[Ablation::UniqueContents, Ablation::Incompressible, Ablation::Irreducible],
             saved[1] >= 22.0 && saved[2] >= 22.0,
             format!("{}: deduplication and compression alone save at least 22 %", workload.name),
             format!("{:.0} and {:.0} %", saved[2], saved[1]),
         );
-        outcome.shape(
-            saved[3] > saved[1] && saved[3] > saved[2],
-            format!("{}: both save more than either", workload.name),
+        outcome.asserted(
+            &[Ablation::Irreducible],
+            saved[3] > saved[1] + 5.0 && saved[3] > saved[2] + 5.0,
+            format!("{}: both save at least 5 points more than either", workload.name),
             format!("{:.0} %", saved[3]),
         );
         outcome.beside(
