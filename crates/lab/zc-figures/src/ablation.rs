@@ -68,7 +68,7 @@ impl Ablation {
         &Self::ALL[self as usize]
     }
 
-    /// Its name on the command line.
+    /// Name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.entry().1
