@@ -1,7 +1,7 @@
 //! What the manager has to be told before it starts.
 
-use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, HashKey, Mode, VolumeId};
 use zc_core::limits::ACTIVE_REGIONS_DEFAULT;
+use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, HashKey, Mode, VolumeId};
 use zc_format::Geometry;
 
 /// Bits of a slot's generation in an index entry by default: the full sweep that separates equal ones is 255 reuses

@@ -13,8 +13,14 @@
 //!   submission on; a driver that sends a read reply from one keeps its own hold on it.
 //! - Time enters with [`Event::Tick`] alone; a tick every 10 ms or so is enough, none is needed while nothing happens.
 
-use zc_core::{BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, OpId, ReqId, SectorSpan, VolumeId, WeuSlot};
-use zc_format::{CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, Summary, SummaryPlace, WeuHeader};
+use zc_core::{
+    BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, OpId,
+    ReqId, SectorSpan, VolumeId, WeuSlot,
+};
+use zc_format::{
+    CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, Summary,
+    SummaryPlace, WeuHeader,
+};
 
 use crate::config::VolumeConfig;
 

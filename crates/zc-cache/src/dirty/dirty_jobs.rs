@@ -6,7 +6,9 @@
 //! What it does not do: skip anything under pressure; what is taken in must be stored.
 
 use smallvec::SmallVec;
-use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, SECTOR_BYTES, SectorSpan, WeuSlot};
+use zc_core::{
+    BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, SECTOR_BYTES, SectorSpan, WeuSlot,
+};
 use zc_format::{ExpectedExtent, ExtentError};
 
 use crate::base::health::Health;
@@ -15,8 +17,8 @@ use crate::clean::Clean;
 use crate::device::Core;
 use crate::device::units::header_reads::HeaderWaiter;
 use crate::device::units::headers::Stored;
-use crate::dirty::{DirtyLayer, Op};
 use crate::dirty::versions::Body;
+use crate::dirty::{DirtyLayer, Op};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
 use crate::seam::{Action, Digest, ExtentRead};

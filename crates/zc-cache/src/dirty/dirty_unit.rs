@@ -11,12 +11,12 @@ use zc_format::{ExtentHeader, GrowingUnit, Record, WeuEntry, WeuHeader};
 
 use crate::base::Base;
 use crate::base::health::Health;
-use crate::device::{Core, Device, units};
-use crate::device::units::{SealedUnit, WritingWeu, in_share, placed_bytes};
 use crate::device::units::contents::stored_of;
 use crate::device::units::slots::SlotState;
-use crate::dirty::{DirtyLayer, Op};
+use crate::device::units::{SealedUnit, WritingWeu, in_share, placed_bytes};
+use crate::device::{Core, Device, units};
 use crate::dirty::versions::Body;
+use crate::dirty::{DirtyLayer, Op};
 use crate::expect_held::ExpectHeld;
 use crate::ops::dirty::Part;
 use crate::seam::{Action, Purpose, Source};

@@ -7,8 +7,8 @@ use zc_core::{Mode, VolumeId};
 use zc_format::Record;
 
 use crate::device::Core;
-use crate::dirty::{DirtyLayer, VolumeDirty};
 use crate::dirty::versions::{Body, Ended, EpochState};
+use crate::dirty::{DirtyLayer, VolumeDirty};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Place;
 use crate::seam::{Action, Note};

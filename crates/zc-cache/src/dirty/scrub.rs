@@ -13,9 +13,9 @@ use zc_format::ExtentError;
 
 use crate::base::health::Health;
 use crate::device::Core;
-use crate::dirty::{DirtyLayer, Op};
 use crate::dirty::destage_rate::DestageRate;
 use crate::dirty::versions::{Body, DirtyVolume, EpochState, Version};
+use crate::dirty::{DirtyLayer, Op};
 use crate::seam::{Action, ExtentRead, Note, Source};
 
 /// The lowest rate, in bytes a second: a pass over little ends soon.

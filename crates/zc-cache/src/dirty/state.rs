@@ -4,8 +4,8 @@ use zc_core::VolumeId;
 
 use crate::base::health::Health;
 use crate::device::Core;
-use crate::dirty::{DirtyLayer, VolumeDirty};
 use crate::dirty::versions::{DirtyState, EpochState};
+use crate::dirty::{DirtyLayer, VolumeDirty};
 use crate::residency::Owed;
 
 impl DirtyLayer {

@@ -16,9 +16,9 @@ use zc_core::{ExtentNo, SECTOR_BYTES, SectorMap, SectorSpan, VolumeId};
 use crate::base::health::Health;
 use crate::clean::Clean;
 use crate::device::Core;
-use crate::dirty::{DirtyLayer, VolumeDirty};
 use crate::dirty::destage::Gather;
 use crate::dirty::versions::{Body, DirtyVolume, EpochState, Version};
+use crate::dirty::{DirtyLayer, VolumeDirty};
 use crate::expect_held::ExpectHeld;
 use crate::seam::{Action, Note};
 

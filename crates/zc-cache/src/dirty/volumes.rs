@@ -14,10 +14,10 @@ use zc_core::{Mode, VolumeId};
 
 use crate::base::health::Health;
 use crate::device::Core;
-use crate::dirty::{DirtyLayer, VolumeDirty};
 use crate::dirty::commit::EPOCH_AGE_SHARE;
 use crate::dirty::destage::EPOCHS_CROWDED;
 use crate::dirty::versions::EpochState;
+use crate::dirty::{DirtyLayer, VolumeDirty};
 
 /// All of them.
 #[derive(Debug, Default)]

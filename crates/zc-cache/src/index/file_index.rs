@@ -18,8 +18,8 @@
 
 use zc_core::{ExtentKey, ExtentNo, Generation, VolumeId, WeuSlot, limits, u64_from_usize, usize_from_u64};
 
-use crate::index::table;
 use crate::index::divisor::Divisor;
+use crate::index::table;
 use crate::index::table::Table;
 
 pub use crate::index::table::{Keep, SweepCursor};

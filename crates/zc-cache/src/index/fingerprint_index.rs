@@ -16,8 +16,8 @@
 use smallvec::SmallVec;
 use zc_core::{Fingerprint, WeuSlot, u64_from_usize, usize_from_u64};
 
-use crate::index::table;
 use crate::index::file_index::IndexShape;
+use crate::index::table;
 use crate::index::table::{Keep, SweepCursor, Table};
 
 /// Fewest bits of a fingerprint that an entry keeps beside those that its bucket implies.

@@ -8,10 +8,13 @@
 use core::ops::ControlFlow;
 
 use zc_core::{JournalSeq, limits, u64_from_usize, usize_from_u64};
-use zc_format::{BLOCK, CheckpointHeader, FormatError, Geometry, GrowingUnit, JournalBlock, REGION_MAP_BYTES, Record, RegionMap, Salt, SummaryChain, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block};
+use zc_format::{
+    BLOCK, CheckpointHeader, FormatError, Geometry, GrowingUnit, JournalBlock, REGION_MAP_BYTES, Record,
+    RegionMap, Salt, SummaryChain, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
+};
 
-use crate::startup::settle::Tail;
 use super::{BLOCK_BYTES, DistrustReason, Media, StartError};
+use crate::startup::settle::Tail;
 
 /// Blocks read at once.
 const READ_BLOCKS: u64 = 64;

@@ -21,8 +21,13 @@
 //! intent log.
 
 use found::{Found, Reader};
-use zc_core::{ErrorKind, FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u64};
-use zc_format::{BLOCK, CheckpointHeader, Features, FormatError, Geometry, JOURNAL_DEVICE, JournalLabel, REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, Salt, SummaryChain, Superblock, VolumeTable};
+use zc_core::{
+    ErrorKind, FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u64,
+};
+use zc_format::{
+    BLOCK, CheckpointHeader, Features, FormatError, Geometry, JOURNAL_DEVICE, JournalLabel, REGION_MAP_BYTES,
+    Record, RegionMap, SUPERBLOCK_COPIES, Salt, SummaryChain, Superblock, VolumeTable,
+};
 
 use crate::startup::settle::{Dangling, Settled, Tail, settle};
 

@@ -15,7 +15,9 @@ pub(crate) mod runs;
 
 pub(crate) use crate::ops::insert::Op;
 
-use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, HashKey, KeyedMap, Map, WeuSlot};
+use zc_core::{
+    BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, HashKey, KeyedMap, Map, WeuSlot,
+};
 use zc_format::ExtentError;
 
 use crate::base::health::Health;

@@ -21,7 +21,9 @@
 
 use std::collections::VecDeque;
 
-use zc_core::{ExtentKey, ExtentNo, Fingerprint, HashKey, KeyedMap, Map, VolumeId, u64_from_usize, usize_from_u64};
+use zc_core::{
+    ExtentKey, ExtentNo, Fingerprint, HashKey, KeyedMap, Map, VolumeId, u64_from_usize, usize_from_u64,
+};
 
 use crate::base::Base;
 use crate::base::health::Health;

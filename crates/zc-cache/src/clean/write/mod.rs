@@ -15,7 +15,9 @@ use core::ops::RangeInclusive;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
-use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, ReqId, SectorMap, VolumeId, WeuSlot};
+use zc_core::{
+    Ack, BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, ReqId, SectorMap, VolumeId, WeuSlot,
+};
 use zc_format::ExtentError;
 
 use crate::base::Base;

@@ -5,15 +5,15 @@
 //!
 //! What it does not do: decide when a part is due (its neighbours do), or what a failed device means (`failure` does).
 
-use crate::base::Base;
-use crate::config::ManagerConfig;
-use crate::seam::Action;
-use crate::startup::StartState;
 use super::checkpoint::Checkpoints;
 use super::journal::Journal;
 use super::region_map::RegionMaps;
 use super::regions::Regions;
 use super::retire::Retirements;
+use crate::base::Base;
+use crate::config::ManagerConfig;
+use crate::seam::Action;
+use crate::startup::StartState;
 
 /// See the module documentation.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 use zc_core::RegionKey;
 use zc_format::RegionMap;
 
+use super::retire::IDLE_RETIRE_MS;
 use crate::base::Base;
 use crate::base::health::Health;
 use crate::device::Device;
 use crate::device::meta::Op;
 use crate::seam::Action;
-use super::retire::IDLE_RETIRE_MS;
 
 /// The region maps on the device and the one that is under way.
 #[derive(Debug)]

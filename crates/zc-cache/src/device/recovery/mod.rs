@@ -14,7 +14,9 @@ pub(crate) use crate::ops::load::Op;
 
 use std::collections::BTreeMap;
 
-use zc_core::{ErrorKind, ExtentKey, Generation, HashKey, KeyedMap, KeyedSet, RegionKey, Set, VolumeId, WeuSeq, WeuSlot};
+use zc_core::{
+    ErrorKind, ExtentKey, Generation, HashKey, KeyedMap, KeyedSet, RegionKey, Set, VolumeId, WeuSeq, WeuSlot,
+};
 use zc_format::{Record, WeuEntry, WeuHeader};
 
 use crate::base::Base;

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::*;
 use super::s3_fifo::WeuS3Fifo;
 use super::second_chance::{Counts, WeuSecondChance};
+use super::*;
 
 const ALL: [Replacement; 4] =
     [Replacement::Lru, Replacement::FifoReinsert, Replacement::S3Fifo, Replacement::SharedLru];
