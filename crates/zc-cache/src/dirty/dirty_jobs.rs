@@ -14,9 +14,9 @@ use zc_format::{ExpectedExtent, ExtentError};
 use crate::base::health::Health;
 use crate::base::port::Ended;
 use crate::clean::Clean;
-use crate::device::Core;
-use crate::device::units::header_reads::HeaderWaiter;
+use crate::device::units::header_reads::{HeaderWaiter, Lookup};
 use crate::device::units::headers::Stored;
+use crate::device::{Core, Device};
 use crate::dirty::versions::Body;
 use crate::dirty::{DirtyLayer, Op};
 use crate::expect_held::ExpectHeld;
@@ -107,32 +107,22 @@ impl DirtyLayer {
         job.lookups += 1;
         let (print, key, first) = (job.print.expect_held(), job.key, job.lookups == 1);
         let dedup = core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.dedup);
-        let waiter = HeaderWaiter::Dirty(id);
-        if dedup {
-            let candidates = core.device.candidates(&print);
-            for slot in &candidates {
-                if let Some((generation, stored)) = core.device.find_print(*slot, &print)
-                    && self.may_owe(*slot, core)
-                {
-                    let strong = core.base.cfg.fingerprint.is_collision_resistant();
-                    if strong
-                        && core.device.units.slots.get(*slot).weu_seq.0 >= core.base.session.weu_seq_first
-                    {
-                        self.dirty_reduced(id, Outcome::Shared { slot: *slot, generation, stored }, core);
-                    } else {
-                        self.prove_shared(id, *slot, generation, stored, core);
-                    }
-                    return;
+        if !dedup {
+            return self.compress_dirty(id, core, clean);
+        }
+        let lent_max = core.device.owed_bounds(&core.base).lent;
+        let may_owe = |device: &Device, slot| device.may_owe(slot, lent_max);
+        match core.device.look_up(&print, HeaderWaiter::Dirty(id), first, may_owe, &mut core.base) {
+            Lookup::Found { slot, generation, stored } => {
+                let is_new = core.device.units.slots.get(slot).weu_seq.0 >= core.base.session.weu_seq_first;
+                if is_new && core.base.cfg.fingerprint.is_collision_resistant() {
+                    self.dirty_reduced(id, Outcome::Shared { slot, generation, stored }, core);
+                } else {
+                    self.prove_shared(id, slot, generation, stored, core);
                 }
             }
-            if first {
-                candidates
-                    .into_iter()
-                    .for_each(|slot| core.device.wait_for_header(waiter, slot, &print, &mut core.base));
-            }
-        }
-        if !core.device.units.header_reads.is_waiting(waiter) {
-            self.compress_dirty(id, core, clean);
+            Lookup::Waits => {}
+            Lookup::Absent => self.compress_dirty(id, core, clean),
         }
     }
 
@@ -211,15 +201,6 @@ impl DirtyLayer {
         core.device.units.slots.unpin(proving.slot);
         core.base.port.release(proving.buf);
         proving
-    }
-
-    /// Whether dirty data may point at a slot: it is on the device, or in the unit that the next commit writes; and
-    /// there are not too many already that are kept for that.
-    fn may_owe(&self, slot: WeuSlot, core: &Core) -> bool {
-        let ours = self.unit.as_ref().is_some_and(|unit| unit.slot == slot);
-        let room = core.device.units.owed.contains(slot)
-            || core.device.units.owed.lent() < core.device.owed_bounds(&core.base).lent;
-        (ours || core.device.units.slots.is_on_device(slot)) && room
     }
 
     fn compress_dirty(&mut self, id: u64, core: &mut Core, clean: &mut Clean) {
@@ -308,7 +289,7 @@ impl DirtyLayer {
                 let place = core.device.place(slot, generation, stored);
                 let good = core.device.units.slots.get(slot).generation == generation
                     && core.device.units.slots.may_share(&place)
-                    && self.may_owe(slot, core);
+                    && core.device.may_owe(slot, core.device.owed_bounds(&core.base).lent);
                 if !good {
                     let src = self.jobs.get(&id).expect_held().src;
                     return self.store_dirty(id, Codec::Raw, src, core);

@@ -314,6 +314,14 @@ impl DirtyLayer {
 }
 
 impl Device {
+    /// Whether dirty data may point at a slot: it is on the device, or in the unit that the next commit writes; and
+    /// not more than so many slots are kept for that alone.
+    pub(crate) fn may_owe(&self, slot: WeuSlot, lent_max: u64) -> bool {
+        let is_filling = self.units.filling.is_some_and(|(filling, _)| filling == slot);
+        let has_room = self.units.owed.contains(slot) || self.units.owed.lent() < lent_max;
+        (is_filling || self.units.slots.is_on_device(slot)) && has_room
+    }
+
     /// A body of dirty data is in the slot; `own`: it was stored there as such.
     pub(crate) fn owe(&mut self, slot: WeuSlot, own: bool) {
         self.units.slots.pin(slot);

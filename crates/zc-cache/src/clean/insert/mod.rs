@@ -27,7 +27,7 @@ use crate::clean::insert::runs::Runs;
 use crate::clean::streams::StreamId;
 use crate::device::Core;
 use crate::device::tracks::Guard;
-use crate::device::units::header_reads::HeaderWaiter;
+use crate::device::units::header_reads::{HeaderWaiter, Lookup};
 use crate::device::units::headers::Stored;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
@@ -166,20 +166,10 @@ impl Clean {
         job.settled = core.device.units.headers.settled_units();
         let (print, may_wait) = (job.print.expect_held(), job.lookups < LOOKUPS_MAX);
         let waiter = HeaderWaiter::Insert(id);
-        let candidates = core.device.candidates(&print);
-        for slot in &candidates {
-            if let Some((generation, stored)) = core.device.find_print(*slot, &print) {
-                self.found(id, *slot, generation, stored, core);
-                return;
-            }
-        }
-        if may_wait {
-            for slot in candidates {
-                core.device.wait_for_header(waiter, slot, &print, &mut core.base);
-            }
-        }
-        if !core.device.units.header_reads.is_waiting(waiter) {
-            self.not_found(id, core);
+        match core.device.look_up(&print, waiter, may_wait, |_, _| true, &mut core.base) {
+            Lookup::Found { slot, generation, stored } => self.found(id, slot, generation, stored, core),
+            Lookup::Waits => {}
+            Lookup::Absent => self.not_found(id, core),
         }
     }
 

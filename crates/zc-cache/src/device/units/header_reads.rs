@@ -7,12 +7,13 @@
 //! Invariant: whoever waits goes on when all the headers that were asked for him have arrived or have failed; a header
 //! is read once at a time, however many wait.
 
-use zc_core::{ErrorKind, Fingerprint, Map, WeuSlot};
+use zc_core::{ErrorKind, Fingerprint, Generation, Map, WeuSlot};
 use zc_format::WeuHeader;
 
 use crate::base::Base;
 use crate::device::Device;
 use crate::device::units::Op;
+use crate::device::units::headers::Stored;
 use crate::seam::{Action, Purpose};
 
 /// Headers being read.
@@ -64,7 +65,44 @@ impl HeaderReads {
     }
 }
 
+/// What a lookup of a content came to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lookup {
+    /// A header names the content here.
+    Found { slot: WeuSlot, generation: Generation, stored: Stored },
+    /// Headers are read that may name it.
+    Waits,
+    /// No header that can be had names it.
+    Absent,
+}
+
 impl Device {
+    /// Looks a content up in the headers at hand, in slots that are wanted. `may_wait`: headers that may name it are
+    /// read, and the waiter hears of them.
+    pub(crate) fn look_up(
+        &mut self,
+        print: &Fingerprint,
+        waiter: HeaderWaiter,
+        may_wait: bool,
+        is_wanted: impl Fn(&Self, WeuSlot) -> bool,
+        base: &mut Base,
+    ) -> Lookup {
+        let candidates = self.candidates(print);
+        for slot in candidates.iter().copied() {
+            if let Some((generation, stored)) = self.find_print(slot, print)
+                && is_wanted(self, slot)
+            {
+                return Lookup::Found { slot, generation, stored };
+            }
+        }
+        if may_wait {
+            for slot in candidates {
+                self.wait_for_header(waiter, slot, print, base);
+            }
+        }
+        if self.units.header_reads.is_waiting(waiter) { Lookup::Waits } else { Lookup::Absent }
+    }
+
     /// A content will be looked for soon: headers that may have it are read now, unless others are needed sooner.
     pub(crate) fn read_headers_ahead(&mut self, print: &Fingerprint, base: &mut Base) {
         for slot in self.candidates(print) {
