@@ -285,7 +285,7 @@ impl DirtyLayer {
 
     /// Whether the rest of a run need not be written: it is to be forgotten, or stays dirty past the stop.
     fn is_called_off(&self, volume: VolumeId, core: &Core) -> bool {
-        let dropping = self.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some());
+        let dropping = self.volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some());
         dropping || (core.base.stopping && !self.is_waiting())
     }
 

@@ -21,6 +21,7 @@ pub(crate) mod dirty_unit;
 pub(crate) mod flushes;
 pub(crate) mod install;
 pub(crate) mod overlay;
+pub(crate) mod phase;
 pub(crate) mod records;
 pub(crate) mod requests;
 pub(crate) mod scrub;
@@ -50,6 +51,7 @@ use crate::dirty::destage::{Destaging, Gather};
 use crate::dirty::destage_rate::DestageRate;
 use crate::dirty::dirty_jobs::DirtyJob;
 use crate::dirty::dirty_unit::DirtyUnit;
+use crate::dirty::phase::{Dropping, Phase};
 use crate::dirty::scrub::DirtyScrub;
 use crate::dirty::summary::{Chain, SummaryWrite};
 use crate::dirty::unreadable::Unreadable;
@@ -62,9 +64,6 @@ use crate::seam::{Action, Note, Request, RequestKind};
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// Versions and epochs of all volumes together, about 100 bytes each.
 const DIRTY_RECORDS_MAX: u64 = 1 << 20;
-/// A volume leaves write-back: with so little left, or after so long, new writes wait until nothing is left.
-const LEAVE_RECORDS: u64 = 256;
-const LEAVE_MS: u64 = 30_000;
 /// Units above the high watermark for writes that cover what cannot be read, and the share of records for them.
 const MENDING_UNITS: u64 = 1;
 const MENDING_RECORDS: u64 = 4;
@@ -139,28 +138,8 @@ pub(crate) struct VolumeDirty {
     destaging: Destaging,
     /// What of it the device does not give back.
     unreadable: Unreadable,
-    /// Somebody asked for destaging without a pause until there is nothing left.
-    draining: bool,
-    /// Settings to take on once it is clean, and since when.
-    leaving: Option<(Box<VolumeConfig>, u64)>,
-    /// Little is left before they can be: new writes wait.
-    holding: bool,
-    /// What journal and checkpoint say may be incomplete.
-    incomplete: bool,
-    /// Forget what is dirty as soon as nothing of it is in flight.
-    dropping: Option<Dropping>,
-    /// What was dirty, or decided about it, is so only when the journal is durable: until then the device tells another
-    /// start the contrary. With the bodies that such a start would look for.
-    unsettled: Option<Vec<Body>>,
+    phase: Phase,
     last_request_ms: u64,
-    noted_fence: bool,
-}
-
-/// How dirty data is given up.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Dropping {
-    /// The decision is remembered outside the device: the device need not be told.
-    remembered: bool,
 }
 
 /// A write that is being taken in.
@@ -218,25 +197,19 @@ impl VolumeDirty {
             waiting: VecDeque::new(),
             destaging: Destaging::default(),
             unreadable: Unreadable::default(),
-            draining: false,
-            leaving: None,
-            holding: false,
-            incomplete: false,
-            dropping: None,
-            unsettled: None,
+            phase: Phase::default(),
             last_request_ms: 0,
-            noted_fence: false,
         }
     }
 
     /// Takes on other settings once nothing is dirty.
     pub(crate) fn leave(&mut self, cfg: VolumeConfig, now_ms: u64) {
-        self.leaving = Some((Box::new(cfg), now_ms));
+        self.phase.leave(cfg, now_ms);
     }
 
     /// Whether it is destaged without a pause until there is nothing left.
     fn is_draining(&self) -> bool {
-        self.draining || self.leaving.is_some()
+        self.phase.is_draining()
     }
 
     /// Whether no bound on its rate holds destaging up.
@@ -251,17 +224,19 @@ impl VolumeDirty {
 
     /// Nothing is left to be destaged: whoever asked for that has it.
     fn drained(&mut self) {
-        self.draining &= !self.data.is_empty();
+        if self.data.is_empty() {
+            self.phase.drained();
+        }
     }
 
     /// Journal and checkpoint may not tell everything, or the origin is not what it was: it waits for an operator.
     fn is_incomplete(&self) -> bool {
-        self.incomplete
+        self.phase.is_fenced()
     }
 
     /// Whether it is being dropped, given up in part, or decided about.
     fn is_settling(&self) -> bool {
-        self.dropping.is_some() || self.unsettled.is_some() || self.unreadable.is_wanted()
+        self.phase.dropping().is_some() || self.phase.is_unsettled() || self.unreadable.is_wanted()
     }
 
     fn has_committed(&self) -> bool {
@@ -270,12 +245,15 @@ impl VolumeDirty {
 
     /// Whether something of it is in flight, or is being decided.
     fn is_busy(&self) -> bool {
-        self.commit.is_some() || self.destaging.is_busy() || self.leaving.is_some() || self.is_settling()
+        self.commit.is_some() || self.destaging.is_busy() || self.phase.is_leaving() || self.is_settling()
     }
 
     /// Whether losing the cache device would lose anything that was acknowledged.
     fn is_dirty(&self) -> bool {
-        !self.data.is_empty() || !self.waiting.is_empty() || self.incomplete || self.unsettled.is_some()
+        !self.data.is_empty()
+            || !self.waiting.is_empty()
+            || self.phase.is_fenced()
+            || self.phase.is_unsettled()
     }
 }
 
@@ -295,7 +273,7 @@ impl Base {
     /// Whether a volume's dirty data is not to be written to its origin.
     fn is_held_back(&self, volume: VolumeId, dirty: &VolumeDirty) -> bool {
         let mode = self.volumes.get(&volume).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
-        mode == Mode::ReadOnly || dirty.incomplete
+        mode == Mode::ReadOnly || dirty.is_incomplete()
     }
 }
 
@@ -326,7 +304,7 @@ impl DirtyLayer {
         let lost = core.base.health != Health::Good;
         // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
         let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
-        if dirty.incomplete || (lost && dirty.unsettled.is_some() && believed) {
+        if dirty.is_incomplete() || (lost && dirty.phase.is_unsettled() && believed) {
             // Which sectors the origin has is what is not known: none can be read from there.
             return Some(OnLoss::Error);
         }
@@ -341,7 +319,7 @@ impl DirtyLayer {
         let dirty = self.volumes.get(&request.volume);
         #[cfg(zc_canary)]
         let undecided = undecided && !self.holds_nothing;
-        let held = dirty.is_some_and(|dirty| undecided || dirty.dropping.is_some());
+        let held = dirty.is_some_and(|dirty| undecided || dirty.phase.dropping().is_some());
         if held {
             self.held.push_back(request.clone());
         }
@@ -351,7 +329,7 @@ impl DirtyLayer {
     /// What was recorded so far decides about dirty data of these volumes: until it is durable their requests wait.
     fn unsettle(&mut self, volume: VolumeId, bodies: Vec<Body>, core: &mut Core) {
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
-        dirty.unsettled.get_or_insert_default().extend(bodies);
+        dirty.phase.unsettle(bodies);
         self.held_until = Some(core.device.meta.journal.want_all());
     }
 
@@ -366,7 +344,7 @@ impl DirtyLayer {
             self.held_until = None;
             for volume in self.ids() {
                 let dirty = self.volumes.get_mut(&volume).expect_held();
-                if let Some(bodies) = dirty.unsettled.take_if(|_| good) {
+                if good && let Some(bodies) = dirty.phase.settle() {
                     core.device.let_go(&bodies);
                 }
             }
@@ -437,7 +415,7 @@ impl DirtyLayer {
         if core.base.health != Health::Good {
             return Admission::Nothing;
         }
-        if dirty.holding {
+        if dirty.phase.is_holding() {
             if self.is_stuck(volume) || (core.base.stopping && self.is_refused(volume)) {
                 self.refuse_waiting(volume, ErrorKind::Io, core);
             }
@@ -633,13 +611,12 @@ impl DirtyLayer {
     /// Changes a volume's settings, now or when it has nothing dirty any more.
     pub(crate) fn leave_write_back(&mut self, cfg: &VolumeConfig, core: &mut Core) -> bool {
         let Some(dirty) = self.volumes.get_mut(&cfg.id) else { return false };
-        dirty.leaving = None;
-        dirty.holding = false;
+        dirty.phase.stay();
         let now = core.base.volumes.get_mut(&cfg.id).map(|volume| &mut volume.cfg.mode);
         if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
             return false;
         }
-        let decided = dirty.data.is_empty() && dirty.waiting.is_empty() && !dirty.incomplete;
+        let decided = dirty.data.is_empty() && dirty.waiting.is_empty() && !dirty.is_incomplete();
         match now {
             // What a start decided about it waits to be durable, and its requests with it, in any mode: it is not dirty.
             Some(mode) if decided && *mode != Mode::WriteBack => return false,
@@ -656,18 +633,13 @@ impl DirtyLayer {
     fn finish_leaving(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
         let now_ms = core.base.now_ms;
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
-        if let Some((_, since_ms)) = dirty.leaving {
-            let late = now_ms.saturating_sub(since_ms) >= LEAVE_MS;
-            dirty.holding |= late || dirty.data.record_count() <= LEAVE_RECORDS;
-        }
-        if !dirty.data.is_empty() || dirty.incomplete || dirty.unsettled.is_some() {
+        dirty.phase.press(dirty.data.record_count(), now_ms);
+        if !dirty.data.is_empty() || dirty.is_incomplete() || dirty.phase.is_unsettled() {
             return;
         }
-        dirty.drained();
-        let Some((cfg, _)) = dirty.leaving.take() else { return };
-        dirty.holding = false;
+        let Some(cfg) = dirty.phase.arrive() else { return };
         let waiting = core::mem::take(&mut dirty.waiting);
-        core.apply_config(*cfg);
+        core.apply_config(cfg);
         for write in waiting {
             // Nothing of it was taken in that is not on the origin: it is done again as a whole.
             self.submit_adopted(&write.request, core, clean);
@@ -677,14 +649,14 @@ impl DirtyLayer {
     /// Brings everything to the origin, without a pause.
     pub(crate) fn drain(&mut self, volume: VolumeId) {
         if let Some(dirty) = self.volumes.get_mut(&volume) {
-            dirty.draining = dirty.is_dirty();
+            dirty.phase.drain(dirty.is_dirty());
         }
     }
 
     /// Forgets what only the cache has. `remembered`: outside the device, which need not be told then.
     pub(crate) fn drop_dirty(&mut self, volume: VolumeId, remembered: bool, core: &mut Core) {
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
-        dirty.dropping = Some(Dropping { remembered });
+        dirty.phase.drop_data(Dropping { is_remembered: remembered });
         self.finish_dropping(volume, core);
     }
 
@@ -693,23 +665,24 @@ impl DirtyLayer {
     fn finish_dropping(&mut self, volume: VolumeId, core: &mut Core) -> bool {
         let good = core.base.health == Health::Good;
         let Some(dirty) = self.volumes.get_mut(&volume) else { return false };
-        let Some(how) = dirty.dropping else { return false };
+        let Some(how) = dirty.phase.dropping() else { return false };
         let busy = dirty.commit.is_some() || dirty.destaging.is_busy();
         if (busy && good) || dirty.destaging.is_writing() {
             return false;
         }
-        dirty.dropping = None;
-        if !good && !how.remembered {
+        if !good && !how.is_remembered {
+            dirty.phase.drop_failed();
             return false;
         }
-        let loses = core::mem::take(&mut dirty.incomplete) || !dirty.data.is_empty();
+        let (was_fenced, undecided) = dirty.phase.dropped();
+        let loses = was_fenced || !dirty.data.is_empty();
         dirty.commit = None;
         dirty.destaging.give_up();
         dirty.unreadable = Unreadable::default();
         // Of a write that waits for room the pieces that were taken in go, too: it begins again.
         dirty.waiting.iter_mut().for_each(|write| write.done_bytes = 0);
         let mut bodies = dirty.data.forget_all();
-        bodies.extend(dirty.unsettled.take().unwrap_or_default());
+        bodies.extend(undecided);
         let epoch = dirty.data.clean;
         core.device.record(Record::Clean { volume, epoch }, &mut core.base);
         if loses {
@@ -733,7 +706,7 @@ impl DirtyLayer {
         for volume in self.ids() {
             let fenced = self.fence(volume, core).is_some();
             let dirty = self.volumes.get_mut(&volume).expect_held();
-            let lost = fenced && !core::mem::replace(&mut dirty.noted_fence, true);
+            let lost = fenced && dirty.phase.tell_fence();
             self.refuse_waiting(volume, error, core);
             self.finish_dropping(volume, core);
             if lost {
@@ -745,8 +718,7 @@ impl DirtyLayer {
     /// Journal and checkpoint may not tell everything of the volume.
     pub(crate) fn fence_incomplete(&mut self, volume: VolumeId, core: &mut Core) {
         let dirty = self.volumes.get_or_insert(volume, || VolumeDirty::new(0));
-        dirty.incomplete = true;
-        dirty.noted_fence = true;
+        dirty.phase.fence();
         self.refuse_waiting(volume, ErrorKind::Io, core);
         core.base.port.emit(Action::Note(Note::Fenced { volume }));
     }
@@ -754,10 +726,9 @@ impl DirtyLayer {
     /// Goes on with what journal and checkpoint tell; what they do not tell is void from now on.
     pub(crate) fn accept_loss(&mut self, volume: VolumeId, core: &mut Core) {
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
-        if !core::mem::take(&mut dirty.incomplete) {
+        if !dirty.phase.accept_loss() {
             return;
         }
-        dirty.noted_fence = false;
         let epoch = dirty.data.open().number - 1;
         core.device.record(Record::DirtyReset { volume, epoch }, &mut core.base);
         core.base.owe_loss(volume);

@@ -34,8 +34,8 @@ impl DirtyLayer {
 
     /// Whether dirty data of the volume is being given up, or the device is being told so.
     pub(crate) fn is_dropping(&self, volume: VolumeId, core: &Core) -> bool {
-        let telling = |dirty: &VolumeDirty| dirty.unsettled.is_some() && core.base.health == Health::Good;
-        self.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some() || telling(dirty))
+        let telling = |dirty: &VolumeDirty| dirty.phase.is_unsettled() && core.base.health == Health::Good;
+        self.volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some() || telling(dirty))
     }
 
     /// Whether what cannot be read of the volume is still being given up.
@@ -55,7 +55,7 @@ impl DirtyLayer {
     /// What the origin of a volume may lack.
     pub(crate) fn owed(&self, volume: VolumeId, core: &Core) -> Owed {
         let Some(dirty) = self.volumes.get(&volume) else { return Owed::Nothing };
-        let is_undecided = dirty.dropping.is_some() || dirty.unsettled.is_some();
+        let is_undecided = dirty.phase.dropping().is_some() || dirty.phase.is_unsettled();
         if !dirty.is_dirty() && !is_undecided {
             Owed::Nothing
         } else if is_undecided || self.fence(volume, core).is_some() || !core.base.is_used_by(volume) {

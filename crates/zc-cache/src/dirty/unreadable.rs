@@ -239,7 +239,7 @@ impl DirtyLayer {
         let Some(dirty) = self.volumes.get_mut(&volume).filter(|dirty| dirty.unreadable.giving_up) else {
             return;
         };
-        if dirty.is_incomplete() || dirty.dropping.is_some() || core.base.health != Health::Good {
+        if dirty.is_incomplete() || dirty.phase.dropping().is_some() || core.base.health != Health::Good {
             dirty.unreadable.giving_up = false;
             return;
         }

@@ -1,0 +1,305 @@
+//! Where a volume's dirty data is headed, and what stands in its way.
+//!
+//! Job: own what settings, operators and starts decided about the dirty data of a volume, and say what follows.
+//!
+//! # The course
+//! A volume is on one course at a time:
+//!
+//! | course | event | next course |
+//! |---|---|---|
+//! | serving | an operator wants its data written to the origin, and some is dirty | draining |
+//! | serving, draining | its settings leave write-back, and some is dirty | leaving |
+//! | leaving | little is left, or it took too long | leaving, and new writes wait |
+//! | leaving | other settings come | the course before, or leaving anew |
+//! | draining | nothing is dirty any more | serving |
+//! | leaving | nothing is dirty any more | serving, with the settings that waited |
+//!
+//! # What stands in the way
+//! Each of these can come on any course, and the course goes on when it has ended:
+//! - *fenced*: a start could not tell all dirty data, or the origin is not what it was. It ends when an operator accepts
+//!   the loss, or when the data is dropped.
+//! - *dropping*: the data is given up as soon as nothing of it is in flight. It ends with the data, or with a device
+//!   that cannot be told of it.
+//! - *unsettled*: a decision is not durable yet. It ends when the journal has it; a lost device keeps it for ever.
+//!
+//! Invariants: new writes wait on the course of leaving alone; a drop ends once; a fence is told once until it is lifted.
+//! An end of something that has not begun is a broken invariant and panics.
+//!
+//! What it does not do: look at the data, or act.
+
+use crate::config::VolumeConfig;
+use crate::dirty::versions::Body;
+use crate::expect_held::ExpectHeld;
+
+/// Dirty records with so few left, or time after which, a volume that leaves write-back lets new writes wait.
+const LEAVE_RECORDS: u64 = 256;
+const LEAVE_MS: u64 = 30_000;
+
+/// Settings that wait until nothing is dirty.
+#[derive(Debug)]
+struct Leaving {
+    cfg: Box<VolumeConfig>,
+    since_ms: u64,
+    /// New writes wait.
+    is_holding: bool,
+    /// An operator had asked for draining before.
+    was_draining: bool,
+}
+
+#[derive(Debug, Default)]
+enum Course {
+    #[default]
+    Serving,
+    Draining,
+    Leaving(Leaving),
+}
+
+/// How dirty data is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dropping {
+    /// The decision is remembered outside the device: the device need not be told.
+    pub(crate) is_remembered: bool,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Phase {
+    course: Course,
+    fenced: bool,
+    /// The fence was told, or the one that a lost device makes.
+    is_fence_told: bool,
+    dropping: Option<Dropping>,
+    /// With the bodies that a start would look for which does not know of the decision.
+    unsettled: Option<Vec<Body>>,
+}
+
+impl Phase {
+    /// An operator wants everything written to the origin without a pause. `is_dirty`: there is something.
+    pub(crate) fn drain(&mut self, is_dirty: bool) {
+        match &mut self.course {
+            Course::Leaving(leaving) => leaving.was_draining = is_dirty,
+            course if is_dirty => *course = Course::Draining,
+            course => *course = Course::Serving,
+        }
+    }
+
+    /// These settings are taken on when nothing is dirty any more.
+    pub(crate) fn leave(&mut self, cfg: VolumeConfig, since_ms: u64) {
+        let was_draining = self.was_draining();
+        let cfg = Box::new(cfg);
+        self.course = Course::Leaving(Leaving { cfg, since_ms, is_holding: false, was_draining });
+    }
+
+    /// No settings wait any more.
+    pub(crate) fn stay(&mut self) {
+        if matches!(self.course, Course::Leaving(_)) {
+            self.course = if self.was_draining() { Course::Draining } else { Course::Serving };
+        }
+    }
+
+    fn was_draining(&self) -> bool {
+        match &self.course {
+            Course::Serving => false,
+            Course::Draining => true,
+            Course::Leaving(leaving) => leaving.was_draining,
+        }
+    }
+
+    /// Lets new writes wait if the volume leaves and little is left, or if that takes too long.
+    pub(crate) fn press(&mut self, records: u64, now_ms: u64) {
+        if let Course::Leaving(leaving) = &mut self.course {
+            let late = now_ms.saturating_sub(leaving.since_ms) >= LEAVE_MS;
+            leaving.is_holding |= late || records <= LEAVE_RECORDS;
+        }
+    }
+
+    /// Nothing is dirty any more: an operator who asked for a drain has it.
+    pub(crate) fn drained(&mut self) {
+        self.drain(false);
+    }
+
+    /// Nothing is dirty any more, and nothing stands in the way: the settings that waited.
+    pub(crate) fn arrive(&mut self) -> Option<VolumeConfig> {
+        match core::mem::take(&mut self.course) {
+            Course::Leaving(leaving) => Some(*leaving.cfg),
+            Course::Serving | Course::Draining => None,
+        }
+    }
+
+    /// Whether dirty data is written to the origin without a pause.
+    pub(crate) const fn is_draining(&self) -> bool {
+        !matches!(self.course, Course::Serving)
+    }
+
+    /// Whether settings wait.
+    pub(crate) const fn is_leaving(&self) -> bool {
+        matches!(self.course, Course::Leaving(_))
+    }
+
+    /// Whether new writes wait.
+    pub(crate) const fn is_holding(&self) -> bool {
+        matches!(self.course, Course::Leaving(Leaving { is_holding: true, .. }))
+    }
+
+    /// Not all dirty data is known, or the origin is not what it was. The caller tells it.
+    pub(crate) const fn fence(&mut self) {
+        self.fenced = true;
+        self.is_fence_told = true;
+    }
+
+    /// Lifts the fence; the next one is told again. Whether there was one.
+    pub(crate) const fn accept_loss(&mut self) -> bool {
+        let was_fenced = self.fenced;
+        if was_fenced {
+            self.fenced = false;
+            self.is_fence_told = false;
+        }
+        was_fenced
+    }
+
+    /// Whether an operator has to decide.
+    pub(crate) const fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
+    /// A lost device fences the volume. Whether that is to be told.
+    pub(crate) const fn tell_fence(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_fence_told, true)
+    }
+
+    /// The data is given up as soon as nothing of it is in flight.
+    pub(crate) const fn drop_data(&mut self, how: Dropping) {
+        self.dropping = Some(how);
+    }
+
+    /// How the data is given up, if it is.
+    pub(crate) const fn dropping(&self) -> Option<Dropping> {
+        self.dropping
+    }
+
+    /// The data was not given up: the device is lost before it knew.
+    pub(crate) fn drop_failed(&mut self) {
+        self.dropping.take().expect_held();
+    }
+
+    /// The data is gone, and with it a fence and an earlier decision. Whether there was a fence, and the bodies that
+    /// the decision was about.
+    pub(crate) fn dropped(&mut self) -> (bool, Vec<Body>) {
+        self.dropping.take().expect_held();
+        (core::mem::take(&mut self.fenced), self.unsettled.take().unwrap_or_default())
+    }
+
+    /// What was decided about the data is so only when the journal is durable. With the bodies that a start would look
+    /// for which does not know of it.
+    pub(crate) fn unsettle(&mut self, bodies: Vec<Body>) {
+        self.unsettled.get_or_insert_default().extend(bodies);
+    }
+
+    /// The decision is durable: the bodies that no start looks for any more; none if nothing was undecided.
+    pub(crate) const fn settle(&mut self) -> Option<Vec<Body>> {
+        self.unsettled.take()
+    }
+
+    /// Whether a decision is not durable.
+    pub(crate) const fn is_unsettled(&self) -> bool {
+        self.unsettled.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zc_core::{Mode, VolumeId};
+
+    fn through() -> VolumeConfig {
+        VolumeConfig { mode: Mode::WriteThrough, ..VolumeConfig::new(VolumeId(1), 1 << 20, 1 << 16) }
+    }
+
+    fn course(phase: &Phase) -> (bool, bool, bool) {
+        (phase.is_draining(), phase.is_leaving(), phase.is_holding())
+    }
+
+    #[test]
+    fn a_drain_lasts_until_nothing_is_dirty() {
+        let mut phase = Phase::default();
+        phase.drain(false);
+        assert_eq!(course(&phase), (false, false, false));
+        phase.drain(true);
+        assert_eq!(course(&phase), (true, false, false));
+        assert!(phase.arrive().is_none());
+        assert_eq!(course(&phase), (false, false, false));
+    }
+
+    #[test]
+    fn writes_wait_for_settings_when_little_is_left_or_after_long() {
+        for (records, now_ms) in [(LEAVE_RECORDS, 100), (LEAVE_RECORDS + 1, 100 + LEAVE_MS)] {
+            let mut phase = Phase::default();
+            phase.press(0, u64::MAX);
+            assert!(!phase.is_holding(), "it serves");
+            phase.leave(through(), 100);
+            phase.press(LEAVE_RECORDS + 1, 99 + LEAVE_MS);
+            assert_eq!(course(&phase), (true, true, false));
+            phase.press(records, now_ms);
+            phase.press(LEAVE_RECORDS + 1, 100);
+            assert_eq!(course(&phase), (true, true, true), "they wait until nothing is left");
+            assert_eq!(phase.arrive().map(|cfg| cfg.mode), Some(Mode::WriteThrough));
+            assert_eq!(course(&phase), (false, false, false));
+        }
+    }
+
+    #[test]
+    fn settings_that_are_taken_back_leave_a_drain_as_it_was() {
+        let mut phase = Phase::default();
+        phase.drain(true);
+        phase.leave(through(), 0);
+        phase.leave(through(), 1);
+        phase.press(0, 1);
+        phase.stay();
+        assert_eq!(course(&phase), (true, false, false));
+        phase.leave(through(), 2);
+        phase.drain(false);
+        phase.stay();
+        assert_eq!(course(&phase), (false, false, false));
+    }
+
+    #[test]
+    fn a_fence_is_told_once_until_a_loss_is_accepted() {
+        let mut phase = Phase::default();
+        assert!(!phase.accept_loss());
+        assert!(phase.tell_fence() && !phase.tell_fence());
+        phase.fence();
+        assert!(phase.is_fenced() && !phase.tell_fence());
+        assert!(phase.accept_loss() && !phase.is_fenced());
+        assert!(phase.tell_fence());
+    }
+
+    #[test]
+    fn what_is_dropped_takes_fence_and_decision_along_and_no_course() {
+        let mut phase = Phase::default();
+        phase.leave(through(), 0);
+        phase.fence();
+        phase.unsettle(Vec::new());
+        phase.drop_data(Dropping { is_remembered: false });
+        assert_eq!(phase.dropped(), (true, Vec::new()));
+        assert!(!phase.is_fenced() && !phase.is_unsettled() && phase.dropping().is_none());
+        assert!(phase.is_leaving());
+    }
+
+    #[test]
+    fn a_drop_that_failed_keeps_the_fence() {
+        let mut phase = Phase::default();
+        phase.fence();
+        phase.drop_data(Dropping { is_remembered: true });
+        phase.drop_failed();
+        assert!(phase.is_fenced() && phase.dropping().is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "lost track")]
+    fn a_drop_ends_once() {
+        let mut phase = Phase::default();
+        phase.drop_data(Dropping { is_remembered: true });
+        phase.drop_failed();
+        phase.dropped();
+    }
+}
