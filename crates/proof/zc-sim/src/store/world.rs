@@ -457,7 +457,7 @@ impl World {
 
 /// Length of the stored bytes of a value: some stay raw, the others get shorter.
 pub(crate) fn stored_len(value: u64) -> u32 {
-    if value.is_multiple_of(4) { CHUNK } else { 200 + (value * 37 % 1800) as u32 }
+    if value.is_multiple_of(4) { CHUNK } else { 200 + (value % 1800 * 37 % 1800) as u32 }
 }
 
 /// The stored bytes of a value; the first eight tell it.
