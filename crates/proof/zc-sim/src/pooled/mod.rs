@@ -263,9 +263,9 @@ mod tests {
     use crate::setup::Setup;
 
     const OPTIONS: Options =
-        Options { ops: 600, canary: None, replacement: None, packer: None, profile: None, trace: None };
+        Options { ops: 1400, canary: None, replacement: None, packer: None, profile: None, trace: None };
 
-    /// Enough to see all that must be seen.
+    /// Enough, with so many requests each, to see all that must be seen: a store fills up late.
     const SEEDS: usize = 80;
 
     /// Whether a seed has a store.
