@@ -10,6 +10,7 @@
 use bytes::Bytes;
 use zc_core::{u64_from_usize, usize_from_u32, usize_from_u64};
 use zc_pool::{DeviceOperation, Ended};
+use zc_store::limits::BLOCK_BYTES;
 
 const NS_PER_S: u128 = 1_000_000_000;
 
@@ -95,6 +96,8 @@ pub struct Device {
     free_at_ns: u64,
     /// Where the last operation ended.
     at_bytes: u64,
+    /// It was a read: its last block is in the device's buffer.
+    has_read: bool,
 }
 
 impl Device {
@@ -107,6 +110,7 @@ impl Device {
             tally: Tally { writes: 0, written_bytes: 0, reads: 0, read_bytes: 0, flushes: 0, seeks: 0 },
             free_at_ns: 0,
             at_bytes: 0,
+            has_read: false,
         }
     }
 
@@ -127,14 +131,14 @@ impl Device {
                 let bytes = Bytes::copy_from_slice(&self.bytes[at..at + usize_from_u32(*len_bytes)]);
                 self.tally.reads += 1;
                 self.tally.read_bytes += u64::from(*len_bytes);
-                (self.moves(*offset_bytes, u64::from(*len_bytes)), Ended::Read(Ok(bytes)))
+                (self.moves(*offset_bytes, u64::from(*len_bytes), true), Ended::Read(Ok(bytes)))
             }
             DeviceOperation::Write { offset_bytes, bytes } => {
                 let at = usize_from_u64(*offset_bytes);
                 self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
                 self.tally.writes += 1;
                 self.tally.written_bytes += u64_from_usize(bytes.len());
-                (self.moves(*offset_bytes, u64_from_usize(bytes.len())), Ended::Device(Ok(())))
+                (self.moves(*offset_bytes, u64_from_usize(bytes.len()), false), Ended::Device(Ok(())))
             }
             DeviceOperation::Flush => {
                 self.tally.flushes += 1;
@@ -145,9 +149,12 @@ impl Device {
         (self.free_at_ns, ended)
     }
 
-    fn moves(&mut self, offset_bytes: u64, len_bytes: u64) -> u64 {
-        let passed_bytes = offset_bytes.checked_sub(self.at_bytes).filter(|bytes| *bytes <= NEAR_BYTES);
-        self.at_bytes = offset_bytes + len_bytes;
+    fn moves(&mut self, offset_bytes: u64, len_bytes: u64, is_read: bool) -> u64 {
+        let held_bytes = if is_read && self.has_read { u64::from(BLOCK_BYTES) } else { 0 };
+        let behind_bytes = offset_bytes.checked_sub(self.at_bytes.saturating_sub(held_bytes));
+        let passed_bytes = behind_bytes.map(|bytes| bytes.saturating_sub(held_bytes));
+        let passed_bytes = passed_bytes.filter(|bytes| *bytes <= NEAR_BYTES);
+        (self.at_bytes, self.has_read) = (offset_bytes + len_bytes, is_read);
         self.tally.seeks += u64::from(passed_bytes.is_none());
         match passed_bytes {
             Some(passed_bytes) if self.model.seek_ns > 0 => self.model.transfer_ns(passed_bytes + len_bytes),
@@ -174,5 +181,15 @@ mod tests {
         let tally =
             Tally { writes: 3, written_bytes: 12_288, reads: 1, read_bytes: 4096, flushes: 0, seeks: 2 };
         assert_eq!(device.tally(), tally);
+    }
+
+    #[test]
+    fn a_read_may_begin_with_the_block_that_the_last_read_ended_with() {
+        let mut device = Device::new(DISK, vec![0; 4 << 20]);
+        let read = |offset_bytes| DeviceOperation::Read { offset_bytes, len_bytes: 8192 };
+        let transfer_ns = DISK.transfer_ns(8192);
+        assert_eq!(device.begin(0, &read(0)).0, transfer_ns);
+        assert_eq!(device.begin(0, &read(4096)).0, 2 * transfer_ns, "the block is in the buffer");
+        assert_eq!(device.begin(0, &read(4096)).0, 3 * transfer_ns + DISK.seek_ns, "not all that was read");
     }
 }

@@ -8,8 +8,7 @@
 //!
 //! What the kept run fell short of, and why. Overwrites write more than the analysis allows: pages of tables are written
 //! at every checkpoint, and they raise what is moved. A checkpoint that frees more segments at once would cost fewer, in
-//! larger pools. A volume that changed in runs of 64 KiB for 100 generations is read front to back with one seek a run:
-//! nothing brings its runs together again. A cleaner that writes what it moves by address would.
+//! larger pools.
 //!
 //! What it does not do: measure a real device or the daemon (`bench rivals` does that for the cache).
 

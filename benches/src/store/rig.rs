@@ -39,12 +39,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// The pool, new and opened, with default settings.
+    /// The pool, new and opened, with default settings, but for `gather`, which is on where the device seeks.
     ///
     /// # Errors
     /// The sizes are none that a pool can have.
     pub fn rig(self) -> anyhow::Result<Rig> {
-        Rig::new(self, Config::default().bounded(self.segment_bytes))
+        let config = Config { gather: self.model.seek_ns > 0, ..Config::default() };
+        Rig::new(self, config.bounded(self.segment_bytes))
     }
 }
 

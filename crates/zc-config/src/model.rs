@@ -326,6 +326,8 @@ pub struct StoreConfig {
     pub clean_until_percent: u8,
     /// Bytes a second that it reads and writes while space is not short.
     pub clean_bytes_per_s: u64,
+    /// Whether it brings together on the device what lies side by side in a volume.
+    pub gather: bool,
 }
 
 /// `[volume.limits]`. A rate of 0 is no limit.

@@ -159,6 +159,7 @@ pub(crate) fn store_rows(store: &StoreConfig) -> Vec<Row> {
         ("clean_below", percent(store.clean_below_percent)),
         ("clean_until", percent(store.clean_until_percent)),
         ("clean_rate", size(store.clean_bytes_per_s)),
+        ("gather", store.gather.to_string()),
     ]);
     rows
 }

@@ -355,7 +355,7 @@ proptest! {
 
 #[test]
 fn an_origin_may_be_a_volume_of_a_store_that_there_is() {
-    let text = "[[store]]\nname = \"tank\"\npath = \"/dev/pool\"\nclean_rate = \"5 MiB\"\n[[volume]]\nname = \"a\"\norigin = \
+    let text = "[[store]]\nname = \"tank\"\npath = \"/dev/pool\"\nclean_rate = \"5 MiB\"\ngather = true\n[[volume]]\nname = \"a\"\norigin = \
                 \"store:tank/db@mon\"\nmode = \"read-only\"\n[[volume]]\nname = \"b\"\norigin = \"./store:x/y\"\n";
     let config = volumes(text);
     let origin = config.volumes[0].in_store.as_ref().unwrap();
@@ -363,6 +363,7 @@ fn an_origin_may_be_a_volume_of_a_store_that_there_is() {
     assert_eq!(config.volumes[1].in_store, None);
     let [store] = &config.stores[..] else { panic!("one store") };
     assert_eq!((store.clean_bytes_per_s, store.page_cache_bytes), (5 << 20, 64 << 20));
+    assert!(store.gather);
     assert_eq!(parse(&config.effective_toml()), config);
     let faster = volumes(&text.replace("5 MiB", "9 MiB"));
     let changes = diff_live(&config, &faster);

@@ -347,6 +347,7 @@ impl Open {
         }
         self.make_room(records_bytes, payload_bytes).map_err(|_| StoreError::NoSpace)?;
         self.cleaner.garbage_made();
+        self.written_for_gathering(root, first, becomes.len());
         for ((address, slot), becomes) in (first..).zip(chunks).zip(becomes) {
             let number = match becomes {
                 Becomes::Nothing => {

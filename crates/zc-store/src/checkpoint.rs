@@ -227,8 +227,9 @@ impl Open {
     /// Whether space is short, or the cleaner has time to work ahead.
     pub(crate) fn is_space_low(&self) -> bool {
         let ahead = self.segments_of(self.config.clean_below_percent);
+        // Gathering ends at the same number: so it waits for the cleaner, and the cleaner works for it.
         self.is_space_short()
-            || (self.cleaner.is_quiet(self.config.quiet_ms) && self.trees.segments.free_segments() < ahead)
+            || (self.cleaner.is_quiet(self.config.quiet_ms) && self.trees.segments.free_segments() <= ahead)
     }
 
     /// Segments that cleaning is to keep free, while it moves what its victims hold: so that no change waits for them.

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use zc_core::{BufId, BufSlice, ErrorKind, OpId};
 
+use crate::gather::{Gathering, Look};
 use crate::ids::{BatchSeq, ChunkNo, PageNo, Place, SegmentNo};
 use crate::limits::{self, BLOCK_BYTES};
 use crate::mark::{Mark, Suspects};
@@ -25,6 +26,9 @@ use crate::trees::map_key;
 const STEPS_PER_EVENT: usize = 64;
 /// Buffers that the store names itself have this bit set.
 const STORE_BUF_BIT: u64 = 1 << 62;
+
+/// A chunk that was read: where it was, and the buffer.
+pub(crate) type Move = (ChunkNo, Stored, BufId);
 
 /// The cleaner.
 #[derive(Debug, Default)]
@@ -77,7 +81,7 @@ enum Purpose {
 
 /// What it is at.
 #[derive(Debug, Default)]
-enum Work {
+pub(crate) enum Work {
     #[default]
     Idle,
     Marking,
@@ -88,10 +92,13 @@ enum Work {
     },
     Choosing,
     Emptying(Victim),
+    /// At a window of a volume, whose chunks may lie scattered.
+    Looking(Look),
+    Gathering(Gathering),
 }
 
 #[derive(Debug)]
-struct Victim {
+pub(crate) struct Victim {
     segment: SegmentNo,
     /// The next header.
     offset_bytes: u32,
@@ -108,11 +115,11 @@ enum VictimStep {
     /// What is live is being read.
     Contents { records: VecDeque<Record>, found: Vec<(ChunkNo, Stored)>, op: OpId, first_buf: u64 },
     /// The contents were read, and go into the log.
-    Moving { records: VecDeque<Record>, moves: VecDeque<(ChunkNo, Stored, BufId)> },
+    Moving { records: VecDeque<Record>, moves: VecDeque<Move> },
 }
 
 /// What a step came to.
-enum Step {
+pub(crate) enum Step {
     Again,
     Waits,
     Lacks(Missing),
@@ -165,7 +172,7 @@ impl Cleaner {
         }
     }
 
-    fn spend(&mut self, bytes: u64) {
+    pub(crate) fn spend(&mut self, bytes: u64) {
         let owed_bytes = self.owed_bytes.min(bytes);
         self.owed_bytes -= owed_bytes;
         self.allowance_bytes = self.allowance_bytes.saturating_sub(bytes - owed_bytes);
@@ -190,10 +197,20 @@ impl Cleaner {
     }
 
     pub(crate) fn waits_for_contents(&self, op: OpId) -> bool {
-        let Work::Emptying(Victim { step: VictimStep::Contents { op: waits, .. }, .. }) = &self.work else {
-            return false;
-        };
-        *waits == op
+        match &self.work {
+            Work::Emptying(Victim { step: VictimStep::Contents { op: waits, .. }, .. }) => *waits == op,
+            Work::Gathering(gathering) => gathering.waits_for(op),
+            _ => false,
+        }
+    }
+
+    /// What it is at; it is at nothing then.
+    pub(crate) fn take_work(&mut self) -> Work {
+        core::mem::take(&mut self.work)
+    }
+
+    pub(crate) fn set_work(&mut self, work: Work) {
+        self.work = work;
     }
 }
 
@@ -204,6 +221,9 @@ impl Open {
         self.cleaner.goes_on = false;
         if self.cleaner.is_idle() && self.is_round_due() {
             self.begin_mark();
+        } else if self.cleaner.is_idle() && self.may_gather() {
+            let work = self.next_window().unwrap_or_default();
+            self.cleaner.set_work(work);
         }
         if self.cleaner.lacks.is_some_and(|key| !self.trees.pager.has(key)) {
             return;
@@ -313,6 +333,8 @@ impl Open {
             }
             Work::Choosing => Ok(self.choose()),
             Work::Emptying(victim) => self.empty(victim),
+            Work::Looking(look) => self.look_step(look),
+            Work::Gathering(gathering) => self.gather_step(gathering),
         };
         stepped.unwrap_or_else(Step::Lacks)
     }
@@ -540,6 +562,7 @@ impl Open {
             Work::Emptying(_) => self.give_up_victim(),
             Work::Marking => self.trees.mark.iter_mut().for_each(Mark::lose),
             Work::Sweeping { pages, leaf } => self.keep_leaf(pages, leaf),
+            Work::Looking(_) | Work::Gathering(_) => self.give_up_window(),
             Work::Choosing | Work::Idle => {}
         }
     }
@@ -583,6 +606,13 @@ impl Open {
             return Ok(Step::Again);
         }
         let (records, found) = (core::mem::take(records), core::mem::take(found));
+        let (op, first_buf) = self.fetch_to_move(&found);
+        victim.step = VictimStep::Contents { records, found, op, first_buf };
+        Ok(Step::Waits)
+    }
+
+    /// Reads chunks that are to be moved: the operation, and the first of their buffers.
+    pub(crate) fn fetch_to_move(&mut self, found: &[(ChunkNo, Stored)]) -> (OpId, u64) {
         self.next_op += 1;
         let op = OpId(self.next_op);
         let first_buf = STORE_BUF_BIT | self.next_buf;
@@ -594,8 +624,7 @@ impl Open {
         };
         let parts = found.iter().map(part).collect();
         self.out.push(Action::Fetch { op, parts, to: FetchTo::Stored(BufId(first_buf)), urgent: false });
-        victim.step = VictimStep::Contents { records, found, op, first_buf };
-        Ok(Step::Waits)
+        (op, first_buf)
     }
 
     fn renew_page(&mut self, key: PageKey, place: Place) -> Result<(), Missing> {
@@ -623,33 +652,57 @@ impl Open {
     }
 
     pub(crate) fn cleaner_fetched(&mut self, results: Vec<Result<(), ErrorKind>>) {
-        let Work::Emptying(victim) = &mut self.cleaner.work else { return };
-        let VictimStep::Contents { records, found, first_buf, .. } = &mut victim.step else { return };
-        let mut moves = VecDeque::new();
-        let mut damaged = false;
-        for (buf, ((number, stored), result)) in (*first_buf..).zip(found.drain(..).zip(results)) {
+        let work = self.cleaner.take_work();
+        let mut victim = match work {
+            Work::Emptying(victim) => victim,
+            Work::Gathering(gathering) => return self.gather_fetched(gathering, results),
+            other => return self.cleaner.set_work(other),
+        };
+        if let VictimStep::Contents { records, found, first_buf, .. } = &mut victim.step {
+            let asked = found.len();
+            let (records, found) = (core::mem::take(records), core::mem::take(found));
+            let moves = self.moves_of(found, *first_buf, results);
+            if moves.len() < asked {
+                self.trees.segments.damage(victim.segment);
+            }
+            victim.step = VictimStep::Moving { records, moves };
+        }
+        self.cleaner.work = Work::Emptying(victim);
+    }
+
+    /// What was read of chunks that are to be moved, without what is damaged.
+    pub(crate) fn moves_of(
+        &mut self,
+        found: Vec<(ChunkNo, Stored)>,
+        first_buf: u64,
+        results: Vec<Result<(), ErrorKind>>,
+    ) -> VecDeque<Move> {
+        let mut moves = VecDeque::with_capacity(found.len());
+        let asked = found.len();
+        for (buf, ((number, stored), result)) in (first_buf..).zip(found.into_iter().zip(results)) {
             match result {
                 Ok(()) => moves.push_back((number, stored, BufId(buf))),
-                Err(_) => {
-                    damaged = true;
-                    self.out.push(Action::Free { buf: BufId(buf) });
-                }
+                Err(_) => self.out.push(Action::Free { buf: BufId(buf) }),
             }
         }
-        victim.step = VictimStep::Moving { records: core::mem::take(records), moves };
-        if damaged {
-            self.stats.damaged += 1;
-            self.trees.segments.damage(victim.segment);
-        }
+        self.stats.damaged += u64::from(moves.len() < asked);
+        moves
     }
 
     fn move_one(&mut self, victim: &mut Victim) -> Result<Step, Missing> {
         let VictimStep::Moving { records, moves } = &mut victim.step else { return Ok(Step::Again) };
-        let Some((number, stored, buf)) = moves.front().copied() else {
+        let Some(next) = moves.front().copied() else {
             let records = core::mem::take(records);
             victim.step = VictimStep::Records { records, found: Vec::new() };
             return Ok(Step::Again);
         };
+        self.move_chunk(next)?;
+        moves.pop_front();
+        Ok(Step::Again)
+    }
+
+    /// A chunk that was read goes into the log, if it is still where it was.
+    pub(crate) fn move_chunk(&mut self, (number, stored, buf): Move) -> Result<(), Missing> {
         let is_there = self.trees.stored(number)?.is_some_and(|now| now.place == stored.place);
         self.trees.make_chunk_writable(number)?;
         if !is_there || self.make_room(CHUNK_RECORD_BYTES, stored.stored_bytes).is_err() {
@@ -662,8 +715,7 @@ impl Open {
             self.stats.chunks_moved += 1;
             self.stats.chunk_bytes_moved += u64::from(stored.stored_bytes);
         }
-        moves.pop_front();
         self.cleaner.spend(u64::from(stored.stored_bytes));
-        Ok(Step::Again)
+        Ok(())
     }
 }

@@ -25,6 +25,8 @@ pub struct Config {
     pub quiet_ms: u64,
     /// Bytes a second that the cleaner reads and writes while space is not short.
     pub clean_bytes_per_s: u64,
+    /// Bring what lies side by side in a volume side by side on the device, while nobody writes: for devices that seek.
+    pub gather: bool,
     /// Recover although the device lost a part of the log.
     pub accept_loss: bool,
     /// What the places of pages and fingerprints in hash maps depend on. Clients choose contents, and must not know it.
@@ -46,6 +48,7 @@ impl Default for Config {
             clean_until_percent: 20,
             quiet_ms: 1000,
             clean_bytes_per_s: 64 << 20,
+            gather: false,
             accept_loss: false,
             hash_key: HashKey::fixed(),
             #[cfg(zc_canary)]

@@ -25,6 +25,7 @@ pub mod config;
 mod fingerprints;
 mod flushes;
 mod follow;
+mod gather;
 mod ids;
 pub mod limits;
 mod loader;

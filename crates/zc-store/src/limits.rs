@@ -78,6 +78,19 @@ pub const OWED_BYTES_MAX: u64 = 1 << 20;
 pub const OWED_BYTES_LIMITS: [u64; 2] = [4 << 20, 16 << 20];
 /// Of a victim that is cleaned ahead of need, the part that has to be garbage: one in so many bytes.
 pub const AHEAD_GAIN_PART: u32 = 4;
+/// What is gathered together: twice what a disk transfers in the time of as many jumps as may stay, when contents
+/// compress two to one.
+pub const GATHER_BYTES: u64 = 16 << 20;
+/// Jumps in a window that are left as they are: five movements of a disk's arm take as long as its transfer.
+pub const GATHER_JUMPS_MAX: u32 = 4;
+/// What a disk passes over is no jump: a track or so.
+pub const GATHER_NEAR_BYTES: u64 = 1 << 20;
+/// What is read at once to be gathered: jumps,
+pub const GATHER_READ_JUMPS: u32 = 8;
+/// or bytes: together about a tenth of a second of a disk.
+pub const GATHER_READ_BYTES: u64 = 2 << 20;
+/// Windows to be looked at: 1 TiB that is written between two pauses. RAM: about 24 bytes each.
+pub const GATHER_WINDOWS_MAX: usize = 1 << 16;
 /// Free segments above the reserve at which cleaning becomes urgent: the log's, which contents have filled by the time
 /// the first victim is free.
 pub const URGENT_SEGMENTS: usize = LOG_SEGMENTS;

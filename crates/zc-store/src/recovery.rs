@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::fingerprints::Fingerprints;
 use crate::flushes::Flushes;
 use crate::follow::{Follow, Followed};
+use crate::gather::Windows;
 use crate::ids::{BatchSeq, ChunkNo, Place, RootId};
 use crate::limits;
 use crate::loader::Loader;
@@ -432,6 +433,7 @@ impl Recovery {
             encoding: zc_core::Map::default(),
             checkpoint: None,
             cleaner: Cleaner::new(),
+            windows: Windows::default(),
             survey: None,
             failed: None,
             opened: false,

@@ -265,7 +265,7 @@ pub enum Action {
     Fetch {
         /// The operation.
         op: OpId,
-        /// The chunks, by place.
+        /// The chunks, in any order.
         parts: Vec<FetchPart>,
         /// What becomes of them.
         to: FetchTo,

@@ -31,6 +31,8 @@ pub struct Stats {
     pub chunks_moved: u64,
     /// Bytes of them.
     pub chunk_bytes_moved: u64,
+    /// Windows of volumes whose chunks were brought together.
+    pub windows_gathered: u64,
     /// Requests that found no space.
     pub no_space: u64,
     /// Map pages that the last mark could not read. What they may refer to is not freed.

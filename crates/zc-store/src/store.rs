@@ -15,6 +15,7 @@ use crate::cleaner::Cleaner;
 use crate::config::{Config, Shape};
 use crate::fingerprints::Fingerprints;
 use crate::flushes::Flushes;
+use crate::gather::Windows;
 use crate::ids::{BatchSeq, RootId};
 use crate::limits;
 use crate::loader::Loader;
@@ -62,6 +63,7 @@ pub(crate) struct Open {
     pub(crate) encoding: Map<OpId, (ReqId, Vec<(usize, BufSlice)>)>,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) cleaner: Cleaner,
+    pub(crate) windows: Windows,
     pub(crate) survey: Option<Survey>,
     pub(crate) failed: Option<StoreError>,
     /// The first checkpoint has ended.
@@ -216,6 +218,7 @@ impl Store {
                 || open.checkpoint.is_some()
                 || !open.cleaner.is_idle()
                 || open.survey.is_some()
+                || open.has_windows()
         })
     }
 }

@@ -21,6 +21,8 @@ struct Driver {
     events: VecDeque<Event>,
     answers: Vec<(ReqId, Result<(), StoreError>)>,
     dest: Vec<u8>,
+    /// Where the last chunk that was read lies on the device.
+    read_at: u64,
     stopped: bool,
     longer_by: u32,
     next: u64,
@@ -33,7 +35,10 @@ impl Driver {
     }
 
     fn new(spare_segments: u32) -> Self {
-        let config = Self::config();
+        Self::with(spare_segments, Self::config())
+    }
+
+    fn with(spare_segments: u32, config: Config) -> Self {
         let kept = config.reserve_segments(crate::config::Shape { segment_bytes: SEGMENT, segments: 0 });
         let segments = kept + zc_core::usize_from_u32(spare_segments);
         let mut device = vec![0; (128 << 10) + segments * zc_core::usize_from_u32(SEGMENT)];
@@ -56,6 +61,7 @@ impl Driver {
             events: VecDeque::new(),
             answers: Vec::new(),
             dest: Vec::new(),
+            read_at: 0,
             stopped: false,
             longer_by: 0,
             next: 0,
@@ -104,6 +110,7 @@ impl Driver {
                 Action::Fetch { op, parts, to, .. } => {
                     for (number, part) in (0..).zip(&parts) {
                         let at = Superblock::device_offset(part.stored.place, SEGMENT);
+                        self.read_at = at;
                         let at = zc_core::usize_from_u64(at);
                         let on_device =
                             &self.device[at..at + zc_core::usize_from_u32(part.stored.stored_bytes)];
@@ -207,6 +214,11 @@ impl Driver {
             new.push(NewChunk::Data { print: None, raw });
         }
         RequestKind::Write { root: VOLUME, first, chunks: new }
+    }
+
+    fn place_of(&mut self, chunk: u64) -> u64 {
+        self.is_there(chunk);
+        self.read_at
     }
 
     fn is_there(&mut self, chunk: u64) {
@@ -326,4 +338,33 @@ fn a_damaged_map_page_keeps_what_it_refers_to_and_nothing_else() {
     driver.give(Event::Clean);
     driver.settle();
     assert_eq!(driver.store.stats().pages_lost, 0);
+}
+
+#[test]
+fn what_lies_scattered_is_brought_together_while_nobody_writes() {
+    let scattered = |gather| {
+        let config = Config { gather, checkpoint_log_bytes: 1 << 20, ..Driver::config() };
+        let mut driver = Driver::with(120, config);
+        assert_eq!(driver.create(12), Ok(()));
+        // Backwards, so that each chunk lies before the one that follows it in the volume.
+        for first in (0..60).rev() {
+            let write = driver.write(first, 1, 4 << 10);
+            assert_eq!(driver.ask(write), Ok(()));
+        }
+        for _ in 0..4 {
+            driver.now_ms += 1000;
+            driver.give(Event::Tick { now_ms: driver.now_ms });
+            driver.settle();
+        }
+        let places: Vec<u64> = (0..60).map(|chunk| driver.place_of(chunk)).collect();
+        (0..60).for_each(|chunk| driver.is_there(chunk));
+        assert_eq!(driver.ask(RequestKind::Flush), Ok(()));
+        let (device, roots) = (driver.device, driver.store.roots().count());
+        let mut driver = Driver::on(device, Driver::config());
+        assert_eq!(driver.store.roots().count(), roots);
+        (0..60).for_each(|chunk| driver.is_there(chunk));
+        places.windows(2).filter(|pair| pair[0] > pair[1]).count()
+    };
+    assert_eq!(scattered(false), 59);
+    assert!(scattered(true) <= 4);
 }

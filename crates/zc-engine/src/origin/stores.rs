@@ -136,6 +136,7 @@ fn settings(config: &StoreConfig) -> Settings {
         clean_below_percent: config.clean_below_percent,
         clean_until_percent: config.clean_until_percent,
         clean_bytes_per_s: config.clean_bytes_per_s,
+        gather: config.gather,
         ..zc_store::Config::default()
     };
     Settings { store, workers: workers(config.workers), direct: config.direct, look_only: false }

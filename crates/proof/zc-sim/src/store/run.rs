@@ -40,6 +40,7 @@ pub const STORE_REQUIRED: &[&str] = &[
     "pages freed",
     "chunks moved",
     "segments cleaned",
+    "windows gathered",
     "pages read",
     "everything freed",
     "freed beside a lost page",
@@ -111,6 +112,7 @@ fn setup(seed: u64, options: &StoreOptions) -> World {
         // The cleaner works ahead all the time, or when it must.
         quiet_ms: [0, 0, 1000][seed as usize / 4 % 3],
         clean_bytes_per_s: 4 << 20,
+        gather: (seed / 3).is_multiple_of(2),
         ..Config::default()
     }
     .bounded(super::world::SEGMENT);
@@ -411,6 +413,7 @@ impl World {
             ("chunks moved", stats.chunks_moved),
             ("segments cleaned", stats.segments_cleaned),
             ("segments freed", stats.segments_freed),
+            ("windows gathered", stats.windows_gathered),
             ("pages read", stats.page_reads),
             ("marks", stats.marks),
             ("checkpoints", stats.checkpoints),
