@@ -96,7 +96,7 @@ pub struct Device {
     free_at_ns: u64,
     /// Where the last operation ended.
     at_bytes: u64,
-    /// It was a read: its last block is in the device's buffer.
+    /// The last operation was a read: its last block is in the device's buffer.
     has_read: bool,
 }
 
