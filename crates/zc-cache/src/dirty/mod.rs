@@ -150,6 +150,12 @@ pub(crate) struct WaitingWrite {
 }
 
 impl DirtyLayer {
+    /// Switches a deliberate bug on.
+    #[cfg(zc_canary)]
+    pub(crate) fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
+        self.holds_nothing = canary == Some(crate::config::Canary::NoHold);
+    }
+
     pub(crate) fn new(proved_before: JournalSeq) -> Self {
         Self { proved_before, ..Self::default() }
     }

@@ -90,8 +90,8 @@ impl CacheManager {
     #[cfg(zc_canary)]
     pub fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
         self.core.base.canary = canary;
-        self.clean.origin_order.lets_meet = canary == Some(crate::config::Canary::OriginMeetings);
-        self.dirty.holds_nothing = canary == Some(crate::config::Canary::NoHold);
+        self.clean.set_canary(canary);
+        self.dirty.set_canary(canary);
         self.core.device.units.slots.careless = canary == Some(crate::config::Canary::NoSweepGate);
         self.core.device.units.headers.careless = canary == Some(crate::config::Canary::ShortFingerprint);
     }
