@@ -69,20 +69,18 @@ impl Deadlines {
     }
 }
 
-impl Base {
-    fn abandon(&mut self, mut ops: Vec<OpId>) {
-        // The table has no order of its own that a simulation could repeat.
-        ops.sort_unstable();
-        ops.into_iter().for_each(|op| self.port.emit(Action::Abandon { op }));
-    }
+fn abandon(mut ops: Vec<OpId>, base: &mut Base) {
+    // The table has no order of its own that a simulation could repeat.
+    ops.sort_unstable();
+    ops.into_iter().for_each(|op| base.port.emit(Action::Abandon { op }));
 }
 
 impl Deadlines {
     /// Abandons operations that the device has had for too long.
     pub(crate) fn age_device_ops(&mut self, core: &mut Core, clean: &mut Clean) {
-        let (slow_ms, deadline_ms) = (core.base.cfg.slow_read_ms, core.base.cfg.device_deadline_ms);
+        let (slow_ms, deadline_ms) = (core.base.cfg().slow_read_ms, core.base.cfg().device_deadline_ms);
         let next_number = core.base.port.next_number();
-        if !self.tick(core.base.now_ms, next_number, slow_ms.max(deadline_ms)) || core.base.port.is_idle() {
+        if !self.tick(core.base.now_ms(), next_number, slow_ms.max(deadline_ms)) || core.base.port.is_idle() {
             return;
         }
         if deadline_ms > 0 {
@@ -103,7 +101,7 @@ impl Deadlines {
         core.base.fail_device(during, ErrorKind::TimedOut);
         let ops = core.base.port.ops().filter(|(_, kind)| kind.is_at_device()).map(|(op, _)| op);
         let ops: Vec<OpId> = ops.collect();
-        core.base.abandon(ops);
+        abandon(ops, &mut core.base);
     }
 
     fn abandon_slow_hits(&mut self, slow_ms: u64, core: &mut Core, clean: &mut Clean) {
@@ -115,7 +113,7 @@ impl Deadlines {
         let ops: Vec<OpId> =
             core.base.port.ops().filter(|(op, kind)| is_slow(*op, kind)).map(|(op, _)| op).collect();
         core.base.stats.slow_hits += zc_core::u64_from_usize(ops.len());
-        core.base.abandon(ops);
+        abandon(ops, &mut core.base);
     }
 }
 

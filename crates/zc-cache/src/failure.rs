@@ -14,7 +14,7 @@
 
 use zc_core::{ErrorKind, VolumeId};
 
-use crate::base::health::{Distrusts, Health};
+use crate::base::health::Distrusts;
 use crate::clean::Clean;
 use crate::device::Core;
 use crate::seam::{Action, Note};
@@ -30,24 +30,24 @@ impl Distrusts {
     ) {
         if result.is_err() {
             core.base.stats.distrust_failures += 1;
-            self.record_failed(volume, core.base.now_ms);
+            self.record_failed(volume, core.base.now_ms());
             return;
         }
         if volume.is_some() {
             return;
         }
         self.all_recorded();
-        core.base.health = Health::Failed;
+        core.base.distrust_is_recorded();
         clean.start_marked_pieces(core);
         clean.admit_waiting(core);
     }
 
     /// Tries again what could not be recorded, and ends waits that have lasted too long.
     pub(crate) fn pump_distrusts(&mut self, core: &mut Core, clean: &mut Clean) {
-        for volume in self.take_due(core.base.now_ms, core.base.stopping) {
+        for volume in self.take_due(core.base.now_ms(), core.base.is_stopping()) {
             core.base.distrust(volume);
         }
-        if core.base.health == Health::Failing && self.is_patience_over(core.base.now_ms) {
+        if core.base.is_failing() && self.is_patience_over(core.base.now_ms()) {
             clean.fail_unmarked_writes(core);
         }
     }

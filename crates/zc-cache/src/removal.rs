@@ -21,7 +21,6 @@ use std::collections::BTreeMap;
 
 use zc_core::{ErrorKind, VolumeId};
 
-use crate::base::health::Health;
 use crate::base::origin::FlushWaiter;
 use crate::clean::Clean;
 use crate::device::Core;
@@ -55,7 +54,7 @@ impl Removals {
     }
 
     pub(crate) fn remove_volume(&mut self, volume: VolumeId, core: &mut Core) {
-        if core.base.volumes.contains_key(&volume) {
+        if core.base.has_volume(volume) {
             self.0.entry(volume).or_insert(Step::Ending { looked_ms: None });
         }
     }
@@ -65,7 +64,7 @@ impl Removals {
         if self.0.is_empty() {
             return;
         }
-        let is_over = core.base.health != Health::Good || core.base.stopping;
+        let is_over = !core.base.is_good() || core.base.is_stopping();
         for volume in self.0.keys().copied().collect::<Vec<_>>() {
             if is_over {
                 self.removal_ends(volume, Err(ErrorKind::Io), core, clean);
@@ -94,12 +93,12 @@ impl Removals {
         clean: &mut Clean,
         dirty: &mut DirtyLayer,
     ) -> (Option<Step>, bool) {
-        let is_new = |looked_ms: Option<u64>| looked_ms != Some(core.base.now_ms);
+        let is_new = |looked_ms: Option<u64>| looked_ms != Some(core.base.now_ms());
         match step {
             Step::Ending { looked_ms } if is_new(looked_ms) => {
                 clean.let_go_of(volume, core);
                 if !self.is_quiet(volume, core, clean, dirty) {
-                    return (Some(Step::Ending { looked_ms: Some(core.base.now_ms) }), false);
+                    return (Some(Step::Ending { looked_ms: Some(core.base.now_ms()) }), false);
                 }
                 core.base.flush_origin(volume, FlushWaiter::Remove);
                 (Some(Step::Flushing), false)
@@ -153,7 +152,7 @@ impl Removals {
         self.0.remove(&volume);
         if result.is_ok() {
             clean.forget_volume(volume);
-            core.base.volumes.remove(&volume);
+            core.base.remove_volume(volume);
             core.device.recovery.probes.remove(volume);
             core.base.tell_contents(volume, false);
             core.base.stats.volumes_removed += 1;

@@ -1,6 +1,6 @@
 //! A clean stop: drain, place, seal, persist, say so.
 
-use crate::base::health::{Distrusts, Health};
+use crate::base::health::Distrusts;
 use crate::clean::Clean;
 use crate::device::{Core, meta};
 use crate::dirty::DirtyLayer;
@@ -29,7 +29,7 @@ impl Stop {
         dirty: &mut DirtyLayer,
         distrusts: &mut Distrusts,
     ) {
-        if !core.base.stopping || self.done {
+        if !core.base.is_stopping() || self.done {
             return;
         }
         if !clean.is_idle() {
@@ -41,7 +41,7 @@ impl Stop {
             return;
         }
         clean.drop_copies(core);
-        if core.base.health == Health::Good {
+        if core.base.is_good() {
             core.device.seal(&mut core.base);
             dirty.seal_dirty_unit(core);
             if !self.is_settled(core, clean, dirty) {
@@ -51,7 +51,7 @@ impl Stop {
                 None => {
                     self.flush = Some(false);
                     core.device.meta.close();
-                    core.base.flush_cache(meta::Op::StopFlush);
+                    meta::flush_cache(meta::Op::StopFlush, &mut core.base);
                     return;
                 }
                 Some(false) => return,
@@ -61,7 +61,7 @@ impl Stop {
         if core.base.port.is_idle() {
             self.done = true;
             distrusts.tell_owed_distrusts(core);
-            let clean = core.base.health == Health::Good && !core.device.meta.do_marks_stay();
+            let clean = core.base.is_good() && !core.device.meta.do_marks_stay();
             core.base.port.emit(Action::Stopped { clean });
         }
     }

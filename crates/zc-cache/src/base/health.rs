@@ -22,6 +22,50 @@ pub(crate) enum Health {
     Failed,
 }
 
+/// The state of the cache device and its errors in a row.
+#[derive(Debug)]
+pub(crate) struct DeviceHealth {
+    state: Health,
+    errors: ErrorRuns,
+}
+
+impl Default for DeviceHealth {
+    fn default() -> Self {
+        Self { state: Health::Good, errors: ErrorRuns::default() }
+    }
+}
+
+impl DeviceHealth {
+    /// The state.
+    pub(crate) const fn state(&self) -> Health {
+        self.state
+    }
+
+    /// The device failed. Whether it worked until now.
+    pub(crate) fn fail(&mut self) -> bool {
+        let was_good = self.state == Health::Good;
+        if was_good {
+            self.state = Health::Failing;
+        }
+        was_good
+    }
+
+    /// The distrust of what it holds is recorded.
+    pub(crate) const fn recorded(&mut self) {
+        self.state = Health::Failed;
+    }
+
+    /// A read ended; true when too many failed one after the other.
+    pub(crate) const fn read_ended(&mut self, failed: bool) -> bool {
+        self.errors.read_ended(failed)
+    }
+
+    /// A write of a WEU ended; true when too many failed one after the other.
+    pub(crate) const fn write_ended(&mut self, failed: bool) -> bool {
+        self.errors.write_ended(failed)
+    }
+}
+
 /// The records of distrust that are not durable yet.
 #[derive(Debug, Default)]
 pub(crate) struct Distrusts {
@@ -78,20 +122,20 @@ impl Distrusts {
 
 /// Errors in a row.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ErrorRuns {
+struct ErrorRuns {
     reads: u32,
     writes: u32,
 }
 
 impl ErrorRuns {
     /// A read of the device ended; true when too many failed one after the other.
-    pub(crate) const fn read_ended(&mut self, failed: bool) -> bool {
+    const fn read_ended(&mut self, failed: bool) -> bool {
         self.reads = if failed { self.reads + 1 } else { 0 };
         self.reads >= ERRORS_IN_ROW_MAX
     }
 
     /// A write of a WEU ended; true when too many failed one after the other.
-    pub(crate) const fn write_ended(&mut self, failed: bool) -> bool {
+    const fn write_ended(&mut self, failed: bool) -> bool {
         self.writes = if failed { self.writes + 1 } else { 0 };
         self.writes >= ERRORS_IN_ROW_MAX / 2
     }
@@ -116,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_tries_once_and_then_nobody_waits() {
+    fn a_stop_tries_once_and_then_no_write_waits() {
         let mut distrusts = Distrusts::default();
         distrusts.device_failed(100);
         distrusts.record_failed(None, 100);
@@ -134,6 +178,16 @@ mod tests {
         distrusts.device_failed(100);
         assert!(!distrusts.is_patience_over(100 + RECORD_PATIENCE_MS - 1));
         assert!(distrusts.is_patience_over(100 + RECORD_PATIENCE_MS));
+    }
+
+    #[test]
+    fn a_device_fails_once_and_stays_failed() {
+        let mut health = DeviceHealth::default();
+        assert!(health.fail() && !health.fail());
+        assert_eq!(health.state(), Health::Failing);
+        health.recorded();
+        assert!(!health.fail());
+        assert_eq!(health.state(), Health::Failed);
     }
 
     #[test]

@@ -1,18 +1,23 @@
 //! What every component of the core may use: settings, the clock of the last tick, the port, counters, and the volumes.
 //!
 //! Job: hold what belongs to no component alone. Components get it with each call, and reach the outside through its
-//! port. Its fields are open for that reason.
+//! port. Session and port have private fields of their own; counters are plain numbers for whoever counts.
+//!
+//! Invariants: time does not go back; an effect stays until the manager takes it.
 //!
 //! What it does not do: decide anything.
 
+use core::ops::Range;
 use std::collections::VecDeque;
 
-use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentKey, Map, Mode, VolumeId};
+use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentKey, Map, Mode, SECTOR_BYTES, VolumeId};
 
 use crate::base::effects::Effect;
-use crate::base::health::{ErrorRuns, Health};
+use crate::base::health::{DeviceHealth, Health};
 use crate::base::origin::{FlushWaiter, OriginTracker};
 use crate::base::port::Port;
+use crate::base::session::Session;
+use crate::base::volume::Volume;
 use crate::config::{ManagerConfig, VolumeConfig};
 use crate::expect_held::ExpectHeld;
 use crate::ops::OpKind;
@@ -24,52 +29,29 @@ pub(crate) mod effects;
 pub(crate) mod health;
 pub(crate) mod origin;
 pub(crate) mod port;
-
-/// A volume as the manager sees it.
-#[derive(Debug)]
-pub(crate) struct Volume {
-    pub(crate) cfg: VolumeConfig,
-    /// Extents that lie wholly inside the volume: only those are cached.
-    pub(crate) whole_extents: u64,
-    pub(crate) origin: OriginTracker,
-}
-
-/// What is written by this session, and what tells it from earlier ones.
-#[derive(Debug)]
-pub(crate) struct Session {
-    pub(crate) number: u64,
-    /// The cache's identity, if units may hold summaries.
-    pub(crate) uuid: Option<[u8; 16]>,
-    /// Headers of sessions before it were written by an earlier cache on the device.
-    pub(crate) first: u64,
-    pub(crate) weu_seq_next: u64,
-    /// Units of this session have this sequence or a later one.
-    pub(crate) weu_seq_first: u64,
-}
+pub(crate) mod session;
+pub(crate) mod volume;
 
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Base {
-    pub(crate) cfg: ManagerConfig,
+    cfg: ManagerConfig,
     /// A deliberate bug, to prove that the tests can fail.
     #[cfg(zc_canary)]
-    pub(crate) canary: Option<crate::config::Canary>,
-    pub(crate) extent_bytes: u32,
+    canary: Option<crate::config::Canary>,
     /// Time of the last tick.
-    pub(crate) now_ms: u64,
+    now_ms: u64,
     /// The driver wants the manager to stop: nothing new is cached.
-    pub(crate) stopping: bool,
+    stopping: bool,
     /// When a client last wrote, or the start.
-    pub(crate) last_write_ms: u64,
+    last_write_ms: u64,
+    volumes: Map<VolumeId, Volume>,
+    /// Volumes whose contents the manager tells as they become known.
+    told: Vec<VolumeId>,
+    health: DeviceHealth,
+    effects: VecDeque<Effect>,
     pub(crate) session: Session,
-    pub(crate) volumes: Map<VolumeId, Volume>,
-    /// Volumes of whose contents is told what becomes known.
-    pub(crate) told: Vec<VolumeId>,
-    pub(crate) health: Health,
-    pub(crate) errors: ErrorRuns,
     pub(crate) port: Port<OpKind>,
-    /// What the manager has to lead to other components.
-    pub(crate) effects: VecDeque<Effect>,
     pub(crate) stats: Stats,
 }
 
@@ -79,57 +61,199 @@ impl Base {
         Self {
             #[cfg(zc_canary)]
             canary: None,
-            extent_bytes: cfg.geometry.extent_bytes,
             now_ms: 0,
             stopping: false,
             last_write_ms: 0,
-            session: Session {
-                number: start.session,
-                uuid: start.summary_uuid,
-                first: start.first_session,
-                weu_seq_next: start.weu_seq_next.0,
-                weu_seq_first: start.weu_seq_next.0,
-            },
+            session: Session::new(start.session, start.first_session, start.weu_seq_next, start.summary_uuid),
             volumes: Map::default(),
             told: Vec::new(),
-            health: Health::Good,
-            errors: ErrorRuns::default(),
+            health: DeviceHealth::default(),
             port: Port::default(),
             effects: VecDeque::new(),
             stats: Stats::default(),
             cfg,
         }
     }
+
+    /// The settings of the cache.
+    pub(crate) const fn cfg(&self) -> &ManagerConfig {
+        &self.cfg
+    }
+
+    /// Switches a deliberate bug on.
+    #[cfg(zc_canary)]
+    pub(crate) const fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
+        self.canary = canary;
+    }
+
+    /// The deliberate bug that is on.
+    #[cfg(zc_canary)]
+    pub(crate) const fn canary(&self) -> Option<crate::config::Canary> {
+        self.canary
+    }
+
+    /// Length of an extent.
+    pub(crate) const fn extent_bytes(&self) -> u32 {
+        self.cfg.geometry.extent_bytes
+    }
+
+    /// The sectors of a whole extent.
+    pub(crate) const fn whole_sectors(&self) -> Range<u32> {
+        0..self.extent_bytes() / SECTOR_BYTES
+    }
+
+    /// Time of the last tick.
+    pub(crate) const fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// The session begins at this time.
+    pub(crate) const fn begin(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.last_write_ms = now_ms;
+    }
+
+    /// Time passed. It never goes back.
+    pub(crate) fn tick(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+    }
+
+    /// A client's write goes to the origin now.
+    pub(crate) const fn client_writes(&mut self) {
+        self.last_write_ms = self.now_ms;
+    }
+
+    /// Whether no client has written for so long.
+    pub(crate) const fn is_idle_for(&self, ms: u64) -> bool {
+        self.now_ms.saturating_sub(self.last_write_ms) >= ms
+    }
+
+    /// Whether the driver wants the manager to stop: nothing new is cached then.
+    pub(crate) const fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// The driver wants the manager to stop.
+    pub(crate) const fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// A volume that the manager knows.
+    pub(crate) fn volume(&self, id: VolumeId) -> Option<&Volume> {
+        self.volumes.get(&id)
+    }
+
+    /// A volume that the manager knows, to be changed.
+    pub(crate) fn volume_mut(&mut self, id: VolumeId) -> Option<&mut Volume> {
+        self.volumes.get_mut(&id)
+    }
+
+    /// All volumes, in no order that a simulation could repeat.
+    pub(crate) fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes.values()
+    }
+
+    /// Whether the manager knows the volume.
+    pub(crate) fn has_volume(&self, id: VolumeId) -> bool {
+        self.volumes.contains_key(&id)
+    }
+
+    /// A volume comes.
+    pub(crate) fn add_volume(&mut self, cfg: VolumeConfig) {
+        let volume = Volume::new(cfg, self.extent_bytes());
+        self.volumes.insert(volume.cfg().id, volume);
+    }
+
+    /// A volume goes.
+    pub(crate) fn remove_volume(&mut self, id: VolumeId) {
+        self.volumes.remove(&id);
+    }
+
+    /// What a volume's writes and flushes owe.
+    ///
+    /// # Panics
+    /// When the manager does not know the volume.
+    pub(crate) fn origin_mut(&mut self, id: VolumeId) -> &mut OriginTracker {
+        self.volumes.get_mut(&id).expect_held().origin_mut()
+    }
+
+    /// Appends what others have to act on.
+    pub(crate) fn announce(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    /// The oldest of what others have to act on.
+    pub(crate) fn take_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Whether others have acted on all effects.
+    pub(crate) fn has_no_effects(&self) -> bool {
+        self.effects.is_empty()
+    }
+
+    /// Whether the cache device works.
+    pub(crate) fn is_good(&self) -> bool {
+        self.health.state() == Health::Good
+    }
+
+    /// Whether the device failed, and the record that its contents are not to be believed is not durable yet.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.health.state() == Health::Failing
+    }
+
+    /// State of the cache device.
+    pub(crate) const fn health(&self) -> Health {
+        self.health.state()
+    }
+
+    /// The record that the contents of the device are not to be believed is durable.
+    pub(crate) const fn distrust_is_recorded(&mut self) {
+        self.health.recorded();
+    }
+
     /// Puts the cache out of order. What follows of it comes with [`Effect::DeviceFailed`].
     pub(crate) fn fail_device(&mut self, during: Purpose, error: ErrorKind) {
-        if self.health != Health::Good {
+        if !self.health.fail() {
             return;
         }
-        self.health = Health::Failing;
         self.port.emit(Action::Note(Note::CacheFailed { during, error }));
-        self.effects.push_back(Effect::DeviceFailed(error));
+        self.announce(Effect::DeviceFailed(error));
     }
 
     /// The device read something.
     pub(crate) const fn device_read_worked(&mut self) {
-        self.errors.read_ended(false);
+        self.health.read_ended(false);
     }
 
     /// The device did not read. Too many times in a row, and the cache is out of order.
     pub(crate) fn device_read_failed(&mut self, purpose: Purpose, error: ErrorKind) {
         self.stats.device_read_errors += 1;
-        if self.errors.read_ended(true) {
+        if self.health.read_ended(true) {
             self.fail_device(purpose, error);
         }
     }
 
+    /// The device wrote a unit.
+    pub(crate) const fn unit_write_worked(&mut self) {
+        self.health.write_ended(false);
+    }
+
+    /// The device did not write a unit. Too many times in a row, and the cache is out of order.
+    pub(crate) fn unit_write_failed(&mut self, error: ErrorKind) {
+        self.stats.device_write_errors += 1;
+        if self.health.write_ended(true) {
+            self.fail_device(Purpose::WeuWrite, error);
+        }
+    }
+
     pub(crate) fn whole(&self, buf: BufId) -> BufSlice {
-        BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes }
+        BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes() }
     }
 
     /// The fingerprint of an extent of this volume is wanted.
     pub(crate) fn hash(&mut self, kind: impl Into<OpKind>, volume: VolumeId, src: BufSlice) {
-        let domain = self.volumes.get(&volume).expect_held().cfg.domain;
+        let domain = self.volumes.get(&volume).expect_held().cfg().domain;
         #[cfg(zc_canary)]
         let domain = match self.canary {
             Some(crate::config::Canary::ForgetDomain) => zc_core::DedupDomain::COMMON,
@@ -140,7 +264,7 @@ impl Base {
     }
 
     pub(crate) fn is_flushing(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(|entry| entry.origin.is_flushing())
+        self.volumes.get(&volume).is_some_and(|entry| entry.origin().is_flushing())
     }
 
     pub(crate) fn answer_write(&mut self, request: &Request, result: Result<(), ErrorKind>) {
@@ -153,21 +277,26 @@ impl Base {
     /// Acknowledged writes are lost, whether a client could know or not: the next flush of the volume says so.
     pub(crate) fn owe_loss(&mut self, volume: VolumeId) {
         if let Some(volume) = self.volumes.get_mut(&volume) {
-            volume.origin.owe_loss();
+            volume.origin_mut().owe_loss();
         }
     }
 
     /// Has an origin flushed as soon as the flush under way has ended.
     pub(crate) fn flush_origin(&mut self, volume: VolumeId, waiter: FlushWaiter) {
-        let origin = &mut self.volumes.get_mut(&volume).expect_held().origin;
-        origin.want_flush(waiter);
-        origin.pump_flush(volume, &mut self.port);
+        self.origin_mut(volume).want_flush(waiter);
+        self.pump_origin_flush(volume);
+    }
+
+    /// Flushes an origin if that is wanted and none is under way.
+    pub(crate) fn pump_origin_flush(&mut self, volume: VolumeId) {
+        let Self { volumes, port, .. } = self;
+        volumes.get_mut(&volume).expect_held().origin_mut().pump_flush(volume, port);
     }
 
     /// Whether the cache is in use for the volume: it has not failed, and the volume is not in pass-through.
     pub(crate) fn is_used_by(&self, volume: VolumeId) -> bool {
-        self.health == Health::Good
-            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode != Mode::PassThrough)
+        self.is_good()
+            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg().mode != Mode::PassThrough)
     }
 
     /// Whether somebody wants to know what the extent holds.

@@ -117,10 +117,10 @@ impl Clean {
 
     /// The origin may have lost what was written since its last flush.
     pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
-        if let Some(entry) = core.base.volumes.get_mut(&volume) {
-            entry.origin.unflushed_lost(error);
+        if let Some(entry) = core.base.volume_mut(volume) {
+            entry.origin_mut().unflushed_lost(error);
         }
-        core.base.effects.push_back(Effect::OriginLost(volume));
+        core.base.announce(Effect::OriginLost(volume));
         self.forget_unflushed(volume, core);
     }
 
@@ -129,10 +129,10 @@ impl Clean {
     /// goes: mappings, learned contents, copies in memory, and what is under way. Regions that were marked when an
     /// earlier session was cut off count, too: nobody has flushed their last writes yet.
     fn forget_unflushed(&mut self, volume: VolumeId, core: &mut Core) {
-        let Some(region_bytes) = core.base.volumes.get(&volume).map(|volume| volume.cfg.region_bytes) else {
+        let Some(region_bytes) = core.base.volume(volume).map(|volume| volume.cfg().region_bytes) else {
             return;
         };
-        let (extent, regions) = (u64::from(core.base.extent_bytes), &core.device.meta.regions);
+        let (extent, regions) = (u64::from(core.base.extent_bytes()), &core.device.meta.regions);
         let is_lost = |key: &ExtentKey| {
             let region = key.extent.0 * extent / region_bytes;
             let region = RegionKey { volume, region };
@@ -158,7 +158,7 @@ impl Clean {
         }
         ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
         for key in staged {
-            self.staging.get_mut(&key).expect_held().forget(core.base.extent_bytes / zc_core::SECTOR_BYTES);
+            self.staging.get_mut(&key).expect_held().forget(core.base.extent_bytes() / zc_core::SECTOR_BYTES);
             self.drop_idle_staged(key, core);
         }
         for key in mapped {
@@ -194,7 +194,7 @@ impl Clean {
     /// Time goes on: merges or drops what was written in part, and places runs that have waited.
     pub(crate) fn age(&mut self, core: &mut Core) {
         self.age_staging(core);
-        self.inserts.runs.age(core.base.now_ms, core.base.stopping);
+        self.inserts.runs.age(core.base.now_ms(), core.base.is_stopping());
     }
 
     /// Whether reduced extents wait to be placed.
@@ -207,7 +207,7 @@ impl Clean {
         let ahead: Vec<_> = self.ahead.keys().collect();
         ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
         self.drop_all_staged(core);
-        self.inserts.runs.age(core.base.now_ms, core.base.stopping);
+        self.inserts.runs.age(core.base.now_ms(), core.base.is_stopping());
         self.pump_placement(core);
         self.drop_unplaceable(core);
     }
@@ -226,12 +226,12 @@ impl Clean {
 
     /// Whether an extent's neighbourhood lets compression seem worth its time.
     pub(crate) fn is_compression_worth(&mut self, key: ExtentKey, core: &Core) -> bool {
-        self.filter.should_try(key.volume, key.extent, core.base.extent_bytes)
+        self.filter.should_try(key.volume, key.extent, core.base.extent_bytes())
     }
 
     /// An extent was compressed to so many bytes.
     pub(crate) fn report_compression(&mut self, key: ExtentKey, stored_bytes: u32, core: &Core) {
-        self.filter.report(key.volume, key.extent, core.base.extent_bytes, stored_bytes);
+        self.filter.report(key.volume, key.extent, core.base.extent_bytes(), stored_bytes);
     }
 
     /// Bytes of RAM of the structures that grow with the cache, by name.

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use zc_core::{BufSlice, Map, VolumeId};
 
 use crate::clean::Clean;
+use crate::clean::read::start_direct_read;
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 
@@ -195,7 +196,9 @@ impl Clean {
         }
         for (volume, Waiting { id, bytes, turn }) in self.origin_order.grant() {
             match turn {
-                Turn::Read { read, dest } => core.base.start_direct_read(id, read, volume, bytes.start, dest),
+                Turn::Read { read, dest } => {
+                    start_direct_read(id, read, volume, bytes.start, dest, &mut core.base)
+                }
                 Turn::Piece(write) => self.issue_piece(write, core),
             }
         }

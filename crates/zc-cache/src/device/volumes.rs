@@ -1,31 +1,23 @@
 //! The settings of volumes: taken on, changed, grown.
 
-use zc_core::{ExtentKey, ExtentNo, VolumeId};
+use zc_core::VolumeId;
 
-use crate::base::Volume;
-use crate::base::origin::OriginTracker;
 use crate::config::VolumeConfig;
 use crate::device::Core;
 
 impl Core {
     pub(crate) fn add_volume(&mut self, cfg: VolumeConfig) {
-        assert!(cfg.region_bytes > 0, "a region has a size");
-        let whole_extents = cfg.size_bytes / u64::from(self.base.extent_bytes);
         // What is not believed is not loaded, so that there is nothing to compare.
         let closed = self.device.recovery.load.is_some()
             && cfg.trusted
             && self.device.recovery.restart.mapping_trusted;
         self.device.recovery.probes.add(cfg.id, closed);
-        let origin = OriginTracker::new(cfg.lost_writes);
-        self.base.volumes.insert(cfg.id, Volume { cfg, whole_extents, origin });
+        self.base.add_volume(cfg);
     }
 
     pub(crate) fn apply_config(&mut self, cfg: VolumeConfig) {
-        match self.base.volumes.get_mut(&cfg.id) {
-            Some(volume) => {
-                let VolumeConfig { size_bytes, region_bytes, trusted, domain, .. } = volume.cfg;
-                volume.cfg = VolumeConfig { size_bytes, region_bytes, trusted, domain, ..cfg };
-            }
+        match self.base.volume_mut(cfg.id) {
+            Some(volume) => volume.configure(cfg),
             None => self.add_volume(cfg),
         }
     }
@@ -35,14 +27,10 @@ impl Core {
     /// read, written or mapped, by this session or one whose mappings are believed: a start believes none behind the
     /// end, and none at all of a volume that has another length than when it stopped.
     pub(crate) fn grow(&mut self, id: VolumeId, size_bytes: u64) {
-        let extent = u64::from(self.base.extent_bytes);
-        let Some(volume) = self.base.volumes.get_mut(&id).filter(|volume| volume.cfg.size_bytes < size_bytes)
-        else {
-            return;
-        };
-        let cut = ExtentKey { volume: id, extent: ExtentNo(volume.cfg.size_bytes / extent) };
-        volume.cfg.size_bytes = size_bytes;
-        volume.whole_extents = size_bytes / extent;
-        self.device.index.tracks.changes(cut);
+        let extent_bytes = self.base.extent_bytes();
+        let cut = self.base.volume_mut(id).and_then(|volume| volume.grow(size_bytes, extent_bytes));
+        if let Some(cut) = cut {
+            self.device.index.tracks.changes(cut);
+        }
     }
 }

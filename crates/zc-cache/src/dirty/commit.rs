@@ -14,7 +14,6 @@
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
 use zc_format::Record;
 
-use crate::base::health::Health;
 use crate::device::Core;
 use crate::dirty::DirtyLayer;
 use crate::dirty::versions::{Body, Ended, EpochState};
@@ -106,7 +105,7 @@ impl DirtyLayer {
         }
         let ended = if waiters.is_empty() { Ended::ByItself } else { Ended::ByFlush };
         #[cfg(zc_canary)]
-        let ended = if core.base.canary == Some(crate::config::Canary::ForgetFlushes) {
+        let ended = if core.base.canary() == Some(crate::config::Canary::ForgetFlushes) {
             Ended::ByItself
         } else {
             ended
@@ -125,7 +124,7 @@ impl DirtyLayer {
         });
         core.base.stats.epochs_closed += 1;
         #[cfg(zc_canary)]
-        if core.base.canary == Some(crate::config::Canary::EarlyFlush) {
+        if core.base.canary() == Some(crate::config::Canary::EarlyFlush) {
             self.answer_commit(volume, Ok(()), core);
         }
         self.pump_commit(volume, core);
@@ -139,7 +138,7 @@ impl DirtyLayer {
 
     /// Goes on with all commits, and begins those that are due.
     pub(crate) fn pump_commits(&mut self, core: &mut Core) {
-        if core.base.health != Health::Good || self.volumes.is_empty() {
+        if !core.base.is_good() || self.volumes.is_empty() {
             return;
         }
         let waiting = self.is_waiting();
@@ -151,10 +150,9 @@ impl DirtyLayer {
 
     fn close_due_epoch(&mut self, volume: VolumeId, waiting: bool, core: &mut Core) {
         let writes_max = epoch_writes_max(core.device.meta.journal.ring_blocks());
-        let now_ms = core.base.now_ms;
-        let stopping = core.base.stopping;
-        let Some(age_ms) =
-            core.base.volumes.get(&volume).map(|volume| volume.cfg.write_back.max_dirty_age_ms)
+        let now_ms = core.base.now_ms();
+        let stopping = core.base.is_stopping();
+        let Some(age_ms) = core.base.volume(volume).map(|volume| volume.cfg().write_back.max_dirty_age_ms)
         else {
             return;
         };
@@ -205,7 +203,7 @@ impl DirtyLayer {
         };
         let unflushed = self.unflushed.first().is_some_and(|part| *part < commit.parts_before);
         #[cfg(zc_canary)]
-        let unflushed = unflushed && core.base.canary != Some(crate::config::Canary::IgnoreUnflushed);
+        let unflushed = unflushed && core.base.canary() != Some(crate::config::Canary::IgnoreUnflushed);
         if core.device.meta.journal.is_durable(commit.last) && !unflushed && !commit.elsewhere {
             core.base.stats.epochs_committed_by_fua += 1;
             self.end_commit(volume, core);
@@ -217,14 +215,14 @@ impl DirtyLayer {
         let commit = self.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
         let awaited = commit.is_some_and(|commit| !commit.waiters.is_empty());
         if awaited {
-            self.awaited_commit_ms = Some(core.base.now_ms);
+            self.awaited_commit_ms = Some(core.base.now_ms());
         }
         let records = self.epoch_records(volume, epoch, core);
         let open = self.unit.as_ref().map(|unit| unit.slot);
         let elsewhere =
             records.iter().any(|record| matches!(record, Record::Dirty { slot, .. } if Some(*slot) != open));
         #[cfg(zc_canary)]
-        let elsewhere = elsewhere && core.base.canary != Some(crate::config::Canary::IgnoreElsewhere);
+        let elsewhere = elsewhere && core.base.canary() != Some(crate::config::Canary::IgnoreElsewhere);
         let durably = awaited && !elsewhere;
         if durably && self.commit_in_summary(volume, epoch, &records, core) {
             return;

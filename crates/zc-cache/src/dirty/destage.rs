@@ -20,13 +20,12 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, Destage, ErrorKind, ExtentKey, ExtentNo, Mode, SECTOR_BYTES, VolumeId};
 use zc_format::ExtentError;
 
-use crate::base::health::Health;
 use crate::base::origin::FlushWaiter;
 use crate::clean::Clean;
 use crate::device::Core;
 use crate::device::units::headers::Stored;
 use crate::dirty::versions::{Body, RunBounds, Version};
-use crate::dirty::{DirtyLayer, Op, VolumeDirty};
+use crate::dirty::{DirtyLayer, Op, VolumeDirty, dirty_records_max};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
 use crate::seam::{Action, ExtentRead, Note, RequestKind};
@@ -168,7 +167,7 @@ pub(crate) struct Batch {
 impl DirtyLayer {
     /// Goes on with the destaging of all volumes.
     pub(crate) fn pump_destage(&mut self, core: &mut Core, clean: &mut Clean) {
-        if core.base.health != Health::Good || self.volumes.is_empty() {
+        if !core.base.is_good() || self.volumes.is_empty() {
             return;
         }
         for volume in self.volumes.awake_ids() {
@@ -177,7 +176,7 @@ impl DirtyLayer {
     }
 
     fn pump_destage_of(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
-        if !core.base.volumes.contains_key(&volume) {
+        if !core.base.has_volume(volume) {
             return;
         }
         let dirty = self.volumes.get(&volume).expect_held();
@@ -211,9 +210,9 @@ impl DirtyLayer {
 
     /// Whether a commit will have a journal block written before long.
     fn is_commit_near(&self, core: &Core) -> bool {
-        let near = |at_ms: u64| core.base.now_ms.saturating_sub(at_ms) < COMMIT_NEAR_MS;
+        let near = |at_ms: u64| core.base.now_ms().saturating_sub(at_ms) < COMMIT_NEAR_MS;
         // Who waits for room that destaging makes does not commit before it has some.
-        !core.base.stopping && !self.is_waiting() && self.awaited_commit_ms.is_some_and(near)
+        !core.base.is_stopping() && !self.is_waiting() && self.awaited_commit_ms.is_some_and(near)
     }
 
     pub(crate) fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
@@ -222,40 +221,41 @@ impl DirtyLayer {
 
     fn run_to_destage(&self, volume: VolumeId, core: &Core) -> Option<RangeInclusive<u64>> {
         let dirty = self.volumes.get(&volume)?;
-        let entry = core.base.volumes.get(&volume)?;
+        let entry = core.base.volume(volume)?;
         #[cfg(zc_canary)]
-        if core.base.canary == Some(crate::config::Canary::EpochOrder) {
+        if core.base.canary() == Some(crate::config::Canary::EpochOrder) {
             use crate::dirty::versions::{Epoch, EpochState};
             let is_committed = |epoch: &&Epoch| epoch.state == EpochState::Committed;
             let mut committed = dirty.data.epochs.iter().filter(is_committed);
             return committed.next_back().map(|epoch| epoch.number..=epoch.number);
         }
         let oldest = dirty.data.epochs.front()?;
-        let paused = core.base.now_ms < dirty.destaging.not_before_ms;
+        let paused = core.base.now_ms() < dirty.destaging.not_before_ms;
         // Onto an origin that may be another one, or while it is not known what is missing, nothing is written.
         let doubtful = dirty.is_incomplete() || !core.device.recovery.probes.is_open(volume);
-        if paused || doubtful || entry.origin.has_direct_writes() || entry.cfg.mode == Mode::ReadOnly {
+        if paused || doubtful || entry.origin().has_direct_writes() || entry.cfg().mode == Mode::ReadOnly {
             return None;
         }
-        if core.base.stopping && !self.is_waiting() {
+        if core.base.is_stopping() && !self.is_waiting() {
             return None;
         }
         let old =
-            core.base.now_ms.saturating_sub(oldest.began_ms) >= entry.cfg.write_back.max_dirty_age_ms / 2;
-        let idle = core.base.now_ms.saturating_sub(dirty.last_request_ms) >= core.base.cfg.dirty.idle_ms;
-        let low = u64::from(core.device.units.slots.len()) * u64::from(core.base.cfg.dirty.low_percent) / 100;
+            core.base.now_ms().saturating_sub(oldest.began_ms) >= entry.cfg().write_back.max_dirty_age_ms / 2;
+        let idle = core.base.now_ms().saturating_sub(dirty.last_request_ms) >= core.base.cfg().dirty.idle_ms;
+        let low =
+            u64::from(core.device.units.slots.len()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
         let crowded = core.device.units.owed.filled() > low;
-        let records = dirty.data.record_count() * 2 > core.base.dirty_records_max();
+        let records = dirty.data.record_count() * 2 > dirty_records_max(&core.base);
         let waiting = self.is_waiting();
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
         let due = dirty.is_urgent() || old || idle || crowded || waiting || many || records;
-        dirty.data.oldest_run(run_bounds(entry.cfg.write_back.destage)).filter(|_| due)
+        dirty.data.oldest_run(run_bounds(entry.cfg().write_back.destage)).filter(|_| due)
     }
 
     /// Issues writes until enough are in flight, or all of the run are.
     fn issue_destage(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
         loop {
-            let most = core.base.cfg.dirty.destage_writes.max(1);
+            let most = core.base.cfg().dirty.destage_writes.max(1);
             let Step::Writing { run, next, in_flight, failed } = self.destaging(volume).step.clone() else {
                 return;
             };
@@ -286,17 +286,18 @@ impl DirtyLayer {
     /// Whether the rest of a run need not be written: it is to be forgotten, or stays dirty past the stop.
     fn is_called_off(&self, volume: VolumeId, core: &Core) -> bool {
         let dropping = self.volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some());
-        dropping || (core.base.stopping && !self.is_waiting())
+        dropping || (core.base.is_stopping() && !self.is_waiting())
     }
 
     /// Whether the bound on bytes a second lets a write of destaging go off.
     fn may_write_now(&mut self, volume: VolumeId, core: &mut Core) -> bool {
         let dirty = self.volumes.get(&volume);
-        let urgent = core.base.stopping || dirty.is_some_and(VolumeDirty::is_urgent) || self.is_waiting();
+        let urgent =
+            core.base.is_stopping() || dirty.is_some_and(VolumeDirty::is_urgent) || self.is_waiting();
         if urgent {
             self.rate.forgive();
         }
-        urgent || self.rate.allows(core.base.cfg.dirty.destage_bytes_per_s, core.base.now_ms)
+        urgent || self.rate.allows(core.base.cfg().dirty.destage_bytes_per_s, core.base.now_ms())
     }
 
     /// The next neighbouring sectors of a run, and where to go on.
@@ -316,7 +317,7 @@ impl DirtyLayer {
                 if at < from {
                     continue;
                 }
-                let start = extent.0 * u64::from(core.base.extent_bytes)
+                let start = extent.0 * u64::from(core.base.extent_bytes())
                     + u64::from(version.span.start) * u64::from(SECTOR_BYTES);
                 match &mut batch {
                     Some(batch) if !batch.joins(start, &version) => return (Some(batch.take()), Some(at)),
@@ -513,7 +514,7 @@ impl DirtyLayer {
     }
 
     fn destage_failed(&mut self, volume: VolumeId, core: &mut Core) {
-        let now_ms = core.base.now_ms;
+        let now_ms = core.base.now_ms();
         core.base.stats.destage_failures += 1;
         let destaging = self.destaging(volume);
         let pause = PAUSE_MS.saturating_mul(1 << destaging.failures.min(8)).min(PAUSE_MAX_MS);
@@ -536,7 +537,7 @@ impl DirtyLayer {
             self.destage_failed(volume, core);
             return;
         }
-        if core.base.health != Health::Good {
+        if !core.base.is_good() {
             self.destaging(volume).step = Step::Idle;
             return;
         }
@@ -568,7 +569,7 @@ impl DirtyLayer {
     pub(crate) fn promote(&mut self, key: ExtentKey, core: &mut Core, clean: &mut Clean) {
         let Some(dirty) = self.volumes.get(&key.volume) else { return };
         let Step::Writing { run, .. } = &dirty.destaging.step else { return };
-        let whole = 0..core.base.extent_bytes / SECTOR_BYTES;
+        let whole = 0..core.base.extent_bytes() / SECTOR_BYTES;
         let place =
             dirty.data.of_epochs(key.extent, run).into_iter().find_map(|version| match version.body {
                 Body::Stored { place, .. } if version.span == whole && version.stored == whole => Some(place),

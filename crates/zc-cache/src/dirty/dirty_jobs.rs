@@ -11,7 +11,6 @@ use zc_core::{
 };
 use zc_format::{ExpectedExtent, ExtentError};
 
-use crate::base::health::Health;
 use crate::base::port::Ended;
 use crate::clean::Clean;
 use crate::device::units::header_reads::{HeaderWaiter, Lookup};
@@ -66,7 +65,7 @@ impl DirtyLayer {
         clean: &mut Clean,
     ) -> Body {
         let id = core.base.port.number();
-        let whole = src.len_bytes == core.base.extent_bytes;
+        let whole = src.len_bytes == core.base.extent_bytes();
         core.base.port.retain(src.buf);
         self.memory_bytes += u64::from(src.len_bytes);
         let span = SectorSpan::new(sectors).expect_held();
@@ -106,7 +105,7 @@ impl DirtyLayer {
         let job = self.jobs.get_mut(&id).expect_held();
         job.lookups += 1;
         let (print, key, first) = (job.print.expect_held(), job.key, job.lookups == 1);
-        let dedup = core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.dedup);
+        let dedup = core.base.volume(key.volume).is_some_and(|volume| volume.cfg().dedup);
         if !dedup {
             return self.compress_dirty(id, core, clean);
         }
@@ -114,8 +113,8 @@ impl DirtyLayer {
         let may_owe = |device: &Device, slot| device.may_owe(slot, lent_max);
         match core.device.look_up(&print, HeaderWaiter::Dirty(id), first, may_owe, &mut core.base) {
             Lookup::Found { slot, generation, stored } => {
-                let is_new = core.device.units.slots.get(slot).weu_seq.0 >= core.base.session.weu_seq_first;
-                if is_new && core.base.cfg.fingerprint.is_collision_resistant() {
+                let is_new = core.base.session.wrote(core.device.units.slots.get(slot).weu_seq);
+                if is_new && core.base.cfg().fingerprint.is_collision_resistant() {
                     self.dirty_reduced(id, Outcome::Shared { slot, generation, stored }, core);
                 } else {
                     self.prove_shared(id, slot, generation, stored, core);
@@ -139,7 +138,7 @@ impl DirtyLayer {
     ) {
         core.base.stats.dirty_proofs += 1;
         core.device.units.slots.pin(slot);
-        let buf = core.base.port.alloc(core.base.extent_bytes);
+        let buf = core.base.port.alloc(core.base.extent_bytes());
         let place = core.device.place(slot, generation, stored);
         let job = self.jobs.get_mut(&id).expect_held();
         job.proving = Some(Proving { slot, generation, stored, buf });
@@ -149,7 +148,7 @@ impl DirtyLayer {
             ..core.device.expected(&Mapping::Duplicate(place), &place, key, &core.base)
         };
         let proof = core.device.proof(key.volume, &place, &core.base.whole_sectors(), &core.base);
-        let dest = BufSlice { buf, start_bytes: 0, len_bytes: core.base.extent_bytes };
+        let dest = BufSlice { buf, start_bytes: 0, len_bytes: core.base.extent_bytes() };
         core.device.read_stored_extent(
             Op::Proof(id),
             &place,
@@ -166,11 +165,11 @@ impl DirtyLayer {
         clean: &mut Clean,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        if ok && !core.base.cfg.fingerprint.is_collision_resistant() {
+        if ok && !core.base.cfg().fingerprint.is_collision_resistant() {
             core.base.stats.compares += 1;
             let job = self.jobs.get(&id).expect_held();
             let (left, buf) = (job.src, job.proving.as_ref().expect_held().buf);
-            let right = BufSlice { buf, start_bytes: 0, len_bytes: core.base.extent_bytes };
+            let right = BufSlice { buf, start_bytes: 0, len_bytes: core.base.extent_bytes() };
             let op = core.base.port.op(Op::Compare(id));
             core.base.port.emit(Action::Compare { op, left, right });
             return;
@@ -206,7 +205,7 @@ impl DirtyLayer {
     fn compress_dirty(&mut self, id: u64, core: &mut Core, clean: &mut Clean) {
         let job = self.jobs.get(&id).expect_held();
         let (key, src) = (job.key, job.src);
-        let codec = core.base.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
+        let codec = core.base.volume(key.volume).map_or(Codec::Raw, |volume| volume.cfg().codec);
         let max_bytes = src.len_bytes.saturating_sub(zc_core::limits::PLACE_ALIGN_BYTES);
         let worth = codec != Codec::Raw && max_bytes > SECTOR_BYTES && clean.is_compression_worth(key, core);
         if !worth {
@@ -253,7 +252,7 @@ impl DirtyLayer {
 
     /// Places what is reduced, in order, as far as there are slots.
     pub(crate) fn pump_dirty_placement(&mut self, core: &mut Core) {
-        while core.base.health == Health::Good
+        while core.base.is_good()
             && let Some(id) = self.ready.front().copied()
         {
             let job = self.jobs.get(&id).expect_held();

@@ -10,7 +10,6 @@ use zc_core::{BufId, BufSlice, Codec, ErrorKind, Fingerprint, Generation, WeuSeq
 use zc_format::{ExtentHeader, GrowingUnit, Record, WeuEntry, WeuHeader};
 
 use crate::base::Base;
-use crate::base::health::Health;
 use crate::device::units::contents::stored_of;
 use crate::device::units::slots::SlotState;
 use crate::device::units::{SealedUnit, WritingWeu, in_share, placed_bytes};
@@ -136,7 +135,7 @@ impl DirtyLayer {
         core.base.stats.dirty_stored += 1;
         core.base.stats.stored_raw_bytes += u64::from(raw_bytes);
         core.base.stats.stored_bytes += u64::from(payload.len_bytes);
-        let volume = core.base.volumes.get(&key.volume).map(|v| (v.cfg.dedup, v.cfg.index_share_percent));
+        let volume = core.base.volume(key.volume).map(|v| (v.cfg().dedup, v.cfg().index_share_percent));
         if let (Some(print), Some((true, share))) = (indexed, volume)
             && in_share(&print, share)
         {
@@ -152,19 +151,19 @@ impl DirtyLayer {
         if let Some(unit) = &self.unit {
             let entries = u32::try_from(unit.entries.len()).unwrap_or(u32::MAX).saturating_add(1);
             let need = unit.fill_bytes + placed_bytes(stored_bytes) + WeuHeader::encoded_bytes(entries);
-            if need <= core.base.cfg.geometry.weu_bytes {
+            if need <= core.base.cfg().geometry.weu_bytes {
                 return true;
             }
             self.seal_dirty_unit(core);
         }
-        let weu_seq = WeuSeq(core.base.session.weu_seq_next);
+        let weu_seq = core.base.session.next();
         let Some((slot, generation)) = core.device.units.slots.open(weu_seq) else {
             core.device.units.sweeps.urgent |= core.device.units.slots.free_len() > 0;
             return false;
         };
-        core.base.session.weu_seq_next += 1;
+        core.base.session.take_next();
         core.device.units.slots.get_mut(slot).filling = true;
-        let buf = core.base.port.alloc(core.base.cfg.geometry.weu_bytes);
+        let buf = core.base.port.alloc(core.base.cfg().geometry.weu_bytes);
         core.device.units.headers.open(slot, generation);
         core.device.units.policy.inserted(slot);
         core.device.record(Record::SlotDirty { slot, generation, weu_seq }, &mut core.base);
@@ -237,7 +236,7 @@ impl DirtyLayer {
         if let Err(error) = result {
             core.base.stats.device_write_errors += 1;
             // What failed may have been the flush within a durable write: the next one would not say what is lost.
-            if core.base.health == Health::Good && part.tries < PART_TRIES && !part.durable {
+            if core.base.is_good() && part.tries < PART_TRIES && !part.durable {
                 self.issue_part(Part { tries: part.tries + 1, ..part }, core);
                 return;
             }
@@ -272,7 +271,7 @@ impl DirtyLayer {
         self.parts.insert(number);
         self.unflushed.insert(number);
         let header =
-            Box::new(WeuHeader { slot, generation, weu_seq, session: core.base.session.number, entries });
+            Box::new(WeuHeader { slot, generation, weu_seq, session: core.base.session.number(), entries });
         let sealed = SealedUnit {
             header,
             start_bytes: written_bytes,
@@ -297,7 +296,7 @@ impl DirtyLayer {
             core.device.units.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
         if let Err(error) = result {
             core.base.stats.device_write_errors += 1;
-            if core.base.health == Health::Good && sealed.tries < PART_TRIES {
+            if core.base.is_good() && sealed.tries < PART_TRIES {
                 sealed.tries += 1;
                 core.device.issue_sealed(slot, &mut core.base);
                 return;

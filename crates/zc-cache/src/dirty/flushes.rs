@@ -9,7 +9,6 @@ use crate::base::origin::{Flush, FlushWaiter};
 use crate::clean::Clean;
 use crate::device::Core;
 use crate::dirty::DirtyLayer;
-use crate::expect_held::ExpectHeld;
 use crate::seam::Action;
 
 impl DirtyLayer {
@@ -22,7 +21,7 @@ impl DirtyLayer {
         core: &mut Core,
     ) -> Result<(), ErrorKind> {
         let fenced = self.fence(volume, core).map(|_| ErrorKind::Io);
-        let origin = &mut core.base.volumes.get_mut(&volume).expect_held().origin;
+        let origin = core.base.origin_mut(volume);
         let told = origin.take_loss().or(fenced).map_or(result, Err);
         if told.is_err() {
             origin.loss_is_told_to(flush.covers);
@@ -38,7 +37,7 @@ impl DirtyLayer {
         core: &mut Core,
         clean: &mut Clean,
     ) {
-        let flush = core.base.volumes.get_mut(&volume).expect_held().origin.flush_ended(result);
+        let flush = core.base.origin_mut(volume).flush_ended(result);
         let for_clients =
             if flush.has_client() { self.result_for_clients(volume, &flush, result, core) } else { result };
         if let Err(error) = result {
@@ -53,10 +52,10 @@ impl DirtyLayer {
                 FlushWaiter::Retire => core.device.retire_flush_done(volume, result),
                 FlushWaiter::Destage => self.destage_flushed(volume, result, core),
                 FlushWaiter::Remove => {
-                    core.base.effects.push_back(Effect::RemovalFlushed(volume, result));
+                    core.base.announce(Effect::RemovalFlushed(volume, result));
                 }
             }
         }
-        core.base.volumes.get_mut(&volume).expect_held().origin.pump_flush(volume, &mut core.base.port);
+        core.base.pump_origin_flush(volume);
     }
 }

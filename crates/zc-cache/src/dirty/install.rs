@@ -19,7 +19,7 @@ impl DirtyLayer {
         let mut decided = false;
         for (volume, mut replay) in core::mem::take(&mut core.device.recovery.restart.dirty_replays) {
             let mut unsettled = replay.unjournaled;
-            if core.base.volumes.get(&volume).is_some_and(|entry| !entry.cfg.may_be_dirty) {
+            if core.base.volume(volume).is_some_and(|entry| !entry.cfg().may_be_dirty) {
                 // Known to be clean elsewhere: an older state of the medium shows through.
                 replay.clean = replay.committed;
                 if !core::mem::take(&mut replay.epochs).is_empty() {
@@ -28,7 +28,7 @@ impl DirtyLayer {
                 }
             }
             let mut dirty = VolumeDirty::new(replay.clean);
-            dirty.last_request_ms = core.base.now_ms;
+            dirty.last_request_ms = core.base.now_ms();
             self.volumes.insert(volume, dirty);
             for (number, records) in &replay.epochs {
                 self.install_epoch(volume, *number, records, core);
@@ -57,29 +57,30 @@ impl DirtyLayer {
         if decided {
             self.resets_until = core.device.meta.journal.want_all();
         }
-        let doubtful = core.base.volumes.values().filter(|volume| self.is_doubtful(&volume.cfg, core));
-        let volumes: SmallVec<[VolumeId; 8]> = doubtful.map(|volume| volume.cfg.id).collect();
+        let doubtful = core.base.volumes().filter(|volume| self.is_doubtful(&volume.cfg(), core));
+        let volumes: SmallVec<[VolumeId; 8]> = doubtful.map(|volume| volume.cfg().id).collect();
         volumes.into_iter().for_each(|volume| self.fence_incomplete(volume, core));
     }
 
     /// Dirty data decides what a volume may do at first, whatever its settings say: it is brought to the origin before
     /// writes go past it.
     fn settle_modes(&mut self, core: &mut Core) {
+        let now_ms = core.base.now_ms();
         for volume in self.ids() {
-            let Some(entry) = core.base.volumes.get_mut(&volume) else { continue };
+            let Some(entry) = core.base.volume_mut(volume) else { continue };
             let dirty = self.volumes.get_mut(&volume).expect_held();
             if dirty.data.is_empty() {
                 continue;
             }
-            if !matches!(entry.cfg.mode, Mode::WriteBack | Mode::ReadOnly) {
-                dirty.leave(entry.cfg.clone(), core.base.now_ms);
-                entry.cfg.mode = Mode::WriteBack;
+            if !matches!(entry.cfg().mode, Mode::WriteBack | Mode::ReadOnly) {
+                dirty.leave(entry.cfg().clone(), now_ms);
+                entry.set_mode(Mode::WriteBack);
             }
         }
     }
 
     fn install_epoch(&mut self, volume: VolumeId, number: u64, records: &[Record], core: &mut Core) {
-        let now_ms = core.base.now_ms;
+        let now_ms = core.base.now_ms();
         for record in records {
             let (key, span, body) = match *record {
                 Record::DirtyZero { key, span, no_hole } => (key, span, Body::Zero { no_hole }),

@@ -40,7 +40,7 @@ use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, Mode,
 use zc_format::{EXTENT_HEADER_BYTES, Record};
 
 use crate::base::Base;
-use crate::base::health::Health;
+use crate::base::volume::Volume;
 use crate::clean::Clean;
 use crate::clean::read::{portions, sector_range};
 use crate::config::{OnLoss, VolumeConfig};
@@ -263,30 +263,28 @@ impl VolumeDirty {
     }
 }
 
-impl Base {
-    /// Dirty units that bytes in memory may come to: at worst nothing can be compressed, each piece has its inline
-    /// header, and each commit begins a page.
-    fn units_for(&self, memory_bytes: u64) -> u64 {
-        let unit_bytes = u64::from(self.cfg.geometry.weu_bytes) * 3 / 4;
-        (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
-    }
+/// Dirty units that bytes in memory may come to: at worst nothing can be compressed, each piece has its inline header,
+/// and each commit begins a page.
+fn units_for(memory_bytes: u64, base: &Base) -> u64 {
+    let unit_bytes = u64::from(base.cfg().geometry.weu_bytes) * 3 / 4;
+    (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
+}
 
-    /// Records of dirty data that there may be: half of what a checkpoint has room for, and a bound on the RAM.
-    fn dirty_records_max(&self) -> u64 {
-        (self.cfg.geometry.checkpoint_records_max() / 2).clamp(64, DIRTY_RECORDS_MAX)
-    }
+/// Records of dirty data that there may be: half of what a checkpoint has room for, and a bound on the RAM.
+fn dirty_records_max(base: &Base) -> u64 {
+    (base.cfg().geometry.checkpoint_records_max() / 2).clamp(64, DIRTY_RECORDS_MAX)
+}
 
-    /// Whether a volume's dirty data is not to be written to its origin.
-    fn is_held_back(&self, volume: VolumeId, dirty: &VolumeDirty) -> bool {
-        let mode = self.volumes.get(&volume).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
-        mode == Mode::ReadOnly || dirty.is_incomplete()
-    }
+/// Whether a volume's dirty data is not to be written to its origin.
+fn is_held_back(volume: VolumeId, dirty: &VolumeDirty, base: &Base) -> bool {
+    let mode = base.volume(volume).map_or(Mode::ReadOnly, |entry| entry.cfg().mode);
+    mode == Mode::ReadOnly || dirty.is_incomplete()
 }
 
 impl Device {
     /// Slots that may hold dirty data.
     fn owed_bounds(&self, base: &Base) -> OwedBounds {
-        OwedBounds::new(self.units.slots.len(), base.cfg.dirty.high_percent)
+        OwedBounds::new(self.units.slots.len(), base.cfg().dirty.high_percent)
     }
 }
 
@@ -294,8 +292,8 @@ impl DirtyLayer {
     /// Whether the volume takes writes in write-back now.
     fn writes_back(&self, volume: VolumeId, core: &Core) -> bool {
         core.device.units.slots.len() >= SLOTS_MIN
-            && core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode == Mode::WriteBack)
-            && (core.base.health == Health::Good || self.fence(volume, core).is_some())
+            && core.base.volume(volume).is_some_and(|volume| volume.cfg().mode == Mode::WriteBack)
+            && (core.base.is_good() || self.fence(volume, core).is_some())
     }
 
     /// Whether the volume has anything in the dirty layer.
@@ -306,8 +304,8 @@ impl DirtyLayer {
     /// What to do instead of serving, while dirty data is out of reach.
     fn fence(&self, volume: VolumeId, core: &Core) -> Option<OnLoss> {
         let dirty = self.volumes.get(&volume)?;
-        let config = core.base.volumes.get(&volume).map(|volume| &volume.cfg);
-        let lost = core.base.health != Health::Good;
+        let config = core.base.volume(volume).map(Volume::cfg);
+        let lost = !core.base.is_good();
         // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
         let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
         if dirty.is_incomplete() || (lost && dirty.phase.is_unsettled() && believed) {
@@ -343,7 +341,7 @@ impl DirtyLayer {
     /// it is about are fenced.
     pub(crate) fn pump_held(&mut self, core: &mut Core, clean: &mut Clean) {
         if let Some(position) = self.held_until {
-            let good = core.base.health == Health::Good;
+            let good = core.base.is_good();
             if good && !core.device.meta.journal.is_durable(position) {
                 return;
             }
@@ -371,7 +369,7 @@ impl DirtyLayer {
         }
         let clean = self.volumes.get(&request.volume).map_or(0, |dirty| dirty.data.clean);
         let dirty = self.volumes.get_or_insert(request.volume, || VolumeDirty::new(clean));
-        dirty.last_request_ms = core.base.now_ms;
+        dirty.last_request_ms = core.base.now_ms();
         dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0 });
     }
 
@@ -418,11 +416,11 @@ impl DirtyLayer {
     ) -> Admission {
         let Some(dirty) = self.volumes.get_mut(&volume) else { return Admission::Nothing };
         let Some(write) = dirty.waiting.front() else { return Admission::Nothing };
-        if core.base.health != Health::Good {
+        if !core.base.is_good() {
             return Admission::Nothing;
         }
         if dirty.phase.is_holding() {
-            if self.is_stuck(volume) || (core.base.stopping && self.is_refused(volume)) {
+            if self.is_stuck(volume) || (core.base.is_stopping() && self.is_refused(volume)) {
                 self.refuse_waiting(volume, ErrorKind::Io, core);
             }
             return Admission::Nothing;
@@ -430,8 +428,8 @@ impl DirtyLayer {
         let start = write.request.offset_bytes + write.done_bytes;
         let left = write.request.len_bytes - write.done_bytes;
         let (request, done_bytes) = (write.request.clone(), write.done_bytes);
-        let extent = u64::from(core.base.extent_bytes);
-        let most = PIECE_BYTES_MAX.min(u64::from(core.base.cfg.geometry.weu_bytes / 4)).max(extent);
+        let extent = u64::from(core.base.extent_bytes());
+        let most = PIECE_BYTES_MAX.min(u64::from(core.base.cfg().geometry.weu_bytes / 4)).max(extent);
         let len_bytes = left.min(most - start % extent);
         let in_memory = matches!(request.kind, RequestKind::Write { .. });
         let mends = self.is_stuck(volume) && self.meets_gap(volume, start..start + len_bytes, core);
@@ -470,7 +468,7 @@ impl DirtyLayer {
     fn is_epoch_full(&self, volume: VolumeId, len_bytes: u64, core: &Core) -> bool {
         let open = self.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
         let writes = open.map_or(0, |epoch| epoch.writes);
-        let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes)) + 1;
+        let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes())) + 1;
         writes > 0 && writes + extents > epoch_writes_max(core.device.meta.journal.ring_blocks())
     }
 
@@ -485,7 +483,7 @@ impl DirtyLayer {
         let mut others = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         others.peek().is_some()
             && others.all(|(id, dirty)| {
-                *id != volume && (dirty.destaging.is_stuck() || core.base.is_held_back(*id, dirty))
+                *id != volume && (dirty.destaging.is_stuck() || is_held_back(*id, dirty, &core.base))
             })
     }
 
@@ -498,13 +496,13 @@ impl DirtyLayer {
     /// waits for the origins to be well again.
     fn is_shut_out(&self, core: &Core) -> bool {
         let mut dirty = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
-        core.base.stopping
+        core.base.is_stopping()
             && dirty.peek().is_some()
-            && dirty.all(|(id, dirty)| dirty.destaging.is_refused() || core.base.is_held_back(*id, dirty))
+            && dirty.all(|(id, dirty)| dirty.destaging.is_refused() || is_held_back(*id, dirty, &core.base))
     }
 
     fn meets_gap(&self, volume: VolumeId, written: core::ops::Range<u64>, core: &Core) -> bool {
-        self.volumes.get(&volume).is_some_and(|dirty| dirty.meets_gap(core.base.extent_bytes, &written))
+        self.volumes.get(&volume).is_some_and(|dirty| dirty.meets_gap(core.base.extent_bytes(), &written))
     }
 
     /// The first waiting write cannot wait for room; one behind it may be what makes some.
@@ -527,18 +525,18 @@ impl DirtyLayer {
         if core.device.journal_is_pressed() {
             return false;
         }
-        if self.volumes.record_count() >= core.base.dirty_records_max() {
+        if self.volumes.record_count() >= dirty_records_max(&core.base) {
             return false;
         }
         if memory_bytes == 0 {
             return true;
         }
         let pending = self.memory_bytes + memory_bytes;
-        let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes)) + 1;
+        let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes())) + 1;
         let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
-        let units = core.base.units_for(pending + overhead);
+        let units = units_for(pending + overhead, &core.base);
         let bounds = core.device.owed_bounds(&core.base);
-        let fits_memory = self.memory_bytes == 0 || pending <= core.base.cfg.dirty.memory_bytes;
+        let fits_memory = self.memory_bytes == 0 || pending <= core.base.cfg().dirty.memory_bytes;
         let fits_device = core.device.units.owed.filled() + units <= bounds.filled
             && core.device.units.owed.len() + units <= bounds.all();
         fits_memory && fits_device
@@ -547,8 +545,8 @@ impl DirtyLayer {
     /// Whether a piece that covers what cannot be read fits above the watermarks: it is what ends the lack of room.
     fn has_mending_room(&self, memory_bytes: u64, core: &Core) -> bool {
         let records = self.volumes.record_count();
-        let records_max = core.base.dirty_records_max();
-        let units = core.base.units_for(self.memory_bytes + memory_bytes);
+        let records_max = dirty_records_max(&core.base);
+        let units = units_for(self.memory_bytes + memory_bytes, &core.base);
         let bounds = core.device.owed_bounds(&core.base);
         let fits_device = core.device.units.owed.filled() + units <= bounds.filled + MENDING_UNITS
             && core.device.units.owed.len() + units < u64::from(core.device.units.slots.len());
@@ -576,7 +574,7 @@ impl DirtyLayer {
         };
         let len = u32::try_from(len_bytes).unwrap_or(u32::MAX);
         let range = src.unwrap_or(BufSlice { buf: BufId(0), start_bytes: 0, len_bytes: len });
-        for portion in portions(volume, request.offset_bytes + done_bytes, range, core.base.extent_bytes) {
+        for portion in portions(volume, request.offset_bytes + done_bytes, range, core.base.extent_bytes()) {
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
             let body = match src {
                 None => Body::Zero {
@@ -584,7 +582,7 @@ impl DirtyLayer {
                 },
                 Some(_) => self.start_job(portion.key, &sectors, portion.dest, core, clean),
             };
-            let now_ms = core.base.now_ms;
+            let now_ms = core.base.now_ms();
             let dirty = self.volumes.get_mut(&volume).expect_held();
             let replaced = dirty.data.write(portion.key.extent, sectors, body, now_ms);
             core.device.let_go(&replaced);
@@ -599,8 +597,7 @@ impl DirtyLayer {
             RequestKind::WriteZeroes { fua, .. } => fua,
             RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch => false,
         };
-        let ack =
-            core.base.volumes.get(&request.volume).map_or(Ack::Durable, |volume| volume.cfg.write_back.ack);
+        let ack = core.base.volume(request.volume).map_or(Ack::Durable, |volume| volume.cfg().write_back.ack);
         if let RequestKind::Write { buf, .. } = request.kind {
             core.base.port.release(buf);
         }
@@ -618,26 +615,28 @@ impl DirtyLayer {
     pub(crate) fn leave_write_back(&mut self, cfg: &VolumeConfig, core: &mut Core) -> bool {
         let Some(dirty) = self.volumes.get_mut(&cfg.id) else { return false };
         dirty.phase.stay();
-        let now = core.base.volumes.get_mut(&cfg.id).map(|volume| &mut volume.cfg.mode);
+        let volume = core.base.volume_mut(cfg.id);
         if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
             return false;
         }
         let decided = dirty.data.is_empty() && dirty.waiting.is_empty() && !dirty.is_incomplete();
-        match now {
+        match volume {
             // What a start decided about it waits to be durable, and its requests with it, in any mode: it is not dirty.
-            Some(mode) if decided && *mode != Mode::WriteBack => return false,
+            Some(volume) if decided && volume.cfg().mode != Mode::WriteBack => return false,
             // Nothing is written to the origin of a volume that is read-only: its dirty data waits.
-            Some(Mode::ReadOnly) if cfg.mode == Mode::ReadOnly => return false,
-            Some(mode) => *mode = Mode::WriteBack,
+            Some(volume) if volume.cfg().mode == Mode::ReadOnly && cfg.mode == Mode::ReadOnly => {
+                return false;
+            }
+            Some(volume) => volume.set_mode(Mode::WriteBack),
             None => {}
         }
-        dirty.leave(cfg.clone(), core.base.now_ms);
+        dirty.leave(cfg.clone(), core.base.now_ms());
         true
     }
 
     /// The volume is clean: takes on the settings that were waiting, and the writes.
     fn finish_leaving(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
-        let now_ms = core.base.now_ms;
+        let now_ms = core.base.now_ms();
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
         dirty.phase.press(dirty.data.record_count(), now_ms);
         if !dirty.data.is_empty() || dirty.is_incomplete() || dirty.phase.is_unsettled() {
@@ -669,7 +668,7 @@ impl DirtyLayer {
     /// Forgets it, unless something of it is still in flight, or the device that has to be told is lost. Whether it
     /// did.
     fn finish_dropping(&mut self, volume: VolumeId, core: &mut Core) -> bool {
-        let good = core.base.health == Health::Good;
+        let good = core.base.is_good();
         let Some(dirty) = self.volumes.get_mut(&volume) else { return false };
         let Some(how) = dirty.phase.dropping() else { return false };
         let busy = dirty.commit.is_some() || dirty.destaging.is_busy();
@@ -694,9 +693,9 @@ impl DirtyLayer {
         if loses {
             core.base.owe_loss(volume);
         }
-        if let Some(entry) = core.base.volumes.get_mut(&volume) {
+        if let Some(entry) = core.base.volume_mut(volume) {
             // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
-            entry.origin.count_all_as_direct();
+            entry.origin_mut().count_all_as_direct();
         }
         if good {
             self.unsettle(volume, bodies, core);

@@ -26,10 +26,12 @@ impl DirtyLayer {
             Some(OnLoss::ReadOnly) => {
                 let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
                 let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
-                portions(request.volume, request.offset_bytes, range, core.base.extent_bytes).any(|portion| {
-                    let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-                    !self.overlay(portion.key, &sectors).is_empty()
-                })
+                portions(request.volume, request.offset_bytes, range, core.base.extent_bytes()).any(
+                    |portion| {
+                        let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+                        !self.overlay(portion.key, &sectors).is_empty()
+                    },
+                )
             }
         }
     }

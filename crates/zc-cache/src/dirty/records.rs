@@ -9,10 +9,10 @@
 use zc_core::ErrorKind;
 use zc_format::{JournalBlock, Record};
 
-use crate::base::health::Health;
 use crate::clean::Clean;
 use crate::device::Core;
 use crate::device::meta::Op;
+use crate::device::meta::flush_cache;
 use crate::dirty::DirtyLayer;
 use crate::dirty::versions::EpochState;
 use crate::seam::Action;
@@ -20,7 +20,7 @@ use crate::seam::Action;
 impl DirtyLayer {
     /// Sends off what is due: journal block, region map, retirements, checkpoint.
     pub(crate) fn pump_persist(&mut self, core: &mut Core, clean: &mut Clean) {
-        if core.base.health != Health::Good {
+        if !core.base.is_good() {
             return;
         }
         self.pump_journal(core);
@@ -34,8 +34,8 @@ impl DirtyLayer {
     fn pump_journal(&mut self, core: &mut Core) {
         if self.summary.is_none()
             && let Some((sequence, records, durable)) = core.device.meta.journal.take_block(
-                core.base.now_ms,
-                core.base.cfg.journal_delay_ms,
+                core.base.now_ms(),
+                core.base.cfg().journal_delay_ms,
                 self.is_told(),
             )
         {
@@ -44,7 +44,7 @@ impl DirtyLayer {
             core.base.stats.journal_bytes_written += u64::from(zc_core::limits::BLOCK_BYTES);
             let block = JournalBlock {
                 sequence,
-                session: core.base.session.number,
+                session: core.base.session.number(),
                 region_map_sequence: core.device.meta.durable_map(),
                 proved: self.commits_proved(core),
                 growing,
@@ -60,7 +60,7 @@ impl DirtyLayer {
         let asked = self.commits_want_flush();
         if core.device.meta.journal.take_flush(asked) {
             self.commits_flushing();
-            core.base.flush_cache(Op::JournalFlush);
+            flush_cache(Op::JournalFlush, &mut core.base);
         }
     }
 
@@ -105,7 +105,7 @@ impl DirtyLayer {
         if let Err(error) = result {
             core.base.fail_device(kind.purpose(), error);
         }
-        if core.base.health != Health::Good {
+        if !core.base.is_good() {
             return;
         }
         match kind {
@@ -119,7 +119,7 @@ impl DirtyLayer {
                 self.let_chains_go(core);
                 self.commits_flushed(core);
             }
-            Op::MapWrite => core.base.flush_cache(Op::MapFlush),
+            Op::MapWrite => flush_cache(Op::MapFlush, &mut core.base),
             Op::MapFlush => {
                 core.device.map_durable();
                 clean.start_marked_pieces(core);

@@ -5,7 +5,6 @@
 
 use zc_core::{BufId, BufSlice, ErrorKind, Mode};
 
-use crate::base::health::Health;
 use crate::base::origin::FlushWaiter;
 use crate::clean::Clean;
 use crate::clean::read::recipes::RecipeWait;
@@ -31,21 +30,21 @@ impl DirtyLayer {
     fn submit_read(&mut self, request: &Request, buf: BufId, core: &mut Core, clean: &mut Clean) {
         let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
         core.base.port.adopt(buf);
-        let Some(mode) = core.base.volumes.get(&request.volume).map(|volume| volume.cfg.mode) else {
+        let Some(mode) = core.base.volume(request.volume).map(|volume| volume.cfg().mode) else {
             core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
             core.base.port.release(buf);
             return;
         };
         core.base.stats.reads += 1;
         core.base.stats.read_bytes += request.len_bytes;
-        self.volumes.asked(request.volume, core.base.now_ms);
+        self.volumes.asked(request.volume, core.base.now_ms());
         if self.refuses_read(request, core) {
             core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
             core.base.port.release(buf);
             return;
         }
         let read = core.base.port.number();
-        if mode == Mode::PassThrough || core.base.health != Health::Good {
+        if mode == Mode::PassThrough || !core.base.is_good() {
             core.base.stats.read_bypassed += 1;
             clean.begin_read(read, ReadOp::new(request, buf, len_bytes, None));
             let dest = BufSlice { buf, start_bytes: 0, len_bytes };
@@ -65,7 +64,7 @@ impl DirtyLayer {
         let op = clean.read(read);
         let (volume, offset, stream, dest) = (op.volume(), op.offset_bytes(), op.stream(), op.dest());
         let (mut sorted, mut unknown) = (Sorted::default(), None);
-        for portion in portions(volume, offset, dest, core.base.extent_bytes) {
+        for portion in portions(volume, offset, dest, core.base.extent_bytes()) {
             if self.sort(read, portion, &mut sorted, core, clean) {
                 continue;
             }
@@ -138,7 +137,7 @@ impl DirtyLayer {
 
     /// A write whose buffer has been adopted.
     pub(crate) fn submit_adopted(&mut self, request: &Request, core: &mut Core, clean: &mut Clean) {
-        let mode = core.base.volumes.get(&request.volume).map(|volume| volume.cfg.mode);
+        let mode = core.base.volume(request.volume).map(|volume| volume.cfg().mode);
         if mode.is_none_or(|mode| mode == Mode::ReadOnly) || request.len_bytes == 0 {
             let result = match mode {
                 None => Err(ErrorKind::Invalid),
@@ -161,21 +160,17 @@ impl DirtyLayer {
 
     fn submit_flush(&mut self, request: &Request, core: &mut Core) {
         core.base.stats.flushes += 1;
-        let Some(volume) = core.base.volumes.get(&request.volume) else {
+        let Some(volume) = core.base.volume(request.volume) else {
             core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
             return;
         };
-        let settled = volume.origin.is_settled();
+        let settled = volume.origin().is_settled();
         if self.fence(request.volume, core).is_some() {
             core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
             return;
         }
         let behind = self.writes_back(request.volume, core) || self.has_dirty(request.volume);
-        if settled
-            && behind
-            && core.base.health == Health::Good
-            && self.volumes.get(&request.volume).is_some()
-        {
+        if settled && behind && core.base.is_good() && self.volumes.get(&request.volume).is_some() {
             self.request_commit(request.volume, Some(request.req), core);
             return;
         }

@@ -11,7 +11,6 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, VolumeId, WeuSlot};
 use zc_format::ExtentError;
 
-use crate::base::health::Health;
 use crate::device::Core;
 use crate::dirty::destage_rate::DestageRate;
 use crate::dirty::versions::{Body, DirtyVolume, EpochState, Version};
@@ -70,12 +69,12 @@ impl DirtyVolume {
 impl DirtyLayer {
     /// Reads the next version, if its time has come.
     pub(crate) fn pump_scrub(&mut self, core: &mut Core) {
-        let interval_ms = core.base.cfg.dirty.scrub_interval_ms;
+        let interval_ms = core.base.cfg().dirty.scrub_interval_ms;
         let idle = self.volumes.is_empty() || self.scrub.is_reading();
         if idle
             || interval_ms == 0
-            || core.base.stopping
-            || core.base.health != Health::Good
+            || core.base.is_stopping()
+            || !core.base.is_good()
             || core.device.recovery.load.is_some()
         {
             return;
@@ -84,7 +83,7 @@ impl DirtyLayer {
             return;
         }
         let Some(pass) = &self.scrub.pass else { return };
-        let (bytes_per_s, now_ms) = (pass.bytes_per_s, core.base.now_ms);
+        let (bytes_per_s, now_ms) = (pass.bytes_per_s, core.base.now_ms());
         if !self.scrub.rate.allows(bytes_per_s, now_ms) {
             return;
         }
@@ -97,12 +96,12 @@ impl DirtyLayer {
     /// Begins a pass when it is due.
     fn begin_scrub(&mut self, interval_ms: u64, core: &mut Core) -> bool {
         if self.scrub.next_ms == 0 {
-            self.scrub.next_ms = core.base.now_ms + interval_ms;
+            self.scrub.next_ms = core.base.now_ms() + interval_ms;
         }
-        if core.base.now_ms < self.scrub.next_ms {
+        if core.base.now_ms() < self.scrub.next_ms {
             return false;
         }
-        self.scrub.next_ms = core.base.now_ms + interval_ms;
+        self.scrub.next_ms = core.base.now_ms() + interval_ms;
         let bytes: u64 = self.volumes.iter().map(|(_, dirty)| dirty.data.bytes()).sum();
         let bytes_per_s = (bytes / (interval_ms / 1000).max(1)).max(RATE_MIN);
         let (volume, extent, todo) = (VolumeId(0), ExtentNo(0), SmallVec::new());
@@ -179,7 +178,7 @@ impl DirtyLayer {
             return;
         }
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
-        if !dirty.data.is_committed(extent, &version) || core.base.health != Health::Good {
+        if !dirty.data.is_committed(extent, &version) || !core.base.is_good() {
             return;
         }
         if !again {

@@ -2,7 +2,6 @@
 
 use zc_core::VolumeId;
 
-use crate::base::health::Health;
 use crate::device::Core;
 use crate::dirty::versions::{DirtyState, EpochState};
 use crate::dirty::{DirtyLayer, VolumeDirty};
@@ -12,11 +11,11 @@ impl DirtyLayer {
     /// The dirty data of a volume; `None` when the manager does not know the volume.
     pub(crate) fn state(&self, volume: VolumeId, core: &Core) -> Option<DirtyState> {
         let Some(dirty) = self.volumes.get(&volume) else {
-            return core.base.volumes.get(&volume).map(|_| DirtyState::default());
+            return core.base.volume(volume).map(|_| DirtyState::default());
         };
-        let oldest = dirty.data.oldest().map_or(core.base.now_ms, |epoch| epoch.began_ms);
+        let oldest = dirty.data.oldest().map_or(core.base.now_ms(), |epoch| epoch.began_ms);
         let epochs = dirty.data.epochs.iter().filter(|epoch| !epoch.extents.is_empty()).count();
-        let gap = dirty.gap(core.base.extent_bytes);
+        let gap = dirty.gap(core.base.extent_bytes());
         Some(DirtyState {
             stuck_offset_bytes: gap.first.start,
             stuck_bytes: gap.first.end - gap.first.start,
@@ -24,7 +23,7 @@ impl DirtyLayer {
             bytes: dirty.data.bytes(),
             extents: zc_core::u64_from_usize(dirty.data.extent_count()),
             epochs: zc_core::u64_from_usize(epochs),
-            oldest_age_ms: core.base.now_ms.saturating_sub(oldest),
+            oldest_age_ms: core.base.now_ms().saturating_sub(oldest),
             fenced: self.fence(volume, core).is_some(),
             draining: dirty.is_draining(),
             waiting: zc_core::u64_from_usize(dirty.waiting.len()),
@@ -34,15 +33,14 @@ impl DirtyLayer {
 
     /// Whether dirty data of the volume is being given up, or the device is being told so.
     pub(crate) fn is_dropping(&self, volume: VolumeId, core: &Core) -> bool {
-        let telling = |dirty: &VolumeDirty| dirty.phase.is_unsettled() && core.base.health == Health::Good;
+        let telling = |dirty: &VolumeDirty| dirty.phase.is_unsettled() && core.base.is_good();
         self.volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some() || telling(dirty))
     }
 
     /// Whether what cannot be read of the volume is still being given up.
     pub(crate) fn is_giving_up(&self, volume: VolumeId, core: &Core) -> bool {
         let dirty = self.volumes.get(&volume);
-        core.base.health == Health::Good
-            && dirty.is_some_and(|dirty| dirty.is_giving_up(core.base.extent_bytes))
+        core.base.is_good() && dirty.is_some_and(|dirty| dirty.is_giving_up(core.base.extent_bytes()))
     }
 
     /// Whether acknowledged writes of the volume are lost with the manager.
@@ -73,14 +71,14 @@ impl DirtyLayer {
 
     /// A stop: a cache that is out of order places nothing any more.
     pub(crate) fn wind_down(&mut self, core: &mut Core) {
-        if core.base.health != Health::Good {
+        if !core.base.is_good() {
             self.abandon_dirty_jobs(core);
         }
     }
 
     /// Whether a stop need not wait for anything here.
     pub(crate) fn is_wound_down(&self, core: &Core) -> bool {
-        let is_busy = if core.base.health == Health::Good { self.is_busy() } else { !self.jobs.is_empty() };
+        let is_busy = if core.base.is_good() { self.is_busy() } else { !self.jobs.is_empty() };
         !is_busy && self.gathers.is_empty() && !self.scrub.is_reading()
     }
 }

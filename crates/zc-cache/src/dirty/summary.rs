@@ -56,7 +56,7 @@ struct Room {
 impl DirtyLayer {
     /// A journal block is taken: a chain may begin behind it, in the unit that grows.
     pub(crate) fn begin_chain(&mut self, core: &mut Core) -> Option<GrowingUnit> {
-        let unit = self.unit.as_ref().filter(|_| core.base.session.uuid.is_some());
+        let unit = self.unit.as_ref().filter(|_| core.base.session.uuid().is_some());
         let growing = unit.map(|unit| unit.growing());
         self.chain =
             growing.map(|unit| Chain { unit, next_page: unit.page, ordinal: 0, told: 0, told_to: 0 });
@@ -105,7 +105,7 @@ impl DirtyLayer {
         // What the commit needs besides its piece is durable.
         let flushed = self.unflushed.is_empty();
         #[cfg(zc_canary)]
-        let flushed = flushed || core.base.canary == Some(crate::config::Canary::EarlySummary);
+        let flushed = flushed || core.base.canary() == Some(crate::config::Canary::EarlySummary);
         let written = self.parts.is_empty() && flushed && core.device.meta.journal.is_settled();
         // The next summary vouches for every other commit that this one would carry.
         let alone = written && !self.commits_in_line(core);
@@ -119,7 +119,7 @@ impl DirtyLayer {
         let fill_bytes = unit.fill_bytes();
         let free = fill_bytes.next_multiple_of(page) - fill_bytes;
         let end = fill_bytes.next_multiple_of(page) + if free < bytes { page } else { 0 };
-        let fits = end + WeuHeader::encoded_bytes(unit.entry_count()) <= core.base.cfg.geometry.weu_bytes;
+        let fits = end + WeuHeader::encoded_bytes(unit.entry_count()) <= core.base.cfg().geometry.weu_bytes;
         fits.then_some(Room { skip: chain.told, bytes, end })
     }
 
@@ -128,7 +128,7 @@ impl DirtyLayer {
         let chain = self.chain.as_ref().expect_held();
         let summary = Summary {
             next: core.device.meta.journal.next(),
-            session: core.base.session.number,
+            session: core.base.session.number(),
             ordinal: chain.ordinal,
             first_page: chain.next_page,
             region_map_sequence: core.device.meta.durable_map(),
@@ -136,7 +136,7 @@ impl DirtyLayer {
             records: core.device.meta.journal.pending_from(room.skip),
         };
         let place = SummaryPlace {
-            uuid: core.base.session.uuid.expect_held(),
+            uuid: core.base.session.uuid().expect_held(),
             slot: chain.unit.slot,
             generation: chain.unit.generation,
             page: room.end / limits::BLOCK_BYTES - 1,
@@ -159,7 +159,7 @@ impl DirtyLayer {
         );
         let first = self.chain.as_ref().filter(|chain| chain.told == 0).map(|chain| chain.unit.slot);
         #[cfg(zc_canary)]
-        let first = first.filter(|_| core.base.canary != Some(crate::config::Canary::UnpinnedChain));
+        let first = first.filter(|_| core.base.canary() != Some(crate::config::Canary::UnpinnedChain));
         if let Some(slot) = first {
             self.keep_summaries(core.device.meta.journal.next(), slot, core);
         }

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 use zc_core::{ExtentNo, SECTOR_BYTES, SectorMap, SectorSpan, VolumeId};
 
-use crate::base::health::Health;
 use crate::clean::Clean;
 use crate::device::Core;
 use crate::dirty::destage::Gather;
@@ -239,16 +238,16 @@ impl DirtyLayer {
         let Some(dirty) = self.volumes.get_mut(&volume).filter(|dirty| dirty.unreadable.giving_up) else {
             return;
         };
-        if dirty.is_incomplete() || dirty.phase.dropping().is_some() || core.base.health != Health::Good {
+        if dirty.is_incomplete() || dirty.phase.dropping().is_some() || !core.base.is_good() {
             dirty.unreadable.giving_up = false;
             return;
         }
         loop {
             let next =
-                self.volumes.get(&volume).and_then(|dirty| dirty.next_unwritten(core.base.extent_bytes));
+                self.volumes.get(&volume).and_then(|dirty| dirty.next_unwritten(core.base.extent_bytes()));
             let Some((extent, sectors)) = next else { break };
             if core.device.journal_is_pressed()
-                || self.is_epoch_full(volume, u64::from(core.base.extent_bytes), core)
+                || self.is_epoch_full(volume, u64::from(core.base.extent_bytes()), core)
             {
                 self.request_commit(volume, None, core);
                 return;
@@ -263,7 +262,7 @@ impl DirtyLayer {
         let span = SectorSpan::new(&sectors).expect_held();
         core.base.stats.dirty_given_up_bytes += u64::from(span.len_bytes());
         core.base.port.emit(Action::Note(Note::DirtyGivenUp { volume, extent, sectors: span }));
-        let now_ms = core.base.now_ms;
+        let now_ms = core.base.now_ms();
         let dirty = self.volumes.get_mut(&volume).expect_held();
         let replaced = dirty.data.write(extent, sectors, Body::Zero { no_hole: true }, now_ms);
         core.device.let_go(&replaced);

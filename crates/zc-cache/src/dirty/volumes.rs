@@ -12,12 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zc_core::{Mode, VolumeId};
 
-use crate::base::health::Health;
 use crate::device::Core;
 use crate::dirty::commit::EPOCH_AGE_SHARE;
 use crate::dirty::destage::EPOCHS_CROWDED;
 use crate::dirty::versions::EpochState;
-use crate::dirty::{DirtyLayer, VolumeDirty};
+use crate::dirty::{DirtyLayer, VolumeDirty, dirty_records_max};
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -199,12 +198,13 @@ impl DirtyLayer {
         if self.volumes.is_empty() {
             return;
         }
-        let low = u64::from(core.device.units.slots.len()) * u64::from(core.base.cfg.dirty.low_percent) / 100;
+        let low =
+            u64::from(core.device.units.slots.len()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
         let pressure = Pressure {
-            ending: core.base.stopping || core.base.health != Health::Good,
+            ending: core.base.is_stopping() || !core.base.is_good(),
             crowded: self.is_waiting() || core.device.units.owed.filled() > low,
         };
-        self.volumes.wake_due(core.base.now_ms, pressure);
+        self.volumes.wake_due(core.base.now_ms(), pressure);
     }
 
     /// Lets the volumes sleep that have nothing to do.
@@ -219,36 +219,36 @@ impl DirtyLayer {
     /// What a volume has to do. Where that is hard to tell it stays awake.
     fn rest(&self, volume: VolumeId, core: &Core) -> Rest {
         let Some(dirty) = self.volumes.get(&volume) else { return Rest::Awake };
-        if dirty.is_at_work() || core.base.stopping || core.base.health != Health::Good {
+        if dirty.is_at_work() || core.base.is_stopping() || !core.base.is_good() {
             return Rest::Awake;
         }
-        let Some(entry) = core.base.volumes.get(&volume) else { return Rest::Until(None) };
+        let Some(entry) = core.base.volume(volume) else { return Rest::Until(None) };
         if dirty.data.is_empty() {
             return Rest::Until(None);
         }
-        let half = dirty.data.record_count() * 2 > core.base.dirty_records_max();
+        let half = dirty.data.record_count() * 2 > dirty_records_max(&core.base);
         if half || self.volumes.pressure.crowded || self.is_waiting() {
             return Rest::Awake;
         }
         #[cfg(zc_canary)]
-        if core.base.canary == Some(crate::config::Canary::EpochOrder) {
+        if core.base.canary() == Some(crate::config::Canary::EpochOrder) {
             return Rest::Awake;
         }
-        let age_ms = entry.cfg.write_back.max_dirty_age_ms;
+        let age_ms = entry.cfg().write_back.max_dirty_age_ms;
         let mut until_ms = u64::MAX;
         if let Some(open) = dirty.data.epochs.back().filter(|open| !open.extents.is_empty()) {
             until_ms = until_ms.min(open.began_ms.saturating_add(age_ms / EPOCH_AGE_SHARE));
         }
-        let destages = !dirty.is_incomplete() && entry.cfg.mode != Mode::ReadOnly;
+        let destages = !dirty.is_incomplete() && entry.cfg().mode != Mode::ReadOnly;
         let oldest = dirty.data.epochs.front().filter(|oldest| oldest.state == EpochState::Committed);
         if let Some(oldest) = oldest.filter(|_| destages) {
             until_ms = until_ms
                 .min(oldest.began_ms.saturating_add(age_ms / 2))
-                .min(dirty.last_request_ms.saturating_add(core.base.cfg.dirty.idle_ms));
+                .min(dirty.last_request_ms.saturating_add(core.base.cfg().dirty.idle_ms));
         }
         match until_ms {
             u64::MAX => Rest::Until(None),
-            until_ms if until_ms <= core.base.now_ms => Rest::Awake,
+            until_ms if until_ms <= core.base.now_ms() => Rest::Awake,
             until_ms => Rest::Until(Some(until_ms)),
         }
     }

@@ -79,7 +79,7 @@ impl CacheManager {
 
     /// Leads news to those who have to act on them.
     pub(super) fn settle(&mut self) {
-        while let Some(effect) = self.core.base.effects.pop_front() {
+        while let Some(effect) = self.core.base.take_effect() {
             let Self { core, clean, dirty, removals, .. } = self;
             match effect {
                 Effect::DeviceFailed(error) => self.device_failed(error),
@@ -102,7 +102,7 @@ impl CacheManager {
         let Self { core, clean, dirty, distrusts, .. } = self;
         core.device.device_failed(&mut core.base);
         dirty.device_failed(error, core);
-        distrusts.device_failed(core.base.now_ms);
+        distrusts.device_failed(core.base.now_ms());
         core.base.distrust(None);
         clean.device_failed(core);
     }

@@ -65,7 +65,7 @@ impl CacheManager {
         let summaries = start.summaries_in.map(|slot| (start.journal_next, slot));
         let (clean, base) = (Clean::new(&config), Base::new(config, &start));
         let dirty = DirtyLayer::new(start.journal_proved);
-        let device = Device::new(&base.cfg, start);
+        let device = Device::new(&base.cfg(), start);
         let mut manager = Self {
             core: Core { base, device },
             clean,
@@ -89,7 +89,7 @@ impl CacheManager {
     /// Switches a deliberate bug on.
     #[cfg(zc_canary)]
     pub fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
-        self.core.base.canary = canary;
+        self.core.base.set_canary(canary);
         self.clean.set_canary(canary);
         self.dirty.set_canary(canary);
         self.core.device.units.slots.careless = canary == Some(crate::config::Canary::NoSweepGate);
@@ -102,7 +102,7 @@ impl CacheManager {
         self.dispatch(event);
         self.settle();
         self.maintain();
-        debug_assert!(self.core.base.effects.is_empty(), "news are led on within the event");
+        debug_assert!(self.core.base.has_no_effects(), "the manager leads effects on within the event");
         self.core.base.port.swap_out(actions);
     }
 
@@ -131,7 +131,7 @@ impl CacheManager {
             Event::GiveUpUnreadable { volume } => self.dirty.give_up_unreadable(volume, &mut self.core),
             Event::AcceptLoss { volume } => self.dirty.accept_loss(volume, &mut self.core),
             Event::Remove { volume } => self.removals.remove_volume(volume, &mut self.core),
-            Event::Stop => self.core.base.stopping = true,
+            Event::Stop => self.core.base.stop(),
         }
     }
 
@@ -141,7 +141,7 @@ impl CacheManager {
     }
 
     fn tick(&mut self, now_ms: u64) {
-        self.core.base.now_ms = self.core.base.now_ms.max(now_ms);
+        self.core.base.tick(now_ms);
         self.clean.age(&mut self.core);
         self.core.device.age_open_weu(&mut self.core.base);
         self.deadlines.age_device_ops(&mut self.core, &mut self.clean);
@@ -191,15 +191,14 @@ impl CacheManager {
 
     fn configure(&mut self, cfg: VolumeConfig) {
         self.core.grow(cfg.id, cfg.size_bytes);
-        if !self.core.base.volumes.contains_key(&cfg.id) && self.dirty.is_doubtful(&cfg, &self.core) {
+        if !self.core.base.has_volume(cfg.id) && self.dirty.is_doubtful(&cfg, &self.core) {
             self.dirty.fence_incomplete(cfg.id, &mut self.core);
         }
-        if !self.core.base.volumes.contains_key(&cfg.id) && !cfg.may_be_dirty && self.dirty.has_dirty(cfg.id)
-        {
+        if !self.core.base.has_volume(cfg.id) && !cfg.may_be_dirty && self.dirty.has_dirty(cfg.id) {
             // Known to be clean elsewhere: what the start found is an older state of the medium.
             self.dirty.drop_dirty(cfg.id, true, &mut self.core);
         }
-        if !self.core.base.volumes.contains_key(&cfg.id) && self.dirty.has_dirty(cfg.id) {
+        if !self.core.base.has_volume(cfg.id) && self.dirty.has_dirty(cfg.id) {
             // Its dirty data was kept for it: it has to be served before it can leave write-back.
             self.core.apply_config(VolumeConfig { mode: Mode::WriteBack, ..cfg.clone() });
         }

@@ -4,7 +4,6 @@
 
 use zc_core::{BufId, BufSlice, JournalSeq, VolumeId};
 
-use crate::base::health::Health;
 use crate::clean::read::{portions, sector_range};
 use crate::dirty::overlay::residency_overlaid;
 use crate::dirty::versions::DirtyState;
@@ -28,7 +27,7 @@ impl CacheManager {
     /// Whether the cache device works.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.core.base.health == Health::Good
+        self.core.base.is_good()
     }
 
     /// Regions marked now, and how many may be.
@@ -97,13 +96,13 @@ impl CacheManager {
     /// Whether clients of the volume have yet to be told of a loss: the next flush of theirs fails.
     #[must_use]
     pub fn owes_loss(&self, volume: VolumeId) -> bool {
-        self.core.base.volumes.get(&volume).is_some_and(|volume| volume.origin.owes_loss())
+        self.core.base.volume(volume).is_some_and(|volume| volume.origin().owes_loss())
     }
 
     /// Clients of the volume have been told of a loss in another way than by a flush.
     pub fn loss_is_told(&mut self, volume: VolumeId) {
-        if let Some(volume) = self.core.base.volumes.get_mut(&volume) {
-            volume.origin.take_loss();
+        if let Some(volume) = self.core.base.volume_mut(volume) {
+            volume.origin_mut().take_loss();
         }
     }
 
@@ -128,14 +127,14 @@ impl CacheManager {
             push(runs, len_bytes, Residency::OriginOnly);
             return 0;
         }
-        let bound_bytes = RESIDENCY_EXTENTS_MAX * u64::from(self.core.base.extent_bytes);
+        let bound_bytes = RESIDENCY_EXTENTS_MAX * u64::from(self.core.base.extent_bytes());
         let Ok(len_bytes) = u32::try_from(len_bytes.min(bound_bytes)) else {
             unreachable!("the bound is at most 2 GiB")
         };
         // Positions only; there is no buffer behind it.
         let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
         let mut extents = 0;
-        for portion in portions(volume, offset_bytes, range, self.core.base.extent_bytes) {
+        for portion in portions(volume, offset_bytes, range, self.core.base.extent_bytes()) {
             if runs.len() >= RESIDENCY_RUNS_MAX {
                 break;
             }
@@ -156,7 +155,7 @@ impl CacheManager {
     /// Whether the distrust of what a failed device holds is not recorded yet, so that some writes wait or fail.
     #[must_use]
     pub fn is_distrust_owed(&self) -> bool {
-        self.core.base.health == Health::Failing
+        self.core.base.is_failing()
     }
 
     /// Whether volumes are going, which takes time alone: ticks must not become rare.

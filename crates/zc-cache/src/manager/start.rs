@@ -21,8 +21,7 @@ impl CacheManager {
     pub fn begin(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let Self { core, clean, dirty, .. } = self;
         core.base.port.swap_out(actions);
-        core.base.now_ms = now_ms;
-        core.base.last_write_ms = now_ms;
+        core.base.begin(now_ms);
         core.device.record_unjournaled(&mut core.base);
         dirty.install_dirty(core);
         core.device.begin(&mut core.base);

@@ -20,7 +20,6 @@ use zc_core::{
 };
 use zc_format::ExtentError;
 
-use crate::base::health::Health;
 use crate::base::port::Ended;
 use crate::clean::Clean;
 use crate::clean::insert::runs::Runs;
@@ -100,7 +99,7 @@ impl Inserts {
 impl Clean {
     /// The run that extents of a request go into. Ended with [`Runs::end_requests`].
     pub(crate) fn begin_run(&mut self, stream: Option<StreamId>, core: &mut Core) -> u64 {
-        self.inserts.runs.begin(stream, core.base.now_ms, &mut core.base.port)
+        self.inserts.runs.begin(stream, core.base.now_ms(), &mut core.base.port)
     }
 
     /// Takes an extent in. The hold on `src.buf` and the guard pass to the job.
@@ -113,18 +112,17 @@ impl Clean {
         core: &mut Core,
     ) {
         core.base.stats.insert_offered += 1;
-        let full = self.inserts.bytes + u64::from(core.base.extent_bytes)
-            > u64::from(core.base.cfg.insert_bytes_max);
-        if full || core.base.health != Health::Good || core.base.stopping || core.device.journal_is_pressed()
-        {
+        let full = self.inserts.bytes + u64::from(core.base.extent_bytes())
+            > u64::from(core.base.cfg().insert_bytes_max);
+        if full || !core.base.is_good() || core.base.is_stopping() || core.device.journal_is_pressed() {
             core.base.stats.insert_skipped += 1;
             core.device.index.tracks.release(&guard);
             core.base.port.release(src.buf);
             return;
         }
-        self.inserts.bytes += u64::from(core.base.extent_bytes);
+        self.inserts.bytes += u64::from(core.base.extent_bytes());
         let id = core.base.port.number();
-        self.inserts.runs.add(run, guard.key, id, core.base.extent_bytes);
+        self.inserts.runs.add(run, guard.key, id, core.base.extent_bytes());
         let job = Job {
             guard,
             src,
@@ -150,7 +148,7 @@ impl Clean {
             Digest::Print(print) => {
                 job.print = Some(print);
                 let volume = job.guard.key.volume;
-                if core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup) {
+                if core.base.volume(volume).is_some_and(|volume| volume.cfg().dedup) {
                     self.look_up(id, core);
                 } else {
                     self.not_found(id, core);
@@ -174,13 +172,13 @@ impl Clean {
     }
 
     fn found(&mut self, id: u64, slot: WeuSlot, generation: Generation, stored: Stored, core: &mut Core) {
-        if core.base.cfg.fingerprint.is_collision_resistant() {
+        if core.base.cfg().fingerprint.is_collision_resistant() {
             self.finish_job(id, Outcome::Duplicate { slot, generation, stored }, core);
             return;
         }
         core.base.stats.compares += 1;
         core.device.units.slots.pin(slot);
-        let buf = core.base.port.alloc(core.base.extent_bytes);
+        let buf = core.base.port.alloc(core.base.extent_bytes());
         let job = self.inserts.jobs.get_mut(&id).expect_held();
         job.scratch = Some(buf);
         job.comparing = Some((slot, generation, stored));
@@ -191,7 +189,7 @@ impl Clean {
             self.inserts.jobs[&id].guard.key,
             &core.base,
         );
-        let dest = BufSlice { buf, start_bytes: 0, len_bytes: core.base.extent_bytes };
+        let dest = BufSlice { buf, start_bytes: 0, len_bytes: core.base.extent_bytes() };
         core.device.read_stored_extent(
             Op::CompareRead(id),
             &place,
@@ -214,7 +212,7 @@ impl Clean {
         }
         let left = job.src;
         let right =
-            BufSlice { buf: job.scratch.expect_held(), start_bytes: 0, len_bytes: core.base.extent_bytes };
+            BufSlice { buf: job.scratch.expect_held(), start_bytes: 0, len_bytes: core.base.extent_bytes() };
         let op = core.base.port.op(Op::Compare(id));
         core.base.port.emit(Action::Compare { op, left, right });
     }
@@ -241,13 +239,13 @@ impl Clean {
             return;
         }
         let (key, src) = (job.guard.key, job.src);
-        let codec = core.base.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
+        let codec = core.base.volume(key.volume).map_or(Codec::Raw, |volume| volume.cfg().codec);
         let raw = Outcome::Store { codec: Codec::Raw, payload: src };
         if codec == Codec::Raw {
             self.finish_job(id, raw, core);
         } else if self.is_compression_worth(key, core) {
             core.base.stats.compress_tried += 1;
-            let max_bytes = core.base.extent_bytes - zc_core::limits::PLACE_ALIGN_BYTES;
+            let max_bytes = core.base.extent_bytes() - zc_core::limits::PLACE_ALIGN_BYTES;
             let out = core.base.port.alloc(max_bytes);
             let job = self.inserts.jobs.get_mut(&id).expect_held();
             job.scratch = Some(out);
@@ -263,7 +261,7 @@ impl Clean {
     fn compressed(&mut self, id: u64, stored_bytes: Option<u32>, core: &mut Core) {
         let job = self.inserts.job(id);
         let (key, src, codec, scratch) = (job.guard.key, job.src, job.codec, job.scratch);
-        let stored = stored_bytes.unwrap_or(core.base.extent_bytes);
+        let stored = stored_bytes.unwrap_or(core.base.extent_bytes());
         self.report_compression(key, stored, core);
         match stored_bytes {
             Some(len_bytes) => {
@@ -291,7 +289,7 @@ impl Clean {
     /// Ends a job after placement, for better or worse.
     fn end_job(&mut self, id: u64, core: &mut Core) {
         let job = self.inserts.jobs.remove(&id).expect_held();
-        self.inserts.bytes -= u64::from(core.base.extent_bytes);
+        self.inserts.bytes -= u64::from(core.base.extent_bytes());
         if self.inserts.by_key.get(&job.guard.key) == Some(&id) {
             self.inserts.by_key.remove(&job.guard.key);
         }
@@ -315,7 +313,7 @@ impl Clean {
         if settled != core.device.units.headers.settled_units() {
             return core.device.find_content(&print, &mut core.base);
         }
-        if !core.base.cfg.fingerprint.is_collision_resistant() {
+        if !core.base.cfg().fingerprint.is_collision_resistant() {
             return None;
         }
         let (slot, generation, stored) = core.device.units.headers.find_in_memory(&print)?;

@@ -2,7 +2,7 @@
 
 use zc_core::{ExtentKey, WeuSlot};
 
-use crate::base::health::Health;
+use crate::base::volume::Volume;
 use crate::clean::Clean;
 use crate::clean::insert::Outcome;
 use crate::device::Core;
@@ -41,8 +41,8 @@ impl Clean {
         let key = guard.key;
         let holds = core.device.index.tracks.holds(&guard);
         #[cfg(zc_canary)]
-        let holds = holds || core.base.canary == Some(crate::config::Canary::StaleFill);
-        if core.base.health != Health::Good {
+        let holds = holds || core.base.canary() == Some(crate::config::Canary::StaleFill);
+        if !core.base.is_good() {
             core.base.stats.insert_dropped += 1;
         } else if !holds {
             core.base.stats.insert_stale += 1;
@@ -92,11 +92,8 @@ impl Clean {
         let job = self.inserts.job(id);
         let (key, print) = (job.guard.key, job.print.expect_held());
         let Some(Outcome::Store { codec, payload }) = job.outcome else { return Placed::Done };
-        let volume = core
-            .base
-            .volumes
-            .get(&key.volume)
-            .map(|volume| (volume.cfg.dedup, volume.cfg.index_share_percent));
+        let volume = core.base.volume(key.volume).map(Volume::cfg);
+        let volume = volume.map(|cfg| (cfg.dedup, cfg.index_share_percent));
         let (dedup, share) = volume.unwrap_or((false, 0));
         if dedup && let Some((slot, generation, stored)) = self.found_since(id, core) {
             let place = core.device.place(slot, generation, stored);
@@ -108,7 +105,7 @@ impl Clean {
             return Placed::NeedsSlot;
         };
         core.base.stats.insert_stored += 1;
-        core.base.stats.stored_raw_bytes += u64::from(core.base.extent_bytes);
+        core.base.stats.stored_raw_bytes += u64::from(core.base.extent_bytes());
         core.base.stats.stored_bytes += u64::from(payload.len_bytes);
         if dedup && in_share(&print, share) {
             core.device.units.headers.add(slot, print, stored);
@@ -122,7 +119,7 @@ impl Clean {
 
     /// While stopping nothing is evicted any more: what needs a slot is dropped.
     pub(crate) fn drop_unplaceable(&mut self, core: &mut Core) {
-        if core.base.health == Health::Good
+        if core.base.is_good()
             && (core.device.units.slots.free_len() > 0 || core.device.units.slots.leaving() > 0)
         {
             return;

@@ -6,8 +6,6 @@
 
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, VolumeId};
 
-use crate::base::Base;
-use crate::base::health::Health;
 use crate::clean::Clean;
 use crate::clean::insert::InsertOptions;
 use crate::clean::read::read_ahead::Prefetched;
@@ -47,10 +45,11 @@ impl Fill {
     }
 }
 
-impl Base {
-    fn fill_slice(&self, fill: &Fill, index: usize) -> BufSlice {
-        let skip = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(self.extent_bytes);
-        BufSlice { buf: fill.buf, start_bytes: fill.start_bytes + skip, len_bytes: self.extent_bytes }
+impl Fill {
+    /// The bytes of one of its extents.
+    fn slice(&self, index: usize, extent_bytes: u32) -> BufSlice {
+        let skip = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(extent_bytes);
+        BufSlice { buf: self.buf, start_bytes: self.start_bytes + skip, len_bytes: extent_bytes }
     }
 }
 
@@ -66,7 +65,7 @@ impl Clean {
         let mut rest = missing;
         while let Some(first) = rest.first() {
             let most =
-                usize::try_from(FILL_BYTES_MAX / u64::from(core.base.extent_bytes)).unwrap_or(1).max(1);
+                usize::try_from(FILL_BYTES_MAX / u64::from(core.base.extent_bytes())).unwrap_or(1).max(1);
             let run = rest
                 .iter()
                 .zip(first.key.extent.0..)
@@ -81,14 +80,14 @@ impl Clean {
 
     fn read_run(&mut self, read: u64, run: &[Portion], stream: Option<StreamId>, core: &mut Core) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
-        let bytes = first.bytes(core.base.extent_bytes).start..last.bytes(core.base.extent_bytes).end;
+        let bytes = first.bytes(core.base.extent_bytes()).start..last.bytes(core.base.extent_bytes()).end;
         if self.origin_order.read_waits(first.key.volume, &bytes) {
             return self.read_apart(read, run, core);
         }
         core.base.stats.extent_misses += zc_core::u64_from_usize(run.len());
         let admitted: Vec<bool> = run.iter().map(|portion| self.admits_read(portion.key, core)).collect();
         let volume = first.key.volume;
-        let extent = core.base.extent_bytes;
+        let extent = core.base.extent_bytes();
         if !admitted.contains(&true) {
             let len: u32 = run.iter().map(|portion| portion.len_bytes).sum();
             let dest = BufSlice { len_bytes: len, ..first.dest };
@@ -146,7 +145,7 @@ impl Clean {
         self.origin_order.join(
             turn,
             waiter.portion.key.volume,
-            &waiter.portion.bytes(core.base.extent_bytes),
+            &waiter.portion.bytes(core.base.extent_bytes()),
         );
         let fill = self.fills.get_mut(&id).expect_held();
         fill.waiters.push((waiter, false));
@@ -157,7 +156,7 @@ impl Clean {
     fn read_apart(&mut self, read: u64, run: &[Portion], core: &mut Core) {
         core.base.stats.extent_misses += zc_core::u64_from_usize(run.len());
         for portion in run {
-            let bytes = portion.bytes(core.base.extent_bytes);
+            let bytes = portion.bytes(core.base.extent_bytes());
             self.direct_read(read, portion.key.volume, bytes.start, portion.dest, core);
         }
     }
@@ -173,7 +172,7 @@ impl Clean {
         core: &mut Core,
     ) {
         let extents = u32::try_from(count).unwrap_or(u32::MAX);
-        let len_bytes = extents.saturating_mul(core.base.extent_bytes);
+        let len_bytes = extents.saturating_mul(core.base.extent_bytes());
         let buf = core.base.port.alloc(len_bytes);
         self.issue_fill(
             Fill {
@@ -206,9 +205,9 @@ impl Clean {
             fill.guards.push(guard);
         }
         let len_bytes =
-            u32::try_from(fill.admitted.len()).unwrap_or(u32::MAX).saturating_mul(core.base.extent_bytes);
+            u32::try_from(fill.admitted.len()).unwrap_or(u32::MAX).saturating_mul(core.base.extent_bytes());
         let dest = BufSlice { buf: fill.buf, start_bytes: fill.start_bytes, len_bytes };
-        let offset_bytes = fill.first.0 * u64::from(core.base.extent_bytes);
+        let offset_bytes = fill.first.0 * u64::from(core.base.extent_bytes());
         let volume = fill.volume;
         self.fills.insert(id, fill);
         let op = core.base.port.op(Op::Fill(id));
@@ -228,7 +227,7 @@ impl Clean {
             match result {
                 Ok(()) => {
                     if !in_place {
-                        let from = core.base.fill_slice(&fill, index);
+                        let from = fill.slice(index, core.base.extent_bytes());
                         let from = from.part(waiter.portion.skip_bytes, waiter.portion.len_bytes);
                         core.base.port.emit(Action::Copy { from, to: waiter.portion.dest });
                     }
@@ -236,7 +235,7 @@ impl Clean {
                 }
                 Err(_) if fill.prefetch => {
                     let Portion { key, skip_bytes, dest, .. } = waiter.portion;
-                    let offset = key.extent.0 * u64::from(core.base.extent_bytes) + u64::from(skip_bytes);
+                    let offset = key.extent.0 * u64::from(core.base.extent_bytes()) + u64::from(skip_bytes);
                     self.direct_read(waiter.read, key.volume, offset, dest, core);
                     self.read_part_done(waiter.read, Ok(()), core);
                 }
@@ -275,7 +274,7 @@ impl Clean {
             self.uncount_prefetched(fill, core);
             return;
         }
-        let src = core.base.fill_slice(fill, index);
+        let src = fill.slice(index, core.base.extent_bytes());
         if fill.prefetch && !used {
             core.base.port.retain(fill.buf);
             self.keep_prefetched(key, Prefetched { src, guard });
@@ -292,16 +291,16 @@ impl Clean {
     /// An extent that was read ahead, if it was, waits for its reader no more.
     fn uncount_prefetched(&mut self, fill: &Fill, core: &mut Core) {
         if fill.prefetch {
-            self.ahead.prefetch_ended(core.base.extent_bytes);
+            self.ahead.prefetch_ended(core.base.extent_bytes());
         }
     }
 
     pub(crate) fn admits_read(&mut self, key: ExtentKey, core: &mut Core) -> bool {
-        let Some(volume) = core.base.volumes.get(&key.volume) else { return false };
-        if key.extent.0 >= volume.whole_extents || core.base.stopping || core.base.health != Health::Good {
+        let Some(volume) = core.base.volume(key.volume) else { return false };
+        if key.extent.0 >= volume.whole_extents() || core.base.is_stopping() || !core.base.is_good() {
             return false;
         }
-        match (volume.cfg.mode, volume.cfg.admission) {
+        match (volume.cfg().mode, volume.cfg().admission) {
             (Mode::PassThrough, _) | (_, Admission::Never) => false,
             (_, Admission::Always) => true,
             (_, Admission::SecondTouch) => self.touched.before(key),
@@ -314,7 +313,7 @@ impl Clean {
     fn still_holds(&mut self, guard: &Guard, core: &mut Core) -> bool {
         let holds = core.device.index.tracks.holds(guard);
         #[cfg(zc_canary)]
-        let holds = holds || core.base.canary == Some(crate::config::Canary::StaleFill);
+        let holds = holds || core.base.canary() == Some(crate::config::Canary::StaleFill);
         core.base.stats.insert_stale += u64::from(!holds);
         holds
     }

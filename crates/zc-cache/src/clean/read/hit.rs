@@ -99,7 +99,7 @@ impl Clean {
             let whole = self.fetch_whole(&portion, id, core);
             let (skip_bytes, dest) = match &whole {
                 Some((buf, _)) => {
-                    (0, BufSlice { buf: *buf, start_bytes: 0, len_bytes: core.base.extent_bytes })
+                    (0, BufSlice { buf: *buf, start_bytes: 0, len_bytes: core.base.extent_bytes() })
                 }
                 None => (portion.skip_bytes, portion.dest),
             };
@@ -160,14 +160,14 @@ impl Clean {
         hit: u64,
         core: &mut Core,
     ) -> Option<(BufId, Option<Guard>)> {
-        if portion.len_bytes >= core.base.extent_bytes
-            || core.base.cfg.read_buffer_bytes == 0
+        if portion.len_bytes >= core.base.extent_bytes()
+            || core.base.cfg().read_buffer_bytes == 0
             || self.staging.get(&portion.key).is_some()
         {
             return None;
         }
         let guard = core.device.index.tracks.guard(portion.key);
-        let buf = core.base.port.alloc(core.base.extent_bytes);
+        let buf = core.base.port.alloc(core.base.extent_bytes());
         if guard.is_some() {
             self.fetching.insert(portion.key, hit);
         }
@@ -183,7 +183,7 @@ impl Clean {
         core: &mut Core,
     ) -> Option<Proof> {
         self.unproved_hits = self.unproved_hits.saturating_add(1);
-        if core.base.cfg.prove_hits == 0 || self.unproved_hits < core.base.cfg.prove_hits {
+        if core.base.cfg().prove_hits == 0 || self.unproved_hits < core.base.cfg().prove_hits {
             return None;
         }
         let proof = core.device.proof(volume, place, stored, &core.base)?;
@@ -216,7 +216,7 @@ impl Clean {
                         continue;
                     }
                     #[cfg(zc_canary)]
-                    if core.base.canary == Some(crate::config::Canary::SurfaceCacheError) {
+                    if core.base.canary() == Some(crate::config::Canary::SurfaceCacheError) {
                         part.waiters
                             .iter()
                             .for_each(|waiter| self.read_part_done(waiter.read, Err(error), core));

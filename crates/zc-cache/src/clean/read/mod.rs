@@ -259,7 +259,7 @@ impl Clean {
         {
             return Found::Copy(ahead.src.part(portion.skip_bytes, portion.len_bytes));
         }
-        if portion.len_bytes < core.base.extent_bytes
+        if portion.len_bytes < core.base.extent_bytes()
             && let Some(buf) = self.read_buffer.get(&key)
         {
             return Found::Copy(BufSlice {
@@ -303,7 +303,7 @@ impl Clean {
         let turn = core.base.port.number();
         let bytes = offset_bytes..offset_bytes + u64::from(dest.len_bytes);
         if self.origin_order.begin(turn, volume, bytes, Turn::Read { read, dest }) {
-            core.base.start_direct_read(turn, read, volume, offset_bytes, dest);
+            start_direct_read(turn, read, volume, offset_bytes, dest, &mut core.base);
         }
     }
 
@@ -362,19 +362,17 @@ pub(crate) fn portions(
     })
 }
 
-impl Base {
-    /// No write of the same sectors is in flight, and none goes off before this ends.
-    pub(crate) fn start_direct_read(
-        &mut self,
-        turn: u64,
-        read: u64,
-        volume: VolumeId,
-        offset_bytes: u64,
-        dest: BufSlice,
-    ) {
-        let op = self.port.op(Op::Direct { read, turn });
-        self.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
-    }
+/// No write of the same sectors is in flight, and none goes off before this ends.
+pub(crate) fn start_direct_read(
+    turn: u64,
+    read: u64,
+    volume: VolumeId,
+    offset_bytes: u64,
+    dest: BufSlice,
+    base: &mut Base,
+) {
+    let op = base.port.op(Op::Direct { read, turn });
+    base.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
 }
 
 impl Clean {

@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use zc_core::{BufSlice, ExtentKey, ExtentNo, HashKey, KeyedMap, Mode, VolumeId};
 
 use crate::base::Base;
-use crate::base::health::Health;
 use crate::clean::Clean;
 use crate::clean::insert::InsertOptions;
 use crate::clean::read::fill::FILL_BYTES_MAX;
@@ -103,14 +102,12 @@ pub(crate) struct Prefetched {
     pub(crate) guard: Guard,
 }
 
-impl Base {
-    fn admits_read_ahead(&self, key: ExtentKey) -> bool {
-        self.health == Health::Good
-            && !self.stopping
-            && self.volumes.get(&key.volume).is_some_and(|volume| {
-                volume.cfg.mode != Mode::PassThrough && volume.cfg.admission != Admission::Never
-            })
-    }
+fn admits_read_ahead(key: ExtentKey, base: &Base) -> bool {
+    base.is_good()
+        && !base.is_stopping()
+        && base.volume(key.volume).is_some_and(|volume| {
+            volume.cfg().mode != Mode::PassThrough && volume.cfg().admission != Admission::Never
+        })
 }
 
 impl Clean {
@@ -122,18 +119,18 @@ impl Clean {
         stream: Option<StreamId>,
         core: &mut Core,
     ) {
-        let Some(entry) = core.base.volumes.get(&volume) else { return };
-        let extent = u64::from(core.base.extent_bytes);
-        let end = range.end.div_ceil(extent).min(entry.whole_extents);
+        let Some(entry) = core.base.volume(volume) else { return };
+        let extent = u64::from(core.base.extent_bytes());
+        let end = range.end.div_ceil(extent).min(entry.whole_extents());
         self.fetch_extents(volume, range.start / extent..end, true, stream, core);
     }
 
     /// The client asked for a range to be brought into the cache. What there is no room for is left out.
     pub(crate) fn submit_prefetch(&mut self, request: &Request, core: &mut Core) {
-        let extent = u64::from(core.base.extent_bytes);
-        if let Some(volume) = core.base.volumes.get(&request.volume) {
+        let extent = u64::from(core.base.extent_bytes());
+        if let Some(volume) = core.base.volume(request.volume) {
             let len_bytes = request.len_bytes.min(HINTED_BYTES_MAX);
-            let end = (request.offset_bytes + len_bytes).div_ceil(extent).min(volume.whole_extents);
+            let end = (request.offset_bytes + len_bytes).div_ceil(extent).min(volume.whole_extents());
             self.fetch_extents(request.volume, request.offset_bytes / extent..end, false, None, core);
         }
         core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
@@ -152,9 +149,9 @@ impl Clean {
             let key = ExtentKey { volume, extent: ExtentNo(extent) };
             let wanted = extent < extents.end
                 && self.is_absent(key, core)
-                && core.base.admits_read_ahead(key)
+                && admits_read_ahead(key, &core.base)
                 && !self.is_hit_by_recipe(key, core);
-            let run = (extent - start) * u64::from(core.base.extent_bytes);
+            let run = (extent - start) * u64::from(core.base.extent_bytes());
             if wanted && run < FILL_BYTES_MAX {
                 continue;
             }
@@ -172,7 +169,7 @@ impl Clean {
         core: &mut Core,
     ) {
         let count = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
-        let bytes = zc_core::u64_from_usize(count) * u64::from(core.base.extent_bytes);
+        let bytes = zc_core::u64_from_usize(count) * u64::from(core.base.extent_bytes());
         if prefetch {
             self.make_prefetch_room(bytes, core);
         }
@@ -209,7 +206,7 @@ impl Clean {
     /// before or its content is there already (Nitro 3: prefetched data used once is not cached). False if the extent
     /// was not read ahead.
     pub(crate) fn used_prefetched(&mut self, key: ExtentKey, core: &mut Core) -> bool {
-        let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes) else { return false };
+        let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) else { return false };
         core.base.stats.prefetched_used += 1;
         core.base.stats.prefetched_hits += 1;
         if core.device.index.files.get(key).is_some() || !self.admits_read(key, core) {
@@ -231,7 +228,7 @@ impl Clean {
 
     /// Lets go of an extent read ahead.
     pub(crate) fn drop_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
-        if let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes) {
+        if let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) {
             core.device.index.tracks.release(&ahead.guard);
             core.base.port.release(ahead.src.buf);
         }

@@ -26,7 +26,6 @@ use zc_core::{
 };
 
 use crate::base::Base;
-use crate::base::health::Health;
 use crate::clean::Clean;
 use crate::clean::read::{Op, Portion};
 use crate::clean::streams::StreamId;
@@ -206,27 +205,28 @@ impl Recipes {
     }
 }
 
-impl Base {
-    /// Whether recipes of the volume are of use, its origin's or learned ones.
-    fn uses_recipes(&self, volume: VolumeId) -> bool {
-        self.health == Health::Good
-            && self.cfg.fingerprint.is_collision_resistant()
-            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup)
-    }
+/// Whether recipes of the volume are of use, its origin's or learned ones.
+fn uses_recipes(volume: VolumeId, base: &Base) -> bool {
+    base.is_good()
+        && base.cfg().fingerprint.is_collision_resistant()
+        && base.volume(volume).is_some_and(|volume| volume.cfg().dedup)
 }
 
 impl Clean {
     /// The extent is cached, and this is what it holds.
     pub(crate) fn learn(&mut self, key: ExtentKey, print: Fingerprint, core: &mut Core) {
-        let told = core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes);
-        if self.recipes.learned.runs_max > 0 && !told && core.base.uses_recipes(key.volume) {
+        let told = core.base.volume(key.volume).is_some_and(|volume| volume.cfg().recipes);
+        if self.recipes.learned.runs_max > 0 && !told && uses_recipes(key.volume, &core.base) {
             self.recipes.learned.insert(key, print);
         }
     }
 
     /// A miss: what is read next may be known too.
     pub(crate) fn expect_learned(&mut self, key: ExtentKey, core: &mut Core) {
-        if self.recipes.learned.runs.is_empty() || !core.base.uses_recipes(key.volume) || core.base.stopping {
+        if self.recipes.learned.runs.is_empty()
+            || !uses_recipes(key.volume, &core.base)
+            || core.base.is_stopping()
+        {
             return;
         }
         for ahead in 1..=LEARNED_AHEAD {
@@ -241,7 +241,7 @@ impl Clean {
 
     /// Turns a miss into a duplicate hit if the extent's content is known and cached.
     pub(crate) fn find_by_recipe(&mut self, key: ExtentKey, core: &mut Core) -> Option<(Mapping, Place)> {
-        if !core.base.uses_recipes(key.volume) {
+        if !uses_recipes(key.volume, &core.base) {
             return None;
         }
         let (print, learned) = self.recipes.print(key)?;
@@ -264,7 +264,7 @@ impl Clean {
 
     /// Whether a recipe will make a hit of the extent's next miss: to read it ahead would ask the origin for nothing.
     pub(crate) fn is_hit_by_recipe(&mut self, key: ExtentKey, core: &mut Core) -> bool {
-        if !core.base.uses_recipes(key.volume)
+        if !uses_recipes(key.volume, &core.base)
             || core.device.is_mapped(key)
             || core.device.index.tracks.is_written(&key)
         {
@@ -284,8 +284,8 @@ impl Clean {
         core: &mut Core,
     ) -> bool {
         let key = portion.key;
-        if core.base.stopping
-            || !core.base.uses_recipes(key.volume)
+        if core.base.is_stopping()
+            || !uses_recipes(key.volume, &core.base)
             || core.device.index.tracks.is_written(&key)
         {
             return false;
@@ -311,10 +311,10 @@ impl Clean {
     /// Asks for the fingerprints around a miss of the cache. Asks for the next ones too if the miss is the first of a
     /// run, or if the miss before was in the run before.
     pub(crate) fn want_recipe(&mut self, key: ExtentKey, core: &mut Core) {
-        if !core.base.uses_recipes(key.volume) || core.base.stopping {
+        if !uses_recipes(key.volume, &core.base) || core.base.is_stopping() {
             return;
         }
-        if !core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes) {
+        if !core.base.volume(key.volume).is_some_and(|volume| volume.cfg().recipes) {
             return;
         }
         let run = Run::of(key);
@@ -331,8 +331,8 @@ impl Clean {
     }
 
     fn ask_for(&mut self, run: Run, core: &mut Core) {
-        let Some(volume) = core.base.volumes.get(&run.volume) else { return };
-        let (whole, domain) = (volume.whole_extents, volume.cfg.domain);
+        let Some(volume) = core.base.volume(run.volume) else { return };
+        let (whole, domain) = (volume.whole_extents(), volume.cfg().domain);
         let first = run.number * RUN_EXTENTS;
         let full = self.recipes.asked.len() >= ASKED_MAX;
         if full || first >= whole || self.recipes.is_asked(run) {

@@ -48,7 +48,7 @@ impl Clean {
     /// Starts the pieces whose marks are durable.
     pub(crate) fn start_marked_pieces(&mut self, core: &mut Core) {
         for id in core::mem::take(&mut self.waiting.for_mark) {
-            if core.base.health == Health::Failed || self.piece_is_marked(id, core) {
+            if core.base.health() == Health::Failed || self.piece_is_marked(id, core) {
                 self.start_piece(id, core);
             } else {
                 self.waiting.for_mark.push(id);

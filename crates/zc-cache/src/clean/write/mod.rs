@@ -23,6 +23,7 @@ use zc_format::ExtentError;
 use crate::base::Base;
 use crate::base::effects::Effect;
 use crate::base::health::Health;
+use crate::base::volume::Volume;
 use crate::clean::Clean;
 use crate::clean::insert::InsertOptions;
 use crate::clean::order::Turn;
@@ -85,30 +86,28 @@ impl WriteOp {
     }
 }
 
-impl Base {
-    /// What goes past the dirty layer of a volume that acknowledges durable writes alone must be durable on the origin.
-    fn as_durable_as_promised(&self, request: &Request) -> RequestKind {
-        let config = self.volumes.get(&request.volume).map(|volume| &volume.cfg);
-        let promised =
-            config.is_some_and(|cfg| cfg.mode == Mode::WriteBack && cfg.write_back.ack == Ack::Durable);
-        match request.kind {
-            RequestKind::WriteZeroes { no_hole, .. } if promised => {
-                RequestKind::WriteZeroes { no_hole, fua: true }
-            }
-            RequestKind::Write { buf, .. } if promised => RequestKind::Write { buf, fua: true },
-            RequestKind::Trim { .. } if promised => RequestKind::Trim { fua: true },
-            kind => kind,
+/// What goes past the dirty layer of a volume that acknowledges durable writes alone must be durable on the origin.
+fn as_durable_as_promised(request: &Request, base: &Base) -> RequestKind {
+    let config = base.volume(request.volume).map(Volume::cfg);
+    let promised =
+        config.is_some_and(|cfg| cfg.mode == Mode::WriteBack && cfg.write_back.ack == Ack::Durable);
+    match request.kind {
+        RequestKind::WriteZeroes { no_hole, .. } if promised => {
+            RequestKind::WriteZeroes { no_hole, fua: true }
         }
+        RequestKind::Write { buf, .. } if promised => RequestKind::Write { buf, fua: true },
+        RequestKind::Trim { .. } if promised => RequestKind::Trim { fua: true },
+        kind => kind,
     }
+}
 
-    fn fills_from_writes(&self, volume: VolumeId) -> bool {
-        self.health == Health::Good
-            && !self.stopping
-            && self.volumes.get(&volume).is_some_and(|volume| {
-                matches!(volume.cfg.mode, Mode::WriteThrough | Mode::WriteBack)
-                    && volume.cfg.admission != Admission::Never
-            })
-    }
+fn fills_from_writes(volume: VolumeId, base: &Base) -> bool {
+    base.is_good()
+        && !base.is_stopping()
+        && base.volume(volume).is_some_and(|volume| {
+            matches!(volume.cfg().mode, Mode::WriteThrough | Mode::WriteBack)
+                && volume.cfg().admission != Admission::Never
+        })
 }
 
 impl Device {
@@ -125,13 +124,13 @@ impl Clean {
         let stream = matches!(request.kind, RequestKind::Write { .. })
             .then(|| self.write_streams.on_write(request.volume, request.offset_bytes, request.len_bytes))
             .flatten();
-        if let Some(volume) = core.base.volumes.get_mut(&request.volume) {
-            volume.origin.direct_write_begins();
+        if let Some(volume) = core.base.volume_mut(request.volume) {
+            volume.origin_mut().direct_write_begins();
         }
         self.begin_write(
             WriteOp {
                 req: Some(request.req),
-                kind: core.base.as_durable_as_promised(request),
+                kind: as_durable_as_promised(request, &core.base),
                 volume: request.volume,
                 offset_bytes: request.offset_bytes,
                 len_bytes: request.len_bytes,
@@ -178,7 +177,7 @@ impl Clean {
     }
 
     fn begin_piece(&mut self, id: u64, core: &mut Core) {
-        if !self.waiting.for_room.is_empty() && core.base.health == Health::Good {
+        if !self.waiting.for_room.is_empty() && core.base.is_good() {
             core.base.stats.region_room_waits += 1;
             self.waiting.for_room.push_back(id);
             return;
@@ -192,29 +191,29 @@ impl Clean {
     /// Marks the regions of the next piece and starts it when the marks are durable. False if there is no room.
     fn mark_piece(&mut self, id: u64, core: &mut Core) -> bool {
         let op = self.writes.get(&id).expect_held();
-        let volume = core.base.volumes.get(&op.volume).expect_held();
-        let region_bytes = volume.cfg.region_bytes;
+        let volume = core.base.volume(op.volume).expect_held();
+        let region_bytes = volume.cfg().region_bytes;
         let start = op.piece_start();
         let first = start / region_bytes;
         let by_regions = (first + core.device.meta.regions.piece_max()) * region_bytes - start;
-        let by_extents = PIECE_EXTENTS_MAX * u64::from(core.base.extent_bytes);
+        let by_extents = PIECE_EXTENTS_MAX * u64::from(core.base.extent_bytes());
         let piece_bytes = (op.len_bytes - op.done_bytes).min(by_regions).min(by_extents);
         let regions = first..=(start + piece_bytes - 1) / region_bytes;
         let volume = op.volume;
-        let tracked = match core.base.health {
+        let tracked = match core.base.health() {
             Health::Good => true,
             Health::Failing => core.device.meta.regions.are_marked(volume, regions.clone()),
             Health::Failed => false,
         };
         #[cfg(zc_canary)]
-        let tracked = tracked && core.base.canary != Some(crate::config::Canary::NoRegionMark);
-        if tracked && !core.device.meta.regions.write_begins(volume, regions.clone(), core.base.now_ms) {
+        let tracked = tracked && core.base.canary() != Some(crate::config::Canary::NoRegionMark);
+        if tracked && !core.device.meta.regions.write_begins(volume, regions.clone(), core.base.now_ms()) {
             return false;
         }
         let op = self.writes.get_mut(&id).expect_held();
         op.piece_bytes = piece_bytes;
         op.regions = tracked.then_some(regions.clone());
-        if core.base.health == Health::Failing && !tracked {
+        if core.base.is_failing() && !tracked {
             core.base.stats.distrust_waits += 1;
             self.waiting.for_mark.push(id);
         } else if !tracked || core.device.meta.regions.are_durable(volume, regions) {
@@ -231,7 +230,7 @@ impl Clean {
         let op = self.writes.get(&id).expect_held();
         let marked =
             |regions: &RangeInclusive<u64>| core.device.meta.regions.are_durable(op.volume, regions.clone());
-        op.regions.as_ref().map_or(core.base.health != Health::Failing, marked)
+        op.regions.as_ref().map_or(!core.base.is_failing(), marked)
     }
 
     /// The marks are durable: the piece goes off when it meets no other access of the origin.
@@ -249,16 +248,13 @@ impl Clean {
     pub(crate) fn issue_piece(&mut self, id: u64, core: &mut Core) {
         let op = self.writes.get(&id).expect_held();
         let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
-        debug_assert!(
-            self.piece_is_marked(id, core) || core.base.health != Health::Good,
-            "{volume:?}: no durable mark"
-        );
+        debug_assert!(self.piece_is_marked(id, core) || !core.base.is_good(), "{volume:?}: no durable mark");
         let skip = u32::try_from(op.done_bytes).unwrap_or(u32::MAX);
-        core.base.last_write_ms = core.base.now_ms;
-        let stage = matches!(kind, RequestKind::Write { .. }) && core.base.fills_from_writes(volume);
-        let mut ahead = pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes);
+        core.base.client_writes();
+        let stage = matches!(kind, RequestKind::Write { .. }) && fills_from_writes(volume, &core.base);
+        let mut ahead = pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes());
         for (number, (key, start, len)) in
-            pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes).enumerate()
+            pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes()).enumerate()
         {
             if number % CALLED_UP == 0 {
                 ahead.by_ref().take(CALLED_UP).for_each(|(key, ..)| core.device.index.files.call_up(key));
@@ -275,8 +271,8 @@ impl Clean {
             let old = core.device.forget(key, &mut core.base);
             if let Some(staged) = self.staging.get_mut(&key) {
                 staged.write_begins(id, sectors);
-                staged.touched_ms = core.base.now_ms;
-            } else if stage && len < core.base.extent_bytes {
+                staged.touched_ms = core.base.now_ms();
+            } else if stage && len < core.base.extent_bytes() {
                 let old = old.filter(|mapping| core.device.is_past_gate(volume, *mapping, &core.base));
                 self.stage(id, key, old, sectors, core);
             }
@@ -307,8 +303,7 @@ impl Clean {
         sectors: core::ops::Range<u32>,
         core: &mut Core,
     ) {
-        let whole =
-            core.base.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
+        let whole = core.base.volume(key.volume).is_some_and(|volume| volume.has_whole(key.extent));
         if self.staging.is_crowded() {
             self.make_staging_room(core);
         }
@@ -319,14 +314,14 @@ impl Clean {
         if let Some(Mapping::Base(place) | Mapping::Duplicate(place)) = old {
             core.device.units.slots.pin(place.slot);
         }
-        let buf = core.base.port.alloc(core.base.extent_bytes);
+        let buf = core.base.port.alloc(core.base.extent_bytes());
         let mut staged = Staged {
             buf,
             valid: SectorMap::EMPTY,
             touched: SectorMap::EMPTY,
             writers: SmallVec::new(),
             old: old.map_or(OldCopy::None, OldCopy::Held),
-            touched_ms: core.base.now_ms,
+            touched_ms: core.base.now_ms(),
             ticket: 0,
         };
         staged.write_begins(id, sectors);
@@ -344,8 +339,7 @@ impl Clean {
             && !core.device.index.tracks.is_written(&key)
             && !core.device.is_mapped(key)
         {
-            let whole =
-                core.base.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
+            let whole = core.base.volume(key.volume).is_some_and(|volume| volume.has_whole(key.extent));
             if whole && !core.device.journal_is_pressed() {
                 core.base.stats.insert_offered += 1;
                 core.base.stats.insert_zero += 1;
@@ -356,7 +350,7 @@ impl Clean {
 
     /// Inserts a staged extent if it is whole.
     fn finish_staged(&mut self, key: ExtentKey, run: Option<u64>, core: &mut Core) {
-        let sectors = core.base.extent_bytes / zc_core::SECTOR_BYTES;
+        let sectors = core.base.extent_bytes() / zc_core::SECTOR_BYTES;
         let whole = self
             .staging
             .get(&key)
@@ -367,9 +361,9 @@ impl Clean {
         let staged = self.staging.remove(&key).expect_held();
         core.device.unpin_old(&staged);
         match core.device.index.tracks.guard(key) {
-            Some(guard) if core.base.fills_from_writes(key.volume) => {
+            Some(guard) if fills_from_writes(key.volume, &core.base) => {
                 core.base.stats.staged_whole += 1;
-                let src = BufSlice { buf: staged.buf, start_bytes: 0, len_bytes: core.base.extent_bytes };
+                let src = BufSlice { buf: staged.buf, start_bytes: 0, len_bytes: core.base.extent_bytes() };
                 let own = run.is_none();
                 let run = run.unwrap_or_else(|| self.begin_run(None, core));
                 self.insert(run, guard, src, InsertOptions { only_if_duplicate: false }, core);
@@ -406,7 +400,7 @@ impl Clean {
 
     /// Merges partly written extents that have been left alone, drops those that cannot be completed.
     pub(crate) fn age_staging(&mut self, core: &mut Core) {
-        let now_ms = core.base.now_ms;
+        let now_ms = core.base.now_ms();
         let due: Vec<_> = self
             .staging
             .idle()
@@ -473,7 +467,7 @@ impl Clean {
     }
 
     fn merge_zero(&mut self, key: ExtentKey, core: &mut Core) {
-        let sectors = core.base.extent_bytes / zc_core::SECTOR_BYTES;
+        let sectors = core.base.extent_bytes() / zc_core::SECTOR_BYTES;
         let staged = self.staging.get_mut(&key).expect_held();
         let runs: Vec<_> = staged.touched.runs(sectors, false).collect();
         for run in runs {
@@ -494,8 +488,8 @@ impl Clean {
         core: &mut Core,
     ) {
         let expected = core.device.expected(mapping, place, key, &core.base);
-        let into = core.base.port.alloc(core.base.extent_bytes);
-        let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: core.base.extent_bytes };
+        let into = core.base.port.alloc(core.base.extent_bytes());
+        let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: core.base.extent_bytes() };
         let proof = self.hit_proof(key.volume, place, &core.base.whole_sectors(), core);
         self.staging.get_mut(&key).expect_held().old = OldCopy::Merging;
         let slot = place.slot;
@@ -517,7 +511,7 @@ impl Clean {
     ) {
         core.device.units.slots.unpin(slot);
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let sectors = core.base.extent_bytes / zc_core::SECTOR_BYTES;
+        let sectors = core.base.extent_bytes() / zc_core::SECTOR_BYTES;
         let staged = self.staging.get_mut(&key).expect_held();
         staged.old = OldCopy::None;
         if ok {
@@ -550,7 +544,7 @@ impl Clean {
         let (regions, stream, skip) = (op.regions.clone(), op.stream, op.done_bytes);
         let by_client = op.req.is_some();
         self.origin_order.end(op.turn);
-        let origin = &mut core.base.volumes.get_mut(&volume).expect_held().origin;
+        let origin = core.base.origin_mut(volume);
         let ended = origin.write_ended(by_client, result.is_ok());
         if let Some(regions) = regions {
             core.device.meta.regions.write_ends(volume, regions, ended);
@@ -567,19 +561,19 @@ impl Clean {
                 let len_bytes = u32::try_from(len_bytes).unwrap_or(u32::MAX);
                 let src = BufSlice { buf, start_bytes, len_bytes };
                 let run = self.begin_run(stream, core);
-                for portion in portions(volume, offset_bytes, src, core.base.extent_bytes) {
+                for portion in portions(volume, offset_bytes, src, core.base.extent_bytes()) {
                     destaged.extend(self.portion_written(id, &portion, result.is_ok(), run, core));
                 }
                 self.inserts.runs.end_requests(run);
             }
             _ => {
                 let zero =
-                    matches!(kind, RequestKind::WriteZeroes { .. }) && core.base.fills_from_writes(volume);
-                for (key, _, len) in pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes) {
+                    matches!(kind, RequestKind::WriteZeroes { .. }) && fills_from_writes(volume, &core.base);
+                for (key, _, len) in pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes()) {
                     self.range_cleared(
                         id,
                         key,
-                        zero && len == core.base.extent_bytes && result.is_ok(),
+                        zero && len == core.base.extent_bytes() && result.is_ok(),
                         core,
                     );
                 }
@@ -603,11 +597,11 @@ impl Clean {
         let op = self.writes.remove(&id).expect_held();
         if let Some(req) = op.req {
             core.base.port.emit(Action::Reply { req, result });
-            if let Some(volume) = core.base.volumes.get_mut(&op.volume) {
-                volume.origin.direct_write_answered();
+            if let Some(volume) = core.base.volume_mut(op.volume) {
+                volume.origin_mut().direct_write_answered();
             }
         } else {
-            core.base.effects.push_back(Effect::DestageWriteEnded(op.volume, result));
+            core.base.announce(Effect::DestageWriteEnded(op.volume, result));
         }
         if let Some(buf) = op.buf() {
             core.base.port.release(buf);
@@ -627,7 +621,7 @@ impl Clean {
         let certain = core.device.index.tracks.write_ends(key, id) && ok;
         if let Some(staged) = self.staging.get_mut(&key) {
             let ours = staged.write_ends(id);
-            staged.touched_ms = core.base.now_ms;
+            staged.touched_ms = core.base.now_ms();
             if certain && ours {
                 staged.valid.insert(sector_range(portion.skip_bytes, portion.len_bytes));
                 let to = BufSlice {
@@ -639,8 +633,8 @@ impl Clean {
             }
             self.finish_staged(key, Some(run), core);
         } else if certain
-            && portion.len_bytes == core.base.extent_bytes
-            && core.base.fills_from_writes(key.volume)
+            && portion.len_bytes == core.base.extent_bytes()
+            && fills_from_writes(key.volume, &core.base)
         {
             if self.writes.get(&id).is_some_and(|op| op.req.is_none()) {
                 return Some(key);

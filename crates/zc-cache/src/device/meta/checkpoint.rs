@@ -5,7 +5,7 @@ use zc_format::{CheckpointHeader, RECORDS_PER_BLOCK, Record};
 
 use crate::base::Base;
 use crate::device::Device;
-use crate::device::meta::Op;
+use crate::device::meta::{Op, flush_cache};
 use crate::device::units::slots::SlotState;
 use crate::index::file_index::{Keep, Mapping, SweepCursor};
 use crate::seam::Action;
@@ -78,32 +78,32 @@ impl Device {
     }
 }
 
-impl Base {
+impl CheckpointRun {
     /// Writes the full blocks that have come together, or all when `last`. False when it waits for the device.
-    fn write_chunk(&mut self, run: &mut CheckpointRun, last: bool) -> bool {
-        let full = run.carry.len() / RECORDS_PER_BLOCK * RECORDS_PER_BLOCK;
+    fn write_chunk(&mut self, last: bool, base: &mut Base) -> bool {
+        let full = self.carry.len() / RECORDS_PER_BLOCK * RECORDS_PER_BLOCK;
         if !last && full < CHECKPOINT_BLOCKS * RECORDS_PER_BLOCK {
             return true;
         }
-        let rest = if last { Vec::new() } else { run.carry.split_off(full) };
-        let records = core::mem::replace(&mut run.carry, rest);
-        let first_block = run.blocks;
-        let room = self.cfg.geometry.checkpoint_blocks.saturating_sub(1 + first_block);
+        let rest = if last { Vec::new() } else { self.carry.split_off(full) };
+        let records = core::mem::replace(&mut self.carry, rest);
+        let first_block = self.blocks;
+        let room = base.cfg().geometry.checkpoint_blocks.saturating_sub(1 + first_block);
         let fitting = usize::try_from(room).unwrap_or(usize::MAX).saturating_mul(RECORDS_PER_BLOCK);
         let mut records = records;
-        self.stats.checkpoint_left_out += zc_core::u64_from_usize(records.len().saturating_sub(fitting));
+        base.stats.checkpoint_left_out += zc_core::u64_from_usize(records.len().saturating_sub(fitting));
         records.truncate(fitting);
         if records.is_empty() {
             return true;
         }
         let blocks = zc_core::u64_from_usize(records.len().div_ceil(RECORDS_PER_BLOCK));
-        run.blocks += blocks;
-        run.records += zc_core::u64_from_usize(records.len());
-        run.in_flight = true;
-        self.stats.checkpoint_bytes_written += blocks * u64::from(zc_core::limits::BLOCK_BYTES);
-        let (area, sequence) = (run.area, run.sequence);
-        let op = self.port.op(Op::CheckpointChunk);
-        self.port.emit(Action::WriteCheckpoint { op, area, first_block, sequence, records });
+        self.blocks += blocks;
+        self.records += zc_core::u64_from_usize(records.len());
+        self.in_flight = true;
+        base.stats.checkpoint_bytes_written += blocks * u64::from(zc_core::limits::BLOCK_BYTES);
+        let (area, sequence) = (self.area, self.sequence);
+        let op = base.port.op(Op::CheckpointChunk);
+        base.port.emit(Action::WriteCheckpoint { op, area, first_block, sequence, records });
         false
     }
 }
@@ -117,7 +117,7 @@ impl Device {
                 for slot in *next..end {
                     let used = run.records + zc_core::u64_from_usize(run.carry.len());
                     let rest = 2 * u64::from(self.units.slots.len() - slot);
-                    let room = base.cfg.geometry.checkpoint_records_max().saturating_sub(used + rest);
+                    let room = base.cfg().geometry.checkpoint_records_max().saturating_sub(used + rest);
                     self.slot_records(WeuSlot(slot), room, &mut run.carry);
                 }
                 run.step = if end == self.units.slots.len() {
@@ -125,7 +125,7 @@ impl Device {
                 } else {
                     CheckpointStep::Slots(end)
                 };
-                base.write_chunk(run, false)
+                run.write_chunk(false, base)
             }
             CheckpointStep::Index(cursor) => {
                 let slots = &self.units.slots;
@@ -147,22 +147,22 @@ impl Device {
                 if wrapped {
                     run.step = CheckpointStep::Flush;
                 }
-                base.write_chunk(run, wrapped)
+                run.write_chunk(wrapped, base)
             }
             CheckpointStep::Flush => {
                 run.in_flight = true;
-                base.flush_cache(Op::CheckpointFlush);
+                flush_cache(Op::CheckpointFlush, base);
                 false
             }
             CheckpointStep::Commit => {
                 run.in_flight = true;
                 let header = CheckpointHeader {
                     sequence: run.sequence,
-                    session: base.session.number,
+                    session: base.session.number(),
                     journal_start: run.journal_start,
                     blocks: run.blocks,
                     records: run.records,
-                    weu_seq_next: zc_core::WeuSeq(base.session.weu_seq_next),
+                    weu_seq_next: base.session.next(),
                     region_map_sequence: self.meta.durable_map(),
                 };
                 let op = base.port.op(Op::CheckpointCommit);
@@ -171,7 +171,7 @@ impl Device {
             }
             CheckpointStep::CommitFlush => {
                 run.in_flight = true;
-                base.flush_cache(Op::CheckpointCommitFlush);
+                flush_cache(Op::CheckpointCommitFlush, base);
                 false
             }
         }

@@ -31,12 +31,11 @@ use crate::seam::Action;
 /// Journal records waiting at which insertion pauses: 64 blocks.
 const PENDING_RECORDS_PRESSED: usize = 64 * RECORDS_PER_BLOCK;
 
-impl Base {
-    pub(crate) fn flush_cache(&mut self, kind: Op) {
-        self.stats.device_flushes += 1;
-        let op = self.port.op(kind);
-        self.port.emit(Action::FlushCache { op });
-    }
+/// Has the device flushed.
+pub(crate) fn flush_cache(kind: Op, base: &mut Base) {
+    base.stats.device_flushes += 1;
+    let op = base.port.op(kind);
+    base.port.emit(Action::FlushCache { op });
 }
 
 impl Device {
@@ -49,8 +48,8 @@ impl Device {
 
     /// Appends to journal and intent log.
     pub(crate) fn record(&mut self, record: Record, base: &mut Base) {
-        match base.health {
-            Health::Good => self.meta.journal.append(record, base.now_ms),
+        match base.health() {
+            Health::Good => self.meta.journal.append(record, base.now_ms()),
             // The journal is gone; a restart after a kill still believes the intent log.
             Health::Failing => {}
             Health::Failed => return,

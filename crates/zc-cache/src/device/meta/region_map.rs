@@ -5,7 +5,6 @@ use zc_format::RegionMap;
 
 use super::retire::IDLE_RETIRE_MS;
 use crate::base::Base;
-use crate::base::health::Health;
 use crate::device::Device;
 use crate::device::meta::Op;
 use crate::seam::Action;
@@ -93,17 +92,17 @@ impl RegionMaps {
 impl Device {
     /// Writes the next map, if the one on the device lacks a mark, or has one too many and there is time.
     pub(crate) fn pump_map(&mut self, base: &mut Base) {
-        let idle = base.now_ms.saturating_sub(base.last_write_ms) >= IDLE_RETIRE_MS;
-        let may_tidy = idle || base.stopping || self.meta.maps.is_awaited();
+        let idle = base.is_idle_for(IDLE_RETIRE_MS);
+        let may_tidy = idle || base.is_stopping() || self.meta.maps.is_awaited();
         let wanted = self.meta.regions.has_new_marks() || (self.meta.maps.is_stale() && may_tidy);
-        if base.health != Health::Good || self.meta.maps.is_writing() || !wanted {
+        if !base.is_good() || self.meta.maps.is_writing() || !wanted {
             return;
         }
         let regions = self.meta.regions.snapshot();
         let (sequence, copy) = self.meta.maps.begin(&regions);
         let journal_required = self.meta.journal.durable_last();
         base.stats.region_map_bytes_written += zc_format::REGION_MAP_BYTES;
-        let map = RegionMap { sequence, session: base.session.number, journal_required, regions };
+        let map = RegionMap { sequence, session: base.session.number(), journal_required, regions };
         let op = base.port.op(Op::MapWrite);
         base.port.emit(Action::WriteRegionMap { op, copy, map: Box::new(map) });
     }

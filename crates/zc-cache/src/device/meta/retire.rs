@@ -108,8 +108,7 @@ impl Device {
 
     /// Whether volumes that are served have inherited marks. Those of others stay until they are served.
     fn has_inherited(&self, base: &Base) -> bool {
-        self.is_map_crowded()
-            || self.meta.regions.inherited_volumes().any(|id| base.volumes.contains_key(&id))
+        self.is_map_crowded() || self.meta.regions.inherited_volumes().any(|id| base.has_volume(id))
     }
 
     /// Whether a clean stop may say that no region of a served volume is marked.
@@ -140,7 +139,7 @@ impl Device {
         let mut gone = 0;
         match candidates {
             Some(candidates) => {
-                let flushed = |id| base.volumes.get(&id).map_or(0, |volume| volume.origin.writes_flushed());
+                let flushed = |id| base.volume(id).map_or(0, |volume| volume.origin().writes_flushed());
                 gone = self.meta.regions.retire(&candidates, flushed);
                 base.stats.regions_retired += zc_core::u64_from_usize(gone);
                 if gone > 0 {
@@ -157,9 +156,9 @@ impl Device {
             }
         }
         if !failed.is_empty() {
-            self.meta.retirements.not_before_ms = base.now_ms + RETIRE_BACKOFF_MS;
+            self.meta.retirements.not_before_ms = base.now_ms() + RETIRE_BACKOFF_MS;
             // An origin that does not flush must not keep the daemon from stopping.
-            self.meta.retirements.marks_stay |= base.stopping;
+            self.meta.retirements.marks_stay |= base.is_stopping();
         }
         RetirementEnd { failed, made_room: gone > 0 }
     }
@@ -169,7 +168,7 @@ impl Device {
         if self.recovery.load.is_some()
             || retirements.closed
             || (retirements.marks_stay && !is_room_wanted)
-            || base.now_ms < retirements.not_before_ms
+            || base.now_ms() < retirements.not_before_ms
         {
             return false;
         }
@@ -179,14 +178,14 @@ impl Device {
             && (self.has_inherited(base) || core::mem::take(&mut self.meta.retirements.voids_owed))
         {
             self.meta.retirements.voids_owed = false;
-            let volumes = base.volumes.keys().copied().collect();
+            let volumes = base.volumes().map(|volume| volume.cfg().id).collect();
             self.start_retiring(None, volumes, base);
             return true;
         }
-        let idle = base.stopping || base.now_ms.saturating_sub(base.last_write_ms) >= IDLE_RETIRE_MS;
+        let idle = base.is_stopping() || base.is_idle_for(IDLE_RETIRE_MS);
         let regions = &mut self.meta.regions;
         let crowded = regions.len() * 4 >= regions.max() * 3 || is_room_wanted;
-        let aged = base.now_ms >= self.meta.retirements.aged_at_ms;
+        let aged = base.now_ms() >= self.meta.retirements.aged_at_ms;
         if regions.len() == 0 || !(idle || crowded || aged) {
             return false;
         }
@@ -195,10 +194,10 @@ impl Device {
         } else if crowded {
             (regions.max() / 2, u64::MAX)
         } else {
-            self.meta.retirements.aged_at_ms = base.now_ms + RETIRE_AGED_EVERY_MS;
-            (regions.len(), base.now_ms.saturating_sub(RETIRE_AGE_MS))
+            self.meta.retirements.aged_at_ms = base.now_ms() + RETIRE_AGED_EVERY_MS;
+            (regions.len(), base.now_ms().saturating_sub(RETIRE_AGE_MS))
         };
-        let fails = |id| base.volumes.get(&id).is_some_and(|volume| volume.origin.has_flush_failed());
+        let fails = |id| base.volume(id).is_some_and(|volume| volume.origin().has_flush_failed());
         let Some(candidates) = regions.retirement(count.max(1), until_ms, fails) else { return false };
         debug_assert!(candidates.len() <= regions.len());
         let volumes = regions.volumes(&candidates);
@@ -212,7 +211,7 @@ impl Device {
         mut volumes: Vec<VolumeId>,
         base: &mut Base,
     ) {
-        volumes.retain(|id| base.volumes.contains_key(id));
+        volumes.retain(|id| base.has_volume(*id));
         volumes.sort_unstable();
         let journal = self.meta.journal.want_all();
         let flushes = u32::try_from(volumes.len()).unwrap_or(u32::MAX);

@@ -15,12 +15,11 @@ pub(crate) use crate::ops::load::Op;
 use std::collections::BTreeMap;
 
 use zc_core::{
-    ErrorKind, ExtentKey, Generation, HashKey, KeyedMap, KeyedSet, RegionKey, Set, VolumeId, WeuSeq, WeuSlot,
+    ErrorKind, ExtentKey, Generation, HashKey, KeyedMap, KeyedSet, RegionKey, Set, VolumeId, WeuSlot,
 };
 use zc_format::{Record, WeuEntry, WeuHeader};
 
 use crate::base::Base;
-use crate::base::health::Health;
 use crate::base::port::Ended;
 use crate::device::Device;
 use crate::device::recovery::dirty_replay::DirtyReplay;
@@ -298,14 +297,14 @@ impl Device {
 
     /// Whether a mapping from media may be believed.
     fn trusts(&self, key: ExtentKey, base: &Base) -> bool {
-        let Some(volume) = base.volumes.get(&key.volume) else { return false };
+        let Some(volume) = base.volume(key.volume) else { return false };
         let region = RegionKey {
             volume: key.volume,
-            region: key.extent.0 * u64::from(base.extent_bytes) / volume.cfg.region_bytes,
+            region: key.extent.0 * u64::from(base.extent_bytes()) / volume.cfg().region_bytes,
         };
         self.recovery.restart.mapping_trusted
-            && volume.cfg.trusted
-            && key.extent.0 < volume.whole_extents
+            && volume.cfg().trusted
+            && volume.has_whole(key.extent)
             && !(self.meta.regions.is_inherited(&region) && self.doubts_inherited(key.volume))
     }
 
@@ -339,7 +338,7 @@ impl Device {
 
     /// Reads headers, a bounded number at once, as fast as the journal can take what has to be voided.
     pub(crate) fn pump_load(&mut self, base: &mut Base) {
-        if base.health != Health::Good || self.journal_is_pressed() {
+        if !base.is_good() || self.journal_is_pressed() {
             return;
         }
         while let Some(load) = &mut self.recovery.load {
@@ -373,7 +372,7 @@ impl Device {
             .collect();
         by_age.sort_unstable();
         by_age.into_iter().for_each(|(_, slot)| self.units.policy.inserted(slot));
-        let untrusted = base.volumes.values().any(|volume| !volume.cfg.trusted);
+        let untrusted = base.volumes().any(|volume| !volume.cfg().trusted);
         if untrusted || !self.recovery.restart.mapping_trusted {
             self.meta.owe_voids();
         }
@@ -391,9 +390,8 @@ impl Device {
         let late = load.late.remove(&slot).unwrap_or_default();
         base.stats.load_headers += 1;
         if let Err(error) = result {
-            base.stats.device_read_errors += 1;
-            if base.errors.read_ended(true) {
-                base.fail_device(crate::seam::Purpose::HeaderRead, error);
+            base.device_read_failed(crate::seam::Purpose::HeaderRead, error);
+            if !base.is_good() {
                 return;
             }
         }
@@ -418,7 +416,7 @@ impl Device {
             return;
         }
         let found = result.as_ref().ok().and_then(Option::as_ref).map(|header| header.generation);
-        let weu_seq = WeuSeq(base.session.weu_seq_next);
+        let weu_seq = base.session.next();
         let entry = self.units.slots.get_mut(slot);
         let known = entry.state == SlotState::Unread { known: true };
         let unsure = !(self.recovery.restart.intact && self.recovery.restart.mapping_trusted);
@@ -435,7 +433,7 @@ impl Device {
             } else {
                 entry.generation = generation;
             }
-            base.session.weu_seq_next += 1;
+            base.session.take_next();
             self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: 0 }, base);
         } else if entry.generation.0 > 0 && !entry.retired {
             let generation = entry.generation;
@@ -446,7 +444,7 @@ impl Device {
 
     fn believes(&self, header: &WeuHeader, base: &Base) -> bool {
         let slot = self.units.slots.get(header.slot);
-        if header.session < base.session.first {
+        if base.session.is_of_earlier_cache(header.session) {
             return false;
         }
         match slot.state {
@@ -455,7 +453,7 @@ impl Device {
             }
             // Units of sessions before the last that no record names were misread or given up by a session in between.
             SlotState::Unread { known: false }
-                if self.recovery.restart.mapping_trusted && header.session + 1 < base.session.number =>
+                if self.recovery.restart.mapping_trusted && header.session + 1 < base.session.number() =>
             {
                 false
             }
@@ -475,7 +473,7 @@ impl Device {
     ) {
         let bytes = WeuHeader::encoded_bytes(u32::try_from(header.entries.len()).unwrap_or(u32::MAX));
         base.stats.load_header_bytes += u64::from(bytes);
-        base.errors.read_ended(false);
+        base.device_read_worked();
         let entry = self.units.slots.get_mut(slot);
         let known = entry.state == SlotState::Unread { known: true };
         if header.generation > entry.generation {
@@ -515,8 +513,8 @@ impl Device {
     fn adopt_entry(&mut self, slot: WeuSlot, generation: Generation, entry: &WeuEntry, base: &mut Base) {
         let stored = stored_of(entry.offset_bytes, entry.stored_bytes);
         let key = entry.key;
-        let whole = entry.dirty.is_none_or(|span| span.len_bytes() == base.extent_bytes);
-        if whole && base.volumes.get(&key.volume).is_none_or(|volume| volume.cfg.dedup) {
+        let whole = entry.dirty.is_none_or(|span| span.len_bytes() == base.extent_bytes());
+        if whole && base.volume(key.volume).is_none_or(|volume| volume.cfg().dedup) {
             self.index.prints.insert(&entry.fingerprint, slot);
         }
         let slot_entry = self.units.slots.get(slot);

@@ -19,7 +19,6 @@ use zc_format::ExtentError;
 
 use crate::base::Base;
 use crate::base::effects::Effect;
-use crate::base::health::Health;
 use crate::device::Device;
 use crate::device::recovery::Op;
 use crate::device::tracks::Guard;
@@ -115,7 +114,7 @@ impl Device {
             || match mapping {
                 Mapping::Zero => false,
                 Mapping::Base(place) | Mapping::Duplicate(place) => {
-                    self.units.slots.get(place.slot).weu_seq.0 >= base.session.weu_seq_first
+                    base.session.wrote(self.units.slots.get(place.slot).weu_seq)
                 }
             }
     }
@@ -126,7 +125,7 @@ impl Device {
             // Every gate is open, nothing is picked any more.
             return;
         }
-        if base.stopping || base.health != Health::Good {
+        if base.is_stopping() || !base.is_good() {
             for (key, _) in core::mem::take(&mut self.recovery.probes.picked) {
                 self.recovery.probes.ended(key.volume);
             }
@@ -140,7 +139,7 @@ impl Device {
         for sample in self.recovery.probes.samples.values_mut() {
             sample.open |= sample.outstanding == 0 && (loaded || sample.picked == SAMPLE);
         }
-        if loaded && !self.recovery.probes.announced && base.health == Health::Good {
+        if loaded && !self.recovery.probes.announced && base.is_good() {
             self.recovery.probes.announced = self.recovery.probes.samples.values().all(|sample| sample.open);
             if self.recovery.probes.announced {
                 base.port.emit(Action::Note(Note::IndexLoaded { extents: self.index.files.len() }));
@@ -164,9 +163,9 @@ impl Device {
         };
         base.stats.probes += 1;
         let id = base.port.number();
-        let theirs = base.port.alloc(base.extent_bytes);
+        let theirs = base.port.alloc(base.extent_bytes());
         let op = base.port.op(Op::ProbeOrigin(id));
-        let offset_bytes = key.extent.0 * u64::from(base.extent_bytes);
+        let offset_bytes = key.extent.0 * u64::from(base.extent_bytes());
         let dest = base.whole(theirs);
         base.port.emit(Action::OriginRead { op, volume: key.volume, offset_bytes, dest });
         let ours = place.map(|place| self.read_ours(id, key, mapping, place, base));
@@ -186,7 +185,7 @@ impl Device {
         place: Place,
         base: &mut Base,
     ) -> BufId {
-        let ours = base.port.alloc(base.extent_bytes);
+        let ours = base.port.alloc(base.extent_bytes());
         self.units.slots.pin(place.slot);
         let expected = self.expected(&mapping, &place, key, base);
         let dest = base.whole(ours);
@@ -259,12 +258,12 @@ impl Device {
 
     /// The origin has something else at `key`: nothing that was stored for the volume before is believed any more.
     fn forget_volume(&mut self, key: ExtentKey, base: &mut Base) {
-        let Some(volume) = base.volumes.get_mut(&key.volume) else { return };
-        if !core::mem::replace(&mut volume.cfg.trusted, false) {
+        let Some(volume) = base.volume_mut(key.volume) else { return };
+        if !volume.distrust() {
             return;
         }
         base.port.emit(Action::Note(Note::OriginDiffers { volume: key.volume, extent: key.extent }));
-        base.effects.push_back(Effect::OriginDiffers(key.volume));
+        base.announce(Effect::OriginDiffers(key.volume));
         base.distrust(Some(key.volume));
         let mut stored = Vec::new();
         self.index.files.sweep(&mut SweepCursor::default(), usize::MAX, |other, _| {

@@ -54,7 +54,7 @@ impl Device {
         print: &Fingerprint,
         base: &mut Base,
     ) -> Option<(WeuSlot, Generation, Stored)> {
-        if !base.cfg.fingerprint.is_collision_resistant() {
+        if !base.cfg().fingerprint.is_collision_resistant() {
             return None;
         }
         let candidates = self.candidates(print);

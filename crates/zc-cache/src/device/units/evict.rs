@@ -9,7 +9,6 @@ use zc_core::{ErrorKind, WeuSlot};
 use zc_format::{Record, WeuHeader};
 
 use crate::base::Base;
-use crate::base::health::Health;
 use crate::device::Device;
 use crate::device::units::Op;
 use crate::device::units::slots::SlotState;
@@ -63,7 +62,7 @@ impl Device {
             _ => base.stats.evictions_headerless += 1,
         }
         self.units.headers.remove(slot);
-        if base.cfg.discard && base.health == Health::Good {
+        if base.cfg().discard && base.is_good() {
             let op = base.port.op(Op::Discard(slot));
             base.port.emit(Action::DiscardSlot { op, slot });
         } else {
@@ -144,17 +143,17 @@ impl Device {
         }
         let wanted = if need.is_now() { FREE_SLOTS } else { FREE_SLOTS.min(self.spare_slots()) };
         // Dirty extents have to be placed, whatever else goes on.
-        while base.health == Health::Good
-            && (!base.stopping || need.is_for_dirty)
+        while base.is_good()
+            && (!base.is_stopping() || need.is_for_dirty)
             && self.units.slots.free_len() + self.units.slots.leaving() < wanted
             && (!self.journal_is_pressed() || need.is_for_dirty)
         {
-            if self.units.sweeps.no_victim_ms == Some(base.now_ms) {
+            if self.units.sweeps.no_victim_ms == Some(base.now_ms()) {
                 return true;
             }
             if !self.evict_one(need.are_hits, base) {
                 // A search walks the whole list: not again before something can have changed.
-                self.units.sweeps.no_victim_ms = Some(base.now_ms);
+                self.units.sweeps.no_victim_ms = Some(base.now_ms());
                 self.units.sweeps.urgent |= need.is_now();
                 return !need.is_now();
             }

@@ -24,7 +24,7 @@ use crate::device::units::packer::{Layout, Spot};
 use crate::device::units::slots::SlotState;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
-use crate::seam::{Action, Note, Purpose};
+use crate::seam::{Action, Note};
 
 /// WEUs that may be on their way to the device at once.
 const WRITING_MAX: usize = 4;
@@ -88,7 +88,7 @@ impl Device {
             generation: open.generation,
             weu_seq: open.weu_seq,
             stored_bytes: payload.len_bytes,
-            raw_bytes: base.extent_bytes,
+            raw_bytes: base.extent_bytes(),
             first_sector: 0,
             key,
             codec,
@@ -121,7 +121,7 @@ impl Device {
     fn place_in_open(&mut self, stored_bytes: u32, together: bool, base: &mut Base) -> Option<u32> {
         let open = self.units.open.as_mut().expect_held();
         let entries = u32::try_from(open.entries.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let limit_bytes = base.cfg.geometry.weu_bytes.saturating_sub(WeuHeader::encoded_bytes(entries));
+        let limit_bytes = base.cfg().geometry.weu_bytes.saturating_sub(WeuHeader::encoded_bytes(entries));
         let bytes = placed_bytes(stored_bytes);
         let spot = if together {
             open.layout.append(bytes, limit_bytes)
@@ -143,7 +143,7 @@ impl Device {
         if self.units.writing.values().filter(|weu| weu.dirty.is_none()).count() >= WRITING_MAX {
             return false;
         }
-        let weu_seq = WeuSeq(base.session.weu_seq_next);
+        let weu_seq = base.session.next();
         let had_free = self.units.slots.free_len() > 0;
         let Some((slot, generation)) = self.units.slots.open(weu_seq) else {
             if had_free {
@@ -152,8 +152,8 @@ impl Device {
             }
             return false;
         };
-        base.session.weu_seq_next += 1;
-        let buf = base.port.alloc(base.cfg.geometry.weu_bytes);
+        base.session.take_next();
+        let buf = base.port.alloc(base.cfg().geometry.weu_bytes);
         self.units.headers.open(slot, generation);
         self.units.policy.inserted(slot);
         self.units.open = Some(OpenWeu {
@@ -161,9 +161,9 @@ impl Device {
             buf,
             generation,
             weu_seq,
-            layout: Layout::new(base.cfg.packer),
+            layout: Layout::new(base.cfg().packer),
             entries: Vec::new(),
-            opened_ms: base.now_ms,
+            opened_ms: base.now_ms(),
         });
         self.sweep_share(base);
         true
@@ -182,12 +182,13 @@ impl Device {
         entry.header_bytes = header_bytes;
         let written = fill_bytes.next_multiple_of(zc_core::limits::BLOCK_BYTES) + header_bytes;
         base.stats.weu_writes += 1;
-        base.stats.weu_bytes_written += u64::from(written.min(base.cfg.geometry.weu_bytes));
+        base.stats.weu_bytes_written += u64::from(written.min(base.cfg().geometry.weu_bytes));
         let used_bytes = fill_bytes - padding_bytes + header_bytes;
-        base.stats.weu_bytes_unused += u64::from(base.cfg.geometry.weu_bytes.saturating_sub(used_bytes));
+        base.stats.weu_bytes_unused += u64::from(base.cfg().geometry.weu_bytes.saturating_sub(used_bytes));
         base.stats.weu_bytes_padding += u64::from(padding_bytes);
         self.units.writing.insert(slot, WritingWeu { buf, keys, dirty: None });
-        let header = Box::new(WeuHeader { slot, generation, weu_seq, session: base.session.number, entries });
+        let header =
+            Box::new(WeuHeader { slot, generation, weu_seq, session: base.session.number(), entries });
         let op = base.port.op(Op::Write(slot));
         base.port.emit(Action::WriteWeu {
             op,
@@ -201,9 +202,9 @@ impl Device {
 
     /// Seals the open WEU when it has been open for too long.
     pub(crate) fn age_open_weu(&mut self, base: &mut Base) {
-        let age = base.cfg.weu_max_age_ms;
+        let age = base.cfg().weu_max_age_ms;
         let old = self.units.open.as_ref().is_some_and(|open| {
-            !open.entries.is_empty() && base.now_ms.saturating_sub(open.opened_ms) >= age
+            !open.entries.is_empty() && base.now_ms().saturating_sub(open.opened_ms) >= age
         });
         if old {
             self.seal(base);
@@ -228,11 +229,10 @@ impl Device {
                 let (generation, weu_seq, header_bytes) =
                     (entry.generation, entry.weu_seq, entry.header_bytes);
                 self.units.headers.settle(slot);
-                base.errors.write_ended(false);
+                base.unit_write_worked();
                 self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes }, base);
             }
             Err(error) => {
-                base.stats.device_write_errors += 1;
                 let place =
                     |offset: u32| u16::try_from(offset / zc_core::limits::PLACE_ALIGN_BYTES).unwrap_or(0);
                 for (key, offset) in weu.keys {
@@ -245,9 +245,7 @@ impl Device {
                 self.record(Record::SlotRetired { slot, generation }, base);
                 self.units.slots.release(slot);
                 base.port.emit(Action::Note(Note::SlotDropped { slot }));
-                if base.errors.write_ended(true) {
-                    base.fail_device(Purpose::WeuWrite, error);
-                }
+                base.unit_write_failed(error);
             }
         }
     }

@@ -22,12 +22,12 @@ impl Device {
     ) -> ExpectedExtent {
         let slot = self.units.slots.get(place.slot);
         ExpectedExtent {
-            salt: base.cfg.geometry.salt,
+            salt: base.cfg().geometry.salt,
             slot: place.slot,
             generation: slot.generation,
             weu_seq: slot.weu_seq,
             offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
-            raw_bytes: base.extent_bytes,
+            raw_bytes: base.extent_bytes(),
             first_sector: 0,
             key: matches!(mapping, Mapping::Base(_)).then_some(key),
             print: None,
@@ -61,12 +61,12 @@ impl Device {
         base: &Base,
     ) -> Option<Proof> {
         #[cfg(zc_canary)]
-        if base.canary == Some(crate::config::Canary::TrustContent) {
+        if base.canary() == Some(crate::config::Canary::TrustContent) {
             return None;
         }
         let provable = *stored == base.whole_sectors() && self.source(place.slot) == Source::Device;
-        let domain = base.volumes.get(&volume)?.cfg.domain;
-        provable.then_some(Proof { kind: base.cfg.fingerprint, domain })
+        let domain = base.volume(volume)?.cfg().domain;
+        provable.then_some(Proof { kind: base.cfg().fingerprint, domain })
     }
 
     /// Reads one stored extent in the background, from where it is now.
@@ -115,7 +115,7 @@ impl Device {
         let slot = self.units.slots.get(place.slot);
         let is_same = self.units.slots.short(slot.generation) == place.generation;
         ExpectedExtent {
-            salt: base.cfg.geometry.salt,
+            salt: base.cfg().geometry.salt,
             slot: place.slot,
             generation: if is_same { slot.generation } else { Generation(0) },
             weu_seq: slot.weu_seq,
@@ -125,12 +125,5 @@ impl Device {
             key,
             print: None,
         }
-    }
-}
-
-impl Base {
-    /// The sectors of a whole extent.
-    pub(crate) const fn whole_sectors(&self) -> Range<u32> {
-        0..self.extent_bytes / SECTOR_BYTES
     }
 }

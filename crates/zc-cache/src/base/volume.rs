@@ -1,0 +1,114 @@
+//! A volume as the manager sees it: its settings, and what its writes owe the origin.
+//!
+//! Invariant: size, region size, domain and trust are settled when the volume is added; new settings do not change
+//! them. What it does not do: know what is cached of the volume.
+
+use zc_core::{ExtentKey, ExtentNo, Mode};
+
+use crate::base::origin::OriginTracker;
+use crate::config::VolumeConfig;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    cfg: VolumeConfig,
+    whole_extents: u64,
+    origin: OriginTracker,
+}
+
+impl Volume {
+    /// With these settings, in a cache of extents of that length.
+    ///
+    /// # Panics
+    /// When a region has no size.
+    pub(crate) fn new(cfg: VolumeConfig, extent_bytes: u32) -> Self {
+        assert!(cfg.region_bytes > 0, "a region has a size");
+        let whole_extents = cfg.size_bytes / u64::from(extent_bytes);
+        let origin = OriginTracker::new(cfg.lost_writes);
+        Self { cfg, whole_extents, origin }
+    }
+
+    /// The settings.
+    pub(crate) const fn cfg(&self) -> &VolumeConfig {
+        &self.cfg
+    }
+
+    /// Extents that lie wholly inside the volume: only those are cached.
+    pub(crate) const fn whole_extents(&self) -> u64 {
+        self.whole_extents
+    }
+
+    /// Whether the extent lies wholly inside the volume.
+    pub(crate) const fn has_whole(&self, extent: ExtentNo) -> bool {
+        extent.0 < self.whole_extents
+    }
+
+    /// What its writes and flushes owe.
+    pub(crate) const fn origin(&self) -> &OriginTracker {
+        &self.origin
+    }
+
+    /// What its writes and flushes owe, to be told what happened.
+    pub(crate) const fn origin_mut(&mut self) -> &mut OriginTracker {
+        &mut self.origin
+    }
+
+    /// Takes new settings on.
+    pub(crate) fn configure(&mut self, cfg: VolumeConfig) {
+        let VolumeConfig { size_bytes, region_bytes, trusted, domain, .. } = self.cfg;
+        self.cfg = VolumeConfig { size_bytes, region_bytes, trusted, domain, ..cfg };
+    }
+
+    /// Changes how it is cached.
+    pub(crate) const fn set_mode(&mut self, mode: Mode) {
+        self.cfg.mode = mode;
+    }
+
+    /// What was stored for it before is not believed any more. Whether it was until now.
+    pub(crate) const fn distrust(&mut self) -> bool {
+        core::mem::replace(&mut self.cfg.trusted, false)
+    }
+
+    /// It becomes larger, if this is larger. The extent then that its end used to cut.
+    pub(crate) fn grow(&mut self, size_bytes: u64, extent_bytes: u32) -> Option<ExtentKey> {
+        if size_bytes <= self.cfg.size_bytes {
+            return None;
+        }
+        let cut = ExtentNo(self.cfg.size_bytes / u64::from(extent_bytes));
+        self.cfg.size_bytes = size_bytes;
+        self.whole_extents = size_bytes / u64::from(extent_bytes);
+        Some(ExtentKey { volume: self.cfg.id, extent: cut })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zc_core::VolumeId;
+
+    use super::*;
+
+    fn volume() -> Volume {
+        let cfg = VolumeConfig { trusted: true, ..VolumeConfig::new(VolumeId(3), 10 * 8192 + 512, 8192) };
+        Volume::new(cfg, 8192)
+    }
+
+    #[test]
+    fn only_growth_changes_the_size_and_tells_the_extent_that_was_cut() {
+        let mut volume = volume();
+        assert!(volume.has_whole(ExtentNo(9)) && !volume.has_whole(ExtentNo(10)));
+        assert_eq!(volume.grow(8192, 8192), None);
+        let cut = ExtentKey { volume: VolumeId(3), extent: ExtentNo(10) };
+        assert_eq!(volume.grow(20 * 8192, 8192), Some(cut));
+        assert_eq!((volume.whole_extents(), volume.has_whole(ExtentNo(10))), (20, true));
+    }
+
+    #[test]
+    fn new_settings_change_neither_size_nor_trust() {
+        let mut volume = volume();
+        assert!(volume.distrust() && !volume.distrust());
+        let cfg = VolumeConfig { trusted: true, dedup: false, ..VolumeConfig::new(VolumeId(3), 1, 8192) };
+        volume.configure(cfg);
+        let cfg = volume.cfg();
+        assert_eq!((cfg.trusted, cfg.dedup, cfg.size_bytes), (false, false, 10 * 8192 + 512));
+    }
+}
