@@ -105,19 +105,19 @@ impl Removals {
             }
             Step::Voiding(mut cursor) => {
                 let is_done = core.device.void_some(volume, &mut cursor, &mut core.base);
-                let position = if is_done { core.device.meta.journal.want_all() } else { 0 };
+                let position = if is_done { core.device.journal_mut().want_all() } else { 0 };
                 (Some(if is_done { Step::Recording { position } } else { Step::Voiding(cursor) }), is_done)
             }
-            Step::Recording { position } if core.device.meta.journal.is_durable(position) => {
-                core.device.meta.regions.remove(volume);
-                let above = core.device.meta.newest_map();
-                core.device.meta.want_map();
-                core.device.meta.await_map(above);
+            Step::Recording { position } if core.device.journal().is_durable(position) => {
+                core.device.regions_mut().remove(volume);
+                let above = core.device.meta().newest_map();
+                core.device.meta_mut().want_map();
+                core.device.meta_mut().await_map(above);
                 (Some(Step::Mapping { above }), false)
             }
             // Regions of all volumes may be retired meanwhile, with a flush of this origin too.
             Step::Mapping { above }
-                if core.device.meta.durable_map() > above && !core.base.is_flushing(volume) =>
+                if core.device.meta().durable_map() > above && !core.base.is_flushing(volume) =>
             {
                 (None, false)
             }
@@ -153,7 +153,7 @@ impl Removals {
         if result.is_ok() {
             clean.forget_volume(volume);
             core.base.remove_volume(volume);
-            core.device.recovery.probes.remove(volume);
+            core.device.forget_probes(volume);
             core.base.tell_contents(volume, false);
             core.base.stats.volumes_removed += 1;
         }
@@ -162,11 +162,11 @@ impl Removals {
 
     /// Whether nothing is under way for the volume, and nothing of it is left to be loaded.
     fn is_quiet(&self, volume: VolumeId, core: &Core, clean: &Clean, dirty: &DirtyLayer) -> bool {
-        core.device.recovery.load.is_none()
+        core.device.is_loaded()
             && dirty.is_quiet(volume)
             && clean.is_quiet(volume)
             && !core.base.is_flushing(volume)
-            && !core.device.index.tracks.has(|key| key.volume == volume)
-            && !core.device.recovery.probes.has_outstanding(volume)
+            && !core.base.tracks.has(|key| key.volume == volume)
+            && !core.device.has_probes(volume)
     }
 }

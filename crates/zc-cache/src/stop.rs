@@ -43,14 +43,14 @@ impl Stop {
         clean.drop_copies(core);
         if core.base.is_good() {
             core.device.seal(&mut core.base);
-            dirty.seal_dirty_unit(core);
+            core.device.seal_dirty_unit(&mut core.base);
             if !self.is_settled(core, clean, dirty) {
                 return;
             }
             match self.flush {
                 None => {
                     self.flush = Some(false);
-                    core.device.meta.close();
+                    core.device.meta_mut().close();
                     meta::flush_cache(meta::Op::StopFlush, &mut core.base);
                     return;
                 }
@@ -61,19 +61,19 @@ impl Stop {
         if core.base.port.is_idle() {
             self.done = true;
             distrusts.tell_owed_distrusts(core);
-            let clean = core.base.is_good() && !core.device.meta.do_marks_stay();
+            let clean = core.base.is_good() && !core.device.meta().do_marks_stay();
             core.base.port.emit(Action::Stopped { clean });
         }
     }
 
     /// Whether everything is on the device and durable, with no region marked.
     fn is_settled(&mut self, core: &mut Core, clean: &mut Clean, dirty: &mut DirtyLayer) -> bool {
-        let position = core.device.meta.journal.want_all();
+        let position = core.device.journal_mut().want_all();
         dirty.pump_persist(core, clean);
-        core.device.units.writing.is_empty()
-            && core.device.recovery.load.is_none()
-            && core.device.meta.journal.is_durable(position)
-            && core.device.meta.is_idle()
-            && (core.device.meta.do_marks_stay() || core.device.is_unmarked(&core.base))
+        !core.device.has_units_in_flight()
+            && core.device.is_loaded()
+            && core.device.journal().is_durable(position)
+            && core.device.meta().is_idle()
+            && (core.device.meta().do_marks_stay() || core.device.is_unmarked(&core.base))
     }
 }

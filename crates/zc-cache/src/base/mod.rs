@@ -1,7 +1,7 @@
 //! What every component of the core may use: settings, the clock of the last tick, the port, counters, and the volumes.
 //!
 //! Job: hold what belongs to no component alone. Components get it with each call, and reach the outside through its
-//! port. Session and port have private fields of their own; counters are plain numbers for whoever counts.
+//! port. Session, tracks and port have private fields of their own; counters are plain numbers for whoever counts.
 //!
 //! Invariants: time does not go back; an effect stays until the manager takes it.
 //!
@@ -17,6 +17,7 @@ use crate::base::health::{DeviceHealth, Health};
 use crate::base::origin::{FlushWaiter, OriginTracker};
 use crate::base::port::Port;
 use crate::base::session::Session;
+use crate::base::tracks::Tracks;
 use crate::base::volume::Volume;
 use crate::config::{ManagerConfig, VolumeConfig};
 use crate::expect_held::ExpectHeld;
@@ -30,6 +31,7 @@ pub(crate) mod health;
 pub(crate) mod origin;
 pub(crate) mod port;
 pub(crate) mod session;
+pub(crate) mod tracks;
 pub(crate) mod volume;
 
 /// See the module documentation.
@@ -51,6 +53,8 @@ pub(crate) struct Base {
     health: DeviceHealth,
     effects: VecDeque<Effect>,
     pub(crate) session: Session,
+    /// Extents that work under way refers to.
+    pub(crate) tracks: Tracks,
     pub(crate) port: Port<OpKind>,
     pub(crate) stats: Stats,
 }
@@ -68,6 +72,7 @@ impl Base {
             volumes: Map::default(),
             told: Vec::new(),
             health: DeviceHealth::default(),
+            tracks: Tracks::new(&cfg.hash_key),
             port: Port::default(),
             effects: VecDeque::new(),
             stats: Stats::default(),

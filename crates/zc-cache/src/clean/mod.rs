@@ -27,8 +27,8 @@ use crate::clean::streams::{StreamConfig, StreamTable};
 use crate::clean::write::{WaitingWrites, WriteOp};
 use crate::config::ManagerConfig;
 use crate::device::Core;
+use crate::device::meta::regions::Regions;
 use crate::expect_held::ExpectHeld;
-use crate::index::file_index::{Keep, SweepCursor};
 
 /// Streams followed at once, reads and writes each.
 const STREAMS_MAX: usize = 64;
@@ -101,7 +101,7 @@ impl Clean {
 
     /// Lets go of copies in memory, and of the results of what is under way.
     pub(crate) fn let_go_of(&mut self, volume: VolumeId, core: &mut Core) {
-        core.device.index.tracks.change_all(|key| key.volume == volume);
+        core.base.tracks.change_all(|key| key.volume == volume);
         self.recipes.remove_all(|key| key.volume == volume);
         let copies: Vec<_> = self.read_buffer.keys().filter(|key| key.volume == volume).collect();
         let ahead: Vec<_> = self.ahead.keys().filter(|key| key.volume == volume).collect();
@@ -132,25 +132,20 @@ impl Clean {
         let Some(region_bytes) = core.base.volume(volume).map(|volume| volume.cfg().region_bytes) else {
             return;
         };
-        let (extent, regions) = (u64::from(core.base.extent_bytes()), &core.device.meta.regions);
-        let is_lost = |key: &ExtentKey| {
+        let extent = u64::from(core.base.extent_bytes());
+        let is_in_lost = |key: &ExtentKey, regions: &Regions| {
             let region = key.extent.0 * extent / region_bytes;
             let region = RegionKey { volume, region };
             key.volume == volume && (regions.is_active(&region) || regions.is_inherited(&region))
         };
-        core.device.index.tracks.change_all(is_lost);
+        let mapped = core.device.find_mappings(is_in_lost);
+        let regions = core.device.regions();
+        let is_lost = |key: &ExtentKey| is_in_lost(key, regions);
+        core.base.tracks.change_all(is_lost);
         self.recipes.remove_all(is_lost);
         let copies: Vec<_> = self.read_buffer.keys().filter(is_lost).collect();
         let ahead: Vec<_> = self.ahead.keys().filter(is_lost).collect();
         let staged: Vec<_> = self.staging.keys().filter(is_lost).collect();
-        let mut mapped = Vec::new();
-        let mut cursor = SweepCursor::default();
-        core.device.index.files.sweep(&mut cursor, usize::MAX, |key, _| {
-            if is_lost(&key) {
-                mapped.push(key);
-            }
-            Keep::Yes
-        });
         for key in copies {
             if let Some(buf) = self.read_buffer.invalidate(&key) {
                 core.base.port.release(buf);

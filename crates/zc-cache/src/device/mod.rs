@@ -5,17 +5,17 @@
 mod mappings;
 pub(crate) mod meta;
 pub(crate) mod recovery;
-pub(crate) mod tracks;
 pub(crate) mod units;
+mod view;
 mod volumes;
 
-use zc_core::{BufId, Map, WeuSlot};
+use zc_core::{Map, WeuSlot};
 
 use crate::base::Base;
 use crate::config::ManagerConfig;
 use crate::device::meta::MetaLog;
 use crate::device::recovery::Recovery;
-use crate::device::tracks::Tracks;
+use crate::device::units::dirty_unit::DirtyUnits;
 use crate::device::units::evict::Sweeps;
 use crate::device::units::header_reads::HeaderReads;
 use crate::device::units::headers::HeaderCache;
@@ -37,35 +37,32 @@ pub(crate) struct Core {
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) index: Index,
-    pub(crate) units: Units,
-    pub(crate) meta: MetaLog,
-    pub(crate) recovery: Recovery,
+    index: Index,
+    units: Units,
+    meta: MetaLog,
+    recovery: Recovery,
 }
 
 /// Where extents and contents are.
 #[derive(Debug)]
-pub(crate) struct Index {
-    pub(crate) files: FileIndex,
-    pub(crate) prints: FingerprintIndex,
-    /// Extents that work under way refers to.
-    pub(crate) tracks: Tracks,
+struct Index {
+    files: FileIndex,
+    prints: FingerprintIndex,
 }
 
 /// The slots and what is in them.
 #[derive(Debug)]
-pub(crate) struct Units {
-    pub(crate) policy: Box<dyn ReplacementPolicy + Send>,
-    pub(crate) slots: SlotTable,
-    pub(crate) headers: HeaderCache,
-    pub(crate) header_reads: HeaderReads,
-    pub(crate) sweeps: Sweeps,
-    pub(crate) open: Option<OpenWeu>,
-    pub(crate) writing: Map<WeuSlot, WritingWeu>,
-    /// The unit that dirty data fills, and its bytes.
-    pub(crate) filling: Option<(WeuSlot, BufId)>,
+struct Units {
+    policy: Box<dyn ReplacementPolicy + Send>,
+    slots: SlotTable,
+    headers: HeaderCache,
+    header_reads: HeaderReads,
+    sweeps: Sweeps,
+    open: Option<OpenWeu>,
+    writing: Map<WeuSlot, WritingWeu>,
+    dirty: DirtyUnits,
     /// Dirty data in each slot.
-    pub(crate) owed: OwedSlots,
+    owed: OwedSlots,
 }
 
 impl Device {
@@ -86,7 +83,6 @@ impl Device {
             index: Index {
                 files: FileIndex::new(shape, config.file_index_entries),
                 prints: FingerprintIndex::new(shape, config.fingerprint_index_entries),
-                tracks: Tracks::new(&config.hash_key),
             },
             units: Units {
                 policy: policy(config.replacement, geometry.slots),
@@ -96,7 +92,7 @@ impl Device {
                 sweeps: Sweeps::default(),
                 open: None,
                 writing: Map::default(),
-                filling: None,
+                dirty: DirtyUnits::default(),
                 owed: OwedSlots::default(),
             },
             meta: MetaLog::new(config, &start),
@@ -108,8 +104,6 @@ impl Device {
     pub(crate) fn device_failed(&mut self, base: &mut Base) {
         self.meta.device_failed();
         self.recovery.load = None;
-        if let Some(open) = self.units.open.take() {
-            base.port.release(open.buf);
-        }
+        self.drop_open_unit(base);
     }
 }

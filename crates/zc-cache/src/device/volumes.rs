@@ -30,7 +30,7 @@ impl Core {
         let extent_bytes = self.base.extent_bytes();
         let cut = self.base.volume_mut(id).and_then(|volume| volume.grow(size_bytes, extent_bytes));
         if let Some(cut) = cut {
-            self.device.index.tracks.changes(cut);
+            self.base.tracks.changes(cut);
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::clean::Clean;
 use crate::device::Core;
 use crate::device::units::headers::Stored;
 use crate::dirty::versions::{Body, RunBounds, Version};
-use crate::dirty::{DirtyLayer, Op, VolumeDirty, dirty_records_max};
+use crate::dirty::{DirtyLayer, Op, VolumeDirty, dirty_records_max, let_go};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
 use crate::seam::{Action, ExtentRead, Note, RequestKind};
@@ -202,7 +202,7 @@ impl DirtyLayer {
                 if self.is_recorded(position, core) {
                     self.run_is_clean(volume, epoch, core, clean);
                 } else if !self.is_commit_near(core) {
-                    core.device.meta.journal.want(position);
+                    core.device.journal_mut().want(position);
                 }
             }
         }
@@ -232,7 +232,7 @@ impl DirtyLayer {
         let oldest = dirty.data.epochs.front()?;
         let paused = core.base.now_ms() < dirty.destaging.not_before_ms;
         // Onto an origin that may be another one, or while it is not known what is missing, nothing is written.
-        let doubtful = dirty.is_incomplete() || !core.device.recovery.probes.is_open(volume);
+        let doubtful = dirty.is_incomplete() || !core.device.is_open(volume);
         if paused || doubtful || entry.origin().has_direct_writes() || entry.cfg().mode == Mode::ReadOnly {
             return None;
         }
@@ -242,9 +242,8 @@ impl DirtyLayer {
         let old =
             core.base.now_ms().saturating_sub(oldest.began_ms) >= entry.cfg().write_back.max_dirty_age_ms / 2;
         let idle = core.base.now_ms().saturating_sub(dirty.last_request_ms) >= core.base.cfg().dirty.idle_ms;
-        let low =
-            u64::from(core.device.units.slots.len()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
-        let crowded = core.device.units.owed.filled() > low;
+        let low = u64::from(core.device.slot_count()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
+        let crowded = core.device.owed().filled() > low;
         let records = dirty.data.record_count() * 2 > dirty_records_max(&core.base);
         let waiting = self.is_waiting();
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
@@ -542,9 +541,9 @@ impl DirtyLayer {
             return;
         }
         core.device.record(zc_format::Record::Clean { volume, epoch }, &mut core.base);
-        let position = core.device.meta.journal.appended();
+        let position = core.device.journal().appended();
         if !self.is_commit_near(core) {
-            core.device.meta.journal.want(position);
+            core.device.journal_mut().want(position);
         }
         self.destaging(volume).step = Step::Recording { epoch, position };
     }
@@ -560,8 +559,8 @@ impl DirtyLayer {
         dirty.drained();
         core.base.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
         core.base.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
-        core.device.let_go(&bodies);
-        core.device.units.sweeps.no_victim_ms = None;
+        let_go(&bodies, core);
+        core.device.look_for_victims();
         self.pump_destage_of(volume, core, clean);
     }
 
@@ -576,16 +575,13 @@ impl DirtyLayer {
                 _ => None,
             });
         let Some(place) = place else { return };
-        if core.device.is_mapped(key)
-            || core.device.journal_is_pressed()
-            || !core.device.units.slots.may_share(&place)
-        {
+        if core.device.is_mapped(key) || core.device.journal_is_pressed() || !core.device.may_share(&place) {
             return;
         }
         core.base.stats.promoted += 1;
         core.device.map_extent(key, Mapping::Duplicate(place), &mut core.base);
         let stored = Stored { offset_units: place.offset_units, pages: place.pages };
-        if let Some(print) = core.device.units.headers.content_at(place.slot, stored) {
+        if let Some(print) = core.device.content_at(place.slot, stored) {
             clean.learn(key, print, core);
         }
     }

@@ -15,6 +15,8 @@ use crate::base::port::Ended;
 use crate::clean::Clean;
 use crate::device::units::header_reads::{HeaderWaiter, Lookup};
 use crate::device::units::headers::Stored;
+use crate::device::units::in_share;
+use crate::device::units::unit::Content;
 use crate::device::{Core, Device};
 use crate::dirty::versions::Body;
 use crate::dirty::{DirtyLayer, Op};
@@ -113,7 +115,7 @@ impl DirtyLayer {
         let may_owe = |device: &Device, slot| device.may_owe(slot, lent_max);
         match core.device.look_up(&print, HeaderWaiter::Dirty(id), first, may_owe, &mut core.base) {
             Lookup::Found { slot, generation, stored } => {
-                let is_new = core.base.session.wrote(core.device.units.slots.get(slot).weu_seq);
+                let is_new = core.base.session.wrote(core.device.weu_seq(slot));
                 if is_new && core.base.cfg().fingerprint.is_collision_resistant() {
                     self.dirty_reduced(id, Outcome::Shared { slot, generation, stored }, core);
                 } else {
@@ -137,7 +139,7 @@ impl DirtyLayer {
         core: &mut Core,
     ) {
         core.base.stats.dirty_proofs += 1;
-        core.device.units.slots.pin(slot);
+        core.device.pin(slot);
         let buf = core.base.port.alloc(core.base.extent_bytes());
         let place = core.device.place(slot, generation, stored);
         let job = self.jobs.get_mut(&id).expect_held();
@@ -197,7 +199,7 @@ impl DirtyLayer {
 
     fn end_proof(&mut self, id: u64, core: &mut Core) -> Proving {
         let proving = self.jobs.get_mut(&id).expect_held().proving.take().expect_held();
-        core.device.units.slots.unpin(proving.slot);
+        core.device.unpin(proving.slot);
         core.base.port.release(proving.buf);
         proving
     }
@@ -286,15 +288,15 @@ impl DirtyLayer {
             Outcome::Zero => Some(Body::Zero { no_hole: true }),
             Outcome::Shared { slot, generation, stored } => {
                 let place = core.device.place(slot, generation, stored);
-                let good = core.device.units.slots.get(slot).generation == generation
-                    && core.device.units.slots.may_share(&place)
+                let good = core.device.generation(slot) == generation
+                    && core.device.may_share(&place)
                     && core.device.may_owe(slot, core.device.owed_bounds(&core.base).lent);
                 if !good {
                     let src = self.jobs.get(&id).expect_held().src;
                     return self.store_dirty(id, Codec::Raw, src, core);
                 }
                 core.base.stats.dirty_shared += 1;
-                core.device.units.policy.shared(slot);
+                core.device.slot_shared(slot);
                 core.device.owe(slot, false);
                 Some(Body::Stored { place, own: false })
             }
@@ -302,14 +304,30 @@ impl DirtyLayer {
         }
     }
 
+    fn store_dirty(&self, id: u64, codec: Codec, payload: BufSlice, core: &mut Core) -> Option<Body> {
+        let job = self.jobs.get(&id).expect_held();
+        let (key, raw_bytes, dirty) = (job.key, job.src.len_bytes, Some(job.span));
+        let print = job.print.unwrap_or(Fingerprint([0; 32]));
+        let content = Content { key, print, codec, payload, raw_bytes, dirty };
+        let place = core.device.place_dirty(&content, &mut core.base)?;
+        core.base.stats.dirty_stored += 1;
+        core.base.stats.stored_raw_bytes += u64::from(raw_bytes);
+        core.base.stats.stored_bytes += u64::from(payload.len_bytes);
+        let volume = core.base.volume(key.volume).map(|v| (v.cfg().dedup, v.cfg().index_share_percent));
+        if let (Some(print), Some((true, share))) = (job.print.filter(|_| job.whole), volume)
+            && in_share(&print, share)
+        {
+            let stored = Stored { offset_units: place.offset_units, pages: place.pages };
+            core.device.index_content(print, place.slot, stored);
+        }
+        Some(Body::Stored { place, own: true })
+    }
+
     /// While stopping: ends jobs that cannot be placed any more.
     pub(crate) fn abandon_dirty_jobs(&mut self, core: &mut Core) {
         let ready: SmallVec<[u64; 8]> = self.ready.drain(..).collect();
         ready.into_iter().for_each(|id| self.end_dirty_job(id, core));
-        if let Some(unit) = self.unit.take() {
-            core.device.units.filling = None;
-            core.base.port.release(unit.buf);
-        }
+        core.device.drop_dirty_unit(&mut core.base);
     }
 }
 
@@ -322,7 +340,11 @@ impl DirtyLayer {
             }
             (Op::Proof(job), Ended::Extents(result)) => self.shared_proved(job, result, core, clean),
             (Op::Compare(job), Ended::Compared(equal)) => self.dirty_compared(job, equal, core, clean),
-            (Op::Part(part), Ended::Device(result)) => self.part_written(part, result, core),
+            (Op::Part(part), Ended::Device(result)) => {
+                if core.device.part_written(part, result, &mut core.base) {
+                    self.summary_written(part.number, core);
+                }
+            }
             (Op::Gather { gather, part }, Ended::Extents(result)) => {
                 self.gather_read_done(gather, part, result, core, clean);
             }

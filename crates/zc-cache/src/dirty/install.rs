@@ -8,7 +8,7 @@ use zc_format::Record;
 
 use crate::device::Core;
 use crate::dirty::versions::{Body, Ended, EpochState};
-use crate::dirty::{DirtyLayer, VolumeDirty};
+use crate::dirty::{DirtyLayer, VolumeDirty, let_go};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Place;
 use crate::seam::{Action, Note};
@@ -17,7 +17,7 @@ impl DirtyLayer {
     /// Ends the replay: makes versions of what counts, pins their slots, voids what does not count.
     pub(crate) fn install_dirty(&mut self, core: &mut Core) {
         let mut decided = false;
-        for (volume, mut replay) in core::mem::take(&mut core.device.recovery.restart.dirty_replays) {
+        for (volume, mut replay) in core.device.take_dirty_replays() {
             let mut unsettled = replay.unjournaled;
             if core.base.volume(volume).is_some_and(|entry| !entry.cfg().may_be_dirty) {
                 // Known to be clean elsewhere: an older state of the medium shows through.
@@ -38,7 +38,7 @@ impl DirtyLayer {
             if outdated {
                 self.fence_incomplete(volume, core);
             }
-            let dropped = core.device.recovery.restart.dropped_commits.contains(&volume);
+            let dropped = core.device.has_dropped_commits(volume);
             if !replay.dangling.is_empty() || dropped {
                 unsettled = true;
                 core.device.record(Record::DirtyReset { volume, epoch: replay.committed }, &mut core.base);
@@ -55,7 +55,7 @@ impl DirtyLayer {
         }
         self.settle_modes(core);
         if decided {
-            self.resets_until = core.device.meta.journal.want_all();
+            self.resets_until = core.device.journal_mut().want_all();
         }
         let doubtful = core.base.volumes().filter(|volume| self.is_doubtful(&volume.cfg(), core));
         let volumes: SmallVec<[VolumeId; 8]> = doubtful.map(|volume| volume.cfg().id).collect();
@@ -85,7 +85,7 @@ impl DirtyLayer {
             let (key, span, body) = match *record {
                 Record::DirtyZero { key, span, no_hole } => (key, span, Body::Zero { no_hole }),
                 Record::Dirty { key, span, slot, generation, offset_units, pages } => {
-                    let generation = core.device.units.slots.short(generation);
+                    let generation = core.device.short(generation);
                     let place = Place { slot, generation, offset_units, pages };
                     core.device.owe(slot, false);
                     // Whose entry it is was known to the session that stored it; here the place alone is.
@@ -96,7 +96,7 @@ impl DirtyLayer {
             let dirty = self.volumes.get_mut(&volume).expect_held();
             dirty.data.restore(number);
             let gone = dirty.data.write(key.extent, span.range(), body, now_ms);
-            core.device.let_go(&gone);
+            let_go(&gone, core);
         }
         let dirty = self.volumes.get_mut(&volume).expect_held();
         dirty.data.restore(number);
@@ -111,10 +111,9 @@ impl DirtyLayer {
         let mut bodies = Vec::new();
         for record in records {
             let Record::Dirty { slot, generation, offset_units, pages, .. } = *record else { continue };
-            let entry = core.device.units.slots.get(slot);
-            if entry.generation == generation && !entry.retired {
+            if core.device.holds(slot, generation) {
                 core.device.owe(slot, false);
-                let generation = core.device.units.slots.short(generation);
+                let generation = core.device.short(generation);
                 let place = Place { slot, generation, offset_units, pages };
                 bodies.push(Body::Stored { place, own: false });
             }

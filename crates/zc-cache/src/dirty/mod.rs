@@ -17,7 +17,6 @@ pub(crate) mod commit;
 pub(crate) mod destage;
 pub(crate) mod destage_rate;
 pub(crate) mod dirty_jobs;
-pub(crate) mod dirty_unit;
 pub(crate) mod flushes;
 pub(crate) mod install;
 pub(crate) mod overlay;
@@ -33,7 +32,7 @@ pub(crate) mod volumes;
 
 pub(crate) use crate::ops::dirty::Op;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, Mode, ReqId, VolumeId, WeuSlot};
@@ -44,13 +43,11 @@ use crate::base::volume::Volume;
 use crate::clean::Clean;
 use crate::clean::read::{portions, sector_range};
 use crate::config::{OnLoss, VolumeConfig};
-use crate::device::units::owed::OwedBounds;
-use crate::device::{Core, Device};
+use crate::device::Core;
 use crate::dirty::commit::{Commit, epoch_writes_max};
 use crate::dirty::destage::{Destaging, Gather};
 use crate::dirty::destage_rate::DestageRate;
 use crate::dirty::dirty_jobs::DirtyJob;
-use crate::dirty::dirty_unit::DirtyUnit;
 use crate::dirty::phase::{Dropping, Phase};
 use crate::dirty::scrub::DirtyScrub;
 use crate::dirty::summary::{Chain, SummaryWrite};
@@ -77,22 +74,14 @@ pub(crate) struct DirtyLayer {
     jobs: Map<u64, DirtyJob>,
     /// Jobs that are reduced, to be placed in this order.
     ready: VecDeque<u64>,
-    unit: Option<DirtyUnit>,
     /// The summaries that continue the journal.
     chain: Option<Chain>,
     /// Slots with summaries, and the journal blocks that will repeat them.
     chain_pins: VecDeque<(JournalSeq, WeuSlot)>,
     /// One on its way.
     summary: Option<SummaryWrite>,
-    /// Writes of dirty units that have not ended, by number.
-    parts: BTreeSet<u64>,
-    next_part: u64,
-    /// Writes of dirty units, in flight or ended, that are not durable by themselves and that no flush has covered yet.
-    unflushed: BTreeSet<u64>,
     /// When a commit that somebody waited for was last written.
     awaited_commit_ms: Option<u64>,
-    /// Writes before this one are covered by the flush in flight.
-    flushing_before: u64,
     /// Bytes in memory alone.
     memory_bytes: u64,
     /// Until so many records are in blocks, only commits before `proved_before` are vouched for.
@@ -281,17 +270,19 @@ fn is_held_back(volume: VolumeId, dirty: &VolumeDirty, base: &Base) -> bool {
     mode == Mode::ReadOnly || dirty.is_incomplete()
 }
 
-impl Device {
-    /// Slots that may hold dirty data.
-    fn owed_bounds(&self, base: &Base) -> OwedBounds {
-        OwedBounds::new(self.units.slots.len(), base.cfg().dirty.high_percent)
+/// Bodies that are not needed any more.
+fn let_go(bodies: &[Body], core: &mut Core) {
+    for body in bodies {
+        if let Body::Stored { place, own } = *body {
+            core.device.owe_no_more(place.slot, own);
+        }
     }
 }
 
 impl DirtyLayer {
     /// Whether the volume takes writes in write-back now.
     fn writes_back(&self, volume: VolumeId, core: &Core) -> bool {
-        core.device.units.slots.len() >= SLOTS_MIN
+        core.device.slot_count() >= SLOTS_MIN
             && core.base.volume(volume).is_some_and(|volume| volume.cfg().mode == Mode::WriteBack)
             && (core.base.is_good() || self.fence(volume, core).is_some())
     }
@@ -334,7 +325,7 @@ impl DirtyLayer {
     fn unsettle(&mut self, volume: VolumeId, bodies: Vec<Body>, core: &mut Core) {
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
         dirty.phase.unsettle(bodies);
-        self.held_until = Some(core.device.meta.journal.want_all());
+        self.held_until = Some(core.device.journal_mut().want_all());
     }
 
     /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
@@ -342,14 +333,14 @@ impl DirtyLayer {
     pub(crate) fn pump_held(&mut self, core: &mut Core, clean: &mut Clean) {
         if let Some(position) = self.held_until {
             let good = core.base.is_good();
-            if good && !core.device.meta.journal.is_durable(position) {
+            if good && !core.device.journal().is_durable(position) {
                 return;
             }
             self.held_until = None;
             for volume in self.ids() {
                 let dirty = self.volumes.get_mut(&volume).expect_held();
                 if good && let Some(bodies) = dirty.phase.settle() {
-                    core.device.let_go(&bodies);
+                    let_go(&bodies, core);
                 }
             }
         }
@@ -469,7 +460,7 @@ impl DirtyLayer {
         let open = self.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
         let writes = open.map_or(0, |epoch| epoch.writes);
         let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes())) + 1;
-        writes > 0 && writes + extents > epoch_writes_max(core.device.meta.journal.ring_blocks())
+        writes > 0 && writes + extents > epoch_writes_max(core.device.journal().ring_blocks())
     }
 
     /// Whether waiting for room is in vain: dirty data that cannot be read back takes it.
@@ -537,8 +528,8 @@ impl DirtyLayer {
         let units = units_for(pending + overhead, &core.base);
         let bounds = core.device.owed_bounds(&core.base);
         let fits_memory = self.memory_bytes == 0 || pending <= core.base.cfg().dirty.memory_bytes;
-        let fits_device = core.device.units.owed.filled() + units <= bounds.filled
-            && core.device.units.owed.len() + units <= bounds.all();
+        let fits_device = core.device.owed().filled() + units <= bounds.filled
+            && core.device.owed().len() + units <= bounds.all();
         fits_memory && fits_device
     }
 
@@ -548,8 +539,8 @@ impl DirtyLayer {
         let records_max = dirty_records_max(&core.base);
         let units = units_for(self.memory_bytes + memory_bytes, &core.base);
         let bounds = core.device.owed_bounds(&core.base);
-        let fits_device = core.device.units.owed.filled() + units <= bounds.filled + MENDING_UNITS
-            && core.device.units.owed.len() + units < u64::from(core.device.units.slots.len());
+        let fits_device = core.device.owed().filled() + units <= bounds.filled + MENDING_UNITS
+            && core.device.owed().len() + units < u64::from(core.device.slot_count());
         !core.device.journal_is_pressed()
             && records < records_max + records_max / MENDING_RECORDS
             && (memory_bytes == 0 || fits_device)
@@ -585,7 +576,7 @@ impl DirtyLayer {
             let now_ms = core.base.now_ms();
             let dirty = self.volumes.get_mut(&volume).expect_held();
             let replaced = dirty.data.write(portion.key.extent, sectors, body, now_ms);
-            core.device.let_go(&replaced);
+            let_go(&replaced, core);
         }
         core.base.stats.dirty_written_bytes += len_bytes;
     }
@@ -700,7 +691,7 @@ impl DirtyLayer {
         if good {
             self.unsettle(volume, bodies, core);
         } else {
-            core.device.let_go(&bodies);
+            let_go(&bodies, core);
         }
         true
     }
@@ -752,8 +743,6 @@ impl DirtyLayer {
 impl DirtyLayer {
     /// Whether a start could not tell all dirty data of the volume.
     pub(crate) fn is_doubtful(&self, volume: &VolumeConfig, core: &Core) -> bool {
-        volume.may_be_dirty
-            && (!core.device.recovery.restart.dirty_complete
-                || core.device.recovery.restart.fenced_before.contains(&volume.id))
+        volume.may_be_dirty && !core.device.knows_dirty_data(volume.id)
     }
 }

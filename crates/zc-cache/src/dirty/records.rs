@@ -33,7 +33,7 @@ impl DirtyLayer {
 
     fn pump_journal(&mut self, core: &mut Core) {
         if self.summary.is_none()
-            && let Some((sequence, records, durable)) = core.device.meta.journal.take_block(
+            && let Some((sequence, records, durable)) = core.device.journal_mut().take_block(
                 core.base.now_ms(),
                 core.base.cfg().journal_delay_ms,
                 self.is_told(),
@@ -45,21 +45,21 @@ impl DirtyLayer {
             let block = JournalBlock {
                 sequence,
                 session: core.base.session.number(),
-                region_map_sequence: core.device.meta.durable_map(),
+                region_map_sequence: core.device.meta().durable_map(),
                 proved: self.commits_proved(core),
                 growing,
                 records,
             };
             debug_assert!(
-                block.proved <= core.device.meta.journal.durable_next(),
+                block.proved <= core.device.journal().durable_next(),
                 "a block proves what may be lost"
             );
             let op = core.base.port.op(Op::JournalWrite);
             core.base.port.emit(Action::WriteJournal { op, block: Box::new(block), durable });
         }
         let asked = self.commits_want_flush();
-        if core.device.meta.journal.take_flush(asked) {
-            self.commits_flushing();
+        if core.device.journal_mut().take_flush(asked) {
+            self.commits_flushing(core);
             flush_cache(Op::JournalFlush, &mut core.base);
         }
     }
@@ -110,12 +110,12 @@ impl DirtyLayer {
         }
         match kind {
             Op::JournalWrite => {
-                core.device.meta.journal.block_written();
+                core.device.journal_mut().block_written();
                 self.let_chains_go(core);
-                core.device.meta.trim_intent(&mut core.base);
+                core.device.meta_mut().trim_intent(&mut core.base);
             }
             Op::JournalFlush => {
-                core.device.meta.journal.flushed();
+                core.device.journal_mut().flushed();
                 self.let_chains_go(core);
                 self.commits_flushed(core);
             }

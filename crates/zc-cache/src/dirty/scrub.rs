@@ -75,7 +75,7 @@ impl DirtyLayer {
             || interval_ms == 0
             || core.base.is_stopping()
             || !core.base.is_good()
-            || core.device.recovery.load.is_some()
+            || !core.device.is_loaded()
         {
             return;
         }
@@ -144,7 +144,7 @@ impl DirtyLayer {
         let Body::Stored { place, own } = version.body else { return };
         let len_bytes = (version.stored.end - version.stored.start) * SECTOR_BYTES;
         let buf = core.base.port.alloc(len_bytes);
-        core.device.units.slots.pin(place.slot);
+        core.device.pin(place.slot);
         self.scrub.rate.spend(len_bytes);
         let key = own.then_some(ExtentKey { volume, extent });
         let expected = core.device.expected_dirty(&place, key, &version.stored, &core.base);
@@ -167,7 +167,7 @@ impl DirtyLayer {
         let Some(Reading { volume, extent, version, slot, buf, again }) = self.scrub.reading.take() else {
             return;
         };
-        core.device.units.slots.unpin(slot);
+        core.device.unpin(slot);
         core.base.port.release(buf);
         if result.is_ok_and(|parts| parts.iter().all(Result::is_ok)) {
             let sectors = version.stored.end - version.stored.start;

@@ -17,7 +17,7 @@ use crate::clean::Clean;
 use crate::device::Core;
 use crate::dirty::destage::Gather;
 use crate::dirty::versions::{Body, DirtyVolume, EpochState, Version};
-use crate::dirty::{DirtyLayer, VolumeDirty};
+use crate::dirty::{DirtyLayer, VolumeDirty, let_go};
 use crate::expect_held::ExpectHeld;
 use crate::seam::{Action, Note};
 
@@ -265,7 +265,7 @@ impl DirtyLayer {
         let now_ms = core.base.now_ms();
         let dirty = self.volumes.get_mut(&volume).expect_held();
         let replaced = dirty.data.write(extent, sectors, Body::Zero { no_hole: true }, now_ms);
-        core.device.let_go(&replaced);
+        let_go(&replaced, core);
         core.base.owe_loss(volume);
     }
 }

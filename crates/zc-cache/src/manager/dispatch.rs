@@ -67,7 +67,7 @@ impl CacheManager {
                 }
             }
             (unit::Op::Write(slot), Ended::Device(result)) if core.device.is_dirty_unit(slot) => {
-                dirty.dirty_unit_written(slot, result, core);
+                core.device.dirty_unit_written(slot, result, &mut core.base);
             }
             (unit::Op::Write(slot), Ended::Device(result)) => {
                 core.device.weu_written(slot, result, &mut core.base);

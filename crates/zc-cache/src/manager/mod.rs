@@ -92,8 +92,7 @@ impl CacheManager {
         self.core.base.set_canary(canary);
         self.clean.set_canary(canary);
         self.dirty.set_canary(canary);
-        self.core.device.units.slots.careless = canary == Some(crate::config::Canary::NoSweepGate);
-        self.core.device.units.headers.careless = canary == Some(crate::config::Canary::ShortFingerprint);
+        self.core.device.set_canary(canary);
     }
 
     /// Handles one event; appends what is to be done to `actions`.
@@ -181,12 +180,7 @@ impl CacheManager {
         self.distrusts.pump_distrusts(&mut self.core, &mut self.clean);
         self.settle();
         self.stop.pump_stop(&mut self.core, &mut self.clean, &mut self.dirty, &mut self.distrusts);
-        self.core.base.stats.gauges(
-            &self.core.device.index.files,
-            &self.core.device.index.prints,
-            self.core.device.meta.journal.used_blocks(),
-            self.core.device.meta.regions.len(),
-        );
+        self.core.device.gauges(&mut self.core.base.stats);
     }
 
     fn configure(&mut self, cfg: VolumeConfig) {

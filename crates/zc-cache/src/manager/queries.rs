@@ -15,7 +15,7 @@ impl CacheManager {
     /// Whether all WEU headers have been read since the start.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
-        self.core.device.recovery.load.is_none()
+        self.core.device.is_loaded()
     }
 
     /// Whether nothing is under way: no request is unanswered, no action unended.
@@ -34,28 +34,22 @@ impl CacheManager {
     #[must_use]
     pub fn active_regions(&self) -> (usize, usize) {
         (
-            self.core.device.meta.regions.len() + self.core.device.meta.regions.inherited_len(),
-            self.core.device.meta.regions.max(),
+            self.core.device.regions().len() + self.core.device.regions().inherited_len(),
+            self.core.device.regions().max(),
         )
     }
 
     /// Slots that hold something, and all.
     #[must_use]
     pub fn slots_used(&self) -> (usize, usize) {
-        let all = zc_core::usize_from_u32(self.core.device.units.slots.len());
-        (all - self.core.device.units.slots.free_len() - self.core.device.units.slots.leaving(), all)
+        let all = zc_core::usize_from_u32(self.core.device.slot_count());
+        (all - self.core.device.free_slots() - self.core.device.leaving_slots(), all)
     }
 
     /// Bytes of RAM that the structures growing with the cache hold, by name.
     #[must_use]
     pub fn ram_by_structure(&self) -> Vec<(&'static str, u64)> {
-        let mut ram = vec![
-            ("file_index", self.core.device.index.files.ram_bytes()),
-            ("fingerprint_index", self.core.device.index.prints.ram_bytes()),
-            ("slots", self.core.device.units.slots.ram_bytes()),
-            ("policy", self.core.device.units.policy.ram_bytes()),
-            ("headers", self.core.device.units.headers.ram_bytes()),
-        ];
+        let mut ram = self.core.device.ram_by_structure().to_vec();
         ram.extend(self.clean.ram_by_structure());
         ram
     }
@@ -172,6 +166,6 @@ impl CacheManager {
     /// The first journal block that is not durable; after a clean stop the journal's end.
     #[must_use]
     pub fn journal_next(&self) -> JournalSeq {
-        self.core.device.meta.journal.durable_next()
+        self.core.device.journal().durable_next()
     }
 }

@@ -21,11 +21,11 @@ use zc_core::{
 use zc_format::ExtentError;
 
 use crate::base::port::Ended;
+use crate::base::tracks::Guard;
 use crate::clean::Clean;
 use crate::clean::insert::runs::Runs;
 use crate::clean::streams::StreamId;
 use crate::device::Core;
-use crate::device::tracks::Guard;
 use crate::device::units::header_reads::{HeaderWaiter, Lookup};
 use crate::device::units::headers::Stored;
 use crate::expect_held::ExpectHeld;
@@ -116,7 +116,7 @@ impl Clean {
             > u64::from(core.base.cfg().insert_bytes_max);
         if full || !core.base.is_good() || core.base.is_stopping() || core.device.journal_is_pressed() {
             core.base.stats.insert_skipped += 1;
-            core.device.index.tracks.release(&guard);
+            core.base.tracks.release(&guard);
             core.base.port.release(src.buf);
             return;
         }
@@ -161,7 +161,7 @@ impl Clean {
     pub(crate) fn look_up(&mut self, id: u64, core: &mut Core) {
         let job = self.inserts.jobs.get_mut(&id).expect_held();
         job.lookups += 1;
-        job.settled = core.device.units.headers.settled_units();
+        job.settled = core.device.settled_units();
         let (print, may_wait) = (job.print.expect_held(), job.lookups < LOOKUPS_MAX);
         let waiter = HeaderWaiter::Insert(id);
         match core.device.look_up(&print, waiter, may_wait, |_, _| true, &mut core.base) {
@@ -177,7 +177,7 @@ impl Clean {
             return;
         }
         core.base.stats.compares += 1;
-        core.device.units.slots.pin(slot);
+        core.device.pin(slot);
         let buf = core.base.port.alloc(core.base.extent_bytes());
         let job = self.inserts.jobs.get_mut(&id).expect_held();
         job.scratch = Some(buf);
@@ -221,7 +221,7 @@ impl Clean {
         let job = self.inserts.jobs.get_mut(&id).expect_held();
         let (slot, generation, stored) = job.comparing.take().expect_held();
         let scratch = job.scratch.take().expect_held();
-        core.device.units.slots.unpin(slot);
+        core.device.unpin(slot);
         core.base.port.release(scratch);
         if equal {
             self.finish_job(id, Outcome::Duplicate { slot, generation, stored }, core);
@@ -276,7 +276,7 @@ impl Clean {
         let job = self.inserts.jobs.get_mut(&id).expect_held();
         job.outcome = Some(outcome);
         let (run, guard, print, tried) = (job.run, job.guard, job.print, job.scratch.is_some());
-        if core.base.tells(guard.key) && core.device.index.tracks.holds(&guard) {
+        if core.base.tells(guard.key) && core.base.tracks.holds(&guard) {
             let stored = match outcome {
                 Outcome::Store { codec, payload } if tried => Some((codec, payload.len_bytes)),
                 _ => None,
@@ -293,7 +293,7 @@ impl Clean {
         if self.inserts.by_key.get(&job.guard.key) == Some(&id) {
             self.inserts.by_key.remove(&job.guard.key);
         }
-        core.device.index.tracks.release(&job.guard);
+        core.base.tracks.release(&job.guard);
         core.base.port.release(job.src.buf);
         if let Some(scratch) = job.scratch {
             core.base.port.release(scratch);
@@ -303,23 +303,21 @@ impl Clean {
     /// The bytes of an extent that is on its way into the cache, if they are current.
     pub(crate) fn inserting(&self, key: ExtentKey, core: &Core) -> Option<BufSlice> {
         let job = self.inserts.by_key.get(&key).and_then(|id| self.inserts.jobs.get(id))?;
-        core.device.index.tracks.holds(&job.guard).then_some(job.src)
+        core.base.tracks.holds(&job.guard).then_some(job.src)
     }
 
     /// For placement: the same content may have been stored since the job's lookup, by its very run.
     fn found_since(&mut self, job: u64, core: &mut Core) -> Option<(WeuSlot, Generation, Stored)> {
         let job = self.inserts.jobs.get(&job).expect_held();
         let (print, settled) = (job.print?, job.settled);
-        if settled != core.device.units.headers.settled_units() {
+        if settled != core.device.settled_units() {
             return core.device.find_content(&print, &mut core.base);
         }
         if !core.base.cfg().fingerprint.is_collision_resistant() {
             return None;
         }
-        let (slot, generation, stored) = core.device.units.headers.find_in_memory(&print)?;
+        let (slot, generation, stored) = core.device.find_in_memory(&print)?;
         core.device
-            .units
-            .slots
             .may_share(&core.device.place(slot, generation, stored))
             .then_some((slot, generation, stored))
     }

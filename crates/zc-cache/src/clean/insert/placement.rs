@@ -6,7 +6,8 @@ use crate::base::volume::Volume;
 use crate::clean::Clean;
 use crate::clean::insert::Outcome;
 use crate::device::Core;
-use crate::device::units::{Content, in_share};
+use crate::device::units::in_share;
+use crate::device::units::unit::Content;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
 
@@ -39,7 +40,7 @@ impl Clean {
         let job = self.inserts.job(id);
         let (guard, print, outcome) = (job.guard, job.print, job.outcome.expect_held());
         let key = guard.key;
-        let holds = core.device.index.tracks.holds(&guard);
+        let holds = core.base.tracks.holds(&guard);
         #[cfg(zc_canary)]
         let holds = holds || core.base.canary() == Some(crate::config::Canary::StaleFill);
         if !core.base.is_good() {
@@ -56,9 +57,7 @@ impl Clean {
                 }
                 Outcome::Duplicate { slot, generation, stored } => {
                     let place = core.device.place(slot, generation, stored);
-                    if core.device.units.slots.get(slot).generation == generation
-                        && core.device.units.slots.may_share(&place)
-                    {
+                    if core.device.generation(slot) == generation && core.device.may_share(&place) {
                         self.share(key, print, slot, place, core);
                     } else {
                         core.base.stats.insert_dropped += 1;
@@ -81,10 +80,10 @@ impl Clean {
     ) {
         core.base.stats.insert_duplicates += 1;
         if let Some(print) = print {
-            core.device.index.prints.touch(&print, slot);
+            core.device.print_used(&print, slot);
             self.learn(key, print, core);
         }
-        core.device.units.policy.shared(slot);
+        core.device.slot_shared(slot);
         core.device.map_extent(key, Mapping::Duplicate(place), &mut core.base);
     }
 
@@ -100,7 +99,8 @@ impl Clean {
             self.share(key, Some(print), slot, place, core);
             return Placed::Done;
         }
-        let content = Content { key, print, codec, payload };
+        let raw_bytes = core.base.extent_bytes();
+        let content = Content { key, print, codec, payload, raw_bytes, dirty: None };
         let Some((slot, generation, stored)) = core.device.append(&content, together, &mut core.base) else {
             return Placed::NeedsSlot;
         };
@@ -108,8 +108,7 @@ impl Clean {
         core.base.stats.stored_raw_bytes += u64::from(core.base.extent_bytes());
         core.base.stats.stored_bytes += u64::from(payload.len_bytes);
         if dedup && in_share(&print, share) {
-            core.device.units.headers.add(slot, print, stored);
-            core.device.index.prints.insert(&print, slot);
+            core.device.index_content(print, slot, stored);
         }
         let place = core.device.place(slot, generation, stored);
         self.learn(key, print, core);
@@ -119,9 +118,7 @@ impl Clean {
 
     /// While stopping nothing is evicted any more: what needs a slot is dropped.
     pub(crate) fn drop_unplaceable(&mut self, core: &mut Core) {
-        if core.base.is_good()
-            && (core.device.units.slots.free_len() > 0 || core.device.units.slots.leaving() > 0)
-        {
+        if core.base.is_good() && (core.device.free_slots() > 0 || core.device.leaving_slots() > 0) {
             return;
         }
         while let Some(jobs) = self.inserts.runs.take_first() {

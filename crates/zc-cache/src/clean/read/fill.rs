@@ -6,6 +6,7 @@
 
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, VolumeId};
 
+use crate::base::tracks::Guard;
 use crate::clean::Clean;
 use crate::clean::insert::InsertOptions;
 use crate::clean::read::read_ahead::Prefetched;
@@ -13,7 +14,6 @@ use crate::clean::read::{Op, Portion, Waiter};
 use crate::clean::streams::StreamId;
 use crate::config::Admission;
 use crate::device::Core;
-use crate::device::tracks::Guard;
 use crate::expect_held::ExpectHeld;
 use crate::seam::Action;
 
@@ -136,7 +136,7 @@ impl Clean {
         let fill = self.fills.get(&id).expect_held();
         let index = usize::try_from(key.extent.0 - fill.first.0).unwrap_or(usize::MAX);
         let guard = fill.guards.get(index).copied().flatten();
-        guard.is_some_and(|guard| core.device.index.tracks.holds(&guard)).then_some(id)
+        guard.is_some_and(|guard| core.base.tracks.holds(&guard)).then_some(id)
     }
 
     /// Gives what a read under way brings to another request, too.
@@ -198,7 +198,7 @@ impl Clean {
         fill.id = id;
         for index in 0..fill.admitted.len() {
             let key = fill_key(&fill, index);
-            let guard = core.device.index.tracks.guard(key);
+            let guard = core.base.tracks.guard(key);
             if guard.is_some() {
                 self.fill_of.insert(key, id);
             }
@@ -270,7 +270,7 @@ impl Clean {
         }
         let admitted = fill.prefetch || fill.admitted.get(index).copied().unwrap_or(false);
         if !ok || !self.still_holds(&guard, core) || !admitted {
-            core.device.index.tracks.release(&guard);
+            core.base.tracks.release(&guard);
             self.uncount_prefetched(fill, core);
             return;
         }
@@ -311,7 +311,7 @@ impl Clean {
 impl Clean {
     /// Whether nothing was written to the extent since it was asked for; counts it if something was.
     fn still_holds(&mut self, guard: &Guard, core: &mut Core) -> bool {
-        let holds = core.device.index.tracks.holds(guard);
+        let holds = core.base.tracks.holds(guard);
         #[cfg(zc_canary)]
         let holds = holds || core.base.canary() == Some(crate::config::Canary::StaleFill);
         core.base.stats.insert_stale += u64::from(!holds);

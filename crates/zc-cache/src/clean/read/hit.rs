@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES, VolumeId, WeuSlot};
 use zc_format::ExtentError;
 
+use crate::base::tracks::Guard;
 use crate::clean::Clean;
 use crate::clean::read::{Op, Portion, Waiter, Wanted};
 use crate::device::Core;
-use crate::device::tracks::Guard;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
 use crate::seam::{Action, ExtentRead, Note, Proof, Purpose, Source};
@@ -114,8 +114,8 @@ impl Clean {
         if parts.is_empty() {
             return;
         }
-        core.device.units.slots.pin(slot);
-        core.device.units.policy.touched(slot);
+        core.device.pin(slot);
+        core.device.slot_used(slot);
         self.hits.insert(id, Hit { slot, parts });
         let op = core.base.port.op(Op::Hit(id));
         let len_bytes = (pages.end - pages.start) * zc_core::limits::BLOCK_BYTES;
@@ -146,7 +146,7 @@ impl Clean {
         else {
             return false;
         };
-        let good = matches!(&part.whole, Some((_, Some(guard))) if core.device.index.tracks.holds(guard));
+        let good = matches!(&part.whole, Some((_, Some(guard))) if core.base.tracks.holds(guard));
         if good {
             part.waiters.push(waiter);
         }
@@ -166,7 +166,7 @@ impl Clean {
         {
             return None;
         }
-        let guard = core.device.index.tracks.guard(portion.key);
+        let guard = core.base.tracks.guard(portion.key);
         let buf = core.base.port.alloc(core.base.extent_bytes());
         if guard.is_some() {
             self.fetching.insert(portion.key, hit);
@@ -199,7 +199,7 @@ impl Clean {
         core: &mut Core,
     ) {
         let hit = self.hits.remove(&id).expect_held();
-        core.device.units.slots.unpin(hit.slot);
+        core.device.unpin(hit.slot);
         match result {
             Ok(results) => {
                 assert_eq!(results.len(), hit.parts.len(), "one result per part");
@@ -244,7 +244,7 @@ impl Clean {
             core.base.stats.failed_hits += 1;
             self.drop_fetch(part, core);
             core.device.note_damaged(&part.mapping);
-            if core.device.index.files.get(part.key) == Some(part.mapping) {
+            if core.device.mapping(part.key) == Some(part.mapping) {
                 core.device.forget(part.key, &mut core.base);
             }
             core.base.port.emit(Action::Note(Note::ExtentDropped { slot, fault }));
@@ -255,7 +255,7 @@ impl Clean {
         core.base.stats.extent_hits_device += zc_core::u64_from_usize(part.waiters.len());
         if !part.dirty {
             core.device.count_outlived(&part.mapping, &mut core.base);
-            core.device.index.files.touch(part.key);
+            core.device.mapping_used(part.key);
         }
         if let Some((buf, _)) = &part.whole {
             let buf = *buf;
@@ -275,8 +275,8 @@ impl Clean {
 
     fn end_fetch(&mut self, part: &HitPart, core: &mut Core) -> bool {
         let Some((_, Some(guard))) = &part.whole else { return false };
-        let good = core.device.index.tracks.holds(guard);
-        core.device.index.tracks.release(guard);
+        let good = core.base.tracks.holds(guard);
+        core.base.tracks.release(guard);
         self.fetching.remove(&part.key);
         good
     }

@@ -255,7 +255,7 @@ impl Clean {
             };
         }
         if let Some(ahead) = self.ahead.get(&key)
-            && core.device.index.tracks.holds(&ahead.guard)
+            && core.base.tracks.holds(&ahead.guard)
         {
             return Found::Copy(ahead.src.part(portion.skip_bytes, portion.len_bytes));
         }
@@ -268,11 +268,9 @@ impl Clean {
                 len_bytes: portion.len_bytes,
             });
         }
-        match core.device.index.files.get(key) {
-            Some(Mapping::Base(place) | Mapping::Duplicate(place))
-                if !core.device.units.slots.is_live(&place) =>
-            {
-                core.device.index.files.remove(key);
+        match core.device.mapping(key) {
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) if !core.device.is_live(&place) => {
+                core.device.drop_dead(key);
                 core.base.stats.swept_entries += 1;
             }
             Some(mapping) if core.device.is_past_gate(key.volume, mapping, &core.base) => {

@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 use zc_core::{BufSlice, ExtentKey, ExtentNo, HashKey, KeyedMap, Mode, VolumeId};
 
 use crate::base::Base;
+use crate::base::tracks::Guard;
 use crate::clean::Clean;
 use crate::clean::insert::InsertOptions;
 use crate::clean::read::fill::FILL_BYTES_MAX;
 use crate::clean::streams::StreamId;
 use crate::config::Admission;
 use crate::device::Core;
-use crate::device::tracks::Guard;
 use crate::index::file_index::Mapping;
 use crate::seam::{Action, Request};
 
@@ -189,9 +189,9 @@ impl Clean {
     }
 
     fn is_absent(&self, key: ExtentKey, core: &Core) -> bool {
-        let live = match core.device.index.files.get(key) {
+        let live = match core.device.mapping(key) {
             Some(Mapping::Zero) => true,
-            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => core.device.units.slots.is_live(&place),
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => core.device.is_live(&place),
             None => false,
         };
         !live
@@ -199,7 +199,7 @@ impl Clean {
             && !self.fill_of.contains_key(&key)
             && self.staging.get(&key).is_none()
             && self.inserting(key, core).is_none()
-            && !core.device.index.tracks.is_written(&key)
+            && !core.base.tracks.is_written(&key)
     }
 
     /// An extent that was read ahead is used: it leaves the waiting room, and stays in the cache if it was seen
@@ -209,8 +209,8 @@ impl Clean {
         let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) else { return false };
         core.base.stats.prefetched_used += 1;
         core.base.stats.prefetched_hits += 1;
-        if core.device.index.files.get(key).is_some() || !self.admits_read(key, core) {
-            core.device.index.tracks.release(&ahead.guard);
+        if core.device.mapping(key).is_some() || !self.admits_read(key, core) {
+            core.base.tracks.release(&ahead.guard);
             core.base.port.release(ahead.src.buf);
             return true;
         }
@@ -229,7 +229,7 @@ impl Clean {
     /// Lets go of an extent read ahead.
     pub(crate) fn drop_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
         if let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) {
-            core.device.index.tracks.release(&ahead.guard);
+            core.base.tracks.release(&ahead.guard);
             core.base.port.release(ahead.src.buf);
         }
     }
@@ -240,7 +240,7 @@ mod tests {
     use zc_core::BufId;
 
     use super::*;
-    use crate::device::tracks::Tracks;
+    use crate::base::tracks::Tracks;
 
     const EXTENT: u32 = 1 << 20;
 

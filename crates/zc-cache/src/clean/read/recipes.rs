@@ -26,11 +26,11 @@ use zc_core::{
 };
 
 use crate::base::Base;
+use crate::base::tracks::Guard;
 use crate::clean::Clean;
 use crate::clean::read::{Op, Portion};
 use crate::clean::streams::StreamId;
 use crate::device::Core;
-use crate::device::tracks::Guard;
 use crate::device::units::header_reads::HeaderWaiter;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
@@ -245,7 +245,7 @@ impl Clean {
             return None;
         }
         let (print, learned) = self.recipes.print(key)?;
-        if core.device.index.tracks.is_written(&key) || self.staging.get(&key).is_some() {
+        if core.base.tracks.is_written(&key) || self.staging.get(&key).is_some() {
             return None;
         }
         // What is mapped waits for its volume's sample; a new mapping would wait for the journal.
@@ -256,7 +256,7 @@ impl Clean {
         let place = core.device.place(slot, generation, stored);
         core.base.stats.recipe_hits += 1;
         core.base.stats.recipe_hits_learned += u64::from(learned);
-        core.device.index.prints.touch(&print, slot);
+        core.device.print_used(&print, slot);
         let mapping = Mapping::Duplicate(place);
         core.device.map_extent(key, mapping, &mut core.base);
         Some((mapping, place))
@@ -266,7 +266,7 @@ impl Clean {
     pub(crate) fn is_hit_by_recipe(&mut self, key: ExtentKey, core: &mut Core) -> bool {
         if !uses_recipes(key.volume, &core.base)
             || core.device.is_mapped(key)
-            || core.device.index.tracks.is_written(&key)
+            || core.base.tracks.is_written(&key)
         {
             return false;
         }
@@ -286,7 +286,7 @@ impl Clean {
         let key = portion.key;
         if core.base.is_stopping()
             || !uses_recipes(key.volume, &core.base)
-            || core.device.index.tracks.is_written(&key)
+            || core.base.tracks.is_written(&key)
         {
             return false;
         }
@@ -299,7 +299,7 @@ impl Clean {
         for slot in core.device.candidates(&print) {
             core.device.wait_for_header(waiter, slot, &print, &mut core.base);
         }
-        if !core.device.units.header_reads.is_waiting(waiter) {
+        if !core.device.is_waiting(waiter) {
             return false;
         }
         self.recipes.waiting.insert(id, RecipeWait { read, portion, stream });
@@ -339,9 +339,7 @@ impl Clean {
             return;
         }
         let guards: Vec<_> = (first..whole.min(first + RUN_EXTENTS))
-            .map(|extent| {
-                core.device.index.tracks.guard(ExtentKey { volume: run.volume, extent: ExtentNo(extent) })
-            })
+            .map(|extent| core.base.tracks.guard(ExtentKey { volume: run.volume, extent: ExtentNo(extent) }))
             .collect();
         let count = u32::try_from(guards.len()).unwrap_or(u32::MAX);
         let id = core.base.port.number();
@@ -357,8 +355,8 @@ impl Clean {
         let prints = prints.iter().copied().chain(core::iter::repeat(None));
         let current = guards.into_iter().zip(prints).map(|(guard, print)| {
             let Some(guard) = guard else { return Recipe::Void };
-            let holds = core.device.index.tracks.holds(&guard);
-            core.device.index.tracks.release(&guard);
+            let holds = core.base.tracks.holds(&guard);
+            core.base.tracks.release(&guard);
             match print {
                 _ if !holds => Recipe::Void,
                 Some(print) => Recipe::Print(print),

@@ -28,14 +28,12 @@ impl Clean {
                 _ => Residency::OriginOnly,
             };
         }
-        if self.ahead.get(&key).is_some_and(|ahead| core.device.index.tracks.holds(&ahead.guard)) {
+        if self.ahead.get(&key).is_some_and(|ahead| core.base.tracks.holds(&ahead.guard)) {
             return Residency::Cached;
         }
         let mapping = core
             .device
-            .index
-            .files
-            .get(key)
+            .mapping(key)
             .filter(|mapping| core.device.is_past_gate(key.volume, *mapping, &core.base));
         match mapping.map(|mapping| core.device.residency_of_mapping(mapping)) {
             Some(Residency::OriginOnly) | None => {}

@@ -31,7 +31,7 @@ use crate::clean::read::{Portion, portions, sector_range};
 use crate::clean::staging::{OldCopy, Staged};
 use crate::clean::streams::StreamId;
 use crate::config::Admission;
-use crate::device::{Core, Device};
+use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::index::CALLED_UP;
 use crate::index::file_index::Mapping;
@@ -110,11 +110,9 @@ fn fills_from_writes(volume: VolumeId, base: &Base) -> bool {
         })
 }
 
-impl Device {
-    fn unpin_old(&mut self, staged: &Staged) {
-        if let OldCopy::Held(Mapping::Base(place) | Mapping::Duplicate(place)) = staged.old {
-            self.units.slots.unpin(place.slot);
-        }
+fn unpin_old(staged: &Staged, core: &mut Core) {
+    if let OldCopy::Held(Mapping::Base(place) | Mapping::Duplicate(place)) = staged.old {
+        core.device.unpin(place.slot);
     }
 }
 
@@ -195,19 +193,19 @@ impl Clean {
         let region_bytes = volume.cfg().region_bytes;
         let start = op.piece_start();
         let first = start / region_bytes;
-        let by_regions = (first + core.device.meta.regions.piece_max()) * region_bytes - start;
+        let by_regions = (first + core.device.regions().piece_max()) * region_bytes - start;
         let by_extents = PIECE_EXTENTS_MAX * u64::from(core.base.extent_bytes());
         let piece_bytes = (op.len_bytes - op.done_bytes).min(by_regions).min(by_extents);
         let regions = first..=(start + piece_bytes - 1) / region_bytes;
         let volume = op.volume;
         let tracked = match core.base.health() {
             Health::Good => true,
-            Health::Failing => core.device.meta.regions.are_marked(volume, regions.clone()),
+            Health::Failing => core.device.regions().are_marked(volume, regions.clone()),
             Health::Failed => false,
         };
         #[cfg(zc_canary)]
         let tracked = tracked && core.base.canary() != Some(crate::config::Canary::NoRegionMark);
-        if tracked && !core.device.meta.regions.write_begins(volume, regions.clone(), core.base.now_ms()) {
+        if tracked && !core.device.regions_mut().write_begins(volume, regions.clone(), core.base.now_ms()) {
             return false;
         }
         let op = self.writes.get_mut(&id).expect_held();
@@ -216,7 +214,7 @@ impl Clean {
         if core.base.is_failing() && !tracked {
             core.base.stats.distrust_waits += 1;
             self.waiting.for_mark.push(id);
-        } else if !tracked || core.device.meta.regions.are_durable(volume, regions) {
+        } else if !tracked || core.device.regions().are_durable(volume, regions) {
             self.start_piece(id, core);
         } else {
             core.base.stats.region_mark_waits += 1;
@@ -229,7 +227,7 @@ impl Clean {
     fn piece_is_marked(&self, id: u64, core: &Core) -> bool {
         let op = self.writes.get(&id).expect_held();
         let marked =
-            |regions: &RangeInclusive<u64>| core.device.meta.regions.are_durable(op.volume, regions.clone());
+            |regions: &RangeInclusive<u64>| core.device.regions().are_durable(op.volume, regions.clone());
         op.regions.as_ref().map_or(!core.base.is_failing(), marked)
     }
 
@@ -257,10 +255,10 @@ impl Clean {
             pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes()).enumerate()
         {
             if number % CALLED_UP == 0 {
-                ahead.by_ref().take(CALLED_UP).for_each(|(key, ..)| core.device.index.files.call_up(key));
+                ahead.by_ref().take(CALLED_UP).for_each(|(key, ..)| core.device.call_up(key));
             }
             let sectors = sector_range(start, len);
-            core.device.index.tracks.write_begins(key, id, sectors.clone());
+            core.base.tracks.write_begins(key, id, sectors.clone());
             if let Some(buf) = self.read_buffer.invalidate(&key) {
                 core.base.port.release(buf);
             }
@@ -312,7 +310,7 @@ impl Clean {
             return;
         }
         if let Some(Mapping::Base(place) | Mapping::Duplicate(place)) = old {
-            core.device.units.slots.pin(place.slot);
+            core.device.pin(place.slot);
         }
         let buf = core.base.port.alloc(core.base.extent_bytes());
         let mut staged = Staged {
@@ -330,15 +328,11 @@ impl Clean {
 
     /// A trim or a zeroing of (a part of) an extent has ended.
     fn range_cleared(&mut self, id: u64, key: ExtentKey, is_zero: bool, core: &mut Core) {
-        let certain = core.device.index.tracks.write_ends(key, id);
+        let certain = core.base.tracks.write_ends(key, id);
         if let Some(staged) = self.staging.get_mut(&key) {
             staged.write_ends(id);
             self.finish_staged(key, None, core);
-        } else if certain
-            && is_zero
-            && !core.device.index.tracks.is_written(&key)
-            && !core.device.is_mapped(key)
-        {
+        } else if certain && is_zero && !core.base.tracks.is_written(&key) && !core.device.is_mapped(key) {
             let whole = core.base.volume(key.volume).is_some_and(|volume| volume.has_whole(key.extent));
             if whole && !core.device.journal_is_pressed() {
                 core.base.stats.insert_offered += 1;
@@ -359,8 +353,8 @@ impl Clean {
             return;
         }
         let staged = self.staging.remove(&key).expect_held();
-        core.device.unpin_old(&staged);
-        match core.device.index.tracks.guard(key) {
+        unpin_old(&staged, core);
+        match core.base.tracks.guard(key) {
             Some(guard) if fills_from_writes(key.volume, &core.base) => {
                 core.base.stats.staged_whole += 1;
                 let src = BufSlice { buf: staged.buf, start_bytes: 0, len_bytes: core.base.extent_bytes() };
@@ -373,7 +367,7 @@ impl Clean {
             }
             guard => {
                 if let Some(guard) = guard {
-                    core.device.index.tracks.release(&guard);
+                    core.base.tracks.release(&guard);
                 }
                 core.base.port.release(staged.buf);
             }
@@ -393,7 +387,7 @@ impl Clean {
 
     fn drop_staged(&mut self, key: ExtentKey, core: &mut Core) {
         if let Some(staged) = self.staging.remove(&key) {
-            core.device.unpin_old(&staged);
+            unpin_old(&staged, core);
             core.base.port.release(staged.buf);
         }
     }
@@ -509,7 +503,7 @@ impl Clean {
         result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
         core: &mut Core,
     ) {
-        core.device.units.slots.unpin(slot);
+        core.device.unpin(slot);
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
         let sectors = core.base.extent_bytes() / zc_core::SECTOR_BYTES;
         let staged = self.staging.get_mut(&key).expect_held();
@@ -547,7 +541,7 @@ impl Clean {
         let origin = core.base.origin_mut(volume);
         let ended = origin.write_ended(by_client, result.is_ok());
         if let Some(regions) = regions {
-            core.device.meta.regions.write_ends(volume, regions, ended);
+            core.device.regions_mut().write_ends(volume, regions, ended);
         }
         if let Err(error) = result
             && kind.is_fua()
@@ -618,7 +612,7 @@ impl Clean {
         core: &mut Core,
     ) -> Option<ExtentKey> {
         let key = portion.key;
-        let certain = core.device.index.tracks.write_ends(key, id) && ok;
+        let certain = core.base.tracks.write_ends(key, id) && ok;
         if let Some(staged) = self.staging.get_mut(&key) {
             let ours = staged.write_ends(id);
             staged.touched_ms = core.base.now_ms();
@@ -639,7 +633,7 @@ impl Clean {
             if self.writes.get(&id).is_some_and(|op| op.req.is_none()) {
                 return Some(key);
             }
-            let guard = core.device.index.tracks.guard(key)?;
+            let guard = core.base.tracks.guard(key)?;
             core.base.port.retain(portion.dest.buf);
             self.insert(run, guard, portion.dest, InsertOptions { only_if_duplicate: false }, core);
         }

@@ -18,8 +18,8 @@ use crate::startup::StartState;
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct MetaLog {
-    pub(crate) journal: Journal,
-    pub(crate) regions: Regions,
+    pub(in crate::device) journal: Journal,
+    pub(in crate::device) regions: Regions,
     pub(super) maps: RegionMaps,
     pub(super) retirements: Retirements,
     pub(super) checkpoints: Checkpoints,

@@ -45,30 +45,30 @@ enum Replayed {
 
 /// What the start found on the device, as far as it still counts.
 #[derive(Debug)]
-pub(crate) struct Restart {
+pub(super) struct Restart {
     /// Records that were replayed from summaries and the intent log: the journal lacks them.
-    pub(crate) unjournaled: Vec<Record>,
+    pub(super) unjournaled: Vec<Record>,
     /// Checkpoint, region map and journal vouch for each other.
-    pub(crate) mapping_trusted: bool,
+    pub(super) mapping_trusted: bool,
     /// The last session ended cleanly, or its intent log is complete.
-    pub(crate) intact: bool,
+    pub(super) intact: bool,
     /// Never written since it was formatted.
-    pub(crate) fresh: bool,
-    pub(crate) dirty_replays: BTreeMap<VolumeId, DirtyReplay>,
+    pub(super) fresh: bool,
+    pub(super) dirty_replays: BTreeMap<VolumeId, DirtyReplay>,
     /// Volumes with commits that the start did not count.
-    pub(crate) dropped_commits: Vec<VolumeId>,
+    pub(super) dropped_commits: Vec<VolumeId>,
     /// Journal and checkpoint tell everything about dirty data.
-    pub(crate) dirty_complete: bool,
+    pub(super) dirty_complete: bool,
     /// Volumes of which an earlier start could not say that.
-    pub(crate) fenced_before: Vec<VolumeId>,
+    pub(super) fenced_before: Vec<VolumeId>,
 }
 
 /// What a start still has to do, and what it goes by.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    pub(crate) load: Option<Load>,
-    pub(crate) probes: Probes,
-    pub(crate) restart: Restart,
+    pub(super) load: Option<Load>,
+    pub(super) probes: Probes,
+    pub(super) restart: Restart,
 }
 
 impl Recovery {
@@ -88,6 +88,45 @@ impl Recovery {
                 fenced_before: start.fenced,
             },
         }
+    }
+}
+
+/// What the layers above ask about the start.
+impl Device {
+    /// Whether all headers have been read since the start.
+    pub(crate) const fn is_loaded(&self) -> bool {
+        self.recovery.load.is_none()
+    }
+
+    /// Takes what checkpoint, journal and intent log told of dirty data.
+    pub(crate) fn take_dirty_replays(&mut self) -> BTreeMap<VolumeId, DirtyReplay> {
+        core::mem::take(&mut self.recovery.restart.dirty_replays)
+    }
+
+    /// Whether the start found commits of the volume that it did not count.
+    pub(crate) fn has_dropped_commits(&self, volume: VolumeId) -> bool {
+        self.recovery.restart.dropped_commits.contains(&volume)
+    }
+
+    /// Whether journal and checkpoint tell all dirty data of the volume, and did at earlier starts.
+    pub(crate) fn knows_dirty_data(&self, volume: VolumeId) -> bool {
+        let restart = &self.recovery.restart;
+        restart.dirty_complete && !restart.fenced_before.contains(&volume)
+    }
+
+    /// Whether what earlier sessions stored for the volume may be served.
+    pub(crate) fn is_open(&self, volume: VolumeId) -> bool {
+        self.recovery.probes.is_open(volume)
+    }
+
+    /// Whether samples of the volume are being compared.
+    pub(crate) fn has_probes(&self, volume: VolumeId) -> bool {
+        self.recovery.probes.has_outstanding(volume)
+    }
+
+    /// The volume goes, and its samples.
+    pub(crate) fn forget_probes(&mut self, volume: VolumeId) {
+        self.recovery.probes.remove(volume);
     }
 }
 

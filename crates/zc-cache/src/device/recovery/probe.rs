@@ -19,9 +19,9 @@ use zc_format::ExtentError;
 
 use crate::base::Base;
 use crate::base::effects::Effect;
+use crate::base::tracks::Guard;
 use crate::device::Device;
 use crate::device::recovery::Op;
-use crate::device::tracks::Guard;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Keep, Mapping, Place, SweepCursor};
 use crate::seam::{Action, Digest, ExtentRead, Note};
@@ -148,8 +148,7 @@ impl Device {
     }
 
     fn begin_probe(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
-        let guard =
-            if self.index.files.get(key) == Some(mapping) { self.index.tracks.guard(key) } else { None };
+        let guard = if self.index.files.get(key) == Some(mapping) { base.tracks.guard(key) } else { None };
         let Some(guard) = guard else { return self.recovery.probes.ended(key.volume) };
         let place = match mapping {
             Mapping::Zero => None,
@@ -157,7 +156,7 @@ impl Device {
                 Some(place)
             }
             Mapping::Base(_) | Mapping::Duplicate(_) => {
-                self.index.tracks.release(&guard);
+                base.tracks.release(&guard);
                 return self.recovery.probes.ended(key.volume);
             }
         };
@@ -242,9 +241,8 @@ impl Device {
     pub(crate) fn probe_ended(&mut self, id: u64, equal: Option<bool>, base: &mut Base) {
         let probe = self.recovery.probes.under_way.remove(&id).expect_held();
         let key = probe.guard.key;
-        let counts =
-            self.index.tracks.holds(&probe.guard) && self.index.files.get(key) == Some(probe.mapping);
-        self.index.tracks.release(&probe.guard);
+        let counts = base.tracks.holds(&probe.guard) && self.index.files.get(key) == Some(probe.mapping);
+        base.tracks.release(&probe.guard);
         base.port.release(probe.theirs);
         if let Some(ours) = probe.ours {
             base.port.release(ours);

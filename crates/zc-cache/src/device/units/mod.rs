@@ -2,26 +2,30 @@
 //! matter; the entries of a header are by offset whatever the order of placement was.
 
 pub(crate) mod contents;
+pub(crate) mod dirty_unit;
 pub(crate) mod evict;
 pub(crate) mod header_reads;
 pub(crate) mod headers;
 pub(crate) mod owed;
 pub(crate) mod packer;
+pub(crate) mod piece_writes;
 pub(crate) mod policy;
 pub(crate) mod slots;
 pub(crate) mod stored;
+pub(crate) mod unit;
 
 pub(crate) use crate::ops::unit::Op;
 
-use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, WeuSeq, WeuSlot};
-use zc_format::{EXTENT_HEADER_BYTES, ExtentHeader, Record, WeuEntry, WeuHeader};
+use zc_core::{BufId, ErrorKind, ExtentKey, Fingerprint, Generation, WeuSlot};
+use zc_format::{EXTENT_HEADER_BYTES, Record};
 
 use crate::base::Base;
 use crate::device::Device;
-use crate::device::units::contents::stored_of;
+use crate::device::units::dirty_unit::SealedUnit;
 use crate::device::units::headers::Stored;
 use crate::device::units::packer::{Layout, Spot};
 use crate::device::units::slots::SlotState;
+use crate::device::units::unit::{Content, Unit};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
 use crate::seam::{Action, Note};
@@ -29,47 +33,28 @@ use crate::seam::{Action, Note};
 /// WEUs that may be on their way to the device at once.
 const WRITING_MAX: usize = 4;
 
-/// The WEU being filled.
+/// The unit that clean extents are placed in.
 #[derive(Debug)]
 pub(crate) struct OpenWeu {
-    pub(crate) slot: WeuSlot,
-    pub(crate) buf: BufId,
-    generation: Generation,
-    weu_seq: WeuSeq,
+    unit: Unit,
     layout: Layout,
-    entries: Vec<WeuEntry>,
     opened_ms: u64,
 }
 
-/// A full dirty unit whose last writes have not ended.
-#[derive(Debug)]
-pub(crate) struct SealedUnit {
-    pub(crate) header: Box<WeuHeader>,
-    pub(crate) start_bytes: u32,
-    pub(crate) data_bytes: u32,
-    pub(crate) number: u64,
-    pub(crate) tries: u32,
-    /// Writes of pieces in flight, and whether the last write has ended.
-    pub(crate) parts: u32,
-    pub(crate) ended: bool,
+impl OpenWeu {
+    /// Its memory, if it is the slot's.
+    fn memory_of(&self, slot: WeuSlot) -> Option<BufId> {
+        (self.unit.slot() == slot).then(|| self.unit.buf())
+    }
 }
 
 /// A WEU whose write has not ended.
 #[derive(Debug)]
 pub(crate) struct WritingWeu {
-    pub(crate) buf: BufId,
-    pub(crate) keys: Vec<(ExtentKey, u32)>,
+    buf: BufId,
+    keys: Vec<(ExtentKey, u32)>,
     /// For a unit of dirty extents.
-    pub(crate) dirty: Option<SealedUnit>,
-}
-
-/// An extent that is to be stored.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Content {
-    pub(crate) key: ExtentKey,
-    pub(crate) print: Fingerprint,
-    pub(crate) codec: Codec,
-    pub(crate) payload: BufSlice,
+    dirty: Option<SealedUnit>,
 }
 
 impl Device {
@@ -80,30 +65,10 @@ impl Device {
         together: bool,
         base: &mut Base,
     ) -> Option<(WeuSlot, Generation, Stored)> {
-        let Content { key, print, codec, payload } = *content;
-        let offset_bytes = self.make_room(payload.len_bytes, together, base)?;
-        let open = self.units.open.as_mut().expect_held();
-        let header = ExtentHeader {
-            slot: open.slot,
-            generation: open.generation,
-            weu_seq: open.weu_seq,
-            stored_bytes: payload.len_bytes,
-            raw_bytes: base.extent_bytes(),
-            first_sector: 0,
-            key,
-            codec,
-            fingerprint: print,
-        };
-        open.entries.push(WeuEntry {
-            key,
-            offset_bytes,
-            stored_bytes: payload.len_bytes,
-            codec,
-            fingerprint: print,
-            dirty: None,
-        });
-        base.port.emit(Action::Place { weu: open.buf, offset_bytes, header, payload });
-        Some((open.slot, open.generation, stored_of(offset_bytes, payload.len_bytes)))
+        let offset_bytes = self.make_room(content.payload.len_bytes, together, base)?;
+        let unit = &mut self.units.open.as_mut().expect_held().unit;
+        let stored = unit.place(content, offset_bytes, base);
+        Some((unit.slot(), unit.generation(), stored))
     }
 
     /// Finds a place for one more extent in the open WEU: seals a full one, opens the next.
@@ -120,8 +85,8 @@ impl Device {
 
     fn place_in_open(&mut self, stored_bytes: u32, together: bool, base: &mut Base) -> Option<u32> {
         let open = self.units.open.as_mut().expect_held();
-        let entries = u32::try_from(open.entries.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let limit_bytes = base.cfg().geometry.weu_bytes.saturating_sub(WeuHeader::encoded_bytes(entries));
+        let weu_bytes = base.cfg().geometry.weu_bytes;
+        let limit_bytes = weu_bytes.saturating_sub(open.unit.header_bytes_with_next());
         let bytes = placed_bytes(stored_bytes);
         let spot = if together {
             open.layout.append(bytes, limit_bytes)
@@ -129,12 +94,7 @@ impl Device {
             open.layout.pack(bytes, limit_bytes)
         };
         let Spot { offset_bytes, skipped } = spot?;
-        if !skipped.is_empty() {
-            // What the buffer held before does not go to the device.
-            let len_bytes = skipped.end - skipped.start;
-            let dest = BufSlice { buf: open.buf, start_bytes: skipped.start, len_bytes };
-            base.port.emit(Action::Zero { dest });
-        }
+        open.unit.zero(skipped.start, skipped.end, base);
         Some(offset_bytes)
     }
 
@@ -143,69 +103,72 @@ impl Device {
         if self.units.writing.values().filter(|weu| weu.dirty.is_none()).count() >= WRITING_MAX {
             return false;
         }
-        let weu_seq = base.session.next();
-        let had_free = self.units.slots.free_len() > 0;
-        let Some((slot, generation)) = self.units.slots.open(weu_seq) else {
-            if had_free {
-                base.stats.reuse_waits += 1;
-                self.units.sweeps.urgent = true;
-            }
+        let Some(unit) = self.open_unit(base) else {
+            base.stats.reuse_waits += u64::from(self.free_slots() > 0);
             return false;
+        };
+        let layout = Layout::new(base.cfg().packer);
+        self.units.open = Some(OpenWeu { unit, layout, opened_ms: base.now_ms() });
+        self.sweep_share(base);
+        true
+    }
+
+    /// An empty unit for clean or dirty extents, if a slot may be used again. Else the sweep that frees slots hurries.
+    fn open_unit(&mut self, base: &mut Base) -> Option<Unit> {
+        let weu_seq = base.session.next();
+        let Some((slot, generation)) = self.units.slots.open(weu_seq) else {
+            self.units.sweeps.urgent |= self.units.slots.free_len() > 0;
+            return None;
         };
         base.session.take_next();
         let buf = base.port.alloc(base.cfg().geometry.weu_bytes);
         self.units.headers.open(slot, generation);
         self.units.policy.inserted(slot);
-        self.units.open = Some(OpenWeu {
-            slot,
-            buf,
-            generation,
-            weu_seq,
-            layout: Layout::new(base.cfg().packer),
-            entries: Vec::new(),
-            opened_ms: base.now_ms(),
-        });
-        self.sweep_share(base);
-        true
+        Some(Unit::new(slot, generation, weu_seq, buf))
     }
 
     /// Writes the open WEU.
     pub(crate) fn seal(&mut self, base: &mut Base) {
-        let Some(open) = self.units.open.take() else { return };
-        let OpenWeu { slot, buf, generation, weu_seq, layout, mut entries, .. } = open;
-        entries.sort_unstable_by_key(|entry| entry.offset_bytes);
-        let (fill_bytes, padding_bytes) = (layout.fill_bytes(), layout.padding_bytes());
-        let keys = entries.iter().map(|entry| (entry.key, entry.offset_bytes)).collect();
-        let header_bytes = WeuHeader::encoded_bytes(u32::try_from(entries.len()).unwrap_or(u32::MAX));
+        let Some(OpenWeu { unit, layout, .. }) = self.units.open.take() else { return };
+        let (slot, buf) = (unit.slot(), unit.buf());
+        let (header, header_bytes) = unit.into_header(base.session.number());
+        let keys = header.entries.iter().map(|entry| (entry.key, entry.offset_bytes)).collect();
         let entry = self.units.slots.get_mut(slot);
         entry.state = SlotState::Writing;
         entry.header_bytes = header_bytes;
+        let (fill_bytes, padding_bytes) = (layout.fill_bytes(), layout.padding_bytes());
+        let weu_bytes = base.cfg().geometry.weu_bytes;
         let written = fill_bytes.next_multiple_of(zc_core::limits::BLOCK_BYTES) + header_bytes;
         base.stats.weu_writes += 1;
-        base.stats.weu_bytes_written += u64::from(written.min(base.cfg().geometry.weu_bytes));
+        base.stats.weu_bytes_written += u64::from(written.min(weu_bytes));
         let used_bytes = fill_bytes - padding_bytes + header_bytes;
-        base.stats.weu_bytes_unused += u64::from(base.cfg().geometry.weu_bytes.saturating_sub(used_bytes));
+        base.stats.weu_bytes_unused += u64::from(weu_bytes.saturating_sub(used_bytes));
         base.stats.weu_bytes_padding += u64::from(padding_bytes);
         self.units.writing.insert(slot, WritingWeu { buf, keys, dirty: None });
-        let header =
-            Box::new(WeuHeader { slot, generation, weu_seq, session: base.session.number(), entries });
         let op = base.port.op(Op::Write(slot));
-        base.port.emit(Action::WriteWeu {
-            op,
-            slot,
-            weu: buf,
-            start_bytes: 0,
-            data_bytes: fill_bytes,
-            header,
-        });
+        let data_bytes = fill_bytes;
+        base.port.emit(Action::WriteWeu { op, slot, weu: buf, start_bytes: 0, data_bytes, header });
+    }
+
+    /// Whether a unit is on its way to the device.
+    pub(crate) fn has_units_in_flight(&self) -> bool {
+        !self.units.writing.is_empty()
+    }
+
+    /// The device failed: the unit that is being filled goes.
+    pub(crate) fn drop_open_unit(&mut self, base: &mut Base) {
+        if let Some(open) = self.units.open.take() {
+            base.port.release(open.unit.buf());
+        }
     }
 
     /// Seals the open WEU when it has been open for too long.
     pub(crate) fn age_open_weu(&mut self, base: &mut Base) {
         let age = base.cfg().weu_max_age_ms;
-        let old = self.units.open.as_ref().is_some_and(|open| {
-            !open.entries.is_empty() && base.now_ms().saturating_sub(open.opened_ms) >= age
-        });
+        let old =
+            self.units.open.as_ref().is_some_and(|open| {
+                !open.unit.is_empty() && base.now_ms().saturating_sub(open.opened_ms) >= age
+            });
         if old {
             self.seal(base);
         }

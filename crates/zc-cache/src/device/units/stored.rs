@@ -94,11 +94,11 @@ impl Device {
 
     /// Where a slot's extents are read from now.
     pub(crate) fn source(&self, slot: WeuSlot) -> Source {
-        if let Some(open) = self.units.open.as_ref().filter(|open| open.slot == slot) {
-            return Source::Memory(open.buf);
-        }
-        if let Some((_, buf)) = self.units.filling.filter(|(filling, _)| *filling == slot) {
+        if let Some(buf) = self.units.open.as_ref().and_then(|open| open.memory_of(slot)) {
             return Source::Memory(buf);
+        }
+        if let Some(open) = self.units.dirty.open().filter(|open| open.slot() == slot) {
+            return Source::Memory(open.buf());
         }
         self.units.writing.get(&slot).map_or(Source::Device, |weu| Source::Memory(weu.buf))
     }

@@ -1,0 +1,109 @@
+//! The writes of pieces of dirty units: which have not ended, and which no flush has covered.
+//!
+//! Job: number them, so that a commit can name those that it needs. Invariants: numbers rise; a write that is durable
+//! by itself is never waited for after its end. What it does not do: write, or flush.
+
+use std::collections::BTreeSet;
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct PieceWrites {
+    /// That have not ended.
+    in_flight: BTreeSet<u64>,
+    next: u64,
+    /// In flight or ended, that are not durable by themselves and that no flush has covered yet.
+    unflushed: BTreeSet<u64>,
+    /// Those before this one are covered by the flush in flight.
+    flushing_before: u64,
+}
+
+impl PieceWrites {
+    /// One begins; `durable`: its end means that it is. Its number.
+    pub(super) fn begin(&mut self, durable: bool) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.in_flight.insert(number);
+        if !durable {
+            self.unflushed.insert(number);
+        }
+        number
+    }
+
+    /// One ended.
+    pub(super) fn ended(&mut self, number: u64) {
+        self.in_flight.remove(&number);
+    }
+
+    /// A number that is higher than those of all that have begun.
+    pub(crate) const fn mark(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether all before the mark have ended.
+    pub(crate) fn are_written(&self, mark: u64) -> bool {
+        self.in_flight.first().is_none_or(|number| *number >= mark)
+    }
+
+    /// Whether a flush covers all before the mark that need one.
+    pub(crate) fn are_flushed(&self, mark: u64) -> bool {
+        self.unflushed.first().is_none_or(|number| *number >= mark)
+    }
+
+    /// Whether none is in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Whether all that have begun are covered by a flush or need none.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.unflushed.is_empty()
+    }
+
+    /// A flush of the device begins: it covers what has ended.
+    pub(crate) fn flush_begins(&mut self) {
+        self.flushing_before = self.in_flight.first().copied().unwrap_or(self.next);
+    }
+
+    /// That flush has ended.
+    pub(crate) fn flush_ended(&mut self) {
+        self.unflushed = self.unflushed.split_off(&self.flushing_before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_covers_what_had_ended_when_it_began() {
+        let mut writes = PieceWrites::default();
+        let (a, b) = (writes.begin(false), writes.begin(false));
+        let mark = writes.mark();
+        writes.ended(a);
+        writes.flush_begins();
+        writes.ended(b);
+        writes.flush_ended();
+        assert!(writes.are_written(mark) && !writes.are_flushed(mark), "the second ended too late");
+        assert!(writes.are_flushed(b), "the first is durable");
+        writes.flush_begins();
+        writes.flush_ended();
+        assert!(writes.are_flushed(mark) && writes.is_flushed());
+    }
+
+    #[test]
+    fn a_durable_write_needs_no_flush_but_its_end() {
+        let mut writes = PieceWrites::default();
+        let number = writes.begin(true);
+        assert!(writes.is_flushed() && !writes.is_idle() && !writes.are_written(writes.mark()));
+        writes.ended(number);
+        assert!(writes.is_idle());
+    }
+
+    #[test]
+    fn writes_after_a_mark_are_no_matter() {
+        let mut writes = PieceWrites::default();
+        let mark = writes.mark();
+        writes.begin(false);
+        assert!(writes.are_written(mark) && writes.are_flushed(mark));
+    }
+}

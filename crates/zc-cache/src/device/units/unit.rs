@@ -1,0 +1,105 @@
+//! A unit that is being filled: its slot, its memory, and what is in it so far. Clean and dirty extents fill units of
+//! this one kind; where in the unit an extent goes, its owner decides.
+//!
+//! Invariant: each extent in memory has its inline header and its entry; the entries go into the header when the unit is
+//! sealed. What it does not do: write anything.
+
+use zc_core::{BufId, BufSlice, Codec, ExtentKey, Fingerprint, Generation, SectorSpan, WeuSeq, WeuSlot};
+use zc_format::{ExtentHeader, WeuEntry, WeuHeader};
+
+use crate::base::Base;
+use crate::device::units::contents::stored_of;
+use crate::device::units::headers::Stored;
+use crate::seam::Action;
+
+/// An extent that is to be stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Content {
+    pub(crate) key: ExtentKey,
+    pub(crate) print: Fingerprint,
+    pub(crate) codec: Codec,
+    pub(crate) payload: BufSlice,
+    /// Length before it was compressed.
+    pub(crate) raw_bytes: u32,
+    /// The sectors of the extent that it holds, if it is dirty.
+    pub(crate) dirty: Option<SectorSpan>,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct Unit {
+    slot: WeuSlot,
+    buf: BufId,
+    generation: Generation,
+    weu_seq: WeuSeq,
+    entries: Vec<WeuEntry>,
+}
+
+impl Unit {
+    /// An empty one for the slot, in this memory.
+    pub(super) const fn new(slot: WeuSlot, generation: Generation, weu_seq: WeuSeq, buf: BufId) -> Self {
+        Self { slot, buf, generation, weu_seq, entries: Vec::new() }
+    }
+
+    pub(super) const fn slot(&self) -> WeuSlot {
+        self.slot
+    }
+
+    pub(super) const fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    pub(super) const fn buf(&self) -> BufId {
+        self.buf
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Extents in it.
+    pub(super) fn len(&self) -> u32 {
+        u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes of its header when there is one extent more.
+    pub(super) fn header_bytes_with_next(&self) -> u32 {
+        WeuHeader::encoded_bytes(self.len().saturating_add(1))
+    }
+
+    /// Puts an extent at this offset. Where it is now.
+    pub(super) fn place(&mut self, content: &Content, offset_bytes: u32, base: &mut Base) -> Stored {
+        let Content { key, print, codec, payload, raw_bytes, dirty } = *content;
+        let stored_bytes = payload.len_bytes;
+        let header = ExtentHeader {
+            slot: self.slot,
+            generation: self.generation,
+            weu_seq: self.weu_seq,
+            stored_bytes,
+            raw_bytes,
+            first_sector: dirty.map_or(0, |span| span.first()),
+            key,
+            codec,
+            fingerprint: print,
+        };
+        self.entries.push(WeuEntry { key, offset_bytes, stored_bytes, codec, fingerprint: print, dirty });
+        base.port.emit(Action::Place { weu: self.buf, offset_bytes, header, payload });
+        stored_of(offset_bytes, stored_bytes)
+    }
+
+    /// What the memory held before from here to there does not go to the device.
+    pub(super) fn zero(&self, from_bytes: u32, to_bytes: u32, base: &mut Base) {
+        if from_bytes < to_bytes {
+            let dest = BufSlice { buf: self.buf, start_bytes: from_bytes, len_bytes: to_bytes - from_bytes };
+            base.port.emit(Action::Zero { dest });
+        }
+    }
+
+    /// Its header, and how many bytes that is. It is full.
+    pub(super) fn into_header(mut self, session: u64) -> (Box<WeuHeader>, u32) {
+        let header_bytes = WeuHeader::encoded_bytes(self.len());
+        self.entries.sort_unstable_by_key(|entry| entry.offset_bytes);
+        let Self { slot, generation, weu_seq, entries, .. } = self;
+        (Box::new(WeuHeader { slot, generation, weu_seq, session, entries }), header_bytes)
+    }
+}
