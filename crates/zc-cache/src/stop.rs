@@ -10,9 +10,9 @@ use crate::seam::Action;
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     /// The last flush of the device: whether it has ended.
-    pub(crate) flush: Option<bool>,
+    flush: Option<bool>,
     /// Told to the driver.
-    pub(crate) done: bool,
+    done: bool,
 }
 
 impl Stop {

@@ -121,7 +121,7 @@ pub(crate) struct OriginOrder {
     held: Map<u64, (VolumeId, u64, bool)>,
     /// Nothing waits: a deliberate bug.
     #[cfg(zc_canary)]
-    pub(crate) lets_meet: bool,
+    pub(in crate::clean) lets_meet: bool,
     /// Ended in this event: who waited for them goes off at its end.
     ended: Vec<u64>,
 }

@@ -30,11 +30,11 @@ const PIECES_MAX: usize = 8;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamConfig {
     /// Streams tracked at once.
-    pub(crate) streams_max: usize,
+    pub(in crate::clean) streams_max: usize,
     /// Consecutive bytes that make a stream.
-    pub(crate) threshold_bytes: u64,
+    pub(in crate::clean) threshold_bytes: u64,
     /// Largest read-ahead; 0 for none.
-    pub(crate) prefetch_max_bytes: u64,
+    pub(in crate::clean) prefetch_max_bytes: u64,
 }
 
 /// Names a stream; never used again for another one of the same table.

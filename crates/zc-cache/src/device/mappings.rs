@@ -25,7 +25,7 @@ impl Device {
             Mapping::Base(_) => {}
             Mapping::Zero => self.record(Record::Zero { key }, base),
             Mapping::Duplicate(place) => {
-                let generation = self.units.slots.get(place.slot).generation;
+                let generation = self.units.slots.get(place.slot).generation();
                 self.record(
                     Record::Duplicate {
                         key,
@@ -59,9 +59,7 @@ impl Device {
             }
             Mapping::Duplicate(_) => self.record(Record::Unmap { key }, base),
             Mapping::Base(place) => {
-                let slot = self.units.slots.get_mut(place.slot);
-                slot.void_bases.push(place.offset_units);
-                let generation = slot.generation;
+                let generation = self.units.slots.void_base(&place);
                 base.stats.bases_voided += 1;
                 self.record(
                     Record::BaseInvalid {

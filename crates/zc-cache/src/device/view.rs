@@ -76,18 +76,18 @@ impl Device {
 
     /// The generation of what is in the slot.
     pub(crate) fn generation(&self, slot: WeuSlot) -> Generation {
-        self.units.slots.get(slot).generation
+        self.units.slots.get(slot).generation()
     }
 
     /// Whether what is in the slot has this generation and is not void.
     pub(crate) fn holds(&self, slot: WeuSlot, generation: Generation) -> bool {
         let entry = self.units.slots.get(slot);
-        entry.generation == generation && !entry.retired
+        entry.generation() == generation && !entry.is_retired()
     }
 
     /// The number of the unit in the slot.
     pub(crate) fn weu_seq(&self, slot: WeuSlot) -> WeuSeq {
-        self.units.slots.get(slot).weu_seq
+        self.units.slots.get(slot).weu_seq()
     }
 
     /// The part of a generation that places carry.
@@ -217,7 +217,7 @@ impl Device {
     /// Switches a deliberate bug on.
     #[cfg(zc_canary)]
     pub(crate) fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
-        self.units.slots.careless = canary == Some(crate::config::Canary::NoSweepGate);
+        self.units.slots.set_careless(canary == Some(crate::config::Canary::NoSweepGate));
         self.units.headers.careless = canary == Some(crate::config::Canary::ShortFingerprint);
     }
 }

@@ -52,7 +52,7 @@ pub(crate) enum Step {
 /// A commit under way.
 #[derive(Debug)]
 pub(crate) struct Commit {
-    pub(crate) epoch: u64,
+    pub(in crate::dirty) epoch: u64,
     step: Step,
     waiters: Vec<ReqId>,
     /// Some of it is stored outside the open unit: only a flush tells that it is durable.
@@ -63,7 +63,7 @@ pub(crate) struct Commit {
     first: u64,
     last: u64,
     /// The blocks that hold them.
-    pub(crate) first_block: Option<JournalSeq>,
+    pub(in crate::dirty) first_block: Option<JournalSeq>,
     block: Option<JournalSeq>,
 }
 

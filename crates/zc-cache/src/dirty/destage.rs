@@ -145,23 +145,23 @@ type Cursor = (ExtentNo, u32);
 #[derive(Debug)]
 pub(crate) struct Gather {
     buf: BufId,
-    pub(crate) volume: VolumeId,
-    pub(crate) batch: Batch,
+    pub(in crate::dirty) volume: VolumeId,
+    pub(in crate::dirty) batch: Batch,
     reads: u32,
     /// Parts that could not be read.
-    pub(crate) failed: SmallVec<[usize; 1]>,
+    pub(in crate::dirty) failed: SmallVec<[usize; 1]>,
     /// The batch is read for the second time.
-    pub(crate) again: bool,
+    pub(in crate::dirty) again: bool,
 }
 
 /// A run of sectors for one origin write.
 #[derive(Debug)]
 pub(crate) struct Batch {
     offset_bytes: u64,
-    pub(crate) len_bytes: u32,
+    pub(in crate::dirty) len_bytes: u32,
     /// Set if the run is zeros; tells whether the origin has to keep room for them.
     zero: Option<bool>,
-    pub(crate) parts: SmallVec<[(ExtentNo, Version); 4]>,
+    pub(in crate::dirty) parts: SmallVec<[(ExtentNo, Version); 4]>,
 }
 
 impl DirtyLayer {

@@ -44,12 +44,12 @@ struct Proving {
 /// A piece of an extent on its way into a dirty unit.
 #[derive(Debug)]
 pub(crate) struct DirtyJob {
-    pub(crate) key: ExtentKey,
-    pub(crate) span: SectorSpan,
+    pub(in crate::dirty) key: ExtentKey,
+    pub(in crate::dirty) span: SectorSpan,
     /// Only whole extents are shared.
-    pub(crate) whole: bool,
-    pub(crate) src: BufSlice,
-    pub(crate) print: Option<Fingerprint>,
+    pub(in crate::dirty) whole: bool,
+    pub(in crate::dirty) src: BufSlice,
+    pub(in crate::dirty) print: Option<Fingerprint>,
     /// Where it is compressed to, and how.
     scratch: Option<(BufId, Codec)>,
     proving: Option<Proving>,

@@ -25,9 +25,9 @@ use crate::seam::{Action, Note};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cover {
     /// Sectors that none of them has.
-    pub(crate) open: SectorMap,
+    pub(in crate::dirty) open: SectorMap,
     /// The last that was needed.
-    pub(crate) until: u64,
+    pub(in crate::dirty) until: u64,
 }
 
 /// What is known to be unreadable of a volume.
@@ -113,9 +113,9 @@ impl DirtyVolume {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Gap {
     /// Its first piece, in bytes of the volume.
-    pub(crate) first: Range<u64>,
+    pub(in crate::dirty) first: Range<u64>,
     /// All of it, in bytes.
-    pub(crate) bytes: u64,
+    pub(in crate::dirty) bytes: u64,
 }
 
 impl VolumeDirty {

@@ -59,25 +59,25 @@ impl Body {
 /// Sectors of an extent as one write left them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Version {
-    pub(crate) epoch: u64,
+    pub(in crate::dirty) epoch: u64,
     /// The sectors that count.
-    pub(crate) span: Range<u32>,
+    pub(in crate::dirty) span: Range<u32>,
     /// The sectors that the body has, a superset.
-    pub(crate) stored: Range<u32>,
-    pub(crate) body: Body,
+    pub(in crate::dirty) stored: Range<u32>,
+    pub(in crate::dirty) body: Body,
 }
 
 /// A run of sectors and the version that readers get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Visible {
     /// First sector.
-    pub(crate) first: u32,
+    pub(in crate::dirty) first: u32,
     /// Sectors.
-    pub(crate) count: u32,
+    pub(in crate::dirty) count: u32,
     /// First sector that the body has, and how many it has.
-    pub(crate) stored_first: u32,
-    pub(crate) stored_count: u32,
-    pub(crate) body: Body,
+    pub(in crate::dirty) stored_first: u32,
+    pub(in crate::dirty) stored_count: u32,
+    pub(in crate::dirty) body: Body,
 }
 
 /// What happens to an epoch.
@@ -104,20 +104,20 @@ pub(crate) enum Ended {
 /// The writes between two commits.
 #[derive(Debug)]
 pub(crate) struct Epoch {
-    pub(crate) number: u64,
-    pub(crate) state: EpochState,
+    pub(in crate::dirty) number: u64,
+    pub(in crate::dirty) state: EpochState,
     /// Extents with versions of this epoch.
-    pub(crate) extents: BTreeSet<ExtentNo>,
+    pub(in crate::dirty) extents: BTreeSet<ExtentNo>,
     /// Versions that are in memory alone.
-    pub(crate) unplaced: u32,
+    pub(in crate::dirty) unplaced: u32,
     /// Client bytes taken in.
-    pub(crate) bytes: u64,
+    pub(in crate::dirty) bytes: u64,
     /// Writes taken in; at most twice as many records.
-    pub(crate) writes: u64,
+    pub(in crate::dirty) writes: u64,
     /// When its first write came.
-    pub(crate) began_ms: u64,
+    pub(in crate::dirty) began_ms: u64,
     /// A client was told that a write has ended which ends in this epoch, before the epoch is durable.
-    pub(crate) acknowledged: bool,
+    pub(in crate::dirty) acknowledged: bool,
     /// What ended it; nothing yet while it is open.
     ended: Ended,
 }
@@ -125,11 +125,11 @@ pub(crate) struct Epoch {
 /// What a run may be, at most.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunBounds {
-    pub(crate) epochs: usize,
+    pub(in crate::dirty) epochs: usize,
     /// Client bytes, if it is more than one epoch.
-    pub(crate) bytes: u64,
+    pub(in crate::dirty) bytes: u64,
     /// The run goes on behind a flush.
-    pub(crate) past_flushes: bool,
+    pub(in crate::dirty) past_flushes: bool,
 }
 
 /// The dirty data of one volume.
@@ -137,9 +137,9 @@ pub(crate) struct RunBounds {
 pub(crate) struct DirtyVolume {
     extents: BTreeMap<ExtentNo, SmallVec<[Version; 1]>>,
     /// Oldest first, their numbers rise; the last one is open.
-    pub(crate) epochs: VecDeque<Epoch>,
+    pub(in crate::dirty) epochs: VecDeque<Epoch>,
     /// Last epoch that is on the origin.
-    pub(crate) clean: u64,
+    pub(in crate::dirty) clean: u64,
     /// Sectors in all versions.
     sectors: u64,
     /// Versions.

@@ -39,7 +39,7 @@ const LOOKUPS_MAX: u8 = 3;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InsertOptions {
     /// Only if the content is in the cache already: it costs no SSD write then.
-    pub(crate) only_if_duplicate: bool,
+    pub(in crate::clean) only_if_duplicate: bool,
 }
 
 /// What a job came to.
@@ -54,10 +54,10 @@ pub(crate) enum Outcome {
 /// One extent on its way into the cache.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) guard: Guard,
-    pub(crate) src: BufSlice,
-    pub(crate) print: Option<Fingerprint>,
-    pub(crate) outcome: Option<Outcome>,
+    pub(in crate::clean) guard: Guard,
+    pub(in crate::clean) src: BufSlice,
+    pub(in crate::clean) print: Option<Fingerprint>,
+    pub(in crate::clean) outcome: Option<Outcome>,
     run: u64,
     /// Output of compression, or the temporary for a comparison.
     scratch: Option<BufId>,
@@ -77,7 +77,7 @@ pub(crate) struct Inserts {
     jobs: Map<u64, Job>,
     /// The newest job of each extent: its bytes are at hand.
     by_key: KeyedMap<ExtentKey, u64>,
-    pub(crate) runs: Runs,
+    pub(in crate::clean) runs: Runs,
     bytes: u64,
 }
 

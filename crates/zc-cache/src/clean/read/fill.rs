@@ -30,7 +30,7 @@ pub(crate) struct Fill {
     start_bytes: u32,
     guards: Vec<Option<Guard>>,
     admitted: Vec<bool>,
-    pub(crate) waiters: Vec<(Waiter, bool)>,
+    pub(in crate::clean) waiters: Vec<(Waiter, bool)>,
     /// The turns of what is waited for among the accesses of the origin.
     turns: Vec<u64>,
     prefetch: bool,

@@ -37,7 +37,7 @@ pub(crate) struct HitPart {
     mapping: Mapping,
     /// What only the cache has: nothing else can be read instead.
     dirty: bool,
-    pub(crate) waiters: SmallVec<[Waiter; 1]>,
+    pub(in crate::clean) waiters: SmallVec<[Waiter; 1]>,
     /// The whole extent is read here, for the read buffer, with the guard that says whether it may stay.
     whole: Option<(BufId, Option<Guard>)>,
 }

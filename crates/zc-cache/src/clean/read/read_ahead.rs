@@ -98,8 +98,8 @@ impl ReadAhead {
 /// An extent read ahead, waiting for its first use.
 #[derive(Debug)]
 pub(crate) struct Prefetched {
-    pub(crate) src: BufSlice,
-    pub(crate) guard: Guard,
+    pub(in crate::clean) src: BufSlice,
+    pub(in crate::clean) guard: Guard,
 }
 
 fn admits_read_ahead(key: ExtentKey, base: &Base) -> bool {

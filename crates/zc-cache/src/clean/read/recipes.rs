@@ -129,7 +129,7 @@ pub(crate) struct RecipeWait {
 /// Known fingerprints of extents that are not cached.
 #[derive(Debug)]
 pub(crate) struct Recipes {
-    pub(crate) waiting: Map<u64, RecipeWait>,
+    pub(in crate::clean) waiting: Map<u64, RecipeWait>,
     /// What is known of runs that were asked for.
     runs: KeyedMap<Run, Vec<Recipe>>,
     order: VecDeque<Run>,

@@ -61,7 +61,7 @@ pub(crate) struct WriteOp {
     /// The request; none for what is destaged.
     req: Option<ReqId>,
     kind: RequestKind,
-    pub(crate) volume: VolumeId,
+    pub(in crate::clean) volume: VolumeId,
     offset_bytes: u64,
     len_bytes: u64,
     done_bytes: u64,

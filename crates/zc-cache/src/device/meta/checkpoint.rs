@@ -72,7 +72,7 @@ impl Device {
     /// A slot whose bases are void. What dirty records name there is verified by the unit's number.
     fn retired_records(&self, id: WeuSlot, into: &mut Vec<Record>) {
         let slot = self.units.slots.get(id);
-        let (generation, weu_seq, header_bytes) = (slot.generation, slot.weu_seq, slot.header_bytes);
+        let (generation, weu_seq, header_bytes) = (slot.generation(), slot.weu_seq(), slot.header_bytes());
         into.push(Record::SlotSealed { slot: id, generation, weu_seq, header_bytes });
         into.push(Record::SlotRetired { slot: id, generation });
     }
@@ -136,7 +136,7 @@ impl Device {
                         Mapping::Duplicate(place) if slots.is_live(&place) => carry.push(Record::Duplicate {
                             key,
                             slot: place.slot,
-                            generation: slots.get(place.slot).generation,
+                            generation: slots.get(place.slot).generation(),
                             offset_units: place.offset_units,
                             pages: place.pages,
                         }),
@@ -181,45 +181,45 @@ impl Device {
     /// slot that follows) it is given up at the next restart: a void base left out would be believed then.
     fn slot_records(&self, id: WeuSlot, room: u64, into: &mut Vec<Record>) {
         let slot = self.units.slots.get(id);
-        let generation = slot.generation;
-        if zc_core::u64_from_usize(slot.void_bases.len()) > room {
+        let generation = slot.generation();
+        if zc_core::u64_from_usize(slot.void_bases().len()) > room {
             // Dirty data may come to lie here yet, as another write of content that the unit has.
             self.retired_records(id, into);
             return;
         }
         let before = zc_core::Generation(generation.0.saturating_sub(1));
-        match slot.state {
+        match slot.state() {
             SlotState::Open | SlotState::Writing | SlotState::Sealed | SlotState::Unread { known: true }
-                if slot.filling =>
+                if slot.is_filling() =>
             {
-                into.push(Record::SlotDirty { slot: id, generation, weu_seq: slot.weu_seq });
+                into.push(Record::SlotDirty { slot: id, generation, weu_seq: slot.weu_seq() });
             }
             state
-                if slot.tombstone
+                if slot.is_tombstone()
                     || matches!(state, SlotState::Sealed | SlotState::Unread { known: true }) =>
             {
                 into.push(Record::SlotSealed {
                     slot: id,
                     generation,
-                    weu_seq: slot.weu_seq,
-                    header_bytes: slot.header_bytes,
+                    weu_seq: slot.weu_seq(),
+                    header_bytes: slot.header_bytes(),
                 });
             }
             SlotState::Open | SlotState::Writing => {
                 into.push(Record::SlotRetired { slot: id, generation: before });
             }
             // A unit of this generation may turn up when its header is read; what came before it is void.
-            SlotState::Unread { known: false } if !slot.retired && before.0 > 0 => {
+            SlotState::Unread { known: false } if !slot.is_retired() && before.0 > 0 => {
                 into.push(Record::SlotRetired { slot: id, generation: before });
             }
-            SlotState::Unread { known: false } if !slot.retired => {}
+            SlotState::Unread { known: false } if !slot.is_retired() => {}
             _ if generation.0 == 0 => {}
             _ if self.units.owed.contains(id) => self.retired_records(id, into),
             _ => into.push(Record::SlotRetired { slot: id, generation }),
         }
-        if !slot.retired {
+        if !slot.is_retired() {
             let key = zc_core::ExtentKey { volume: VolumeId(0), extent: zc_core::ExtentNo(0) };
-            into.extend(slot.void_bases.iter().map(|offset_units| Record::BaseInvalid {
+            into.extend(slot.void_bases().iter().map(|offset_units| Record::BaseInvalid {
                 key,
                 slot: id,
                 generation,

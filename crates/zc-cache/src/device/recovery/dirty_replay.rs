@@ -32,7 +32,7 @@ impl Device {
     /// again before that is known to be clean: what says so was lost, and an older state of the medium shows through.
     pub(crate) fn is_outdated(&self, record: &Record) -> bool {
         match *record {
-            Record::Dirty { slot, generation, .. } => self.units.slots.get(slot).generation != generation,
+            Record::Dirty { slot, generation, .. } => self.units.slots.get(slot).generation() != generation,
             _ => false,
         }
     }
@@ -44,7 +44,7 @@ impl Device {
         match *record {
             // A slot that the layout does not have is damage: the extent must not look clean.
             Record::Dirty { key, slot, generation, .. } if self.units.slots.contains(slot) => {
-                self.adopt_generation(slot, generation);
+                self.units.slots.adopt_generation(slot, generation);
                 self.replay_of(key.volume).dangling.push(*record);
             }
             Record::DirtyZero { key, .. } => self.replay_of(key.volume).dangling.push(*record),

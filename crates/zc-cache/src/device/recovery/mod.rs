@@ -160,31 +160,13 @@ impl Load {
 }
 
 impl Device {
-    /// Moves a slot to the generation a record speaks of. False if the record is of an older one (or of no slot).
-    fn adopt_generation(&mut self, slot: WeuSlot, generation: Generation) -> bool {
-        if !self.units.slots.contains(slot) {
-            return false;
-        }
-        let entry = self.units.slots.get_mut(slot);
-        if generation > entry.generation {
-            entry.generation = generation;
-            entry.retired = false;
-            entry.state = SlotState::Unread { known: false };
-            entry.filling = false;
-            entry.void_bases = Vec::new();
-        }
-        generation == entry.generation
-    }
-
     /// A dirty unit that has no header (yet), or a unit with dirty data whose header cannot be read now: records say
     /// what is in it, and each extent is verified when it is read. If the header can be read again one day, its base
     /// entries are not believed: what becomes of these extents meanwhile is not recorded.
     fn adopt_headerless(&mut self, slot: WeuSlot, base: &mut Base) {
-        let entry = self.units.slots.get_mut(slot);
-        entry.state = SlotState::Sealed;
-        entry.retired = false;
-        entry.filling = true;
-        let (generation, weu_seq) = (entry.generation, entry.weu_seq);
+        self.units.slots.adopt_headerless(slot);
+        let entry = self.units.slots.get(slot);
+        let (generation, weu_seq) = (entry.generation(), entry.weu_seq());
         self.units.policy.inserted(slot);
         self.record(Record::SlotDirty { slot, generation, weu_seq }, base);
     }
@@ -202,39 +184,25 @@ impl Device {
     pub(crate) fn replay(&mut self, record: &Record) {
         match *record {
             Record::SlotSealed { slot, generation, weu_seq, header_bytes } => {
-                if !self.adopt_generation(slot, generation) {
-                    return;
-                }
-                let entry = self.units.slots.get_mut(slot);
-                if !entry.retired {
-                    entry.state = SlotState::Unread { known: true };
-                    entry.weu_seq = weu_seq;
-                    entry.header_bytes = header_bytes;
-                    entry.filling = false;
+                if self.units.slots.adopt_generation(slot, generation) {
+                    self.units.slots.adopt_unit(slot, weu_seq, Some(header_bytes));
                 }
             }
             Record::SlotRetired { slot, generation } => {
-                if self.adopt_generation(slot, generation) {
-                    let entry = self.units.slots.get_mut(slot);
-                    entry.retired = true;
-                    entry.filling = false;
-                    entry.state = SlotState::Unread { known: false };
-                    entry.void_bases = Vec::new();
+                if self.units.slots.adopt_generation(slot, generation) {
+                    self.units.slots.adopt_retirement(slot);
                 }
             }
             Record::BaseInvalid { slot, generation, offset_units, .. } => {
-                if self.adopt_generation(slot, generation) {
-                    let entry = self.units.slots.get_mut(slot);
-                    if !entry.retired && !entry.void_bases.contains(&offset_units) {
-                        entry.void_bases.push(offset_units);
-                    }
+                if self.units.slots.adopt_generation(slot, generation) {
+                    self.units.slots.adopt_void_base(slot, offset_units);
                 }
             }
             Record::Duplicate { key, slot, generation, offset_units, pages } => {
                 if self.units.slots.contains(slot) {
                     // The WEU may be lost with the session that had it open. Its generation must not be given again:
                     // this record would then name other content.
-                    self.adopt_generation(slot, generation);
+                    self.units.slots.adopt_generation(slot, generation);
                     let place = Place { slot, generation, offset_units, pages };
                     self.replayed(key, Some(Replayed::Duplicate(place)));
                 }
@@ -242,14 +210,8 @@ impl Device {
             Record::Zero { key } => self.replayed(key, Some(Replayed::Zero)),
             Record::Unmap { key } => self.replayed(key, None),
             Record::SlotDirty { slot, generation, weu_seq } => {
-                if self.adopt_generation(slot, generation) {
-                    let entry = self.units.slots.get_mut(slot);
-                    if !entry.retired {
-                        entry.state = SlotState::Unread { known: true };
-                        entry.weu_seq = weu_seq;
-                        entry.header_bytes = 0;
-                        entry.filling = true;
-                    }
+                if self.units.slots.adopt_generation(slot, generation) {
+                    self.units.slots.adopt_unit(slot, weu_seq, None);
                 }
             }
             Record::Dirty { .. }
@@ -306,11 +268,11 @@ impl Device {
                 Replayed::Zero => self.install(key, Mapping::Zero, base),
                 Replayed::Duplicate(place) => {
                     let slot = self.units.slots.get(place.slot);
-                    let known = slot.state == SlotState::Unread { known: true } && !slot.retired;
-                    if slot.generation == place.generation && known {
+                    let known = slot.state() == SlotState::Unread { known: true } && !slot.is_retired();
+                    if slot.generation() == place.generation && known {
                         self.install_duplicate(key, place, base);
-                    } else if place.generation >= slot.generation
-                        && !(slot.retired && place.generation == slot.generation)
+                    } else if place.generation >= slot.generation()
+                        && !(slot.is_retired() && place.generation == slot.generation())
                         && let Some(load) = &mut self.recovery.load
                     {
                         load.late.entry(place.slot).or_default().push((key, place));
@@ -394,7 +356,7 @@ impl Device {
             let slot = WeuSlot(load.next);
             load.next += 1;
             load.in_flight += 1;
-            let hint_bytes = self.units.slots.get(slot).header_bytes;
+            let hint_bytes = self.units.slots.get(slot).header_bytes();
             let op = base.port.op(Op::Header(slot));
             base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         }
@@ -406,8 +368,8 @@ impl Device {
             .units
             .slots
             .iter()
-            .filter(|(_, slot)| slot.state == SlotState::Sealed)
-            .map(|(id, slot)| (slot.weu_seq, id))
+            .filter(|(_, slot)| slot.state() == SlotState::Sealed)
+            .map(|(id, slot)| (slot.weu_seq(), id))
             .collect();
         by_age.sort_unstable();
         by_age.into_iter().for_each(|(_, slot)| self.units.policy.inserted(slot));
@@ -450,32 +412,26 @@ impl Device {
         result: &Result<Option<Box<WeuHeader>>, ErrorKind>,
         base: &mut Base,
     ) {
-        if self.units.owed.contains(slot) || self.units.slots.get(slot).filling {
+        if self.units.owed.contains(slot) || self.units.slots.get(slot).is_filling() {
             self.adopt_headerless(slot, base);
             return;
         }
         let found = result.as_ref().ok().and_then(Option::as_ref).map(|header| header.generation);
         let weu_seq = base.session.next();
-        let entry = self.units.slots.get_mut(slot);
-        let known = entry.state == SlotState::Unread { known: true };
+        let entry = self.units.slots.get(slot);
+        let known = entry.state() == SlotState::Unread { known: true };
         let unsure = !(self.recovery.restart.intact && self.recovery.restart.mapping_trusted);
-        if known && entry.header_bytes == 0 {
-            entry.tombstone = true;
-        } else if result.is_err() || known || unsure || found.is_some_and(|found| found > entry.generation) {
-            let newest = found.unwrap_or_default().max(entry.generation);
+        if known && entry.header_bytes() == 0 {
+            self.units.slots.stay_tombstone(slot);
+        } else if result.is_err() || known || unsure || found.is_some_and(|found| found > entry.generation())
+        {
+            let newest = found.unwrap_or_default().max(entry.generation());
             let generation = Generation(newest.0 + 1);
-            entry.weu_seq = weu_seq;
-            entry.tombstone = true;
-            if known {
-                // Mappings of what was known to be here have been installed.
-                self.units.slots.skip_to(slot, generation);
-            } else {
-                entry.generation = generation;
-            }
+            self.units.slots.make_tombstone(slot, generation, weu_seq);
             base.session.take_next();
             self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: 0 }, base);
-        } else if entry.generation.0 > 0 && !entry.retired {
-            let generation = entry.generation;
+        } else if entry.generation().0 > 0 && !entry.is_retired() {
+            let generation = entry.generation();
             self.record(Record::SlotRetired { slot, generation }, base);
         }
         self.units.slots.release(slot);
@@ -486,9 +442,11 @@ impl Device {
         if base.session.is_of_earlier_cache(header.session) {
             return false;
         }
-        match slot.state {
+        match slot.state() {
             SlotState::Unread { known: true } => {
-                header.generation == slot.generation && header.weu_seq == slot.weu_seq && !slot.retired
+                header.generation == slot.generation()
+                    && header.weu_seq == slot.weu_seq()
+                    && !slot.is_retired()
             }
             // Units of sessions before the last that no record names were misread or given up by a session in between.
             SlotState::Unread { known: false }
@@ -497,7 +455,8 @@ impl Device {
                 false
             }
             SlotState::Unread { known: false } => {
-                header.generation > slot.generation || (header.generation == slot.generation && !slot.retired)
+                header.generation > slot.generation()
+                    || (header.generation == slot.generation() && !slot.is_retired())
             }
             _ => false,
         }
@@ -513,16 +472,7 @@ impl Device {
         let bytes = WeuHeader::encoded_bytes(u32::try_from(header.entries.len()).unwrap_or(u32::MAX));
         base.stats.load_header_bytes += u64::from(bytes);
         base.device_read_worked();
-        let entry = self.units.slots.get_mut(slot);
-        let known = entry.state == SlotState::Unread { known: true };
-        if header.generation > entry.generation {
-            entry.void_bases = Vec::new();
-        }
-        entry.state = SlotState::Sealed;
-        entry.retired = false;
-        entry.generation = header.generation;
-        entry.weu_seq = header.weu_seq;
-        entry.header_bytes = bytes;
+        let known = self.units.slots.adopt_header(slot, header.generation, header.weu_seq, bytes);
         self.units.policy.inserted(slot);
         if !known {
             let (generation, weu_seq) = (header.generation, header.weu_seq);
@@ -557,7 +507,7 @@ impl Device {
             self.index.prints.insert(&entry.fingerprint, slot);
         }
         let slot_entry = self.units.slots.get(slot);
-        let void = slot_entry.filling || slot_entry.void_bases.contains(&stored.offset_units);
+        let void = slot_entry.is_filling() || slot_entry.void_bases().contains(&stored.offset_units);
         if entry.dirty.is_some() || void {
             return;
         }
@@ -571,7 +521,7 @@ impl Device {
                     return self.install(key, mapping, base);
                 }
                 Some(Mapping::Base(place))
-                    if self.units.slots.get(place.slot).weu_seq < self.units.slots.get(slot).weu_seq =>
+                    if self.units.slots.get(place.slot).weu_seq() < self.units.slots.get(slot).weu_seq() =>
                 {
                     self.forget(key, base);
                     return self.install(key, mapping, base);

@@ -114,7 +114,7 @@ impl Device {
             || match mapping {
                 Mapping::Zero => false,
                 Mapping::Base(place) | Mapping::Duplicate(place) => {
-                    base.session.wrote(self.units.slots.get(place.slot).weu_seq)
+                    base.session.wrote(self.units.slots.get(place.slot).weu_seq())
                 }
             }
     }

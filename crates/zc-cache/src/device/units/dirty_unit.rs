@@ -13,7 +13,6 @@ use zc_format::{GrowingUnit, Record, WeuHeader};
 use crate::base::Base;
 use crate::device::Device;
 use crate::device::units::piece_writes::PieceWrites;
-use crate::device::units::slots::SlotState;
 use crate::device::units::unit::{Content, Unit};
 use crate::device::units::{Op, WritingWeu, placed_bytes};
 use crate::expect_held::ExpectHeld;
@@ -148,9 +147,9 @@ impl Device {
         }
         let Some(unit) = self.open_unit(base) else { return false };
         let slot = unit.slot();
-        let entry = self.units.slots.get_mut(slot);
-        entry.filling = true;
-        let (generation, weu_seq) = (entry.generation, entry.weu_seq);
+        self.units.slots.begin_filling(slot);
+        let entry = self.units.slots.get(slot);
+        let (generation, weu_seq) = (entry.generation(), entry.weu_seq());
         self.record(Record::SlotDirty { slot, generation, weu_seq }, base);
         self.units.dirty.open = Some(DirtyUnit { unit, fill_bytes: 0, written_bytes: 0, parts: 0 });
         self.sweep_share(base);
@@ -231,9 +230,7 @@ impl Device {
         let DirtyUnit { unit, fill_bytes, written_bytes, parts } = open;
         let (slot, buf) = (unit.slot(), unit.buf());
         let (header, header_bytes) = unit.into_header(base.session.number());
-        let entry = self.units.slots.get_mut(slot);
-        entry.state = SlotState::Writing;
-        entry.header_bytes = header_bytes;
+        self.units.slots.begin_writing(slot, header_bytes);
         base.stats.weu_writes += 1;
         let sealed = SealedUnit {
             header,
@@ -253,7 +250,7 @@ impl Device {
         let sealed = weu.dirty.as_ref().expect_held();
         let (buf, start_bytes, data_bytes) = (weu.buf, sealed.start_bytes, sealed.data_bytes);
         let header = sealed.header.clone();
-        let header_bytes = self.units.slots.get(slot).header_bytes;
+        let header_bytes = self.units.slots.get(slot).header_bytes();
         let written = data_bytes.next_multiple_of(limits::BLOCK_BYTES) - start_bytes + header_bytes;
         base.stats.weu_bytes_written += u64::from(written);
         let op = base.port.op(Op::Write(slot));
@@ -291,12 +288,7 @@ impl Device {
         }
         let weu = self.units.writing.remove(&slot).expect_held();
         base.port.release(weu.buf);
-        let entry = self.units.slots.get_mut(slot);
-        entry.state = SlotState::Sealed;
-        entry.filling = false;
-        let (generation, weu_seq, header_bytes) = (entry.generation, entry.weu_seq, entry.header_bytes);
-        self.units.headers.settle(slot);
-        self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes }, base);
+        self.record_written(slot, base);
     }
 
     /// The device failed for good: the unit that is being filled goes.

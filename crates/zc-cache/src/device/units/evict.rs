@@ -26,9 +26,9 @@ pub(crate) struct Sweeps {
     files: SweepCursor,
     prints: SweepCursor,
     /// A slot can be reused only after the sweep.
-    pub(crate) urgent: bool,
+    pub(in crate::device) urgent: bool,
     /// When no slot could be evicted.
-    pub(crate) no_victim_ms: Option<u64>,
+    pub(in crate::device) no_victim_ms: Option<u64>,
 }
 
 impl Device {
@@ -46,8 +46,8 @@ impl Device {
     ) {
         match result {
             Ok(Some(header))
-                if header.generation == self.units.slots.get(slot).generation
-                    && header.weu_seq == self.units.slots.get(slot).weu_seq =>
+                if header.generation == self.units.slots.get(slot).generation()
+                    && header.weu_seq == self.units.slots.get(slot).weu_seq() =>
             {
                 let short = self.units.slots.short(header.generation);
                 for entry in &header.entries {
@@ -167,7 +167,7 @@ impl Device {
         let victim = self.units.policy.victim(&mut |slot| {
             let busy = slots.is_pinned(slot);
             pinned |= busy;
-            busy || slots.get(slot).state != SlotState::Sealed || !slots.may_reuse(slot)
+            busy || slots.get(slot).state() != SlotState::Sealed || !slots.may_reuse(slot)
         });
         base.stats.evictions_spared = self.units.policy.spared();
         let Some(slot) = victim else { return false };
@@ -176,9 +176,9 @@ impl Device {
         self.units.policy.removed(slot);
         self.units.slots.begin_leaving(slot);
         // From here on entries of the slot are dropped without a record each.
-        let generation = self.units.slots.get(slot).generation;
+        let generation = self.units.slots.get(slot).generation();
         self.record(Record::SlotRetired { slot, generation }, base);
-        let hint_bytes = self.units.slots.get(slot).header_bytes;
+        let hint_bytes = self.units.slots.get(slot).header_bytes();
         let op = base.port.op(Op::HeaderEvict(slot));
         base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         true

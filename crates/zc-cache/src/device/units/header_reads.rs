@@ -142,7 +142,7 @@ impl Device {
         self.units.header_reads.waiters.insert(slot, Vec::new());
         base.stats.hint_header_reads += 1;
         self.units.slots.pin(slot);
-        let hint_bytes = self.units.slots.get(slot).header_bytes;
+        let hint_bytes = self.units.slots.get(slot).header_bytes();
         let op = base.port.op(Op::HeaderPrints(slot));
         base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         true
@@ -159,7 +159,7 @@ impl Device {
     ) -> Vec<HeaderWaiter> {
         self.units.slots.unpin(slot);
         let entry = self.units.slots.get(slot);
-        let (generation, weu_seq) = (entry.generation, entry.weu_seq);
+        let (generation, weu_seq) = (entry.generation(), entry.weu_seq());
         match result {
             Ok(Some(header)) if (header.generation, header.weu_seq) == (generation, weu_seq) => {
                 self.load_prints(header);

@@ -47,7 +47,7 @@ pub(crate) struct HeaderCache {
     key: HashKey,
     /// A deliberate bug: fingerprints are compared by their first byte alone.
     #[cfg(zc_canary)]
-    pub(crate) careless: bool,
+    pub(in crate::device) careless: bool,
 }
 
 impl HeaderCache {

@@ -24,7 +24,6 @@ use crate::device::Device;
 use crate::device::units::dirty_unit::SealedUnit;
 use crate::device::units::headers::Stored;
 use crate::device::units::packer::{Layout, Spot};
-use crate::device::units::slots::SlotState;
 use crate::device::units::unit::{Content, Unit};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
@@ -133,9 +132,7 @@ impl Device {
         let (slot, buf) = (unit.slot(), unit.buf());
         let (header, header_bytes) = unit.into_header(base.session.number());
         let keys = header.entries.iter().map(|entry| (entry.key, entry.offset_bytes)).collect();
-        let entry = self.units.slots.get_mut(slot);
-        entry.state = SlotState::Writing;
-        entry.header_bytes = header_bytes;
+        self.units.slots.begin_writing(slot, header_bytes);
         let (fill_bytes, padding_bytes) = (layout.fill_bytes(), layout.padding_bytes());
         let weu_bytes = base.cfg().geometry.weu_bytes;
         let written = fill_bytes.next_multiple_of(zc_core::limits::BLOCK_BYTES) + header_bytes;
@@ -181,19 +178,23 @@ impl Device {
         self.units.writing.get(&slot).is_some_and(|weu| weu.dirty.is_some())
     }
 
+    /// A unit is on the device, with its header.
+    fn record_written(&mut self, slot: WeuSlot, base: &mut Base) {
+        self.units.slots.written(slot);
+        self.units.headers.settle(slot);
+        let entry = self.units.slots.get(slot);
+        let (generation, weu_seq, header_bytes) = (entry.generation(), entry.weu_seq(), entry.header_bytes());
+        self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes }, base);
+    }
+
     /// The write of a unit of clean extents ended.
     pub(crate) fn weu_written(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>, base: &mut Base) {
         let weu = self.units.writing.remove(&slot).expect_held();
         base.port.release(weu.buf);
-        let entry = self.units.slots.get_mut(slot);
         match result {
             Ok(()) => {
-                entry.state = SlotState::Sealed;
-                let (generation, weu_seq, header_bytes) =
-                    (entry.generation, entry.weu_seq, entry.header_bytes);
-                self.units.headers.settle(slot);
                 base.unit_write_worked();
-                self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes }, base);
+                self.record_written(slot, base);
             }
             Err(error) => {
                 let place =
@@ -204,7 +205,7 @@ impl Device {
                 }
                 self.units.headers.remove(slot);
                 self.units.policy.removed(slot);
-                let generation = self.units.slots.get(slot).generation;
+                let generation = self.units.slots.get(slot).generation();
                 self.record(Record::SlotRetired { slot, generation }, base);
                 self.units.slots.release(slot);
                 base.port.emit(Action::Note(Note::SlotDropped { slot }));

@@ -24,8 +24,8 @@ impl Device {
         ExpectedExtent {
             salt: base.cfg().geometry.salt,
             slot: place.slot,
-            generation: slot.generation,
-            weu_seq: slot.weu_seq,
+            generation: slot.generation(),
+            weu_seq: slot.weu_seq(),
             offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
             raw_bytes: base.extent_bytes(),
             first_sector: 0,
@@ -35,17 +35,14 @@ impl Device {
     }
 
     pub(crate) fn note_damaged(&mut self, mapping: &Mapping) {
-        if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping
-            && self.units.slots.is_live(place)
-            && !self.units.slots.get(place.slot).damaged.contains(&place.offset_units)
-        {
-            self.units.slots.get_mut(place.slot).damaged.push(place.offset_units);
+        if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
+            self.units.slots.damage(place);
         }
     }
 
     pub(crate) fn count_outlived(&self, mapping: &Mapping, base: &mut Base) {
         if let Mapping::Duplicate(place) = *mapping
-            && self.units.slots.get(place.slot).void_bases.contains(&place.offset_units)
+            && self.units.slots.get(place.slot).void_bases().contains(&place.offset_units)
         {
             base.stats.duplicate_outlived_base += 1;
         }
@@ -113,12 +110,12 @@ impl Device {
         base: &Base,
     ) -> ExpectedExtent {
         let slot = self.units.slots.get(place.slot);
-        let is_same = self.units.slots.short(slot.generation) == place.generation;
+        let is_same = self.units.slots.short(slot.generation()) == place.generation;
         ExpectedExtent {
             salt: base.cfg().geometry.salt,
             slot: place.slot,
-            generation: if is_same { slot.generation } else { Generation(0) },
-            weu_seq: slot.weu_seq,
+            generation: if is_same { slot.generation() } else { Generation(0) },
+            weu_seq: slot.weu_seq(),
             offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
             raw_bytes: (stored.end - stored.start) * SECTOR_BYTES,
             first_sector: u8::try_from(stored.start).unwrap_or(u8::MAX),

@@ -3,6 +3,8 @@
 //! Invariants: a slot's generation only grows; a location is live only while its slot holds that generation in a
 //! readable state; a pinned slot is never reused. What it does not do: choose victims (see `policy`), do I/O.
 
+mod replay;
+
 use std::collections::VecDeque;
 
 use zc_core::{Generation, WeuSeq, WeuSlot, usize_from_u32};
@@ -33,24 +35,66 @@ pub(crate) enum SlotState {
 /// One slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
-    pub(crate) state: SlotState,
-    pub(crate) generation: Generation,
+    state: SlotState,
+    generation: Generation,
     /// The generation above is void on media too: only a later one may be believed.
-    pub(crate) retired: bool,
+    retired: bool,
     /// Free, with generation and sequence that no WEU ever has: whatever header turns up in it is not believed.
-    pub(crate) tombstone: bool,
+    tombstone: bool,
     /// A dirty unit whose header may never have been written.
-    pub(crate) filling: bool,
-    pub(crate) weu_seq: WeuSeq,
-    pub(crate) header_bytes: u32,
+    filling: bool,
+    weu_seq: WeuSeq,
+    header_bytes: u32,
     pins: u32,
     /// Offsets (64-byte units) of base entries whose mapping is void: the header still names them.
-    pub(crate) void_bases: Vec<u16>,
+    void_bases: Vec<u16>,
     /// Offsets (64-byte units) of extents that failed verification: no target for duplicates.
-    pub(crate) damaged: Vec<u16>,
+    damaged: Vec<u16>,
     reuses_now: u32,
     reuses_before: u32,
     reuse_pass: u64,
+}
+
+impl Slot {
+    /// What it holds.
+    pub(crate) const fn state(&self) -> SlotState {
+        self.state
+    }
+
+    /// The generation of what it holds, or held last.
+    pub(crate) const fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Whether that generation is void on media too: only a later one may be believed.
+    pub(crate) const fn is_retired(&self) -> bool {
+        self.retired
+    }
+
+    /// Whether no header that turns up in it is believed.
+    pub(crate) const fn is_tombstone(&self) -> bool {
+        self.tombstone
+    }
+
+    /// Whether it holds a dirty unit whose header may never have been written.
+    pub(crate) const fn is_filling(&self) -> bool {
+        self.filling
+    }
+
+    /// The number of its unit.
+    pub(crate) const fn weu_seq(&self) -> WeuSeq {
+        self.weu_seq
+    }
+
+    /// Length of the header of its unit.
+    pub(crate) const fn header_bytes(&self) -> u32 {
+        self.header_bytes
+    }
+
+    /// Offsets (64-byte units) of base entries whose mapping is void: the header still names them.
+    pub(crate) fn void_bases(&self) -> &[u16] {
+        &self.void_bases
+    }
 }
 
 /// All slots.
@@ -64,7 +108,7 @@ pub(crate) struct SlotTable {
     pass: u64,
     /// A deliberate bug: slots are used again whatever the sweep has seen.
     #[cfg(zc_canary)]
-    pub(crate) careless: bool,
+    careless: bool,
 }
 
 impl SlotTable {
@@ -96,6 +140,12 @@ impl SlotTable {
         }
     }
 
+    /// Has slots used again whatever the sweep has seen.
+    #[cfg(zc_canary)]
+    pub(crate) const fn set_careless(&mut self, careless: bool) {
+        self.careless = careless;
+    }
+
     pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
@@ -104,7 +154,7 @@ impl SlotTable {
         &self.slots[usize_from_u32(slot.0)]
     }
 
-    pub(crate) fn get_mut(&mut self, slot: WeuSlot) -> &mut Slot {
+    fn get_mut(&mut self, slot: WeuSlot) -> &mut Slot {
         &mut self.slots[usize_from_u32(slot.0)]
     }
 
@@ -140,6 +190,39 @@ impl SlotTable {
 
     pub(crate) fn is_pinned(&self, slot: WeuSlot) -> bool {
         self.get(slot).pins > 0
+    }
+
+    /// Dirty extents fill the open unit: its header may never be written.
+    pub(crate) fn begin_filling(&mut self, slot: WeuSlot) {
+        self.get_mut(slot).filling = true;
+    }
+
+    /// The last write of its unit begins, with a header of this length.
+    pub(crate) fn begin_writing(&mut self, slot: WeuSlot, header_bytes: u32) {
+        let entry = self.get_mut(slot);
+        entry.state = SlotState::Writing;
+        entry.header_bytes = header_bytes;
+    }
+
+    /// Its unit is on the device.
+    pub(crate) fn written(&mut self, slot: WeuSlot) {
+        let entry = self.get_mut(slot);
+        entry.state = SlotState::Sealed;
+        entry.filling = false;
+    }
+
+    /// The mapping of a base entry is void. The generation that it is of.
+    pub(crate) fn void_base(&mut self, place: &Place) -> Generation {
+        let entry = self.get_mut(place.slot);
+        entry.void_bases.push(place.offset_units);
+        entry.generation
+    }
+
+    /// What is at the place failed verification: it is no target for duplicates.
+    pub(crate) fn damage(&mut self, place: &Place) {
+        if self.may_share(place) {
+            self.get_mut(place.slot).damaged.push(place.offset_units);
+        }
     }
 
     /// Makes a slot free; its generation is void from now on.
@@ -193,15 +276,6 @@ impl SlotTable {
         let mask = self.generation_mask;
         let entry = self.normalised(slot);
         entry.reuses_now + entry.reuses_before < mask
-    }
-
-    /// Gives a slot that is not in use a generation further on. Its short form may be that of an entry from before, so
-    /// the slot is not used until the index was swept, twice.
-    pub(crate) fn skip_to(&mut self, slot: WeuSlot, generation: Generation) {
-        let mask = self.generation_mask;
-        let entry = self.normalised(slot);
-        entry.generation = generation;
-        entry.reuses_now = mask;
     }
 
     /// Takes a free slot and gives it its next generation.
