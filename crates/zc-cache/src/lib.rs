@@ -47,6 +47,7 @@ mod expect_held;
 mod failure;
 mod manager;
 mod ops;
+mod reduce;
 mod removal;
 mod residency;
 mod stats;

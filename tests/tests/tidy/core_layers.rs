@@ -16,6 +16,7 @@ const CORE: &[&str] = &[
     "stats",
     "base",
     "device",
+    "reduce",
     "clean",
     "dirty",
     "failure",

@@ -1,7 +1,7 @@
 //! What every component of the core may use: settings, the clock of the last tick, the port, counters, and the volumes.
 //!
 //! Job: hold what belongs to no component alone. Components get it with each call, and reach the outside through its
-//! port. Session, tracks and port have private fields of their own; counters are plain numbers for whoever counts.
+//! port. Session, filter, tracks and port have private fields of their own; counters are plain numbers for whoever counts.
 //!
 //! Invariants: time does not go back; an effect stays until the manager takes it.
 //!
@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 
 use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentKey, Map, Mode, SECTOR_BYTES, VolumeId};
 
+use crate::base::compressibility::CompressionFilter;
 use crate::base::effects::Effect;
 use crate::base::health::{DeviceHealth, Health};
 use crate::base::origin::{FlushWaiter, OriginTracker};
@@ -26,6 +27,7 @@ use crate::seam::{Action, Digest, Note, Purpose, Request, RequestKind};
 use crate::startup::StartState;
 use crate::stats::Stats;
 
+pub(crate) mod compressibility;
 pub(crate) mod effects;
 pub(crate) mod health;
 pub(crate) mod origin;
@@ -53,6 +55,8 @@ pub(crate) struct Base {
     health: DeviceHealth,
     effects: VecDeque<Effect>,
     pub(crate) session: Session,
+    /// Where compression is worth trying.
+    pub(crate) filter: CompressionFilter,
     /// Extents that work under way refers to.
     pub(crate) tracks: Tracks,
     pub(crate) port: Port<OpKind>,
@@ -72,6 +76,7 @@ impl Base {
             volumes: Map::default(),
             told: Vec::new(),
             health: DeviceHealth::default(),
+            filter: CompressionFilter::default(),
             tracks: Tracks::new(&cfg.hash_key),
             port: Port::default(),
             effects: VecDeque::new(),

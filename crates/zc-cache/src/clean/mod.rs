@@ -13,7 +13,6 @@ use zc_core::{ErrorKind, ExtentKey, KeyedMap, Map, RegionKey, VolumeId};
 
 use crate::base::effects::Effect;
 use crate::clean::insert::Inserts;
-use crate::clean::insert::compressibility::CompressionFilter;
 use crate::clean::order::OriginOrder;
 use crate::clean::read::ReadOp;
 use crate::clean::read::fill::Fill;
@@ -43,7 +42,6 @@ pub(crate) struct Clean {
     ahead: ReadAhead,
     read_streams: StreamTable,
     write_streams: StreamTable,
-    filter: CompressionFilter,
     seen: SeenFilter,
     touched: Touched,
     recipes: Recipes,
@@ -82,7 +80,6 @@ impl Clean {
             ahead: ReadAhead::new(key),
             read_streams: streams(),
             write_streams: streams(),
-            filter: CompressionFilter::default(),
             seen: SeenFilter::new(SEEN_MAX),
             touched: Touched::new(config.file_index_entries),
             recipes: Recipes::new(config.learned_recipes_bytes, key),
@@ -217,16 +214,6 @@ impl Clean {
         for buf in self.read_buffer.drain() {
             core.base.port.release(buf);
         }
-    }
-
-    /// Whether an extent's neighbourhood lets compression seem worth its time.
-    pub(crate) fn is_compression_worth(&mut self, key: ExtentKey, core: &Core) -> bool {
-        self.filter.should_try(key.volume, key.extent, core.base.extent_bytes())
-    }
-
-    /// An extent was compressed to so many bytes.
-    pub(crate) fn report_compression(&mut self, key: ExtentKey, stored_bytes: u32, core: &Core) {
-        self.filter.report(key.volume, key.extent, core.base.extent_bytes(), stored_bytes);
     }
 
     /// Bytes of RAM of the structures that grow with the cache, by name.

@@ -373,7 +373,7 @@ impl DirtyLayer {
         let turn = self.turn;
         let first = ids.iter().position(|id| *id >= turn).unwrap_or(0);
         ids.rotate_left(first);
-        while self.admit_round(&ids, core, clean) {}
+        while self.admit_round(&ids, core) {}
         for volume in ids {
             self.pump_giving_up(volume, core);
             self.finish_leaving(volume, core, clean);
@@ -381,10 +381,10 @@ impl DirtyLayer {
     }
 
     /// Takes in a piece of each volume, as far as there is room. Whether another round may take in more.
-    fn admit_round(&mut self, ids: &[VolumeId], core: &mut Core, clean: &mut Clean) -> bool {
+    fn admit_round(&mut self, ids: &[VolumeId], core: &mut Core) -> bool {
         let (mut taken, mut crowded) = (false, false);
         for volume in ids {
-            match self.admit_piece(*volume, crowded, core, clean) {
+            match self.admit_piece(*volume, crowded, core) {
                 Admission::Piece => taken = true,
                 Admission::Nothing => {}
                 Admission::NoRoom if crowded => {}
@@ -398,13 +398,7 @@ impl DirtyLayer {
     }
 
     /// Takes in a piece of a volume's first waiting write. `crowded`: only if that takes no memory.
-    fn admit_piece(
-        &mut self,
-        volume: VolumeId,
-        crowded: bool,
-        core: &mut Core,
-        clean: &mut Clean,
-    ) -> Admission {
+    fn admit_piece(&mut self, volume: VolumeId, crowded: bool, core: &mut Core) -> Admission {
         let Some(dirty) = self.volumes.get_mut(&volume) else { return Admission::Nothing };
         let Some(write) = dirty.waiting.front() else { return Admission::Nothing };
         if !core.base.is_good() {
@@ -444,7 +438,7 @@ impl DirtyLayer {
             }
             return Admission::Nothing;
         }
-        self.take_in(&request, done_bytes, len_bytes, core, clean);
+        self.take_in(&request, done_bytes, len_bytes, core);
         let dirty = self.volumes.get_mut(&volume).expect_held();
         let write = dirty.waiting.front_mut().expect_held();
         write.done_bytes += len_bytes;
@@ -547,14 +541,7 @@ impl DirtyLayer {
     }
 
     /// Makes versions of a piece of a request.
-    fn take_in(
-        &mut self,
-        request: &Request,
-        done_bytes: u64,
-        len_bytes: u64,
-        core: &mut Core,
-        clean: &mut Clean,
-    ) {
+    fn take_in(&mut self, request: &Request, done_bytes: u64, len_bytes: u64, core: &mut Core) {
         let volume = request.volume;
         let src = match request.kind {
             RequestKind::Write { buf, .. } => {
@@ -571,7 +558,7 @@ impl DirtyLayer {
                 None => Body::Zero {
                     no_hole: matches!(request.kind, RequestKind::WriteZeroes { no_hole: true, .. }),
                 },
-                Some(_) => self.start_job(portion.key, &sectors, portion.dest, core, clean),
+                Some(_) => self.start_job(portion.key, &sectors, portion.dest, core),
             };
             let now_ms = core.base.now_ms();
             let dirty = self.volumes.get_mut(&volume).expect_held();

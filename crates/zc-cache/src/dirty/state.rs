@@ -65,7 +65,7 @@ impl DirtyLayer {
 
     /// Whether nothing is under way for the volume, and nothing of it is dirty.
     pub(crate) fn is_quiet(&self, volume: VolumeId) -> bool {
-        !self.jobs.values().any(|job| job.key.volume == volume)
+        !self.jobs.values().any(|job| job.volume() == volume)
             && !self.volumes.get(&volume).is_some_and(|dirty| dirty.is_dirty() || dirty.is_busy())
     }
 

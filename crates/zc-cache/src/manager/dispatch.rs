@@ -6,7 +6,8 @@ use crate::base::effects::Effect;
 use crate::base::port::Ended;
 use crate::device::units::header_reads::HeaderWaiter;
 use crate::manager::CacheManager;
-use crate::ops::{OpKind, meta, origin, unit, write};
+use crate::ops::reduce::Owner;
+use crate::ops::{OpKind, meta, origin, reduce, unit, write};
 
 impl CacheManager {
     /// An operation ended; nothing of it is in flight any more.
@@ -14,7 +15,7 @@ impl CacheManager {
         let Self { core, clean, dirty, .. } = self;
         match (kind, ended) {
             (OpKind::Read(op), ended) => clean.read_op_ended(op, ended, core),
-            (OpKind::Insert(op), ended) => clean.insert_op_ended(op, ended, core),
+            (OpKind::Reduce(op), ended) => self.step_ended(op, ended),
             (OpKind::Dirty(op), ended) => dirty.dirty_op_ended(op, ended, core, clean),
             (OpKind::Write(op), ended) => self.write_op_ended(op, ended),
             (OpKind::Weu(op), ended) => self.unit_op_ended(op, ended),
@@ -32,6 +33,14 @@ impl CacheManager {
                 self.distrusts.distrust_done(volume, result, core, clean);
             }
             (kind, ended) => panic!("{kind:?} ended as {ended:?}"),
+        }
+    }
+
+    fn step_ended(&mut self, op: reduce::Op, ended: Ended) {
+        let Self { core, clean, dirty, .. } = self;
+        match op.owner {
+            Owner::Clean => clean.insert_step_ended(op.job, op.step, ended, core),
+            Owner::Dirty => dirty.dirty_step_ended(op.job, op.step, ended, core),
         }
     }
 
@@ -60,8 +69,8 @@ impl CacheManager {
             (unit::Op::HeaderPrints(slot), Ended::Header(result)) => {
                 for waiter in core.device.header_read(slot, &result, &mut core.base) {
                     match waiter {
-                        HeaderWaiter::Insert(job) => clean.look_up(job, core),
-                        HeaderWaiter::Dirty(job) => dirty.look_up_dirty(job, core, clean),
+                        HeaderWaiter::Reduction(Owner::Clean, job) => clean.insert_headers_read(job, core),
+                        HeaderWaiter::Reduction(Owner::Dirty, job) => dirty.dirty_headers_read(job, core),
                         HeaderWaiter::Miss(id) => dirty.headers_arrived(id, core, clean),
                     }
                 }

@@ -18,19 +18,10 @@ pub(crate) struct Part {
 /// An operation of the dirty layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    Hash(u64),
-    Compress(u64),
-    /// A stored content that may be shared proves itself,
-    Proof(u64),
-    /// and is compared.
-    Compare(u64),
     /// A part of the unit that is being filled is written.
     Part(Part),
     /// Destaging reads what it writes.
-    Gather {
-        gather: u64,
-        part: usize,
-    },
+    Gather { gather: u64, part: usize },
     /// Dirty data is read to see whether that works.
     Scrub,
 }
@@ -39,9 +30,8 @@ impl Op {
     /// What the device does for it; `None` if the device has no part in it.
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self {
-            Self::Proof(_) | Self::Gather { .. } | Self::Scrub => Some(Purpose::ExtentRead),
+            Self::Gather { .. } | Self::Scrub => Some(Purpose::ExtentRead),
             Self::Part(_) => Some(Purpose::WeuWrite),
-            Self::Hash(_) | Self::Compress(_) | Self::Compare(_) => None,
         }
     }
 }

@@ -5,11 +5,11 @@
 //! What it does not do: lead the end of an operation to its component (`manager` does).
 
 pub(crate) mod dirty;
-pub(crate) mod insert;
 pub(crate) mod load;
 pub(crate) mod meta;
 pub(crate) mod origin;
 pub(crate) mod read;
+pub(crate) mod reduce;
 pub(crate) mod unit;
 pub(crate) mod write;
 
@@ -23,7 +23,7 @@ pub(crate) enum OpKind {
     Read(read::Op),
     Write(write::Op),
     Origin(origin::Op),
-    Insert(insert::Op),
+    Reduce(reduce::Op),
     Dirty(dirty::Op),
     Weu(unit::Op),
     Persist(meta::Op),
@@ -38,7 +38,7 @@ impl OpKind {
         match self {
             Self::Read(op) => op.purpose(),
             Self::Write(op) => op.purpose(),
-            Self::Insert(op) => op.purpose(),
+            Self::Reduce(op) => op.purpose(),
             Self::Dirty(op) => op.purpose(),
             Self::Weu(op) => op.purpose(),
             Self::Persist(op) => Some(op.purpose()),
@@ -71,9 +71,9 @@ impl From<origin::Op> for OpKind {
     }
 }
 
-impl From<insert::Op> for OpKind {
-    fn from(op: insert::Op) -> Self {
-        Self::Insert(op)
+impl From<reduce::Op> for OpKind {
+    fn from(op: reduce::Op) -> Self {
+        Self::Reduce(op)
     }
 }
 

@@ -4,12 +4,12 @@ use zc_core::{ExtentKey, WeuSlot};
 
 use crate::base::volume::Volume;
 use crate::clean::Clean;
-use crate::clean::insert::Outcome;
 use crate::device::Core;
 use crate::device::units::in_share;
 use crate::device::units::unit::Content;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
+use crate::reduce::Outcome;
 
 /// Whether a job was placed.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +38,8 @@ impl Clean {
     /// Places an extent; `together`: it came with others.
     fn place_job(&mut self, id: u64, together: bool, core: &mut Core) -> Placed {
         let job = self.inserts.job(id);
-        let (guard, print, outcome) = (job.guard, job.print, job.outcome.expect_held());
+        let guard = job.guard;
+        let (print, outcome) = (job.reduction.print(), job.reduction.outcome().expect_held());
         let key = guard.key;
         let holds = core.base.tracks.holds(&guard);
         #[cfg(zc_canary)]
@@ -55,10 +56,10 @@ impl Clean {
                     core.base.stats.insert_zero += 1;
                     core.device.map_extent(key, Mapping::Zero, &mut core.base);
                 }
-                Outcome::Duplicate { slot, generation, stored } => {
-                    let place = core.device.place(slot, generation, stored);
-                    if core.device.generation(slot) == generation && core.device.may_share(&place) {
-                        self.share(key, print, slot, place, core);
+                Outcome::Duplicate(found) => {
+                    if found.may_share(&core.device) {
+                        let place = found.place(&core.device);
+                        self.share(key, print, found.slot, place, core);
                     } else {
                         core.base.stats.insert_dropped += 1;
                     }
@@ -89,14 +90,14 @@ impl Clean {
 
     fn store(&mut self, id: u64, together: bool, core: &mut Core) -> Placed {
         let job = self.inserts.job(id);
-        let (key, print) = (job.guard.key, job.print.expect_held());
-        let Some(Outcome::Store { codec, payload }) = job.outcome else { return Placed::Done };
+        let (key, print) = (job.guard.key, job.reduction.print().expect_held());
+        let Some(Outcome::Store { codec, payload }) = job.reduction.outcome() else { return Placed::Done };
         let volume = core.base.volume(key.volume).map(Volume::cfg);
         let volume = volume.map(|cfg| (cfg.dedup, cfg.index_share_percent));
         let (dedup, share) = volume.unwrap_or((false, 0));
-        if dedup && let Some((slot, generation, stored)) = self.found_since(id, core) {
-            let place = core.device.place(slot, generation, stored);
-            self.share(key, Some(print), slot, place, core);
+        if dedup && let Some(found) = job.reduction.found_since(core) {
+            let place = found.place(&core.device);
+            self.share(key, Some(print), found.slot, place, core);
             return Placed::Done;
         }
         let raw_bytes = core.base.extent_bytes();

@@ -14,6 +14,7 @@ use crate::base::Base;
 use crate::device::Device;
 use crate::device::units::Op;
 use crate::device::units::headers::Stored;
+use crate::ops::reduce::Owner;
 use crate::seam::{Action, Purpose};
 
 /// Headers being read.
@@ -24,10 +25,8 @@ const HEADER_READS_AHEAD_MAX: usize = HEADER_READS_MAX / 2;
 /// A waiter for headers, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum HeaderWaiter {
-    /// An insertion of clean data.
-    Insert(u64),
-    /// A dirty extent that is being reduced.
-    Dirty(u64),
+    /// An extent that is being reduced.
+    Reduction(Owner, u64),
     /// A portion of a client's read.
     Miss(u64),
 }

@@ -1,0 +1,39 @@
+//! What the reduction of an extent has in flight.
+
+use crate::seam::Purpose;
+
+/// The layer whose extent is reduced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    Clean,
+    Dirty,
+}
+
+/// A step that takes its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Hash,
+    /// What is stored under the same fingerprint is read,
+    Read,
+    /// and compared.
+    Compare,
+    Compress,
+}
+
+/// A step of a job of its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Op {
+    pub(crate) owner: Owner,
+    pub(crate) job: u64,
+    pub(crate) step: Step,
+}
+
+impl Op {
+    /// What the device does for it; `None` if the device has no part in it.
+    pub(crate) const fn purpose(self) -> Option<Purpose> {
+        match self.step {
+            Step::Read => Some(Purpose::ExtentRead),
+            Step::Hash | Step::Compare | Step::Compress => None,
+        }
+    }
+}

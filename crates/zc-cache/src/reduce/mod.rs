@@ -1,0 +1,348 @@
+//! From bytes to what is to be stored: hash, look up, prove, compress. Clean and dirty extents go this one way.
+//!
+//! 1. *Hash*: a whole extent is hashed; a piece of one is compressed only.
+//! 2. *Look up*: a hint of the fingerprint index is proved by the header of a WEU (G7), which may have to be read.
+//! 3. *Prove*: under a weak fingerprint what is stored is read and compared. What dirty data is to rely upon is read
+//!    also if an earlier session stored it.
+//! 4. *Compress*, if the neighbourhood lets that seem worth its time.
+//!
+//! Job: a state machine for one extent. Its owner keeps it, leads the ends of its steps to it, and places what it comes
+//! to. Invariants: it has one step in flight or waits for headers, until it is reduced; a slot is pinned while its
+//! content is proved.
+//!
+//! What it does not do: place anything, or know why an extent is stored.
+
+pub(crate) use crate::ops::reduce::{Op, Owner, Step};
+
+use zc_core::{
+    BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, SECTOR_BYTES, WeuSlot, limits,
+};
+use zc_format::{ExpectedExtent, ExtentError};
+
+use crate::base::port::Ended;
+use crate::device::units::header_reads::{HeaderWaiter, Lookup};
+use crate::device::units::headers::Stored;
+use crate::device::{Core, Device};
+use crate::expect_held::ExpectHeld;
+use crate::index::file_index::{Mapping, Place};
+use crate::seam::{Action, Digest, ExtentRead};
+
+/// A content that is stored already.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) slot: WeuSlot,
+    pub(crate) generation: Generation,
+    pub(crate) stored: Stored,
+}
+
+/// What an extent came to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Outcome {
+    Zero,
+    Duplicate(Found),
+    Store {
+        codec: Codec,
+        payload: BufSlice,
+    },
+    /// Its content is not stored yet, and only a duplicate was wanted.
+    OnceOnly,
+}
+
+/// What is wanted of a reduction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) owner: Owner,
+    /// The owner's number for it.
+    pub(crate) job: u64,
+    pub(crate) key: ExtentKey,
+    /// The bytes. The hold on them passes over.
+    pub(crate) src: BufSlice,
+    /// Only if the content is stored already.
+    pub(crate) only_if_duplicate: bool,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Reduction {
+    wanted: Wanted,
+    print: Option<Fingerprint>,
+    lookups: u8,
+    /// Units that had gone to the device at the last lookup.
+    settled: u64,
+    /// What is being proved, and where to.
+    proving: Option<(Found, BufId)>,
+    /// Where it is compressed to, and how; the volume's setting may change meanwhile.
+    scratch: Option<(BufId, Codec)>,
+    outcome: Option<Outcome>,
+}
+
+impl Found {
+    /// Where it is.
+    pub(crate) fn place(&self, device: &Device) -> Place {
+        device.place(self.slot, self.generation, self.stored)
+    }
+
+    /// Whether it is still there and another extent may have it.
+    pub(crate) fn may_share(&self, device: &Device) -> bool {
+        device.generation(self.slot) == self.generation && device.may_share(&self.place(device))
+    }
+}
+
+impl Wanted {
+    /// Lookups of it at most: headers are read between two of them.
+    const fn lookups_max(&self) -> u8 {
+        match self.owner {
+            Owner::Clean => 3,
+            Owner::Dirty => 2,
+        }
+    }
+
+    /// Whether a slot's content is of use: clean extents may have any, dirty ones add to what their slot owes.
+    fn is_wanted(&self, device: &Device, slot: WeuSlot, lent_max: u64) -> bool {
+        self.owner == Owner::Clean || device.may_owe(slot, lent_max)
+    }
+
+    /// Whether a header's word is enough. A header of an earlier session names the content, but the body beside it may
+    /// have been torn when that was cut off. A clean extent that does not verify is read from the origin, a dirty one is
+    /// lost: so it is read before it is relied upon. Under a weak fingerprint it always is, and compared (G7).
+    fn believes(&self, found: &Found, core: &Core) -> bool {
+        let is_new = self.owner == Owner::Clean || core.base.session.wrote(core.device.weu_seq(found.slot));
+        is_new && core.base.cfg().fingerprint.is_collision_resistant()
+    }
+}
+
+impl Reduction {
+    /// One that has not begun.
+    pub(crate) const fn new(wanted: Wanted) -> Self {
+        Self { wanted, print: None, lookups: 0, settled: 0, proving: None, scratch: None, outcome: None }
+    }
+
+    /// The extent.
+    pub(crate) const fn key(&self) -> ExtentKey {
+        self.wanted.key
+    }
+
+    /// Its bytes.
+    pub(crate) const fn src(&self) -> BufSlice {
+        self.wanted.src
+    }
+
+    /// Its fingerprint, when it is known.
+    pub(crate) const fn print(&self) -> Option<Fingerprint> {
+        self.print
+    }
+
+    /// What it came to, if it is reduced.
+    pub(crate) const fn outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+
+    /// Begins. Whether it is reduced at once.
+    pub(crate) fn begin(&mut self, core: &mut Core) -> bool {
+        if self.is_whole(core) {
+            core.base.hash(self.op(Step::Hash), self.wanted.key.volume, self.wanted.src);
+            false
+        } else {
+            self.compress(core)
+        }
+    }
+
+    /// A step ended. Whether it is reduced now.
+    pub(crate) fn ended(&mut self, step: Step, ended: Ended, core: &mut Core) -> bool {
+        match (step, ended) {
+            (Step::Hash, Ended::Hashed(digest)) => self.hashed(digest, core),
+            (Step::Read, Ended::Extents(result)) => self.read(result, core),
+            (Step::Compare, Ended::Compared(equal)) => self.compared(equal, core),
+            (Step::Compress, Ended::Compressed(stored_bytes)) => self.compressed(stored_bytes, core),
+            (step, ended) => panic!("{step:?} ended as {ended:?}"),
+        }
+    }
+
+    /// Looks the content up, at first or when the headers that it waited for are here. Whether it is reduced now.
+    pub(crate) fn look_up(&mut self, core: &mut Core) -> bool {
+        self.lookups += 1;
+        self.settled = core.device.settled_units();
+        let Wanted { owner, job, .. } = self.wanted;
+        let (wanted, print) = (self.wanted, self.print.expect_held());
+        let may_wait = self.lookups < wanted.lookups_max();
+        let lent_max = core.device.owed_bounds(&core.base).lent;
+        let is_wanted = |device: &Device, slot| wanted.is_wanted(device, slot, lent_max);
+        let waiter = HeaderWaiter::Reduction(owner, job);
+        match core.device.look_up(&print, waiter, may_wait, is_wanted, &mut core.base) {
+            Lookup::Found { slot, generation, stored } => {
+                let found = Found { slot, generation, stored };
+                if wanted.believes(&found, core) {
+                    self.finish(Outcome::Duplicate(found))
+                } else {
+                    self.prove(found, core)
+                }
+            }
+            Lookup::Waits => false,
+            Lookup::Absent => self.absent(core),
+        }
+    }
+
+    /// For placement: where the content has been stored since the last lookup, by the extents beside it for instance.
+    pub(crate) fn found_since(&self, core: &mut Core) -> Option<Found> {
+        let print = self.print?;
+        if self.settled != core.device.settled_units() {
+            let (slot, generation, stored) = core.device.find_content(&print, &mut core.base)?;
+            return Some(Found { slot, generation, stored });
+        }
+        if !core.base.cfg().fingerprint.is_collision_resistant() {
+            return None;
+        }
+        let (slot, generation, stored) = core.device.find_in_memory(&print)?;
+        let found = Found { slot, generation, stored };
+        core.device.may_share(&found.place(&core.device)).then_some(found)
+    }
+
+    /// Tells what the extent holds, if its volume's contents are told.
+    pub(crate) fn tell(&self, core: &mut Core) {
+        let stored = match self.outcome {
+            Some(Outcome::Store { codec, payload }) if self.scratch.is_some() => {
+                Some((codec, payload.len_bytes))
+            }
+            _ => None,
+        };
+        let digest = self.print.map_or(Digest::Zero, Digest::Print);
+        core.base.tell(self.wanted.key, digest, stored);
+    }
+
+    /// Ends it: the memory is not needed any more.
+    pub(crate) fn release(self, core: &mut Core) {
+        core.base.port.release(self.wanted.src.buf);
+        if let Some((scratch, _)) = self.scratch {
+            core.base.port.release(scratch);
+        }
+    }
+
+    const fn op(&self, step: Step) -> Op {
+        Op { owner: self.wanted.owner, job: self.wanted.job, step }
+    }
+
+    fn is_whole(&self, core: &Core) -> bool {
+        self.wanted.src.len_bytes == core.base.extent_bytes()
+    }
+
+    const fn finish(&mut self, outcome: Outcome) -> bool {
+        self.outcome = Some(outcome);
+        true
+    }
+
+    fn hashed(&mut self, digest: Digest, core: &mut Core) -> bool {
+        match digest {
+            Digest::Zero => self.finish(Outcome::Zero),
+            Digest::Print(print) => {
+                self.print = Some(print);
+                let volume = core.base.volume(self.wanted.key.volume);
+                if volume.is_some_and(|volume| volume.cfg().dedup) {
+                    self.look_up(core)
+                } else {
+                    self.absent(core)
+                }
+            }
+        }
+    }
+
+    /// Reads what is stored under the same fingerprint.
+    fn prove(&mut self, found: Found, core: &mut Core) -> bool {
+        let Wanted { owner, key, .. } = self.wanted;
+        core.base.stats.dirty_proofs += u64::from(owner == Owner::Dirty);
+        core.device.pin(found.slot);
+        let len_bytes = core.base.extent_bytes();
+        let buf = core.base.port.alloc(len_bytes);
+        self.proving = Some((found, buf));
+        let place = found.place(&core.device);
+        let expected = ExpectedExtent {
+            print: self.print,
+            ..core.device.expected(&Mapping::Duplicate(place), &place, key, &core.base)
+        };
+        // What is compared needs no other proof.
+        let proof = if core.base.cfg().fingerprint.is_collision_resistant() {
+            core.device.proof(key.volume, &place, &core.base.whole_sectors(), &core.base)
+        } else {
+            None
+        };
+        let dest = BufSlice { buf, start_bytes: 0, len_bytes };
+        let part = ExtentRead { expected, skip_bytes: 0, dest, proof };
+        core.device.read_stored_extent(self.op(Step::Read), &place, part, &mut core.base);
+        false
+    }
+
+    fn read(&mut self, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>, core: &mut Core) -> bool {
+        let is_good = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
+        if is_good && !core.base.cfg().fingerprint.is_collision_resistant() {
+            core.base.stats.compares += 1;
+            let (_, buf) = self.proving.expect_held();
+            let left = self.wanted.src;
+            let right = BufSlice { buf, start_bytes: 0, len_bytes: core.base.extent_bytes() };
+            let op = core.base.port.op(self.op(Step::Compare));
+            core.base.port.emit(Action::Compare { op, left, right });
+            return false;
+        }
+        let found = self.end_proof(core);
+        if is_good {
+            return self.finish(Outcome::Duplicate(found));
+        }
+        let place = found.place(&core.device);
+        core.device.note_damaged(&Mapping::Duplicate(place));
+        self.absent(core)
+    }
+
+    fn compared(&mut self, equal: bool, core: &mut Core) -> bool {
+        let found = self.end_proof(core);
+        if equal {
+            return self.finish(Outcome::Duplicate(found));
+        }
+        core.base.stats.compares_differed += 1;
+        self.absent(core)
+    }
+
+    fn end_proof(&mut self, core: &mut Core) -> Found {
+        let (found, buf) = self.proving.take().expect_held();
+        core.device.unpin(found.slot);
+        core.base.port.release(buf);
+        found
+    }
+
+    /// The content is new.
+    fn absent(&mut self, core: &mut Core) -> bool {
+        if self.wanted.only_if_duplicate { self.finish(Outcome::OnceOnly) } else { self.compress(core) }
+    }
+
+    fn compress(&mut self, core: &mut Core) -> bool {
+        let Wanted { key, src, .. } = self.wanted;
+        let codec = core.base.volume(key.volume).map_or(Codec::Raw, |volume| volume.cfg().codec);
+        let max_bytes = src.len_bytes.saturating_sub(limits::PLACE_ALIGN_BYTES);
+        let raw = Outcome::Store { codec: Codec::Raw, payload: src };
+        if codec == Codec::Raw || max_bytes <= SECTOR_BYTES {
+            return self.finish(raw);
+        }
+        let extent_bytes = core.base.extent_bytes();
+        if !core.base.filter.should_try(key.volume, key.extent, extent_bytes) {
+            core.base.stats.compress_avoided += 1;
+            return self.finish(raw);
+        }
+        core.base.stats.compress_tried += 1;
+        let out = core.base.port.alloc(max_bytes);
+        self.scratch = Some((out, codec));
+        let op = core.base.port.op(self.op(Step::Compress));
+        core.base.port.emit(Action::Compress { op, src, codec, max_bytes, out });
+        false
+    }
+
+    fn compressed(&mut self, stored_bytes: Option<u32>, core: &mut Core) -> bool {
+        let Wanted { key, src, .. } = self.wanted;
+        if self.is_whole(core) {
+            let stored = stored_bytes.unwrap_or(src.len_bytes);
+            core.base.filter.report(key.volume, key.extent, src.len_bytes, stored);
+        }
+        self.finish(match (stored_bytes, self.scratch) {
+            (Some(len_bytes), Some((buf, codec))) => {
+                Outcome::Store { codec, payload: BufSlice { buf, start_bytes: 0, len_bytes } }
+            }
+            _ => Outcome::Store { codec: Codec::Raw, payload: src },
+        })
+    }
+}
