@@ -25,6 +25,8 @@
 //! Invariants: new writes wait on the course of leaving alone; a drop ends once; a fence is told once until it is lifted.
 //! An end of something that has not begun is a broken invariant and panics.
 //!
+//! `tests/manager/phases.rs` lets each phase meet each event and each end of the process.
+//!
 //! What it does not do: look at the data, or act.
 
 use crate::config::VolumeConfig;

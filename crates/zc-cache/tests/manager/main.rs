@@ -11,6 +11,7 @@ mod intents;
 mod learned;
 mod meetings;
 mod packing;
+mod phases;
 mod removing;
 mod rotten;
 mod summaries;
