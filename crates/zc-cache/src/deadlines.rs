@@ -13,11 +13,11 @@
 //!   device has are abandoned then, because those behind the one that hangs will hang too.
 //!
 //! # What an abandoned operation may still do
-//! The driver reports its end at once, as an error, and drops what the device says later. A read that ends late
-//! reaches nobody: the driver's own memory takes its bytes. A write may reach the device at any later time. Writes are
+//! The driver reports its end at once, as an error, and drops what the device says later. A read that ends late reaches
+//! no client: the driver's own memory takes its bytes. A write may reach the device at any later time. Writes are
 //! abandoned only when the cache is out of order; this session writes nothing more to it, and the next one begins when
-//! the device has answered all (the driver keeps the device locked until then). To that session it is a write that
-//! was in flight when the power went.
+//! the device has answered all (the driver keeps the device locked until then). To that session it is a write that was in
+//! flight when the power went.
 //!
 //! What it does not do: time operations of origins, discards, or records in the state directory.
 

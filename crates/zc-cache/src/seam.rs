@@ -628,7 +628,7 @@ pub enum Note {
         /// The volume.
         volume: VolumeId,
     },
-    /// Commits that were in flight when the last session was cut off are not complete and do not count; nobody was
+    /// Commits that were in flight when the last session was cut off are not complete and do not count; no client was
     /// told that they were.
     CommitsDropped {
         /// The volume.
@@ -636,7 +636,7 @@ pub enum Note {
         /// The last epoch that counts.
         epoch: u64,
     },
-    /// What an extent holds became known, of a volume for which somebody asked
+    /// What an extent holds became known, of a volume whose contents the driver asked for
     /// ([`CacheManager::tell_contents`](crate::CacheManager::tell_contents)).
     Content {
         /// The extent.

@@ -1,9 +1,9 @@
-//! Counters of the manager: plain numbers, read by whoever shows them.
+//! Counters of the manager: plain numbers, read by the programs that show them.
 
 use crate::index::file_index::FileIndex;
 use crate::index::fingerprint_index::FingerprintIndex;
 
-/// One number of [`Stats`], for whoever shows all of them.
+/// One number of [`Stats`], for a program that shows all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figure {
     /// Name of the number, as in the struct.

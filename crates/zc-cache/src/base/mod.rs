@@ -1,7 +1,8 @@
 //! What every component of the core may use: settings, the clock of the last tick, the port, counters, and the volumes.
 //!
 //! Job: hold what belongs to no component alone. Components get it with each call, and reach the outside through its
-//! port. Session, filter, tracks and port have private fields of their own; counters are plain numbers for whoever counts.
+//! port. Session, filter, tracks and port have private fields of their own; counters are plain numbers that any component
+//! adds to.
 //!
 //! Invariants: time does not go back; an effect stays until the manager takes it.
 //!
@@ -309,7 +310,7 @@ impl Base {
             && self.volumes.get(&volume).is_some_and(|volume| volume.cfg().mode != Mode::PassThrough)
     }
 
-    /// Whether somebody wants to know what the extent holds.
+    /// Whether the driver wants to know what the extent holds.
     pub(crate) fn tells(&self, key: ExtentKey) -> bool {
         !self.told.is_empty() && self.told.contains(&key.volume)
     }

@@ -1,9 +1,9 @@
 //! What a volume's writes and flushes owe: which writes an origin flush has covered, and which loss clients have yet to
 //! hear of.
 //!
-//! An origin says once that writes are lost, to whoever flushes first, and not to those who flush beside him. So a
-//! volume's flushes go one after the other; who comes meanwhile waits for the next one together with all others, and if
-//! the one under way fails, his has failed, too: it would come back as if nothing had happened.
+//! An origin says once that writes are lost, to the first flush, and not to flushes beside it. So a volume's flushes go
+//! one after the other; who comes meanwhile waits for the next one together with all others, and if the one under way
+//! fails, his has failed, too: it would come back as if nothing had happened.
 //!
 //! Invariants: writes are counted as they end, and a flush covers those that had ended when it began. At most one flush
 //! is in flight. Clients hear of each loss once.

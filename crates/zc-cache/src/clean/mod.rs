@@ -124,7 +124,7 @@ impl Clean {
     /// A flush failed: the origin may have lost what was written since the last one, and says so only once. What the
     /// cache holds, is about to hold or could find again of it would be read now and revert with the eviction, so it
     /// goes: mappings, learned contents, copies in memory, and what is under way. Regions that were marked when an
-    /// earlier session was cut off count, too: nobody has flushed their last writes yet.
+    /// earlier session was cut off count, too: no flush has covered their last writes yet.
     fn forget_unflushed(&mut self, volume: VolumeId, core: &mut Core) {
         let Some(region_bytes) = core.base.volume(volume).map(|volume| volume.cfg().region_bytes) else {
             return;

@@ -1,6 +1,6 @@
 //! The cache device as the manager knows it: both indexes, the units in its slots, its durable metadata.
 //!
-//! Job: hold them together for whoever looks up, places or voids. What it does not do: see origins or requests.
+//! Job: hold them together for components that look up, place or void. What it does not do: see origins or requests.
 
 mod mappings;
 pub(crate) mod meta;

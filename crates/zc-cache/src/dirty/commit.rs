@@ -1,11 +1,11 @@
 //! Commits: how dirty data becomes durable on the cache device (G5).
 //!
-//! A flush, FUA, age or size ends a volume's open epoch. Its commit then: waits until every version is placed in a
-//! unit, writes the pages of the unit that are not written yet, appends the epoch's records and `Committed` to the
-//! journal and has them written, all at once. If somebody waits, these writes are durable by themselves (FUA), and that
-//! is all; often they are one write (see `summary`). If anything of the epoch was written otherwise, one flush follows
-//! when the device has all of it, shared by every commit that is ready (group commit). Only then are those who wait
-//! answered. While a commit of a volume is under way, those who ask for another share the next one.
+//! A flush, FUA, age or size ends a volume's open epoch. Its commit then: waits until every version is placed in a unit,
+//! writes the pages of the unit that are not written yet, appends the epoch's records and `Committed` to the journal and
+//! has them written, all at once. If a client waits, these writes are durable by themselves (FUA), and that is all; often
+//! they are one write (see `summary`). If anything of the epoch was written otherwise, one flush follows when the device
+//! has all of it, shared by every commit that is ready (group commit). Only then are those who wait answered. While a
+//! commit of a volume is under way, those who ask for another share the next one.
 //!
 //! Invariant: a commit ends when each of its writes, and each journal block before its own, was durable by itself or is
 //! covered by a flush that was issued after it had ended; or when its one write was durable. What a restart does with a
@@ -369,7 +369,7 @@ impl DirtyLayer {
         self.commits().filter_map(|commit| commit.first_block).min().map_or(next, |block| block.min(next))
     }
 
-    /// The cache device is lost: nobody will be told that anything is durable.
+    /// The cache device is lost: no client will be told that anything is durable.
     pub(crate) fn fail_commits(&mut self, error: ErrorKind, core: &mut Core) {
         for volume in self.ids() {
             self.answer_commit(volume, Err(error), core);

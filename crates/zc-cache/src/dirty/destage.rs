@@ -7,9 +7,9 @@
 //! A whole extent becomes a clean mapping where it lies. With `destage = "coalesce"` a run goes on behind flushes: fewer
 //! writes, and no G6.
 //!
-//! When: while the volume is drained, above the low watermark, when writes wait for room, when the oldest epoch has
-//! half the age it may have, or when nobody asks for anything. How fast: as the origin takes it, or bounded
-//! (`destage_rate`), unless somebody waits for it.
+//! When: while the volume is drained, above the low watermark, when writes wait for room, when the oldest epoch has half
+//! the age it may have, or when no client asks for anything. How fast: as the origin takes it, or bounded
+//! (`destage_rate`), unless a client or an operator waits for it.
 //!
 //! A refusal of the origin or an unreadable version (but see `unreadable`) ends the attempt; the run is tried again from
 //! its beginning, and with what may have joined it, after a growing pause, and stays dirty.
@@ -47,7 +47,7 @@ const RUN_EPOCHS_MAX: usize = 64;
 const COALESCED_EPOCHS_MAX: usize = 4096;
 /// Client bytes of a run, at most, if it is more than one epoch: its room is free when all of it is on the origin.
 const RUN_BYTES_MAX: u64 = 1 << 30;
-/// So long after a commit that somebody waited for another one is expected: what is clean is recorded in its block.
+/// So long after a commit that a client waited for another one is expected: what is clean is recorded in its block.
 const COMMIT_NEAR_MS: u64 = 10;
 
 /// How far the destaging of a volume is.
@@ -112,7 +112,7 @@ impl Destaging {
         self.not_before_ms = 0;
     }
 
-    /// The last attempt failed, whoever's fault it was.
+    /// The last attempt failed, for whatever reason.
     pub(crate) fn is_refused(&self) -> bool {
         self.failures > 0
     }

@@ -80,7 +80,7 @@ pub(crate) struct DirtyLayer {
     chain_pins: VecDeque<(JournalSeq, WeuSlot)>,
     /// One on its way.
     summary: Option<SummaryWrite>,
-    /// When a commit that somebody waited for was last written.
+    /// When a commit that a client waited for was last written.
     awaited_commit_ms: Option<u64>,
     /// Bytes in memory alone.
     memory_bytes: u64,
@@ -217,7 +217,7 @@ impl VolumeDirty {
         self.data.epochs.front().is_some_and(|oldest| self.destaging.is_in_step(oldest.number))
     }
 
-    /// Nothing is left to be destaged: whoever asked for that has it.
+    /// Nothing is left to be destaged: an operator who asked for that has it.
     fn drained(&mut self) {
         if self.data.is_empty() {
             self.phase.drained();
@@ -307,8 +307,8 @@ impl DirtyLayer {
         needed.then(|| config.map_or(OnLoss::Error, |config| config.write_back.on_loss))
     }
 
-    /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it
-    /// was when somebody asked for that.
+    /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it was
+    /// when an operator asked for that.
     pub(crate) fn hold(&mut self, request: &Request) -> bool {
         let undecided = self.held_until.is_some();
         let dirty = self.volumes.get(&request.volume);
@@ -477,8 +477,8 @@ impl DirtyLayer {
         self.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
     }
 
-    /// Whether nobody makes room any more: the manager stops, and no dirty data gets to its origin. Who does not stop
-    /// waits for the origins to be well again.
+    /// Whether no destaging makes room any more: the manager stops, and no dirty data gets to its origin. Who does not
+    /// stop waits for the origins to be well again.
     fn is_shut_out(&self, core: &Core) -> bool {
         let mut dirty = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         core.base.is_stopping()
@@ -683,7 +683,7 @@ impl DirtyLayer {
         true
     }
 
-    /// The cache device is lost: nobody's write can become durable any more.
+    /// The cache device is lost: no client's write can become durable any more.
     pub(crate) fn device_failed(&mut self, error: ErrorKind, core: &mut Core) {
         self.fail_commits(error, core);
         for volume in self.ids() {

@@ -1,7 +1,7 @@
 //! Commits in one write: the records that the journal lacks go to the end of the piece that they are about
 //! (`FORMAT.md`, section 8.3).
 //!
-//! A commit that somebody waits for is two durable writes, unit and journal block. If all that was written before is
+//! A commit that a client waits for is two durable writes, unit and journal block. If all that was written before is
 //! durable, and the journal's last block names the unit that grows, the next piece carries a summary instead: all that
 //! was recorded since. The records stay in line for the next block, which repeats them. When that block is taken, a new
 //! chain begins.

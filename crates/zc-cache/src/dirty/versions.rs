@@ -6,8 +6,8 @@
 //!
 //! Invariants: versions of one epoch and extent do not overlap; the order of a list is the order of the writes; every
 //! version of an extent is named by its epoch's set. A version that was cut in two is listed twice, with one body; a
-//! stored body has one pin of its slot. Whoever takes versions out gets each body once, with its last listing, and must
-//! let the slot go.
+//! stored body has one pin of its slot. A method that takes versions out gets each body once, with its last listing, and
+//! must let the slot go.
 //!
 //! What it does not do: I/O, pinning, journal records, deciding when an epoch ends.
 
@@ -94,8 +94,8 @@ pub(crate) enum EpochState {
 /// What ended an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// A flush, or a write that is durable when it is answered: what came later may not be on the origin before it.
-    /// Also if nobody knows.
+    /// A flush, or a write that is durable when it is answered: what came later may not be on the origin before it. Also
+    /// if that is not known.
     ByFlush,
     /// Age or size: the next one goes on where it stopped.
     ByItself,

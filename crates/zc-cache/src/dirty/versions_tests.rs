@@ -146,7 +146,7 @@ fn a_job_that_ends_gives_its_place_to_both_halves_of_what_was_cut() {
     assert_eq!(gone.as_slice(), [stored(3)], "with its last half");
     let gone = data.write(ExtentNo(1), 0..16, Body::Zero { no_hole: false }, 0);
     assert!(gone.contains(&Body::Memory { src, job: 8 }));
-    assert_eq!(data.epochs.back().unwrap().unplaced, 0, "nobody waits for a job that was written over");
+    assert_eq!(data.epochs.back().unwrap().unplaced, 0, "no commit waits for a job that was written over");
     assert!(!data.awaits(ExtentNo(1), 8));
 }
 

@@ -3,8 +3,8 @@
 //! Job: keep the volumes apart that the manager looks at after every event (*awake*) and those that it need not look at
 //! until something happens to them or a time comes (*asleep*). A thousand idle volumes then cost an event nothing.
 //!
-//! Invariants: every volume is awake or asleep; whoever may change one wakes it; one with a commit or with writes that
-//! wait does not sleep. Records of dirty data are counted for all, without a look at those that sleep.
+//! Invariants: every volume is awake or asleep; a method that may change one wakes it; one with a commit or with writes
+//! that wait does not sleep. Records of dirty data are counted for all, without a look at those that sleep.
 //!
 //! What it does not do: decide who may sleep, and until when (`rest`).
 

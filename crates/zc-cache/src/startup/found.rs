@@ -255,7 +255,7 @@ impl<M: Media> Reader<'_, M> {
             let offset = self.geometry.journal_block_offset(journal.next);
             let bytes = self.bytes(offset, count * BLOCK_BYTES).or_else(|| self.bytes(offset, BLOCK_BYTES));
             let Some(bytes) = bytes else {
-                // It may be one that was durable, or one that was never written: nobody knows.
+                // It may be one that was durable, or one that was never written: the block cannot tell.
                 journal.vouched = JournalSeq(journal.next.0 + 1);
                 self.look_behind(&mut journal);
                 return journal;

@@ -73,9 +73,9 @@ pub enum StartError {
     /// There is one, but it cannot be used.
     #[error("the cache cannot be opened: {0}")]
     Format(FormatError),
-    /// Nobody knows which volumes are cached.
+    /// The cache does not know which volumes are cached.
     #[error(
-        "both copies of the cache's volume table are damaged ({0}), so nobody knows what it holds of which volume; \
+        "both copies of the cache's volume table are damaged ({0}), so zcached does not know what it holds of which volume; \
          `zcctl check` tells what else is, `zcctl format --force` makes a new cache and refuses if dirty data is lost by it"
     )]
     VolumeTable(FormatError),
@@ -232,7 +232,7 @@ pub struct StartState {
     pub dropped_commits: Vec<VolumeId>,
     /// Checkpoint and journal tell everything about dirty data.
     pub dirty_complete: bool,
-    /// Volumes of which an earlier start could not say that, and nobody has accepted it since. The device does not
+    /// Volumes of which an earlier start could not say that, and no operator has accepted it since. The device does not
     /// remember: the caller adds them.
     pub fenced: Vec<VolumeId>,
     /// There is no valid checkpoint: until there is one, every start has to do without.
@@ -594,7 +594,7 @@ fn newest_superblock<M: Media>(media: &mut M) -> Result<(Superblock, u64), Start
         }
     }
     let Some(newest) = newest else {
-        // What could not be read may be a cache: nobody is told to make one there.
+        // What could not be read may be a cache: the message does not advise to make one there.
         return Err(unknown.map(StartError::Format).or(unreadable).unwrap_or(StartError::NotACache));
     };
     check_size(media, &newest.geometry)?;

@@ -1,10 +1,10 @@
 //! Which commits of dirty data count after a session was cut off.
 //!
 //! The extents of an epoch, its records and its commit are written at once, and one flush follows or they are durable
-//! writes (FUA); a client's flush is answered after that. So a commit that a later journal block proves is complete.
-//! One that none proves may have been answered or not: its extents are read here, and if all of them are what the
-//! records say, it counts. If one is not, the flush cannot have ended, nobody was told that it had, and neither this
-//! commit nor a later one of the volume counts.
+//! writes (FUA); a client's flush is answered after that. So a commit that a later journal block proves is complete. One
+//! that none proves may have been answered or not: its extents are read here, and if all of them are what the records
+//! say, it counts. If one is not, the flush cannot have ended, no client was told that it had, and neither this commit
+//! nor a later one of the volume counts.
 //!
 //! An epoch that is clean counts without a look: the slots of its extents may have been used again. Its commit can come
 //! late all the same: the intent log repeats the journal block that was in flight.

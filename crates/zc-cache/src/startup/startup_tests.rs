@@ -425,7 +425,7 @@ fn a_journal_device_is_replayed_and_a_lost_one_costs_trust_only() {
     put_map(&mut memory, &geometry, 1, 2, 2);
     let (opened, records) = open_it(&mut memory);
     assert_eq!((opened.unwrap().distrust, records), (None, vec![record(1), record(2)]));
-    // Somebody put in another disk.
+    // An operator put in another disk.
     memory.journal.fill(0x5a);
     let (opened, records) = open_it(&mut memory);
     let lost = DistrustReason::Journal { next: JournalSeq(1), required: JournalSeq(2) };
@@ -441,7 +441,7 @@ fn after_a_clean_stop_the_journal_device_may_be_new() {
     memory.journal.fill(0);
     let opened = open_it(&mut memory).0.unwrap();
     assert!(opened.was_clean && opened.distrust.is_none());
-    assert!(!opened.start.dirty_complete, "nobody knows what the lost one told of dirty data");
+    assert!(!opened.start.dirty_complete, "the lost one may have told of dirty data");
     assert!(open_it(&mut memory).0.unwrap().start.dirty_complete, "who has to know was told");
 }
 

@@ -706,7 +706,7 @@ fn a_lost_journal_block_that_voided_a_cold_volume_is_missed_at_the_next_start() 
     (0..256).for_each(|at| world.write(V, at * EXTENT, &half(at + 1000, 8192)));
     (0..30).for_each(|_| world.tick(100));
     world.stop();
-    // Somebody else wrote to the origin; the volume starts cold; nobody writes.
+    // Another program wrote to the origin; the volume starts cold; no client writes.
     world.origins.get_mut(&V).unwrap()[77 * 8192..78 * 8192].copy_from_slice(&half(2, 8192));
     let before = world.journal_bytes().to_vec();
     let mut world = world.restart_trusting(V, false);

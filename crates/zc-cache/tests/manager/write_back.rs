@@ -290,7 +290,7 @@ fn filled(writes: u64) -> (World, Option<u64>) {
     (world, crowded)
 }
 
-/// One whose first volume has taken all the room there is, in an epoch that nobody closes.
+/// One whose first volume has taken all the room there is, in an epoch that no flush closes.
 fn full() -> World {
     let room = filled(500).1.expect("there is room for so many writes alone");
     let (world, crowded) = filled(room);
@@ -424,7 +424,7 @@ fn what_is_written_over_without_a_flush_between_is_destaged_once() {
 }
 
 #[test]
-fn a_gap_in_the_journal_fences_what_may_be_dirty_until_someone_accepts_the_loss() {
+fn a_gap_in_the_journal_fences_what_may_be_dirty_until_an_operator_accepts_the_loss() {
     let mut t = Twin::new(Shape::default());
     t.world.configure(write_back());
     t.write(0, &extents(1, 1));
@@ -471,7 +471,7 @@ fn what_the_origin_lacks_is_told_as_long_as_it_lacks_it() {
     t.clean();
     assert_eq!(t.world.manager.owed(V), Owed::Nothing);
     assert_eq!(told(&t, E, E), [(E, Residency::Cached)]);
-    // Without its device nobody knows.
+    // Without its device this is not known.
     let (t, _flush) = crate::dropping::dropping_behind_a_commit();
     assert_eq!(t.world.manager.owed(V), Owed::Unknown, "it is being given up");
     let mut t = Twin::new(Shape::default());
@@ -542,7 +542,7 @@ fn a_commit_is_flushed_if_a_piece_it_needs_was_not_written_durably() {
     t.world.journal_hangs = true;
     let first = t.world.submit_write(W, 0, &extents(1, 1));
     t.write(0, &extents(2, 1));
-    // Nobody waits: its piece and its records are written plainly, the records behind the block that hangs.
+    // No client waits: its piece and its records are written plainly, the records behind the block that hangs.
     t.world.tick(2000);
     let second = t.world.submit_write(W, E, &extents(3, 1));
     let flushes = t.world.stat("device_flushes");
@@ -572,7 +572,7 @@ fn what_is_clean_is_recorded_with_the_next_commit_or_soon_without_one() {
         t.check(0, 3 * E);
         t.world.tick(5);
     }
-    assert_eq!(t.world.stat("epochs_clean"), 2, "nobody commits");
+    assert_eq!(t.world.stat("epochs_clean"), 2, "no client commits");
     assert!(t.world.origins[&V] == t.twin);
 }
 
@@ -781,7 +781,7 @@ fn who_comes_back_to_write_back_is_not_drained_any_more() {
     assert!(!t.world.manager.dirty(V).unwrap().draining);
     t.world.event(Event::Destage { volume: V });
     t.world.configure(write_back());
-    assert!(t.world.manager.dirty(V).unwrap().draining, "somebody else asked for it");
+    assert!(t.world.manager.dirty(V).unwrap().draining, "another operator asked for it");
 }
 
 #[test]

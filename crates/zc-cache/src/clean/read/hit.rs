@@ -43,7 +43,7 @@ pub(crate) struct HitPart {
 }
 
 impl Clean {
-    /// Nobody else has the bytes: the client gets an error, never something older (G3, G5).
+    /// Only the cache has the bytes: the client gets an error, never something older (G3, G5).
     fn dirty_read_failed(&mut self, part: &HitPart, core: &mut Core) {
         core.base.stats.dirty_read_failures += 1;
         for waiter in &part.waiters {

@@ -1,4 +1,4 @@
-//! Reading ahead, for streams and on demand: fills that nobody waits for yet.
+//! Reading ahead, for streams and on demand: fills that no request waits for yet.
 //!
 //! What was read ahead waits in memory for its first use, in bounded room, oldest first to go. It stays in the cache if
 //! it was seen before or its content is there already (Nitro 3: prefetched data used once is not cached).
@@ -72,7 +72,7 @@ impl ReadAhead {
         self.hinted_bytes -= bytes;
     }
 
-    /// So many bytes read ahead wait for nobody: they never did, or do not any more.
+    /// No request waits for so many bytes read ahead, or none does any more.
     pub(crate) fn prefetch_ended(&mut self, bytes: u32) {
         self.bytes -= u64::from(bytes);
     }
@@ -221,7 +221,7 @@ impl Clean {
         true
     }
 
-    /// An extent was read ahead, and nobody wanted it yet.
+    /// An extent was read ahead, and no request wanted it yet.
     pub(crate) fn keep_prefetched(&mut self, key: ExtentKey, ahead: Prefetched) {
         self.ahead.keep(key, ahead);
     }

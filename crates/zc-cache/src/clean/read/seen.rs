@@ -149,7 +149,7 @@ mod tests {
     fn first_misses_are_remembered_as_the_cache_is_large() {
         for (index_entries, remembered) in [(0, 1 << 15), (1 << 20, 1 << 19)] {
             let mut touched = Touched::new(index_entries * INDEX_PART);
-            assert_eq!(touched.ram_bytes(), 0, "nobody has asked");
+            assert_eq!(touched.ram_bytes(), 0, "no read has asked");
             let known =
                 |touched: &mut Touched| (0..remembered).filter(|n| touched.before(key(1, *n))).count();
             assert_eq!(known(&mut touched), 0);

@@ -1,9 +1,9 @@
 //! The journal as the manager sees it: records waiting, written and durable, and when it needs a checkpoint.
 //!
-//! Positions count records since the start. Invariants: `durable <= written <= appended`; one block write is in flight
-//! at most, so what is written is always a prefix. A block that somebody waits for is written durably by itself (FUA)
-//! and counts once all before it are durable, by a flush or in the same way. What it does not do: I/O, and deciding
-//! what to record.
+//! Positions count records since the start. Invariants: `durable <= written <= appended`; one block write is in flight at
+//! most, so what is written is always a prefix. A block that a commit or a retirement waits for is written durably by
+//! itself (FUA) and counts once all before it are durable, by a flush or in the same way. What it does not do: I/O, and
+//! deciding what to record.
 
 use std::collections::VecDeque;
 
@@ -25,9 +25,9 @@ pub(crate) struct Journal {
     sealed: Option<Sealed>,
     /// Written position that a flush in flight will make durable, with the next block's number then.
     flushing: Option<(u64, JournalSeq)>,
-    /// Somebody waits for this position to be durable.
+    /// A component waits for this position to be durable.
     wanted: u64,
-    /// Somebody waits for this position to be written.
+    /// A component waits for this position to be written.
     hurried: u64,
     /// Up to here blocks are written durably.
     sealing: u64,
@@ -212,7 +212,7 @@ impl Journal {
         }
     }
 
-    /// Whether a device flush should be issued now for those who wait; `asked`: somebody wants one in any case.
+    /// Whether a device flush should be issued now for those who wait; `asked`: a commit wants one in any case.
     pub(crate) fn take_flush(&mut self, asked: bool) -> bool {
         let waited = self.wanted > self.durable && self.written >= self.wanted;
         let due = (waited || asked) && self.flushing.is_none();
@@ -289,7 +289,7 @@ mod tests {
         let mut journal = Journal::new(JournalSeq(1), JournalSeq(1), 8, 2);
         let first = write_one(&mut journal, false);
         journal.block_written();
-        assert!(!journal.is_durable(first) && !journal.take_flush(false), "nobody wants it");
+        assert!(!journal.is_durable(first) && !journal.take_flush(false), "no component wants it");
         assert!(journal.take_flush(true));
         journal.append(record(), 1);
         journal.flushed();

@@ -161,7 +161,7 @@ impl Regions {
         (!candidates.is_empty()).then_some(Retirement { candidates })
     }
 
-    /// Ends a retirement after the journal was made durable: removes the candidates that nobody has used since and
+    /// Ends a retirement after the journal was made durable: removes the candidates that no write has used since and
     /// whose last write the origin has flushed. Returns how many went.
     pub(crate) fn retire(&mut self, retirement: &Retirement, flushed: impl Fn(VolumeId) -> u64) -> usize {
         let mut gone = 0;
@@ -178,7 +178,7 @@ impl Regions {
         gone
     }
 
-    /// The volume is gone, and its marks with it. Nobody writes in them.
+    /// The volume is gone, and its marks with it. No write is in them.
     pub(crate) fn remove(&mut self, volume: VolumeId) {
         self.inherited.retain(|key| key.volume != volume);
         let unmarked = &mut self.unmarked;

@@ -2,8 +2,8 @@
 //!
 //! Job: while WEU headers load, pick some mappings of each volume, read stored content and origin, compare. Until the
 //! sample of a volume has been seen, its *gate* is closed: what earlier sessions stored for it is not served. One
-//! difference, and everything that earlier sessions stored for the volume is forgotten: somebody wrote to the origin
-//! while the cache was not there.
+//! difference, and everything that earlier sessions stored for the volume is forgotten: another program wrote to the
+//! origin while the cache was not there.
 //!
 //! Invariants: a probe that a write overtook, or whose reads failed, says nothing; so does damage of the cache (it
 //! would be found at the hit). The sample is small and begins with the first headers, so that serving from the cache

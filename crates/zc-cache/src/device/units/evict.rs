@@ -90,7 +90,7 @@ impl Device {
         base.stats.swept_entries += swept;
     }
 
-    /// Goes on with a sweep that somebody waits for.
+    /// Goes on with a sweep that a unit waits for.
     pub(crate) fn pump_sweep(&mut self, base: &mut Base) {
         if self.units.sweeps.urgent && self.sweep_buckets(URGENT_BUCKETS, base) {
             self.units.sweeps.urgent = false;

@@ -4,8 +4,8 @@
 //! clean and dirty ones, wait for the headers that they need, and so do misses whose fingerprint was learned. What will
 //! be looked for soon has its headers read ahead, with half of the room at most.
 //!
-//! Invariant: whoever waits goes on when all the headers that were asked for him have arrived or have failed; a header
-//! is read once at a time, however many wait.
+//! Invariant: a waiter goes on when all the headers that were asked for it have arrived or have failed; a header is read
+//! once at a time, however many wait.
 
 use zc_core::{ErrorKind, Fingerprint, Generation, Map, WeuSlot};
 use zc_format::WeuHeader;

@@ -170,7 +170,7 @@ impl HeaderCache {
         self.headers.insert(slot, header);
     }
 
-    /// A header that was just put in stays however many fingerprints it has: somebody waits for it.
+    /// A header that was just put in stays however many fingerprints it has: a lookup waits for it.
     fn shrink(&mut self) {
         while self.settled_prints > self.settled_prints_max {
             let old = self.headers.iter().filter(|(_, h)| !h.unit_in_memory && h.used < self.clock);
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(
             (headers.headers.len(), headers.settled_prints),
             (4, 4),
-            "nobody will look for anything in it"
+            "no lookup will find anything in it"
         );
     }
 }

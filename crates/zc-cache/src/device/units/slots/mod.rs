@@ -20,7 +20,7 @@ pub(crate) enum SlotState {
         /// Generation, sequence and header size come from checkpoint or journal.
         known: bool,
     },
-    /// Nothing that anyone may read.
+    /// Nothing that a read may use.
     Free,
     /// The open WEU; extents are read from memory.
     Open,
