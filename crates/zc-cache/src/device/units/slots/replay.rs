@@ -100,7 +100,7 @@ impl SlotTable {
 
     /// Gives a slot that is not in use a generation further on. Its short form may be that of an entry from before, so
     /// the slot is not used until the index was swept, twice.
-    fn skip_to(&mut self, slot: WeuSlot, generation: Generation) {
+    pub(super) fn skip_to(&mut self, slot: WeuSlot, generation: Generation) {
         let mask = self.generation_mask;
         let entry = self.normalised(slot);
         entry.generation = generation;
