@@ -54,9 +54,9 @@ impl Volume {
     }
 
     /// Takes new settings on.
-    pub(crate) fn configure(&mut self, cfg: VolumeConfig) {
+    pub(crate) fn configure(&mut self, cfg: &VolumeConfig) {
         let VolumeConfig { size_bytes, region_bytes, trusted, domain, .. } = self.cfg;
-        self.cfg = VolumeConfig { size_bytes, region_bytes, trusted, domain, ..cfg };
+        self.cfg = VolumeConfig { size_bytes, region_bytes, trusted, domain, ..cfg.clone() };
     }
 
     /// Changes how it is cached.
@@ -107,7 +107,7 @@ mod tests {
         let mut volume = volume();
         assert!(volume.distrust() && !volume.distrust());
         let cfg = VolumeConfig { trusted: true, dedup: false, ..VolumeConfig::new(VolumeId(3), 1, 8192) };
-        volume.configure(cfg);
+        volume.configure(&cfg);
         let cfg = volume.cfg();
         assert_eq!((cfg.trusted, cfg.dedup, cfg.size_bytes), (false, false, 10 * 8192 + 512));
     }

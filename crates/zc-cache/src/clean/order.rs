@@ -197,7 +197,7 @@ impl Clean {
         for (volume, Waiting { id, bytes, turn }) in self.origin_order.grant() {
             match turn {
                 Turn::Read { read, dest } => {
-                    start_direct_read(id, read, volume, bytes.start, dest, &mut core.base)
+                    start_direct_read(id, read, volume, bytes.start, dest, &mut core.base);
                 }
                 Turn::Piece(write) => self.issue_piece(write, core),
             }

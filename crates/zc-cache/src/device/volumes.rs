@@ -17,7 +17,7 @@ impl Core {
 
     pub(crate) fn apply_config(&mut self, cfg: VolumeConfig) {
         match self.base.volume_mut(cfg.id) {
-            Some(volume) => volume.configure(cfg),
+            Some(volume) => volume.configure(&cfg),
             None => self.add_volume(cfg),
         }
     }

@@ -57,7 +57,7 @@ impl DirtyLayer {
         if decided {
             self.resets_until = core.device.journal_mut().want_all();
         }
-        let doubtful = core.base.volumes().filter(|volume| self.is_doubtful(&volume.cfg(), core));
+        let doubtful = core.base.volumes().filter(|volume| self.is_doubtful(volume.cfg(), core));
         let volumes: SmallVec<[VolumeId; 8]> = doubtful.map(|volume| volume.cfg().id).collect();
         volumes.into_iter().for_each(|volume| self.fence_incomplete(volume, core));
     }

@@ -13,7 +13,7 @@ impl DirtyLayer {
         let Some(dirty) = self.volumes.get(&volume) else {
             return core.base.volume(volume).map(|_| DirtyState::default());
         };
-        let oldest = dirty.data.oldest().map_or(core.base.now_ms(), |epoch| epoch.began_ms);
+        let oldest = dirty.data.oldest().map_or_else(|| core.base.now_ms(), |epoch| epoch.began_ms);
         let epochs = dirty.data.epochs.iter().filter(|epoch| !epoch.extents.is_empty()).count();
         let gap = dirty.gap(core.base.extent_bytes());
         Some(DirtyState {

@@ -65,7 +65,7 @@ impl CacheManager {
         let summaries = start.summaries_in.map(|slot| (start.journal_next, slot));
         let (clean, base) = (Clean::new(&config), Base::new(config, &start));
         let dirty = DirtyLayer::new(start.journal_proved);
-        let device = Device::new(&base.cfg(), start);
+        let device = Device::new(base.cfg(), start);
         let mut manager = Self {
             core: Core { base, device },
             clean,

@@ -114,7 +114,7 @@ fn in_phase(phase: Phase) -> Twin {
             t.write(0, &extents(1, 1));
             t.flush();
             t.world.tick(100);
-            t.write(E, &t.twin[usize::try_from(E).unwrap()..usize::try_from(2 * E).unwrap()].to_vec());
+            t.write(E, &extents(1, 2)[usize::try_from(E).unwrap()..]);
             t.flush();
             t.world.tick(100);
             t.world.damage_journal_block(lost);

@@ -228,7 +228,7 @@ impl Clean {
         let op = self.writes.get(&id).expect_held();
         let marked =
             |regions: &RangeInclusive<u64>| core.device.regions().are_durable(op.volume, regions.clone());
-        op.regions.as_ref().map_or(!core.base.is_failing(), marked)
+        op.regions.as_ref().map_or_else(|| !core.base.is_failing(), marked)
     }
 
     /// The marks are durable: the piece goes off when it meets no other access of the origin.
