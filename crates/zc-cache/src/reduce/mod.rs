@@ -160,6 +160,10 @@ impl Reduction {
 
     /// Looks the content up, at first or when the headers that it waited for are here. Whether it is reduced now.
     pub(crate) fn look_up(&mut self, core: &mut Core) -> bool {
+        // The volume's setting may have changed while it waited.
+        if !core.base.volume(self.wanted.key.volume).is_some_and(|volume| volume.cfg().dedup) {
+            return self.absent(core);
+        }
         self.lookups += 1;
         self.settled = core.device.settled_units();
         let Wanted { owner, job, .. } = self.wanted;
@@ -235,12 +239,7 @@ impl Reduction {
             Digest::Zero => self.finish(Outcome::Zero),
             Digest::Print(print) => {
                 self.print = Some(print);
-                let volume = core.base.volume(self.wanted.key.volume);
-                if volume.is_some_and(|volume| volume.cfg().dedup) {
-                    self.look_up(core)
-                } else {
-                    self.absent(core)
-                }
+                self.look_up(core)
             }
         }
     }
