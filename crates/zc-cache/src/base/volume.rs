@@ -69,7 +69,7 @@ impl Volume {
         core::mem::replace(&mut self.cfg.trusted, false)
     }
 
-    /// It becomes larger, if this is larger. The extent then that its end used to cut.
+    /// Grows the volume, if this is larger. The extent then that its end used to cut.
     pub(crate) fn grow(&mut self, size_bytes: u64, extent_bytes: u32) -> Option<ExtentKey> {
         if size_bytes <= self.cfg.size_bytes {
             return None;

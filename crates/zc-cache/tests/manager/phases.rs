@@ -80,7 +80,7 @@ const EVENTS: [Happens; 14] = [
 /// How the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
-    /// It goes on: what hung ends, and time passes.
+    /// The process goes on: what hung ends, and time passes.
     Not,
     Killed,
     PowerCut,

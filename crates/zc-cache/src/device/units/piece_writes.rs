@@ -13,7 +13,7 @@ pub(crate) struct PieceWrites {
     next: u64,
     /// In flight or ended, that are not durable by themselves and that no flush has covered yet.
     unflushed: BTreeSet<u64>,
-    /// Those before this one are covered by the flush in flight.
+    /// The flush in flight covers writes before this one.
     flushing_before: u64,
 }
 
