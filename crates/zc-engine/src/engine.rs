@@ -16,8 +16,8 @@ use crate::program::{EngineOptions, Hooks, Passed};
 use crate::registry::Registry;
 use crate::session::absent::{self, Absent};
 use crate::session::open::{self, Opened, Surroundings};
-use crate::shard::Shard;
 use crate::shard::commands::{Command, Mailbox};
+use crate::shard::dispatch::Shard;
 use crate::shard::stats::ShardStats;
 
 /// A running engine. Dropping it stops it in order.

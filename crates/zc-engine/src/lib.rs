@@ -23,7 +23,7 @@
 //! | `control` | the control socket (`CONTROL.md`): reloads, volumes that come and go, block devices, recordings |
 //! | `observe` | numbers, verdict, events, the live page |
 //! | `session` | a start: `open` and `pair`, what is checked before anything is touched; `without_cache` |
-//! | `shard` | the event loop; `exec` and `device` carry out actions; `clients` has connections and requests |
+//! | `shard` | `dispatch` has the event loop and leads actions to components; `clients` has connections and requests |
 //! | `front` | who may connect (`access`, `tls`), fair shares, limits of volumes |
 //! | `state` | the state directory, the intent log, and what else outlives the process |
 //! | `origin` | origins: files, devices, volumes of stores |

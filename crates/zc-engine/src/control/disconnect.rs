@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::control::Shared;
-use crate::shard::clients::disconnect::Which;
+use crate::shard::clients::nbd::Which;
 use crate::shard::commands::Command;
 
 /// The clients that a text names: an address, a range, or `user N`, as `connections` shows them.

@@ -25,8 +25,8 @@ use crate::control::{InForce, Shared};
 use crate::error::EngineError;
 use crate::front::reloadable::FrontSettings;
 use crate::shard::commands::Command;
+use crate::shard::leaving::Removed;
 use crate::shard::stats::ShardStats;
-use crate::shard::volumes::Removed;
 use crate::state::ledger::Ledger;
 
 /// Clients that a refusal names.

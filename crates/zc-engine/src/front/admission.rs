@@ -9,7 +9,7 @@
 //!
 //! Invariants: a connection is counted from [`Admission::enter`] to [`Admission::leave`]; the sums agree with it.
 //!
-//! What it does not do: know sockets, close anything, or tell which attached clients are idle (`net`).
+//! What it does not do: know sockets, close anything, or tell which attached clients are idle (`shard/clients/nbd`).
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

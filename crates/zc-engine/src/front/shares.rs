@@ -10,7 +10,7 @@
 //! they hold beyond their reserve. A connection that has waited for [`AGED_MS`] and holds nothing beyond its reserve
 //! keeps others from taking more, so that a large request does not starve beside many small ones.
 //!
-//! What it does not do: know requests or sockets (`net`, `waiting`), or bound the work of events and completions.
+//! What it does not do: know requests or sockets (`shard/clients/nbd`), or bound the work of events and completions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

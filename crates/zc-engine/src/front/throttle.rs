@@ -7,7 +7,7 @@
 //! overtaken by none that came later, so that a large one does not starve beside small ones; one that waits longer for
 //! the rate of its own line does not hold up the other. Without limits all that wait may begin.
 //!
-//! What it does not do: know the time or what waits (`throttled`); the arithmetic of a rate (`bucket`).
+//! What it does not do: know the time or what waits (`shard/volumes`); the arithmetic of a rate (`bucket`).
 
 use std::collections::VecDeque;
 

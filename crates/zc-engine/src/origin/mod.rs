@@ -1,7 +1,7 @@
 //! Origins as the engine sees them: raw files and devices, and volumes of stores.
 //!
 //! Job: one type for what is behind a volume, whichever kind it is. Requests to raw origins take steps on the shard's
-//! ring (`exec`); those to volumes of stores are answered by the store's thread (`store_volume`).
+//! ring (`shard/origins`); those to volumes of stores are answered by the store's thread (`store_volume`).
 //!
 //! What it does not do: order requests (the cache manager does), or retry.
 

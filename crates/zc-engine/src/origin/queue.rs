@@ -5,7 +5,7 @@
 //! Invariants: an origin that hangs keeps its share and no more: other origins, the cache device and clients always find
 //! places. Operations of one origin begin in the order in which they came; origins take turns.
 //!
-//! What it does not do: hand operations to the ring (`Shard` does), or order what they do (the cache manager does).
+//! What it does not do: hand operations to the ring (`shard/io` does), or order what they do (the cache manager does).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

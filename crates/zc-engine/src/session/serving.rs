@@ -17,7 +17,7 @@ use crate::front::ublk::Plan;
 use crate::origin::Origin;
 use crate::registry::{Registry, VolumeInfo};
 use crate::session::pair::Paired;
-use crate::shard::Volume;
+use crate::shard::volumes::Volume;
 use crate::state::state_dir::{self, OriginMark, VolumeState};
 
 /// Volumes, and as what they are served, in the order of the configuration.

@@ -32,6 +32,11 @@ impl Part {
     }
 }
 
+/// The range of a slice in its buffer.
+pub(crate) const fn slice(buf: BufId, start_bytes: u32, len_bytes: u32) -> BufSlice {
+    BufSlice { buf, start_bytes, len_bytes }
+}
+
 /// The table of buffers.
 #[derive(Debug)]
 pub(crate) struct Buffers {

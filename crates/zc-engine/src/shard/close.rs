@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use zc_cache::startup as cache_startup;
-use zc_core::{JournalSeq, VolumeId};
+use zc_cache::{CacheManager, startup as cache_startup};
+use zc_core::JournalSeq;
 use zc_io::BlockFile;
 
 use crate::error::EngineError;
 use crate::limits::{CLOSE_WAIT_MS, VOID_WAIT_MS};
-use crate::shard::{Shard, Volume};
+use crate::shard::device::CacheDevice;
+use crate::shard::volumes::{Volume, Volumes};
 use crate::state::boot::boot_id;
+use crate::state::intent::IntentLog;
 use crate::state::keeper::{Keeper, NoAnswer};
 use crate::state::ledger::Ledger;
 use crate::state::media::FileMedia;
+use crate::state::risk::RiskFile;
 use crate::state::seen::Seen;
 use crate::state::state_dir::{OriginMark, VolumeState};
 
@@ -23,14 +26,13 @@ pub(crate) struct Closer {
 }
 
 impl Closer {
-    /// Ends a session whose cache device is out of reach. Volumes of which nothing is dirty do not wait for that device:
-    /// the next start serves them without it. Should it return, what it has of their epochs is not destaged, because the
-    /// origin has all of that and perhaps newer writes.
-    pub(crate) fn settle(&self, shard: &Shard) -> Result<(), EngineError> {
-        let newest = |(id, volume): (&VolumeId, &Volume)| {
-            shard.needs_no_cache(*id).map(|epoch| (volume.name.clone(), epoch))
-        };
-        let settled: Vec<(String, u64)> = shard.volumes.iter().filter_map(newest).collect();
+    /// Ends a session whose cache device is out of reach, with volumes of which nothing is dirty and their newest epochs.
+    /// Those do not wait for that device: the next start serves them without it. Should it return, what it has of their
+    /// epochs is not destaged, because the origin has all of that and perhaps newer writes.
+    ///
+    /// # Errors
+    /// When the state directory does not answer in time.
+    pub(crate) fn settle(&self, settled: Vec<(String, u64)>) -> Result<(), EngineError> {
         in_time(Arc::clone(&self.ledger), move |ledger| {
             for (name, newest_epoch) in settled {
                 if let Err(error) = ledger.give_up(&name, newest_epoch) {
@@ -47,9 +49,17 @@ impl Closer {
     /// A start must not believe the intent log or the risk file of this session, one of which could not be withdrawn. If
     /// that cannot be said of the log, what the session was about to do may not be done: it ends, and the log is right
     /// about what was done.
-    pub(crate) fn void_files(&self, shard: &mut Shard) -> Result<(), EngineError> {
-        let (needed, works) = (shard.intent.is_stuck(), shard.cache_fault.is_none());
-        if needed || works {
+    ///
+    /// # Errors
+    /// When that cannot be said of the log.
+    pub(crate) fn void_files(
+        &self,
+        intent: &mut IntentLog,
+        risk: &mut RiskFile,
+        cache_works: bool,
+    ) -> Result<(), EngineError> {
+        let needed = intent.is_stuck();
+        if needed || cache_works {
             match self.said_void() {
                 Ok(()) => tracing::warn!(
                     "the cache device says that intent log and risk file are void; a killed daemon restarts as after a \
@@ -59,8 +69,8 @@ impl Closer {
                 Err(error) => tracing::error!("the risk file cannot be withdrawn: {error}"),
             }
         }
-        shard.intent.is_void();
-        shard.risk.is_void();
+        intent.is_void();
+        risk.is_void();
         Ok(())
     }
 
@@ -76,19 +86,28 @@ impl Closer {
     }
 
     /// Records which volumes have no dirty data, what the origins look like now, then that the session ended cleanly, on
-    /// the device first; the intent log goes last. Where a place does not answer in time, the end counts as a kill.
-    pub(crate) fn close(self, shard: Shard) -> Result<(), EngineError> {
+    /// the device first. Where a place does not answer in time, the end counts as a kill.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    pub(crate) fn close(
+        self,
+        volumes: &Volumes,
+        manager: &CacheManager,
+        device: &CacheDevice,
+        was_distrusted: bool,
+    ) -> Result<(), EngineError> {
         let mut ending = Ending {
             clean: Vec::new(),
             lefts: Vec::new(),
-            was_distrusted: shard.metrics.distrusts > 0,
-            journal_next: shard.manager.journal_next(),
-            cache: Arc::clone(&shard.device.file),
-            journal: shard.device.journal.clone(),
+            was_distrusted,
+            journal_next: manager.journal_next(),
+            cache: Arc::clone(device.file()),
+            journal: device.journal().cloned(),
             ledger: self.ledger,
         };
-        for (id, volume) in &shard.volumes {
-            let dirty = shard.manager.dirty(*id).unwrap_or_default();
+        for (id, volume) in volumes.iter() {
+            let dirty = manager.dirty(id).unwrap_or_default();
             if dirty.bytes > 0 {
                 tracing::info!(
                     "volume \"{}\": {} bytes of dirty data stay on the cache until the next start",
@@ -100,12 +119,9 @@ impl Closer {
             if dirty.bytes == 0 && !dirty.fenced {
                 ending.clean.push(volume.name.clone());
             }
-            ending.lefts.push((volume.name.clone(), Left::of(volume, shard.manager.owes_loss(*id))?));
+            ending.lefts.push((volume.name.clone(), Left::of(volume, manager.owes_loss(id))?));
         }
-        in_time(ending, Ending::record)?;
-        shard.intent.remove();
-        shard.risk.remove();
-        Ok(())
+        in_time(ending, Ending::record)
     }
 }
 

@@ -2,13 +2,14 @@
 //!
 //! Invariants: the queue is bounded; a command that does not fit, or comes after the end, is dropped, which its sender
 //! notices by its closed reply channel.
+//!
+//! What it does not do: carry them out (`dispatch/obey`).
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 use zc_cache::config::VolumeConfig;
-use zc_cache::seam::Event;
 use zc_core::VolumeId;
 use zc_io::Waker;
 
@@ -17,13 +18,13 @@ use crate::front::reloadable::FrontSettings;
 use crate::limits::COMMANDS_MAX;
 use crate::origin::Facing;
 use crate::record::Tap;
-use crate::shard::clients::disconnect::Which;
+use crate::shard::clients::nbd::Which;
 use crate::shard::clients::ublk::NewDevice;
+use crate::shard::leaving::Removed;
 use crate::shard::lengths::Measured;
 use crate::shard::pause::{Looked, Replacement};
 use crate::shard::stats::ShardStats;
-use crate::shard::volumes::Removed;
-use crate::shard::{Shard, Volume};
+use crate::shard::volumes::Volume;
 
 /// A command.
 #[derive(Debug)]
@@ -125,7 +126,8 @@ impl Mailbox {
         }
     }
 
-    fn take(&self) -> VecDeque<Command> {
+    /// Takes what is there.
+    pub(crate) fn take(&self) -> VecDeque<Command> {
         std::mem::take(&mut self.lock().commands)
     }
 
@@ -134,98 +136,5 @@ impl Mailbox {
         let mut queue = self.lock();
         queue.closed = true;
         queue.commands.clear();
-    }
-}
-
-impl Shard {
-    pub(crate) fn take_commands(&mut self) {
-        let mailbox = std::sync::Arc::clone(&self.mailbox);
-        for command in mailbox.take() {
-            match command {
-                Command::Stats(reply) => {
-                    let _asker_left = reply.send(Box::new(self.stats()));
-                }
-                Command::Configure(volumes, reply) => {
-                    for config in volumes {
-                        self.configure(config);
-                    }
-                    let _asker_left = reply.send(());
-                }
-                Command::Add { id, volume, reply } => {
-                    self.add_volume(id, *volume);
-                    let _asker_left = reply.send(());
-                }
-                Command::Remove { volume, reply } => self.remove_volume(volume, reply),
-                Command::Destage(volume) => self.events.push_back(Event::Destage { volume }),
-                Command::DropDirty { volume, remembered, reply } => {
-                    self.events.push_back(Event::DropDirty { volume, remembered });
-                    self.drops.push((volume, reply));
-                }
-                Command::GiveUpUnreadable { volume, reply } => {
-                    self.events.push_back(Event::GiveUpUnreadable { volume });
-                    self.given_up.push((volume, reply));
-                }
-                Command::AcceptLoss(volume) => self.events.push_back(Event::AcceptLoss { volume }),
-                Command::LossTold(volume) => self.manager.loss_is_told(volume),
-                Command::LoseCache(why) => self.lose_cache(why),
-                Command::Look { pause, reply } => self.look(pause, reply),
-                Command::Swap(replacement) => self.swap(*replacement),
-                Command::Resume => self.resume(),
-                Command::Record { volume, tap, reply } => {
-                    self.set_tap(volume, tap);
-                    let _asker_left = reply.send(());
-                }
-                Command::Front(front) => self.apply_front(*front),
-                Command::Measure { volume, at_least_bytes, reply } => {
-                    let _asker_left = reply.send(self.measure(volume, at_least_bytes));
-                }
-                Command::Grow { volume, size_bytes, reply } => {
-                    self.grow(volume, size_bytes);
-                    let _asker_left = reply.send(());
-                }
-                Command::Lengths(reply) => {
-                    let _asker_left = reply.send(self.lengths());
-                }
-                Command::Withdraw(volume) => self.withdraw(volume),
-                Command::Disconnect(which, reply) => {
-                    let _asker_left = reply.send(self.disconnect(&which));
-                }
-                Command::ServeDevice(device) => self.serve_device(*device),
-                Command::Stop => self.begin_stop(),
-            }
-        }
-    }
-
-    /// Answers those whose dirty data is given up, or cannot be.
-    pub(crate) fn answer_drops(&mut self) {
-        for (volume, reply) in std::mem::take(&mut self.drops) {
-            if self.manager.is_dropping(volume) {
-                self.drops.push((volume, reply));
-            } else {
-                let fenced = self.manager.dirty(volume).is_some_and(|dirty| dirty.fenced);
-                let _asker_left = reply.send(!fenced);
-            }
-        }
-    }
-
-    /// Answers those who gave up what cannot be read.
-    pub(crate) fn answer_given_up(&mut self) {
-        for (volume, reply) in std::mem::take(&mut self.given_up) {
-            if self.manager.is_giving_up(volume) {
-                self.given_up.push((volume, reply));
-            } else {
-                let state = self.manager.dirty(volume);
-                let done = self.manager.is_healthy()
-                    && state.is_some_and(|dirty| !dirty.fenced && dirty.unreadable_bytes == 0);
-                let _asker_left = reply.send(done);
-            }
-        }
-    }
-
-    fn configure(&mut self, config: VolumeConfig) {
-        if let Some(volume) = self.volumes.get_mut(&config.id) {
-            volume.config = config.clone();
-            self.events.push_back(Event::Configure(Box::new(config)));
-        }
     }
 }

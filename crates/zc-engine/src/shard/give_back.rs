@@ -10,7 +10,7 @@
 use zc_core::u64_from_usize;
 
 use crate::limits::{GIVE_BACK_HEAP_BYTES, GIVE_BACK_MS, RECEIVE_BYTES};
-use crate::shard::Shard;
+use crate::shard::buffers::Buffers;
 
 /// What the heap held for clients.
 #[derive(Debug, Default)]
@@ -21,6 +21,14 @@ pub(crate) struct GiveBack {
 }
 
 impl GiveBack {
+    /// Gives back what is due, when so many connections and so many bytes of replies are held.
+    pub(crate) fn give(&mut self, buffers: &Buffers, conns: usize, unsent_bytes: u64, now_ms: u64) {
+        let heap_bytes = unsent_bytes + u64_from_usize(conns * RECEIVE_BYTES);
+        if self.look(now_ms, heap_bytes) && self.is_worth(heap_bytes, buffers.give_back()) {
+            zc_io::give_heap_back();
+        }
+    }
+
     /// Notes what the heap holds for clients now; true when it is time to give back.
     fn look(&mut self, now_ms: u64, heap_bytes: u64) -> bool {
         self.most_bytes = self.most_bytes.max(heap_bytes);
@@ -39,19 +47,6 @@ impl GiveBack {
             self.most_bytes = heap_bytes;
         }
         is_worth
-    }
-}
-
-impl Shard {
-    pub(crate) fn give_memory_back(&mut self, now_ms: u64) {
-        let receiving = u64_from_usize(self.nbd.conns.len() * RECEIVE_BYTES);
-        let heap_bytes = self.nbd.unsent_bytes + receiving;
-        if self.give_back.look(now_ms, heap_bytes) {
-            let released_bytes = self.buffers.give_back();
-            if self.give_back.is_worth(heap_bytes, released_bytes) {
-                zc_io::give_heap_back();
-            }
-        }
     }
 }
 

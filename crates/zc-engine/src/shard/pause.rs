@@ -1,7 +1,7 @@
 //! A pause of the data plane, in which its manager can be exchanged (see `reattach`).
 //!
-//! Job: hold back what clients ask of the manager until everything that it is at has ended; then put another one in its
-//! place, or let things go on.
+//! Job: hold back what clients ask of the manager until everything that it is at has ended; then `dispatch` puts another
+//! one in its place, or lets things go on.
 //!
 //! Invariants: while requests are held back none is lost, answered or reordered; their number is bounded as that of
 //! requests in flight is. Connections, ranges and origins are the same before and after. A pause whose asker has gone
@@ -14,15 +14,14 @@ use tokio::sync::oneshot;
 use zc_cache::CacheManager;
 use zc_cache::config::VolumeConfig;
 use zc_cache::seam::{Event, RequestKind};
-use zc_core::{JournalSeq, Map, VolumeId};
+use zc_core::{BufId, Set, VolumeId};
 use zc_io::BlockFile;
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::limits::PAUSE_MAX_MS;
 use crate::origin::Facing;
-use crate::shard::settled::Settled;
-use crate::shard::{Device, Shard};
+use crate::shard::device::Device;
 use crate::state::intent::IntentLog;
 use crate::state::risk::RiskFile;
 
@@ -52,90 +51,49 @@ impl std::fmt::Debug for Replacement {
     }
 }
 
+type Reply = oneshot::Sender<Result<Looked, EngineError>>;
+
 /// What is held back, and who is told when nothing else is left.
 #[derive(Debug)]
-pub(crate) struct Pause {
-    held: VecDeque<Event>,
+struct Held {
+    events: VecDeque<Event>,
     since_ms: u64,
-    reply: Option<oneshot::Sender<Result<Looked, EngineError>>>,
+    reply: Option<Reply>,
 }
 
-impl Shard {
-    pub(crate) fn look(&mut self, pause: bool, reply: oneshot::Sender<Result<Looked, EngineError>>) {
-        if pause {
-            let since_ms = self.clock.now_ms();
-            self.pause = Some(Pause { held: VecDeque::new(), since_ms, reply: Some(reply) });
-        } else {
-            let _asker_left = reply.send(self.looked());
-        }
+/// Whether requests are held back, and which.
+#[derive(Debug, Default)]
+pub(crate) struct Pause(Option<Held>);
+
+impl Pause {
+    /// Requests are held back from now on; who asked for that is told when nothing else is left.
+    pub(crate) fn begin(&mut self, reply: Reply, now_ms: u64) {
+        self.0 = Some(Held { events: VecDeque::new(), since_ms: now_ms, reply: Some(reply) });
     }
 
-    fn looked(&self) -> Result<Looked, EngineError> {
-        let mut facing = Vec::new();
-        for (id, volume) in &self.volumes {
-            facing.push((*id, Facing::of(&volume.origin)?));
-        }
-        let (cache, journal) = (self.device.file.clone(), self.device.journal.clone());
-        let has_to_be_told = |id: &VolumeId| self.manager.has_volatile(*id) || self.manager.owes_loss(*id);
-        let lost = self.volumes.keys().copied().filter(has_to_be_told).collect();
-        Ok(Looked { cache, journal, facing, lost })
+    /// Whether requests are held back.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Requests that are held back.
+    pub(crate) fn held(&self) -> usize {
+        self.0.as_ref().map_or(0, |held| held.events.len())
     }
 
     /// The event, unless it has to wait.
-    pub(crate) fn not_held(&mut self, event: Event) -> Option<Event> {
-        match &mut self.pause {
-            Some(pause) if matches!(event, Event::Submit(_)) => {
-                pause.held.push_back(event);
+    pub(crate) fn passes(&mut self, event: Event) -> Option<Event> {
+        match &mut self.0 {
+            Some(held) if matches!(event, Event::Submit(_)) => {
+                held.events.push_back(event);
                 None
             }
             _ => Some(event),
         }
     }
 
-    /// Tells the asker, once, that nothing but what is held back is left.
-    pub(crate) fn pump_pause(&mut self) {
-        let Some(pause) = &self.pause else { return };
-        let is_quiet = self.parts.len() == pause.held.len()
-            && self.events.is_empty()
-            && self.manager.is_idle()
-            && self.tokens.device_ops() == 0;
-        if !is_quiet {
-            self.give_up_pause();
-            return;
-        }
-        let looked = self.looked();
-        if let Some(reply) = self.pause.as_mut().and_then(|pause| pause.reply.take())
-            && reply.send(looked).is_err()
-        {
-            self.resume();
-        }
-    }
-
-    /// What is under way does not end, or nobody waits for that any more: what is held back has waited long enough.
-    fn give_up_pause(&mut self) {
-        let now_ms = self.clock.now_ms();
-        let Some(pause) = &mut self.pause else { return };
-        let is_late = now_ms.saturating_sub(pause.since_ms) > PAUSE_MAX_MS;
-        let Some(reply) = pause.reply.take_if(|reply| is_late || reply.is_closed()) else { return };
-        let refusal = Refusal::NotPaused { seconds: PAUSE_MAX_MS / 1000 };
-        let _asker_left = reply.send(Err(EngineError::refused(refusal)));
-        self.resume();
-    }
-
-    pub(crate) fn resume(&mut self) {
-        if let Some(pause) = self.pause.take() {
-            self.events.extend(pause.held);
-        }
-    }
-
-    /// Another manager takes over, on the cache device that is back.
-    pub(crate) fn swap(&mut self, replacement: Replacement) {
-        let Some(pause) = &self.pause else { return };
-        if !self.stopping.is_running() {
-            // The old one may have been told to stop, and is the one to end.
-            self.resume();
-            return;
-        }
+    /// Buffers of what is held back.
+    pub(crate) fn buffers(&self) -> Set<BufId> {
         let buf = |event: &Event| match event {
             Event::Submit(request) => match request.kind {
                 RequestKind::Read { buf } | RequestKind::Write { buf, .. } => Some(buf),
@@ -143,44 +101,73 @@ impl Shard {
             },
             _ => None,
         };
-        let held: Map<_, ()> = pause.held.iter().filter_map(buf).map(|buf| (buf, ())).collect();
-        self.buffers.keep(|buf| held.contains_key(&buf));
-        let lost: Vec<VolumeId> =
-            self.volumes.keys().copied().filter(|id| self.manager.has_volatile(*id)).collect();
-        let Replacement { manager, device, intent, risk, volumes, bytes_read } = replacement;
-        (self.manager, self.device, self.intent, self.risk) = (manager, device, intent, risk);
-        for config in volumes {
-            let id = config.id;
-            self.volume_mut(id).config = config;
-        }
-        (self.journal_written, self.restart_bytes_read) = (JournalSeq(0), bytes_read);
-        (self.cache_fault, self.loaded_ms, self.metrics.distrusts) = (None, None, 0);
-        self.settled = Settled::default();
-        self.tell_contents_again();
-        let mut actions = Vec::new();
-        self.manager.begin(self.clock.now_ms(), &mut actions);
-        self.carry_out(&mut actions);
-        self.events.push_back(Event::Tick { now_ms: self.clock.now_ms() });
-        self.close_connections_of(&lost);
-        self.resume();
+        self.0.iter().flat_map(|held| &held.events).filter_map(buf).collect()
     }
 
-    /// Clients of volumes that lost what was acknowledged and not flushed learn of it as of a server that restarts.
-    fn close_connections_of(&mut self, lost: &[VolumeId]) {
-        for id in lost {
-            let name = &self.volume_mut(*id).name;
-            tracing::warn!(
-                "volume \"{name}\": acknowledged writes that no client had flushed are lost with the failed cache device; \
-                 its connections are closed, and the next flush fails once"
-            );
-        }
-        let concerned = |conn: &crate::shard::clients::conn::Conn| {
-            conn.volume.is_some_and(|volume| lost.contains(&volume))
-        };
-        let conns: Vec<u64> =
-            self.nbd.conns.iter().filter(|(_, conn)| concerned(conn)).map(|(id, _)| *id).collect();
-        for conn in conns {
-            self.kill(conn);
-        }
+    /// Nothing but what is held back is left: tells the asker, once. True: the asker has gone, and the pause is over.
+    pub(crate) fn is_reached(&mut self, looked: impl FnOnce() -> Result<Looked, EngineError>) -> bool {
+        let Some(reply) = self.0.as_mut().and_then(|held| held.reply.take()) else { return false };
+        reply.send(looked()).is_err()
+    }
+
+    /// Whether what is held back has waited long enough: what is under way does not end, or the asker has gone. The
+    /// asker is told.
+    pub(crate) fn is_given_up(&mut self, now_ms: u64) -> bool {
+        let Some(held) = &mut self.0 else { return false };
+        let is_late = now_ms.saturating_sub(held.since_ms) > PAUSE_MAX_MS;
+        let Some(reply) = held.reply.take_if(|reply| is_late || reply.is_closed()) else { return false };
+        let refusal = Refusal::NotPaused { seconds: PAUSE_MAX_MS / 1000 };
+        let _asker_left = reply.send(Err(EngineError::refused(refusal)));
+        true
+    }
+
+    /// The pause is over: what was held back, in order.
+    pub(crate) fn end(&mut self) -> VecDeque<Event> {
+        self.0.take().map(|held| held.events).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zc_cache::seam::Request;
+    use zc_core::ReqId;
+
+    fn read(number: u64) -> Event {
+        let kind = RequestKind::Read { buf: BufId(number) };
+        Event::Submit(Request {
+            req: ReqId(number),
+            volume: VolumeId(1),
+            offset_bytes: 0,
+            len_bytes: 512,
+            kind,
+        })
+    }
+
+    #[test]
+    fn requests_wait_in_order_and_the_rest_passes() {
+        let mut pause = Pause::default();
+        assert!(pause.passes(read(1)).is_some(), "no pause");
+        let (reply, mut answer) = oneshot::channel();
+        pause.begin(reply, 0);
+        assert!(pause.passes(read(2)).is_none() && pause.passes(read(3)).is_none());
+        assert!(pause.passes(Event::Tick { now_ms: 1 }).is_some());
+        assert_eq!((pause.held(), pause.buffers().len()), (2, 2));
+        assert!(!pause.is_given_up(PAUSE_MAX_MS));
+        assert!(pause.is_given_up(PAUSE_MAX_MS + 1) && answer.try_recv().unwrap().is_err());
+        let held: Vec<_> = pause.end().into_iter().collect();
+        assert!(matches!(&held[..], [Event::Submit(first), Event::Submit(second)]
+            if first.req == ReqId(2) && second.req == ReqId(3)));
+        assert!(!pause.is_on());
+    }
+
+    #[test]
+    fn an_asker_that_has_gone_ends_the_pause() {
+        let mut pause = Pause::default();
+        let (reply, answer) = oneshot::channel();
+        pause.begin(reply, 0);
+        drop(answer);
+        assert!(pause.is_given_up(1));
+        assert!(!pause.is_given_up(1), "once");
     }
 }

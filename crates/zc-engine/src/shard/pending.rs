@@ -5,7 +5,19 @@
 use zc_core::{ErrorKind, JournalSeq, Map, OpId, VolumeId, WeuSlot};
 use zc_origin::Job;
 
-use crate::shard::clients::ublk::Tag;
+/// A tag of a queue of a ublk device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tag {
+    pub(crate) device: u32,
+    pub(crate) queue: u16,
+    pub(crate) tag: u16,
+}
+
+impl Tag {
+    pub(crate) const fn is_of(self, device: u32) -> bool {
+        self.device == device
+    }
+}
 
 /// The meaning of an operation in flight.
 #[derive(Debug)]

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use zc_cache::CacheManager;
 use zc_core::VolumeId;
 
 use crate::front::throttle::Waits;
 use crate::shard::metrics::{Durations, Latencies, Traffic};
-use crate::shard::{Shard, Volume};
+use crate::shard::volumes::{Volume, Volumes};
 
 /// Counters and gauges of a shard. Sizes are in bytes.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -133,90 +134,26 @@ pub struct Driver {
     pub buffers: u64,
 }
 
-impl Shard {
-    fn dirty_by_volume(&self) -> BTreeMap<String, Dirty> {
-        let of = |(id, volume): (&VolumeId, &Volume)| {
-            let state = self.manager.dirty(*id)?;
-            let dirty = Dirty {
-                bytes: state.bytes,
-                extents: state.extents,
-                epochs: state.epochs,
-                oldest_age_ms: state.oldest_age_ms,
-                newest_epoch: state.newest_epoch,
-                draining: state.draining,
-                fenced: state.fenced,
-                waiting_writes: state.waiting,
-                stuck_offset_bytes: state.stuck_offset_bytes,
-                stuck_bytes: state.stuck_bytes,
-                unreadable_bytes: state.unreadable_bytes,
-                unreadable: volume.unreadable,
-                refused: volume.refused,
-            };
-            Some((volume.name.clone(), dirty))
+/// The dirty data of each volume that has a state of it.
+pub(crate) fn dirty_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTreeMap<String, Dirty> {
+    let of = |(id, volume): (VolumeId, &Volume)| {
+        let state = manager.dirty(id)?;
+        let dirty = Dirty {
+            bytes: state.bytes,
+            extents: state.extents,
+            epochs: state.epochs,
+            oldest_age_ms: state.oldest_age_ms,
+            newest_epoch: state.newest_epoch,
+            draining: state.draining,
+            fenced: state.fenced,
+            waiting_writes: state.waiting,
+            stuck_offset_bytes: state.stuck_offset_bytes,
+            stuck_bytes: state.stuck_bytes,
+            unreadable_bytes: state.unreadable_bytes,
+            unreadable: volume.unreadable,
+            refused: volume.refused,
         };
-        self.volumes.iter().filter_map(of).collect()
-    }
-
-    /// The fault of the cache device, and what clients see while its record cannot be made.
-    fn with_distrust(&self, fault: String) -> String {
-        if self.manager.is_distrust_owed() && self.manager.stats().distrust_failures > 0 {
-            format!(
-                "{fault}; the state directory does not take the record of it: writes outside marked regions wait, \
-                 and fail after 30 s. Make the state directory writable"
-            )
-        } else {
-            fault
-        }
-    }
-
-    pub(crate) fn stats(&self) -> ShardStats {
-        let count = zc_core::u64_from_usize;
-        let (regions, regions_max) = self.manager.active_regions();
-        let (slots, slots_max) = self.manager.slots_used();
-        let polls = self.ring.poll_stats();
-        let counters = self.manager.stats();
-        let extents = Extents {
-            read: counters.extents_read(),
-            hits: counters.extent_hits(),
-            read_ahead: counters.prefetched_hits,
-        };
-        ShardStats {
-            uptime_ms: self.clock.now_ms(),
-            index_loaded_ms: self.loaded_ms,
-            restart_bytes_read: self.restart_bytes_read,
-            cache_healthy: self.manager.is_healthy(),
-            cache_fault: self.cache_fault.clone().map(|fault| self.with_distrust(fault)),
-            intent_fault: self.intent.fault().map(str::to_owned),
-            manager: self.manager.stats().named().into_iter().collect(),
-            extents,
-            ram_bytes: self.manager.ram_by_structure().into_iter().collect(),
-            stopping: !self.stopping.is_running(),
-            slots: [count(slots), count(slots_max)],
-            traffic: self.volumes.values().map(|volume| (volume.name.clone(), volume.traffic)).collect(),
-            limits: self.waits(),
-            dirty: self.dirty_by_volume(),
-            regions_active: [count(regions), count(regions_max)],
-            latency: self.metrics.latencies(),
-            durations: self.volumes.values().map(|volume| (volume.name.clone(), *volume.durations)).collect(),
-            driver: Driver {
-                connections_accepted: self.metrics.accepted,
-                connections_refused: self.metrics.refused,
-                connections_displaced: self.metrics.displaced,
-                accept_errors: self.metrics.accept_errors,
-                connections_broken: self.metrics.broken,
-                requests_in_flight: count(self.clients.len()),
-                payload_bytes: self.budget_bytes,
-                unsent_bytes: self.nbd.unsent_bytes,
-                payload_stalls: self.metrics.stalls,
-                origin_errors: self.metrics.origin_errors,
-                device_errors: self.metrics.device_errors,
-                reduce_jobs_waiting: count(self.pool.waiting()),
-                reduce_jobs_inline: self.pool.inline_jobs(),
-                waits_met: polls.met,
-                waits_slept: polls.slept,
-                looked_us: polls.looked_us,
-                buffers: count(self.buffers.len()),
-            },
-        }
-    }
+        Some((volume.name.clone(), dirty))
+    };
+    volumes.iter().filter_map(of).collect()
 }

@@ -20,14 +20,14 @@ use zc_nbd::wire::HeaderStyle;
 use crate::front::access::{Export, View};
 use crate::front::peer::{self, Peer};
 use crate::front::settings::FrontLimits;
+use crate::front::shares::Holder;
 use crate::front::sparse::pieces;
 use crate::front::tls::{RECORD_BYTES_MAX, Received, Tls, TlsLayer};
 use crate::front::tls_pool::{HandedBack, Handover};
 use crate::limits::{
-    BARRED_MAX, COMPACT_BYTES_MAX, COMPACT_UNSENT_BYTES, HANDSHAKE_RECEIVE_BYTES, RECEIVE_BYTES,
-    SEND_BYTES_MAX,
+    ARRIVAL_BYTES_PER_S_MIN, BARRED_MAX, COMPACT_BYTES_MAX, COMPACT_UNSENT_BYTES, HANDSHAKE_RECEIVE_BYTES,
+    RECEIVE_BYTES, SEND_BYTES_MAX, SHORT_STALL_MS,
 };
-use crate::shard::clients::waiting::Waiting;
 
 /// A WRITE whose payload is arriving.
 #[derive(Debug)]
@@ -44,6 +44,15 @@ pub(crate) struct Payload {
     pub(crate) held_bytes: u64,
     /// When the first of it could come.
     pub(crate) began_ms: u64,
+}
+
+/// A request that has not begun.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) request: Request,
+    pub(crate) since_ms: u64,
+    /// For memory, not for service.
+    pub(crate) lacks_memory: bool,
 }
 
 /// What is in the ring for a connection.
@@ -544,5 +553,22 @@ impl Conn {
             self.head.clear();
             self.unsent_bytes = self.sending.map_or(0, |sending| sending.held_bytes);
         }
+    }
+
+    /// The connection as one that holds memory.
+    pub(crate) fn holder(&self, conn: u64) -> Holder {
+        Holder { conn, client: self.source, volume: self.volume, held_bytes: self.held_bytes() }
+    }
+
+    /// Whether its client has not gone on for so long that others which wait need not wait for it. While they do, it
+    /// has to take or bring [`ARRIVAL_BYTES_PER_S_MIN`].
+    pub(crate) fn is_stalled(&self, now_ms: u64) -> bool {
+        let since = |then: u64| now_ms.saturating_sub(then);
+        let takes_none = self.sending_bytes() > 0 && since(self.taken_ms) > SHORT_STALL_MS;
+        let brings_none = self.payload.as_ref().is_some_and(|payload| {
+            let earned_ms = u64_from_usize(payload.filled_bytes) * 1000 / ARRIVAL_BYTES_PER_S_MIN;
+            since(payload.began_ms) > SHORT_STALL_MS + earned_ms
+        });
+        takes_none || brings_none
     }
 }

@@ -1,19 +1,369 @@
 //! The shard's clients: connections over NBD and block devices of the kernel, and the way of their requests.
 //!
-//! Job: sockets and sessions (`net`, `conn`, `nbd`), devices (`ublk`), requests to the manager and back (`request`),
-//! requests that wait for memory or for limits (`waiting`, `throttled`), what clients are told of the cache (`status`).
+//! Job: lead what connections (`nbd`, each a `conn`) and devices (`ublk`) ask for past the limits of its volume and its
+//! connection's share to the `requests`, which go to the manager and back; ask origins for their holes (`status`).
 //!
-//! Invariants: the shard's thread alone is here. Memory that clients make the daemon hold is bounded (G9).
+//! Invariants: the shard's thread alone is here. Memory that clients make the daemon hold is bounded (G9). While the
+//! daemon stops, there are no limits: what waits is served, and what a block device asked goes back to the kernel.
 //!
 //! What it does not do: decide who may connect or whose turn it is (`front`).
 
+pub(crate) mod asked;
 pub(crate) mod conn;
-pub(crate) mod disconnect;
 pub(crate) mod nbd;
-pub(crate) mod net;
-pub(crate) mod reload;
-pub(crate) mod request;
+pub(crate) mod requests;
 pub(crate) mod status;
-pub(crate) mod throttled;
 pub(crate) mod ublk;
-pub(crate) mod waiting;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use zc_cache::{CacheManager, Owed};
+use zc_core::{ErrorKind, ReqId, VolumeId, u64_from_usize};
+use zc_io::{AlignedBuf, Operation, Waker};
+use zc_nbd::server::{Command, Request};
+use zc_ublk::Request as DeviceRequest;
+
+use crate::clock::Clock;
+use crate::front::access::Export;
+use crate::front::listen::Listener;
+use crate::front::reloadable::FrontSettings;
+use crate::front::settings::FrontLimits;
+use crate::front::shares;
+use crate::front::throttle::Cost;
+use crate::limits::REQUEST_UNITS;
+use crate::origin::map::{Mapped, OriginRun};
+use crate::registry::Registry;
+use crate::shard::base::Base;
+use crate::shard::clients::asked::{Asked, Incoming};
+use crate::shard::clients::nbd::{NbdFront, Pumped, Which, Written};
+use crate::shard::clients::requests::{At, Requests};
+use crate::shard::clients::status::{Holes, sectors};
+use crate::shard::clients::ublk::{Came, Devices, NewDevice};
+use crate::shard::metrics::Path;
+use crate::shard::pending::Tag;
+use crate::shard::volumes::{Held, Volumes};
+
+/// What of the shard clients use.
+#[derive(Debug)]
+pub(crate) struct Shared<'a> {
+    pub(crate) base: &'a mut Base,
+    pub(crate) volumes: &'a mut Volumes,
+    pub(crate) manager: &'a CacheManager,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    nbd: NbdFront,
+    ublk: Devices,
+    requests: Requests,
+    holes: Holes,
+}
+
+impl Clients {
+    /// Nobody is there yet; who may come is told later (see `front/reloadable`).
+    pub(crate) fn new(
+        doors: (Vec<Export>, Vec<Listener>),
+        limits: FrontLimits,
+        registry: Arc<Registry>,
+        clock: Clock,
+        waker: Waker,
+    ) -> Self {
+        Self {
+            nbd: NbdFront::new(doors, limits, registry, clock, waker.clone()),
+            ublk: Devices::default(),
+            requests: Requests::default(),
+            holes: Holes::new(waker),
+        }
+    }
+
+    /// The connections.
+    pub(crate) const fn nbd(&self) -> &NbdFront {
+        &self.nbd
+    }
+
+    /// The connections.
+    pub(crate) const fn nbd_mut(&mut self) -> &mut NbdFront {
+        &mut self.nbd
+    }
+
+    /// The requests under way.
+    pub(crate) const fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// Whether a volume is a block device.
+    pub(crate) fn is_device(&self, volume: VolumeId) -> bool {
+        self.ublk.serves(volume)
+    }
+
+    /// The requests, and what they use.
+    const fn parts<'a>(&'a mut self, shared: &'a mut Shared<'_>) -> (&'a mut Requests, At<'a>) {
+        let at = At {
+            base: &mut *shared.base,
+            volumes: &mut *shared.volumes,
+            nbd: &mut self.nbd,
+            ublk: &mut self.ublk,
+        };
+        (&mut self.requests, at)
+    }
+
+    /// Puts new bounds, exports and limits in force.
+    pub(crate) fn apply(&mut self, shared: &mut Shared<'_>, mut front: FrontSettings) {
+        if shared.base.stopping.is_running() {
+            let limits = std::mem::take(&mut front.volumes);
+            shared.volumes.set_limits(limits, shared.base.clock.now_ns());
+        }
+        self.nbd.apply(shared.volumes, front);
+    }
+
+    /// A volume has grown.
+    pub(crate) fn grow(&mut self, volume: VolumeId, size_bytes: u64) {
+        self.nbd.grow_export(volume, size_bytes);
+        self.ublk.grow(volume, size_bytes);
+    }
+
+    /// A volume is served no more.
+    pub(crate) fn forget(&mut self, volume: VolumeId) {
+        self.holes.forget(volume);
+    }
+
+    /// Closes connections; their numbers.
+    pub(crate) fn disconnect(&mut self, volumes: &mut Volumes, which: Which) -> Vec<u64> {
+        self.nbd.disconnect(volumes, which)
+    }
+
+    /// Serves a block device.
+    pub(crate) fn serve_device(&mut self, base: &mut Base, volumes: &mut Volumes, device: NewDevice) {
+        let connections = self.nbd.limits().connections;
+        self.ublk.serve(base, volumes, device, connections);
+    }
+
+    /// Serves a connection that is there already. Whether it was taken in.
+    pub(crate) fn serve_only(&mut self, base: &mut Base, volumes: &mut Volumes, socket: OwnedFd) -> bool {
+        self.nbd.serve_only(base, volumes, socket)
+    }
+
+    /// A receive ended.
+    pub(crate) fn received(
+        &mut self,
+        shared: &mut Shared<'_>,
+        conn: u64,
+        result: &io::Result<usize>,
+        operation: Operation,
+    ) {
+        if let Some(written) = self.nbd.received(shared.base, shared.volumes, conn, result, operation) {
+            self.begin_write(shared, written);
+        }
+    }
+
+    /// An operation of a block device's tag ended.
+    pub(crate) fn device_ended(
+        &mut self,
+        shared: &mut Shared<'_>,
+        tag: Tag,
+        result: io::Result<usize>,
+        operation: Operation,
+    ) {
+        match self.ublk.ended(shared.base, tag, result, operation) {
+            None => {}
+            Some(Came::Asks { volume, request, memory }) => {
+                let asked = Asked::of_device(&request);
+                let cost = Cost::of(asked.command, asked.length);
+                let held = Held::Device { tag, request, memory };
+                if let Some(held) = shared.volumes.passes(volume, held, cost, &shared.base.clock) {
+                    self.go_on(shared, volume, held);
+                }
+            }
+            Some(Came::Leaves { device, volume }) => {
+                for held in shared.volumes.withdraw_device(volume, device, &shared.base.clock) {
+                    self.go_on(shared, volume, held);
+                }
+            }
+        }
+    }
+
+    /// Takes what can be taken from connections that something happened to, as far as the turn has work left.
+    pub(crate) fn pump(&mut self, shared: &mut Shared<'_>) {
+        self.nbd.line_up_touched();
+        while let Some(id) = self.nbd.next_in_line() {
+            let units = match self.nbd.pump(shared.base, shared.volumes, id) {
+                Pumped::Idle => None,
+                Pumped::Progress { units } => Some(units),
+                Pumped::Piece(client) => {
+                    let (requests, mut at) = self.parts(shared);
+                    Some(requests.begin_piece(&mut at, client))
+                }
+                Pumped::Write(written) => {
+                    self.begin_write(shared, written);
+                    Some(REQUEST_UNITS)
+                }
+                Pumped::Asks { volume, request } => {
+                    let units = shares::units(request.command(), request.length());
+                    self.ask_limits(shared, id, volume, request);
+                    Some(units)
+                }
+            };
+            self.nbd.pumped(id, units);
+        }
+    }
+
+    /// A request of a session: it goes on now, or waits for the limits of its volume.
+    fn ask_limits(&mut self, shared: &mut Shared<'_>, conn: u64, volume: VolumeId, request: Request) {
+        let cost = Cost::of(request.command(), request.length());
+        if shared.volumes.passes(volume, Held::Conn(conn), cost, &shared.base.clock).is_some() {
+            self.ask_share(shared, conn, volume, request);
+        } else {
+            self.nbd.waits_for_limits(conn, request);
+        }
+    }
+
+    /// A request of a session: it begins now or waits for its connection's share.
+    fn ask_share(&mut self, shared: &mut Shared<'_>, conn: u64, volume: VolumeId, request: Request) {
+        if let Some(request) = self.nbd.shared(shared.base, conn, request) {
+            self.begin(shared, conn, volume, request);
+        }
+    }
+
+    /// Begins what waited for the limits of its volume and may begin now.
+    pub(crate) fn begin_throttled(&mut self, shared: &mut Shared<'_>) {
+        if shared.volumes.throttled().is_empty() {
+            return;
+        }
+        let now_ns = shared.base.clock.now_ns();
+        for id in shared.volumes.throttled().clone() {
+            while let Some(held) = shared.volumes.next_to_go_on(id, now_ns) {
+                self.go_on(shared, id, held);
+            }
+        }
+    }
+
+    /// A request waits for limits no more.
+    fn go_on(&mut self, shared: &mut Shared<'_>, volume: VolumeId, held: Held) {
+        match held {
+            Held::Conn(conn) => {
+                if let Some(request) = self.nbd.take_waiting(conn) {
+                    self.ask_share(shared, conn, volume, request);
+                    self.nbd.touch(conn);
+                }
+            }
+            Held::Device { tag, request, memory } if shared.base.stopping.is_running() => {
+                self.begin_for_device(shared, (tag, volume), &request, memory);
+            }
+            Held::Device { .. } => {}
+        }
+    }
+
+    /// Begins requests that waited for their share, in the order of virtual time, as far as there is room.
+    pub(crate) fn begin_waiting(&mut self, shared: &mut Shared<'_>) {
+        let mut is_held_up = false;
+        for key in self.nbd.take_line() {
+            if let Some((volume, request)) = self.nbd.next_of_line(key, &mut is_held_up) {
+                let conn = key.1;
+                self.begin(shared, conn, volume, request);
+                self.nbd.touch(conn);
+            }
+        }
+    }
+
+    /// Begins a request of a session; of a WRITE, to take its payload.
+    fn begin(&mut self, shared: &mut Shared<'_>, conn: u64, volume: VolumeId, request: Request) {
+        match request.command() {
+            Command::Write => self.nbd.take_payload(shared.base, conn, volume, request),
+            Command::BlockStatus => self.begin_status(shared, conn, volume, request),
+            _ => {
+                let (requests, mut at) = self.parts(shared);
+                requests.begin(&mut at, Incoming::of_connection(conn, volume, request));
+            }
+        }
+    }
+
+    /// A WRITE whose payload is complete.
+    fn begin_write(&mut self, shared: &mut Shared<'_>, written: Written) {
+        let Written { conn, volume, request, memory } = written;
+        let (requests, mut at) = self.parts(shared);
+        requests.begin_write(&mut at, Incoming::of_connection(conn, volume, request), memory);
+    }
+
+    /// A request of a block device, with the bytes of a write.
+    fn begin_for_device(
+        &mut self,
+        shared: &mut Shared<'_>,
+        (tag, volume): (Tag, VolumeId),
+        request: &DeviceRequest,
+        memory: Option<AlignedBuf>,
+    ) {
+        let incoming = Incoming::of_device(tag, volume, request);
+        let (requests, mut at) = self.parts(shared);
+        match memory {
+            Some(memory) => {
+                at.base.payload_bytes += u64_from_usize(memory.held_bytes());
+                requests.begin_write(&mut at, incoming, memory);
+            }
+            None => requests.begin(&mut at, incoming),
+        }
+    }
+
+    /// A BLOCK_STATUS from a session: asks cache and origin.
+    fn begin_status(&mut self, shared: &mut Shared<'_>, conn: u64, volume: VolumeId, request: Request) {
+        let (start, end) = sectors(&request);
+        let length = end - start;
+        let mut cache = Vec::new();
+        shared.manager.residency(volume, start, length, &mut cache);
+        let asked_bytes = match shared.manager.owed(volume) {
+            Owed::Nothing => length,
+            // Of what is dirty behind the end of the runs nothing is known.
+            Owed::Dirty => cache.iter().map(|run| run.len_bytes).sum(),
+            Owed::Unknown => 0,
+        };
+        let wants_origin = self.nbd.wanted(conn, &request).iter().any(|(_, is_allocation)| *is_allocation);
+        let (requests, mut at) = self.parts(shared);
+        let id = requests.begin_status(&mut at, conn, volume, request, cache);
+        if wants_origin && asked_bytes > 0 {
+            let of = shared.volumes.used(volume);
+            if self.holes.ask((volume, of), id, start, start + asked_bytes) {
+                return;
+            }
+        }
+        let runs = vec![OriginRun { len_bytes: length, is_hole: false }];
+        self.origin_mapped(shared, Mapped { client: id, runs });
+    }
+
+    fn origin_mapped(&mut self, shared: &mut Shared<'_>, mapped: Mapped) {
+        let (requests, mut at) = self.parts(shared);
+        requests.origin_mapped(&mut at, mapped);
+    }
+
+    /// Takes what other threads found: handshakes that went on, holes of origins.
+    pub(crate) fn take_found(&mut self, shared: &mut Shared<'_>) {
+        self.nbd.take_handshakes(shared.base, shared.volumes);
+        for mapped in self.holes.take() {
+            self.origin_mapped(shared, mapped);
+        }
+    }
+
+    /// The manager has answered a request.
+    pub(crate) fn part_done(
+        &mut self,
+        shared: &mut Shared<'_>,
+        req: ReqId,
+        result: Result<(), ErrorKind>,
+        path: Path,
+    ) {
+        let (requests, mut at) = self.parts(shared);
+        requests.part_done(&mut at, req, result, path);
+    }
+
+    /// Ends requests of connections that were given up, as far as they have not begun.
+    pub(crate) fn drop_unbegun(&mut self, shared: &mut Shared<'_>) {
+        let (requests, mut at) = self.parts(shared);
+        requests.drop_unbegun(&mut at);
+    }
+
+    /// Sends what the turn brought. Whether the connection has ended with which the shard ends.
+    pub(crate) fn send_replies(&mut self, shared: &mut Shared<'_>) -> bool {
+        self.nbd.send_replies(shared.base, shared.volumes)
+    }
+}

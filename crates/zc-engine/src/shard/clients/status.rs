@@ -12,16 +12,17 @@
 //!
 //! What it does not do: ask block devices for holes. A volume of a store is asked for the chunks that hold nothing.
 
-use zc_cache::{Owed, Residency, ResidencyRun};
+use zc_cache::{Residency, ResidencyRun};
+use zc_core::{Map, VolumeId};
+use zc_io::Waker;
 use zc_nbd::server::Request;
 use zc_nbd::wire::StatusExtent;
 
 use crate::origin::Origin;
-use crate::origin::map::{Mapped, OriginMap, OriginRun, has_holes, reopen};
+use crate::origin::map::{Answers, Mapped, OriginMap, OriginRun, has_holes, reopen};
 use crate::origin::store_volume::MapAsker;
-use crate::shard::Shard;
-use crate::shard::clients::request::{Body, SECTOR, floor};
-use zc_core::VolumeId;
+use crate::shard::clients::asked::{SECTOR, floor};
+use crate::shard::volumes::Volume;
 
 /// Status bits of `base:allocation`.
 const HOLE: u64 = 1;
@@ -64,7 +65,7 @@ fn residency(cache: &[ResidencyRun]) -> Vec<StatusExtent> {
 }
 
 /// The whole sectors that a request touches: neither cache nor origin knows smaller pieces.
-fn sectors(request: &Request) -> (u64, u64) {
+pub(crate) fn sectors(request: &Request) -> (u64, u64) {
     let (start, end) = (request.offset(), request.offset() + request.length());
     (floor(start), end.next_multiple_of(SECTOR))
 }
@@ -82,84 +83,74 @@ fn part_of(extents: Vec<StatusExtent>, skip: u64, length: u64) -> Vec<StatusExte
     extents.into_iter().filter_map(&mut part).collect()
 }
 
-impl Shard {
-    /// A BLOCK_STATUS from a session: asks cache and origin.
-    pub(crate) fn begin_status(&mut self, conn: u64, volume: VolumeId, request: Request) {
-        let (start, end) = sectors(&request);
-        let length = end - start;
-        let mut cache = Vec::new();
-        self.manager.residency(volume, start, length, &mut cache);
-        let asked_bytes = match self.manager.owed(volume) {
-            Owed::Nothing => length,
-            // Of what is dirty behind the end of the runs nothing is known.
-            Owed::Dirty => cache.iter().map(|run| run.len_bytes).sum(),
-            Owed::Unknown => 0,
-        };
-        let wants_origin = self.wanted(conn, &request).iter().any(|(_, is_allocation)| *is_allocation);
-        let id = self.add_status(conn, volume, request, Body::Status { cache, origin: Vec::new() });
-        if wants_origin && asked_bytes > 0 && self.ask_origin(volume, id, start, start + asked_bytes) {
-            return;
-        }
-        let runs = vec![OriginRun { len_bytes: length, is_hole: false }];
-        self.origin_mapped(Mapped { client: id, runs });
+/// The extents of every context a status asks for, by context id. `wanted`: the contexts, and whether each is
+/// `base:allocation`.
+pub(crate) fn extents(
+    wanted: Vec<(u32, bool)>,
+    request: &Request,
+    cache: &[ResidencyRun],
+    origin: &[OriginRun],
+) -> Vec<(u32, Vec<StatusExtent>)> {
+    let skip = request.offset() - sectors(request).0;
+    let of = |(id, is_allocation)| {
+        let extents = if is_allocation { allocation(origin, cache) } else { residency(cache) };
+        (id, part_of(extents, skip, request.length()))
+    };
+    wanted.into_iter().map(of).collect()
+}
+
+/// The holes of origins: threads that know them, and what they found.
+#[derive(Debug)]
+pub(crate) struct Holes {
+    maps: Map<VolumeId, OriginMap>,
+    answers: Answers,
+    waker: Waker,
+}
+
+impl Holes {
+    /// Nothing is known; answers wake `waker`.
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { maps: Map::default(), answers: Answers::default(), waker }
     }
 
-    /// The contexts a request asks for: id, and whether it is `base:allocation`.
-    fn wanted(&self, conn: u64, request: &Request) -> Vec<(u32, bool)> {
-        let contexts = self.nbd.conns.get(&conn).map_or(&[][..], |conn| conn.session.contexts());
-        let wanted = contexts.iter().filter(|(id, _)| request.wants_context(*id));
-        wanted.map(|(id, name)| (*id, name == zc_nbd::proto::BASE_ALLOCATION)).collect()
-    }
-
-    fn ask_origin(&mut self, volume: VolumeId, client: u64, start: u64, end: u64) -> bool {
-        let asker = MapAsker { client, answers: self.mapped.clone(), waker: self.event.waker() };
-        if let Origin::Store(store) = &self.volume_mut(volume).origin {
+    /// Asks for the holes of a range, on behalf of a client's request. False: they stay unknown.
+    pub(crate) fn ask(
+        &mut self,
+        (id, volume): (VolumeId, &Volume),
+        client: u64,
+        start: u64,
+        end: u64,
+    ) -> bool {
+        if let Origin::Store(store) = &volume.origin {
+            let asker = MapAsker { client, answers: self.answers.clone(), waker: self.waker.clone() };
             store.map(start, end, asker);
             return true;
         }
-        if !self.origin_maps.contains_key(&volume) {
-            let (answers, waker) = (self.mapped.clone(), self.event.waker());
-            let origin = &self.volume_mut(volume).origin;
-            let Some(fd) = origin.fd().filter(|fd| has_holes(*fd)) else { return false };
-            let started = reopen(fd)
-                .map_err(|error| error.to_string())
-                .and_then(|fd| OriginMap::start(fd, answers, waker).map_err(|error| error.to_string()));
+        if !self.maps.contains_key(&id) {
+            let Some(fd) = volume.origin.fd().filter(|fd| has_holes(*fd)) else { return false };
+            let started = reopen(fd).map_err(|error| error.to_string()).and_then(|fd| {
+                let map = OriginMap::start(fd, self.answers.clone(), self.waker.clone());
+                map.map_err(|error| error.to_string())
+            });
             match started {
-                Ok(map) => self.origin_maps.insert(volume, map),
+                Ok(map) => self.maps.insert(id, map),
                 Err(error) => {
                     tracing::debug!("the holes of an origin stay unknown: {error}");
                     return false;
                 }
             };
         }
-        self.origin_maps.get(&volume).is_some_and(|map| map.ask(client, start, end))
+        self.maps.get(&id).is_some_and(|map| map.ask(client, start, end))
     }
 
-    /// The origin's part of a status is known.
-    pub(crate) fn origin_mapped(&mut self, mapped: Mapped) {
-        let client = self.clients.get_mut(&mapped.client);
-        if let Some(Body::Status { origin, .. }) = client.map(|client| &mut client.body) {
-            *origin = mapped.runs;
-        }
-        self.answer(mapped.client);
+    /// Takes the answers.
+    pub(crate) fn take(&self) -> Vec<Mapped> {
+        self.answers.take()
     }
 
-    /// The extents of every context a status asks for, by context id.
-    pub(crate) fn status_extents(
-        &self,
-        conn: u64,
-        request: &Request,
-        cache: &[ResidencyRun],
-        origin: &[OriginRun],
-    ) -> Vec<(u32, Vec<StatusExtent>)> {
-        let skip = request.offset() - sectors(request).0;
-        let wanted = self.wanted(conn, request).into_iter();
-        wanted
-            .map(|(id, is_allocation)| {
-                let extents = if is_allocation { allocation(origin, cache) } else { residency(cache) };
-                (id, part_of(extents, skip, request.length()))
-            })
-            .collect()
+    /// A volume is served no more.
+    pub(crate) fn forget(&mut self, volume: VolumeId) {
+        drop(self.maps.remove(&volume));
     }
 }
 

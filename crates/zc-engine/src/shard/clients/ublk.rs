@@ -1,40 +1,24 @@
 //! ublk devices on the data plane.
 //!
-//! Job: run the operations of a [`Server`] on the shard's ring and turn its requests into client requests (see
-//! `request`).
+//! Job: run the operations of a [`Server`] on the shard's ring, say what its tags ask for, and give them their answers.
 //!
 //! Invariants: a request that was begun is given back when it is answered. While the daemon stops, no new ones are
 //! begun: the kernel keeps them, and issues them again to the daemon that takes the device over. A device whose tags
 //! are all gone is let go, its files closed, and whoever waits for that is told.
 //!
-//! What it does not do: add, start or remove devices (`control/ublk` does).
+//! What it does not do: add, start or remove devices (`control/ublk` does), begin requests (`clients` does).
 
 use std::io;
 use std::sync::mpsc;
 
-use zc_core::{ErrorKind, VolumeId};
-use zc_io::{AlignedBuf, Operation, Segment};
-use zc_nbd::server::Command;
-use zc_ublk::{Request, RequestOp, Server, Step};
+use zc_core::{ErrorKind, Map, VolumeId};
+use zc_io::{AlignedBuf, Arena, Operation, Segment};
+use zc_ublk::{Request, Server, Step};
 
 use crate::limits::{CLOSING_MAX, RING_WORK_OPS};
-use crate::shard::Shard;
-use crate::shard::clients::request::{Asked, Asker, Body, Incoming};
-use crate::shard::pending::Pending;
-
-/// A tag of a queue of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tag {
-    device: u32,
-    queue: u16,
-    tag: u16,
-}
-
-impl Tag {
-    pub(crate) const fn is_of(self, device: u32) -> bool {
-        self.device == device
-    }
-}
+use crate::shard::base::Base;
+use crate::shard::pending::{Pending, Tag};
+use crate::shard::volumes::Volumes;
 
 /// A device to be served.
 #[derive(Debug)]
@@ -49,47 +33,61 @@ pub(crate) struct NewDevice {
 
 /// A device that is served.
 #[derive(Debug)]
-pub(crate) struct UblkDevice {
+struct UblkDevice {
     server: Server,
     volume: VolumeId,
     /// Dropped last: whoever waits for it may remove the device then.
     gone: mpsc::Sender<()>,
 }
 
-impl UblkDevice {
-    pub(crate) const fn volume(&self) -> VolumeId {
-        self.volume
-    }
+/// What came of an operation of a tag.
+#[derive(Debug)]
+pub(crate) enum Came {
+    /// A request, with the bytes of a write.
+    Asks { volume: VolumeId, request: Request, memory: Option<AlignedBuf> },
+    /// The kernel takes the device away: what it asked does not keep it.
+    Leaves { device: u32, volume: VolumeId },
 }
 
-impl Shard {
-    pub(crate) fn serve_device(&mut self, new: NewDevice) {
+/// The devices that are served, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Devices(Map<u32, UblkDevice>);
+
+impl Devices {
+    /// Serves a device, beside so many connections.
+    pub(crate) fn serve(
+        &mut self,
+        base: &mut Base,
+        volumes: &mut Volumes,
+        new: NewDevice,
+        connections: usize,
+    ) {
         let NewDevice { mut server, volume, answer, gone } = new;
-        let refusal = self.refusal_of(&server);
+        let refusal = self.refusal_of(base, &server, connections);
         let is_refused = refusal.is_err();
         let _asker_left = answer.send(refusal);
         if is_refused {
             return;
         }
         // The volume may have grown since the device was planned.
-        server.grow(self.volume_mut(volume).config.size_bytes);
+        server.grow(volumes.used(volume).config.size_bytes);
         let device = server.id();
         for (queue, tag) in server.tags() {
             let operation = server.fetch(queue, tag);
-            self.submit(operation, Pending::Ublk(Tag { device, queue, tag }));
+            base.submit(operation, Pending::Ublk(Tag { device, queue, tag }));
         }
-        let before = self.ublk.insert(device, UblkDevice { server, volume, gone });
+        let before = self.0.insert(device, UblkDevice { server, volume, gone });
         assert!(before.is_none(), "the kernel gives a number to one device at a time");
     }
 
     /// Why a device cannot be served, if so: each of its tags takes a place of the ring all the time.
-    fn refusal_of(&self, server: &Server) -> Result<(), String> {
-        if !self.stopping.is_running() {
+    fn refusal_of(&self, base: &Base, server: &Server, connections: usize) -> Result<(), String> {
+        if !base.stopping.is_running() {
             return Err("the daemon is stopping".to_owned());
         }
-        let served: usize = self.ublk.values().map(|device| device.server.tags().count()).sum();
-        let others = served + self.limits.connections + CLOSING_MAX + RING_WORK_OPS;
-        let (tags, left) = (server.tags().count(), self.ring_ops.saturating_sub(others));
+        let served: usize = self.0.values().map(|device| device.server.tags().count()).sum();
+        let others = served + connections + CLOSING_MAX + RING_WORK_OPS;
+        let (tags, left) = (server.tags().count(), base.io.places().saturating_sub(others));
         if tags > left {
             return Err(format!(
                 "its {tags} requests are more than the {left} that can still be served at once: detach other volumes, or \
@@ -100,106 +98,80 @@ impl Shard {
     }
 
     /// Devices of a volume that has grown take requests up to its end. The kernel makes none before it is told.
-    pub(crate) fn grow_devices(&mut self, volume: VolumeId, size_bytes: u64) {
-        for device in self.ublk.values_mut().filter(|device| device.volume == volume) {
+    pub(crate) fn grow(&mut self, volume: VolumeId, size_bytes: u64) {
+        for device in self.0.values_mut().filter(|device| device.volume == volume) {
             device.server.grow(size_bytes);
         }
     }
 
+    /// Whether a volume is a device.
+    pub(crate) fn serves(&self, volume: VolumeId) -> bool {
+        self.0.values().any(|device| device.volume == volume)
+    }
+
+    /// The volume that a tag belongs to.
+    pub(crate) fn volume_of(&self, tag: Tag) -> VolumeId {
+        let Some(device) = self.0.get(&tag.device) else { panic!("{tag:?} belongs to no device") };
+        device.volume
+    }
+
     fn device(&mut self, tag: Tag) -> &mut UblkDevice {
-        let Some(device) = self.ublk.get_mut(&tag.device) else { panic!("{tag:?} belongs to no device") };
+        let Some(device) = self.0.get_mut(&tag.device) else { panic!("{tag:?} belongs to no device") };
         device
     }
 
     /// An operation of a tag ended.
-    pub(crate) fn ublk_ended(&mut self, tag: Tag, result: io::Result<usize>, operation: Operation) {
-        let buffers = &self.buffers;
-        let Some(device) = self.ublk.get_mut(&tag.device) else { panic!("{tag:?} belongs to no device") };
+    pub(crate) fn ended(
+        &mut self,
+        base: &mut Base,
+        tag: Tag,
+        result: io::Result<usize>,
+        operation: Operation,
+    ) -> Option<Came> {
+        let device = self.device(tag);
         let volume = device.volume;
-        let memory = |len_bytes| buffers.client_memory(volume, len_bytes);
+        let memory = |len_bytes| base.buffers.client_memory(volume, len_bytes);
         let step = device.server.ended(tag.queue, tag.tag, result, operation, memory);
-        self.ublk_step(tag, step);
+        self.step(base, tag, step)
     }
 
-    fn ublk_step(&mut self, tag: Tag, step: Step) {
+    fn step(&mut self, base: &mut Base, tag: Tag, step: Step) -> Option<Came> {
         match step {
-            Step::Submit(operation) => self.submit(operation, Pending::Ublk(tag)),
-            Step::Serve { request, memory } if self.stopping.is_running() => {
-                let volume = self.device(tag).volume;
-                self.ask_limits_of_device((tag, volume), request, memory);
+            Step::Submit(operation) => {
+                base.submit(operation, Pending::Ublk(tag));
+                None
             }
-            Step::Serve { .. } => {}
+            Step::Serve { request, memory } if base.stopping.is_running() => {
+                Some(Came::Asks { volume: self.volume_of(tag), request, memory })
+            }
+            Step::Serve { .. } => None,
             Step::Gone if self.device(tag).server.is_gone() => {
-                if let Some(UblkDevice { server, gone, .. }) = self.ublk.remove(&tag.device) {
+                if let Some(UblkDevice { server, gone, .. }) = self.0.remove(&tag.device) {
                     // The files first.
                     drop(server);
                     drop(gone);
                 }
+                None
             }
-            Step::Gone => {
-                let volume = self.device(tag).volume;
-                self.let_device_go_on(tag.device, volume);
-            }
+            Step::Gone => Some(Came::Leaves { device: tag.device, volume: self.volume_of(tag) }),
         }
     }
 
-    pub(crate) fn begin_ublk(&mut self, tag: Tag, request: Request, memory: Option<AlignedBuf>) {
-        let volume = self.device(tag).volume;
-        let incoming = Incoming { from: Asker::Ublk(tag), volume, asked: asked(&request) };
-        match memory {
-            Some(memory) => {
-                self.budget_bytes += zc_core::u64_from_usize(memory.held_bytes());
-                self.begin_write_from(incoming, memory);
-            }
-            None => self.begin(incoming),
-        }
-    }
-
-    /// A request has its answer.
-    pub(crate) fn answer_ublk(&mut self, tag: Tag, body: &Body, error: Option<ErrorKind>) {
-        let bytes = match body {
-            Body::Read { arena, .. } => Some(Segment::whole(arena.read_lease(0..arena.len()))),
-            _ => None,
-        };
+    /// A request has its answer; `read` is what a read brought.
+    pub(crate) fn answer(
+        &mut self,
+        base: &mut Base,
+        tag: Tag,
+        read: Option<&Arena>,
+        error: Option<ErrorKind>,
+    ) {
+        let bytes = read.map(|arena| Segment::whole(arena.read_lease(0..arena.len())));
         let result = match error {
             Some(kind) => Err(i32::try_from(kind.errno().0).unwrap_or(1)),
             None => Ok(bytes),
         };
         let step = self.device(tag).server.complete(tag.queue, tag.tag, result);
-        self.ublk_step(tag, step);
-    }
-}
-
-/// What a request of a device asks for.
-pub(crate) fn asked(request: &Request) -> Asked {
-    let (command, no_hole) = match request.op {
-        RequestOp::Read => (Command::Read, false),
-        RequestOp::Write => (Command::Write, false),
-        RequestOp::Flush => (Command::Flush, false),
-        RequestOp::Discard => (Command::Trim, false),
-        RequestOp::WriteZeroes { no_hole } => (Command::WriteZeroes, no_hole),
-    };
-    Asked {
-        command,
-        offset: request.offset_bytes,
-        length: request.len_bytes,
-        fua: request.fua,
-        no_hole,
-        fast_zero: false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_keep_their_meaning() {
-        let of = |op, fua| asked(&Request { op, offset_bytes: 512, len_bytes: 1024, fua });
-        let write = of(RequestOp::Write, true);
-        assert_eq!((write.command, write.offset, write.length, write.fua), (Command::Write, 512, 1024, true));
-        let zeroes = of(RequestOp::WriteZeroes { no_hole: true }, false);
-        assert_eq!((zeroes.command, zeroes.no_hole, zeroes.fast_zero), (Command::WriteZeroes, true, false));
-        assert_eq!(of(RequestOp::Discard, false).command, Command::Trim);
+        let came = self.step(base, tag, step);
+        assert!(came.is_none(), "an answer goes to the kernel, and nothing comes of it at once");
     }
 }

@@ -1,0 +1,121 @@
+//! What requests under way hold of their connection, and their answers.
+//!
+//! Invariants: a dead connection gets no answer. What a request held of its connection's share is given back when it
+//! ends.
+
+use zc_cache::ResidencyRun;
+use zc_core::ErrorKind;
+use zc_io::Arena;
+use zc_nbd::ErrorCode;
+use zc_nbd::server::Request;
+
+use crate::origin::map::OriginRun;
+use crate::shard::clients::nbd::NbdFront;
+use crate::shard::clients::status;
+
+/// What a client gets.
+#[derive(Debug)]
+pub(crate) enum Answer<'a> {
+    /// Bytes of `arena` from `skip_bytes` on.
+    Read { arena: &'a Arena, skip_bytes: usize },
+    /// What cache and origin know of a range.
+    Status { cache: &'a [ResidencyRun], origin: &'a [OriginRun] },
+    /// That it is done.
+    Done,
+    /// That it failed.
+    Failed(ErrorKind),
+}
+
+impl NbdFront {
+    /// The manager serves so many bytes for a request.
+    pub(crate) fn serve(&mut self, conn: u64, bytes: u64) {
+        self.shares.serve(bytes);
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.serving_bytes += bytes;
+        }
+    }
+
+    /// A request holds so much more memory.
+    pub(crate) fn charge(&mut self, id: u64, bytes: u64) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.charged_bytes += bytes;
+            self.recount(id);
+        }
+    }
+
+    /// A change waits for its range, or no longer.
+    pub(crate) fn barred(&mut self, id: u64, waits: bool) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.barred = if waits { conn.barred + 1 } else { conn.barred - 1 };
+            self.touch(id);
+        }
+    }
+
+    /// A request has a next piece, which has its turn when its connection has. False: the client has left.
+    pub(crate) fn piece_due(&mut self, id: u64, client: u64) -> bool {
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead) else { return false };
+        conn.due.push_back(client);
+        self.touch(id);
+        true
+    }
+
+    /// The connections that were given up since the last call, if they have requests, and the requests of theirs whose
+    /// next piece has not begun.
+    pub(crate) fn take_given_up(&mut self) -> (zc_core::Set<u64>, Vec<u64>) {
+        if self.given_up.is_empty() {
+            return (zc_core::Set::default(), Vec::new());
+        }
+        (std::mem::take(&mut self.given_up), std::mem::take(&mut self.given_up_pieces))
+    }
+
+    /// A request ends that held so much memory, and of which so many bytes were served.
+    pub(crate) fn end(&mut self, conn: u64, request: Request, held: (u64, u64), answer: &Answer<'_>) {
+        let (charged_bytes, served_bytes) = held;
+        self.shares.served(served_bytes);
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.charged_bytes -= charged_bytes;
+            conn.serving_bytes -= served_bytes;
+        }
+        self.answer(conn, request, answer);
+        self.recount(conn);
+    }
+
+    fn answer(&mut self, id: u64, request: Request, answer: &Answer<'_>) {
+        let wanted = match answer {
+            Answer::Status { .. } => self.wanted(id, &request),
+            _ => Vec::new(),
+        };
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead) else { return };
+        match answer {
+            Answer::Read { arena, skip_bytes } => conn.reply_read(request, arena, *skip_bytes),
+            Answer::Status { cache, origin } => {
+                let mut extents = status::extents(wanted, &request, cache, origin);
+                let of = |context: u32| {
+                    let found = extents.iter_mut().find(|(id, _)| *id == context);
+                    found.map(|(_, extents)| std::mem::take(extents)).unwrap_or_default()
+                };
+                let (session, head) = conn.reply();
+                session.reply_block_status(request, of, head);
+            }
+            Answer::Done => {
+                let (session, head) = conn.reply();
+                session.reply_done(request, head);
+            }
+            Answer::Failed(kind) => {
+                // Everything but a fast zeroing is served by origins one way or another.
+                let is_slow = *kind == ErrorKind::Unsupported && request.fast_zero();
+                let code = if is_slow { ErrorCode::NotSup } else { ErrorCode::from(*kind) };
+                let (session, head) = conn.reply();
+                session.reply_error(request, code, &kind.to_string(), head);
+            }
+        }
+        self.touch(id);
+    }
+
+    /// The contexts that a BLOCK_STATUS asks for: id, and whether it is `base:allocation`.
+    pub(crate) fn wanted(&self, conn: u64, request: &Request) -> Vec<(u32, bool)> {
+        let contexts = self.conns.get(&conn).map_or(&[][..], |conn| conn.session.contexts());
+        let wanted = contexts.iter().filter(|(id, _)| request.wants_context(*id));
+        wanted.map(|(id, name)| (*id, name == zc_nbd::proto::BASE_ALLOCATION)).collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! Commands that wait until dirty data is given up.
+//!
+//! Job: answer each when the manager has done what was asked, or cannot.
+//!
+//! What it does not do: give anything up (the manager does).
+
+use tokio::sync::oneshot;
+use zc_cache::CacheManager;
+use zc_core::VolumeId;
+
+type Ask = (VolumeId, oneshot::Sender<bool>);
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct DirtyAsks {
+    /// Until all of a volume's dirty data is given up.
+    drops: Vec<Ask>,
+    /// Until what of it cannot be read is given up.
+    unreadable: Vec<Ask>,
+}
+
+impl DirtyAsks {
+    /// The manager was told to give a volume's dirty data up.
+    pub(crate) fn drops(&mut self, volume: VolumeId, reply: oneshot::Sender<bool>) {
+        self.drops.push((volume, reply));
+    }
+
+    /// The manager was told to give up what of it cannot be read.
+    pub(crate) fn gives_up_unreadable(&mut self, volume: VolumeId, reply: oneshot::Sender<bool>) {
+        self.unreadable.push((volume, reply));
+    }
+
+    /// Answers those whose dirty data is given up, or cannot be.
+    pub(crate) fn answer(&mut self, manager: &CacheManager) {
+        for (volume, reply) in std::mem::take(&mut self.drops) {
+            if manager.is_dropping(volume) {
+                self.drops.push((volume, reply));
+            } else {
+                let fenced = manager.dirty(volume).is_some_and(|dirty| dirty.fenced);
+                let _asker_left = reply.send(!fenced);
+            }
+        }
+        for (volume, reply) in std::mem::take(&mut self.unreadable) {
+            if manager.is_giving_up(volume) {
+                self.unreadable.push((volume, reply));
+            } else {
+                let state = manager.dirty(volume);
+                let done = manager.is_healthy()
+                    && state.is_some_and(|dirty| !dirty.fenced && dirty.unreadable_bytes == 0);
+                let _asker_left = reply.send(done);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The shard itself: its components, and which of them gets what.
+//!
+//! Job: hold them. `turn` has the loop, `exec` leads the manager's actions and the ends of operations to components,
+//! `obey` the commands of other threads.
+//!
+//! Invariants: nobody below knows the shard.
+
+mod exec;
+mod obey;
+mod turn;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use zc_cache::CacheManager;
+use zc_core::VolumeId;
+use zc_io::EventFd;
+
+use crate::clock::Clock;
+use crate::error::EngineError;
+use crate::front::access::Export;
+use crate::front::listen::Listener;
+use crate::front::reloadable::FrontSettings;
+use crate::front::settings::FrontLimits;
+use crate::registry::Registry;
+use crate::shard::base::Base;
+use crate::shard::clients::{Clients, Shared};
+use crate::shard::commands::Mailbox;
+use crate::shard::cpus;
+use crate::shard::device::{CacheDevice, Device};
+use crate::shard::dirty_asks::DirtyAsks;
+use crate::shard::give_back::GiveBack;
+use crate::shard::health::Health;
+use crate::shard::io::Io;
+use crate::shard::leaving::Leaving;
+use crate::shard::metrics::Path;
+use crate::shard::origins::Origins;
+use crate::shard::pause::Pause;
+use crate::shard::settled::Settled;
+use crate::shard::volumes::{Volume, Volumes};
+use crate::shard::workers::Workers;
+use crate::state::intent::IntentLog;
+use crate::state::risk::RiskFile;
+use crate::state::state_dir::StateDir;
+use crate::state::state_thread::StateThread;
+
+/// Everything a shard starts with; made by `session/open` on another thread.
+pub(crate) struct ShardParts {
+    pub(crate) manager: CacheManager,
+    pub(crate) device: Device,
+    pub(crate) volumes: Vec<(VolumeId, Volume)>,
+    pub(crate) exports: Vec<Export>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) intent: IntentLog,
+    pub(crate) risk: RiskFile,
+    pub(crate) state: Arc<StateDir>,
+    pub(crate) reduce_threads: u32,
+    pub(crate) reduce_cpus: Vec<usize>,
+    pub(crate) shard_cpus: Vec<usize>,
+    /// Longest look for completions before sleeping; 0 = none.
+    pub(crate) poll_max_us: u32,
+    pub(crate) ring_ops: usize,
+    pub(crate) limits: FrontLimits,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) event: EventFd,
+    pub(crate) clock: Clock,
+    pub(crate) restart_bytes_read: u64,
+    /// Why something stands in for the cache device.
+    pub(crate) cache_missing: Option<String>,
+}
+
+/// A running shard.
+pub(crate) struct Shard {
+    base: Base,
+    manager: CacheManager,
+    device: CacheDevice,
+    workers: Workers,
+    volumes: Volumes,
+    origins: Origins,
+    clients: Clients,
+    health: Health,
+    pause: Pause,
+    leaving: Leaving,
+    dirty_asks: DirtyAsks,
+    give_back: GiveBack,
+    intent: IntentLog,
+    risk: RiskFile,
+    state: Arc<StateDir>,
+    state_thread: StateThread,
+    settled: Settled,
+    registry: Arc<Registry>,
+    mailbox: Arc<Mailbox>,
+    event: EventFd,
+    /// How the reads were served that are being answered.
+    read_path: Path,
+    last_tick_ms: u64,
+    last_event_ms: u64,
+}
+
+impl Shard {
+    /// Makes the shard on the thread that will run it.
+    ///
+    /// # Errors
+    /// When the kernel gives no ring or no thread.
+    pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
+        let io = Io::new(parts.ring_ops, parts.poll_max_us)?;
+        let waker = || parts.event.waker();
+        let workers = Workers::start(parts.reduce_threads, &parts.reduce_cpus, waker())?;
+        cpus::bind_this_thread(&parts.shard_cpus, "the thread that serves requests");
+        let doors = (parts.exports, parts.listeners);
+        let registry = Arc::clone(&parts.registry);
+        Ok(Self {
+            base: Base::new(io, parts.clock),
+            manager: parts.manager,
+            device: CacheDevice::new(parts.device),
+            workers,
+            volumes: Volumes::new(parts.volumes),
+            origins: Origins::new(waker()),
+            clients: Clients::new(doors, parts.limits, registry, parts.clock, waker()),
+            health: Health::new(parts.cache_missing, parts.restart_bytes_read),
+            pause: Pause::default(),
+            leaving: Leaving::default(),
+            dirty_asks: DirtyAsks::default(),
+            give_back: GiveBack::default(),
+            intent: parts.intent,
+            risk: parts.risk,
+            state: parts.state,
+            state_thread: StateThread::start(waker())?,
+            settled: Settled::default(),
+            registry: parts.registry,
+            mailbox: parts.mailbox,
+            event: parts.event,
+            read_path: Path::Miss,
+            last_tick_ms: 0,
+            last_event_ms: 0,
+        })
+    }
+
+    /// Puts settings of the front end in force.
+    pub(crate) fn apply_front(&mut self, front: FrontSettings) {
+        let (clients, mut shared) = self.clients();
+        clients.apply(&mut shared, front);
+    }
+
+    /// Serves a connection that is there already, and ends with it.
+    pub(crate) fn serve_only(&mut self, socket: OwnedFd) {
+        if !self.clients.serve_only(&mut self.base, &mut self.volumes, socket) {
+            self.begin_stop();
+        }
+    }
+
+    /// The clients, and what they use.
+    const fn clients(&mut self) -> (&mut Clients, Shared<'_>) {
+        let shared = Shared { base: &mut self.base, volumes: &mut self.volumes, manager: &self.manager };
+        (&mut self.clients, shared)
+    }
+}

@@ -1,0 +1,271 @@
+//! Commands of other threads, carried out.
+//!
+//! Invariants: while requests are held back (`pause`) none is lost, answered or reordered. Connections, ranges and
+//! origins are the same before and after another manager took over.
+
+use tokio::sync::oneshot;
+use zc_cache::config::VolumeConfig;
+use zc_cache::seam::Event;
+use zc_core::{VolumeId, u64_from_usize};
+
+use crate::error::EngineError;
+use crate::origin::Facing;
+use crate::shard::commands::Command;
+use crate::shard::dispatch::Shard;
+use crate::shard::leaving::Removed;
+use crate::shard::lengths;
+use crate::shard::pause::{Looked, Replacement};
+use crate::shard::settled::Settled;
+use crate::shard::stats::{Driver, Extents, ShardStats, dirty_by_volume};
+use crate::shard::volumes::Volume;
+
+impl Shard {
+    pub(super) fn take_commands(&mut self) {
+        for command in self.mailbox.take() {
+            self.obey(command);
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Stats(reply) => answer(reply, Box::new(self.stats())),
+            Command::Configure(volumes, reply) => {
+                for config in volumes {
+                    self.configure(config);
+                }
+                answer(reply, ());
+            }
+            Command::Add { id, volume, reply } => {
+                self.add_volume(id, *volume);
+                answer(reply, ());
+            }
+            Command::Remove { volume, reply } => self.remove_volume(volume, reply),
+            Command::Destage(volume) => self.base.tell(Event::Destage { volume }),
+            Command::DropDirty { volume, remembered, reply } => {
+                self.base.tell(Event::DropDirty { volume, remembered });
+                self.dirty_asks.drops(volume, reply);
+            }
+            Command::GiveUpUnreadable { volume, reply } => {
+                self.base.tell(Event::GiveUpUnreadable { volume });
+                self.dirty_asks.gives_up_unreadable(volume, reply);
+            }
+            Command::AcceptLoss(volume) => self.base.tell(Event::AcceptLoss { volume }),
+            Command::LossTold(volume) => self.manager.loss_is_told(volume),
+            Command::LoseCache(why) => self.health.lost(why, &mut self.base.events),
+            Command::Look { pause: true, reply } => self.pause.begin(reply, self.base.clock.now_ms()),
+            Command::Look { pause: false, reply } => answer(reply, self.looked()),
+            Command::Swap(replacement) => self.swap(*replacement),
+            Command::Resume => self.resume(),
+            Command::Record { volume, tap, reply } => {
+                self.volumes.set_tap(volume, tap, &mut self.manager, &self.base.clock);
+                answer(reply, ());
+            }
+            Command::Front(front) => self.apply_front(*front),
+            Command::Measure { volume, at_least_bytes, reply } => {
+                answer(reply, lengths::measure(&self.volumes, volume, at_least_bytes));
+            }
+            Command::Grow { volume, size_bytes, reply } => {
+                self.grow(volume, size_bytes);
+                answer(reply, ());
+            }
+            Command::Lengths(reply) => answer(reply, lengths::lengths(&self.volumes)),
+            Command::Withdraw(volume) => lengths::withdraw(&mut self.volumes, volume),
+            Command::Disconnect(which, reply) => {
+                answer(reply, self.clients.disconnect(&mut self.volumes, which));
+            }
+            Command::ServeDevice(device) => {
+                self.clients.serve_device(&mut self.base, &mut self.volumes, *device);
+            }
+            Command::Stop => self.begin_stop(),
+        }
+    }
+
+    fn configure(&mut self, config: VolumeConfig) {
+        if let Some(volume) = self.volumes.get_mut(config.id) {
+            volume.config = config.clone();
+            self.base.tell(Event::Configure(Box::new(config)));
+        }
+    }
+
+    /// Serves another volume.
+    fn add_volume(&mut self, id: VolumeId, volume: Volume) {
+        let config: VolumeConfig = volume.config.clone();
+        self.volumes.insert(id, volume);
+        self.base.tell(Event::Configure(Box::new(config)));
+    }
+
+    /// Lets a volume go that nobody uses; answered when the cache holds nothing of it any more.
+    fn remove_volume(&mut self, id: VolumeId, reply: oneshot::Sender<Removed>) {
+        if let Some(why) = self.is_used(id) {
+            answer(reply, Err(why.to_owned()));
+            return;
+        }
+        let name = self.volumes.used(id).name.clone();
+        self.clients.nbd_mut().withdraw_export(&name);
+        self.leaving.begin(id, reply);
+    }
+
+    /// Why a volume cannot go now.
+    fn is_used(&self, id: VolumeId) -> Option<&'static str> {
+        let dirty = self.manager.dirty(id).unwrap_or_default();
+        let reasons = [
+            (self.volumes.get(id).is_none(), "it is not served"),
+            (self.leaving.has(id), "it is being removed already"),
+            (!self.base.stopping.is_running(), "the daemon is stopping"),
+            (self.pause.is_on(), "the cache is being reattached; try again"),
+            (self.clients.nbd().serves(id), "a client has connected meanwhile; try again"),
+            (self.clients.is_device(id), "it has become a block device"),
+            (dirty.bytes > 0 || dirty.waiting > 0 || dirty.fenced, "it has dirty data; flush it first"),
+        ];
+        reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why)
+    }
+
+    /// A volume becomes larger: its origin has grown.
+    fn grow(&mut self, id: VolumeId, size_bytes: u64) {
+        if let Some(config) = lengths::grow(&mut self.volumes, id, size_bytes) {
+            self.base.tell(Event::Configure(Box::new(config)));
+            self.clients.grow(id, size_bytes);
+        }
+    }
+
+    fn looked(&self) -> Result<Looked, EngineError> {
+        let mut facing = Vec::new();
+        for (id, volume) in self.volumes.iter() {
+            facing.push((id, Facing::of(&volume.origin)?));
+        }
+        let (cache, journal) = (self.device.file().clone(), self.device.journal().cloned());
+        let has_to_be_told = |id: &VolumeId| self.manager.has_volatile(*id) || self.manager.owes_loss(*id);
+        let lost = self.volumes.iter().map(|(id, _)| id).filter(has_to_be_told).collect();
+        Ok(Looked { cache, journal, facing, lost })
+    }
+
+    /// Tells who asked for the pause, once, that nothing but what is held back is left.
+    pub(super) fn pump_pause(&mut self) {
+        if !self.pause.is_on() {
+            return;
+        }
+        let is_quiet = self.clients.requests().parts() == self.pause.held()
+            && self.base.events.is_empty()
+            && self.manager.is_idle()
+            && self.base.io.device_ops() == 0;
+        let mut pause = std::mem::take(&mut self.pause);
+        let is_over = if is_quiet {
+            pause.is_reached(|| self.looked())
+        } else {
+            pause.is_given_up(self.base.clock.now_ms())
+        };
+        self.pause = pause;
+        if is_over {
+            self.resume();
+        }
+    }
+
+    fn resume(&mut self) {
+        self.base.events.extend(self.pause.end());
+    }
+
+    /// Another manager takes over, on the cache device that is back.
+    fn swap(&mut self, replacement: Replacement) {
+        if !self.pause.is_on() {
+            return;
+        }
+        if !self.base.stopping.is_running() {
+            // The old one may have been told to stop, and is the one to end.
+            self.resume();
+            return;
+        }
+        let held = self.pause.buffers();
+        self.base.buffers.keep(|buf| held.contains(&buf));
+        let has_lost = |id: &VolumeId| self.manager.has_volatile(*id);
+        let lost: Vec<VolumeId> = self.volumes.iter().map(|(id, _)| id).filter(has_lost).collect();
+        let Replacement { manager, device, intent, risk, volumes, bytes_read } = replacement;
+        (self.manager, self.intent, self.risk) = (manager, intent, risk);
+        self.device.replace(device);
+        for config in volumes {
+            let id = config.id;
+            self.volumes.used(id).config = config;
+        }
+        self.health.is_back(bytes_read);
+        self.base.metrics.distrusts = 0;
+        self.settled = Settled::default();
+        self.volumes.tell_contents_again(&mut self.manager);
+        let mut actions = Vec::new();
+        self.manager.begin(self.base.clock.now_ms(), &mut actions);
+        self.carry_out(&mut actions);
+        self.base.tell(Event::Tick { now_ms: self.base.clock.now_ms() });
+        self.close_connections_of(&lost);
+        self.resume();
+    }
+
+    /// Clients of volumes that lost what was acknowledged and not flushed learn of it as of a server that restarts.
+    fn close_connections_of(&mut self, lost: &[VolumeId]) {
+        for id in lost {
+            let name = &self.volumes.used(*id).name;
+            tracing::warn!(
+                "volume \"{name}\": acknowledged writes that no client had flushed are lost with the failed cache device; \
+                 its connections are closed, and the next flush fails once"
+            );
+        }
+        self.clients.nbd_mut().close_connections_of(&mut self.volumes, lost);
+    }
+
+    fn stats(&self) -> ShardStats {
+        let (regions, regions_max) = self.manager.active_regions();
+        let (slots, slots_max) = self.manager.slots_used();
+        let counters = self.manager.stats();
+        let extents = Extents {
+            read: counters.extents_read(),
+            hits: counters.extent_hits(),
+            read_ahead: counters.prefetched_hits,
+        };
+        let volumes = || self.volumes.iter().map(|(_, volume)| volume);
+        ShardStats {
+            uptime_ms: self.base.clock.now_ms(),
+            index_loaded_ms: self.health.loaded_ms(),
+            restart_bytes_read: self.health.restart_bytes_read(),
+            cache_healthy: self.manager.is_healthy(),
+            cache_fault: self.health.told(&self.manager),
+            intent_fault: self.intent.fault().map(str::to_owned),
+            manager: counters.named().into_iter().collect(),
+            extents,
+            ram_bytes: self.manager.ram_by_structure().into_iter().collect(),
+            stopping: !self.base.stopping.is_running(),
+            slots: [u64_from_usize(slots), u64_from_usize(slots_max)],
+            traffic: volumes().map(|volume| (volume.name.clone(), volume.traffic)).collect(),
+            limits: self.volumes.waits(),
+            dirty: dirty_by_volume(&self.volumes, &self.manager),
+            regions_active: [u64_from_usize(regions), u64_from_usize(regions_max)],
+            latency: self.base.metrics.latencies(),
+            durations: volumes().map(|volume| (volume.name.clone(), *volume.durations)).collect(),
+            driver: self.driver(),
+        }
+    }
+
+    fn driver(&self) -> Driver {
+        let (polls, metrics) = (self.base.io.poll_stats(), &self.base.metrics);
+        Driver {
+            connections_accepted: metrics.accepted,
+            connections_refused: metrics.refused,
+            connections_displaced: metrics.displaced,
+            accept_errors: metrics.accept_errors,
+            connections_broken: metrics.broken,
+            requests_in_flight: u64_from_usize(self.clients.requests().len()),
+            payload_bytes: self.base.payload_bytes,
+            unsent_bytes: self.clients.nbd().unsent_bytes(),
+            payload_stalls: metrics.stalls,
+            origin_errors: metrics.origin_errors,
+            device_errors: metrics.device_errors,
+            reduce_jobs_waiting: u64_from_usize(self.workers.waiting()),
+            reduce_jobs_inline: self.workers.inline_jobs(),
+            waits_met: polls.met,
+            waits_slept: polls.slept,
+            looked_us: polls.looked_us,
+            buffers: u64_from_usize(self.base.buffers.len()),
+        }
+    }
+}
+
+/// Answers a command. Who asked may have left.
+fn answer<T>(reply: oneshot::Sender<T>, answer: T) {
+    let _asker_left = reply.send(answer);
+}

@@ -1,0 +1,295 @@
+//! The event loop.
+//!
+//! Invariants: an event is handled to its end before the next. Intents are written before the answers leave that they
+//! are for.
+
+use std::time::Duration;
+
+use zc_cache::CacheManager;
+use zc_cache::seam::{Action, Event};
+use zc_io::{Completion, Gather, Operation};
+
+use crate::error::EngineError;
+use crate::limits::{
+    DRAIN_MS, GATHER_MAX, GATHER_OPS_MIN, GATHER_TIME_US, TICK_BUSY_MS, TICK_IDLE_MS, TICK_JOBS_MS,
+};
+use crate::shard::close::Closer;
+use crate::shard::dispatch::Shard;
+use crate::shard::metrics::Path;
+use crate::shard::pending::Pending;
+use crate::shard::settled::needs_no_cache;
+use crate::shard::stop::Stopping;
+use crate::state::state_thread::Requester;
+
+/// Counts of reads by how they were served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ReadCounts {
+    hits: u64,
+    misses: u64,
+    partial: u64,
+}
+
+impl ReadCounts {
+    fn of(manager: &CacheManager) -> Self {
+        let stats = manager.stats();
+        Self { hits: stats.read_hits, misses: stats.read_misses, partial: stats.read_partial }
+    }
+
+    /// How the reads were served that ended since then: the path under which their latency is booked.
+    const fn path_since(self, before: Self) -> Path {
+        match (self.hits > before.hits, self.misses > before.misses, self.partial > before.partial) {
+            (true, false, false) => Path::Hit,
+            (false, _, false) => Path::Miss,
+            _ => Path::Mixed,
+        }
+    }
+}
+
+impl Shard {
+    /// Runs until stopped. Returns whether the cache was left clean.
+    ///
+    /// # Errors
+    /// When the ring fails, or the end cannot be recorded.
+    pub(crate) fn run(mut self, closer: Closer) -> Result<bool, EngineError> {
+        let mut actions = Vec::new();
+        self.manager.begin(self.base.clock.now_ms(), &mut actions);
+        self.carry_out(&mut actions);
+        if self.health.is_missing() {
+            self.base.tell(Event::DeviceLost);
+        }
+        self.base.tell(Event::Tick { now_ms: self.base.clock.now_ms() });
+        self.wait_for_wake();
+        self.clients.nbd().accept_all(&mut self.base);
+        let mut completions: Vec<Completion> = Vec::new();
+        loop {
+            self.handle_events(&mut actions);
+            self.end_turn(&mut actions);
+            if self.intent.is_stuck() || self.risk.is_stuck() {
+                let works = !self.health.has_fault();
+                closer.void_files(&mut self.intent, &mut self.risk, works)?;
+            }
+            if let Stopping::Stopped { clean } = self.base.stopping {
+                self.close(clean, closer)?;
+                return Ok(clean);
+            }
+            let (min, gather, timeout) = self.wait();
+            self.base.io.wait(min, gather, timeout, &mut completions)?;
+            self.workers.begin_turn();
+            self.clients.nbd_mut().begin_turn();
+            for completion in completions.drain(..) {
+                self.completed(completion);
+            }
+            if self.workers.has_results() {
+                self.workers.take_results(&mut self.base.events);
+            }
+            self.base.io.submit_backlog();
+            self.tick();
+            let (clients, mut shared) = self.clients();
+            clients.begin_throttled(&mut shared);
+            clients.drop_unbegun(&mut shared);
+        }
+    }
+
+    /// Records the end; the intent log and the risk file go last.
+    fn close(self, clean: bool, closer: Closer) -> Result<(), EngineError> {
+        if clean {
+            let was_distrusted = self.base.metrics.distrusts > 0;
+            closer.close(&self.volumes, &self.manager, &self.device, was_distrusted)?;
+            self.intent.remove();
+            self.risk.remove();
+        } else if self.health.has_fault() {
+            let settled = self.volumes.iter().filter_map(|(id, volume)| {
+                needs_no_cache(&self.manager, id).map(|epoch| (volume.name.clone(), epoch))
+            });
+            closer.settle(settled.collect())?;
+        }
+        Ok(())
+    }
+
+    /// How many completions to wait for, and how long. Small sends end while they are submitted: waking up for them
+    /// alone would cost every request at queue depth 1 a system call. Where one does not end so, because its client
+    /// does not read, the turn goes on with the second completion or after a tick.
+    ///
+    /// With many hits on their way the turn waits a little for several of them: their replies leave in one send and wake
+    /// their client once, and what it asks next comes in one receive. Writes and reads of origins are not waited for:
+    /// their CPU time per request is less without.
+    fn wait(&mut self) -> (usize, Option<Gather>, Duration) {
+        let nbd = self.clients.nbd_mut();
+        let sends = nbd.take_quick_sends();
+        let ms = match (nbd.is_touched(), sends) {
+            (true, _) => 0,
+            _ if nbd.are_waiting() => 0,
+            _ if self.workers.has_results() => 0,
+            (false, _) if self.workers.has_fresh() => TICK_JOBS_MS,
+            (false, 0) => self.tick_ms(),
+            (false, _) => TICK_BUSY_MS,
+        };
+        let gather = if ms == 0 { None } else { gathered(self.base.io.extent_reads(), sends) };
+        let time = Duration::from_millis(ms);
+        let due = self.volumes.throttled_for(&self.base.clock);
+        (1 + sends, gather, due.map_or(time, |due| due.min(time)))
+    }
+
+    /// Handles events until there are none, carrying out what they cause.
+    fn handle_events(&mut self, actions: &mut Vec<Action>) {
+        loop {
+            while let Some(event) = self.base.events.pop_front() {
+                let Some(event) = self.pause.passes(event) else { continue };
+                if !matches!(event, Event::Tick { .. }) {
+                    self.last_event_ms = self.last_tick_ms;
+                }
+                self.volumes.note_request(&event, &self.base.clock);
+                let before = ReadCounts::of(&self.manager);
+                self.manager.handle(event, actions);
+                self.read_path = ReadCounts::of(&self.manager).path_since(before);
+                self.carry_out(actions);
+            }
+            if !self.clients.nbd().is_touched() && !self.clients.nbd().can_go_on() {
+                return;
+            }
+            let (clients, mut shared) = self.clients();
+            clients.pump(&mut shared);
+        }
+    }
+
+    /// Intents, replies, housekeeping: what is done once a turn.
+    fn end_turn(&mut self, actions: &mut Vec<Action>) {
+        self.pump_stop();
+        self.pump_pause();
+        let requests = self.clients.requests();
+        for volume in self.leaving.due(|id| requests.are_of(id)) {
+            self.base.tell(Event::Remove { volume });
+        }
+        self.handle_events(actions);
+        self.dirty_asks.answer(&self.manager);
+        self.intent.write_out();
+        if !self.intent.is_stuck() {
+            self.note_risks();
+        }
+        let hurry = self.clients.requests().are_hurried();
+        self.workers.end_turn(hurry, self.base.clock.now_ms());
+        let (clients, mut shared) = self.clients();
+        if clients.send_replies(&mut shared) {
+            self.begin_stop();
+        }
+        let (clients, mut shared) = self.clients();
+        clients.begin_waiting(&mut shared);
+    }
+
+    /// Before the answers leave: what a kill would take of what clients believe. That a loss was told is noted a turn
+    /// later, when the answer has left.
+    fn note_risks(&mut self) {
+        for (id, volume) in self.volumes.iter_mut() {
+            let owes = self.manager.owes_loss(id);
+            let at_risk =
+                owes || std::mem::replace(&mut volume.owed_loss, owes) || self.manager.has_volatile(id);
+            self.risk.set(id, at_risk);
+        }
+    }
+
+    fn tick_ms(&self) -> u64 {
+        let quiet = self.clients.requests().len() == 0
+            && self.base.io.device_ops() == 0
+            && self.workers.waiting() == 0
+            && !self.manager.is_removing();
+        // For a while after the last event there is still work that only time triggers.
+        let settled = self.last_tick_ms.saturating_sub(self.last_event_ms) > 2_000;
+        if quiet && settled { TICK_IDLE_MS } else { TICK_BUSY_MS }
+    }
+
+    fn tick(&mut self) {
+        let now_ms = self.base.clock.now_ms();
+        if now_ms.saturating_sub(self.last_tick_ms) < TICK_BUSY_MS {
+            return;
+        }
+        self.last_tick_ms = now_ms;
+        self.base.tell(Event::Tick { now_ms });
+        self.take_state_changes();
+        self.settle_volumes();
+        self.volumes.hand_over_taps(&mut self.manager, &self.base.clock);
+        let nbd = self.clients.nbd_mut();
+        nbd.look_after(&mut self.base, &mut self.volumes, now_ms);
+        self.give_back.give(&self.base.buffers, nbd.len(), nbd.unsent_bytes(), now_ms);
+    }
+
+    /// While the cache is out of order: tells the state directory of volumes that need nothing of it.
+    fn settle_volumes(&mut self) {
+        let has_failed = !self.manager.is_healthy() && !self.health.is_missing();
+        // In a pause another session may have begun, whose manager is not here yet.
+        if has_failed && !self.pause.is_on() && self.base.stopping.is_running() {
+            let told = (&self.state, &mut self.state_thread);
+            self.settled.tell(&self.volumes, &self.manager, told, self.base.clock.now_ms());
+        }
+    }
+
+    /// Changes of the state directory that have ended, one way or the other.
+    fn take_state_changes(&mut self) {
+        let now_ms = self.base.clock.now_ms();
+        for (requester, result) in self.state_thread.take_ended(now_ms) {
+            match requester {
+                Requester::Op(op) => self.base.tell(Event::DeviceDone { op, result }),
+                Requester::Settled(volume) => self.settled.ended(volume, result, now_ms),
+            }
+        }
+    }
+
+    fn wait_for_wake(&mut self) {
+        self.base.submit(Operation::Wait { event: self.event.clone() }, Pending::Wake);
+    }
+
+    /// Another thread has something: results of workers or commands.
+    pub(super) fn woken(&mut self) {
+        self.wait_for_wake();
+        self.workers.take_results(&mut self.base.events);
+        self.take_state_changes();
+        let (clients, mut shared) = self.clients();
+        clients.take_found(&mut shared);
+        self.origins.take_answers(&mut self.base, &mut self.volumes);
+        self.take_commands();
+    }
+
+    /// The orderly end begins (see `stop`).
+    pub(super) fn begin_stop(&mut self) {
+        if !self.base.stopping.is_running() {
+            return;
+        }
+        let (now_ms, now_ns) = (self.base.clock.now_ms(), self.base.clock.now_ns());
+        self.base.stopping = Stopping::Draining { until_ms: now_ms + DRAIN_MS };
+        let (connections, requests) = (self.clients.nbd().len(), self.clients.requests().len());
+        tracing::info!(connections, requests, "stopping");
+        self.volumes.lift_limits(now_ns);
+        self.clients.nbd_mut().begin_shutdown();
+    }
+
+    /// Goes on with the end as far as possible.
+    fn pump_stop(&mut self) {
+        let Stopping::Draining { until_ms } = self.base.stopping else { return };
+        let is_late = self.base.clock.now_ms() >= until_ms;
+        let all_closed = self.clients.nbd_mut().drain(&mut self.volumes, is_late);
+        // Requests that are left then wait for room that no origin makes: the manager refuses them, which it does when it
+        // knows that nothing else is to be waited for.
+        if all_closed && (is_late || self.clients.requests().len() == 0) {
+            self.base.stopping = Stopping::Finishing;
+            self.base.tell(Event::Stop);
+        }
+    }
+}
+
+/// What to wait for while the cache device works on so many reads of extents: half of them, so that the device keeps the
+/// other half to work on.
+fn gathered(extent_reads: usize, sends: usize) -> Option<Gather> {
+    (extent_reads >= GATHER_OPS_MIN)
+        .then(|| Gather { count: sends + (extent_reads / 2).min(GATHER_MAX), time_us: GATHER_TIME_US })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_gathers_a_part_of_many_and_nothing_of_few() {
+        assert_eq!(gathered(GATHER_OPS_MIN - 1, 1), None);
+        assert_eq!(gathered(32, 1), Some(Gather { count: 17, time_us: GATHER_TIME_US }));
+        assert_eq!(gathered(64, 0), Some(Gather { count: 16, time_us: GATHER_TIME_US }));
+    }
+}

@@ -1,0 +1,207 @@
+//! What the manager notes: logged, counted, and remembered of the cache as a whole.
+//!
+//! Job: say each note in words, what repeats ever more rarely; remember why the cache is out of order, and when its index
+//! was complete.
+//!
+//! What it does not do: act on a note (`dispatch` does, where one has to).
+
+use std::collections::VecDeque;
+
+use zc_cache::CacheManager;
+use zc_cache::seam::{Event, Note};
+use zc_core::{ExtentNo, VolumeId};
+
+use crate::registry::Registry;
+use crate::shard::base::Base;
+use crate::shard::volumes::{Volume, Volumes};
+
+/// What is known of the cache as a whole.
+#[derive(Debug)]
+pub(crate) struct Health {
+    /// Why it is out of order.
+    fault: Option<String>,
+    /// Something stands in for the cache device.
+    is_missing: bool,
+    /// When the index was complete.
+    loaded_ms: Option<u64>,
+    restart_bytes_read: u64,
+}
+
+impl Health {
+    /// After a start that read so much, and that knows why something stands in for the device, if so.
+    pub(crate) const fn new(missing: Option<String>, restart_bytes_read: u64) -> Self {
+        let is_missing = missing.is_some();
+        Self { fault: missing, is_missing, loaded_ms: None, restart_bytes_read }
+    }
+
+    /// The cache works again, after a start that read so much.
+    pub(crate) fn is_back(&mut self, restart_bytes_read: u64) {
+        (self.fault, self.loaded_ms, self.restart_bytes_read) = (None, None, restart_bytes_read);
+    }
+
+    /// The cache is out of order, which another than the manager found.
+    pub(crate) fn lost(&mut self, why: String, events: &mut VecDeque<Event>) {
+        if self.fault.is_none() {
+            tracing::error!("{why}; volumes go on without the cache");
+            self.fault = Some(why);
+            events.push_back(Event::DeviceLost);
+        }
+    }
+
+    /// Whether a fault is known.
+    pub(crate) const fn has_fault(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    /// Something stands in for the cache device.
+    pub(crate) const fn is_missing(&self) -> bool {
+        self.is_missing
+    }
+
+    /// When the index was complete, in milliseconds since the start.
+    pub(crate) const fn loaded_ms(&self) -> Option<u64> {
+        self.loaded_ms
+    }
+
+    /// Bytes of superblock, checkpoint and journal that the start read.
+    pub(crate) const fn restart_bytes_read(&self) -> u64 {
+        self.restart_bytes_read
+    }
+
+    /// The fault of the cache device, and what clients see while its record cannot be made.
+    pub(crate) fn told(&self, manager: &CacheManager) -> Option<String> {
+        let fault = self.fault.clone()?;
+        if manager.is_distrust_owed() && manager.stats().distrust_failures > 0 {
+            return Some(format!(
+                "{fault}; the state directory does not take the record of it: writes outside marked regions wait, \
+                 and fail after 30 s. Make the state directory writable"
+            ));
+        }
+        Some(fault)
+    }
+
+    /// Takes a note.
+    pub(crate) fn note(&mut self, base: &mut Base, volumes: &mut Volumes, registry: &Registry, note: Note) {
+        match note {
+            // It was said when it was known.
+            Note::CacheFailed { .. } if self.fault.is_some() => {}
+            Note::CacheFailed { during, error } => {
+                let text = format!("the cache device failed while {}: {error}", during.doing());
+                tracing::error!("{text}; volumes go on without the cache");
+                self.fault = Some(text);
+            }
+            Note::ExtentDropped { slot, fault } => {
+                base.metrics.extents_dropped += 1;
+                if base.metrics.extents_dropped.is_power_of_two() {
+                    let count = base.metrics.extents_dropped;
+                    tracing::warn!(count, "a stored extent in slot {slot} was dropped: {fault}");
+                }
+            }
+            Note::SlotDropped { slot } => tracing::warn!("slot {slot} was given up after an error"),
+            Note::OriginDiffers { volume, extent } => note_changed_origin(volumes, registry, volume, extent),
+            Note::DistrustUnrecorded { volume } => note_unrecorded(volumes, volume),
+            Note::DirtyUnreadable { volume, .. }
+            | Note::DirtySkipped { volume, .. }
+            | Note::DirtyGivenUp { volume, .. }
+            | Note::DestageFailed { volume, .. }
+            | Note::Fenced { volume }
+            | Note::CommitsDropped { volume, .. } => {
+                note_dirty(volumes, volume, note, self.fault.is_some());
+            }
+            Note::Content { key, digest, stored } => {
+                if let Some(tap) = volumes.get_mut(key.volume).and_then(Volume::tap) {
+                    tap.learned(key.extent.0, digest, stored);
+                }
+            }
+            // What follows of it is said elsewhere.
+            Note::Removed { .. } => {}
+            Note::IndexLoaded { extents } => {
+                let ms = base.clock.now_ms();
+                self.loaded_ms = Some(ms);
+                tracing::info!("index complete: {extents} extents, {ms} ms after the start");
+            }
+        }
+    }
+}
+
+fn note_unrecorded(volumes: &Volumes, volume: Option<VolumeId>) {
+    let of = volume.and_then(|id| volumes.get(id)).map(|volume| format!(" of volume \"{}\"", volume.name));
+    tracing::error!(
+        "the state directory could not record that what the cache holds{} is not to be trusted, not at the stop \
+         either. The marks on the cache say what was written; if the cache is replaced or rolled back before the next \
+         start, start with --cold",
+        of.unwrap_or_default()
+    );
+}
+
+fn note_changed_origin(volumes: &mut Volumes, registry: &Registry, volume: VolumeId, extent: ExtentNo) {
+    let name = volumes.used(volume).name.clone();
+    let reason = format!(
+        "its origin was written while the cache was not serving it: extent {extent} is not what was cached"
+    );
+    tracing::warn!("volume \"{name}\" starts cold: {reason}");
+    if let Some(mut info) = registry.volumes.get_mut(&name) {
+        info.cold_reason = Some(reason);
+    }
+}
+
+/// News of dirty data. What repeats is said the first time, then ever more rarely.
+fn note_dirty(volumes: &mut Volumes, volume: VolumeId, note: Note, cache_failed: bool) {
+    let Some(volume) = volumes.get_mut(volume) else {
+        tracing::warn!(
+            "volume number {volume} is not in the configuration, but the cache has dirty data of it"
+        );
+        return;
+    };
+    let name = &volume.name;
+    match note {
+        Note::DirtyUnreadable { extent, .. } => {
+            volume.unreadable += 1;
+            if volume.unreadable.is_power_of_two() {
+                let count = volume.unreadable;
+                tracing::error!(
+                    count,
+                    "volume \"{name}\": extent {extent}, which only the cache has, cannot be read from it; reads \
+                     of it fail until it can, or it is written anew"
+                );
+            }
+        }
+        Note::DirtyGivenUp { extent, sectors, .. } => tracing::warn!(
+            "volume \"{name}\": sectors {} to {} of extent {extent} could not be read from the cache and are given up, \
+             as asked: they are zeros now",
+            sectors.first(),
+            sectors.last()
+        ),
+        Note::DirtySkipped { extent, sectors, .. } => tracing::warn!(
+            "volume \"{name}\": sectors {} to {} of extent {extent} rotted on the cache and were written anew \
+             since; the origin gets the newer ones alone",
+            sectors.first(),
+            sectors.last()
+        ),
+        Note::DestageFailed { error, .. } => {
+            volume.refused += 1;
+            if volume.refused.is_power_of_two() {
+                let count = volume.refused;
+                tracing::error!(
+                    count,
+                    "volume \"{name}\": its origin refuses what the cache has for it ({error}); it is kept and \
+                     tried again"
+                );
+            }
+        }
+        Note::CommitsDropped { epoch, .. } => tracing::warn!(
+            "volume \"{name}\": commits after epoch {epoch} were in flight when the last session was cut off and \
+             do not count; no client was told that they were durable"
+        ),
+        _ if cache_failed => tracing::error!(
+            "volume \"{name}\" is fenced: its dirty data is on the cache device, which does not answer. Bring \
+             the device back, then `zcctl reattach`: no flushed byte is lost then. If it cannot be brought back, \
+             `zcached --drop-dirty {name}` discards the dirty data"
+        ),
+        _ => tracing::error!(
+            "volume \"{name}\" is fenced: the cache has dirty data of it, and either the journal is incomplete or \
+             the origin has changed. Put back the cache and the origin that belong together; `zcctl accept-loss \
+             {name}` serves the data that was found, `zcctl drop-dirty {name}` discards it"
+        ),
+    }
+}

@@ -1,0 +1,86 @@
+//! Volumes that go.
+//!
+//! Invariants: a volume goes when no client can choose it, no request of it is left, and the manager has forgotten it,
+//! durably. If the manager cannot, it is served as before.
+//!
+//! What it does not do: judge what may be believed of a volume, or record it (`control/added`, `control/removed`).
+
+use tokio::sync::oneshot;
+use zc_core::{ErrorKind, Map, VolumeId};
+
+use crate::shard::volumes::Volume;
+
+/// The volume as the data plane had it; closing its origin may take time.
+pub(crate) type Removed = Result<Box<Volume>, String>;
+
+/// A volume that is going.
+#[derive(Debug)]
+struct Going {
+    reply: oneshot::Sender<Removed>,
+    /// The manager was told.
+    is_told: bool,
+}
+
+/// The volumes that are going.
+#[derive(Debug, Default)]
+pub(crate) struct Leaving(Map<VolumeId, Going>);
+
+impl Leaving {
+    /// Whether this one is going already.
+    pub(crate) fn has(&self, id: VolumeId) -> bool {
+        self.0.contains_key(&id)
+    }
+
+    /// A volume is to go. No client can choose it any more.
+    pub(crate) fn begin(&mut self, id: VolumeId, reply: oneshot::Sender<Removed>) {
+        self.0.insert(id, Going { reply, is_told: false });
+    }
+
+    /// The volumes that the manager has to be told of now: no request of them is left. Once a turn.
+    pub(crate) fn due(&mut self, is_asked: impl Fn(VolumeId) -> bool) -> Vec<VolumeId> {
+        let mut due = Vec::new();
+        for (id, going) in self.0.iter_mut().filter(|(_, going)| !going.is_told) {
+            if !is_asked(*id) {
+                going.is_told = true;
+                due.push(*id);
+            }
+        }
+        due
+    }
+
+    /// The manager has forgotten a volume, or could not. What is to be let go, if it has, comes from `remove`.
+    pub(crate) fn ended(
+        &mut self,
+        id: VolumeId,
+        result: Result<(), ErrorKind>,
+        remove: impl FnOnce() -> Option<Volume>,
+    ) {
+        let Some(Going { reply, .. }) = self.0.remove(&id) else { return };
+        let outcome = match result {
+            Err(error) => Err(format!(
+                "its origin was not flushed, or the cache device failed, or the daemon stops ({error}); it is served as before"
+            )),
+            Ok(()) => remove().map(Box::new).ok_or_else(|| "it is not served".to_owned()),
+        };
+        let _asker_left = reply.send(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manager_is_told_once_of_a_volume_without_requests() {
+        let mut leaving = Leaving::default();
+        let (reply, mut answer) = oneshot::channel();
+        leaving.begin(VolumeId(1), reply);
+        assert!(leaving.has(VolumeId(1)) && !leaving.has(VolumeId(2)));
+        assert_eq!(leaving.due(|_| true), []);
+        assert_eq!(leaving.due(|_| false), [VolumeId(1)]);
+        assert_eq!(leaving.due(|_| false), []);
+        leaving.ended(VolumeId(1), Err(ErrorKind::Io), || unreachable!("it stays"));
+        assert!(answer.try_recv().unwrap().unwrap_err().contains("served as before"));
+        assert!(!leaving.has(VolumeId(1)), "it may go another time");
+    }
+}

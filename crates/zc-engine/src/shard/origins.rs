@@ -1,0 +1,159 @@
+//! The origins' part of the actions.
+//!
+//! Job: read, write, flush, trim and zero origins: raw ones in steps on the ring, volumes of stores by asking the store;
+//! turn the ends into events.
+//!
+//! Invariants: each operation's end becomes exactly one event. The first failure is logged, then ever fewer: an origin
+//! that fails for hours fills no disk with its log.
+//!
+//! What it does not do: order what origins do (the cache manager does).
+
+use std::fmt;
+use std::io;
+
+use zc_cache::seam::{Action, Event};
+use zc_core::{DedupDomain, ExtentNo, FingerprintKind, OpId, VolumeId};
+use zc_io::{Operation, Segment, Target, Waker};
+use zc_origin::{Job, OriginRequest, Step};
+
+use crate::origin::Origin;
+use crate::origin::store_volume::{Asker, StoreAnswer, StoreAnswers, StoreOutcome};
+use crate::shard::base::Base;
+use crate::shard::volumes::Volumes;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Origins {
+    /// What stores answered.
+    answers: StoreAnswers,
+}
+
+impl Origins {
+    /// Answers of stores wake `waker`.
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { answers: StoreAnswers::new(waker) }
+    }
+
+    /// Carries out an action on an origin.
+    pub(crate) fn act(&self, base: &mut Base, volumes: &mut Volumes, action: Action) {
+        let (op, volume, request) = match action {
+            Action::OriginRead { op, volume, offset_bytes, dest } => {
+                let target = Target::whole(base.buffers.write(dest));
+                (op, volume, OriginRequest::Read { offset: offset_bytes, target })
+            }
+            Action::OriginWrite { op, volume, offset_bytes, src, fua } => {
+                let segments = vec![Segment::whole(base.buffers.read(src))];
+                (op, volume, OriginRequest::Write { offset: offset_bytes, segments, fua })
+            }
+            Action::OriginFlush { op, volume } => (op, volume, OriginRequest::Flush),
+            Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua } => {
+                (op, volume, OriginRequest::Trim { offset: offset_bytes, len: len_bytes, fua })
+            }
+            Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, fua } => (
+                op,
+                volume,
+                OriginRequest::WriteZeroes { offset: offset_bytes, len: len_bytes, no_hole, fua },
+            ),
+            other => unreachable!("{other:?} is not for an origin"),
+        };
+        match &mut volumes.used(volume).origin {
+            Origin::Raw(raw) => {
+                let step = raw.start(request);
+                go_on(base, volumes, op, volume, step);
+            }
+            Origin::Store(store) => store.begin(request, self.asker(op, volume)),
+        }
+    }
+
+    /// Asks for fingerprints of what a volume holds. Those of a store have no key.
+    pub(crate) fn want_recipe(
+        &self,
+        base: &mut Base,
+        volumes: &mut Volumes,
+        wanted: Wanted<'_>,
+        (kind, extent_bytes): (FingerprintKind, u32),
+    ) {
+        let Wanted { op, volume, first, count, domain } = wanted;
+        let is_strong = kind == FingerprintKind::Blake3 && *domain == DedupDomain::COMMON;
+        match &volumes.used(volume).origin {
+            Origin::Store(store) if is_strong => {
+                store.recipe(first.0, count, extent_bytes, self.asker(op, volume));
+            }
+            _ => base.tell(Event::RecipeArrived { op, prints: Vec::new() }),
+        }
+    }
+
+    fn asker(&self, op: OpId, volume: VolumeId) -> Asker {
+        Asker { op, volume, answers: self.answers.clone() }
+    }
+
+    /// A step on the ring ended.
+    pub(crate) fn ended(
+        base: &mut Base,
+        volumes: &mut Volumes,
+        (op, volume, job): (OpId, VolumeId, Job),
+        result: io::Result<usize>,
+        operation: Operation,
+    ) {
+        let Origin::Raw(raw) = &mut volumes.used(volume).origin else {
+            unreachable!("a store's volume has no operations of this ring")
+        };
+        let step = raw.advance(job, result, operation);
+        go_on(base, volumes, op, volume, step);
+        base.io.origin_has_room(volume);
+    }
+
+    /// Takes what stores answered.
+    pub(crate) fn take_answers(&self, base: &mut Base, volumes: &mut Volumes) {
+        for StoreAnswer { op, volume, outcome } in self.answers.take() {
+            match outcome {
+                StoreOutcome::Recipe(prints) => base.tell(Event::RecipeArrived { op, prints }),
+                StoreOutcome::Done(result) => {
+                    let result = result.map_err(|error| {
+                        let place = match &volumes.used(volume).origin {
+                            Origin::Store(store) => store.name().to_owned(),
+                            Origin::Raw(_) => String::new(),
+                        };
+                        failed(base, volumes, volume, &format_args!("cannot use origin {place}: {error}"));
+                        error.kind()
+                    });
+                    base.tell(Event::OriginDone { op, result });
+                }
+            }
+        }
+    }
+}
+
+/// Extents of which the fingerprints are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) op: OpId,
+    pub(crate) volume: VolumeId,
+    pub(crate) first: ExtentNo,
+    pub(crate) count: u32,
+    pub(crate) domain: &'a DedupDomain,
+}
+
+fn go_on(base: &mut Base, volumes: &mut Volumes, op: OpId, volume: VolumeId, step: Step) {
+    match step {
+        Step::Submit(job, operation) => base.io.submit_to_origin(operation, op, volume, job),
+        Step::Done(finished) => {
+            // The lease ends before the manager hears of it.
+            drop(finished.target);
+            let result = finished.result.map_err(|error| {
+                failed(base, volumes, volume, &error);
+                error.kind()
+            });
+            base.tell(Event::OriginDone { op, result });
+        }
+    }
+}
+
+fn failed(base: &mut Base, volumes: &mut Volumes, volume: VolumeId, error: &dyn fmt::Display) {
+    base.metrics.origin_errors += 1;
+    volumes.used(volume).traffic.origin_errors += 1;
+    if base.metrics.origin_errors.is_power_of_two() {
+        let count = base.metrics.origin_errors;
+        tracing::error!(count, "{error}");
+    }
+}
