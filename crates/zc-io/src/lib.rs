@@ -2,7 +2,7 @@
 //!
 //! Job: give the data plane one ring ([`Ring`]) whose operations own their memory, the buffers it works on
 //! ([`AlignedBuf`], [`SharedBuf`], [`Arena`] with its leases, [`BufPool`]), wake-ups from other threads
-//! ([`EventFd`]) and carefully opened files and block devices ([`BlockFile`]).
+//! ([`EventFd`]), jobs for them ([`JobQueue`]) and carefully opened files and block devices ([`BlockFile`]).
 //!
 //! Invariants:
 //! - Memory and descriptors of an operation belong to the ring from [`Ring::submit`] until the completion hands
@@ -27,6 +27,7 @@ mod heap;
 mod in_use;
 mod inherited;
 mod ioctl;
+mod jobs;
 pub mod limits;
 mod operation;
 mod pmem;
@@ -46,6 +47,7 @@ pub use files::{BlockFile, FileKind, Identity, OpenOptions, length_of};
 pub use heap::give_heap_back;
 pub use in_use::block_device_user;
 pub use inherited::take_passed_sockets;
+pub use jobs::{JobQueue, NextJob};
 pub use operation::{
     CommandMemory, Completion, DeviceCommand, FallocateMode, Memory, Operation, Segment, SharedFd, Source,
     Target,

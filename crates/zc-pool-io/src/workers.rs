@@ -3,13 +3,12 @@
 //! Job: run jobs, those first that a client waits for, and wake the pool's thread for each result. Invariants: each job
 //! yields one outcome; the number of jobs is bounded by what the store has in progress. What it does not do: order.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use zc_core::OpId;
-use zc_io::Waker;
+use zc_io::{JobQueue, Waker};
 use zc_pool::{Job, Outcome};
 use zc_reduce::Reducer;
 
@@ -17,16 +16,8 @@ use crate::client::lock;
 use crate::error::OpenError;
 use crate::limits::{INLINE_BYTES_MAX, WORKERS_MAX};
 
-#[derive(Default)]
-struct Queues {
-    urgent: VecDeque<(OpId, Job)>,
-    other: VecDeque<(OpId, Job)>,
-    stop: bool,
-}
-
 struct Shared {
-    queues: Mutex<Queues>,
-    ready: Condvar,
+    jobs: JobQueue<(OpId, Job)>,
     done: Mutex<Vec<(OpId, Outcome)>>,
     waker: Waker,
 }
@@ -40,12 +31,8 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(crate) fn start(threads: u32, waker: &Waker) -> Result<Self, OpenError> {
-        let shared = Arc::new(Shared {
-            queues: Mutex::default(),
-            ready: Condvar::new(),
-            done: Mutex::default(),
-            waker: waker.clone(),
-        });
+        let shared =
+            Arc::new(Shared { jobs: JobQueue::default(), done: Mutex::default(), waker: waker.clone() });
         let mut workers = Self { shared, threads: Vec::new(), reducer: Reducer::new() };
         for number in 0..threads.min(WORKERS_MAX) {
             let shared = Arc::clone(&workers.shared);
@@ -61,11 +48,7 @@ impl Workers {
         if self.threads.is_empty() || (urgent && job.bytes() <= INLINE_BYTES_MAX) {
             return Some(job.run(&mut self.reducer));
         }
-        let mut queues = lock(&self.shared.queues);
-        let queue = if urgent { &mut queues.urgent } else { &mut queues.other };
-        queue.push_back((op, job));
-        drop(queues);
-        self.shared.ready.notify_one();
+        self.shared.jobs.put((op, job), urgent);
         None
     }
 
@@ -83,8 +66,7 @@ impl fmt::Debug for Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        lock(&self.shared.queues).stop = true;
-        self.shared.ready.notify_all();
+        self.shared.jobs.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a worker of a store had panicked");
@@ -95,23 +77,9 @@ impl Drop for Workers {
 
 fn work(shared: &Shared) {
     let mut reducer = Reducer::new();
-    while let Some((op, job)) = next_job(shared) {
+    while let Some((op, job)) = shared.jobs.next() {
         let outcome = job.run(&mut reducer);
         lock(&shared.done).push((op, outcome));
         shared.waker.wake();
-    }
-}
-
-/// The next job; `None` at the end.
-fn next_job(shared: &Shared) -> Option<(OpId, Job)> {
-    let mut queues = lock(&shared.queues);
-    loop {
-        if let Some(job) = queues.urgent.pop_front().or_else(|| queues.other.pop_front()) {
-            return Some(job);
-        }
-        if queues.stop {
-            return None;
-        }
-        queues = shared.ready.wait(queues).unwrap_or_else(PoisonError::into_inner);
     }
 }

@@ -16,15 +16,14 @@
 //!
 //! What it does not do: order results (the manager packs in the order of requests whatever order they come in).
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use zc_core::limits::REDUCE_THREADS_MAX;
 use zc_core::{Codec, DedupDomain, FingerprintKind, OpId, usize_from_u32};
-use zc_io::{Lease, ReadLease, Waker};
+use zc_io::{JobQueue, Lease, NextJob, ReadLease, Waker};
 
 use crate::error::EngineError;
 use crate::limits::{
@@ -95,16 +94,8 @@ impl Job {
     }
 }
 
-#[derive(Default)]
-struct Queues {
-    urgent: VecDeque<Job>,
-    other: VecDeque<Job>,
-    stop: bool,
-}
-
 struct Shared {
-    queues: Mutex<Queues>,
-    ready: Condvar,
+    jobs: JobQueue<Job>,
     done: Mutex<Vec<Outcome>>,
     /// Results in `done`.
     results: AtomicUsize,
@@ -143,8 +134,7 @@ impl ReducePool {
     /// Starts `threads` threads on the given CPUs (all, if empty); results wake `waker`.
     pub(crate) fn start(threads: u32, cpus: &[usize], waker: Waker) -> Result<Self, EngineError> {
         let shared = Arc::new(Shared {
-            queues: Mutex::default(),
-            ready: Condvar::new(),
+            jobs: JobQueue::default(),
             done: Mutex::default(),
             results: AtomicUsize::new(0),
             waker,
@@ -206,22 +196,15 @@ impl ReducePool {
             return;
         }
         self.fresh_since_ms = None;
-        let mut queues = lock(&self.shared.queues);
-        let room = REDUCE_JOBS_MAX.saturating_sub(queues.urgent.len() + queues.other.len());
+        let room = REDUCE_JOBS_MAX.saturating_sub(self.shared.jobs.len());
         let too_many = self.fresh.split_off(self.fresh.len().min(room));
         let urgent = self.fresh.iter().filter(|job| job.is_urgent()).count();
         let wakes = urgent + (self.fresh.len() - urgent).div_ceil(REDUCE_JOBS_TOGETHER);
-        for job in self.fresh.drain(..) {
-            if job.is_urgent() {
-                queues.urgent.push_back(job);
-            } else {
-                queues.other.push_back(job);
-            }
-        }
-        drop(queues);
-        for _ in 0..wakes.min(self.threads.len()) {
-            self.shared.ready.notify_one();
-        }
+        let jobs = self.fresh.drain(..).map(|job| {
+            let is_urgent = job.is_urgent();
+            (job, is_urgent)
+        });
+        self.shared.jobs.put_all(jobs, wakes.min(self.threads.len()));
         for job in too_many {
             self.shared.inline.fetch_add(1, Ordering::Relaxed);
             let outcome = job.run(&mut self.scratch);
@@ -244,8 +227,7 @@ impl ReducePool {
 
     /// Jobs waiting now.
     pub(crate) fn waiting(&self) -> usize {
-        let queues = lock(&self.shared.queues);
-        self.fresh.len() + queues.urgent.len() + queues.other.len()
+        self.fresh.len() + self.shared.jobs.len()
     }
 
     /// Jobs that were carried out by the thread that brought them, because the queues were full.
@@ -262,8 +244,7 @@ impl fmt::Debug for ReducePool {
 
 impl Drop for ReducePool {
     fn drop(&mut self) {
-        lock(&self.shared.queues).stop = true;
-        self.shared.ready.notify_all();
+        self.shared.jobs.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a reduce worker had panicked");
@@ -289,28 +270,18 @@ fn work(shared: &Shared) {
 
 /// The next job; `None` at the end. Results that were not told are told when no job comes for a moment.
 fn next_job(shared: &Shared, untold: &mut bool) -> Option<Job> {
-    let mut queues = lock(&shared.queues);
-    loop {
-        if let Some(job) = queues.urgent.pop_front().or_else(|| queues.other.pop_front()) {
-            return Some(job);
+    if *untold {
+        match shared.jobs.next_within(REDUCE_LINGER) {
+            NextJob::Job(job) => return Some(job),
+            NextJob::Stopped => return None,
+            NextJob::TimedOut => {}
         }
-        if queues.stop {
-            return None;
-        }
-        if !*untold {
-            queues = shared.ready.wait(queues).unwrap_or_else(PoisonError::into_inner);
-            continue;
-        }
-        let (guard, waited) =
-            shared.ready.wait_timeout(queues, REDUCE_LINGER).unwrap_or_else(PoisonError::into_inner);
-        queues = guard;
-        if waited.timed_out() {
-            *untold = false;
-            if shared.results.load(Ordering::Acquire) > 0 {
-                shared.waker.wake();
-            }
+        *untold = false;
+        if shared.results.load(Ordering::Acquire) > 0 {
+            shared.waker.wake();
         }
     }
+    shared.jobs.next()
 }
 
 #[cfg(test)]
