@@ -340,6 +340,17 @@ pub(crate) mod tests {
         Record::Zero { key: ExtentKey { volume: VolumeId(1), extent: ExtentNo(extent) } }
     }
 
+    /// A log in a folder of its own, which says one record and is valid.
+    fn valid_log(on_thread: bool) -> (tempfile::TempDir, PathBuf, IntentLog) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.intent");
+        let mut log = IntentLog::create(&path, on_thread, OWNER).unwrap();
+        log.append(record(1));
+        log.make_valid();
+        log.write_out();
+        (dir, path, log)
+    }
+
     #[test]
     fn only_a_valid_log_of_the_same_session_and_boot_is_read() {
         let dir = tempfile::tempdir().unwrap();
@@ -412,12 +423,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_log_that_can_be_neither_unmarked_nor_removed_is_stuck() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x.intent");
-        let mut log = IntentLog::create(&path, false, OWNER).unwrap();
-        log.append(record(1));
-        log.make_valid();
-        log.write_out();
+        let (dir, path, mut log) = valid_log(false);
         let (read_only, folder) = (File::open(&path).unwrap(), dir.path().to_owned());
         // A folder is not removed as a file is.
         log.file.as_mut().unwrap().change(|file| (file.file, file.path) = (read_only, folder)).unwrap();
@@ -442,12 +448,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_failure_withdraws_the_log() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x.intent");
-        let mut log = IntentLog::create(&path, false, OWNER).unwrap();
-        log.append(record(1));
-        log.make_valid();
-        log.write_out();
+        let (_dir, path, mut log) = valid_log(false);
         // A file that was opened for reading takes no write.
         let read_only = File::open(&path).unwrap();
         log.file.as_mut().unwrap().change(|file| file.file = read_only).unwrap();
@@ -459,12 +460,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_log_that_does_not_answer_is_stuck_and_is_written_no_more() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x.intent");
-        let mut log = IntentLog::create(&path, true, OWNER).unwrap();
-        log.append(record(1));
-        log.make_valid();
-        log.write_out();
+        let (dir, path, mut log) = valid_log(true);
         assert_eq!(read(&path, &OWNER).unwrap().1, [record(1)], "written when the call returns");
         let file = LogFile::create(&dir.path().join("y.intent"), OWNER).unwrap();
         let mut keeper = Keeper::on_thread(file, 1).unwrap();
