@@ -20,7 +20,7 @@ use crate::dirty;
 use crate::events;
 use crate::nbd;
 use crate::record;
-use crate::text;
+use crate::text::{self, number, string};
 use crate::top;
 use crate::units::{count, duration, ratio, share, size};
 use crate::volume;
@@ -253,16 +253,6 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
         );
     }
     Ok(answer)
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
-}
-
-fn string(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| if value.is_null() { "-".to_owned() } else { value.to_string() }, str::to_owned)
 }
 
 fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -4,6 +4,8 @@
 
 use std::io::{self, Write};
 
+use serde_json::Value;
+
 /// Foreign text without control characters.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
@@ -12,6 +14,18 @@ pub(crate) fn clean(text: &str) -> String {
 /// Foreign text without control characters, line by line. The daemon's messages may have several lines.
 pub(crate) fn clean_lines(text: &str) -> String {
     text.lines().map(clean).collect::<Vec<_>>().join("\n")
+}
+
+/// A number of an answer; 0 if it is none.
+pub(crate) fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+/// A value of an answer as a word; `-` if there is none.
+pub(crate) fn string(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| if value.is_null() { "-".to_owned() } else { value.to_string() }, str::to_owned)
 }
 
 /// Names and values, two columns.

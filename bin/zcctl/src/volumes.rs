@@ -7,18 +7,8 @@ use serde_json::{Value, json};
 use crate::cli::Listing;
 use crate::columns::{self, Cell, Column};
 use crate::dirty;
-use crate::text;
+use crate::text::{self, number, string};
 use crate::units::{count, duration, share, size};
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
-}
-
-fn string(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| if value.is_null() { "-".to_owned() } else { value.to_string() }, str::to_owned)
-}
 
 /// Prints the volumes that are served.
 ///
