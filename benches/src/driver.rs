@@ -3,9 +3,10 @@
 
 use zc_cache::CacheManager;
 use zc_cache::config::{DirtyConfig, ManagerConfig, VolumeConfig, WriteBackConfig};
-use zc_cache::seam::{Action, Digest, Event, Request, RequestKind};
+use zc_cache::seam::{Digest, Event, Request, RequestKind};
 use zc_cache::startup::StartState;
-use zc_core::{BufId, Fingerprint, FingerprintKind, Mode, ReqId, VolumeId};
+use zc_core::{BufId, BufSlice, Codec, DedupDomain, Fingerprint, FingerprintKind, Mode, ReqId, VolumeId};
+use zc_drive::{Backend, Ended, Turns};
 use zc_format::{Geometry, PlanOptions};
 
 const EXTENT: u64 = 8192;
@@ -17,7 +18,7 @@ const NEVER_MS: u64 = 1 << 40;
 pub struct Driver {
     /// The manager.
     pub manager: CacheManager,
-    actions: Vec<Action>,
+    turns: Turns,
     alike: u64,
     hashed: u64,
     next: u64,
@@ -60,11 +61,11 @@ impl Driver {
         };
         let start = StartState::fresh();
         let volume = VolumeConfig::new(VolumeId(0), 1 << 40, 1 << 30);
-        let mut manager = CacheManager::new(config, vec![volume], start);
-        let mut actions = Vec::new();
-        manager.begin(0, &mut actions);
-        let mut driver = Self { manager, actions: Vec::new(), alike, hashed: 0, next: 1, now_ms: 0 };
-        driver.answer(actions);
+        let manager = CacheManager::new(config, vec![volume], start);
+        let mut driver = Self { manager, turns: Turns::default(), alike, hashed: 0, next: 1, now_ms: 0 };
+        let mut turns = Turns::default();
+        turns.begin(&mut driver, 0);
+        turns.settle(&mut driver);
         driver
     }
 
@@ -106,60 +107,25 @@ impl Driver {
     }
 
     fn event(&mut self, event: Event) {
-        let mut actions = core::mem::take(&mut self.actions);
-        self.manager.handle(event, &mut actions);
-        self.answer(actions);
-    }
-
-    fn answer(&mut self, mut actions: Vec<Action>) {
-        while let Some(event) = actions.iter().position(answerable).map(|at| actions.remove(at)) {
-            if let Some(event) = self.reply(event) {
-                self.manager.handle(event, &mut actions);
-            }
-        }
-        actions.clear();
-        self.actions = actions;
-    }
-
-    fn reply(&mut self, action: Action) -> Option<Event> {
-        Some(match action {
-            Action::OriginRead { op, .. }
-            | Action::OriginWrite { op, .. }
-            | Action::OriginFlush { op, .. } => Event::OriginDone { op, result: Ok(()) },
-            Action::ReadExtents { op, parts, .. } => {
-                Event::ExtentsRead { op, result: Ok(parts.iter().map(|_| Ok(())).collect()) }
-            }
-            Action::Hash { op, .. } => {
-                self.hashed += 1;
-                Event::Hashed { op, digest: Digest::Print(print(self.hashed / self.alike)) }
-            }
-            Action::Compress { op, .. } => Event::Compressed { op, stored_bytes: Some(4096) },
-            Action::WriteWeu { op, .. }
-            | Action::WritePart { op, .. }
-            | Action::WriteJournal { op, .. }
-            | Action::WriteRegionMap { op, .. }
-            | Action::WriteCheckpoint { op, .. }
-            | Action::CommitCheckpoint { op, .. }
-            | Action::FlushCache { op } => Event::DeviceDone { op, result: Ok(()) },
-            Action::ReadHeader { op, .. } => Event::HeaderRead { op, result: Ok(None) },
-            _ => return None,
-        })
+        let mut turns = core::mem::take(&mut self.turns);
+        turns.handle(self, event);
+        self.turns = turns;
     }
 }
 
-fn answerable(action: &Action) -> bool {
-    !matches!(
-        action,
-        Action::Reply { .. }
-            | Action::Alloc { .. }
-            | Action::Free { .. }
-            | Action::Copy { .. }
-            | Action::Zero { .. }
-            | Action::Place { .. }
-            | Action::Intent { .. }
-            | Action::IntentTrim { .. }
-            | Action::IntentReady
-            | Action::Note(_)
-            | Action::Stopped { .. }
-    )
+impl Backend for Driver {
+    fn manager(&mut self) -> &mut CacheManager {
+        &mut self.manager
+    }
+
+    fn reply(&mut self, _req: ReqId, _result: Ended) {}
+
+    fn hash(&mut self, _src: BufSlice, _domain: &DedupDomain) -> Digest {
+        self.hashed += 1;
+        Digest::Print(print(self.hashed / self.alike))
+    }
+
+    fn compress(&mut self, _src: BufSlice, _codec: Codec, _max_bytes: u32, _out: BufId) -> Option<u32> {
+        Some(4096)
+    }
 }

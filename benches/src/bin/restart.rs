@@ -13,12 +13,13 @@ use std::time::Instant;
 
 use zc_cache::CacheManager;
 use zc_cache::config::{ManagerConfig, VolumeConfig};
-use zc_cache::seam::{Action, Event};
+use zc_cache::seam::{Digest, Event};
 use zc_cache::startup::{self, FormatOptions, Media};
 use zc_core::{
-    Codec, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, Generation, VolumeId, WeuSeq,
-    WeuSlot,
+    BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind,
+    Generation, ReqId, VolumeId, WeuSeq, WeuSlot,
 };
+use zc_drive::{Backend, Ended, Turns};
 use zc_format::{Geometry, PlanOptions, WeuEntry, WeuHeader};
 
 const GIB: u64 = 1 << 30;
@@ -77,11 +78,14 @@ fn show(path: &Path, gib: u64) -> Result<(), Box<dyn std::error::Error>> {
         startup::open(&mut image, &startup::OpenOptions::default(), &mut |record| records.push(*record))?;
     let mut manager = CacheManager::new(config(&geometry), vec![volume(len)], opened.start);
     records.iter().for_each(|record| manager.replay(record));
-    let mut actions = Vec::new();
-    manager.begin(0, &mut actions);
+    let (image, geometry) = (&image, &geometry);
+    let mut loading = Loading { manager, image, geometry, read_bytes: 0, error: None };
+    let mut turns = Turns::default();
+    turns.begin(&mut loading, 0);
     println!("first request could be served after {:.3} s", clock.elapsed().as_secs_f64());
-    let read = load(&mut manager, &image, &geometry, actions)?;
+    load(&mut loading, &mut turns)?;
     println!("index complete after {:.1} s", clock.elapsed().as_secs_f64());
+    let (manager, read) = (&loading.manager, loading.read_bytes);
     let stats = manager.stats();
     let ram: u64 = manager.ram_by_structure().iter().map(|(_, bytes)| bytes).sum();
     println!(
@@ -98,38 +102,57 @@ fn show(path: &Path, gib: u64) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Carries out the manager's header reads; anything else it asks for at a start succeeds at once.
-fn load(
-    manager: &mut CacheManager,
-    image: &Image,
-    geometry: &Geometry,
-    mut actions: Vec<Action>,
-) -> Result<u64, Box<dyn std::error::Error>> {
-    let mut read = 0;
-    let mut now_ms = 0;
-    while !manager.is_loaded() {
-        let mut events = Vec::new();
-        for action in actions.drain(..) {
-            match action {
-                Action::ReadHeader { op, slot, .. } => {
-                    let (header, bytes) = read_header(image, geometry, slot)?;
-                    read += bytes;
-                    events.push(Event::HeaderRead { op, result: Ok(Some(Box::new(header))) });
-                }
-                Action::WriteJournal { op, .. }
-                | Action::WriteRegionMap { op, .. }
-                | Action::WriteCheckpoint { op, .. }
-                | Action::CommitCheckpoint { op, .. }
-                | Action::FlushCache { op } => events.push(Event::DeviceDone { op, result: Ok(()) }),
-                Action::OriginFlush { op, .. } => events.push(Event::OriginDone { op, result: Ok(()) }),
-                _ => {}
+/// Reads the headers that the manager wants; anything else that it asks for at a start succeeds at once.
+struct Loading<'a> {
+    manager: CacheManager,
+    image: &'a Image,
+    geometry: &'a Geometry,
+    read_bytes: u64,
+    /// The first header that could not be read.
+    error: Option<Box<dyn std::error::Error>>,
+}
+
+impl Backend for Loading<'_> {
+    fn manager(&mut self) -> &mut CacheManager {
+        &mut self.manager
+    }
+
+    fn reply(&mut self, _req: ReqId, _result: Ended) {}
+
+    fn hash(&mut self, _src: BufSlice, _domain: &DedupDomain) -> Digest {
+        unreachable!("a start hashes nothing")
+    }
+
+    fn compress(&mut self, _src: BufSlice, _codec: Codec, _max_bytes: u32, _out: BufId) -> Option<u32> {
+        unreachable!("a start compresses nothing")
+    }
+
+    fn read_header(&mut self, slot: WeuSlot) -> Result<Option<Box<WeuHeader>>, ErrorKind> {
+        match read_header(self.image, self.geometry, slot) {
+            Ok((header, bytes)) => {
+                self.read_bytes += bytes;
+                Ok(Some(Box::new(header)))
+            }
+            Err(error) => {
+                self.error.get_or_insert(error);
+                Err(ErrorKind::Io)
             }
         }
-        now_ms += 1;
-        events.push(Event::Tick { now_ms });
-        events.into_iter().for_each(|event| manager.handle(event, &mut actions));
     }
-    Ok(read)
+}
+
+/// Goes on until the index is complete.
+fn load(loading: &mut Loading<'_>, turns: &mut Turns) -> Result<(), Box<dyn std::error::Error>> {
+    turns.settle(loading);
+    let mut now_ms = 0;
+    while !loading.manager.is_loaded() {
+        now_ms += 1;
+        turns.handle(loading, Event::Tick { now_ms });
+        if let Some(error) = loading.error.take() {
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 fn read_header(

@@ -554,6 +554,26 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// The operation, if the cache device has a part in it; a read from memory is counted with those of the device.
+    #[must_use]
+    pub const fn device_op(&self) -> Option<OpId> {
+        match self {
+            Self::ReadExtents { op, .. }
+            | Self::ReadHeader { op, .. }
+            | Self::WriteWeu { op, .. }
+            | Self::WritePart { op, .. }
+            | Self::DiscardSlot { op, .. }
+            | Self::WriteJournal { op, .. }
+            | Self::WriteRegionMap { op, .. }
+            | Self::WriteCheckpoint { op, .. }
+            | Self::CommitCheckpoint { op, .. }
+            | Self::FlushCache { op } => Some(*op),
+            _ => None,
+        }
+    }
+}
+
 /// Things worth a line in the log; rare by construction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Note {

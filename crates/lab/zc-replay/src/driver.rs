@@ -6,15 +6,14 @@
 //! Invariants: whatever is copied, compressed, stored and read back is followed block by block, so that a read returns
 //! the contents that a real one would; with [`Driver::check`] every read is compared with what was written last.
 
-use std::collections::VecDeque;
-
 use zc_cache::CacheManager;
-use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind, Source};
+use zc_cache::seam::{Action, Digest, Event, ExtentRead, Note, Request, RequestKind, Source};
 use zc_core::{
-    BufId, BufSlice, DedupDomain, ErrorKind, ExtentNo, Fingerprint, Generation, Map, ReqId, VolumeId, WeuSeq,
-    WeuSlot, u64_from_usize, usize_from_u32,
+    BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentNo, Fingerprint, Generation, Map, ReqId, VolumeId,
+    WeuSeq, WeuSlot, u64_from_usize, usize_from_u32,
 };
-use zc_format::{ExtentHeader, Geometry, WeuHeader};
+use zc_drive::{Backend, Ended, OriginOp, Piece, Turns, UnitWrite};
+use zc_format::{ExtentError, ExtentHeader, Geometry, WeuHeader};
 use zc_trace::Op;
 
 use crate::content::{BLOCK_BYTES, ContentId};
@@ -103,8 +102,7 @@ pub(crate) struct Driver<'a> {
     spare: Vec<Buffer>,
     slots: Vec<Slot>,
     extent_blocks: u32,
-    queue: VecDeque<Event>,
-    actions: Vec<Action>,
+    turns: Turns,
     pub(crate) origin: OriginTraffic,
     requests: u64,
     now_ms: u64,
@@ -134,12 +132,10 @@ impl<'a> Driver<'a> {
     /// A driver for a manager whose cache was never written.
     pub(crate) fn new(
         trace: &'a Trace,
-        mut manager: CacheManager,
+        manager: CacheManager,
         geometry: &Geometry,
         ssd: Option<Watcher>,
     ) -> Self {
-        let mut actions = Vec::new();
-        manager.begin(0, &mut actions);
         let mut driver = Self {
             trace,
             manager,
@@ -149,8 +145,7 @@ impl<'a> Driver<'a> {
             spare: Vec::new(),
             slots: (0..geometry.slots).map(|_| Slot::default()).collect(),
             extent_blocks: geometry.extent_bytes / BLOCK_BYTES,
-            queue: VecDeque::new(),
-            actions,
+            turns: Turns::default(),
             origin: OriginTraffic::default(),
             requests: 0,
             now_ms: 0,
@@ -161,7 +156,9 @@ impl<'a> Driver<'a> {
             work: None,
             view: None,
         };
-        driver.settle();
+        let mut turns = Turns::default();
+        turns.begin(&mut driver, 0);
+        turns.settle(&mut driver);
         driver
     }
 
@@ -252,19 +249,9 @@ impl<'a> Driver<'a> {
     }
 
     fn event(&mut self, event: Event) {
-        self.queue.push_back(event);
-        self.settle();
-    }
-
-    /// Carries out what is wanted and tells of it, until nothing is.
-    fn settle(&mut self) {
-        loop {
-            let mut actions = core::mem::take(&mut self.actions);
-            actions.drain(..).for_each(|action| self.carry_out(action));
-            self.actions = actions;
-            let Some(event) = self.queue.pop_front() else { return };
-            self.manager.handle(event, &mut self.actions);
-        }
+        let mut turns = core::mem::take(&mut self.turns);
+        turns.handle(self, event);
+        self.turns = turns;
     }
 
     /// From here on everything that takes time is kept.
@@ -293,140 +280,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn carry_out(&mut self, action: Action) {
-        if let Some(ssd) = &mut self.ssd {
-            ssd.see(&action);
-        }
-        self.log(&action);
-        let done = match action {
-            Action::Reply { result, .. } => {
-                self.reply = Some(result);
-                return;
-            }
-            Action::Alloc { buf, .. } => {
-                let held = self.buffer();
-                self.bufs.insert(buf, held);
-                return;
-            }
-            Action::Free { buf } => return self.free(buf),
-            Action::Copy { from, to } => {
-                let ids = self.take(from);
-                return self.put(to, &ids);
-            }
-            Action::Zero { dest } => return self.zero(dest),
-            Action::Place { offset_bytes, header, payload, .. } => {
-                return self.place(offset_bytes, &header, payload);
-            }
-            Action::OriginRead { .. }
-            | Action::OriginWrite { .. }
-            | Action::OriginFlush { .. }
-            | Action::OriginTrim { .. }
-            | Action::OriginZero { .. } => self.origin(&action),
-            Action::ReadExtents { op, parts, .. } => {
-                let result = parts.iter().map(|part| {
-                    let found = self.slots.get(usize_from_u32(part.expected.slot.0));
-                    let ids = found.and_then(|slot| slot.extent(part.expected.offset_bytes));
-                    let ids = ids.map(smallvec::SmallVec::<[ContentId; 8]>::from);
-                    let Some(ids) = ids else { return self.lost(part.expected.slot) };
-                    let skip = blocks(part.skip_bytes);
-                    self.put(part.dest, &ids[skip..skip + blocks(part.dest.len_bytes)]);
-                    Ok(())
-                });
-                Some(Event::ExtentsRead { op, result: Ok(result.collect()) })
-            }
-            Action::ReadHeader { op, slot, .. } => {
-                let header = self.slots[usize_from_u32(slot.0)].header.clone();
-                Some(Event::HeaderRead { op, result: Ok(header) })
-            }
-            Action::Hash { op, src, domain } => {
-                let digest = in_domain(self.trace.contents.digest(self.ids(src)), &domain);
-                Some(Event::Hashed { op, digest })
-            }
-            Action::Compress { op, src, codec, max_bytes, out } => {
-                let ids = self.take(src);
-                let size = self.trace.contents.compressed_bytes(&ids, codec);
-                if let Some(out) = self.bufs.get_mut(&out) {
-                    out.ids.clear();
-                    out.ids.extend_from_slice(&ids);
-                    out.compressed = true;
-                }
-                Some(Event::Compressed { op, stored_bytes: (size <= max_bytes).then_some(size) })
-            }
-            Action::Compare { op, left, right } => {
-                Some(Event::Compared { op, equal: self.ids(left) == self.ids(right) })
-            }
-            other => self.device(other),
-        };
-        if let Some(event) = done {
-            self.queue.push_back(event);
-        }
-    }
-
-    /// Metadata and the rest: nothing is kept but the headers of units.
-    fn device(&mut self, action: Action) -> Option<Event> {
-        let op = match action {
-            Action::WriteWeu { op, slot, header, .. } => {
-                self.slots[usize_from_u32(slot.0)].header = Some(header);
-                op
-            }
-            Action::WritePart { op, .. }
-            | Action::DiscardSlot { op, .. }
-            | Action::WriteJournal { op, .. }
-            | Action::WriteRegionMap { op, .. }
-            | Action::WriteCheckpoint { op, .. }
-            | Action::CommitCheckpoint { op, .. }
-            | Action::FlushCache { op }
-            | Action::Distrust { op, .. } => op,
-            Action::WantRecipe { op, volume, first, count, domain } => {
-                let prints = self.recipe(volume, first, count, &domain);
-                return Some(Event::RecipeArrived { op, prints });
-            }
-            Action::Note(
-                note @ (Note::CacheFailed { .. } | Note::ExtentDropped { .. } | Note::Fenced { .. }),
-            ) => {
-                self.trouble.get_or_insert_with(|| format!("it reports {note:?}"));
-                return None;
-            }
-            _ => return None,
-        };
-        Some(Event::DeviceDone { op, result: Ok(()) })
-    }
-
-    fn lost(&mut self, slot: WeuSlot) -> Result<(), zc_format::ExtentError> {
+    fn lost(&mut self, slot: WeuSlot) -> Result<(), ExtentError> {
         self.trouble.get_or_insert_with(|| format!("it reads from {slot} what was not stored there"));
         Ok(())
-    }
-
-    fn origin(&mut self, action: &Action) -> Option<Event> {
-        let unit = u64::from(BLOCK_BYTES);
-        let op = match *action {
-            Action::OriginRead { op, volume, offset_bytes, dest } => {
-                self.origin.reads.add(u64::from(dest.len_bytes));
-                let first = offset_bytes / unit;
-                let keys = (first..).take(blocks(dest.len_bytes)).map(|block| block_key(volume.0, block));
-                let ids: Vec<ContentId> = keys.map(|key| self.on_origin(key)).collect();
-                self.put(dest, &ids);
-                op
-            }
-            Action::OriginWrite { op, volume, offset_bytes, src, .. } => {
-                self.origin.writes.add(u64::from(src.len_bytes));
-                let ids = self.take(src);
-                self.change(volume, offset_bytes / unit, ids.iter().copied());
-                op
-            }
-            Action::OriginTrim { op, volume, offset_bytes, len_bytes, .. }
-            | Action::OriginZero { op, volume, offset_bytes, len_bytes, .. } => {
-                let count = zc_core::usize_from_u64(len_bytes / unit);
-                self.change(volume, offset_bytes / unit, core::iter::repeat_n(ContentId::ZERO, count));
-                op
-            }
-            Action::OriginFlush { op, .. } => {
-                self.origin.flushes += 1;
-                op
-            }
-            _ => return None,
-        };
-        Some(Event::OriginDone { op, result: Ok(()) })
     }
 
     fn change(&mut self, volume: VolumeId, first: u64, ids: impl Iterator<Item = ContentId>) {
@@ -444,27 +300,6 @@ impl<'a> Driver<'a> {
         id
     }
 
-    /// Fingerprints of extents as the origin holds them, where it holds anything that is known.
-    fn recipe(
-        &self,
-        volume: VolumeId,
-        first: ExtentNo,
-        count: u32,
-        domain: &DedupDomain,
-    ) -> Vec<Option<Fingerprint>> {
-        let per_extent = u64::from(self.extent_blocks);
-        let held = |key: u64| self.changed.get(&key).or_else(|| self.trace.initial.get(&key)).copied();
-        let print = |extent: u64| {
-            let blocks = extent * per_extent..(extent + 1) * per_extent;
-            let ids: Option<Vec<ContentId>> = blocks.map(|block| held(block_key(volume.0, block))).collect();
-            match in_domain(self.trace.contents.digest(&ids?), domain) {
-                Digest::Print(print) => Some(print),
-                Digest::Zero => None,
-            }
-        };
-        (first.0..first.0 + u64::from(count)).map(print).collect()
-    }
-
     fn buffer(&mut self) -> Buffer {
         self.spare.pop().unwrap_or_default()
     }
@@ -473,19 +308,6 @@ impl<'a> Driver<'a> {
         if let Some(held) = self.bufs.get_mut(&buf) {
             held.ids.resize(len, ContentId::ZERO);
         }
-    }
-
-    fn free(&mut self, buf: BufId) {
-        let Some(mut held) = self.bufs.remove(&buf) else {
-            self.trouble.get_or_insert_with(|| format!("it frees {buf:?} twice"));
-            return;
-        };
-        if buf == self.client.0 && self.view.is_some() {
-            self.client.1.clone_from(&held.ids);
-        }
-        held.ids.clear();
-        held.compressed = false;
-        self.spare.push(held);
     }
 
     fn ids(&self, slice: BufSlice) -> &[ContentId] {
@@ -506,32 +328,6 @@ impl<'a> Driver<'a> {
             held.ids.resize(range.end, ContentId::ZERO);
         }
         held.ids[range].copy_from_slice(ids);
-    }
-
-    fn zero(&mut self, dest: BufSlice) {
-        // Padding inside a unit's buffer; what units hold is followed by extent.
-        let unit = [dest.start_bytes, dest.len_bytes].map(|bytes| bytes.is_multiple_of(BLOCK_BYTES));
-        if unit == [true; 2] {
-            self.put(dest, &vec![ContentId::ZERO; blocks(dest.len_bytes)]);
-        }
-    }
-
-    fn place(&mut self, offset_bytes: u32, header: &ExtentHeader, payload: BufSlice) {
-        let Some(held) = self.bufs.get(&payload.buf) else { return };
-        let ids = if held.compressed { &held.ids[..] } else { &held.ids[range(payload)] };
-        let slot = &mut self.slots[usize_from_u32(header.slot.0)];
-        let unit = (header.generation, header.weu_seq);
-        if slot.unit != unit {
-            slot.unit = unit;
-            slot.extents.clear();
-            slot.ids.clear();
-            slot.header = None;
-        }
-        let lengths = (u32::try_from(slot.ids.len()), u32::try_from(ids.len()));
-        let (Ok(at), Ok(len)) = lengths else { unreachable!("a unit has at most a thousand blocks") };
-        let place = slot.extents.partition_point(|(offset, ..)| *offset < offset_bytes);
-        slot.extents.insert(place, (offset_bytes, at, len));
-        slot.ids.extend_from_slice(ids);
     }
 
     fn check_step(&mut self, step: &Step, buf: BufId) -> Result<(), ReplayError> {
@@ -566,6 +362,168 @@ impl<'a> Driver<'a> {
         let slots: usize = self.slots.iter().map(stored).sum();
         let headers: usize = self.slots.iter().map(entries).sum();
         u64_from_usize(changed + slots + headers * size_of::<zc_format::WeuEntry>())
+    }
+}
+
+impl Backend for Driver<'_> {
+    fn manager(&mut self) -> &mut CacheManager {
+        &mut self.manager
+    }
+
+    fn act(&mut self, action: Action) -> Option<Event> {
+        if let Some(ssd) = &mut self.ssd {
+            ssd.see(&action);
+        }
+        self.log(&action);
+        zc_drive::carry_out(self, action)
+    }
+
+    fn reply(&mut self, _req: ReqId, result: Ended) {
+        self.reply = Some(result);
+    }
+
+    fn hash(&mut self, src: BufSlice, domain: &DedupDomain) -> Digest {
+        in_domain(self.trace.contents.digest(self.ids(src)), domain)
+    }
+
+    fn compress(&mut self, src: BufSlice, codec: Codec, max_bytes: u32, out: BufId) -> Option<u32> {
+        let ids = self.take(src);
+        let size = self.trace.contents.compressed_bytes(&ids, codec);
+        if let Some(out) = self.bufs.get_mut(&out) {
+            out.ids.clear();
+            out.ids.extend_from_slice(&ids);
+            out.compressed = true;
+        }
+        (size <= max_bytes).then_some(size)
+    }
+
+    fn compare(&mut self, left: BufSlice, right: BufSlice) -> bool {
+        self.ids(left) == self.ids(right)
+    }
+
+    fn alloc(&mut self, buf: BufId, _len_bytes: u32) {
+        let held = self.buffer();
+        self.bufs.insert(buf, held);
+    }
+
+    fn free(&mut self, buf: BufId) {
+        let Some(mut held) = self.bufs.remove(&buf) else {
+            self.trouble.get_or_insert_with(|| format!("it frees {buf:?} twice"));
+            return;
+        };
+        if buf == self.client.0 && self.view.is_some() {
+            self.client.1.clone_from(&held.ids);
+        }
+        held.ids.clear();
+        held.compressed = false;
+        self.spare.push(held);
+    }
+
+    fn copy(&mut self, from: BufSlice, to: BufSlice) {
+        let ids = self.take(from);
+        self.put(to, &ids);
+    }
+
+    fn zero(&mut self, dest: BufSlice) {
+        // Padding inside a unit's buffer; what units hold is followed by extent.
+        let unit = [dest.start_bytes, dest.len_bytes].map(|bytes| bytes.is_multiple_of(BLOCK_BYTES));
+        if unit == [true; 2] {
+            self.put(dest, &vec![ContentId::ZERO; blocks(dest.len_bytes)]);
+        }
+    }
+
+    fn place(&mut self, _weu: BufId, offset_bytes: u32, header: &ExtentHeader, payload: BufSlice) {
+        let Some(held) = self.bufs.get(&payload.buf) else { return };
+        let ids = if held.compressed { &held.ids[..] } else { &held.ids[range(payload)] };
+        let slot = &mut self.slots[usize_from_u32(header.slot.0)];
+        let unit = (header.generation, header.weu_seq);
+        if slot.unit != unit {
+            slot.unit = unit;
+            slot.extents.clear();
+            slot.ids.clear();
+            slot.header = None;
+        }
+        let lengths = (u32::try_from(slot.ids.len()), u32::try_from(ids.len()));
+        let (Ok(at), Ok(len)) = lengths else { unreachable!("a unit has at most a thousand blocks") };
+        let place = slot.extents.partition_point(|(offset, ..)| *offset < offset_bytes);
+        slot.extents.insert(place, (offset_bytes, at, len));
+        slot.ids.extend_from_slice(ids);
+    }
+
+    fn origin(&mut self, volume: VolumeId, op: OriginOp) -> Ended {
+        let unit = u64::from(BLOCK_BYTES);
+        match op {
+            OriginOp::Read { offset_bytes, dest } => {
+                self.origin.reads.add(u64::from(dest.len_bytes));
+                let first = offset_bytes / unit;
+                let keys = (first..).take(blocks(dest.len_bytes)).map(|block| block_key(volume.0, block));
+                let ids: Vec<ContentId> = keys.map(|key| self.on_origin(key)).collect();
+                self.put(dest, &ids);
+            }
+            OriginOp::Write { offset_bytes, src } => {
+                self.origin.writes.add(u64::from(src.len_bytes));
+                let ids = self.take(src);
+                self.change(volume, offset_bytes / unit, ids.iter().copied());
+            }
+            OriginOp::Trim { offset_bytes, len_bytes } | OriginOp::Zero { offset_bytes, len_bytes, .. } => {
+                let count = zc_core::usize_from_u64(len_bytes / unit);
+                self.change(volume, offset_bytes / unit, core::iter::repeat_n(ContentId::ZERO, count));
+            }
+            OriginOp::Flush => self.origin.flushes += 1,
+        }
+        Ok(())
+    }
+
+    /// Fingerprints of extents as the origin holds them, where it holds anything that is known.
+    fn recipe(
+        &mut self,
+        volume: VolumeId,
+        first: ExtentNo,
+        count: u32,
+        domain: &DedupDomain,
+    ) -> Vec<Option<Fingerprint>> {
+        let per_extent = u64::from(self.extent_blocks);
+        let held = |key: u64| self.changed.get(&key).or_else(|| self.trace.initial.get(&key)).copied();
+        let print = |extent: u64| {
+            let blocks = extent * per_extent..(extent + 1) * per_extent;
+            let ids: Option<Vec<ContentId>> = blocks.map(|block| held(block_key(volume.0, block))).collect();
+            match in_domain(self.trace.contents.digest(&ids?), domain) {
+                Digest::Print(print) => Some(print),
+                Digest::Zero => None,
+            }
+        };
+        (first.0..first.0 + u64::from(count)).map(print).collect()
+    }
+
+    fn read_extents(&mut self, piece: &Piece) -> Result<Vec<Result<(), ExtentError>>, ErrorKind> {
+        let read = |part: &ExtentRead| {
+            let found = self.slots.get(usize_from_u32(part.expected.slot.0));
+            let ids = found.and_then(|slot| slot.extent(part.expected.offset_bytes));
+            let ids = ids.map(smallvec::SmallVec::<[ContentId; 8]>::from);
+            let Some(ids) = ids else { return self.lost(part.expected.slot) };
+            let skip = blocks(part.skip_bytes);
+            self.put(part.dest, &ids[skip..skip + blocks(part.dest.len_bytes)]);
+            Ok(())
+        };
+        Ok(piece.parts.iter().map(read).collect())
+    }
+
+    fn read_header(&mut self, slot: WeuSlot) -> Result<Option<Box<WeuHeader>>, ErrorKind> {
+        Ok(self.slots[usize_from_u32(slot.0)].header.clone())
+    }
+
+    fn write_unit(&mut self, slot: WeuSlot, _weu: BufId, write: UnitWrite) -> Ended {
+        // Of what is written to the device, nothing is kept but the headers of units.
+        if let UnitWrite::Whole { header, .. } = write {
+            self.slots[usize_from_u32(slot.0)].header = Some(header);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, note: Note) {
+        if matches!(note, Note::CacheFailed { .. } | Note::ExtentDropped { .. } | Note::Fenced { .. }) {
+            self.trouble.get_or_insert_with(|| format!("it reports {note:?}"));
+        }
     }
 }
 

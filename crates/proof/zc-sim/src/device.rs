@@ -160,7 +160,7 @@ impl World {
     /// The manager does not wait for an operation any more. What the device has done already ends as it did. A write
     /// may reach the device all the same.
     pub(crate) fn abandon(&mut self, op: OpId) {
-        let Some(index) = self.pending.iter().position(|(action, _)| op_of(action) == Some(op)) else {
+        let Some(index) = self.pending.iter().position(|(action, _)| action.device_op() == Some(op)) else {
             return;
         };
         let (action, issued) = self.pending.swap_remove(index);
@@ -484,23 +484,6 @@ impl World {
 }
 
 /// Nothing that the buffer held before is written between the extents of a clean unit.
-/// The operation of an action that is for the cache device.
-fn op_of(action: &Action) -> Option<OpId> {
-    match action {
-        Action::ReadExtents { op, .. }
-        | Action::ReadHeader { op, .. }
-        | Action::WriteWeu { op, .. }
-        | Action::WritePart { op, .. }
-        | Action::DiscardSlot { op, .. }
-        | Action::WriteJournal { op, .. }
-        | Action::WriteRegionMap { op, .. }
-        | Action::WriteCheckpoint { op, .. }
-        | Action::CommitCheckpoint { op, .. }
-        | Action::FlushCache { op } => Some(*op),
-        _ => None,
-    }
-}
-
 fn check_gaps(bytes: &[u8], header: &WeuHeader) {
     if header.entries.iter().any(|entry| entry.dirty.is_some()) {
         return;

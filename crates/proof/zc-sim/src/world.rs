@@ -504,7 +504,8 @@ impl World {
         }
     }
 
-    /// Carries out an operation and says how it ended.
+    /// Carries out an operation and says how it ended. It does not share the interpreter of `zc-drive`: that begins each
+    /// operation in order and ends it at once, while seeds choose here when one takes effect and what is left of it.
     pub(crate) fn perform(&mut self, action: &Action, issued: u64) -> Event {
         match action {
             Action::OriginRead { .. }

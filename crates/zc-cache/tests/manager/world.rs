@@ -5,13 +5,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 use zc_cache::CacheManager;
 use zc_cache::config::{ManagerConfig, Packer, VolumeConfig};
-use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind, Source};
+use zc_cache::seam::{Action, Digest, Event, ExtentRead, Note, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
 use zc_core::{
-    BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, FingerprintKind, JournalSeq, OpId, ReqId,
-    VolumeId, WeuSlot, usize_from_u32, usize_from_u64,
+    BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind,
+    JournalSeq, OpId, ReqId, VolumeId, WeuSlot, usize_from_u32, usize_from_u64,
 };
-use zc_format::{BLOCK, ExtentError, ExtentHeader, Geometry, JournalBlock, PlanOptions, Record, WeuHeader};
+use zc_drive::{Backend, Ended, Intent, Metadata, OriginOp, Piece, Turns, UnitWrite};
+use zc_format::{
+    BLOCK, ExtentError, ExtentHeader, Geometry, JournalBlock, PlanOptions, Record, Summary, SummaryPlace,
+    WeuHeader,
+};
 use zc_reduce::Reducer;
 
 pub(crate) const V: VolumeId = VolumeId(0);
@@ -238,9 +242,9 @@ impl World {
     pub(crate) fn restart_killed_and(self, meanwhile: impl FnOnce(&mut Self)) -> Self {
         let intent_session = Some(self.superblock.session);
         let options = OpenOptions { intent_session, ..OpenOptions::default() };
-        let (mut world, actions) = Self::begun(self.kept(), &options, &[]);
+        let (mut world, mut turns) = Self::begun(self.kept(), &options, &[]);
         meanwhile(&mut world);
-        world.run(actions);
+        turns.settle(&mut world);
         world
     }
 
@@ -248,9 +252,9 @@ impl World {
     pub(crate) fn restart_killed_told(self, intents: &[Record]) -> Self {
         let intent_session = Some(self.superblock.session);
         let options = OpenOptions { intent_session, ..OpenOptions::default() };
-        let (mut world, actions) = Self::begun(self.kept(), &options, intents);
+        let (mut world, mut turns) = Self::begun(self.kept(), &options, intents);
         world.journal_hangs = true;
-        world.run(actions);
+        turns.settle(&mut world);
         world
     }
 
@@ -266,13 +270,13 @@ impl World {
     }
 
     fn start(kept: Kept, options: &OpenOptions) -> Self {
-        let (mut world, actions) = Self::begun(kept, options, &[]);
-        world.run(actions);
+        let (mut world, mut turns) = Self::begun(kept, options, &[]);
+        turns.settle(&mut world);
         world
     }
 
     /// A world whose manager has begun, and what it wants done first.
-    fn begun(kept: Kept, options: &OpenOptions, intents: &[Record]) -> (Self, Vec<Action>) {
+    fn begun(kept: Kept, options: &OpenOptions, intents: &[Record]) -> (Self, Turns) {
         let Kept { mut device, mut config, volumes, origins, kind } = kept;
         let mut records = Vec::new();
         let opened = startup::open(&mut device, options, &mut |record| records.push(*record)).unwrap();
@@ -282,9 +286,7 @@ impl World {
         let mut manager = CacheManager::new(config.clone(), volumes.clone(), opened.start);
         records.iter().for_each(|record| manager.replay(record));
         intents.iter().for_each(|record| manager.replay_intent(record));
-        let mut actions = Vec::new();
-        manager.begin(0, &mut actions);
-        let world = Self {
+        let mut world = Self {
             manager,
             device,
             origins,
@@ -329,7 +331,9 @@ impl World {
             volumes,
             config,
         };
-        (world, actions)
+        let mut turns = Turns::default();
+        turns.begin(&mut world, 0);
+        (world, turns)
     }
 
     /// Starts again with the same device and origins.
@@ -343,9 +347,9 @@ impl World {
 
     /// Starts again after a power cut. Writes of the journal do not end.
     pub(crate) fn restart_hanging(self) -> Self {
-        let (mut world, actions) = Self::begun(self.kept(), &OpenOptions::default(), &[]);
+        let (mut world, mut turns) = Self::begun(self.kept(), &OpenOptions::default(), &[]);
         world.journal_hangs = true;
-        world.run(actions);
+        turns.settle(&mut world);
         world
     }
 
@@ -569,24 +573,12 @@ impl World {
     }
 
     pub(crate) fn event(&mut self, event: Event) {
-        let mut actions = Vec::new();
-        self.manager.handle(event, &mut actions);
-        self.run(actions);
-    }
-
-    fn run(&mut self, actions: Vec<Action>) {
-        let mut events = VecDeque::new();
-        actions.into_iter().for_each(|action| self.act(action, &mut events));
-        while let Some(event) = events.pop_front() {
-            let mut actions = Vec::new();
-            self.manager.handle(event, &mut actions);
-            actions.into_iter().for_each(|action| self.act(action, &mut events));
-        }
+        Turns::default().handle(self, event);
     }
 
     /// The driver's answer if the device has not answered.
     fn abandon(&mut self, op: OpId) -> Option<Event> {
-        let index = self.hung.iter().position(|action| device_op(action) == Some(op))?;
+        let index = self.hung.iter().position(|action| action.device_op() == Some(op))?;
         let late = ErrorKind::TimedOut;
         Some(match self.hung.swap_remove(index) {
             Action::ReadExtents { .. } => Event::ExtentsRead { op, result: Err(late) },
@@ -605,251 +597,280 @@ impl World {
         &mut self.bufs.get_mut(&s.buf).expect("a buffer")[at..at + usize_from_u32(s.len_bytes)]
     }
 
-    fn origin(&mut self, volume: VolumeId, offset: u64, len: u64) -> &mut [u8] {
+    fn of_origin(&mut self, volume: VolumeId, offset: u64, len: u64) -> &mut [u8] {
         let origin = self.origins.get_mut(&volume).unwrap();
         let start = usize_from_u64(offset).min(origin.len());
         let end = usize_from_u64(offset + len).min(origin.len());
         &mut origin[start..end]
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm per action")]
-    fn act(&mut self, action: Action, events: &mut VecDeque<Event>) {
-        let ok = Ok(());
+    /// The bytes of a unit with its header.
+    fn unit_bytes(&self, weu: BufId, data_bytes: u32, header: &WeuHeader) -> Vec<u8> {
+        let mut bytes = self.bufs[&weu].clone();
+        let count = u32::try_from(header.entries.len()).unwrap();
+        let tail = bytes.len() - usize_from_u32(WeuHeader::encoded_bytes(count));
+        assert!(usize_from_u32(data_bytes) <= tail, "extents and header overlap");
+        header.encode_into(&mut bytes[tail..], self.geometry.salt);
+        bytes
+    }
+
+    /// Where the end of an action goes.
+    fn end_of(&self, action: &Action) -> End {
+        match action {
+            Action::OriginRead { .. } if self.origin_reads_hang => End::Hangs,
+            Action::OriginWrite { .. } if self.origin_writes_hang => End::Hangs,
+            Action::OriginFlush { .. } if self.origin_flushes_hang => End::Hangs,
+            Action::WriteJournal { op, .. } if self.journal_hangs => End::HangsInJournal(*op),
+            Action::WritePart { .. } if self.parts.is_some() => End::WaitsWithParts,
+            Action::Hash { .. } if self.hashes.is_some() => End::WaitsWithHashes,
+            Action::Compress { .. } if self.compressions.is_some() => End::WaitsWithCompressions,
+            _ => End::Told,
+        }
+    }
+
+    /// Keeps the end of an action back, if it is to.
+    fn keep(&mut self, end: End, event: Event) -> Option<Event> {
+        match end {
+            End::Told => return Some(event),
+            End::Hangs => self.hanging.push(event),
+            End::HangsInJournal(op) => self.hanging_journal.push(op),
+            End::WaitsWithParts => self.parts.as_mut()?.push_back(event),
+            End::WaitsWithHashes => self.hashes.as_mut()?.push(event),
+            End::WaitsWithCompressions => self.compressions.as_mut()?.push(event),
+        }
+        None
+    }
+
+    /// Decodes an extent of the bytes of a piece, and copies what is wanted of it out.
+    fn extract(&mut self, bytes: &[u8], start_bytes: u32, part: &ExtentRead) -> Result<(), ExtentError> {
+        let at = usize_from_u32(part.expected.offset_bytes - start_bytes);
+        let extent = ExtentHeader::verify(&bytes[at..], &part.expected)?;
+        let mut raw = vec![0; usize_from_u32(part.expected.raw_bytes)];
+        let stored = &bytes[at..][extent.payload.clone()];
+        self.reducer.decompress(extent.codec, stored, &mut raw).unwrap();
+        if let Some(proof) = &part.proof {
+            let print = zc_reduce::fingerprint(proof.kind, &proof.domain, &raw);
+            if !extent.is_content(&print) {
+                return Err(ExtentError::Content);
+            }
+        }
+        let skip = usize_from_u32(part.skip_bytes);
+        let take = &raw[skip..skip + usize_from_u32(part.dest.len_bytes)];
+        self.slice_mut(part.dest).copy_from_slice(take);
+        Ok(())
+    }
+}
+
+impl Backend for World {
+    fn manager(&mut self) -> &mut CacheManager {
+        &mut self.manager
+    }
+
+    fn act(&mut self, action: Action) -> Option<Event> {
         self.kinds.push(core::mem::discriminant(&action));
         if self.device_hangs && is_for_device(&action) {
             self.hung.push(action);
-            return;
+            return None;
         }
         match action {
-            Action::Abandon { op } => events.extend(self.abandon(op)),
-            Action::Reply { req, result } => {
-                let bytes = self.read_bufs.remove(&req.0).map(|buf| self.bufs[&buf].clone());
-                self.replies.insert(req.0, (result, bytes));
-                self.answered.push(req.0);
+            Action::Abandon { op } => self.abandon(op),
+            Action::WriteWeu { .. } if self.weus_hang => None,
+            action => {
+                let end = self.end_of(&action);
+                let event = zc_drive::carry_out(self, action)?;
+                self.keep(end, event)
             }
-            Action::Alloc { buf, len_bytes } => {
-                self.bufs.insert(buf, vec![0xee; usize_from_u32(len_bytes)]);
-            }
-            Action::Free { buf } => {
-                self.bufs.remove(&buf).expect("a buffer is freed once");
-            }
-            Action::Copy { from, to } => {
-                let bytes = self.slice(from).to_vec();
-                self.slice_mut(to).copy_from_slice(&bytes);
-            }
-            Action::Zero { dest } => self.slice_mut(dest).fill(0),
-            Action::OriginRead { op, volume, offset_bytes, dest } => {
+        }
+    }
+
+    fn reply(&mut self, req: ReqId, result: Ended) {
+        let bytes = self.read_bufs.remove(&req.0).map(|buf| self.bufs[&buf].clone());
+        self.replies.insert(req.0, (result, bytes));
+        self.answered.push(req.0);
+    }
+
+    fn hash(&mut self, src: BufSlice, domain: &DedupDomain) -> Digest {
+        let bytes = self.slice(src);
+        if zc_reduce::is_zero(bytes) {
+            Digest::Zero
+        } else {
+            Digest::Print(zc_reduce::fingerprint(self.kind, domain, bytes))
+        }
+    }
+
+    fn compress(&mut self, src: BufSlice, codec: Codec, max_bytes: u32, out: BufId) -> Option<u32> {
+        let bytes = self.slice(src).to_vec();
+        let mut stored = vec![0; usize_from_u32(max_bytes)];
+        let len = self.reducer.compress(codec, &bytes, &mut stored);
+        self.bufs.insert(out, stored);
+        len.map(|len| u32::try_from(len).unwrap())
+    }
+
+    fn compare(&mut self, left: BufSlice, right: BufSlice) -> bool {
+        self.slice(left) == self.slice(right) && !self.all_differs
+    }
+
+    fn alloc(&mut self, buf: BufId, len_bytes: u32) {
+        self.bufs.insert(buf, vec![0xee; usize_from_u32(len_bytes)]);
+    }
+
+    fn free(&mut self, buf: BufId) {
+        self.bufs.remove(&buf).expect("a buffer is freed once");
+    }
+
+    fn copy(&mut self, from: BufSlice, to: BufSlice) {
+        let bytes = self.slice(from).to_vec();
+        self.slice_mut(to).copy_from_slice(&bytes);
+    }
+
+    fn zero(&mut self, dest: BufSlice) {
+        self.slice_mut(dest).fill(0);
+    }
+
+    fn place(&mut self, weu: BufId, offset_bytes: u32, header: &ExtentHeader, payload: BufSlice) {
+        let payload = self.slice(payload).to_vec();
+        let place = &mut self.bufs.get_mut(&weu).unwrap()[usize_from_u32(offset_bytes)..];
+        header.seal(offset_bytes, &payload, place, self.geometry.salt);
+    }
+
+    fn summarize(&mut self, weu: BufId, place: &SummaryPlace, summary: &Summary) {
+        let at = usize_from_u32(place.page) * BLOCK;
+        summary.encode_into(place, &mut self.bufs.get_mut(&weu).unwrap()[at..at + BLOCK]);
+    }
+
+    fn origin(&mut self, volume: VolumeId, op: OriginOp) -> Ended {
+        match op {
+            OriginOp::Read { offset_bytes, dest } => {
                 self.origin_reads.push((offset_bytes, dest.len_bytes));
-                let bytes = self.origin(volume, offset_bytes, u64::from(dest.len_bytes)).to_vec();
+                let bytes = self.of_origin(volume, offset_bytes, u64::from(dest.len_bytes)).to_vec();
                 let to = self.slice_mut(dest);
                 to.fill(0);
                 to[..bytes.len()].copy_from_slice(&bytes);
-                let end = Event::OriginDone { op, result: ok };
-                if self.origin_reads_hang { self.hanging.push(end) } else { events.push_back(end) }
             }
-            Action::OriginWrite { op, volume, offset_bytes, src, .. } => {
+            OriginOp::Write { offset_bytes, src } => {
                 let bytes = self.slice(src).to_vec();
-                self.origin(volume, offset_bytes, bytes.len() as u64).copy_from_slice(&bytes);
-                let end = Event::OriginDone { op, result: ok };
-                if self.origin_writes_hang { self.hanging.push(end) } else { events.push_back(end) }
+                self.of_origin(volume, offset_bytes, bytes.len() as u64).copy_from_slice(&bytes);
             }
-            Action::OriginFlush { op, .. } if self.origin_flushes_hang => {
-                let result = if self.origin_flushes_fail { Err(ErrorKind::Io) } else { ok };
-                self.hanging.push(Event::OriginDone { op, result });
+            OriginOp::Flush if self.origin_flushes_fail || self.flushless == Some(volume) => {
+                return Err(ErrorKind::Io);
             }
-            Action::OriginFlush { op, volume }
-                if self.origin_flushes_fail || self.flushless == Some(volume) =>
-            {
-                events.push_back(Event::OriginDone { op, result: Err(ErrorKind::Io) });
-            }
-            Action::OriginFlush { op, .. } => events.push_back(Event::OriginDone { op, result: ok }),
-            Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, .. } => {
+            OriginOp::Flush => {}
+            OriginOp::Zero { offset_bytes, len_bytes, no_hole } => {
                 self.origin_zeroed.push((offset_bytes, len_bytes, no_hole));
-                self.origin(volume, offset_bytes, len_bytes).fill(0);
-                events.push_back(Event::OriginDone { op, result: ok });
+                self.of_origin(volume, offset_bytes, len_bytes).fill(0);
             }
-            Action::OriginTrim { op, volume, offset_bytes, len_bytes, .. } => {
-                self.origin(volume, offset_bytes, len_bytes).fill(0);
-                events.push_back(Event::OriginDone { op, result: ok });
+            OriginOp::Trim { offset_bytes, len_bytes } => {
+                self.of_origin(volume, offset_bytes, len_bytes).fill(0);
             }
-            Action::ReadExtents { op, source, slot, start_bytes, len_bytes, parts, .. } => {
-                let start = usize_from_u32(start_bytes);
-                let end = start + usize_from_u32(len_bytes);
-                let bytes = match source {
-                    Source::Memory(buf) => self.bufs[&buf][start..end].to_vec(),
-                    Source::Device => {
-                        self.device_reads.push((slot, len_bytes));
-                        self.slot_bytes(slot)[start..end].to_vec()
-                    }
-                };
-                let results = parts
-                    .iter()
-                    .map(|part| {
-                        let at = usize_from_u32(part.expected.offset_bytes - start_bytes);
-                        let extent = ExtentHeader::verify(&bytes[at..], &part.expected)?;
-                        let mut raw = vec![0; usize_from_u32(part.expected.raw_bytes)];
-                        let stored = &bytes[at..][extent.payload.clone()];
-                        self.reducer.decompress(extent.codec, stored, &mut raw).unwrap();
-                        if let Some(proof) = &part.proof {
-                            let print = zc_reduce::fingerprint(proof.kind, &proof.domain, &raw);
-                            if !extent.is_content(&print) {
-                                return Err(ExtentError::Content);
-                            }
-                        }
-                        let skip = usize_from_u32(part.skip_bytes);
-                        let take = raw[skip..skip + usize_from_u32(part.dest.len_bytes)].to_vec();
-                        self.slice_mut(part.dest).copy_from_slice(&take);
-                        Ok(())
-                    })
-                    .collect();
-                events.push_back(Event::ExtentsRead { op, result: Ok(results) });
+        }
+        Ok(())
+    }
+
+    fn recipe(
+        &mut self,
+        volume: VolumeId,
+        first: ExtentNo,
+        count: u32,
+        domain: &DedupDomain,
+    ) -> Vec<Option<Fingerprint>> {
+        let (kind, extent) = (self.kind, u64::from(self.geometry.extent_bytes));
+        let bytes = self.of_origin(volume, first.0 * extent, u64::from(count) * extent);
+        bytes
+            .chunks(usize_from_u64(extent))
+            .map(|bytes| Some(zc_reduce::fingerprint(kind, domain, bytes)))
+            .collect()
+    }
+
+    fn read_extents(&mut self, piece: &Piece) -> Result<Vec<Result<(), ExtentError>>, ErrorKind> {
+        let start = usize_from_u32(piece.start_bytes);
+        let end = start + usize_from_u32(piece.len_bytes);
+        let bytes = match piece.source {
+            Source::Memory(buf) => self.bufs[&buf][start..end].to_vec(),
+            Source::Device => {
+                self.device_reads.push((piece.slot, piece.len_bytes));
+                self.slot_bytes(piece.slot)[start..end].to_vec()
             }
-            Action::ReadHeader { op, slot, .. } => {
-                let Geometry { weu_bytes: weu, extent_bytes: extent, salt, .. } = self.geometry;
-                let header =
-                    WeuHeader::decode(self.slot_bytes(slot), slot, weu, extent, salt).ok().map(Box::new);
-                events.push_back(Event::HeaderRead { op, result: Ok(header) });
-            }
-            Action::WantRecipe { op, volume, first, count, domain } => {
-                let extent = u64::from(self.geometry.extent_bytes);
-                let bytes = self.origin(volume, first.0 * extent, u64::from(count) * extent).to_vec();
-                let prints = bytes
-                    .chunks(usize_from_u64(extent))
-                    .map(|bytes| Some(zc_reduce::fingerprint(self.kind, &domain, bytes)))
-                    .collect();
-                events.push_back(Event::RecipeArrived { op, prints });
-            }
-            Action::Hash { op, src, domain } => {
-                let bytes = self.slice(src);
-                let digest = if zc_reduce::is_zero(bytes) {
-                    Digest::Zero
-                } else {
-                    Digest::Print(zc_reduce::fingerprint(self.kind, &domain, bytes))
-                };
-                let event = Event::Hashed { op, digest };
-                match &mut self.hashes {
-                    Some(waiting) => waiting.push(event),
-                    None => events.push_back(event),
-                }
-            }
-            Action::Compress { op, src, codec, max_bytes, out } => {
-                let bytes = self.slice(src).to_vec();
-                let mut stored = vec![0; usize_from_u32(max_bytes)];
-                let len = self.reducer.compress(codec, &bytes, &mut stored);
-                self.bufs.insert(out, stored);
-                let stored_bytes = len.map(|len| u32::try_from(len).unwrap());
-                let event = Event::Compressed { op, stored_bytes };
-                match &mut self.compressions {
-                    Some(waiting) => waiting.push(event),
-                    None => events.push_back(event),
-                }
-            }
-            Action::Compare { op, left, right } => {
-                let equal = self.slice(left) == self.slice(right) && !self.all_differs;
-                events.push_back(Event::Compared { op, equal });
-            }
-            Action::Place { weu, offset_bytes, header, payload } => {
-                let payload = self.slice(payload).to_vec();
-                let buf = self.bufs.get_mut(&weu).unwrap();
-                header.seal(
-                    offset_bytes,
-                    &payload,
-                    &mut buf[usize_from_u32(offset_bytes)..],
-                    self.geometry.salt,
-                );
-            }
-            Action::Summarize { weu, place, summary } => {
-                let at = usize_from_u32(place.page) * BLOCK;
-                summary.encode_into(&place, &mut self.bufs.get_mut(&weu).unwrap()[at..at + BLOCK]);
-            }
-            Action::WriteWeu { .. } if self.weus_hang => {}
-            Action::WritePart { op, slot, weu, start_bytes, len_bytes, .. } => {
+        };
+        Ok(piece.parts.iter().map(|part| self.extract(&bytes, piece.start_bytes, part)).collect())
+    }
+
+    fn read_header(&mut self, slot: WeuSlot) -> Result<Option<Box<WeuHeader>>, ErrorKind> {
+        let Geometry { weu_bytes: weu, extent_bytes: extent, salt, .. } = self.geometry;
+        Ok(WeuHeader::decode(self.slot_bytes(slot), slot, weu, extent, salt).ok().map(Box::new))
+    }
+
+    fn write_unit(&mut self, slot: WeuSlot, weu: BufId, write: UnitWrite) -> Ended {
+        match write {
+            UnitWrite::Part { .. } if self.parts_vanish => {}
+            UnitWrite::Part { start_bytes, len_bytes } => {
                 let piece = usize_from_u32(start_bytes)..usize_from_u32(start_bytes + len_bytes);
                 let bytes = self.bufs[&weu][piece.clone()].to_vec();
-                if !self.parts_vanish {
-                    self.slot_bytes(slot)[piece].copy_from_slice(&bytes);
-                }
-                self.parts.as_mut().unwrap_or(events).push_back(Event::DeviceDone { op, result: ok });
+                self.slot_bytes(slot)[piece].copy_from_slice(&bytes);
             }
-            Action::WriteWeu { op, slot, weu, start_bytes, data_bytes, header } => {
-                let mut bytes = self.bufs[&weu].clone();
+            UnitWrite::Whole { start_bytes, data_bytes, header } => {
+                let bytes = self.unit_bytes(weu, data_bytes, &header);
                 let done = usize_from_u32(start_bytes);
-                let count = u32::try_from(header.entries.len()).unwrap();
-                let tail = bytes.len() - usize_from_u32(WeuHeader::encoded_bytes(count));
-                assert!(usize_from_u32(data_bytes) <= tail, "extents and header overlap");
-                header.encode_into(&mut bytes[tail..], self.geometry.salt);
                 self.slot_bytes(slot)[done..].copy_from_slice(&bytes[done..]);
-                events.push_back(Event::DeviceDone { op, result: ok });
             }
-            Action::WriteJournal { op, block, .. } => {
-                self.journal_end = block.sequence.0;
-                let offset = self.geometry.journal_block_offset(block.sequence);
-                self.device.write(offset, &block.encode(self.geometry.salt)).unwrap();
-                if self.journal_hangs {
-                    self.hanging_journal.push(op);
-                } else {
-                    events.push_back(Event::DeviceDone { op, result: ok });
-                }
-            }
-            Action::WriteRegionMap { op, copy, map } => {
-                self.device
-                    .write(self.geometry.region_map[copy], &map.encode(copy, self.geometry.salt))
-                    .unwrap();
-                events.push_back(Event::DeviceDone { op, result: ok });
-            }
-            Action::WriteCheckpoint { op, area, first_block, sequence, records } => {
-                for (records, block) in records.chunks(zc_format::RECORDS_PER_BLOCK).zip(first_block..) {
-                    let bytes =
-                        zc_format::encode_checkpoint_block(sequence, block, records, self.geometry.salt);
-                    self.device.write(self.geometry.checkpoint_block_offset(area, block), &bytes).unwrap();
-                }
-                events.push_back(Event::DeviceDone { op, result: ok });
-            }
-            Action::CommitCheckpoint { op, area, header } => {
-                self.device
-                    .write(self.geometry.checkpoint[area], &header.encode(area, self.geometry.salt))
-                    .unwrap();
-                events.push_back(Event::DeviceDone { op, result: ok });
-            }
-            Action::DiscardSlot { op, .. } | Action::FlushCache { op } => {
-                events.push_back(Event::DeviceDone { op, result: ok });
-            }
-            Action::Distrust { op, .. } => {
-                self.distrusts += 1;
-                events.push_back(Event::DeviceDone { op, result: self.distrust_ends });
-            }
-            Action::Note(Note::Content { key, digest, stored }) => self.learned.push((key, digest, stored)),
-            Action::Intent { record } => self.intents.push(record),
-            Action::Note(Note::DistrustUnrecorded { volume }) => self.unrecorded.push(volume),
-            Action::Note(Note::Removed { volume, result }) => self.removed.push((volume, result)),
-            Action::IntentTrim { .. } | Action::IntentReady | Action::Note(_) => {}
-            Action::Stopped { clean } => self.stopped = Some(clean),
+        }
+        Ok(())
+    }
+
+    fn write_metadata(&mut self, metadata: Metadata) -> Ended {
+        if let Metadata::Journal(block) = &metadata {
+            self.journal_end = block.sequence.0;
+        }
+        let (offset_bytes, bytes) = metadata.encode(&self.geometry);
+        self.device.write(offset_bytes, &bytes)
+    }
+
+    fn distrust(&mut self, _volume: Option<VolumeId>) -> Ended {
+        self.distrusts += 1;
+        self.distrust_ends
+    }
+
+    fn intent(&mut self, intent: Intent) {
+        if let Intent::Append(record) = intent {
+            self.intents.push(record);
         }
     }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Content { key, digest, stored } => self.learned.push((key, digest, stored)),
+            Note::DistrustUnrecorded { volume } => self.unrecorded.push(volume),
+            Note::Removed { volume, result } => self.removed.push((volume, result)),
+            _ => {}
+        }
+    }
+
+    fn stopped(&mut self, clean: bool) {
+        self.stopped = Some(clean);
+    }
+}
+
+/// Where the end of an action goes.
+#[derive(Clone, Copy)]
+enum End {
+    /// To the manager.
+    Told,
+    /// To what hangs.
+    Hangs,
+    /// To the writes of the journal that hang.
+    HangsInJournal(OpId),
+    /// To the writes of pieces of units that wait.
+    WaitsWithParts,
+    /// To the hashes that wait.
+    WaitsWithHashes,
+    /// To the compressions that wait.
+    WaitsWithCompressions,
 }
 
 /// Whether the cache device has a part in it.
 fn is_for_device(action: &Action) -> bool {
     match action {
         Action::ReadExtents { source, .. } => *source == Source::Device,
-        action => device_op(action).is_some(),
-    }
-}
-
-/// The number of an operation of the cache device.
-fn device_op(action: &Action) -> Option<OpId> {
-    match action {
-        Action::ReadExtents { op, .. }
-        | Action::ReadHeader { op, .. }
-        | Action::WriteWeu { op, .. }
-        | Action::WritePart { op, .. }
-        | Action::DiscardSlot { op, .. }
-        | Action::WriteJournal { op, .. }
-        | Action::WriteRegionMap { op, .. }
-        | Action::WriteCheckpoint { op, .. }
-        | Action::CommitCheckpoint { op, .. }
-        | Action::FlushCache { op } => Some(*op),
-        _ => None,
+        action => action.device_op().is_some(),
     }
 }
 

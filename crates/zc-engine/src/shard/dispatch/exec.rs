@@ -1,12 +1,12 @@
-//! Who carries out the manager's actions, and who hears of the ends of operations.
+//! The way of the manager's actions to components, and of the ends of operations.
 //!
 //! Job: one component per family of [`Action`]; memory actions at once, the rest as ring operations or jobs for workers.
 //!
 //! Invariants: each operation's end becomes exactly one event. Errors of the cache device become results of operations
 //! and nothing else: what they mean for clients is the manager's to say (G4).
 //!
-//! What it does not do: wait for an end. Actions begin operations here and return; their ends come in other turns, in
-//! the order that kernel and threads give.
+//! What it does not do: wait for an end, and so share the interpreter of `zc-drive`, whose operations end at once.
+//! Actions begin operations here and return; their ends come in other turns, in the order that kernel and threads give.
 
 use std::sync::Arc;
 
