@@ -153,14 +153,14 @@ impl World {
         format!("nbd+unix:///{volume}?socket={}", self.path("nbd.sock").display())
     }
 
-    /// A connection of our own client.
+    /// A connection of our own client, which waits for an answer no longer than [`DEADLINE`].
     ///
     /// # Panics
     /// The daemon does not take it.
     #[must_use]
     pub fn connect(&self, volume: &str) -> NbdClient {
         let uri = self.uri(volume).parse().expect("the URI is well formed");
-        NbdClient::connect(&uri).expect("cannot connect")
+        NbdClient::connect_within(&uri, DEADLINE).expect("cannot connect")
     }
 
     /// Sends one command, an object, over the control socket and returns the answer.

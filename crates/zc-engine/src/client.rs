@@ -12,6 +12,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use zc_core::{Map, u64_from_usize, usize_from_u64};
 use zc_nbd::Need;
@@ -99,8 +100,40 @@ pub struct NbdDone {
     pub result: Result<Vec<u8>, RemoteError>,
 }
 
-trait Stream: Read + Write + Send {}
-impl<T: Read + Write + Send> Stream for T {}
+trait Stream: Read + Write + Send {
+    /// Lets no read and no write wait for longer.
+    fn bound(&self, longest: Duration) -> io::Result<()>;
+}
+
+impl Stream for UnixStream {
+    fn bound(&self, longest: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(longest))?;
+        self.set_write_timeout(Some(longest))
+    }
+}
+
+impl Stream for TcpStream {
+    fn bound(&self, longest: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(longest))?;
+        self.set_write_timeout(Some(longest))
+    }
+}
+
+/// Opens the socket of a server.
+fn open(uri: &NbdUri) -> io::Result<Box<dyn Stream>> {
+    Ok(match &uri.endpoint {
+        Endpoint::Unix { socket } => Box::new(UnixStream::connect(socket)?),
+        Endpoint::Tcp { host, port } => {
+            let stream = TcpStream::connect((host.as_str(), *port))?;
+            stream.set_nodelay(true)?;
+            Box::new(stream)
+        }
+    })
+}
+
+fn failed(uri: &NbdUri, source: io::Error) -> NbdClientError {
+    NbdClientError::Io { place: uri.to_string(), source }
+}
 
 /// A connection to one export.
 pub struct NbdClient {
@@ -130,16 +163,21 @@ impl NbdClient {
     /// # Errors
     /// When the server cannot be reached or has no such export.
     pub fn connect(uri: &NbdUri) -> Result<Self, NbdClientError> {
+        Self::over(uri, open(uri).map_err(|source| failed(uri, source))?)
+    }
+
+    /// As [`Self::connect`], and waits no longer than this for the server at a time. Then the call fails with an I/O
+    /// error (`WouldBlock`), which ends the client.
+    ///
+    /// # Errors
+    /// As [`Self::connect`], or the time is zero.
+    pub fn connect_within(uri: &NbdUri, longest: Duration) -> Result<Self, NbdClientError> {
+        let bounded = open(uri).and_then(|stream| stream.bound(longest).map(|()| stream));
+        Self::over(uri, bounded.map_err(|source| failed(uri, source))?)
+    }
+
+    fn over(uri: &NbdUri, stream: Box<dyn Stream>) -> Result<Self, NbdClientError> {
         let place = uri.to_string();
-        let fail = |source| NbdClientError::Io { place: place.clone(), source };
-        let stream: Box<dyn Stream> = match &uri.endpoint {
-            Endpoint::Unix { socket } => Box::new(UnixStream::connect(socket).map_err(fail)?),
-            Endpoint::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).map_err(fail)?;
-                stream.set_nodelay(true).map_err(fail)?;
-                Box::new(stream)
-            }
-        };
         let session =
             ClientSession::new(ClientConfig { export: uri.export.clone(), ..ClientConfig::default() });
         let mut client = Self {
