@@ -4,11 +4,13 @@
 //! rest, a connection may hold as much as it leaves free, a client and a volume three times that: `n` connections that
 //! give nothing back leave `1/(n + 1)` of it, whatever they ask for. Order: start-time fair queueing. A connection's
 //! next request begins at the virtual time at which its last one ended, or now; the earliest goes first; a turn begins
-//! requests up to a bound of work.
+//! requests up to a bound of work. Connections of one volume share what one connection would get: the work of each
+//! counts as many times as there are of them in line.
 //!
-//! Invariants: a connection is in `ready` once at most. What is in `taken_bytes` is the sum over connections of what
-//! they hold beyond their reserve. A connection that has waited for [`AGED_MS`] and holds nothing beyond its reserve
-//! keeps others from taking more, so that a large request does not starve beside many small ones.
+//! Invariants: a connection is in `ready` once at most; `in_line` counts what is in `ready`, by volume. What is in
+//! `taken_bytes` is the sum over connections of what they hold beyond their reserve. A connection that has waited for
+//! [`AGED_MS`] and holds nothing beyond its reserve keeps others from taking more, so that a large request does not
+//! starve beside many small ones.
 //!
 //! What it does not do: know requests or sockets (`shard/clients/nbd`), or bound the work of events and completions.
 
@@ -71,7 +73,11 @@ pub(crate) struct Shares {
     now_units: u64,
     /// Connections with something to take, by the virtual time of their next request. Of several at the same, those that
     /// have used less than their share go first.
-    ready: BTreeSet<(u64, bool, u64)>,
+    ready: BTreeSet<(u64, bool, u64, Option<VolumeId>)>,
+    /// How many of them are of each volume; `None`: of those that have not chosen one.
+    in_line: BTreeMap<Option<VolumeId>, u64>,
+    /// The volume of the connection whose turn it is.
+    turn_of: Option<VolumeId>,
     /// Work that this turn may still begin.
     left_units: u64,
     /// Something was given back since the last look at those who wait.
@@ -140,10 +146,11 @@ impl Shares {
         self.left_units = TURN_UNITS;
     }
 
-    /// A connection has something to take. Its place in the order; it keeps it until [`Self::next`] names it.
-    pub(crate) fn add(&mut self, conn: u64, virtual_units: u64) {
+    /// A connection of this volume has something to take. It keeps its place in the order until [`Self::next`] names it.
+    pub(crate) fn add(&mut self, conn: u64, volume: Option<VolumeId>, virtual_units: u64) {
         let has_its_share = virtual_units >= self.now_units;
-        self.ready.insert((virtual_units.max(self.now_units), has_its_share, conn));
+        self.ready.insert((virtual_units.max(self.now_units), has_its_share, conn, volume));
+        *self.in_line.entry(volume).or_insert(0) += 1;
     }
 
     /// The connection whose turn it is, and the virtual time; `None` when there is none, or the turn has enough work.
@@ -151,14 +158,18 @@ impl Shares {
         if self.left_units == 0 {
             return None;
         }
-        let (units, _, conn) = self.ready.pop_first()?;
+        let (units, _, conn, volume) = self.ready.pop_first()?;
         self.now_units = self.now_units.max(units);
+        replace(&mut self.in_line, volume, 1, 0);
+        self.turn_of = volume;
         Some((units, conn))
     }
 
-    /// So much work was begun.
-    pub(crate) const fn spend(&mut self, units: u64) {
+    /// The connection whose turn it is has begun so much work. Returns what that counts for it: as much for each
+    /// connection of its volume that is in line.
+    pub(crate) fn spend(&mut self, units: u64) -> u64 {
         self.left_units = self.left_units.saturating_sub(units);
+        units * (1 + self.in_line.get(&self.turn_of).copied().unwrap_or(0))
     }
 
     /// Whether this turn has something to go on with.
@@ -278,21 +289,21 @@ mod tests {
         // Number 0 asks for the largest reads, 1 for small ones; 2 comes after ten turns.
         let costs = [units(Command::Read, 32 * MIB), units(Command::Read, 4096), units(Command::Read, 4096)];
         let mut begun = [0_u64; 3];
-        shares.add(0, 0);
-        shares.add(1, 0);
+        let volume_of = |conn: u64| Some(VolumeId(u16::try_from(conn).unwrap()));
+        shares.add(0, volume_of(0), 0);
+        shares.add(1, volume_of(1), 0);
         for turn in 0..40 {
             shares.begin_turn();
             if turn == 10 {
-                shares.add(2, 0);
+                shares.add(2, volume_of(2), 0);
             }
             let mut first = None;
             while let Some((units, conn)) = shares.next() {
                 let index = zc_core::usize_from_u64(conn);
                 first = first.or(Some(conn));
-                at[index] = units + costs[index];
+                at[index] = units + shares.spend(costs[index]);
                 begun[index] += 1;
-                shares.spend(costs[index]);
-                shares.add(conn, at[index]);
+                shares.add(conn, volume_of(conn), at[index]);
             }
             assert!(turn != 10 || begun[2] > 0, "the newcomer is served in its first turn");
         }
@@ -300,25 +311,46 @@ mod tests {
         assert!(work[0].abs_diff(work[1]) <= 2 * costs[0], "equal shares of work: {work:?}");
     }
 
+    #[test]
+    fn connections_of_one_volume_share_what_another_volume_s_only_one_gets() {
+        let mut shares = Shares::default();
+        // Volume 1 has 50 connections, volume 2 one.
+        let volume_of = |conn: u64| Some(VolumeId(if conn < 50 { 1 } else { 2 }));
+        (0..=50).for_each(|conn| shares.add(conn, volume_of(conn), 0));
+        let mut begun = [0_u64; 51];
+        for _ in 0..100 {
+            shares.begin_turn();
+            while let Some((now, conn)) = shares.next() {
+                begun[zc_core::usize_from_u64(conn)] += 1;
+                let at = now + shares.spend(10);
+                shares.add(conn, volume_of(conn), at);
+            }
+        }
+        let (many, one): (u64, u64) = (begun[..50].iter().sum(), begun[50]);
+        assert!(many.abs_diff(one) <= 100, "{many} of the many, {one} of the one");
+        let (least, most) = (begun[..50].iter().min().unwrap(), begun[..50].iter().max().unwrap());
+        assert!(most - least <= 2, "the many share alike: {least} to {most}");
+        assert_eq!(shares.in_line.values().sum::<u64>(), 51, "all are in line");
+    }
+
     /// How many turns pass until a small read begins beside `greedy` connections that ask for such pieces all the time.
     fn turns_beside(greedy: u64, command: Command, len_bytes: u64) -> u64 {
         let mut shares = Shares::default();
         let (quiet, mut at) = (greedy, vec![0; zc_core::usize_from_u64(greedy)]);
-        (0..greedy).for_each(|conn| shares.add(conn, 0));
+        let volume_of = |conn: u64| Some(VolumeId(if conn == greedy { 2 } else { 1 }));
+        (0..greedy).for_each(|conn| shares.add(conn, volume_of(conn), 0));
         for turn in 0..1000 {
             shares.begin_turn();
             if turn == 100 {
-                shares.add(quiet, 0);
+                shares.add(quiet, volume_of(quiet), 0);
             }
             while let Some((now, conn)) = shares.next() {
                 if conn == quiet {
                     return turn - 100;
                 }
-                let cost = units(command, len_bytes);
-                shares.spend(cost);
                 let own = &mut at[zc_core::usize_from_u64(conn)];
-                *own = now + cost;
-                shares.add(conn, *own);
+                *own = now + shares.spend(units(command, len_bytes));
+                shares.add(conn, volume_of(conn), *own);
             }
         }
         panic!("it never begins");

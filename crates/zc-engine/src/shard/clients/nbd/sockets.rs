@@ -74,9 +74,9 @@ impl NbdFront {
     /// A connection had its turn; how much work came of that, if any did.
     pub(crate) fn pumped(&mut self, id: u64, units: Option<u64>) {
         if let Some(units) = units {
-            self.shares.spend(units);
+            let counted_units = self.shares.spend(units);
             if let Some(conn) = self.conns.get_mut(&id) {
-                conn.virtual_units += units;
+                conn.virtual_units += counted_units;
             }
             self.line_up(id);
         }
@@ -86,7 +86,7 @@ impl NbdFront {
     fn line_up(&mut self, id: u64) {
         if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.is_in_line) {
             conn.is_in_line = true;
-            self.shares.add(id, conn.virtual_units);
+            self.shares.add(id, conn.volume, conn.virtual_units);
         }
     }
 
