@@ -1,6 +1,9 @@
 //! What scripts and supervisors read: events, tables of words, whom a stop concerns, several mistakes at once.
 
+#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -38,6 +41,53 @@ fn events_tell_what_begins_what_ends_and_that_the_daemon_went_and_came() {
     assert_eq!(next()["event"], "daemon-back");
     drop(follower);
     assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+/// A program in the folder of hooks.
+fn hook(world: &World, name: &str, lines: &str) {
+    let folder = world.path("hooks");
+    std::fs::create_dir_all(&folder).expect("cannot make the folder");
+    let path = folder.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{lines}\n")).expect("cannot write a hook");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("cannot change its mode");
+}
+
+#[test]
+fn programs_run_for_each_event_and_none_holds_up_the_next_or_the_daemon() {
+    let mut world = World::new(16, 16);
+    world.volumes.push(("late".to_owned(), MIB, String::new()));
+    std::fs::create_dir(world.origin("late")).expect("nothing that can be opened");
+    // One that hangs and has a child that does, one that fails, one that tells all that it was given.
+    hook(&world, "10-hangs", "tail -f /dev/null &\ntail -f /dev/null");
+    hook(&world, "20-fails", "exit 3");
+    hook(
+        &world,
+        "30-tells",
+        "echo \"it is told:\" $(env | grep -v ^PWD= | sort | cut -d= -f1)\n\
+        echo \"$ZCACHED_EVENT $ZCACHED_CHANGE $ZCACHED_VOLUME $ZCACHED_NUMBER\"",
+    );
+    hook(&world, "40-shell.sh", "echo not a name of a hook");
+    let daemon = world.start();
+    let mut follow = Command::new(program("zcctl"));
+    follow.args(["events", "--follow", "--exec-limit", "1", "--exec"]).arg(world.path("hooks"));
+    let (follower, _input, output) =
+        Companion::converse(follow.arg("--socket").arg(world.path("control.sock")));
+    let mut lines = BufReader::new(output).lines().map(|line| line.expect("it is text"));
+    let mut next = || lines.next().expect("it follows");
+    assert!(next().starts_with("{\"change\":\"begins\",\"command\":"), "the event comes first");
+    assert!(next().ends_with("10-hangs did not end within 1 s and was ended"));
+    assert!(next().ends_with("20-fails ended with exit status: 3"));
+    let told = "it is told: PATH ZCACHED_CHANGE ZCACHED_COMMAND ZCACHED_EVENT ZCACHED_FOLLOWS ZCACHED_LEVEL \
+        ZCACHED_NUMBER ZCACHED_SOCKET ZCACHED_UNIX_S ZCACHED_UPTIME_MS ZCACHED_VOLUME ZCACHED_WHAT";
+    assert_eq!(next(), told);
+    assert_eq!(next(), "origin-missing begins late 1");
+    // What ends the event is told as well, with all hooks.
+    std::fs::remove_dir(world.origin("late")).expect("it was ours");
+    assert!(world.zcctl_output(&["reload"]).status.success());
+    assert!(lines.by_ref().any(|line| line == "origin-missing ends late 2"));
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert!(lines.by_ref().any(|line| line.starts_with("daemon-gone")), "its end is an event");
+    drop(follower);
 }
 
 #[test]

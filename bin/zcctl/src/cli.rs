@@ -325,10 +325,22 @@ pub(crate) enum Online {
     /// dirty-unserved, cold-start, store-low-space, store-full, store-failed; low-space (writes wait for room for dirty
     /// data); and back-to-normal, when nothing is wrong any more. The daemon keeps the newest 1024. With --follow also
     /// daemon-gone and daemon-back.
+    ///
+    /// With --exec, the executables of a folder run for each event that is printed, in the order of their names, one at
+    /// a time. Names have letters, digits, - and _. No shell is started. Each member that has a value is a variable:
+    /// ZCACHED_EVENT, ZCACHED_CHANGE, ZCACHED_VOLUME, ... PATH and ZCACHED_SOCKET are set, nothing else. At most 32 run
+    /// for an event. A program that takes too long is killed. Only root and this user may be able to change them.
     Events {
         /// Print new events as they come.
         #[arg(short, long)]
         follow: bool,
+        /// Run the executables of this folder for each event.
+        #[arg(long, value_name = "DIR", requires = "follow")]
+        exec: Option<PathBuf>,
+        /// Seconds that each of these programs may take.
+        #[arg(long, value_name = "SECONDS", requires = "exec", default_value_t = 30,
+              value_parser = clap::value_parser!(u16).range(1..=3600))]
+        exec_limit: u16,
         /// Leave out events up to this number.
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         after: u64,

@@ -1,7 +1,7 @@
 //! `zcctl events`: what changed in how the daemon is, for programs.
 //!
 //! Invariants: one JSON object a line, each written out at once; an event is printed once. While it follows, a daemon
-//! that goes away is waited for, and its end and its return are events, too.
+//! that goes away is waited for, and its end and its return are events, too. Programs run after the line is printed.
 //!
 //! What it does not do: judge. The daemon does.
 
@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use crate::hooks::Hooks;
 use crate::online::ask;
 
 /// Time between two questions.
@@ -24,9 +25,37 @@ struct Seen {
     number: u64,
 }
 
-pub(crate) fn run(socket: &Path, follow: bool, after: u64, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+/// Where events go.
+struct Sink<'a> {
+    out: &'a mut dyn Write,
+    hooks: Option<Hooks>,
+}
+
+impl Sink<'_> {
+    fn tell(&mut self, event: &Value) -> anyhow::Result<()> {
+        writeln!(self.out, "{event}")?;
+        self.out.flush()?;
+        if let Some(hooks) = &self.hooks {
+            hooks.run(event);
+        }
+        Ok(())
+    }
+}
+
+/// Prints events of the daemon at `socket`, from the one behind `after` on, and runs programs for them.
+///
+/// # Errors
+/// There is no daemon at first, or nobody reads the events.
+pub(crate) fn run(
+    socket: &Path,
+    follow: bool,
+    after: u64,
+    hooks: Option<Hooks>,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    let mut sink = Sink { out, hooks };
     let mut seen = Seen { pid: None, number: after };
-    print(&ask(socket, &request(&seen))?, &mut seen, out)?;
+    print(&ask(socket, &request(&seen))?, &mut seen, &mut sink)?;
     if !follow {
         return Ok(ExitCode::SUCCESS);
     }
@@ -36,14 +65,12 @@ pub(crate) fn run(socket: &Path, follow: bool, after: u64, out: &mut dyn Write) 
         match ask(socket, &request(&seen)) {
             Ok(answer) => {
                 if std::mem::take(&mut is_gone) {
-                    writeln!(out, "{}", json!({"event": "daemon-back", "pid": answer["pid"]}))?;
+                    sink.tell(&json!({"event": "daemon-back", "pid": answer["pid"]}))?;
                 }
-                print(&answer, &mut seen, out)?;
+                print(&answer, &mut seen, &mut sink)?;
             }
             Err(error) if !std::mem::replace(&mut is_gone, true) => {
-                let told = json!({"event": "daemon-gone", "pid": seen.pid, "what": format!("{error:#}")});
-                writeln!(out, "{told}")?;
-                out.flush()?;
+                sink.tell(&json!({"event": "daemon-gone", "pid": seen.pid, "what": format!("{error:#}")}))?;
             }
             Err(_) => {}
         }
@@ -55,18 +82,18 @@ fn request(seen: &Seen) -> Value {
 }
 
 /// Prints what is new in an answer. Another daemon counts anew: what it was not asked for comes with the next answer.
-fn print(answer: &Value, seen: &mut Seen, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print(answer: &Value, seen: &mut Seen, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let pid = answer["pid"].as_u64();
     if seen.pid.is_some() && pid != seen.pid {
         *seen = Seen { pid, number: 0 };
-        return Ok(out.flush()?);
+        return Ok(());
     }
     seen.pid = pid;
     for event in answer["events"].as_array().into_iter().flatten() {
-        writeln!(out, "{event}")?;
+        sink.tell(event)?;
         seen.number = event["number"].as_u64().unwrap_or(seen.number);
     }
-    Ok(out.flush()?)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -78,12 +105,13 @@ mod tests {
         let mut seen = Seen { pid: None, number: 4 };
         let mut out = Vec::new();
         let answer = json!({"pid": 9, "events": [{"number": 5, "event": "fenced"}, {"number": 6}]});
-        print(&answer, &mut seen, &mut out).unwrap();
+        print(&answer, &mut seen, &mut Sink { out: &mut out, hooks: None }).unwrap();
         let lines = "{\"event\":\"fenced\",\"number\":5}\n{\"number\":6}\n";
         assert_eq!(String::from_utf8(out).unwrap(), lines);
         assert_eq!((seen.pid, seen.number), (Some(9), 6));
         let mut out = Vec::new();
-        print(&json!({"pid": 10, "events": []}), &mut seen, &mut out).unwrap();
+        let answer = json!({"pid": 10, "events": []});
+        print(&answer, &mut seen, &mut Sink { out: &mut out, hooks: None }).unwrap();
         assert!(out.is_empty());
         assert_eq!(request(&seen), json!({"cmd": "events", "after": 0}));
     }

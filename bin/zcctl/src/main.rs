@@ -16,6 +16,7 @@ mod columns;
 mod concerned;
 mod dirty;
 mod events;
+mod hooks;
 mod nbd;
 mod offline;
 mod online;

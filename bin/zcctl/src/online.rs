@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, IsTerminal as _, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::cli::{Daemon, Listing, Online};
 use crate::columns::{self, Cell, Column};
 use crate::dirty;
 use crate::events;
+use crate::hooks::Hooks;
 use crate::nbd;
 use crate::record;
 use crate::text::{self, number, string};
@@ -47,7 +48,10 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             let show = |answer: &Value, out: &mut dyn Write| connections(answer, listing, out);
             one(daemon, &json!({"cmd": "connections"}), show, out)?;
         }
-        Online::Events { follow, after, socket } => return events::run(socket, *follow, *after, out),
+        Online::Events { follow, after, socket, exec, exec_limit } => {
+            let open = |folder: &PathBuf| Hooks::open(folder, *exec_limit, socket);
+            return events::run(socket, *follow, *after, exec.as_ref().map(open).transpose()?, out);
+        }
         Online::Top { interval, socket } => return top::run(socket, *interval),
         Online::Disconnect { id, client, volume, daemon } => {
             let asked = [("id", json!(id)), ("client", json!(client)), ("volume", json!(volume))];
