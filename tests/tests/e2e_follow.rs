@@ -115,6 +115,29 @@ fn tables_for_scripts_are_words() {
 }
 
 #[test]
+fn the_cache_device_is_shown_with_what_it_holds_and_what_was_written_to_it() {
+    let world = World::new(16, 16);
+    let daemon = world.start();
+    world.connect("disk").write(0, &vec![7; 1 << 20]).expect("a write");
+    world.settled();
+    let output = world.zcctl_output(&["cache", "show", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let number = |name: &str| shown[name].as_u64().unwrap_or_else(|| panic!("no {name} in {shown}"));
+    let path = world.cache_file();
+    assert_eq!((&shown["path"], &shown["healthy"]), (&json!(path), &json!(true)));
+    assert_eq!((number("volumes"), number("dirty_bytes"), number("holds_bytes")), (1, 0, MIB));
+    assert!((8 * MIB..=16 * MIB).contains(&number("size_bytes")), "{shown}");
+    assert!(number("used_bytes") > 0 && number("written_bytes") > 0 && number("ram_bytes") > 0, "{shown}");
+    assert!(number("ram_max_bytes") > number("ram_bytes"), "{shown}");
+    let text = String::from_utf8(world.zcctl_output(&["cache", "show"]).stdout).expect("it is text");
+    for part in ["device", "in use", "1.0 MiB of 1 volumes", "written", "memory"] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
 fn a_stop_names_the_clients_that_are_connected() {
     let world = World::new(16, 16);
     let daemon = world.start();

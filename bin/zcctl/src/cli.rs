@@ -10,6 +10,7 @@ use zc_cli::Documents;
 use zc_core::Mode;
 use zc_core::units::ByteSize;
 
+use crate::cache::CacheCommand;
 use crate::record::Record;
 use crate::setup::SetupArgs;
 use crate::store::StoreCommand;
@@ -385,6 +386,9 @@ pub(crate) enum Online {
     /// Add, remove, show and change the volumes of a running daemon.
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Show the cache device of a running daemon.
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Make a running daemon read its configuration again.
     Reload(Daemon),
     /// Stop a running daemon in order, and wait until it has ended.

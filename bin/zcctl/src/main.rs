@@ -11,6 +11,7 @@
 //! What it does not do: mend what has no second copy. A daemon that finds clean data damaged treats it as a miss.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod cli;
 mod columns;
 mod concerned;

@@ -14,6 +14,7 @@ use rustix::net;
 use serde_json::{Value, json};
 use zc_core::Mode;
 
+use crate::cache;
 use crate::cli::{Daemon, Listing, Online};
 use crate::columns::{self, Cell, Column};
 use crate::dirty;
@@ -96,6 +97,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
         }
         Online::Record(command) => return record::run(command, out),
         Online::Volume(command) => return volume::run(command, out),
+        Online::Cache(command) => return cache::run(command, out),
         Online::Stats { daemon, prometheus: true, .. } => {
             let answer = ask(&daemon.socket, &json!({"cmd": "metrics"}))?;
             out.write_all(answer["text"].as_str().context("the daemon tells no numbers")?.as_bytes())?;
@@ -332,7 +334,7 @@ fn holds(holds: &Value) -> String {
 }
 
 /// The share of the extents read that came without the origin.
-fn hit_ratio(extents: &Value) -> String {
+pub(crate) fn hit_ratio(extents: &Value) -> String {
     let n = |name: &str| number(&extents[name]);
     let (read, hits, ahead) = (n("read"), n("hits"), n("read_ahead"));
     format!(

@@ -1,0 +1,178 @@
+//! `zcctl cache show`: the cache device of a running daemon on one page.
+//!
+//! Job: put together what the daemon's status and counters have on the device: size, filling, memory, wear.
+//!
+//! What it does not do: look at the device itself. `check` and `dump` do, while no daemon has it open.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use crate::cli::Daemon;
+use crate::online::{ask, hit_ratio};
+use crate::text::{self, number, string};
+use crate::units::{duration, ratio, share, size};
+
+/// Milliseconds of a day.
+const DAY_MS: u64 = 86_400_000;
+/// Below this an uptime tells nothing of a day.
+const RATE_MS_MIN: u64 = 600_000;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// Show device, size, content, memory and wear of the cache.
+    ///
+    /// Written: bytes that the daemon wrote to the device since its start. From ten minutes on also what that comes to in
+    /// a day, and as drive writes per day (DWPD): a day's bytes over the size. What else was ever written to the SSD is
+    /// known to `smartctl` alone.
+    ///
+    /// Exit status: 0 the cache is in use, 1 it is out of order, 2 not possible.
+    Show(Daemon),
+}
+
+pub(crate) fn run(command: &CacheCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let CacheCommand::Show(daemon) = command;
+    let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
+    let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
+    let told = told(&status, &stats);
+    if daemon.json {
+        writeln!(out, "{told:#}")?;
+    } else {
+        text::pairs(out, &rows(&told, &status["extents"]))?;
+    }
+    Ok(if told["healthy"] == json!(true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What `--json` prints.
+fn told(status: &Value, stats: &Value) -> Value {
+    let cache = &status["cache"];
+    let manager = |name: &str| number(&stats["manager"][name]);
+    let written = [
+        "weu_bytes_written",
+        "journal_bytes_written",
+        "checkpoint_bytes_written",
+        "region_map_bytes_written",
+    ];
+    let sum = |values: &Value| -> u64 {
+        values.as_object().into_iter().flatten().map(|(_, value)| number(value)).sum()
+    };
+    let dirty = stats["dirty"].as_object().into_iter().flatten();
+    let unit_bytes = number(&cache["unit_bytes"]);
+    json!({
+        "path": cache["path"],
+        "healthy": cache["healthy"],
+        "fault": cache["fault"],
+        "size_bytes": number(&cache["slots"][1]).saturating_mul(unit_bytes),
+        "used_bytes": number(&cache["slots"][0]).saturating_mul(unit_bytes),
+        "unit_bytes": unit_bytes,
+        "extent_bytes": cache["extent_bytes"],
+        "holds_bytes": cache["holds"]["bytes"],
+        "dirty_bytes": dirty.map(|(_, volume)| number(&volume["bytes"])).sum::<u64>(),
+        "volumes": status["volumes"].as_array().map_or(0, Vec::len),
+        "ram_bytes": sum(&stats["ram_bytes"]),
+        "ram_max_bytes": cache["ram_max_bytes"],
+        "mappings": [manager("file_index_len"), manager("file_index_capacity")],
+        "written_bytes": written.iter().map(|name| manager(name)).sum::<u64>(),
+        "uptime_ms": status["uptime_ms"],
+        "index_loaded_ms": cache["index_loaded_ms"],
+        "verification_failed": manager("failed_hits"),
+    })
+}
+
+fn rows(told: &Value, extents: &Value) -> Vec<(&'static str, String)> {
+    let n = |name: &str| number(&told[name]);
+    let state = match (&told["healthy"], told["index_loaded_ms"].as_u64()) {
+        (healthy, _) if *healthy != json!(true) => format!("OUT OF ORDER: {}", string(&told["fault"])),
+        (_, Some(ms)) => format!("in use, index complete after {}", duration(ms)),
+        (_, None) => "in use, index loading".to_owned(),
+    };
+    let holds = format!(
+        "{} of {} volumes, {}",
+        size(n("holds_bytes")),
+        n("volumes"),
+        ratio(n("holds_bytes"), n("used_bytes"))
+    );
+    let mappings = &told["mappings"];
+    let filled = share(number(&mappings[0]), number(&mappings[1]));
+    vec![
+        ("device", string(&told["path"])),
+        ("state", state),
+        (
+            "size",
+            format!(
+                "{}, units of {}, extents of {}",
+                size(n("size_bytes")),
+                size(n("unit_bytes")),
+                size(n("extent_bytes"))
+            ),
+        ),
+        ("filled", format!("{}, {}", size(n("used_bytes")), share(n("used_bytes"), n("size_bytes")))),
+        ("holds", holds),
+        ("dirty", size(n("dirty_bytes"))),
+        ("hit ratio", hit_ratio(extents)),
+        (
+            "memory",
+            format!(
+                "{} of {}, {filled} of the mappings taken",
+                size(n("ram_bytes")),
+                size(n("ram_max_bytes"))
+            ),
+        ),
+        ("written", written(n("written_bytes"), n("size_bytes"), n("uptime_ms"))),
+        ("verification failed", n("verification_failed").to_string()),
+    ]
+}
+
+/// Bytes written, and what that comes to in a day.
+fn written(bytes: u64, size_bytes: u64, uptime_ms: u64) -> String {
+    let since = format!("{} in {}", size(bytes), duration(uptime_ms));
+    if uptime_ms < RATE_MS_MIN || size_bytes == 0 {
+        return since;
+    }
+    let day = u128::from(bytes) * u128::from(DAY_MS) / u128::from(uptime_ms);
+    let hundredths = day * 100 / u128::from(size_bytes);
+    let day_bytes = u64::try_from(day).unwrap_or(u64::MAX);
+    format!("{since}, {} a day, {}.{:02} DWPD", size(day_bytes), hundredths / 100, hundredths % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wear_is_told_by_day_once_there_is_time_to_tell_by() {
+        assert_eq!(written(3 << 20, 1 << 30, 599_999), "3.0 MiB in 9 min 59 s");
+        assert_eq!(written(3 << 30, 2 << 30, DAY_MS / 2), "3.0 GiB in 12 h 0 min, 6.0 GiB a day, 3.00 DWPD");
+        assert_eq!(written(1, 0, DAY_MS), "1 B in 1 d 0 h");
+    }
+
+    #[test]
+    fn a_cache_is_put_together_from_status_and_counters() {
+        let status = json!({
+            "cache": {"path": "/dev/ssd", "healthy": true, "fault": null, "slots": [3, 8], "unit_bytes": 1024,
+                      "extent_bytes": 8192, "ram_max_bytes": 100, "holds": {"bytes": 6144}, "index_loaded_ms": 5},
+            "volumes": [{}, {}], "uptime_ms": 1000,
+        });
+        let stats = json!({
+            "manager": {"weu_bytes_written": 1, "journal_bytes_written": 2, "file_index_len": 1, "file_index_capacity": 4},
+            "ram_bytes": {"a": 20, "b": 30}, "dirty": {"vm": {"bytes": 512}, "db": {"bytes": 1}},
+        });
+        let told = told(&status, &stats);
+        for (name, expected) in [
+            ("size_bytes", 8192),
+            ("used_bytes", 3072),
+            ("written_bytes", 3),
+            ("dirty_bytes", 513),
+            ("ram_bytes", 50),
+            ("volumes", 2),
+        ] {
+            assert_eq!(told[name], json!(expected), "{name}");
+        }
+        let rows = rows(&told, &json!({"read": 4, "hits": 1, "read_ahead": 0}));
+        let of = |name: &str| rows.iter().find(|(key, _)| *key == name).unwrap().1.clone();
+        assert_eq!(of("holds"), "6.0 KiB of 2 volumes, 2.00 : 1");
+        assert_eq!(of("memory"), "50 B of 100 B, 25.0 % of the mappings taken");
+    }
+}
