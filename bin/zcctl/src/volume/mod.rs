@@ -56,6 +56,9 @@ pub(crate) enum VolumeCommand {
         /// Discard its dirty data, and say how much that is.
         #[arg(long)]
         force: bool,
+        /// Succeed also if there is no such volume.
+        #[arg(long)]
+        if_present: bool,
         #[command(flatten)]
         daemon: Daemon,
     },
@@ -105,6 +108,11 @@ pub(crate) struct AddArgs {
     /// Further keys of a volume section, such as ublk.attach=true.
     #[arg(value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
+    /// Succeed also if a volume of this name and origin is served.
+    ///
+    /// Its settings stay as they are.
+    #[arg(long)]
+    if_missing: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
@@ -112,7 +120,9 @@ pub(crate) struct AddArgs {
 pub(crate) fn run(command: &VolumeCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
         VolumeCommand::Add(args) => add(args, out),
-        VolumeCommand::Remove { volume, force, daemon } => remove(volume, *force, daemon, out),
+        VolumeCommand::Remove { volume, force, if_present, daemon } => {
+            remove(volume, *force, *if_present, daemon, out)
+        }
         VolumeCommand::List { daemon, listing } => list(daemon, listing, out),
         VolumeCommand::Show { volume, daemon } => show(volume, daemon, out),
         VolumeCommand::Set { volume, settings, daemon } => set(volume, settings, daemon, out),
@@ -215,7 +225,8 @@ fn about(answer: &Value, volume: &str) -> Value {
 
 fn add(args: &AddArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let AddArgs { volume, daemon, .. } = args;
-    let mut settings = vec![Setting::new("origin", &absolute(&args.origin)?)];
+    let origin = absolute(&args.origin)?;
+    let mut settings = vec![Setting::new("origin", &origin)];
     settings.extend(args.mode.as_deref().map(|mode| Setting::new("mode", mode)));
     settings.extend(args.size.map(|size| Setting::new("create_size", &size.0.to_string())));
     for setting in &args.settings {
@@ -225,6 +236,9 @@ fn add(args: &AddArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         settings.push(setting.clone());
     }
     let file = held_file(daemon)?;
+    if args.if_missing && is_served_already(volume, &origin, daemon)? {
+        return told(&unchanged(volume), &format!("{} is served already", text::clean(volume)), daemon, out);
+    }
     let new = edit::add(file.text(), volume, &settings)?;
     let (_, replaced) = file.replace(&new, |candidate| {
         let forecast = check(candidate, daemon)?;
@@ -244,6 +258,28 @@ fn add(args: &AddArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     )
 }
 
+/// Whether a volume of this name is served from this origin.
+///
+/// # Errors
+/// It has another origin, or the daemon has it in its configuration and does not serve it.
+fn is_served_already(volume: &str, origin: &str, daemon: &Daemon) -> anyhow::Result<bool> {
+    let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
+    if is_in(&status["absent"], volume) {
+        bail!("volume \"{volume}\" is in the configuration, but not served: `zcctl status` says why");
+    }
+    let Some(entry) = entry_of(&status, volume) else { return Ok(false) };
+    let served = entry["info"]["origin"].as_str().unwrap_or_default();
+    if served != origin {
+        bail!("volume \"{volume}\" exists with another origin, {}", text::clean(served));
+    }
+    Ok(true)
+}
+
+/// The answer if nothing had to be done.
+fn unchanged(volume: &str) -> Value {
+    json!({ "volume": volume, "applied": [], "needs_restart": [] })
+}
+
 /// Paths are the daemon's, whose working folder is another one. A volume of a store has no path.
 fn absolute(origin: &str) -> anyhow::Result<String> {
     if origin.starts_with("store:") {
@@ -253,8 +289,17 @@ fn absolute(origin: &str) -> anyhow::Result<String> {
     path.into_os_string().into_string().map_err(|_| anyhow::anyhow!("the path of the origin is no UTF-8"))
 }
 
-fn remove(volume: &str, force: bool, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+fn remove(
+    volume: &str,
+    force: bool,
+    if_present: bool,
+    daemon: &Daemon,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
     let file = held_file(daemon)?;
+    if if_present && !is_known(volume, daemon)? {
+        return told(&unchanged(volume), &format!("there is no volume {}", text::clean(volume)), daemon, out);
+    }
     let new = edit::remove(file.text(), volume)?;
     // What speaks against it, but for dirty data, is said before anything is done.
     file.try_out(&new, |candidate| check(candidate, daemon))?;
@@ -312,6 +357,12 @@ fn write_without(
 fn give_up(volume: &str, daemon: &Daemon) -> anyhow::Result<u64> {
     let answer = ask(&daemon.socket, &json!({"cmd": "drop-dirty", "volume": volume}))?;
     Ok(answer["dropped"]["bytes"].as_u64().unwrap_or(0))
+}
+
+/// Whether the daemon has a volume, or dirty data of it.
+fn is_known(volume: &str, daemon: &Daemon) -> anyhow::Result<bool> {
+    let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
+    Ok(["volumes", "absent", "unserved_dirty"].iter().any(|list| is_in(&status[*list], volume)))
 }
 
 fn is_in(list: &Value, volume: &str) -> bool {
