@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 fn quickstart(dir: &Path, input: Option<&Path>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zcached"));
@@ -62,6 +64,37 @@ fn a_first_start_stores_and_compares_and_a_second_one_is_warm() {
         std::os::unix::fs::MetadataExt::blocks(&metadata) * 512
     };
     assert!(taken("pool") < taken("source.img"), "two volumes take less than the input");
+}
+
+/// Ends the process that it holds.
+struct Served(Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn what_is_served_has_a_page_whose_address_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, dir) = (folder.path().join("input"), folder.path().join("quick"));
+    make_input(&input, 20);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zcached"));
+    command.arg("quickstart").arg("--dir").arg(dir).arg("--input").arg(input);
+    let mut served = Served(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+    let lines = BufReader::new(served.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    // The last line that it prints while it serves.
+    let mut told = lines.take_while(|line| !line.contains("modprobe nbd"));
+    let line = told.find(|line| line.contains("live page")).unwrap();
+    told.for_each(drop);
+    let address = line.split_once("http://").unwrap().1.trim_end_matches('/');
+    let mut page = TcpStream::connect(address).unwrap();
+    write!(page, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    page.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 ") && text.contains("<html"), "{text}");
 }
 
 #[test]

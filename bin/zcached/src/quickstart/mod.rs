@@ -28,7 +28,7 @@ use zc_engine::{ConfigFile, Engine, EngineOptions, Hooks, ShardStats};
 
 pub(crate) use args::QuickstartArgs;
 use input::Gathered;
-use place::Place;
+use place::{Place, Ports};
 use report::{Line, Phase};
 use traffic::Bars;
 use volumes::Volume;
@@ -37,7 +37,7 @@ use volumes::Volume;
 const INPUT_BYTES_MIN: u64 = 16 << 20;
 /// The volumes: the first, and its clone.
 const BOTH: [&str; 2] = ["a", "b"];
-/// Starts tried while others take the port that was free.
+/// Starts tried while others take the ports that were free.
 const START_TRIES: u32 = 5;
 
 /// Runs it all; 0 when everything read was right.
@@ -77,8 +77,8 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
     )?;
     out.flush()?;
     let served: &[&str] = if warm { &BOTH } else { &BOTH[..1] };
-    let (engine, port) = start(&place, served, image_bytes)?;
-    let session = Session { engine: &engine, place: &place, image_bytes, port, bars: &bars };
+    let (engine, ports) = start(&place, served, image_bytes)?;
+    let session = Session { engine: &engine, place: &place, image_bytes, ports, bars: &bars };
     let result = if warm { session.again(out) } else { session.first(out) };
     if let Err(error) = result {
         let stopped = engine.stats().is_none();
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
         return if stopped { Err(error.context("stopped before the end")) } else { Err(error) };
     }
     if !args.exit {
-        report::attach(&place, port, out)?;
+        report::attach(&place, ports, out)?;
         out.flush()?;
         engine.wait()?;
     } else if !engine.stop()? {
@@ -96,22 +96,22 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts serving; gives the TCP port, too.
-fn start(place: &Place, volumes: &[&str], image_bytes: u64) -> anyhow::Result<(Engine, u16)> {
+/// Starts serving; gives the TCP ports, too.
+fn start(place: &Place, volumes: &[&str], image_bytes: u64) -> anyhow::Result<(Engine, Ports)> {
     let options = EngineOptions { signals: true, ..EngineOptions::default() };
     let mut tries = START_TRIES;
     loop {
         tries -= 1;
-        let port = place::free_port()?;
-        let path = place.write_config(volumes, image_bytes, port)?;
+        let ports = Ports::free()?;
+        let path = place.write_config(volumes, image_bytes, ports)?;
         let config = Config::load(&path)?;
         let read = |path: &Path| Config::load(path).map_err(|error| error.to_string());
         let hooks =
             Hooks { config_file: Some(ConfigFile { path, read: Box::new(read) }), ..Hooks::default() };
         match Engine::start(&config, &options, hooks) {
-            Ok(engine) => return Ok((engine, port)),
-            // Somebody else took the port in between.
-            Err(_) if tries > 0 && !place::is_free(port) => {}
+            Ok(engine) => return Ok((engine, ports)),
+            // Another program took a port in between.
+            Err(_) if tries > 0 && !ports.are_free() => {}
             Err(error) => {
                 return Err(error).with_context(|| format!("cannot start in {}", place.dir().display()));
             }
@@ -136,7 +136,7 @@ struct Session<'a> {
     engine: &'a Engine,
     place: &'a Place,
     image_bytes: u64,
-    port: u16,
+    ports: Ports,
     bars: &'a Bars,
 }
 
@@ -161,7 +161,7 @@ impl Session<'_> {
         let mut lines = vec![self.phase(Phase::Store, &BOTH[..1])?];
         let socket = self.place.control_socket();
         orders::clone(&socket, BOTH[0], BOTH[1])?;
-        self.place.write_config(&BOTH, self.image_bytes, self.port)?;
+        self.place.write_config(&BOTH, self.image_bytes, self.ports)?;
         orders::reload(&socket)?;
         lines.push(self.phase(Phase::Change, &BOTH[1..])?);
         for phase in [Phase::FirstRead, Phase::SecondRead] {

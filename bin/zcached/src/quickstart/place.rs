@@ -41,15 +41,32 @@ pub(crate) const fn cache_bytes(image_bytes: u64) -> u64 {
     (image_bytes * 2 / 3).next_multiple_of(CACHE_ALIGN_BYTES)
 }
 
-/// A TCP port of the loopback interface on which nobody listens.
-pub(crate) fn free_port() -> anyhow::Result<u16> {
-    (PORT..PORT + PORTS_TRIED)
-        .find(|&port| is_free(port))
-        .with_context(|| format!("no port from {PORT} to {} is free", PORT + PORTS_TRIED - 1))
+/// TCP ports of the loopback interface that the daemon listens on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ports {
+    pub(crate) nbd: u16,
+    /// Of the live page.
+    pub(crate) page: u16,
+}
+
+impl Ports {
+    /// The first ones on which nobody listens.
+    pub(crate) fn free() -> anyhow::Result<Self> {
+        let mut free = (PORT..PORT + PORTS_TRIED).filter(|&port| is_free(port));
+        let both = free.next().zip(free.next());
+        let (nbd, page) =
+            both.with_context(|| format!("no two ports from {PORT} to {} are free", PORT + PORTS_TRIED - 1))?;
+        Ok(Self { nbd, page })
+    }
+
+    /// Whether nobody listens on them.
+    pub(crate) fn are_free(self) -> bool {
+        is_free(self.nbd) && is_free(self.page)
+    }
 }
 
 /// Whether nobody listens on a port of the loopback interface.
-pub(crate) fn is_free(port: u16) -> bool {
+fn is_free(port: u16) -> bool {
     TcpListener::bind(("127.0.0.1", port)).is_ok()
 }
 
@@ -136,7 +153,7 @@ impl Place {
         &self,
         volumes: &[&str],
         image_bytes: u64,
-        port: u16,
+        ports: Ports,
     ) -> anyhow::Result<PathBuf> {
         let quoted =
             |name: &str| path_text(&self.dir.join(name)).map(|path| serde_json::json!(path).to_string());
@@ -156,9 +173,12 @@ impl Place {
             );
         }
         text += &format!(
-            "[nbd]\nlisten = [\"127.0.0.1:{port}\"]\nunix = [{}]\n\n[control]\nsocket = {}\n",
+            "[nbd]\nlisten = [\"127.0.0.1:{}\"]\nunix = [{}]\n\n[control]\nsocket = {}\n\n\
+             [metrics]\npage = \"127.0.0.1:{}\"\n",
+            ports.nbd,
             quoted("nbd.sock")?,
             quoted("control.sock")?,
+            ports.page,
         );
         let path = self.config();
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -174,11 +194,13 @@ mod tests {
     fn the_generated_configuration_is_one() {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::open(&dir.path().join("a \"quoted\" one")).unwrap();
-        let config =
-            zc_config::Config::load(&place.write_config(&["a", "b"], 30 << 20, 10_810).unwrap()).unwrap();
+        let ports = Ports { nbd: 10_810, page: 10_811 };
+        let path = place.write_config(&["a", "b"], 30 << 20, ports).unwrap();
+        let config = zc_config::Config::load(&path).unwrap();
         assert_eq!(config.volumes.len(), 2);
         assert_eq!(config.cache.path, place.dir().join("cache.img"));
         assert_eq!(config.nbd.listen, ["127.0.0.1:10810".parse().unwrap()]);
+        assert_eq!(config.metrics.page, Some("127.0.0.1:10811".parse().unwrap()));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zc_core::limits::EXTENT_BYTES_DEFAULT;
 use zc_engine::ShardStats;
 
-use super::place::{Place, STORE};
+use super::place::{Place, Ports, STORE};
 use super::traffic::Measured;
 
 /// What was done to the volumes.
@@ -209,12 +209,13 @@ fn zcctl() -> String {
 }
 
 /// How to use what is served now.
-pub(crate) fn attach(place: &Place, port: u16, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn attach(place: &Place, ports: Ports, out: &mut dyn Write) -> anyhow::Result<()> {
     let socket = place.nbd_socket();
     let (socket, control, zcctl) = (socket.display(), place.control_socket(), zcctl());
     writeln!(
         out,
-        "\n  Serving until Ctrl-C. Try, in another terminal:\n\n\
+        "\n  Serving until Ctrl-C. The live page, for a browser: http://127.0.0.1:{page}/\n\n  \
+         Try, in another terminal:\n\n\
          \x20   {zcctl} status --socket {control}\n\
          \x20   {zcctl} top --socket {control}\n\
          \x20   {zcctl} store volumes {STORE} --socket {control}\n\
@@ -223,6 +224,8 @@ pub(crate) fn attach(place: &Place, port: u16, out: &mut dyn Write) -> anyhow::R
          \x20   qemu-io -f raw -c 'read 0 1M' 'nbd+unix:///b?socket={socket}'\n\
          \x20   modprobe nbd && nbd-client -N a -unix {socket} /dev/nbd0   (as root)\n",
         control = control.display(),
+        page = ports.page,
+        port = ports.nbd,
     )?;
     Ok(())
 }
