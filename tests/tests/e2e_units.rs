@@ -28,7 +28,7 @@ fn units_are_exposed_no_more_than_promised() {
 }
 
 /// What fstab says of a file system on a volume, as systemd makes it a unit.
-const MOUNT: &str = "[Unit]\nRequires=zcached.service\nAfter=zcached.service\nBefore=local-fs.target\n\
+const MOUNT: &str = "[Unit]\nAfter=zcached.service\nBefore=local-fs.target\n\
     [Mount]\nWhat=/dev/disk/by-id/zcached-vm\nWhere=/mnt/data\nType=ext4\n";
 
 /// What systemd has to say of a boot with these units, in which `/mnt/data` is on a volume.

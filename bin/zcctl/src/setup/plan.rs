@@ -123,7 +123,7 @@ impl Plan {
                 Content::Known(kind @ ("xfs" | "btrfs" | "f2fs")) => kind,
                 Content::Known(_) | Content::Unknown | Content::Unreadable(_) => continue,
             };
-            let options = "defaults,x-systemd.requires=zcached.service";
+            let options = "defaults,x-systemd.after=zcached.service";
             lines.push(format!("{device} /mnt/{name} {kind} {options} 0 2"));
         }
         (commands, lines)
@@ -323,7 +323,7 @@ mod tests {
             "mkfs.ext4 /dev/disk/by-id/zcached-fresh",
         ];
         assert_eq!(commands, expected);
-        let options = "ext4 defaults,x-systemd.requires=zcached.service 0 2";
+        let options = "ext4 defaults,x-systemd.after=zcached.service 0 2";
         let line = |name: &str| format!("/dev/disk/by-id/zcached-{name} /mnt/{name} {options}");
         assert_eq!(lines, [line("disk1"), line("fresh")]);
     }
