@@ -12,7 +12,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_core::{ErrorKind, usize_from_u64};
 use zc_pool::RequestKind;
-use zc_store::CatalogOp;
+use zc_store::{CatalogOp, Stats};
 use zc_trace::workload::Zipf;
 
 use super::device::Tally;
@@ -51,6 +51,16 @@ pub struct Case {
     pub pattern: Pattern,
     /// Requests at once.
     pub depth: usize,
+    /// Bytes of a segment.
+    pub segment_bytes: u32,
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { full_percent, pattern, depth, segment_bytes } = self;
+        let kib = segment_bytes >> 10;
+        write!(f, "{full_percent} % full, {pattern}, {depth} at once, segments of {kib} KiB")
+    }
 }
 
 /// What was seen of it.
@@ -60,6 +70,8 @@ pub struct Seen {
     pub case: Case,
     /// Share of what contents may use that tables refer to, at the end.
     pub utilisation: f64,
+    /// Share of the segments that were not free, on the average, that tables refer to: victims are found there.
+    pub filled: f64,
     /// Requests that were carried out.
     pub requests: u64,
     /// Requests that found no space.
@@ -70,8 +82,14 @@ pub struct Seen {
     pub tally: Tally,
     /// Bytes that the cleaner moved.
     pub moved_bytes: u64,
-    /// Bytes of pages of tables and maps.
-    pub page_bytes: u64,
+    /// Bytes of pages of volume maps.
+    pub map_bytes: u64,
+    /// Bytes of pages of the chunk table.
+    pub chunk_table_bytes: u64,
+    /// Bytes of pages of all other tables.
+    pub other_table_bytes: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
     /// What processors took.
     pub cpu: Cpu,
     /// Longest time in which no request ended, in the device's time.
@@ -85,6 +103,12 @@ impl Seen {
     #[must_use]
     pub const fn client_bytes(&self) -> u64 {
         self.requests * CHUNK_BYTES
+    }
+
+    /// Bytes of pages of tables and maps.
+    #[must_use]
+    pub const fn page_bytes(&self) -> u64 {
+        self.map_bytes + self.chunk_table_bytes + self.other_table_bytes
     }
 
     /// Bytes that the device wrote for each byte of a client.
@@ -247,22 +271,33 @@ pub fn run(place: Place, case: Case, rounds: Rounds) -> anyhow::Result<Seen> {
     writer.finish(&mut rig)?;
     let before = (rig.tally(), rig.cpu(), rig.pool().store().stats(), rig.now_ns());
     let mut writer = Writer::new(&rig, 3 << 40)?;
-    for _ in 0..chunks * rounds.counted_percent / 100 {
+    let mut not_free_bytes = 0;
+    let requests = chunks * rounds.counted_percent / 100;
+    for _ in 0..requests {
         writer.write(&mut rig, case.depth, draw.chunk(), 1)?;
+        let space = rig.pool().store().space();
+        not_free_bytes += u128::from(space.total_bytes - space.free_bytes);
     }
     writer.finish(&mut rig)?;
     let (tally, cpu, stats, began_ns) = before;
     let (now, ended) = (rig.cpu(), rig.pool().store().stats());
     let referred_bytes = rig.pool().store().space().referred_bytes;
+    let pages = |of: fn(&Stats) -> u64| (of(&ended) - of(&stats)) * u64::from(zc_store::limits::BLOCK_BYTES);
+    let map_bytes = pages(|stats| stats.map_pages_written);
+    let chunk_table_bytes = pages(|stats| stats.chunk_pages_written);
     Ok(Seen {
         case,
         utilisation: referred_bytes as f64 / rig.usable_bytes() as f64,
+        filled: referred_bytes as f64 * requests as f64 / (not_free_bytes as f64).max(1.0),
         requests: writer.done,
         no_space: writer.no_space,
         took_ns: rig.now_ns() - began_ns,
         tally: rig.tally().since(&tally),
         moved_bytes: ended.chunk_bytes_moved - stats.chunk_bytes_moved,
-        page_bytes: (ended.pages_written - stats.pages_written) * u64::from(zc_store::limits::BLOCK_BYTES),
+        map_bytes,
+        chunk_table_bytes,
+        other_table_bytes: pages(|stats| stats.pages_written) - map_bytes - chunk_table_bytes,
+        checkpoints: ended.checkpoints - stats.checkpoints,
         cpu: Cpu { pool_ns: now.pool_ns - cpu.pool_ns, jobs_ns: now.jobs_ns - cpu.jobs_ns },
         longest_pause_ns: writer.longest_pause_ns,
         times_ns: writer.times_ns,
@@ -288,14 +323,14 @@ mod tests {
 
     #[test]
     fn a_run_counts_all_and_cleans_no_less_than_it_must() {
-        let case = Case { full_percent: 80, pattern: Pattern::Uniform, depth: 8 };
-        let place = Place { model: SSD, device_bytes: 256 << 20, segment_bytes: 1 << 20 };
+        let case = Case { full_percent: 80, pattern: Pattern::Uniform, depth: 8, segment_bytes: 1 << 20 };
+        let place = Place { model: SSD, device_bytes: 256 << 20, segment_bytes: case.segment_bytes };
         let seen = run(place, case, Rounds { before_percent: 50, counted_percent: 100 }).unwrap();
         assert_eq!((seen.no_space, seen.requests), (0, seen.times_ns.len()));
         assert!(seen.moved_bytes > 0 && seen.amplification() > 1.0);
         let longest_ms = seen.longest_pause_ns / 1_000_000;
         assert!(longest_ms < 10, "clients waited {longest_ms} ms for the cleaner at once");
-        let least = seen.client_bytes() + seen.moved_bytes + seen.page_bytes;
+        let least = seen.client_bytes() + seen.moved_bytes + seen.page_bytes();
         assert!(seen.tally.written_bytes >= least, "{} {least}", seen.tally.written_bytes);
     }
 }

@@ -34,45 +34,56 @@ fn per(bytes: u64, client_bytes: u64) -> f64 {
     bytes as f64 / client_bytes.max(1) as f64
 }
 
+/// The head of a table of overwrites.
+const OVERWRITES_HEAD: &str = "\
+    | full | pattern | at once | segments, KiB | in use | filled | device | moved | maps | chunk table | other tables | headers \
+    | bound | over it | bound, filled | over it | checkpoints | operations a request | median / p99 / p99.9 / longest, ms \
+    | no space | CPU us: pool + jobs |\n\
+    |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+
 fn overwrite_row(seen: &overwrite::Seen, text: &mut String) {
     let client = seen.client_bytes();
     let device = seen.amplification();
-    let rest = seen.tally.written_bytes.saturating_sub(client + seen.moved_bytes + seen.page_bytes);
-    let least = bound(seen.utilisation);
+    let headers = seen.tally.written_bytes.saturating_sub(client + seen.moved_bytes + seen.page_bytes());
     let quantile = |share: f64| ms(seen.times_ns.value_at_quantile(share));
-    let _infallible = writeln!(
-        text,
-        "| {} % | {} | {} | {:.1} % | {device:.2} | {:.2} | {:.2} | {:.2} | {least:.2} | {:.2} | {:.2} | {:.2} / {:.2} / {:.2} / \
-         {:.2} | {} | {:.1} + {:.1} |",
-        seen.case.full_percent,
-        seen.case.pattern,
-        seen.case.depth,
-        100.0 * seen.utilisation,
-        per(seen.moved_bytes, client),
-        per(seen.page_bytes, client),
-        per(rest, client),
-        device / least,
-        per(seen.tally.writes + seen.tally.reads, seen.requests),
-        quantile(0.5),
-        quantile(0.99),
-        quantile(0.999),
-        ms(seen.times_ns.max()),
-        seen.no_space,
-        seen.cpu.pool_ns as f64 / 1000.0 / seen.requests.max(1) as f64,
-        seen.cpu.jobs_ns as f64 / 1000.0 / seen.requests.max(1) as f64,
-    );
+    let mut cells = vec![
+        format!("{} %", seen.case.full_percent),
+        seen.case.pattern.to_string(),
+        seen.case.depth.to_string(),
+        (seen.case.segment_bytes >> 10).to_string(),
+        format!("{:.1} %", 100.0 * seen.utilisation),
+        format!("{:.1} %", 100.0 * seen.filled),
+        format!("{device:.2}"),
+    ];
+    let parts = [seen.moved_bytes, seen.map_bytes, seen.chunk_table_bytes, seen.other_table_bytes, headers];
+    cells.extend(parts.map(|bytes| format!("{:.2}", per(bytes, client))));
+    for least in [seen.utilisation, seen.filled].map(bound) {
+        cells.extend([format!("{least:.2}"), format!("{:.2}", device / least)]);
+    }
+    let cpu_us = |ns: u64| ns as f64 / 1000.0 / seen.requests.max(1) as f64;
+    cells.extend([
+        seen.checkpoints.to_string(),
+        format!("{:.2}", per(seen.tally.writes + seen.tally.reads, seen.requests)),
+        [quantile(0.5), quantile(0.99), quantile(0.999), ms(seen.times_ns.max())]
+            .map(|ms| format!("{ms:.2}"))
+            .join(" / "),
+        seen.no_space.to_string(),
+        format!("{:.1} + {:.1}", cpu_us(seen.cpu.pool_ns), cpu_us(seen.cpu.jobs_ns)),
+    ]);
+    let _infallible = writeln!(text, "| {} |", cells.join(" | "));
 }
 
 fn overwrites(all: &[overwrite::Seen], text: &mut String) {
     text.push_str(
         "## Random overwrites of 8 KiB\n\nThe volume is filled with noise, overwritten as often as the header says, then counted. \
-         *Full*: the volume's bytes per 100 that contents may use. *In use*: what tables refer to, pages included. *Device*: \
-         bytes written per byte of a client, of which the cleaner *moved* some, *pages* of maps and tables are some, and \
-         headers of batches and ends of segments are the *rest*; the client's own byte is the 1 that is missing. *Bound*: see \
-         `overwrite::bound`; it knows no pages and no headers.\n\n\
-         | full | pattern | at once | in use | device | moved | pages | rest | bound | over it | operations a request | median / p99 / \
-         p99.9 / longest, ms | no space | CPU us: pool + jobs |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         *Full*: the volume's bytes per 100 that contents may use. *In use*: what tables refer to, pages included, of what \
+         contents may use. *Filled*: the same of all segments that were not free, on the average; the cleaner looks for victims \
+         there. *Device*: bytes written per byte of a client, the sum of the client's own 1 and the five columns behind: \
+         contents that the cleaner *moved*, pages of *maps*, of the *chunk table* and of *other tables*, *headers* of batches. \
+         *Bound*: see `overwrite::bound`, for what is in use and for what is filled; it knows no pages and no headers. Small \
+         segments stand for a larger pool: what is kept free is a number of segments.\n\n",
     );
+    text.push_str(OVERWRITES_HEAD);
     all.iter().for_each(|seen| overwrite_row(seen, text));
 }
 
@@ -136,16 +147,18 @@ fn goals(measured: &Measured, text: &mut String) {
     };
     let judged = measured.overwrites.iter().filter(|seen| seen.case.full_percent == JUDGED_PERCENT);
     for seen in judged {
-        let what = |what: &str| {
-            format!(
-                "{what}, {} % full, {}, {} at once",
-                seen.case.full_percent, seen.case.pattern, seen.case.depth
-            )
-        };
+        let what = |what: &str| format!("{what}, {}", seen.case);
         let over = seen.amplification() / bound(seen.utilisation);
         if seen.case.pattern == overwrite::Pattern::Uniform {
             row(
                 &what("written over the bound"),
+                format!("at most {OVER_BOUND_MAX}"),
+                format!("{over:.2}"),
+                over <= OVER_BOUND_MAX,
+            );
+            let over = seen.amplification() / bound(seen.filled);
+            row(
+                &what("the same over the bound for what is filled"),
                 format!("at most {OVER_BOUND_MAX}"),
                 format!("{over:.2}"),
                 over <= OVER_BOUND_MAX,
@@ -186,7 +199,8 @@ pub fn markdown(measured: &Measured, how: &str) -> String {
     let mut text = format!("# What a pool asks of its device\n\n{how}\n\n");
     overwrites(&measured.overwrites, &mut text);
     if let Some(seen) = &measured.disk {
-        text.push_str("\nThe same on the disk:\n\n| full | pattern | at once | in use | device | moved | pages | rest | bound | over it | operations a request | median / p99 / p99.9 / longest, ms | no space | CPU us: pool + jobs |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+        text.push_str("\nThe same on the disk:\n\n");
+        text.push_str(OVERWRITES_HEAD);
         overwrite_row(seen, &mut text);
     }
     flushed(&measured.flushes, &mut text);

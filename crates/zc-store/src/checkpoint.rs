@@ -107,6 +107,8 @@ impl Open {
             self.trees.place_table_page(key, pointer);
         }
         self.stats.pages_written += 1;
+        self.stats.map_pages_written += u64::from(key.table == TableId::Map);
+        self.stats.chunk_pages_written += u64::from(key.table == TableId::Chunks);
         Ok(())
     }
 

@@ -13,6 +13,10 @@ pub struct Stats {
     pub chunks_zero: u64,
     /// Pages of trees written.
     pub pages_written: u64,
+    /// Pages of volume maps written.
+    pub map_pages_written: u64,
+    /// Pages of the chunk table written.
+    pub chunk_pages_written: u64,
     /// Pages of trees read.
     pub page_reads: u64,
     /// Checkpoints that ended.
