@@ -148,6 +148,9 @@ impl Lines {
 mod tests {
     use super::*;
 
+    /// Most keys in the first parts of the shipped file's tables: those that operators set.
+    const OPERATORS_KEYS_MAX: usize = 22;
+
     /// Every key that the reader asks for is in the shipped file, as a default or commented out.
     #[test]
     fn the_shipped_file_documents_every_key_and_no_other() {
@@ -176,6 +179,35 @@ mod tests {
                 body.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{key} = ")));
             assert!(written, "the shipped file lacks {section}.{key}");
         }
+    }
+
+    /// The keys of the shipped file that stand before the tuning part of their table, as `[table] key`.
+    fn operators_keys(text: &str) -> Vec<String> {
+        let (mut table, mut is_tuning) = ("", false);
+        let mut found = Vec::new();
+        for line in text.lines() {
+            let bare = line.trim_start_matches("# ");
+            let key = bare.split_once(" = ").map(|(key, _)| key).filter(|key| !key.contains(' '));
+            if line.starts_with('[') || bare.starts_with("[[") {
+                (table, is_tuning) = (bare, false);
+            } else if bare.starts_with("Tuning:") {
+                is_tuning = true;
+            } else if let Some(key) = key.filter(|_| !is_tuning) {
+                found.push(format!("{table} {key}"));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_shipped_file_begins_each_table_with_the_few_keys_that_operators_set() {
+        let keys = operators_keys(include_str!("../../../configs/zcached.toml"));
+        for key in ["[cache] path", "[[store]] path", "[[volume]] mode", "[nbd] tls_key", "[log] level"] {
+            assert!(keys.iter().any(|found| found == key), "{key} is not in the first part: {keys:?}");
+        }
+        assert!(keys.len() <= OPERATORS_KEYS_MAX, "{} keys: {keys:?}", keys.len());
+        let sample = "[a]\n# Of b = c.\nb = 1\n# c = 2\n# Tuning: rare.\nd = 3\n# [[e]]\n# f = 4\n";
+        assert_eq!(operators_keys(sample), ["[a] b", "[a] c", "[[e]] f"]);
     }
 
     #[test]
