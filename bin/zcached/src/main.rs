@@ -280,5 +280,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+        assert_eq!(zc_cli::rules::faults(&Arguments::command()), Vec::<String>::new());
     }
 }

@@ -25,11 +25,19 @@ const SOCKET_VARIABLE: &str = "ZCACHED_SOCKET";
 /// Where a daemon with the default configuration keeps its state.
 pub(crate) const STATE_DIR_DEFAULT: &str = "/var/lib/zcached";
 
+/// Ends the long help.
+const EXIT_STATUS: &str = "\
+Exit status:
+  0  done, and nothing is wrong
+  1  something is wrong, or a part is not done; the command's own help says which
+  2  not done: a mistake in the command line, a refusal, or an error
+  3  status: a volume is not served";
+
 /// Operate and inspect zcached.
 ///
 /// --socket, --json, -o, --no-headings and --bytes may stand before or after the command.
 #[derive(Debug, Parser)]
-#[command(name = "zcctl", version, max_term_width = 100)]
+#[command(name = "zcctl", version, max_term_width = 100, after_long_help = EXIT_STATUS)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -110,8 +118,9 @@ pub(crate) enum Command {
     ///
     /// Without --origin it lists the block devices: size, kind, what is on them, and who uses them. With --origin it
     /// shows a plan. With --yes it writes the configuration and makes the cache, and says what to type next. Only an
-    /// empty device that no program uses becomes the cache. Origins are not written to. Exit status: 0 done, 2 refused,
-    /// and nothing is written.
+    /// empty device that no program uses becomes the cache. Origins are not written to.
+    ///
+    /// Exit status: 0 done, 2 refused, and nothing is written.
     Setup(SetupArgs),
     #[command(flatten)]
     Online(Online),
@@ -531,6 +540,8 @@ pub(crate) enum Ublk {
     /// Remove zcached's devices that no daemon serves.
     ///
     /// A daemon that starts takes over its own devices instead.
+    ///
+    /// Exit status: 0 done, 1 a device is in use and stays, 2 not possible.
     Gc {
         /// Remove mounted or open devices, too; requests to them then fail.
         #[arg(long)]

@@ -5,8 +5,7 @@
 //! its control socket.
 //!
 //! Invariants: `check` and `dump` never write; what is read from a device or a daemon is shown escaped; results go to
-//! the standard output, complaints to the standard error. Exit status: 0 done and nothing wrong, 1 something is wrong,
-//! 2 the command could not be carried out; of `status` also 3, a volume is not served.
+//! the standard output, complaints to the standard error. The long help (`cli`) has the exit status.
 //!
 //! What it does not do: mend what has no second copy. A daemon that finds clean data damaged treats it as a miss.
 #![forbid(unsafe_code)]

@@ -5,8 +5,7 @@
 //!
 //! The rest is for developers, and hidden from the help: `zcsim figures` makes the papers' figures;
 //! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk; `zcsim exhaustive` cuts a
-//! fixed workload off after every device write. Exit codes: 0 all clean, 1 a violation (or a canary that was not
-//! found), 2 usage, 3 something that had to happen never did.
+//! fixed workload off after every device write. [`MORE`] has the exit status of all.
 #![expect(clippy::print_stderr, reason = "a program for people")]
 
 mod exhaustive;
@@ -32,12 +31,18 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use zc_cli::Documents;
 
 /// Ends the long help. Commands for developers are hidden, so that users see what they size a cache with.
-const DEVELOPERS: &str =
-    "Developers also have `zcsim fuzz`, `zcsim exhaustive` and `zcsim figures`, each with --help.";
+const MORE: &str = "\
+Exit status:
+  0  done
+  1  failed: a trace, configuration or file cannot be read or written, or a check found a difference
+  2  a mistake in the command line
+  3  fuzz: something that had to happen never did
+
+Developers also have `zcsim fuzz`, `zcsim exhaustive` and `zcsim figures`, each with --help.";
 
 /// Size a cache: study traces, and replay them through zcached's cache manager.
 #[derive(Debug, Parser)]
-#[command(version, after_long_help = DEVELOPERS)]
+#[command(version, after_long_help = MORE)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

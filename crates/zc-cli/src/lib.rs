@@ -12,6 +12,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Command, Subcommand};
+use clap_mangen::roff::{Roff, bold, roman};
 
 /// Commands that print what is made of the command line itself.
 #[derive(Debug, Subcommand)]
@@ -42,13 +43,49 @@ impl Documents {
                 clap_complete::generate(*shell, &mut command, name, &mut script);
                 out.write_all(&script)
             }
-            Self::Man { dir: Some(dir) } => clap_mangen::generate_to(command, dir).map_err(|error| {
-                let text = format!("cannot write the manual into {}: {error}", dir.display());
-                io::Error::new(error.kind(), text)
-            }),
-            Self::Man { dir: None } => clap_mangen::Man::new(command).render(&mut &mut *out),
+            Self::Man { dir: Some(dir) } => {
+                let own = dir.join(format!("{}.1", command.get_name()));
+                let written = page(command.clone()).and_then(|page| {
+                    clap_mangen::generate_to(command, dir)?;
+                    std::fs::write(own, page)
+                });
+                written.map_err(|error| {
+                    let text = format!("cannot write the manual into {}: {error}", dir.display());
+                    io::Error::new(error.kind(), text)
+                })
+            }
+            Self::Man { dir: None } => out.write_all(&page(command)?),
         }
     }
+}
+
+/// The manual page of a program. Each heading in the end of its long help is a section there.
+fn page(command: Command) -> io::Result<Vec<u8>> {
+    let end = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.after_long_help(None)).render(&mut page)?;
+    let mut sections = Roff::new();
+    let mut is_within = false;
+    for line in end.lines().filter(|line| !line.is_empty()) {
+        let is_heading = !line.starts_with(' ') && line.ends_with(':');
+        match line.trim_start().split_once("  ") {
+            _ if is_heading => {
+                sections.control("SH", [line.trim_end_matches(':').to_uppercase().as_str()]);
+            }
+            Some((tag, text)) => {
+                sections.control("TP", []).text([bold(tag)]).text([roman(text.trim_start())]);
+            }
+            None if is_within => {
+                sections.control("SH", ["NOTES"]).text([roman(line)]);
+            }
+            None => {
+                sections.text([roman(line)]);
+            }
+        }
+        is_within = !is_heading && line.starts_with(' ');
+    }
+    sections.to_writer(&mut page)?;
+    Ok(page)
 }
 
 #[cfg(test)]
@@ -68,6 +105,11 @@ mod tests {
         };
         assert!(written(Documents::Completions { shell: clap_complete::Shell::Bash }).contains("_tool()"));
         assert!(written(Documents::Man { dir: None }).contains(".TH tool 1"));
+        let command = command().after_long_help("Exit status:\n  0  done\n  1  failed\n\nAsk at length.");
+        let page = String::from_utf8(page(command).unwrap()).unwrap();
+        let sections =
+            ".SH \"EXIT STATUS\"\n.TP\n\\fB0\\fR\ndone\n.TP\n\\fB1\\fR\nfailed\n.SH NOTES\nAsk at length.\n";
+        assert!(page.contains(sections) && !page.contains("EXTRA"), "{page}");
     }
 
     #[test]

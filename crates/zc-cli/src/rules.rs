@@ -2,7 +2,7 @@
 //!
 //! The first line of a command's help begins with a verb in the imperative; so does that of an option without a value.
 //! That of an option or argument with a value names the value. Each has at most 70 characters, and no line of help uses
-//! a word that leaves open who or what is meant.
+//! a word that leaves open who or what is meant. The program's long help ends with its exit status.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -17,12 +17,32 @@ const VAGUE: [&str; 10] =
 const NO_BEGINNINGS: [&str; 14] =
     ["It", "Its", "Those", "Who", "Whose", "What", "That", "Also", "With", "How", "Do", "Go", "Let", "Have"];
 
+/// The heading below which a program's long help says what its exit status means.
+pub const EXIT_STATUS: &str = "Exit status:";
+
+/// Statuses that each program has: done, failed or something is wrong, and a mistake in the command line.
+const STATUSES: [&str; 3] = ["0", "1", "2"];
+
 /// What breaks a rule in the help of a command line, one line each, by the command or option that has it.
 #[must_use]
 pub fn faults(command: &Command) -> Vec<String> {
     let mut found = Vec::new();
+    judge_exit_status(command, &mut found);
     judge_command(command, command.get_name(), &mut found);
     found
+}
+
+/// Judges the end of the long help: below [`EXIT_STATUS`] one line for each status, which begins with its number.
+fn judge_exit_status(command: &Command, found: &mut Vec<String>) {
+    let end = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    let lines = end.lines().skip_while(|line| *line != EXIT_STATUS).skip(1);
+    let named: Vec<&str> = lines
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.trim_start().split_once("  ").map(|(status, _)| status))
+        .collect();
+    let missing = STATUSES.iter().filter(|status| !named.contains(status));
+    let path = command.get_name();
+    found.extend(missing.map(|status| format!("{path}: \"{EXIT_STATUS}\" does not say what {status} means")));
 }
 
 fn judge_command(command: &Command, path: &str, found: &mut Vec<String>) {
@@ -77,8 +97,13 @@ fn judge_words(text: &str, path: &str, found: &mut Vec<String>) {
 mod tests {
     use super::*;
 
+    fn tool() -> Command {
+        let end = "Exit status:\n  0  done\n  1  failed\n  2  wrong command line\n\nFiles:\n  3  none";
+        Command::new("tool").after_long_help(end)
+    }
+
     fn of(verb: &'static str, about: &'static str) -> Vec<String> {
-        faults(&Command::new("tool").subcommand(Command::new(verb).about(about)))
+        faults(&tool().subcommand(Command::new(verb).about(about)))
     }
 
     #[test]
@@ -86,7 +111,7 @@ mod tests {
         let file = Arg::new("file").help("File to read.");
         let force = Arg::new("force").long("force").action(ArgAction::SetTrue).help("Overwrite the file.");
         let verb = Command::new("read").about("Read a file.").args([file, force]);
-        assert_eq!(faults(&Command::new("tool").subcommand(verb)), Vec::<String>::new());
+        assert_eq!(faults(&tool().subcommand(verb)), Vec::<String>::new());
     }
 
     #[test]
@@ -99,7 +124,15 @@ mod tests {
         assert_eq!(found("Files of a volume."), 1);
         assert_eq!(found("Write what the origin lacks."), 1);
         let switch = Arg::new("force").long("force").action(ArgAction::SetTrue).help("Also if it is open.");
-        let faults = faults(&Command::new("tool").arg(switch));
+        let faults = faults(&tool().arg(switch));
         assert_eq!(faults, ["tool: force: begins with Also: Also if it is open."]);
+    }
+
+    #[test]
+    fn a_program_without_its_exit_status_is_found() {
+        assert_eq!(faults(&Command::new("tool")).len(), STATUSES.len());
+        let two = "Exit status:\n  0  done\n  2  wrong\n\nMore:\n  1  is no status";
+        let found = faults(&Command::new("tool").after_long_help(two));
+        assert_eq!(found, ["tool: \"Exit status:\" does not say what 1 means"]);
     }
 }

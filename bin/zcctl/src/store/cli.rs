@@ -81,12 +81,14 @@ pub(crate) enum StoreCommand {
     DeleteSnapshot(Deleted),
     /// Read and verify all stored data.
     ///
-    /// Exit status: 0 sound, 1 damaged.
+    /// Exit status: 0 sound, 1 damaged, 2 not possible.
     Scrub(Pool),
     /// Open a store whose device lost a part of its log.
     ///
     /// The store goes back to the state before the lost part. Without --force: show the volumes of that state, change
-    /// nothing. Exit status: 0 done, or nothing is lost; 2 not done.
+    /// nothing.
+    ///
+    /// Exit status: 0 done, or nothing is lost; 2 not done.
     AcceptLoss {
         #[command(flatten)]
         pool: Pool,

@@ -41,8 +41,10 @@ const EXIT_LATER: u8 = 1;
 pub(crate) enum VolumeCommand {
     /// Add a volume, and serve it at once.
     ///
-    /// The volume is written to the daemon's configuration file, behind the last one. Exit status: 0 it is served, 1 it
-    /// is served and something of it takes a restart, 2 not possible, and nothing is changed.
+    /// The volume is written to the daemon's configuration file, behind the last one.
+    ///
+    /// Exit status: 0 it is served, 1 it is served and a part of its settings takes a restart, 2 not possible, and
+    /// nothing is changed.
     Add(AddArgs),
     /// Remove a volume once it has no dirty data; its origin stays.
     ///
