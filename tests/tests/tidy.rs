@@ -3,10 +3,12 @@
 //! Every rule is a function over the files (or over cargo's metadata) that returns what breaks it. Each has a test
 //! over the real tree and a test over a sample that breaks it, so that a rule that went blind is noticed.
 //!
-//! The files are those that git tracks and those it would track: ignored ones are nobody's business.
+//! The files are those that git tracks and those it would track: ignored ones are not judged.
 
 #![expect(clippy::expect_used, reason = "a test; what it cannot read is a failure")]
 
+#[path = "tidy/circles.rs"]
+mod circles;
 #[path = "tidy/comments.rs"]
 mod comments;
 #[path = "tidy/core_layers.rs"]
@@ -131,6 +133,24 @@ fn tree() -> Vec<File> {
 /// The code of a line: without its comment. Good enough for words; not a parser.
 fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or_default()
+}
+
+/// A line of code without the strings in it. `inside`: it begins within one, and whether the next line does.
+fn without_strings(line: &str, inside: &mut bool) -> String {
+    let line = line.replace("'\"'", "").replace("\\\\", "").replace("\\\"", "");
+    let mut kept = String::new();
+    for (index, part) in line.split('"').enumerate() {
+        if index > 0 {
+            *inside = !*inside;
+        }
+        if !*inside {
+            kept.push_str(part);
+            kept.push(' ');
+        }
+    }
+    // A string goes on behind the end of a line only after a backslash; else a quote was of another kind.
+    *inside &= line.ends_with('\\');
+    code(&kept).to_owned()
 }
 
 /// Whether `word` stands in `text` as a word of its own.

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::cli::Daemon;
-use crate::online::{ask, hit_ratio};
+use crate::control::ask;
+use crate::options::Daemon;
 use crate::text::{self, number, string};
 use crate::units::{duration, ratio, share, size};
 

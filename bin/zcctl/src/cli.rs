@@ -5,25 +5,18 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use zc_cli::Documents;
 use zc_core::Mode;
 use zc_core::units::ByteSize;
 
 use crate::cache::CacheCommand;
+use crate::offline::cli::{CheckArgs, DumpArgs, FormatArgs, RepairArgs};
+use crate::options::{Daemon, Listing, socket_default};
 use crate::record::Record;
 use crate::setup::SetupArgs;
 use crate::store::StoreCommand;
 use crate::volume::VolumeCommand;
-
-/// Where a daemon with the default configuration listens.
-pub(crate) const SOCKET_DEFAULT: &str = "/run/zcached/control.sock";
-
-/// Names another control socket than [`SOCKET_DEFAULT`] for every command.
-const SOCKET_VARIABLE: &str = "ZCACHED_SOCKET";
-
-/// Where a daemon with the default configuration keeps its state.
-pub(crate) const STATE_DIR_DEFAULT: &str = "/var/lib/zcached";
 
 /// Ends the long help.
 const EXIT_STATUS: &str = "\
@@ -41,10 +34,6 @@ Exit status:
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-fn socket_default() -> PathBuf {
-    std::env::var_os(SOCKET_VARIABLE).map_or_else(|| SOCKET_DEFAULT.into(), PathBuf::from)
 }
 
 /// The command line, with the options of [`Daemon`] before commands, too.
@@ -132,155 +121,6 @@ pub(crate) enum Command {
     Store(StoreCommand),
     #[command(flatten)]
     Documents(Documents),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct CheckArgs {
-    /// Cache file or device.
-    pub(crate) path: PathBuf,
-    /// File or device of the cache's journal, if it has its own.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) journal: Option<PathBuf>,
-    /// Read every stored extent and verify its header and checksum.
-    #[arg(long)]
-    pub(crate) data: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RepairArgs {
-    /// Cache file or device.
-    pub(crate) path: PathBuf,
-    /// File or device of the cache's journal, if it has its own.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) journal: Option<PathBuf>,
-    /// Write the repairs.
-    #[arg(long)]
-    pub(crate) yes: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// What `dump` shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Structure {
-    /// Identity, layout and state.
-    Superblock,
-    /// The volumes and the origins they are paired with.
-    Volumes,
-    /// The regions marked as being written.
-    Regions,
-    /// Records of the newest checkpoint.
-    Checkpoint,
-    /// Records of the journal after the newest checkpoint.
-    Journal,
-    /// The header of one write-evict unit; needs its slot number.
-    Weu,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DumpArgs {
-    /// Structure to print.
-    #[arg(value_enum)]
-    pub(crate) structure: Structure,
-    /// Cache file or device.
-    pub(crate) path: PathBuf,
-    /// File or device of the cache's journal, if it has its own.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) journal: Option<PathBuf>,
-    /// Slot number, for `weu`.
-    #[arg(long, value_name = "N", required_if_eq("structure", "weu"))]
-    pub(crate) slot: Option<u32>,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Fingerprint functions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Fingerprint {
-    /// 256 bits; equal fingerprints share content.
-    Blake3,
-    /// 160 bits; bytes are compared before content is shared.
-    Sha1,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct FormatArgs {
-    /// Cache file or device; a missing file is created with `--size`.
-    pub(crate) path: PathBuf,
-    /// Bytes to use, such as "10 GiB"; default is the whole device.
-    #[arg(long)]
-    pub(crate) size: Option<ByteSize>,
-    /// Keep the journal in this file or on this device.
-    ///
-    /// All data there is lost, too.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) journal: Option<PathBuf>,
-    /// Size of a new journal file; default is 1/256 of the cache.
-    #[arg(long, requires = "journal")]
-    pub(crate) journal_size: Option<ByteSize>,
-    /// Size of a write-evict unit, a power of two from 32 KiB to 4 MiB.
-    #[arg(long, default_value = "2 MiB")]
-    pub(crate) weu_size: ByteSize,
-    /// Size of an extent, a power of two from 4 KiB to 128 KiB.
-    #[arg(long, default_value = "8 KiB")]
-    pub(crate) extent_size: ByteSize,
-    /// Start units at multiples of this, such as the erase block.
-    ///
-    /// The default is the discard granularity of the device.
-    #[arg(long)]
-    pub(crate) align: Option<ByteSize>,
-    /// Fingerprint function.
-    #[arg(long, value_enum, default_value = "blake3")]
-    pub(crate) fingerprint: Fingerprint,
-    /// A name for people, at most 64 bytes.
-    #[arg(long, default_value = "")]
-    pub(crate) label: String,
-    /// Overwrite a cache, or any other data, that is there.
-    #[arg(long)]
-    pub(crate) force: bool,
-    /// Give up dirty data that only this cache has; needs --force.
-    #[arg(long, requires = "force")]
-    pub(crate) discard_dirty: bool,
-    /// State directory of the daemon: it records which data is dirty.
-    #[arg(long, value_name = "DIR", default_value = STATE_DIR_DEFAULT)]
-    pub(crate) state_dir: PathBuf,
-}
-
-/// Where the daemon is and how to show its answer.
-#[derive(Debug, Args)]
-pub(crate) struct Daemon {
-    /// Control socket of the daemon, also set by ZCACHED_SOCKET.
-    #[arg(long, value_name = "PATH", default_value_os_t = socket_default())]
-    pub(crate) socket: PathBuf,
-    /// Print the daemon's answer as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// A table alone, for programs. Each of these options asks for it.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Listing {
-    /// Print only the table, with these columns, separated by commas.
-    #[arg(short = 'o', long, value_name = "COLUMNS", value_delimiter = ',', conflicts_with = "json")]
-    pub(crate) columns: Vec<String>,
-    /// Print only the table, without headings, one tab between cells.
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) no_headings: bool,
-    /// Print only the table, with bytes and milliseconds.
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) bytes: bool,
-}
-
-impl Listing {
-    /// Whether the table alone is asked for.
-    pub(crate) const fn is_asked(&self) -> bool {
-        !self.columns.is_empty() || self.no_headings || self.bytes
-    }
 }
 
 #[derive(Debug, Subcommand)]

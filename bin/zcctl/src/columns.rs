@@ -10,7 +10,7 @@ use std::io::Write;
 use anyhow::bail;
 use serde_json::Value;
 
-use crate::cli::Listing;
+use crate::options::Listing;
 use crate::units::{share, size};
 
 /// What a cell shows.

@@ -8,8 +8,8 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::cli::Daemon;
-use crate::online::ask;
+use crate::control::ask;
+use crate::options::Daemon;
 use crate::text;
 
 /// What the kernel has mounted, as this process sees it.
@@ -102,13 +102,13 @@ mod tests {
         let found = Concerned::from(&connections, &status, mounts);
         let mut out = Vec::new();
         found.tell(&mut out).unwrap();
-        let told = String::from_utf8(out).unwrap();
-        let lines: Vec<&str> = told.lines().collect();
-        assert_eq!(lines.len(), 4, "{told}");
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
         assert_eq!(lines[0], "connected to volume vm: 192.0.2.1:7, 1 connection");
         assert_eq!(lines[1], "connected to volume vm: user 0, 2 connections");
-        assert!(lines[2].starts_with("/dev/ublkb1 (volume vm) is mounted at /mnt;"), "{told}");
-        assert!(lines[3].contains("/a\\040b") && !told.contains("/no"), "{told}");
+        assert!(lines[2].starts_with("/dev/ublkb1 (volume vm) is mounted at /mnt;"), "{text}");
+        assert!(lines[3].contains("/a\\040b") && !text.contains("/no"), "{text}");
         assert_eq!(found.to_json()["mounted"][0]["mounted_at"], "/mnt");
     }
 }

@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 
-use crate::cli::Daemon;
 use crate::concerned::Concerned;
-use crate::online::ask;
+use crate::control::ask;
+use crate::options::Daemon;
 use crate::text;
 use crate::units::{duration, share, size};
 
@@ -67,7 +67,7 @@ impl Progress {
     }
 
     /// Everything that was dirty at the beginning is on the origin; what came since may not be. Of a fenced volume
-    /// nobody knows what there was.
+    /// the daemon does not know what there was.
     const fn is_done(&self, now: &Look) -> bool {
         !now.fenced && (now.bytes == 0 || now.oldest_age_ms + AGE_MARGIN_MS < self.elapsed_ms(now))
     }
@@ -124,9 +124,9 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
     let (bytes, ms) = (progress.first.bytes.saturating_sub(now.bytes), progress.elapsed_ms(&now));
     if daemon.json {
         let left = json!({"bytes": now.bytes, "oldest_age_ms": now.oldest_age_ms, "fenced": now.fenced});
-        let told =
+        let answer =
             json!({"volume": volume, "done": done, "flushed_bytes": bytes, "elapsed_ms": ms, "left": left});
-        writeln!(out, "{told:#}")?;
+        writeln!(out, "{answer:#}")?;
     } else if done {
         let name = text::clean(volume);
         if progress.first.bytes == 0 {
@@ -242,7 +242,12 @@ pub(crate) fn drop_dirty(
         writeln!(out, "{answer:#}")?;
     } else {
         let lost = answer["dropped"]["bytes"].as_u64().unwrap_or(0);
-        writeln!(out, "{}: {} given up", text::clean(volume), size(lost))?;
+        writeln!(
+            out,
+            "{}: {} of dirty data are dropped; these writes are lost",
+            text::clean(volume),
+            size(lost)
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -288,7 +293,11 @@ pub(crate) fn give_up_unreadable(
         writeln!(out, "{answer:#}")?;
     } else {
         let lost = answer["given_up_bytes"].as_u64().unwrap_or(0);
-        writeln!(out, "{name}: {} given up, zeros took their place", size(lost))?;
+        writeln!(
+            out,
+            "{name}: {} of dirty data that cannot be read are dropped; they are zeros now",
+            size(lost)
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }

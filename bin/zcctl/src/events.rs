@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use crate::control::ask;
 use crate::hooks::Hooks;
-use crate::online::ask;
 
 /// Time between two questions.
 const PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };

@@ -3,7 +3,7 @@
 //! Job: run the executables of a folder, one after the other, with the event in their environment.
 //!
 //! Invariants: no shell. One program runs at a time, no longer than its time, and its process group ends with it. At
-//! most [`PROGRAMS_MAX`] run for an event. Only programs run that nobody but root or this user can change.
+//! most [`PROGRAMS_MAX`] run for an event. Only programs run that only root or this user can change.
 //!
 //! What it does not do: keep the daemon waiting. Events wait in the daemon, and this process asks for them.
 

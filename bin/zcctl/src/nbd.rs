@@ -4,8 +4,8 @@
 //! Job: find a free /dev/nbdN and a Unix socket of the daemon, have `nbd-client` connect them, and write down which
 //! volume it is, for the udev rule that makes the stable link and for the way back.
 //!
-//! Invariants: the note is there before the device is; a device that somebody uses is not taken away unless forced, and
-//! what the kernel holds for it is written out first.
+//! Invariants: the note is there before the device is; a device in use is not taken away unless forced, and what the
+//! kernel holds for it is written out first.
 //!
 //! What it does not do: connect again when the daemon was killed. The kernel then ends requests with errors; ublk
 //! waits.
@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use zc_core::SECTOR_BYTES;
 use zc_ublk::registration::{link_name, link_path, register, registered, unregister};
 
-use crate::cli::Daemon;
+use crate::control::ask;
 use crate::dirty;
-use crate::online::ask;
+use crate::options::Daemon;
 use crate::text;
 
 /// Where the notes are. The udev rule names it, too.
@@ -90,8 +90,8 @@ pub(crate) fn detach(
 fn tell(volume: &str, number: u32, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let device = device_path(number);
     if daemon.json {
-        let told = json!({"volume": volume, "device": device, "link": link_path(volume)});
-        writeln!(out, "{told:#}")?;
+        let answer = json!({"volume": volume, "device": device, "link": link_path(volume)});
+        writeln!(out, "{answer:#}")?;
     } else {
         writeln!(out, "{} is {}", text::clean(volume), device.display())?;
     }
@@ -146,7 +146,7 @@ fn logical_block_bytes(origin: &Path) -> Option<u32> {
     places.iter().find_map(|place| std::fs::read_to_string(place).ok()?.trim().parse().ok())
 }
 
-/// Makes sure that nobody uses the device, and writes out what the kernel holds for it.
+/// Makes sure that the device is not in use, and writes out what the kernel holds for it.
 fn write_out(path: &Path) -> anyhow::Result<()> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let device = rustix::fs::open(path, flags, Mode::empty());

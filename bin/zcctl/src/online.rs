@@ -1,41 +1,30 @@
-//! Commands to a running daemon over its control socket: one JSON object per line there, one back.
+//! Commands to a running daemon: what each asks, and how its answer is shown.
 //!
-//! Invariants: an answer is bounded in size and waited for a bounded time; its text is escaped before it is shown.
-//! What it does not do: start a daemon. See `crates/zc-engine/CONTROL.md` for the protocol.
+//! Invariants: text of an answer is escaped before it is shown. What it does not do: start a daemon.
 
-use std::io::{BufRead, BufReader, IsTerminal as _, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::io::{IsTerminal as _, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
-use rustix::net;
 use serde_json::{Value, json};
 use zc_core::Mode;
 
 use crate::cache;
-use crate::cli::{Daemon, Listing, Online};
+use crate::cli::Online;
 use crate::columns::{self, Cell, Column};
+use crate::control::{ask, one};
 use crate::dirty;
 use crate::events;
 use crate::hooks::Hooks;
 use crate::nbd;
+use crate::options::{Daemon, Listing};
 use crate::record;
-use crate::text::{self, number, string};
+use crate::text::{self, hit_ratio, number, string};
 use crate::top;
 use crate::units::{count, duration, ratio, share, size};
 use crate::volume;
 use crate::volumes;
-
-/// Longest answer taken.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// A daemon that does not answer for so long hangs.
-const ANSWER_WAIT: Duration = Duration::from_secs(30);
-/// A daemon that takes no connection for so long does not run.
-const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// Longest wait for a command that waits for devices or the kernel. These commands have deadlines of their own.
-const DEVICE_WAIT: Duration = Duration::from_secs(150);
 
 /// Exit status of `status` when every volume is served and something needs a look.
 const EXIT_DEGRADED: u8 = 1;
@@ -143,20 +132,6 @@ fn show_status(daemon: &Daemon, listing: &Listing, out: &mut dyn Write) -> anyho
     }
 }
 
-pub(crate) fn one(
-    daemon: &Daemon,
-    request: &Value,
-    show: impl Fn(&Value, &mut dyn Write) -> anyhow::Result<()>,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let answer = ask(&daemon.socket, request)?;
-    if daemon.json {
-        writeln!(out, "{answer:#}")?;
-        return Ok(());
-    }
-    show(&answer, out)
-}
-
 fn disconnect(asked: &[(&str, Value)], daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut request = json!({"cmd": "disconnect"});
     for (key, value) in asked.iter().filter(|(_, value)| !value.is_null()) {
@@ -212,53 +187,6 @@ fn watch(daemon: &Daemon, seconds: u16, out: &mut dyn Write) -> anyhow::Result<(
         let pause = rustix::event::Timespec { tv_sec: i64::from(seconds), tv_nsec: 0 };
         rustix::event::poll(&mut [], Some(&pause)).context("cannot wait")?;
     }
-}
-
-/// Connects, and gives up after [`CONNECT_WAIT`]: a server that takes no connections fills its queue, and the kernel
-/// would wait for ever.
-fn connect(socket: &Path) -> std::io::Result<UnixStream> {
-    let fd =
-        net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
-    net::sockopt::set_socket_timeout(&fd, net::sockopt::Timeout::Send, Some(CONNECT_WAIT))?;
-    net::connect(&fd, &net::SocketAddrUnix::new(socket)?)?;
-    Ok(fd.into())
-}
-
-/// One request, one answer.
-///
-/// # Errors
-/// When nobody listens, the answer is no answer, or the daemon says no.
-pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
-    let place = socket.display();
-    let stream = connect(socket).map_err(|error| {
-        let what = if error.kind() == std::io::ErrorKind::PermissionDenied {
-            format!("{place} is for the user that the daemon runs as, and for root")
-        } else if error.kind() == std::io::ErrorKind::WouldBlock {
-            format!(
-                "what listens at {place} takes no connections; is the daemon stopped (SIGSTOP) or overloaded?"
-            )
-        } else {
-            format!("no daemon answers at {place}; is it running, and is its socket elsewhere (--socket)?")
-        };
-        anyhow::Error::new(error).context(what)
-    })?;
-    let is_slow = ["attach", "detach", "reattach", "resize", "store", "reload", "check-config"]
-        .iter()
-        .any(|slow| request["cmd"] == **slow);
-    stream.set_read_timeout(Some(if is_slow { DEVICE_WAIT } else { ANSWER_WAIT }))?;
-    writeln!(&stream, "{request}").with_context(|| format!("cannot ask the daemon at {place}"))?;
-    let mut line = String::new();
-    let mut input = BufReader::new((&stream).take(ANSWER_BYTES_MAX));
-    input.read_line(&mut line).with_context(|| format!("the daemon at {place} does not answer"))?;
-    let answer: Value =
-        serde_json::from_str(&line).with_context(|| format!("what answers at {place} is no zcached"))?;
-    if answer["ok"] != json!(true) {
-        bail!(
-            "{}",
-            text::clean_lines(answer["error"].as_str().unwrap_or("the daemon refuses without a reason"))
-        );
-    }
-    Ok(answer)
 }
 
 fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -331,18 +259,6 @@ fn filled(slots: &Value) -> String {
 fn holds(holds: &Value) -> String {
     let (bytes, on_ssd) = (size(number(&holds["bytes"])), size(number(&holds["ssd_bytes"])));
     format!("{bytes} in {on_ssd} of the cache device")
-}
-
-/// The share of the extents read that came without the origin.
-pub(crate) fn hit_ratio(extents: &Value) -> String {
-    let n = |name: &str| number(&extents[name]);
-    let (read, hits, ahead) = (n("read"), n("hits"), n("read_ahead"));
-    format!(
-        "{} of {} extents read; {} more were read ahead",
-        share(hits, read),
-        count(read),
-        share(ahead, read)
-    )
 }
 
 fn connections(answer: &Value, listing: &Listing, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -522,51 +438,6 @@ fn dirty_table(dirty: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixListener;
-
-    /// Answers one request with a line; returns the request.
-    fn with_daemon(answer: &'static str, request: &Value) -> (anyhow::Result<Value>, String) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("control.sock");
-        let listener = UnixListener::bind(&path).unwrap();
-        let daemon = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut line = String::new();
-            BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap();
-            stream.write_all(answer.as_bytes()).unwrap();
-            line
-        });
-        let result = ask(&path, request);
-        (result, daemon.join().unwrap())
-    }
-
-    #[test]
-    fn requests_are_lines_and_refusals_are_errors() {
-        let (answer, asked) = with_daemon("{\"ok\":true,\"pid\":7}\n", &json!({"cmd": "status"}));
-        assert_eq!((answer.unwrap()["pid"].as_u64(), asked.as_str()), (Some(7), "{\"cmd\":\"status\"}\n"));
-        let (answer, _) = with_daemon("{\"ok\":false,\"error\":\"no such \\u001b volume\"}\n", &json!({}));
-        assert_eq!(answer.unwrap_err().to_string(), "no such \u{fffd} volume");
-        // Several mistakes in a configuration are several lines.
-        let (answer, _) = with_daemon("{\"ok\":false,\"error\":\"a:1: x\\na:2: y\"}\n", &json!({}));
-        assert_eq!(answer.unwrap_err().to_string(), "a:1: x\na:2: y");
-        let (answer, _) = with_daemon("HTTP/1.1 400\r\n", &json!({}));
-        assert!(answer.unwrap_err().to_string().contains("no zcached"));
-        assert!(
-            ask(Path::new("/nonexistent/x.sock"), &json!({})).unwrap_err().to_string().contains("--socket")
-        );
-    }
-
-    #[test]
-    fn a_socket_whose_owner_takes_no_connections_is_given_up() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("squatted.sock");
-        let fd = net::socket(net::AddressFamily::UNIX, net::SocketType::STREAM, None).unwrap();
-        net::bind(&fd, &net::SocketAddrUnix::new(&path).unwrap()).unwrap();
-        net::listen(&fd, 0).unwrap();
-        let _first_fills_the_queue = UnixStream::connect(&path).unwrap();
-        let error = ask(&path, &json!({"cmd": "status"})).unwrap_err();
-        assert!(error.to_string().contains("takes no connections"), "{error}");
-    }
 
     #[test]
     fn counters_become_ratios() {

@@ -11,8 +11,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use zc_core::units::{ByteSize, Millis};
 
-use crate::cli::Daemon;
-use crate::online::one;
+use crate::control::one;
+use crate::options::Daemon;
 use crate::text;
 use crate::units::{count, duration, size};
 

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
+use crate::units::{count, share};
+
 /// Foreign text without control characters.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
@@ -26,6 +28,18 @@ pub(crate) fn string(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| if value.is_null() { "-".to_owned() } else { value.to_string() }, str::to_owned)
+}
+
+/// The share of the extents read that came without the origin.
+pub(crate) fn hit_ratio(extents: &Value) -> String {
+    let n = |name: &str| number(&extents[name]);
+    let (read, hits, ahead) = (n("read"), n("hits"), n("read_ahead"));
+    format!(
+        "{} of {} extents read; {} more were read ahead",
+        share(hits, read),
+        count(read),
+        share(ahead, read)
+    )
 }
 
 /// Names and values, two columns.

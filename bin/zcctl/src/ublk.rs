@@ -1,6 +1,6 @@
 //! `zcctl ublk`: devices as the kernel has them, whether a daemon runs or not.
 //!
-//! Invariants: a device of somebody else is shown and never touched; one that a living process serves is left to it.
+//! Invariants: a device of another program is shown and never touched; one that a living process serves is left to it.
 //! What it does not do: attach or take over; a daemon does both.
 
 use std::io::Write;
@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use zc_ublk::registration::{RUN_DIR, is_ours, registered, unregister};
 use zc_ublk::{Controller, DeviceInfo, DeviceState, ProcessState, holder_of, preflight};
 
-use crate::cli::{Listing, Ublk};
+use crate::cli::Ublk;
 use crate::columns::{self, Cell, Column};
+use crate::options::Listing;
 use crate::text;
 
 pub(crate) fn run(command: &Ublk, out: &mut dyn Write) -> anyhow::Result<ExitCode> {

@@ -4,9 +4,9 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::cli::Listing;
 use crate::columns::{self, Cell, Column};
 use crate::dirty;
+use crate::options::Listing;
 use crate::text::{self, number, string};
 use crate::units::{count, duration, share, size};
 

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     let mut failed = 0;
     for workload in &workloads {
-        let began = crate::fuzz::now();
+        let began = crate::clock::now();
         match run_workload(args, *workload) {
             Ok(report) => print_report(*workload, &report, began),
             Err(violation) => {

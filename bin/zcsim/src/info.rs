@@ -142,13 +142,13 @@ fn content_lines(info: &Info) -> Vec<(&'static str, String)> {
     if let Some(share) = info.duplicate_write_share() {
         lines.push(("duplicate writes", format!("{:.1} %", share * 100.0)));
     }
-    let told = |(lz4, zstd1): (Option<f64>, Option<f64>)| {
+    let ratios = |(lz4, zstd1): (Option<f64>, Option<f64>)| {
         let one = |name: &str, ratio: Option<f64>| ratio.map(|ratio| format!("{name} {ratio:.2}x"));
         let both: Vec<String> = [one("LZ4", lz4), one("Zstandard", zstd1)].into_iter().flatten().collect();
         (!both.is_empty()).then(|| both.join(", "))
     };
-    lines.extend(told(info.compression_ratios()).map(|text| ("compression", text)));
-    lines.extend(told(info.read_compression_ratios()).map(|text| ("  of what is read", text)));
+    lines.extend(ratios(info.compression_ratios()).map(|text| ("compression", text)));
+    lines.extend(ratios(info.read_compression_ratios()).map(|text| ("  of what is read", text)));
     lines
 }
 

@@ -8,16 +8,14 @@
 //! fixed workload off after every device write. [`MORE`] has the exit status of all.
 #![expect(clippy::print_stderr, reason = "a program for people")]
 
+mod clock;
 mod exhaustive;
 mod figures;
 mod fuzz;
-mod fuzz_store;
 mod generate;
 mod info;
+mod notes;
 mod run;
-mod run_cache;
-mod run_flaz;
-mod run_time;
 mod say;
 mod settings;
 mod size;

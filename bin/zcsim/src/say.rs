@@ -12,7 +12,7 @@ macro_rules! say {
 pub(crate) use say;
 
 /// Prints text as it is.
-#[expect(clippy::exit, reason = "nobody is left to do the rest for")]
+#[expect(clippy::exit, reason = "no reader is left to print for")]
 pub(crate) fn text(text: impl Display) {
     let mut out = io::stdout().lock();
     if let Err(error) = write!(out, "{text}").and_then(|()| out.flush()) {

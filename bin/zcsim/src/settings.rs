@@ -1,4 +1,4 @@
-//! The daemon's configuration with some keys changed on the command line.
+//! Settings of a replay that commands share: the model of the SSD, and the configuration with some keys changed.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -7,6 +7,25 @@ use anyhow::{Context as _, bail};
 use toml::{Table, Value};
 use zc_config::Config;
 use zc_replay::Ratios;
+
+/// How the model of the SSD maps pages.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Mapping {
+    /// Each for itself
+    Page,
+    /// Blocks as a whole, and log blocks
+    Log,
+}
+
+impl Mapping {
+    /// The model that it stands for.
+    pub(crate) fn model(self) -> zc_replay::Ssd {
+        match self {
+            Self::Page => zc_replay::Ssd::default(),
+            Self::Log => zc_replay::Ssd::LogBlocks,
+        }
+    }
+}
 
 /// `KEY=VALUE`: a key of the configuration, with its section.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,33 +2,10 @@
 //!
 //! Job: make a block of another cache, type, place, round or life of a slot fail like a damaged one. Invariant: what is
 //! bound has a fixed size and comes first, so no two (binding, bytes) pairs share an encoding. What it does not do:
-//! defend against somebody who computes checksums himself.
+//! defend against an attacker who computes checksums.
 
+use crate::FormatError;
 use crate::bytes::Writer;
-
-/// What is wrong with a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FormatError {
-    /// Fewer bytes than the structure needs.
-    #[error("the block is truncated")]
-    Truncated,
-    /// Not this kind of block, or nothing was ever written there.
-    #[error("the block does not begin with the expected magic number")]
-    Magic,
-    /// The checksum does not match: damaged, torn, or from another place.
-    #[error("the block's checksum does not match its contents and place")]
-    Checksum,
-    /// Written by a version of zcached that this one cannot read.
-    #[error("the cache was written by a newer version of zcached")]
-    Version,
-    /// Uses features that this version can read past, but must not write beside.
-    #[error("the cache uses features of a newer version of zcached: it can be read, not written")]
-    ReadOnly,
-    /// The checksum is right, a field is not.
-    #[error("field {0} of the block has an impossible value")]
-    Field(&'static str),
-}
 
 /// The kinds of blocks; the number salts the checksum, so that one kind never passes for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

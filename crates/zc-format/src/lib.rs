@@ -18,6 +18,7 @@ mod checkpoint;
 mod codec_tests;
 mod crc;
 pub mod damage;
+mod error;
 mod extent;
 mod geometry;
 #[cfg(test)]
@@ -34,15 +35,17 @@ mod volumes;
 mod weu;
 
 pub use checkpoint::CheckpointHeader;
-pub use crc::{FormatError, Salt};
+pub use crc::Salt;
+pub use error::FormatError;
 pub use extent::{EXTENT_HEADER_BYTES, ExpectedExtent, ExtentError, ExtentHeader, VerifiedExtent};
 pub use geometry::{Geometry, GeometryError, JOURNAL_DEVICE, PlanOptions};
 pub use journal_label::JournalLabel;
 pub use record::{
-    JournalBlock, RECORD_BYTES, RECORDS_PER_BLOCK, Record, decode_checkpoint_block, encode_checkpoint_block,
+    GrowingUnit, JournalBlock, RECORD_BYTES, RECORDS_PER_BLOCK, Record, decode_checkpoint_block,
+    encode_checkpoint_block,
 };
 pub use region_map::{REGION_MAP_BYTES, RegionMap};
-pub use summary::{GrowingUnit, Summary, SummaryChain, SummaryPlace};
+pub use summary::{Summary, SummaryChain, SummaryPlace};
 pub use superblock::{Access, Features, SUPERBLOCK_COPIES, Superblock};
 pub use volumes::{
     OriginIdentity, OriginKind, VOLUME_TABLE_BYTES, VOLUMES_PER_TABLE, VolumeRecord, VolumeTable,

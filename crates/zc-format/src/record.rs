@@ -11,7 +11,7 @@ use zc_core::{
 
 use crate::bytes::{Reader, Writer};
 use crate::crc::{Binding, BlockType, Salt};
-use crate::{BLOCK, FormatError, GrowingUnit};
+use crate::{BLOCK, FormatError};
 
 /// Size of a record.
 pub const RECORD_BYTES: usize = 24;
@@ -262,6 +262,17 @@ impl Record {
         };
         Self::from_raw(&raw)
     }
+}
+
+/// Where the pieces begin whose summaries continue a journal block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GrowingUnit {
+    /// Slot of the unit that is being filled with dirty extents.
+    pub slot: WeuSlot,
+    /// Its generation, at least 1.
+    pub generation: Generation,
+    /// First 4 KiB page that was not written yet.
+    pub page: u32,
 }
 
 /// A block of the journal ring.

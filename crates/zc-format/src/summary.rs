@@ -1,4 +1,4 @@
-//! Summaries: the journal's newest records, kept in the unit of dirty extents beside the data that somebody waits for
+//! Summaries: the journal's newest records, kept in the unit of dirty extents beside the data that a client waits for
 //! (`FORMAT.md`, section 8.3).
 //!
 //! As a log-structured file system's partial segment (Rosenblum and Ousterhout, SOSP 1991, section 3.2), a piece of a
@@ -10,22 +10,11 @@ use zc_core::{Generation, JournalSeq, WeuSlot, u64_from_usize, usize_from_u32};
 
 use crate::bytes::{Reader, Writer};
 use crate::crc::{Binding, BlockType, Salt};
-use crate::{BLOCK, FormatError, RECORD_BYTES, RECORDS_PER_BLOCK, Record};
+use crate::{BLOCK, FormatError, GrowingUnit, RECORD_BYTES, RECORDS_PER_BLOCK, Record};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"zcSm");
 const TRAILER_BYTES: usize = 64;
 const CRC_BYTES: usize = 4;
-
-/// Where the pieces begin whose summaries continue a journal block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct GrowingUnit {
-    /// Slot of the unit that is being filled with dirty extents.
-    pub slot: WeuSlot,
-    /// Its generation, at least 1.
-    pub generation: Generation,
-    /// First 4 KiB page that was not written yet.
-    pub page: u32,
-}
 
 /// The page that a summary ends with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -28,7 +28,7 @@ use zc_engine::{ConfigFile, Engine, EngineOptions, Hooks, ShardStats};
 
 pub(crate) use args::QuickstartArgs;
 use input::Gathered;
-use place::{Place, Ports};
+use place::{Place, Ports, path_text};
 use report::{Line, Phase};
 use traffic::Bars;
 use volumes::Volume;
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
         out.flush()?;
         engine.wait()?;
     } else if !engine.stop()? {
-        bail!("the cache device could not be left in a clean state");
+        bail!("the cache could not be closed in order, so it may start cold; its directory may be full");
     }
     writeln!(out, "\nStopped. The next start in this directory finds the cache warm.")?;
     Ok(ExitCode::SUCCESS)
@@ -236,8 +236,4 @@ impl Session<'_> {
         }
         Ok(())
     }
-}
-
-fn path_text(path: &Path) -> anyhow::Result<String> {
-    path.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", path.display()))
 }

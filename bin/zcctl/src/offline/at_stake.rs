@@ -91,7 +91,7 @@ impl AtStake {
     }
 
     /// What would be lost, in a sentence without an end.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let volume = |volume: &Volume| {
             let amount = match volume.known_bytes {
                 None => "an unknown amount of".to_owned(),
@@ -103,11 +103,11 @@ impl AtStake {
         };
         let mut parts: Vec<String> = self.volumes.iter().map(volume).collect();
         parts.extend(self.unknown.clone());
-        let mut told = parts.join(" and ");
+        let mut line = parts.join(" and ");
         if let Some(age) = &self.age {
-            told = format!("{told}, {age}");
+            line = format!("{line}, {age}");
         }
-        text::clean(&told)
+        text::clean(&line)
     }
 
     /// The volumes that would lose data, by name.

@@ -11,11 +11,11 @@ use zc_core::{JournalSeq, u64_from_usize};
 use zc_format::recover::ReplayEnd;
 use zc_format::{CheckpointHeader, RegionMap};
 
+use super::cli::CheckArgs;
 use super::dirty::Dirty;
 use super::image::{Found, Image, Journal, newest};
 use super::report::{Class, Report};
 use super::slots::Slots;
-use crate::cli::CheckArgs;
 use crate::units::size;
 
 pub(crate) fn run(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -98,7 +98,8 @@ fn check_superblocks(image: &Image, report: &mut Report) {
         );
     }
     if image.superblock.distrusted && !image.superblock.clean {
-        let text = "the last session believed no mapping and did not end cleanly, so the next one will not";
+        let text =
+            "the last session trusted no mapping and did not end in order, so the next start trusts none";
         report.problem(Class::RegionMap, text.to_owned());
     }
     report.count("session", image.superblock.session);

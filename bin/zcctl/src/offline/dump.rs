@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use zc_core::{JournalSeq, WeuSlot};
 use zc_format::{JOURNAL_DEVICE, OriginKind, Record, Superblock, VolumeRecord, WeuEntry};
 
+use super::cli::{DumpArgs, Structure};
 use super::image::{Image, newest};
 use super::slots::read_header;
-use crate::cli::{DumpArgs, Structure};
 use crate::text;
 
 pub(crate) fn run(args: &DumpArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -99,9 +99,7 @@ fn volume(record: &VolumeRecord) -> Value {
 fn regions(image: &Image) -> anyhow::Result<Value> {
     let maps = image.region_maps();
     let Some((map, copy)) = newest(&maps, |map| map.sequence) else {
-        bail!(
-            "both copies of the region map are damaged; the next start believes no clean data and makes a new one"
-        );
+        bail!("both copies of the region map are damaged; the cache then starts cold and makes a new one");
     };
     let rows: Vec<Value> =
         map.regions.iter().map(|key| json!({"volume": key.volume.0, "region": key.region})).collect();

@@ -15,7 +15,7 @@ use zc_format::{Geometry, JOURNAL_DEVICE, PlanOptions};
 use zc_io::{AlignedBuf, BlockFile, OpenOptions};
 
 use super::at_stake::AtStake;
-use crate::cli::{Fingerprint, FormatArgs};
+use super::cli::{Fingerprint, FormatArgs};
 use crate::units::size;
 
 /// A file or device for `zc_cache`, limited to a size, and its journal's.
@@ -147,7 +147,7 @@ fn refuse_dirty(
             "{} holds {}; no origin has it, and --force would destroy it. To keep it, start zcached with this cache, then \
              `zcctl stop --flush`. To lose it for good, add --discard-dirty",
             args.path.display(),
-            at_stake.told()
+            at_stake.describe()
         );
     }
     Ok(at_stake.names())

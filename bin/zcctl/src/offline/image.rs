@@ -102,8 +102,8 @@ pub(crate) struct Journal {
 impl Journal {
     /// All records, in order of replay.
     pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
-        let told = self.chain.summaries.iter().flat_map(|summary| &summary.records);
-        self.blocks.iter().flat_map(|block| &block.records).chain(told)
+        let summarized = self.chain.summaries.iter().flat_map(|summary| &summary.records);
+        self.blocks.iter().flat_map(|block| &block.records).chain(summarized)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod at_stake;
 pub(crate) mod check;
+pub(crate) mod cli;
 mod dirty;
 pub(crate) mod dump;
 pub(crate) mod format;

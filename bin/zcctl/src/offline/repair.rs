@@ -18,9 +18,9 @@ use zc_format::{JournalLabel, Superblock, VolumeTable};
 use zc_io::{AlignedBuf, BlockFile, OpenOptions};
 
 use super::check::check;
+use super::cli::RepairArgs;
 use super::image::{Found, Image, newest};
 use super::report::{Class, Report};
-use crate::cli::RepairArgs;
 
 /// What a fix is written to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -165,10 +165,10 @@ fn beyond_repair(report: &Report, fixes: &[Fix]) -> Vec<(&'static str, String)> 
             Class::Superblock | Class::VolumeTable => {
                 "no copy is left, so no daemon opens the cache: it has to be formatted anew"
             }
-            Class::RegionMap | Class::Checkpoint => "the next start believes no clean data",
+            Class::RegionMap | Class::Checkpoint => "the cache starts cold",
             Class::Journal => {
-                "the next start believes no clean data; volumes that may have dirty data are fenced until \
-                 someone accepts the loss"
+                "the cache starts cold; volumes that may have dirty data are fenced until \
+                 `zcctl accept-loss` accepts the loss"
             }
             Class::JournalLabel => {
                 "nothing on it proves that it is this cache's journal; name the right one, or have a blank \

@@ -565,10 +565,10 @@ fn completions_and_manual_are_made() {
     assert!(run(&["man"]).1.contains(".TH zcctl"));
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(run(&["man", "--dir", dir.path().to_str().unwrap()]).0, 0);
-    for (page, told) in [("zcctl.1", "zcctl-dump(1)"), ("zcctl-dump.1", "journal"), ("zcctl-ublk-gc.1", "gc")]
+    for (page, part) in [("zcctl.1", "zcctl-dump(1)"), ("zcctl-dump.1", "journal"), ("zcctl-ublk-gc.1", "gc")]
     {
         let text = std::fs::read_to_string(dir.path().join(page)).unwrap().replace('\\', "");
-        assert!(text.contains(told), "{page}: {text}");
+        assert!(text.contains(part), "{page}: {text}");
     }
     let (code, text) = run(&["man", "--dir", "/nowhere"]);
     assert!(code == 2 && text.contains("into /nowhere"), "{text}");

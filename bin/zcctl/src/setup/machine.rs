@@ -74,7 +74,7 @@ impl Disk {
             "rotational": self.rotational,
             "read_only": self.read_only,
             "used": self.used,
-            "content": self.content.told(),
+            "content": self.content.describe(),
             "free": self.is_free(),
         })
     }
@@ -307,10 +307,16 @@ pub(super) mod tests {
         made.put("sda", 512, b"EFI PART");
         made.put("sda1", 0, b"XFSB");
         let disks = made.machine().disks().unwrap();
-        let told: Vec<_> = disks
+        let shown: Vec<_> = disks
             .iter()
             .map(|disk| {
-                (disk.name.as_str(), disk.size_bytes >> 20, disk.kind(), disk.content.told(), disk.has_id())
+                (
+                    disk.name.as_str(),
+                    disk.size_bytes >> 20,
+                    disk.kind(),
+                    disk.content.describe(),
+                    disk.has_id(),
+                )
             })
             .collect();
         let expected = [
@@ -318,7 +324,7 @@ pub(super) mod tests {
             ("sda1", 2, "disk", "xfs".to_owned(), true),
             ("nvme0n1", 8, "ssd", "empty".to_owned(), false),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(shown, expected);
         assert!(disks[0].path.ends_with("dev/disk/by-id/ata-Spinner_1"), "{:?}", disks[0].path);
         assert_eq!(disks[1].parent.as_deref(), Some("sda"));
         assert_eq!(disks.iter().filter(|disk| disk.is_free()).count(), 1);

@@ -23,8 +23,9 @@ use clap::Args;
 use serde_json::{Value, json};
 use zc_io::{BlockFile, OpenOptions};
 
-use crate::cli::{Cli, Command, SOCKET_DEFAULT, STATE_DIR_DEFAULT};
 use crate::offline;
+use crate::offline::cli::FormatArgs;
+use crate::options::{SOCKET_DEFAULT, STATE_DIR_DEFAULT};
 use crate::text;
 use crate::units::size;
 
@@ -102,7 +103,7 @@ fn show_disks(args: &SetupArgs, disks: &[Disk], out: &mut dyn Write) -> anyhow::
             disk.path.display().to_string(),
             size(disk.size_bytes),
             disk.kind().to_owned(),
-            disk.content.told(),
+            disk.content.describe(),
             use_of_it,
         ]
     };
@@ -141,19 +142,15 @@ fn carry_out(args: &SetupArgs, plan: &Plan) -> anyhow::Result<()> {
 
 /// As `zcctl format` does it, which looks again at what is there.
 fn format_cache(args: &SetupArgs, plan: &Plan) -> anyhow::Result<()> {
-    let words = ["zcctl", "format", "--state-dir"].map(Into::into);
-    let paths = [args.state_dir.clone(), plan.cache.path.clone()].map(PathBuf::into_os_string);
-    let Command::Format(format) = Cli::read(words.into_iter().chain(paths))?.command else {
-        bail!("setup cannot make the cache");
-    };
-    let mut told_by_the_plan = Vec::new();
-    offline::format::run(&format, &mut told_by_the_plan).map(drop)
+    let format = FormatArgs::of(&plan.cache.path, &args.state_dir)?;
+    // The plan has said what `format` prints.
+    offline::format::run(&format, &mut std::io::sink()).map(drop)
 }
 
 fn show_plan(args: &SetupArgs, plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.json {
-        let told = plan.to_json(&args.config);
-        writeln!(out, "{:#}", json!({ "devices": null, "plan": told, "done": args.yes }))?;
+        let plan = plan.to_json(&args.config);
+        writeln!(out, "{:#}", json!({ "devices": null, "plan": plan, "done": args.yes }))?;
         return Ok(());
     }
     let config = args.config.display().to_string();
@@ -162,14 +159,14 @@ fn show_plan(args: &SetupArgs, plan: &Plan, out: &mut dyn Write) -> anyhow::Resu
     let mut rows = vec![("cache", cache)];
     for origin in &plan.origins {
         let (disk, name) = (&origin.disk, &origin.name);
-        let told = format!(
+        let line = format!(
             "{name}: {} ({}, {}, {}), which is not written to",
             disk.path.display(),
             disk.kind(),
             size(disk.size_bytes),
-            disk.content.told()
+            disk.content.describe()
         );
-        rows.push(("volume", told));
+        rows.push(("volume", line));
     }
     rows.push(("configuration", config));
     text::pairs(out, &rows)?;

@@ -86,8 +86,8 @@ impl Plan {
             if let Some(other) = origins.iter().find(|other| overlap(&other.disk, &disk)) {
                 bail!(
                     "{} and {} are one device, or one is a part of the other",
-                    told(&other.disk),
-                    told(&disk)
+                    describe(&other.disk),
+                    describe(&disk)
                 );
             }
             origins.push(Origin { name, disk });
@@ -98,7 +98,11 @@ impl Plan {
         };
         check_cache(&cache)?;
         if let Some(origin) = origins.iter().find(|origin| overlap(&origin.disk, &cache)) {
-            bail!("{} cannot be the cache: it overlaps with the origin {}", told(&cache), told(&origin.disk));
+            bail!(
+                "{} cannot be the cache: it overlaps with the origin {}",
+                describe(&cache),
+                describe(&origin.disk)
+            );
         }
         let warnings = warnings(&cache, &origins);
         let config = config(&cache, &origins, wish)?;
@@ -144,7 +148,7 @@ impl Plan {
     }
 }
 
-fn told(disk: &Disk) -> String {
+fn describe(disk: &Disk) -> String {
     disk.path.display().to_string()
 }
 
@@ -168,14 +172,14 @@ fn chosen(disks: &[Disk], origins: &[Origin]) -> anyhow::Result<Disk> {
         [only] => Ok(only.clone()),
         [] => bail!("no SSD is free: `zcctl setup` lists the devices; name an empty one with --cache"),
         _ => {
-            let names: Vec<String> = free.iter().map(|disk| told(disk)).collect();
+            let names: Vec<String> = free.iter().map(|disk| describe(disk)).collect();
             bail!("several SSDs are free: {}; choose one with --cache", names.join(", "))
         }
     }
 }
 
 fn check_cache(cache: &Disk) -> anyhow::Result<()> {
-    let place = told(cache);
+    let place = describe(cache);
     if let Some(used) = &cache.used {
         bail!("{place} cannot be the cache: {used}");
     }
@@ -186,13 +190,13 @@ fn check_cache(cache: &Disk) -> anyhow::Result<()> {
         content => bail!(
             "{place} cannot be the cache: it holds {}, and setup writes to empty devices alone. If nothing of it is \
              needed, `blkdiscard {place}` empties an SSD",
-            content.told()
+            content.describe()
         ),
     }
 }
 
 fn check_origin(origin: &Disk) -> anyhow::Result<()> {
-    let place = told(origin);
+    let place = describe(origin);
     if let Some(used) = &origin.used {
         bail!(
             "{place} cannot be an origin: {used}. End that first; a program beside zcached would destroy its data"
@@ -201,7 +205,7 @@ fn check_origin(origin: &Disk) -> anyhow::Result<()> {
     ensure!(!origin.read_only, "{place} cannot be an origin: it takes no writes");
     match &origin.content {
         Content::Known(CACHE | STORE) => {
-            bail!("{place} cannot be an origin: it is {}", origin.content.told())
+            bail!("{place} cannot be an origin: it is {}", origin.content.describe())
         }
         Content::Unreadable(why) => bail!("{place} cannot be read ({why}); setup needs root"),
         _ => Ok(()),
@@ -218,17 +222,19 @@ fn overlap(one: &Disk, other: &Disk) -> bool {
 fn warnings(cache: &Disk, origins: &[Origin]) -> Vec<String> {
     let mut warnings = Vec::new();
     if cache.rotational != Some(false) {
-        warnings
-            .push(format!("{} is no SSD, as far as the kernel knows; the cache will be slow", told(cache)));
+        warnings.push(format!(
+            "{} is no SSD, as far as the kernel knows; the cache will be slow",
+            describe(cache)
+        ));
     }
     for disk in std::iter::once(cache).chain(origins.iter().map(|origin| &origin.disk)) {
         if !disk.has_id() {
             let what = "has no name in /dev/disk/by-id; another device may have its name after a boot";
-            warnings.push(format!("{} {what}", told(disk)));
+            warnings.push(format!("{} {what}", describe(disk)));
         }
     }
     for Origin { name, disk } in origins {
-        let place = told(disk);
+        let place = describe(disk);
         match &disk.content {
             Content::Nothing => {}
             Content::Known(PARTITIONS) => warnings.push(format!(
@@ -236,7 +242,7 @@ fn warnings(cache: &Disk, origins: &[Origin]) -> Vec<String> {
             )),
             content => warnings.push(format!(
                 "{place} holds {}: take it out of /etc/fstab, also by its UUID; both at once destroy it",
-                content.told()
+                content.describe()
             )),
         }
     }
@@ -253,7 +259,7 @@ fn config(cache: &Disk, origins: &[Origin], wish: &Wish<'_>) -> anyhow::Result<S
     writeln!(out, "path = {}\nstate_dir = {}", text(&cache.path)?, text(wish.state_dir)?)?;
     for Origin { name, disk } in origins {
         writeln!(out, "\n[[volume]]\nname = {}", Toml::from(name.as_str()))?;
-        writeln!(out, "# {}, {}, {}", disk.kind(), size(disk.size_bytes), disk.content.told())?;
+        writeln!(out, "# {}, {}, {}", disk.kind(), size(disk.size_bytes), disk.content.describe())?;
         writeln!(out, "origin = {}\nublk.attach = true", text(&disk.path)?)?;
     }
     out.push_str("\n[nbd]\n# The volumes are block devices; nothing listens.\nlisten = []\n");

@@ -34,12 +34,12 @@ pub(crate) enum Content {
 
 impl Content {
     /// In words.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Self::Nothing => "empty".to_owned(),
             Self::Known(name) => (*name).to_owned(),
             Self::Unknown => "unknown data".to_owned(),
-            Self::Unreadable(why) => format!("cannot be read: {why}"),
+            Self::Unreadable(why) => format!("cannot be read: {}", zc_io::name_errnos(why)),
         }
     }
 }

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use zc_core::units::ByteSize;
 use zc_pool_io::VolumeCodec;
 
-use crate::cli::Daemon;
+use crate::options::Daemon;
 
 /// What is done with a store.
 #[derive(Debug, Subcommand)]

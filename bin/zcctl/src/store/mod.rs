@@ -226,7 +226,7 @@ fn accept_loss(pool: &Pool, force: bool, out: &mut dyn Write) -> anyhow::Result<
     match Driver::open(path) {
         Ok(driver) => {
             driver.close()?;
-            writeln!(out, "{} opens without a loss; nothing was given up", path.display())?;
+            writeln!(out, "{} opens without a loss; --force is not needed", path.display())?;
             return Ok(());
         }
         Err(error) if error.downcast_ref::<OpenError>().is_some_and(OpenError::is_log_lost) => {}

@@ -14,9 +14,9 @@ use zc_pool_io::Order;
 
 use super::cli::Pool;
 use super::driver::Driver;
-use crate::cli::Daemon;
+use crate::control::ask;
 use crate::dirty;
-use crate::online::ask;
+use crate::options::Daemon;
 
 /// A store that orders go to.
 pub(super) enum Place<'a> {

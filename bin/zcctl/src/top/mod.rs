@@ -17,7 +17,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::json;
 
-use crate::online::ask;
+use crate::control::ask;
 use model::{Model, Sort};
 
 /// Shows the volumes until the operator leaves.

@@ -161,7 +161,7 @@ impl Drop for Beside {
     fn drop(&mut self) {
         // A new file that has taken the place has another name now.
         if self.path.exists() {
-            let _nobody_needs_it = std::fs::remove_file(&self.path);
+            let _not_needed_any_more = std::fs::remove_file(&self.path);
         }
     }
 }

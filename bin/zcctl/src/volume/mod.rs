@@ -23,9 +23,9 @@ use serde_json::{Value, json};
 use zc_core::Mode;
 use zc_core::units::ByteSize;
 
-use crate::cli::{Daemon, Listing};
+use crate::control::ask;
 use crate::dirty;
-use crate::online::ask;
+use crate::options::{Daemon, Listing};
 use crate::text;
 use crate::units::size;
 use crate::volumes;
@@ -82,7 +82,7 @@ pub(crate) enum VolumeCommand {
     },
     /// Change settings of a volume, in the file and in the daemon.
     ///
-    /// Exit status: 0 in force, 1 written, and something of it takes a restart, 2 not possible, and nothing is changed.
+    /// Exit status: 0 in force, 1 written, and a part of it takes a restart, 2 not possible, and nothing is changed.
     Set {
         /// Name of the volume.
         volume: String,
@@ -138,13 +138,13 @@ fn key_of(volume: &str) -> String {
 
 /// The daemon's configuration file, locked, as the daemon has read it.
 fn held_file(daemon: &Daemon) -> anyhow::Result<ConfigFile> {
-    let told = ask(&daemon.socket, &json!({"cmd": "config"}))?;
-    let path = told["path"].as_str().context("the daemon does not tell its configuration file")?;
+    let answer = ask(&daemon.socket, &json!({"cmd": "config"}))?;
+    let path = answer["path"].as_str().context("the daemon does not tell its configuration file")?;
     let file = ConfigFile::open(Path::new(path))?;
     // Asked with the lock held: no other `zcctl` changes it from now on.
-    let told = ask(&daemon.socket, &json!({"cmd": "config"}))?;
+    let answer = ask(&daemon.socket, &json!({"cmd": "config"}))?;
     let unread: Vec<&str> =
-        told["unread"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        answer["unread"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if !unread.is_empty() {
         bail!(
             "{} has changes that the daemon has not read: {}; `zcctl reload` first, or take them back",
@@ -201,7 +201,7 @@ fn reload(
 }
 
 /// Shows what came of a change. What takes a restart is an exit status of its own.
-fn told(answer: &Value, line: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+fn show_change(answer: &Value, line: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let later: Vec<&str> =
         answer["needs_restart"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if daemon.json {
@@ -252,7 +252,7 @@ fn add(args: &AddArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         if is_served { Ok(()) } else { bail!("volume \"{volume}\" is not served") }
     })?;
     let name = text::clean(volume);
-    told(
+    show_change(
         &about(&answer, volume),
         &format!("{name} is served, and written to {}", file.path().display()),
         daemon,
@@ -339,7 +339,12 @@ fn remove(
     } else {
         String::new()
     };
-    told(&answer, &format!("{name} is removed, also from {}{loss}", file.path().display()), daemon, out)
+    show_change(
+        &answer,
+        &format!("{name} is removed, also from {}{loss}", file.path().display()),
+        daemon,
+        out,
+    )
 }
 
 fn write_without(
@@ -411,8 +416,8 @@ fn dirty_of(status: &Value, volume: &str) -> Option<u64> {
 fn list(daemon: &Daemon, listing: &Listing, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
     if daemon.json {
-        let told = json!({ "volumes": status["volumes"], "absent": status["absent"] });
-        writeln!(out, "{told:#}")?;
+        let answer = json!({ "volumes": status["volumes"], "absent": status["absent"] });
+        writeln!(out, "{answer:#}")?;
     } else if listing.is_asked() {
         volumes::table(&status, listing, out)?;
     } else {
@@ -436,9 +441,9 @@ fn show(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<Ex
     let config = ask(&daemon.socket, &json!({"cmd": "config", "volume": volume}))?;
     let entry = entry_of(&status, volume).with_context(|| format!("there is no volume \"{volume}\""))?;
     if daemon.json {
-        let mut told = entry.clone();
-        told["settings"] = config["settings"].clone();
-        writeln!(out, "{told:#}")?;
+        let mut answer = entry.clone();
+        answer["settings"] = config["settings"].clone();
+        writeln!(out, "{answer:#}")?;
         return Ok(ExitCode::SUCCESS);
     }
     text::pairs(out, &volumes::facts(entry))?;
@@ -483,5 +488,5 @@ fn set(volume: &str, settings: &[Setting], daemon: &Daemon, out: &mut dyn Write)
         [] => format!("{} is written", file.path().display()),
         keys => format!("in force: {}", keys.join(", ")),
     };
-    told(&answer, &line, daemon, out)
+    show_change(&answer, &line, daemon, out)
 }

@@ -370,7 +370,7 @@ fn tell_bad_lines(path: &Path, reader: &Reader) {
 }
 
 /// Requests that the format can tell: reads and writes with a fingerprint, and flushes.
-fn told(request: Result<Request, TraceError>) -> Option<Result<Request, TraceError>> {
+fn in_format(request: Result<Request, TraceError>) -> Option<Result<Request, TraceError>> {
     match request {
         Ok(request) if request.op == Op::Flush => Some(Ok(request)),
         Ok(request) if !matches!(request.op, Op::Read | Op::Write) => None,
@@ -391,8 +391,8 @@ fn compose(args: &ComposeArgs) -> anyhow::Result<()> {
         let mut reader = open(path)?;
         for request in &mut reader {
             let request = request.with_context(|| path.display().to_string())?;
-            match told(Ok(request)) {
-                Some(told) => ends.add(&told.with_context(|| path.display().to_string())?),
+            match in_format(Ok(request)) {
+                Some(kept) => ends.add(&kept.with_context(|| path.display().to_string())?),
                 None => left_out += 1,
             }
         }
@@ -408,7 +408,7 @@ fn compose(args: &ComposeArgs) -> anyhow::Result<()> {
         }
         let base = if args.same_volume { 0 } else { at };
         at = at.saturating_add(ends.bytes());
-        parts.push((open(path)?.filter_map(told as fn(_) -> _), ends, base));
+        parts.push((open(path)?.filter_map(in_format as fn(_) -> _), ends, base));
     }
     let order = if args.in_turn { Order::InTurn } else { Order::AtOnce };
     args.output.write(Composed::new(parts, order).map(|request| request.map_err(anyhow::Error::from)))

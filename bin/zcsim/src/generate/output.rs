@@ -56,8 +56,8 @@ impl Output {
 /// Writes requests up to the first that failed.
 fn lines(requests: impl Iterator<Item = anyhow::Result<Request>>, out: impl Write) -> anyhow::Result<()> {
     let (mut out, mut failed) = (BufWriter::new(out), Ok(()));
-    let told = requests.map_while(|request| request.map_err(|error| failed = Err(error)).ok());
-    match workload::lines(told, &mut out).and_then(|()| out.flush()) {
+    let good = requests.map_while(|request| request.map_err(|error| failed = Err(error)).ok());
+    match workload::lines(good, &mut out).and_then(|()| out.flush()) {
         // Whoever reads has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(anyhow::Error::from).and(failed),

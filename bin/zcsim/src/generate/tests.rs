@@ -89,8 +89,8 @@ fn sizes_that_a_trace_does_not_tell_stay_unknown() {
     let (fiu, name) = (fiu.to_str().unwrap(), out.to_str().unwrap());
     let sizes = || {
         let contents = read(&out).into_iter().map(|request| request.content.unwrap());
-        let told = contents.map(|content| (content.lz4_bytes.is_some(), content.zstd1_bytes.is_some()));
-        told.collect::<std::collections::BTreeSet<_>>()
+        let sized = contents.map(|content| (content.lz4_bytes.is_some(), content.zstd1_bytes.is_some()));
+        sized.collect::<std::collections::BTreeSet<_>>()
     };
     for words in [["compose", fiu, "--out", name], ["storm", fiu, "--out", name]] {
         make(&words).unwrap();

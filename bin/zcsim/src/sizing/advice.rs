@@ -148,7 +148,7 @@ impl Curve {
         }
         let a_day = bytes(written * DAY_MS / self.duration_ms as f64);
         if self.duration_ms < LONG_MS {
-            // Nobody writes all day as a machine does that boots.
+            // No machine writes all day as it does when it boots.
             return format!("{} over the trace ({a_day} a day if all of it went on so)", bytes(written));
         }
         format!("{a_day} a day")
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_twice_needs_no_cache() {
+    fn a_trace_without_second_reads_needs_no_cache() {
         let curve = curve(&[(0.0, 0.0), (0.001, 0.0)]);
         assert!(curve.advice(None, None).starts_with("No cache of any size"), "{}", curve.advice(None, None));
     }

@@ -17,7 +17,7 @@ use zc_replay::sizing::{Estimate, Reduction, estimate, simulate};
 use zc_replay::{Sample, Trace};
 use zc_trace::Format;
 
-use crate::run_cache::{self, BY_OTHERS};
+use crate::notes::{BY_OTHERS, sized_by_others};
 use crate::say::{self, say};
 use crate::settings::{self, RatioArgs, Setting};
 use crate::size::Share;
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     sample: u64,
     /// Most 4 KiB blocks whose requests are held in memory
     ///
-    /// Each takes some 100 bytes. Of a longer trace, requests of an even part of the addresses are held
+    /// Each takes some 100 bytes. Of a longer trace, zcsim keeps those of an even part of the addresses
     #[arg(long, value_name = "N", default_value_t = 1 << 24)]
     hold: u64,
     /// Skip the whole simulation that shows the estimate's error
@@ -103,7 +103,7 @@ fn size(args: &Args) -> anyhow::Result<()> {
         held: share.rate(),
         ram_bytes: trace.ram_bytes(),
     };
-    let sized_by_others = run_cache::sized_by_others(&trace, &config);
+    let sized_by_others = sized_by_others(&trace, &config);
     let chosen = curve.recommended();
     let verified = match chosen {
         Some(point) if !args.no_verify && sample.rate < 1.0 => {

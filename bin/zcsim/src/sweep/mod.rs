@@ -13,15 +13,14 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use zc_replay::cache::{self, Replay};
 use zc_trace::{Format, Options, Reader};
 
-use crate::run::Mapping;
-use crate::run_cache;
+use crate::notes::trace_notes;
 use crate::say;
-use crate::settings::{self, RatioArgs};
+use crate::settings::{self, Mapping, RatioArgs};
 use crate::spent;
 use plan::{Axis, Point};
 use table::{Row, Table};
@@ -88,7 +87,7 @@ fn sweep(args: &Args) -> anyhow::Result<usize> {
     let (trace, _) = spent::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
     let trace = trace.is_sample_of(reader.sample_rate());
     let notes: BTreeSet<String> =
-        configs.iter().flat_map(|config| run_cache::trace_notes(&trace, config, &reader)).collect();
+        configs.iter().flat_map(|config| trace_notes(&trace, config, &reader)).collect();
     notes.iter().for_each(|note| eprintln!("zcsim: note: {note}"));
     let identity = plan::identity(&text, &trace, args.ratios.ratios(), args.ssd);
     let keys = args.set.iter().map(|axis| axis.key.clone()).collect();
@@ -136,15 +135,4 @@ fn take<'a, T>(next: &AtomicUsize, points: &'a [Point], configs: &'a [T]) -> Opt
 
 fn lock(table: &Mutex<Table>) -> std::sync::MutexGuard<'_, Table> {
     table.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// Most combinations of one sweep.
-const POINTS_MAX: usize = 100_000;
-
-/// Refuses what would never end.
-fn check_count(count: usize) -> anyhow::Result<()> {
-    if count > POINTS_MAX {
-        bail!("these are {count} combinations; a sweep has at most {POINTS_MAX}");
-    }
-    Ok(())
 }

@@ -7,11 +7,11 @@ use anyhow::bail;
 use zc_replay::cache::CacheSize;
 use zc_replay::{Ratios, Trace};
 
-use super::check_count;
-use crate::run::Mapping;
-use crate::settings::Setting;
+use crate::settings::{Mapping, Setting};
 use crate::size::Share;
 
+/// Most combinations of one sweep.
+const POINTS_MAX: usize = 100_000;
 /// The key that is no key of the configuration: units as a share of the footprint.
 const SHARE_KEY: &str = "cache.share";
 const SIZE_KEY: &str = "cache.size";
@@ -51,6 +51,14 @@ impl Point {
     pub(super) fn label(&self) -> String {
         self.values.join(" ")
     }
+}
+
+/// Refuses what would never end.
+fn check_count(count: usize) -> anyhow::Result<()> {
+    if count > POINTS_MAX {
+        bail!("these are {count} combinations; a sweep has at most {POINTS_MAX}");
+    }
+    Ok(())
 }
 
 /// Every combination, the last key varying fastest.

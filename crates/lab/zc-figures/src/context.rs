@@ -4,11 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use zc_core::Codec;
 use zc_replay::{Ratios, Trace};
 use zc_trace::{Format, Options, Reader, Request, TraceError};
 
 use crate::Ablation;
 use crate::error::FigureError;
+
+/// zlib at the level that Linux takes by default.
+pub(crate) const ZLIB: Codec = Codec::Zlib(6);
 
 /// How large a figure's runs are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

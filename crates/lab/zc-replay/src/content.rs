@@ -74,15 +74,15 @@ impl Default for Ratios {
 struct Sizes {
     lz4: u16,
     zstd: u16,
-    told: Told,
+    sized_by: SizedBy,
 }
 
 /// By which codecs the size of a content is told; the other's stands for one that is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
-    ByBoth,
-    ByLz4,
-    ByZstd,
+enum SizedBy {
+    Both,
+    Lz4,
+    Zstd,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +118,7 @@ fn stored(size: u32) -> u16 {
 
 impl Contents {
     pub(crate) fn new(ratios: Ratios) -> Self {
-        let zero = Known { print: 0, sizes: Some(Sizes { lz4: 26, zstd: 19, told: Told::ByBoth }) };
+        let zero = Known { print: 0, sizes: Some(Sizes { lz4: 26, zstd: 19, sized_by: SizedBy::Both }) };
         Self { known: vec![zero], by_print: Map::default(), ratios }
     }
 
@@ -138,11 +138,11 @@ impl Contents {
             0 => content.fingerprint,
             _ => u128::from(mixed(low ^ u64::from(block))) << 64 | u128::from(mixed(high ^ low)),
         };
-        let sizes = |lz4, zstd, told| Some(Sizes { lz4: stored(lz4), zstd: stored(zstd), told });
+        let sizes = |lz4, zstd, sized_by| Some(Sizes { lz4: stored(lz4), zstd: stored(zstd), sized_by });
         let sizes = match (content.lz4_bytes, content.zstd1_bytes) {
-            (Some(lz4), Some(zstd)) => sizes(lz4, zstd, Told::ByBoth),
-            (Some(lz4), None) => sizes(lz4, lz4, Told::ByLz4),
-            (None, Some(zstd)) => sizes(zstd, zstd, Told::ByZstd),
+            (Some(lz4), Some(zstd)) => sizes(lz4, zstd, SizedBy::Both),
+            (Some(lz4), None) => sizes(lz4, lz4, SizedBy::Lz4),
+            (None, Some(zstd)) => sizes(zstd, zstd, SizedBy::Zstd),
             (None, None) => None,
         };
         if let Some(id) = self.by_print.get(&print) {
@@ -169,10 +169,10 @@ impl Contents {
     pub(crate) fn told_by_others(&self, codec: Codec) -> u64 {
         let other = match codec {
             Codec::Raw => return 0,
-            Codec::Lz4 => Told::ByZstd,
-            Codec::Zlib(_) | Codec::Zstd(_) => Told::ByLz4,
+            Codec::Lz4 => SizedBy::Zstd,
+            Codec::Zlib(_) | Codec::Zstd(_) => SizedBy::Lz4,
         };
-        let concerned = |known: &&Known| known.sizes.is_some_and(|sizes| sizes.told == other);
+        let concerned = |known: &&Known| known.sizes.is_some_and(|sizes| sizes.sized_by == other);
         u64_from_usize(self.known.iter().filter(concerned).count())
     }
 
@@ -208,7 +208,7 @@ impl Contents {
             let size = stored((f64::from(BLOCK_BYTES) / ratio) as u32);
             // Between the two as on root file systems of Debian 12 and 13.
             let zstd = if u32::from(size) < BLOCK_BYTES { stored(u32::from(size) * 79 / 100) } else { size };
-            Sizes { lz4: size, zstd, told: Told::ByBoth }
+            Sizes { lz4: size, zstd, sized_by: SizedBy::Both }
         })
     }
 
@@ -289,9 +289,9 @@ mod tests {
         ] {
             contents.intern(&Content { fingerprint: print, lz4_bytes, zstd1_bytes }, 0).unwrap();
         }
-        let told = [Codec::Lz4, Codec::Zstd(3), Codec::Zlib(6), Codec::Raw]
+        let sized_by = [Codec::Lz4, Codec::Zstd(3), Codec::Zlib(6), Codec::Raw]
             .map(|codec| contents.told_by_others(codec));
-        assert_eq!(told, [1, 2, 2, 0]);
+        assert_eq!(sized_by, [1, 2, 2, 0]);
     }
 
     #[test]

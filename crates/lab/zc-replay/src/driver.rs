@@ -20,7 +20,7 @@ use crate::content::{BLOCK_BYTES, ContentId};
 use crate::error::ReplayError;
 use crate::load::{Step, Trace, block_key};
 use crate::ssd::Watcher;
-use crate::time::{Asked, WorkLog};
+use crate::work::{Asked, WorkLog};
 
 /// The manager wants to be told the time this often while something happens.
 const TICK_MS: u64 = 10;

@@ -30,6 +30,7 @@ pub mod sharing;
 pub mod sizing;
 mod ssd;
 pub mod time;
+mod work;
 
 pub use content::Ratios;
 pub use driver::{OriginTraffic, Traffic};

@@ -51,8 +51,8 @@ pub fn fill(content: &Content, block: &mut [u8]) {
     if target <= usize_from_u32(CONSTANT_BYTES) {
         // One value; eight bytes of it tell contents apart.
         block.fill(rng.random());
-        let told = len.min(8);
-        rng.fill_bytes(&mut block[..told]);
+        let distinct = len.min(8);
+        rng.fill_bytes(&mut block[..distinct]);
         return;
     }
     if target + TAIL_BYTES >= len {

@@ -6,8 +6,7 @@
 
 use zc_core::SECTOR_BYTES;
 
-use crate::request::{Content, Op, Request};
-use crate::text::hash;
+use crate::request::{Content, Op, Request, hash};
 
 /// Digits of an MD5.
 const DIGITS: usize = 32;

@@ -61,9 +61,9 @@ impl Contents {
 
     /// Ratios under LZ4 and under Zstandard.
     fn compression_ratios(&self) -> (Option<f64>, Option<f64>) {
-        let of = |told: fn(&Known) -> Option<u32>| {
+        let of = |size_of: fn(&Known) -> Option<u32>| {
             let pairs =
-                self.0.values().filter_map(|known| Some([known.len_bytes, told(known)?].map(u64::from)));
+                self.0.values().filter_map(|known| Some([known.len_bytes, size_of(known)?].map(u64::from)));
             ratio(pairs.fold([0, 0], |sums, pair| [sums[0] + pair[0], sums[1] + pair[1]]))
         };
         (of(|known| known.lz4_bytes), of(|known| known.zstd1_bytes))

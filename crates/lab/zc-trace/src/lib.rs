@@ -18,6 +18,7 @@
 mod alongside;
 pub mod compose;
 pub mod contents;
+mod detect;
 mod distinct;
 mod error;
 mod fiu;

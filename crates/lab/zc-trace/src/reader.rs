@@ -8,6 +8,7 @@ use std::path::Path;
 
 use zc_recording::{End, Header};
 
+use crate::detect::detect;
 use crate::error::TraceError;
 use crate::format::{Format, known};
 use crate::input::{self, Bytes};
@@ -96,7 +97,7 @@ impl Reader {
                 let limit = u64::try_from(PEEK_BYTES).unwrap_or(u64::MAX);
                 let taken = (&mut bytes).take(limit).read_to_end(&mut head);
                 taken.map_err(|source| TraceError::Read { place: 0, source })?;
-                let format = Format::detect(&head);
+                let format = detect(&head);
                 bytes = Box::new(Cursor::new(head).chain(bytes));
                 format.ok_or_else(|| TraceError::Unknown { known: known() })?
             }

@@ -78,3 +78,10 @@ impl Request {
         self.offset_bytes.saturating_add(self.len_bytes as u64)
     }
 }
+
+/// The fingerprint that a line of text has.
+pub(crate) fn hash(text: &str) -> Result<u128, &'static str> {
+    let hexadecimal = (16..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let value = if hexadecimal { u128::from_str_radix(text, 16).ok() } else { None };
+    value.ok_or("a fingerprint is not 16 to 32 hexadecimal digits")
+}

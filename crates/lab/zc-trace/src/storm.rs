@@ -9,7 +9,7 @@
 //! - all addresses of a clone are shifted by one amount, whole units, with wrap-around: what is sequential stays so;
 //! - the address space is that of the units which the template touches: a gap between two runs of units shrinks to one
 //!   unit, so that a clone takes little more room than what its machine reads and writes;
-//! - a block that is never read before it is written has contents of nobody else's in the beginning, alike in all
+//! - a block that is never read before it is written has contents that no other block has in the beginning, alike in all
 //!   clones as far as their unit is.
 //!
 //! Invariants: seed and number tell a clone. Lines of a trace that belong to one request (same time and operation, one

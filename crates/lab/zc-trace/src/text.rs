@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use crate::fiu;
 use crate::format::Format;
 use crate::limits::ADDRESS_MAX;
-use crate::request::{Content, Op, Request};
+use crate::request::{Content, Op, Request, hash};
 
 /// A request, nothing (a header, a comment, an event of another kind), or what is wrong.
 pub(crate) type Parsed = Result<Option<Request>, &'static str>;
@@ -106,12 +106,6 @@ pub(crate) fn request(
         return Err("an address is out of range");
     }
     Ok(Request::new(time_ns, op, offset_bytes, len_bytes).on(device))
-}
-
-pub(crate) fn hash(text: &str) -> Result<u128, &'static str> {
-    let hexadecimal = (16..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let value = if hexadecimal { u128::from_str_radix(text, 16).ok() } else { None };
-    value.ok_or("a fingerprint is not 16 to 32 hexadecimal digits")
 }
 
 fn fingerprints(fields: &mut Fields<'_>) -> Parsed {

@@ -84,7 +84,7 @@ fn every_format_is_read() {
 fn every_format_is_told_by_its_lines() {
     for (format, line, _) in samples() {
         let text = format!("{line}\n").repeat(30);
-        assert_eq!(Format::detect(text.as_bytes()), Some(format), "{line}");
+        assert_eq!(crate::detect::detect(text.as_bytes()), Some(format), "{line}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is on the cache device, and what of it a crash may take.
 
-use crate::restart::Loss;
+use crate::loss::Loss;
 
 /// A set of versions: the bit of a version is [`bit`].
 pub(crate) type Set = u8;

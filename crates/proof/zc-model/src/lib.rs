@@ -17,12 +17,13 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod loss;
 mod manager;
 mod restart;
 
 pub use device::Crash;
+pub use loss::Loss;
 pub use manager::{State, Step};
-pub use restart::Loss;
 
 use device::Record;
 use stateright::{Model, Property};
@@ -147,8 +148,8 @@ impl Model for WriteBack {
                     && state.volumes.iter().any(|volume| volume.commit.is_some())
             }),
             Property::sometimes(REACHED[4], |_, state: &State| {
-                let told = state.line.iter().take(usize::from(state.told));
-                told.clone().any(|record| matches!(record, Record::Clean { .. }))
+                let written = state.line.iter().take(usize::from(state.in_summary));
+                written.clone().any(|record| matches!(record, Record::Clean { .. }))
             }),
             Property::sometimes(REACHED[5], |model, state: &State| {
                 state.crashes < model.bounds.crashes

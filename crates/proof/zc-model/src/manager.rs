@@ -1,7 +1,8 @@
 //! The manager's side: what it knows, which steps are possible, and what each does.
 
 use crate::device::{Block, Checkpoint, Crash, Device, Record, Set, Summary, Written, bit, of, small};
-use crate::restart::{Loss, held, present, restart};
+use crate::loss::Loss;
+use crate::restart::{held, present, restart};
 use crate::{Bounds, SHARER, VOLUMES, WriteBack};
 
 /// How far a commit is; as in `zc-cache/src/dirty/commit.rs`.
@@ -62,7 +63,7 @@ pub(crate) struct Volume {
 pub(crate) struct SummaryWrite {
     volume: u8,
     /// Records in line that the chain holds then.
-    told: u8,
+    in_summary: u8,
     bodies: Set,
 }
 
@@ -88,7 +89,7 @@ pub struct State {
     pub(crate) line: Vec<Record>,
     sealing: bool,
     /// The first so many of them are in summaries.
-    pub(crate) told: u8,
+    pub(crate) in_summary: u8,
     /// A chain may go on behind the last block.
     chain: bool,
     pub(crate) summary: Option<SummaryWrite>,
@@ -182,7 +183,7 @@ impl State {
             shared: 0,
             line: Vec::new(),
             sealing: false,
-            told: 0,
+            in_summary: 0,
             chain: false,
             summary: None,
             flush: None,
@@ -366,10 +367,10 @@ impl State {
         self.line.push(Record::Committed { volume, version });
         if in_summary {
             step = CommitStep::Summarized;
-            let records = self.line[usize::from(self.told)..].to_vec();
+            let records = self.line[usize::from(self.in_summary)..].to_vec();
             let (next, proved) = (self.device.next(), self.proved(model));
             self.device.summaries.push(Summary { next, records, proved, durable: false });
-            self.summary = Some(SummaryWrite { volume, told: small(self.line.len()), bodies });
+            self.summary = Some(SummaryWrite { volume, in_summary: small(self.line.len()), bodies });
         } else {
             self.sealing |= durably;
         }
@@ -412,7 +413,7 @@ impl State {
         let proved = self.proved(model);
         let written = Written::Flying { durably: std::mem::take(&mut self.sealing) };
         self.device.blocks.push(Block { records: std::mem::take(&mut self.line), proved, written });
-        self.told = 0;
+        self.in_summary = 0;
         self.chain = true;
     }
 
@@ -423,7 +424,7 @@ impl State {
         }
         self.body_ends(write.bodies);
         if self.chain {
-            self.told = write.told;
+            self.in_summary = write.in_summary;
         }
         self.end_commit(model, write.volume);
     }
@@ -503,7 +504,7 @@ impl State {
         }
         if model.rules.checkpoint_ends_chain {
             self.chain = false;
-            self.told = 0;
+            self.in_summary = 0;
         }
         self.device.checkpoint_in_flight = Some(checkpoint);
     }
@@ -589,7 +590,7 @@ impl State {
         let durable = self.device.durable_next();
         let mut in_doubt =
             self.device.blocks.iter().zip(self.device.first..).filter(|(_, at)| *at >= durable);
-        let in_line = self.line.iter().skip(usize::from(self.told)).any(|it| *it == record);
+        let in_line = self.line.iter().skip(usize::from(self.in_summary)).any(|it| *it == record);
         !in_line && !in_doubt.any(|(block, _)| block.records.contains(&record))
     }
 

@@ -1,33 +1,8 @@
 //! What a restart makes of the medium: the rules of `zc-cache/src/startup/settle.rs`, and the judgement.
 
 use crate::device::{Device, Record, Set, Written, bit};
+use crate::loss::Loss;
 use crate::{SHARER, VOLUMES};
-
-/// A guarantee that a restart breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Loss {
-    /// Blocks are missing that a later one calls durable: volumes would be fenced for nothing.
-    Gap {
-        /// The first of them.
-        block: u8,
-    },
-    /// A commit counts, and what it wrote is not there.
-    Unreadable {
-        /// Whose.
-        volume: u8,
-        /// Which version.
-        version: u8,
-    },
-    /// G5: what a flush covered is gone.
-    Flushed {
-        /// Whose.
-        volume: u8,
-        /// What the flush covered.
-        version: u8,
-        /// What the volume holds.
-        found: u8,
-    },
-}
 
 /// Epochs that count, by volume, and what the origins are known to have.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,7 @@
 //!
 //! Job: freeze the roots, walk their maps in small steps, answer. Invariants: what is walked is the state at the moment
 //! when the survey was asked for, since every volume copies its pages from then on, as after a snapshot; marks take the
-//! frozen roots for roots. Nothing is logged: after a crash nobody refers to them. One survey runs at a time. What it
+//! frozen roots for roots. Nothing is logged: after a crash nothing refers to them. One survey runs at a time. What it
 //! does not do: choose what is surveyed ([`account`], [`scrub`]).
 
 mod account;
@@ -10,8 +10,9 @@ mod scrub;
 mod walk;
 
 pub use account::{Accounts, PoolAccount, RootAccount};
-pub use scrub::{Damage, ScrubPoint, ScrubReport};
+pub use scrub::{Damage, ScrubReport};
 pub(crate) use walk::Frozen;
+pub use walk::ScrubPoint;
 
 use account::Accounting;
 use scrub::Scrubbing;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use zc_core::{ErrorKind, OpId};
 
-use super::walk::{Frozen, Item, Walk};
+use super::walk::{Frozen, Item, ScrubPoint, Walk};
 use super::{Step, Surveyed};
 use crate::ids::{ChunkNo, Place, RootId};
 use crate::limits;
@@ -18,15 +18,6 @@ use crate::pager::Missing;
 use crate::seam::{Action, FetchPart, FetchTo, StoreError};
 use crate::store::Open;
 use crate::trees::Trees;
-
-/// Where a scrub begins or goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ScrubPoint {
-    /// The volume or snapshot.
-    pub root: RootId,
-    /// The address in it, in chunks.
-    pub address: u64,
-}
 
 /// Addresses that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

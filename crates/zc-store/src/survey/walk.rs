@@ -3,12 +3,20 @@
 //! Job: bring every page and every mapped address, root after root, addresses upward. Invariant: a step that lacks a page
 //! changes nothing. What it does not do: look chunks up.
 
-use super::scrub::ScrubPoint;
 use crate::catalog::FANOUT;
 use crate::ids::{ChunkNo, PageNo, RootId};
 use crate::map::{numbers_of, span_of};
 use crate::pager::Missing;
 use crate::trees::{Trees, map_key};
+
+/// Where a scrub begins or goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ScrubPoint {
+    /// The volume or snapshot.
+    pub root: RootId,
+    /// The address in it, in chunks.
+    pub address: u64,
+}
 
 /// A volume or snapshot as it was when the survey began.
 #[derive(Debug, Clone, Copy)]

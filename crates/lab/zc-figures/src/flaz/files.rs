@@ -8,7 +8,7 @@ use zc_core::{Codec, u64_from_usize};
 use zc_reduce::Reducer;
 use zc_replay::time::profile::CpuProfile;
 
-use super::hits::ZLIB;
+use crate::context::ZLIB;
 use crate::{Ablation, Axis, Chart, Context, Figure, FigureError, Outcome, Standing};
 
 const OTHER_FILES: &str = "Other files, lz4 in the place of lzo, and a core ten years younger";

@@ -4,11 +4,8 @@ use zc_core::Codec;
 use zc_replay::flaz::{self, Settings};
 
 use super::workloads::{Loaded, postmark, specsfs, tpch};
-use crate::context::each;
+use crate::context::{ZLIB, each};
 use crate::{Ablation, Axis, Chart, Context, Figure, FigureError, Outcome, Standing};
-
-/// zlib at the level that Linux takes by default.
-pub(crate) const ZLIB: Codec = Codec::Zlib(6);
 
 const PACKED: &[Ablation] = &[Ablation::Incompressible];
 const SFS: &str = "Compression finds 30 % more in the smallest cache, in the paper 46 %: the benchmark's own files are not at hand, and \

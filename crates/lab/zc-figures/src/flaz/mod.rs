@@ -7,7 +7,6 @@ mod speed;
 mod workloads;
 
 use crate::Figure;
-pub(crate) use hits::ZLIB;
 
 /// All of them.
 pub(crate) const FIGURES: [Figure; 10] = [

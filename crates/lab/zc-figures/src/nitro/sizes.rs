@@ -8,8 +8,7 @@ use zc_replay::time::profile::CpuProfile;
 use super::hits::weu_kib;
 use super::runs::{Variant, percent_of};
 use super::workloads::{SHAPES, load_all};
-use crate::context::each;
-use crate::flaz::ZLIB;
+use crate::context::{ZLIB, each};
 use crate::{Ablation, Axis, Chart, Context, Figure, FigureError, Outcome, Standing};
 
 const NO_RESULTS: &str = "The paper lists the sizes, and shows no results over them";

@@ -247,7 +247,7 @@ impl Ssd {
         self.host.owe(now, share(bytes, self.profile.bytes_per_s));
     }
 
-    /// A write that nobody waits for.
+    /// A write that no client waits for.
     pub(super) fn write(&mut self, now: u64, place: u64, bytes: u64) {
         let ns = self.profile.program_ns;
         self.host.owe(now, share(bytes, self.profile.bytes_per_s));
@@ -271,12 +271,12 @@ impl Cores {
         Self(vec![Server::default(); usize_from_u64(u64::from(count.max(1)))])
     }
 
-    /// Work that somebody waits for, on whichever core is free first.
+    /// Work that a client waits for, on whichever core is free first.
     pub(super) fn serve(&mut self, now: u64, ns: u64) -> u64 {
         self.0.iter_mut().min_by_key(|core| core.free_at()).map_or(now, |core| core.serve(now, ns))
     }
 
-    /// Work that nobody waits for.
+    /// Work that no client waits for.
     pub(super) fn owe(&mut self, now: u64, ns: u64) {
         if let Some(core) = self.0.iter_mut().min_by_key(|core| core.settled_at()) {
             core.owe(now, ns);

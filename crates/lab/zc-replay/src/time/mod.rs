@@ -3,7 +3,7 @@
 //! Job: a discrete-event simulation over what the cache manager asks for. The manager decides in the order of the
 //! trace, as without time ([`crate::cache`]); what it asked for a request then passes through queues: spindles that
 //! seek, turn and transfer, dies and an interface, cores that hash, compress and decompress. A request is answered when
-//! everything that it needs is done; what nobody waits for (hashing, compression, units, journal) is worked off in
+//! everything that it needs is done; what no client waits for (hashing, compression, units, journal) is worked off in
 //! between.
 //!
 //! Requests come from so many clients, each with one outstanding, or at the times of the trace.
@@ -15,289 +15,24 @@
 
 mod devices;
 pub mod profile;
+mod queue;
 mod report;
 mod rivals;
 mod server;
-mod work;
-
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 
 use zc_config::Config;
-use zc_core::{Codec, Map, u64_from_usize};
+use zc_core::Codec;
 use zc_trace::Op;
 
 use crate::cache::{self, Replay, Report};
 use crate::error::ReplayError;
-use crate::load::{Step, Trace};
-use devices::{Cores, Disks, Ssd};
-use profile::{CpuProfile, Profile};
+use crate::load::Trace;
+pub use crate::work::HitReads;
+use crate::work::{Asked, Work, WorkLog, place};
+use queue::simulate;
+pub use queue::{Arrival, Timing};
 pub use report::{Latencies, TimeReport};
 pub use rivals::{extents, flaz};
-use work::Work;
-pub(crate) use work::{Asked, WorkLog};
-
-/// How requests come.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Arrival {
-    /// From so many clients, each of which waits for its answer.
-    Closed {
-        /// How many.
-        clients: u32,
-    },
-    /// At the times of the trace, so many times as fast.
-    Open {
-        /// How many times.
-        speed: f64,
-    },
-}
-
-/// How extents that were found are read from the cache device: as the engine does, or otherwise, to see what that does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HitReads {
-    /// Neighbours of a unit that a request wants in one piece, their headers between them.
-    Pieces,
-    /// Every extent on its own, with its header.
-    Extents,
-    /// Every extent on its own, from the start of a flash page, its header elsewhere (in memory).
-    Aligned,
-}
-
-/// What a replay in time needs besides.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Timing {
-    /// Devices and processors.
-    pub profile: Profile,
-    /// How requests come.
-    pub arrival: Arrival,
-    /// How much smaller than in the profile the write memory of the array is, as the trace is smaller than what the
-    /// array was bought for.
-    pub memory_scale: f64,
-    /// How extents are read.
-    pub hits: HitReads,
-}
-
-/// Bytes between the volumes of a trace.
-const VOLUME_GAP: u64 = 1 << 40;
-
-/// Where a volume's byte is on the disk.
-pub(crate) const fn place(volume: u16, offset_bytes: u64) -> u64 {
-    volume as u64 * VOLUME_GAP + offset_bytes
-}
-
-struct Machine {
-    disks: Disks,
-    ssd: Ssd,
-    cores: Cores,
-    cpu: CpuProfile,
-    codec: Codec,
-}
-
-impl Machine {
-    fn new(timing: &Timing, trace: &Trace, codec: Codec) -> Self {
-        let Profile { disk, ssd, cpu, .. } = timing.profile;
-        let last = u64_from_usize(trace.spans().len().saturating_sub(1)) * VOLUME_GAP;
-        let span = last + trace.spans().last().copied().unwrap_or(0);
-        Self {
-            disks: Disks::new(disk, span, timing.memory_scale),
-            ssd: Ssd::new(ssd),
-            cores: Cores::new(cpu.cores),
-            cpu,
-            codec,
-        }
-    }
-
-    /// Work that a client waits for: when it is done.
-    fn serve(&mut self, now: u64, work: Work) -> u64 {
-        match work {
-            Work::OriginRead { place, bytes } => self.disks.read(now, place, bytes),
-            Work::OriginWrite { place, bytes } => self.disks.write(now, place, bytes),
-            Work::CacheRead { place, bytes, .. } => self.ssd.read(now, place, bytes),
-            Work::Transfer { bytes } => self.ssd.transfer(now, bytes),
-            Work::CacheWrite { place, bytes } => {
-                self.ssd.write(now, place, bytes);
-                now
-            }
-            Work::Hash { .. } | Work::Compress { .. } | Work::Decompress { .. } | Work::Request => {
-                let ns = self.cpu_ns(work);
-                self.cores.serve(now, ns)
-            }
-        }
-    }
-
-    /// Work that nobody waits for.
-    fn owe(&mut self, now: u64, work: Work) {
-        match work {
-            Work::Hash { .. } | Work::Compress { .. } | Work::Decompress { .. } | Work::Request => {
-                let ns = self.cpu_ns(work);
-                self.cores.owe(now, ns);
-            }
-            Work::CacheRead { place, bytes, .. } => {
-                let read = self.ssd.read(now, place, bytes);
-                self.ssd.transfer_later(read, bytes);
-            }
-            other => {
-                self.serve(now, other);
-            }
-        }
-    }
-
-    fn cpu_ns(&self, work: Work) -> u64 {
-        match work {
-            Work::Hash { bytes } => self.cpu.hash_ns(bytes),
-            Work::Compress { bytes } => self.cpu.compress_ns(self.codec, bytes),
-            Work::Decompress { bytes } => self.cpu.decompress_ns(self.codec, bytes),
-            _ => self.cpu.request_ns(),
-        }
-    }
-}
-
-/// A request on its way.
-struct Live {
-    began: u64,
-    kind: Op,
-    chains: Vec<VecDeque<Work>>,
-    left: usize,
-    background: Vec<Work>,
-}
-
-/// A request before it begins.
-struct Next {
-    time_ns: u64,
-    kind: Op,
-    asked: Vec<Asked>,
-}
-
-impl Live {
-    fn new(next: &Next, now: u64) -> Self {
-        let mut chains = vec![VecDeque::from([Work::Request])];
-        let mut background = Vec::new();
-        for asked in &next.asked {
-            if !asked.foreground {
-                background.push(asked.work);
-                continue;
-            }
-            let mut chain = VecDeque::from([asked.work]);
-            if let Work::CacheRead { bytes, decoded, .. } = asked.work {
-                chain.push_back(Work::Transfer { bytes });
-                chain.push_back(Work::Decompress { bytes: decoded });
-            }
-            chains.push(chain);
-        }
-        Self { began: now, kind: next.kind, left: chains.len(), chains, background }
-    }
-}
-
-/// Time, number of the event, request, chain.
-type Event = Reverse<(u64, u64, u64, usize)>;
-
-struct Queue {
-    machine: Machine,
-    events: BinaryHeap<Event>,
-    numbers: u64,
-    live: Map<u64, Live>,
-    report: report::Recorder,
-}
-
-impl Queue {
-    fn push(&mut self, time: u64, request: u64, chain: usize) {
-        self.numbers += 1;
-        self.events.push(Reverse((time, self.numbers, request, chain)));
-    }
-
-    fn begin(&mut self, next: &Next, now: u64) {
-        self.numbers += 1;
-        let (id, live) = (self.numbers, Live::new(next, now));
-        let chains = live.chains.len();
-        self.live.insert(id, live);
-        (0..chains).for_each(|chain| self.push(now, id, chain));
-    }
-
-    /// The next event: when a request was answered, if one was.
-    fn turn(&mut self) -> Option<Option<u64>> {
-        let Reverse((now, _, id, chain)) = self.events.pop()?;
-        let Some(live) = self.live.get_mut(&id) else { return Some(None) };
-        if let Some(work) = live.chains[chain].pop_front() {
-            let done = self.machine.serve(now, work);
-            self.push(done, id, chain);
-            return Some(None);
-        }
-        live.left -= 1;
-        if live.left > 0 {
-            return Some(None);
-        }
-        let live = self.live.remove(&id)?;
-        live.background.iter().for_each(|work| self.machine.owe(now, *work));
-        self.report.add(live.kind, live.began, now);
-        Some(Some(now))
-    }
-
-    fn run(
-        &mut self,
-        arrival: Arrival,
-        mut next: impl FnMut() -> Result<Option<Next>, ReplayError>,
-    ) -> Result<(), ReplayError> {
-        if let Arrival::Closed { clients } = arrival {
-            for _ in 0..clients.max(1) {
-                if let Some(first) = next()? {
-                    self.begin(&first, 0);
-                }
-            }
-            while let Some(answered) = self.turn() {
-                if let Some(now) = answered
-                    && let Some(more) = next()?
-                {
-                    self.begin(&more, now);
-                }
-            }
-            return Ok(());
-        }
-        let Arrival::Open { speed } = arrival else { return Ok(()) };
-        let mut start = None;
-        while let Some(request) = next()? {
-            let first = *start.get_or_insert(request.time_ns);
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "positive; huge ones saturate"
-            )]
-            let at = (request.time_ns.saturating_sub(first) as f64 / speed.max(1e-6)) as u64;
-            while self.events.peek().is_some_and(|Reverse((time, ..))| *time < at) {
-                self.turn();
-            }
-            self.begin(&request, at);
-        }
-        while self.turn().is_some() {}
-        Ok(())
-    }
-}
-
-fn simulate(
-    trace: &Trace,
-    timing: &Timing,
-    codec: Codec,
-    warm_requests: u64,
-    mut ask: impl FnMut(&Step) -> Result<Vec<Asked>, ReplayError>,
-) -> Result<TimeReport, ReplayError> {
-    let machine = Machine::new(timing, trace, codec);
-    let (events, live) = (BinaryHeap::new(), Map::default());
-    let mut queue = Queue { machine, events, numbers: 0, live, report: report::Recorder::default() };
-    let mut steps = trace.steps.iter();
-    let mut passed = 0;
-    let next = || {
-        for step in steps.by_ref() {
-            let asked = ask(step)?;
-            passed += 1;
-            if passed > warm_requests {
-                return Ok(Some(Next { time_ns: step.time_us * 1000, kind: step.op, asked }));
-            }
-        }
-        Ok(None)
-    };
-    queue.run(timing.arrival, next)?;
-    let machine = &queue.machine;
-    Ok(queue.report.finish(machine.disks.busy(), machine.ssd.busy(), machine.cores.busy()))
-}
 
 /// Replays a trace through the cache manager in time.
 ///

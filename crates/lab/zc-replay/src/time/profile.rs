@@ -23,7 +23,7 @@ pub struct DiskProfile {
     pub bytes_per_s: u64,
     /// Bytes of a stripe on one disk.
     pub chunk_bytes: u64,
-    /// Writes are answered from memory that keeps them, and go to disk when nobody waits.
+    /// Writes are answered from memory that keeps them, and go to disk when no client waits.
     pub write_memory_bytes: u64,
     /// New data are appended to a log, and a read of such data takes so many disk reads; 0 for data in place.
     pub log_reads: u32,

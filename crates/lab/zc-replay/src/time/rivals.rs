@@ -6,13 +6,14 @@
 use zc_core::Codec;
 use zc_trace::Op;
 
-use super::work::{Asked, Work};
-use super::{TimeReport, Timing, place, simulate};
+use super::queue::{Timing, simulate};
+use super::report::TimeReport;
 use crate::content::BLOCK_BYTES;
 use crate::error::ReplayError;
 use crate::extent_lru::{self, Did, ExtentLru};
 use crate::flaz::{self, Outcome, Settings};
 use crate::load::{Step, Trace};
+use crate::work::{Asked, Work, place};
 
 const fn waited_for(work: Work) -> Asked {
     Asked { work, foreground: true }
@@ -173,10 +174,12 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
-    use super::super::profile::Profile;
-    use super::super::{Arrival, HitReads, bare};
     use super::*;
     use crate::Ratios;
+    use crate::time::bare;
+    use crate::time::profile::Profile;
+    use crate::time::queue::Arrival;
+    use crate::work::HitReads;
     use zc_trace::workload::{Kind, Workload};
 
     fn timing(name: &str) -> Timing {

@@ -1,4 +1,4 @@
-//! Something that does one thing at a time: those who wait first, what nobody waits for in between.
+//! A server that does one thing at a time: first the work that clients wait for, the rest in between.
 //!
 //! Foreground work is served in the order in which it comes. Background work is a sum of time that is owed and worked
 //! off whenever nothing else is to be done; foreground work that comes meanwhile waits for half a piece of it.
@@ -34,7 +34,7 @@ impl Server {
         self.free_at.saturating_add(self.owed)
     }
 
-    /// Work that somebody waits for: when it is done.
+    /// Work that a client waits for: when it is done.
     pub(super) fn serve(&mut self, now: u64, ns: u64) -> u64 {
         // A piece is under way only if there was time to begin it; foreground work that is in line goes first.
         if self.rest(now) && self.owed > 0 {
@@ -47,7 +47,7 @@ impl Server {
         self.free_at
     }
 
-    /// Work that nobody waits for: when it is done if nothing else comes.
+    /// Work that no client waits for: when it is done if nothing else comes.
     pub(super) fn owe(&mut self, now: u64, ns: u64) -> u64 {
         self.rest(now);
         self.owed += ns;

@@ -1,6 +1,7 @@
-//! Time: clients wait for each other at the disk, hits are faster than misses, work in the background delays nobody
+//! Time: clients wait for each other at the disk, hits are faster than misses, work in the background delays no client
 //! long.
 
+use super::profile::Profile;
 use super::*;
 use crate::Ratios;
 use crate::cache::CacheSize;

@@ -25,7 +25,7 @@ pub fn lines(requests: impl Iterator<Item = Request>, out: &mut impl Write) -> i
             writeln!(out, "{:016x} 0 0", 0)?;
             continue;
         };
-        let size = |told: Option<u32>| told.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        let size = |bytes: Option<u32>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
         let (lz4, zstd) = (size(content.lz4_bytes), size(content.zstd1_bytes));
         writeln!(out, "{:016x} {lz4} {zstd}", content.fingerprint)?;
     }

@@ -9,14 +9,12 @@ use zc_store::{CatalogOp, Config, Event, RootId};
 
 use super::model::State;
 use super::space::TABLE_PAGES;
-use super::world::{ADDRESSES, Probe, RUN, StoreCanary, Waits, World};
+use super::world::{ADDRESSES, Probe, RUN, STEPS_MAX, StoreCanary, Waits, World};
 use crate::disk::PAGE;
 use crate::run::Violation;
 
 /// Roots that may exist at a time.
 const ROOTS: u16 = 6;
-/// Operations after which something that should end is held to hang.
-pub(crate) const STEPS_MAX: u32 = 200_000;
 
 /// What every full run must have seen.
 pub const STORE_REQUIRED: &[&str] = &[

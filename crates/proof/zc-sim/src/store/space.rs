@@ -6,8 +6,7 @@ use rand::RngExt as _;
 use zc_store::{CatalogOp, Event, RootId};
 
 use super::model::ModelChange;
-use super::run::STEPS_MAX;
-use super::world::{ADDRESSES, RUN, SEGMENT, Waits, World, shape, stored_len};
+use super::world::{ADDRESSES, RUN, SEGMENT, STEPS_MAX, Waits, World, shape, stored_len};
 
 /// Times that everything is written over beside damage.
 const DAMAGE_ROUNDS: usize = 12;

@@ -6,8 +6,7 @@ use rand::RngExt as _;
 use zc_store::seam::{RequestKind, StoreError};
 use zc_store::{Place, RootId, ScrubPoint, ScrubReport, SurveyKind, Surveyed};
 
-use super::run::STEPS_MAX;
-use super::world::{ADDRESSES, CHUNK, RUN, Waits, World};
+use super::world::{ADDRESSES, CHUNK, RUN, STEPS_MAX, Waits, World};
 
 /// Where what an address holds is stored, and in how many bytes.
 type Held = BTreeMap<u64, (Place, u64)>;

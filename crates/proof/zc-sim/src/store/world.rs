@@ -14,6 +14,8 @@ use zc_store::{
 use super::model::{History, ModelChange, State};
 use crate::disk::Disk;
 
+/// Operations after which something that should end counts as hanging.
+pub(crate) const STEPS_MAX: u32 = 200_000;
 /// Bytes of a chunk.
 pub(crate) const CHUNK: u32 = 4096;
 /// Segments of the simulated device: small, so that all is reached soon.

@@ -8,11 +8,15 @@ use zc_config::Config;
 use zc_replay::Trace;
 use zc_replay::cache::{self, CacheSize, Replay, Report};
 
-use crate::run::{Args, Mapping, open};
+use super::args::{Args, open};
+use super::time;
+use crate::clock::now;
+use crate::notes::{line, sized_by_others, trace_notes};
 use crate::say::{self, say};
-use crate::{run_time, settings, spent};
+use crate::settings::{self, Mapping};
+use crate::spent;
 
-pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
+pub(super) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     let shown = || args.trace.display().to_string();
     let text = settings::read(path)?;
     let config = settings::with_settings(&text, &path.display().to_string(), &args.set)?;
@@ -21,11 +25,11 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     let trace = trace.is_sample_of(reader.sample_rate());
     let size = args.cache_share.map_or(CacheSize::Configured, |share| CacheSize::OfFootprint(share.0));
     let ssd = args.ssd.map(Mapping::model);
-    let began = crate::fuzz::now();
+    let began = now();
     let replay = Replay { size, check: args.check, recipes: args.recipes, ssd, ..Replay::default() };
     let (done, replaying) = spent::timed(|| match &args.time {
         Some(profile) => {
-            run_time::run(args, profile, &trace, &config, replay).map(|(report, times)| (report, Some(times)))
+            time::run(args, profile, &trace, &config, replay).map(|(report, times)| (report, Some(times)))
         }
         None => cache::run(&trace, &config, replay, |_| {})
             .map(|report| (report, None))
@@ -69,16 +73,6 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) const BY_OTHERS: &str =
-    "contents have a compressed size by another codec only, which stands for that of this one";
-
-/// Contents whose compressed sizes are not by a codec that the configuration uses.
-pub(crate) fn sized_by_others(trace: &Trace, config: &Config) -> u64 {
-    let codecs =
-        config.volumes.iter().map(|volume| zc_setup::codec(volume.compression, volume.compression_level));
-    codecs.map(|codec| trace.sized_by_others(codec)).max().unwrap_or(0)
-}
-
 /// What has to be known about the figures.
 fn notes(trace: &Trace, config: &Config, reader: &zc_trace::Reader, report: &Report) {
     if report.geometry.extent_bytes > 4096 && report.stats.compress_tried > 0 {
@@ -88,34 +82,6 @@ fn notes(trace: &Trace, config: &Config, reader: &zc_trace::Reader, report: &Rep
         );
     }
     trace_notes(trace, config, reader).iter().for_each(|note| line("note", note));
-}
-
-/// What has to be known about a trace as it was read, and is sized by codecs of a configuration.
-pub(crate) fn trace_notes(trace: &Trace, config: &Config, reader: &zc_trace::Reader) -> Vec<String> {
-    notes_of(trace, sized_by_others(trace, config), reader)
-}
-
-/// Notes on a trace in which so many contents have sizes by another codec.
-pub(crate) fn notes_of(trace: &Trace, sized_by_others: u64, reader: &zc_trace::Reader) -> Vec<String> {
-    let fitted = trace.fitted;
-    let sample = (trace.rate() < 1.0).then(|| {
-        let percent = trace.rate() * 100.0;
-        format!("the trace is a sample of {percent:.2} % of the addresses; a configured size is scaled down")
-    });
-    let counts = [
-        (reader.recorded().map_or(0, |recorded| recorded.lost), "requests were not recorded"),
-        (fitted.joined, "lines were joined to the request before"),
-        (fitted.rounded, "requests were rounded to blocks of 4 KiB"),
-        (fitted.differing, "blocks read held something else than was known; what was written counts"),
-        (reader.bad_count(), "bad lines were passed over"),
-        (sized_by_others, BY_OTHERS),
-    ];
-    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-    sample.into_iter().chain(counts.map(|(count, what)| format!("{count} {what}"))).collect()
-}
-
-pub(crate) fn line(name: &str, value: &str) {
-    say!("{name:<18}{value}");
 }
 
 fn megabytes(bytes: u64) -> String {

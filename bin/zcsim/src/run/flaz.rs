@@ -2,42 +2,17 @@
 
 use anyhow::{Context as _, bail};
 use serde_json::json;
-use zc_core::Codec;
 use zc_replay::flaz::{self, Packing, Settings};
 
-use crate::run::{Args, open};
-use crate::run_cache::{line, notes_of};
+use super::args::{Args, open};
+use crate::notes::{line, notes_of};
 use crate::say::say;
 use crate::spent;
 
 /// Bounds of a frame in bytes: a block and its header fit, and a device has some.
 const FRAME_BYTES: std::ops::RangeInclusive<u64> = 8 << 10..=4 << 20;
 
-/// What blocks are compressed with.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(crate) enum CodecArg {
-    /// LZ4, in the place of the paper's lzo
-    Lz4,
-    /// zlib at its default level
-    Zlib,
-    /// Zstandard at level 1
-    Zstd,
-    /// The cache without compression: no frames
-    None,
-}
-
-impl CodecArg {
-    const fn codec(self) -> Codec {
-        match self {
-            Self::Lz4 => Codec::Lz4,
-            Self::Zlib => Codec::Zlib(6),
-            Self::Zstd => Codec::Zstd(1),
-            Self::None => Codec::Raw,
-        }
-    }
-}
-
-pub(crate) fn print(args: &Args) -> anyhow::Result<()> {
+pub(super) fn print(args: &Args) -> anyhow::Result<()> {
     let shown = || args.trace.display().to_string();
     let Some(share) = args.cache_share else { bail!("--cache-share is missing") };
     if !(1.0..=16.0).contains(&args.overbooking) {

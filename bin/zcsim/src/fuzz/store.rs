@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use zc_sim::store::{STORE_CANARIES, STORE_REQUIRED, StoreCanary, StoreOptions, StoreReport, run_store_seed};
 
-use crate::fuzz::{Args, COVERAGE_MISSING, find_each, now, sweep, tell};
+use super::args::Args;
+use super::seeds::{COVERAGE_MISSING, find_each, sweep, tell};
+use crate::clock::now;
 use crate::say::say;
 
 /// What all threads together have found.
@@ -18,7 +20,7 @@ struct Totals {
     failures: Vec<(u64, String)>,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
+pub(super) fn run(args: &Args) -> ExitCode {
     let canary = match &args.canary {
         None => None,
         Some(name) => match STORE_CANARIES.iter().find(|(known, _)| known == name) {

@@ -4,8 +4,26 @@ use zc_cache::seam::{Action, ExtentRead};
 use zc_core::WeuSlot;
 use zc_format::EXTENT_HEADER_BYTES;
 
-use super::{HitReads, place};
 use crate::content::BLOCK_BYTES;
+
+/// How extents that were found are read from the cache device: as the engine does, or otherwise, to see what that does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HitReads {
+    /// Neighbours of a unit that a request wants in one piece, their headers between them.
+    Pieces,
+    /// Every extent on its own, with its header.
+    Extents,
+    /// Every extent on its own, from the start of a flash page, its header elsewhere (in memory).
+    Aligned,
+}
+
+/// Bytes between the volumes of a trace.
+pub(crate) const VOLUME_GAP: u64 = 1 << 40;
+
+/// Where a volume's byte is on the disk.
+pub(crate) const fn place(volume: u16, offset_bytes: u64) -> u64 {
+    volume as u64 * VOLUME_GAP + offset_bytes
+}
 
 /// Something that takes time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,20 +8,20 @@ use zc_replay::cache::{Replay, Report};
 use zc_replay::time::profile::{PROFILES, Profile};
 use zc_replay::time::{self, Arrival, HitReads, Latencies, TimeReport, Timing};
 
-use crate::run::Args;
+use super::args::Args;
 
 /// Most clients.
 const CLIENTS_MAX: u32 = 4096;
 
 /// With the cache, and without.
 #[derive(Debug)]
-pub(crate) struct Times {
+pub(super) struct Times {
     profile: &'static str,
     cached: TimeReport,
     bare: TimeReport,
 }
 
-pub(crate) fn run(
+pub(super) fn run(
     args: &Args,
     profile: &str,
     trace: &Trace,
@@ -73,11 +73,11 @@ fn one(report: &TimeReport) -> Value {
 }
 
 impl Times {
-    pub(crate) fn to_json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         json!({ "profile": self.profile, "cached": one(&self.cached), "bare": one(&self.bare) })
     }
 
-    pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
         let rate = |report: &TimeReport| {
             format!(
                 "{:.0} requests/s; disks {:.0} %, SSD {:.0} %, cores {:.0} % busy",

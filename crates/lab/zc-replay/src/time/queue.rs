@@ -1,0 +1,261 @@
+//! The queues: devices and cores that serve the work of requests, in the order of time.
+//!
+//! Invariants: a request is answered when all work that it waits for is done. Work in the background is served in
+//! between. What it does not do: know which cache asks for the work.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use zc_core::{Codec, Map, u64_from_usize};
+use zc_trace::Op;
+
+use super::devices::{Cores, Disks, Ssd};
+use super::profile::{CpuProfile, Profile};
+use super::report::{Recorder, TimeReport};
+use crate::error::ReplayError;
+use crate::load::{Step, Trace};
+use crate::work::{Asked, HitReads, VOLUME_GAP, Work};
+
+/// How requests come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Arrival {
+    /// From so many clients, each of which waits for its answer.
+    Closed {
+        /// How many.
+        clients: u32,
+    },
+    /// At the times of the trace, so many times as fast.
+    Open {
+        /// How many times.
+        speed: f64,
+    },
+}
+
+/// What a replay in time needs besides.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Timing {
+    /// Devices and processors.
+    pub profile: Profile,
+    /// How requests come.
+    pub arrival: Arrival,
+    /// How much smaller than in the profile the write memory of the array is, as the trace is smaller than what the
+    /// array was bought for.
+    pub memory_scale: f64,
+    /// How extents are read.
+    pub hits: HitReads,
+}
+
+struct Machine {
+    disks: Disks,
+    ssd: Ssd,
+    cores: Cores,
+    cpu: CpuProfile,
+    codec: Codec,
+}
+
+impl Machine {
+    fn new(timing: &Timing, trace: &Trace, codec: Codec) -> Self {
+        let Profile { disk, ssd, cpu, .. } = timing.profile;
+        let last = u64_from_usize(trace.spans().len().saturating_sub(1)) * VOLUME_GAP;
+        let span = last + trace.spans().last().copied().unwrap_or(0);
+        Self {
+            disks: Disks::new(disk, span, timing.memory_scale),
+            ssd: Ssd::new(ssd),
+            cores: Cores::new(cpu.cores),
+            cpu,
+            codec,
+        }
+    }
+
+    /// Work that a client waits for: when it is done.
+    fn serve(&mut self, now: u64, work: Work) -> u64 {
+        match work {
+            Work::OriginRead { place, bytes } => self.disks.read(now, place, bytes),
+            Work::OriginWrite { place, bytes } => self.disks.write(now, place, bytes),
+            Work::CacheRead { place, bytes, .. } => self.ssd.read(now, place, bytes),
+            Work::Transfer { bytes } => self.ssd.transfer(now, bytes),
+            Work::CacheWrite { place, bytes } => {
+                self.ssd.write(now, place, bytes);
+                now
+            }
+            Work::Hash { .. } | Work::Compress { .. } | Work::Decompress { .. } | Work::Request => {
+                let ns = self.cpu_ns(work);
+                self.cores.serve(now, ns)
+            }
+        }
+    }
+
+    /// Work that no client waits for.
+    fn owe(&mut self, now: u64, work: Work) {
+        match work {
+            Work::Hash { .. } | Work::Compress { .. } | Work::Decompress { .. } | Work::Request => {
+                let ns = self.cpu_ns(work);
+                self.cores.owe(now, ns);
+            }
+            Work::CacheRead { place, bytes, .. } => {
+                let read = self.ssd.read(now, place, bytes);
+                self.ssd.transfer_later(read, bytes);
+            }
+            other => {
+                self.serve(now, other);
+            }
+        }
+    }
+
+    fn cpu_ns(&self, work: Work) -> u64 {
+        match work {
+            Work::Hash { bytes } => self.cpu.hash_ns(bytes),
+            Work::Compress { bytes } => self.cpu.compress_ns(self.codec, bytes),
+            Work::Decompress { bytes } => self.cpu.decompress_ns(self.codec, bytes),
+            _ => self.cpu.request_ns(),
+        }
+    }
+}
+
+/// A request on its way.
+struct Live {
+    began: u64,
+    kind: Op,
+    chains: Vec<VecDeque<Work>>,
+    left: usize,
+    background: Vec<Work>,
+}
+
+/// A request before it begins.
+struct Next {
+    time_ns: u64,
+    kind: Op,
+    asked: Vec<Asked>,
+}
+
+impl Live {
+    fn new(next: &Next, now: u64) -> Self {
+        let mut chains = vec![VecDeque::from([Work::Request])];
+        let mut background = Vec::new();
+        for asked in &next.asked {
+            if !asked.foreground {
+                background.push(asked.work);
+                continue;
+            }
+            let mut chain = VecDeque::from([asked.work]);
+            if let Work::CacheRead { bytes, decoded, .. } = asked.work {
+                chain.push_back(Work::Transfer { bytes });
+                chain.push_back(Work::Decompress { bytes: decoded });
+            }
+            chains.push(chain);
+        }
+        Self { began: now, kind: next.kind, left: chains.len(), chains, background }
+    }
+}
+
+/// Time, number of the event, request, chain.
+type Event = Reverse<(u64, u64, u64, usize)>;
+
+struct Queue {
+    machine: Machine,
+    events: BinaryHeap<Event>,
+    numbers: u64,
+    live: Map<u64, Live>,
+    report: Recorder,
+}
+
+impl Queue {
+    fn push(&mut self, time: u64, request: u64, chain: usize) {
+        self.numbers += 1;
+        self.events.push(Reverse((time, self.numbers, request, chain)));
+    }
+
+    fn begin(&mut self, next: &Next, now: u64) {
+        self.numbers += 1;
+        let (id, live) = (self.numbers, Live::new(next, now));
+        let chains = live.chains.len();
+        self.live.insert(id, live);
+        (0..chains).for_each(|chain| self.push(now, id, chain));
+    }
+
+    /// The next event: when a request was answered, if one was.
+    fn turn(&mut self) -> Option<Option<u64>> {
+        let Reverse((now, _, id, chain)) = self.events.pop()?;
+        let Some(live) = self.live.get_mut(&id) else { return Some(None) };
+        if let Some(work) = live.chains[chain].pop_front() {
+            let done = self.machine.serve(now, work);
+            self.push(done, id, chain);
+            return Some(None);
+        }
+        live.left -= 1;
+        if live.left > 0 {
+            return Some(None);
+        }
+        let live = self.live.remove(&id)?;
+        live.background.iter().for_each(|work| self.machine.owe(now, *work));
+        self.report.add(live.kind, live.began, now);
+        Some(Some(now))
+    }
+
+    fn run(
+        &mut self,
+        arrival: Arrival,
+        mut next: impl FnMut() -> Result<Option<Next>, ReplayError>,
+    ) -> Result<(), ReplayError> {
+        if let Arrival::Closed { clients } = arrival {
+            for _ in 0..clients.max(1) {
+                if let Some(first) = next()? {
+                    self.begin(&first, 0);
+                }
+            }
+            while let Some(answered) = self.turn() {
+                if let Some(now) = answered
+                    && let Some(more) = next()?
+                {
+                    self.begin(&more, now);
+                }
+            }
+            return Ok(());
+        }
+        let Arrival::Open { speed } = arrival else { return Ok(()) };
+        let mut start = None;
+        while let Some(request) = next()? {
+            let first = *start.get_or_insert(request.time_ns);
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "positive; huge ones saturate"
+            )]
+            let at = (request.time_ns.saturating_sub(first) as f64 / speed.max(1e-6)) as u64;
+            while self.events.peek().is_some_and(|Reverse((time, ..))| *time < at) {
+                self.turn();
+            }
+            self.begin(&request, at);
+        }
+        while self.turn().is_some() {}
+        Ok(())
+    }
+}
+
+/// Sends a trace through the queues. `ask` tells the work of a request; the first `warm_requests` take no time.
+pub(super) fn simulate(
+    trace: &Trace,
+    timing: &Timing,
+    codec: Codec,
+    warm_requests: u64,
+    mut ask: impl FnMut(&Step) -> Result<Vec<Asked>, ReplayError>,
+) -> Result<TimeReport, ReplayError> {
+    let machine = Machine::new(timing, trace, codec);
+    let (events, live) = (BinaryHeap::new(), Map::default());
+    let mut queue = Queue { machine, events, numbers: 0, live, report: Recorder::default() };
+    let mut steps = trace.steps.iter();
+    let mut passed = 0;
+    let next = || {
+        for step in steps.by_ref() {
+            let asked = ask(step)?;
+            passed += 1;
+            if passed > warm_requests {
+                return Ok(Some(Next { time_ns: step.time_us * 1000, kind: step.op, asked }));
+            }
+        }
+        Ok(None)
+    };
+    queue.run(timing.arrival, next)?;
+    let machine = &queue.machine;
+    Ok(queue.report.finish(machine.disks.busy(), machine.ssd.busy(), machine.cores.busy()))
+}
