@@ -210,7 +210,7 @@ fn dirty_data_is_not_written_over_what_another_program_wrote() {
         same(&read_file(&disk.device), &before, "a refused start writes nothing");
     }
     let daemon = world.start_with(&["--drop-dirty", "disk"]);
-    read_all(&world, &disk, "given up");
+    read_all(&world, &disk, "cached data was dropped");
     stop(daemon);
 }
 

@@ -12,7 +12,7 @@ use zc_tests::{DataGen, FilteredFile, MIB, World, read_file, run_ok, same};
 const VOLUME_MIB: u64 = 16;
 const CACHE: u64 = 64 * MIB;
 
-/// A world whose cache fails on demand. `disk` is in write-back and stays dirty until somebody asks, `other` is in
+/// A world whose cache fails on demand. `disk` is in write-back and stays dirty until a command asks, `other` is in
 /// write-through. Returns the file behind the cache as well.
 fn world() -> (World, FilteredFile, PathBuf) {
     let mut world = World::new(64, VOLUME_MIB);
@@ -112,7 +112,7 @@ fn data_counts_as_given_up_when_the_device_was_told_or_need_not_be() {
     let first = world.zcctl_output(&["drop-dirty", "disk", "--force"]);
     if first.status.code() != Some(0) {
         let said = String::from_utf8_lossy(&first.stderr).into_owned();
-        assert!(said.contains("failed before it was told"), "{said}");
+        assert!(said.contains("failed before it recorded"), "{said}");
         assert_eq!(world.stats()["dirty"]["disk"]["fenced"], true);
         assert_eq!(world.zcctl_output(&["drop-dirty", "disk", "--force"]).status.code(), Some(0));
     }
@@ -120,7 +120,7 @@ fn data_counts_as_given_up_when_the_device_was_told_or_need_not_be() {
     is(&mut disk, &before, "what the origin has");
     disk.flush().expect_err("it tells of what was given up");
     write(&mut disk, 0, &[5; 4096]);
-    // The device comes back with what was given up, and nobody sees it again.
+    // The device comes back with what was given up, and no client sees it again.
     cache.fail(false);
     drop(disk);
     daemon.kill9();

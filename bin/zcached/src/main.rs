@@ -107,7 +107,7 @@ fn main() -> ExitCode {
 
 /// Tells why, and gives the code.
 fn fail(code: u8, text: &str) -> ExitCode {
-    // Without a standard error there is nobody to tell.
+    // Without a standard error there is no place for the message.
     let _told = writeln!(std::io::stderr(), "zcached: {}", zc_io::name_errnos(text));
     ExitCode::from(code)
 }
@@ -153,8 +153,8 @@ fn check_config(file: &Path, syntax: bool, json: bool) -> ExitCode {
         (Err(mistakes), false) => return fail(MISTAKE, &mistakes.join("\n")),
         (Err(mistakes), true) => serde_json::json!({ "ok": false, "mistakes": mistakes }).to_string(),
     };
-    let told = writeln!(std::io::stdout(), "{text}");
-    match (result, told) {
+    let written = writeln!(std::io::stdout(), "{text}");
+    match (result, written) {
         (Ok(_), Ok(())) => ExitCode::SUCCESS,
         (Ok(_), Err(_)) => ExitCode::from(FAILURE),
         (Err(_), _) => ExitCode::from(MISTAKE),
@@ -256,7 +256,9 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
     match engine.wait() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            tracing::warn!("stopped; the cache device could not be left in a clean state");
+            tracing::warn!(
+                "stopped; the cache device could not be closed in order, so the next start treats this as a crash"
+            );
             ExitCode::SUCCESS
         }
         Err(error) => fail(FAILURE, &error.to_string()),

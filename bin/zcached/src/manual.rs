@@ -77,10 +77,10 @@ fn pieces(text: &str) -> Vec<Piece> {
             pieces.insert(pieces.len() - 1, Piece::Key(bare.to_owned()));
             continue;
         }
-        let told = (!comment.is_empty()).then(|| Piece::Text(comment.join(" ")));
+        let text = (!comment.is_empty()).then(|| Piece::Text(comment.join(" ")));
         comment.clear();
         // The heading comes before what is said of it.
-        pieces.extend(piece.into_iter().chain(told));
+        pieces.extend(piece.into_iter().chain(text));
     }
     pieces
 }

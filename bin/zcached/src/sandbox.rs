@@ -64,11 +64,11 @@ pub(crate) fn enter(config: &Config, file: &Path, user: Option<User>) -> Result<
     let sandbox = Sandbox::enter(plan).map_err(|error| error.to_string())?;
     make_folders(config);
     let held = sandbox.close(&folders(config, file, wants_ublk)).map_err(|error| error.to_string())?;
-    Ok(Some(told(held)))
+    Ok(Some(confined(held)))
 }
 
 /// For the status.
-fn told(held: Held) -> Confined {
+fn confined(held: Held) -> Confined {
     let Held { uid, capabilities, no_new_privileges, landlock, seccomp, notes } = held;
     Confined { uid, capabilities, no_new_privileges, landlock, seccomp, notes }
 }
@@ -169,28 +169,28 @@ struct Storage {
 /// Looks at all paths at once, each on a thread of its own. Of one that does not answer in time less is known.
 fn look_at(paths: Vec<PathBuf>) -> Vec<(PathBuf, Storage)> {
     let begin = |path: PathBuf| {
-        let (tell, told) = mpsc::sync_channel(2);
+        let (outcome, answer) = mpsc::sync_channel(2);
         let wanted = path.clone();
         let look = move || {
             // Whether it is there is of no interest: it answers.
             let _there = parent(&wanted).try_exists();
             let folder = Storage { answers: true, ..Storage::default() };
-            let _too_late = tell.send(folder.clone());
+            let _too_late = outcome.send(folder.clone());
             let real = wanted.canonicalize().ok();
             let is_device =
                 std::fs::metadata(&wanted).is_ok_and(|metadata| metadata.file_type().is_block_device());
-            let _too_late = tell.send(Storage { real, is_device, ..folder });
+            let _too_late = outcome.send(Storage { real, is_device, ..folder });
         };
         // Without a thread nothing is known of the path, and the daemon says later that it cannot be reached.
         let _thread = std::thread::Builder::new().name("look".to_owned()).spawn(look);
-        (path, told)
+        (path, answer)
     };
     let looks: Vec<_> = paths.into_iter().map(begin).collect();
     let mut left = LOOK;
-    let end = |(path, told): (PathBuf, mpsc::Receiver<Storage>)| {
+    let end = |(path, answer): (PathBuf, mpsc::Receiver<Storage>)| {
         let mut known = Storage::default();
         for _ in 0..2 {
-            match told.recv_timeout(left) {
+            match answer.recv_timeout(left) {
                 Ok(more) => known = more,
                 // The others had as long.
                 Err(_) => left = Duration::ZERO,
@@ -213,7 +213,10 @@ fn add_storage(folders: &mut Folders, path: &Path, found: Storage) {
     if answers {
         folders.written.push(parent(path));
     } else {
-        tracing::warn!("sandbox: {} does not answer; a restart brings it back in reach", path.display());
+        tracing::warn!(
+            "sandbox: {} does not answer, so the daemon cannot open files there later; restart it when the path is back",
+            path.display()
+        );
     }
     folders.written.extend(real.map(|real| parent(&real)));
 }

@@ -89,14 +89,16 @@ impl Shared {
         self.mailbox.send(Command::DropDirty { volume: id, remembered, reply });
         if !dropped.await.map_err(|_| "the data plane has ended".to_owned())? {
             return Err(format!(
-                "the cache device failed before it was told that the dirty data of volume \"{name}\" is given up, so \
-                 the volume still has it; `zcctl drop-dirty {name}` once more gives it up without the device"
+                "the cache device failed before it recorded that the dirty data of volume \"{name}\" is dropped, so the \
+                 volume still has it; type `zcctl drop-dirty {name}` again to drop it without the device"
             ));
         }
         let owned = name.to_owned();
         self.on_media(move |ledger| ledger.is_complete(&owned)).await?;
         let lost = stats.dirty.get(name).map_or(0, |dirty| dirty.bytes);
-        tracing::warn!("volume \"{name}\": {lost} bytes that only the cache had are given up, as asked");
+        tracing::warn!(
+            "volume \"{name}\": {lost} bytes of dirty data are dropped, as `zcctl drop-dirty` says; these writes are lost"
+        );
         Ok(json!({ "volume": name, "dropped": stats.dirty.get(name) }))
     }
 
@@ -107,20 +109,22 @@ impl Shared {
         let dirty = stats.dirty.get(name);
         if dirty.is_none_or(|dirty| dirty.unreadable_bytes == 0) {
             return Err(format!(
-                "nothing of the dirty data of volume \"{name}\" is known to be unreadable; `zcctl flush {name}` reads all \
-                 of it"
+                "no dirty data of volume \"{name}\" is known to be unreadable; `zcctl flush {name}` reads all of it"
             ));
         }
         let (reply, given_up) = oneshot::channel();
         self.mailbox.send(Command::GiveUpUnreadable { volume: id, reply });
         if !given_up.await.map_err(|_| "the data plane has ended".to_owned())? {
             return Err(format!(
-                "what cannot be read of volume \"{name}\" is not given up: the cache device failed, or the volume is \
-                 fenced; `zcctl status` tells what to do"
+                "the unreadable dirty data of volume \"{name}\" stays: the cache device failed, or the volume is fenced; \
+                 `zcctl status` says what to do"
             ));
         }
         let lost = dirty.map_or(0, |dirty| dirty.unreadable_bytes);
-        tracing::warn!("volume \"{name}\": {lost} bytes that cannot be read are given up, as asked");
+        tracing::warn!(
+            "volume \"{name}\": {lost} bytes of dirty data that cannot be read are dropped, as `zcctl drop-dirty` says; \
+             they are zeros now"
+        );
         Ok(json!({ "volume": name, "given_up_bytes": lost }))
     }
 

@@ -88,7 +88,7 @@ impl Shared {
         );
         if let Err(error) = recorded {
             tracing::error!(
-                "volume \"{name}\": a start after a kill may believe what is cached of it: {error}"
+                "volume \"{name}\": cannot record that its cached data is not valid any more: {error}; after a kill, start with --cold"
             );
         }
     }

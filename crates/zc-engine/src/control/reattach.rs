@@ -9,7 +9,7 @@
 //! and each only says no more often:
 //! - Whatever the state directory says, no clean mapping is believed: the origins were written while the cache was
 //!   away. Stored contents serve as dedup targets, as after any cold start.
-//! - An image of another session than the last of this process is refused, older or newer: somebody put it back, or
+//! - An image of another session than the last of this process is refused, older or newer: an operator put it back, or
 //!   used it meanwhile. Another cache is refused, nothing is formatted or created.
 //! - What was acknowledged and not flushed when the device failed is lost, as in a crash. But this server lives on, and
 //!   clients must not go on as if nothing had been: connections of such volumes are closed. A ublk device cannot be, and
@@ -44,7 +44,7 @@ use crate::shard::pause::{Looked, Replacement};
 use crate::state::ledger::Ledger;
 use crate::state::risk::Risks;
 
-const COLD_REASON: &str = "the cache device was out of reach for a while";
+const COLD_REASON: &str = "the cache device had failed";
 
 /// A device that is the cache as it was left.
 struct Found {

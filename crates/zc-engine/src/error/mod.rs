@@ -22,7 +22,7 @@ pub enum EngineError {
     /// Volumes that cannot be served as things stand, by name, and why. Others can. Nothing was changed.
     #[error("{}", reasons(.0))]
     Unservable(Vec<(String, String)>),
-    /// Somebody else has it.
+    /// Another program has it.
     #[error("{0}")]
     InUse(String),
     /// The cache device is not there, or cannot be read. Nothing was changed.

@@ -56,13 +56,15 @@ pub enum Refusal {
         needed: u64,
     },
     /// A socket that another program passed does not listen.
-    #[error("a passed socket is of no use: it does not listen for connections")]
+    #[error(
+        "a passed socket does not listen for connections: pass a listening one (LISTEN_FDS, `ListenStream=`)"
+    )]
     NotListening,
     /// A path for a socket holds something else.
-    #[error("cannot listen on {}: there is something that is no socket", .0.display())]
+    #[error("cannot listen on {}: what is there is no socket; move it away, or name another path", .0.display())]
     NoSocket(PathBuf),
     /// The machine has no such group.
-    #[error("nbd.unix_group: there is no group \"{0}\" here")]
+    #[error("nbd.unix_group: this machine has no group \"{0}\"; make it (`groupadd`), or name another")]
     NoGroup(String),
     /// A certificate, key or revocation list cannot be used.
     #[error("{}: {what}", .path.display())]
@@ -118,7 +120,7 @@ pub enum Refusal {
         differs: String,
     },
     /// The device holds another cache than the one that was served.
-    #[error("{} is the cache {found}, not {wanted}, which was served here", .place.display())]
+    #[error("{} is the cache {found}, but the daemon served {wanted}; bring that one back", .place.display())]
     OtherCache {
         /// The cache.
         place: PathBuf,
@@ -129,7 +131,7 @@ pub enum Refusal {
     },
     /// The cache was changed since the daemon let go of it.
     #[error(
-        "{} is not as it was left: {} (session {session}, here {here}); a restart tells the ways out", .place.display(),
+        "{} is not as it was left: {} (session {session}, here {here}); restart the daemon: the start says what can be done", .place.display(),
         change(.session, .here)
     )]
     NotAsLeft {
@@ -141,7 +143,7 @@ pub enum Refusal {
         here: u64,
     },
     /// The cache does not know the volumes that the daemon serves.
-    #[error("{} does not know the volumes that are served", .0.display())]
+    #[error("{} does not know the volumes that the daemon serves; bring back the cache that has them", .0.display())]
     OtherVolumes(PathBuf),
     /// The cache has no place for one volume more.
     #[error(
@@ -157,7 +159,7 @@ pub enum Refusal {
         volume: String,
     },
     /// The journal is shorter than the cache needs.
-    #[error("the journal {} has {have} bytes, the cache needs {needed}: it was truncated", .place.display())]
+    #[error("the journal {} has {have} bytes, and the cache needs {needed}; it was truncated: bring back the whole journal", .place.display())]
     JournalTruncated {
         /// The journal.
         place: PathBuf,
@@ -182,7 +184,7 @@ pub enum Refusal {
     JournalFilled(PathBuf),
     /// The state directory does not know a cache that could be done without.
     #[error(
-        "{why}{}. The state directory {} knows no cache of these origins that could be done without. Put the cache back; \
+        "{why}{}. The state directory {} does not show that its origins have all data without it. Put the cache back; \
          or make a new one with `zcctl format`, which says if dirty data is lost by it",
         size_hint(.has_size), .state_dir.display()
     )]
@@ -210,7 +212,7 @@ pub enum Refusal {
     DirtyWithoutCache {
         /// Why the cache cannot be used.
         why: String,
-        /// What the volume lacks.
+        /// Which dirty data of the volume it has.
         refusal: Box<EngineError>,
     },
     /// A volume's dirty data is on another cache than the one that is there.
@@ -269,7 +271,7 @@ pub enum Refusal {
         known: Vec<String>,
     },
     /// Two answers about dirty data contradict each other.
-    #[error("the dirty data of volume \"{0}\" cannot be both trusted and dropped")]
+    #[error("volume \"{0}\": --trust-dirty and --drop-dirty exclude each other; give one of them")]
     TwoAnswers(String),
     /// An answer about dirty data is for a volume that cannot be served.
     #[error(
@@ -289,10 +291,10 @@ pub enum Refusal {
     #[error("no volume can be served: {}", .0.join("; "))]
     NoVolume(Vec<String>),
     /// The daemon does not serve such a volume.
-    #[error("{0:?} is not served")]
+    #[error("volume number {} is not served", .0.0)]
     NotServed(VolumeId),
     /// An origin has no bytes.
-    #[error("the origin of volume \"{volume}\" ({}) is empty", .origin.display())]
+    #[error("the origin of volume \"{volume}\" ({}) has no bytes; give it a size (`truncate --size=SIZE`), or name another", .origin.display())]
     EmptyOrigin {
         /// The volume.
         volume: String,

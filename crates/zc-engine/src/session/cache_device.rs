@@ -1,10 +1,10 @@
 //! Opening the cache: its file or device, its journal's if that is elsewhere, its superblock.
 //!
 //! Job: open and lock both, find the cache on them or make one where nothing is, and refuse what does not belong
-//! together or is somebody else's, in one sentence.
+//! together or belongs to another program, in one sentence.
 //!
 //! Invariants: only a blank regular file is formatted, or taken for a journal, without being told to: a disk whose
-//! start is zero may still be somebody's.
+//! start is zero may still have data.
 //!
 //! What it does not do: begin a session (`open` does).
 
@@ -134,8 +134,8 @@ impl CacheDevice {
             && wanted != len_bytes
         {
             tracing::warn!(
-                "the cache {} has {} and keeps them: cache.size, {}, is for one that is made. For a cache of that \
-                 size: `zcctl stop --flush`, then `zcctl format --force`",
+                "the cache {} keeps its size, {}; cache.size, {}, counts only when a cache is made. To make one of \
+                 that size: `zcctl stop --flush`, then `zcctl format --force`",
                 self.file.path().display(),
                 ByteSize(len_bytes),
                 ByteSize(wanted)
@@ -146,8 +146,9 @@ impl CacheDevice {
         let room_bytes = u64::from(slots) * u64::from(weu_bytes);
         if indexed_bytes < room_bytes {
             tracing::warn!(
-                "max_ram, {}, has places for {} of data in extents of {}, the cache has room for {} and more where data \
-                 is reduced: give it more, or make the cache anew with larger extents (`zcctl format --extent-size`)",
+                "max_ram, {}, is enough to index {} of data in extents of {}, and the cache has room for {} or more. \
+                 The rest of the cache stays unused: raise max_ram, or make the cache anew with larger extents \
+                 (`zcctl format --extent-size`)",
                 ByteSize(config.cache.max_ram_bytes),
                 ByteSize(indexed_bytes / MIB * MIB),
                 ByteSize(extent_bytes.into()),
@@ -282,7 +283,7 @@ fn reserve(file: &BlockFile) -> Result<(), EngineError> {
     let Err(error) = file.preallocate() else { return Ok(()) };
     if error.kind() != ErrorKind::NoSpace {
         tracing::warn!(
-            "{error}: if its file system is full one day, it is as if the cache device had failed"
+            "{error}, so its file system may run out of room; the cache then fails as if its device had failed"
         );
         return Ok(());
     }
@@ -342,7 +343,7 @@ fn no_cache(file: &BlockFile) -> EngineError {
 
 fn is_blank(file: &BlockFile) -> Result<bool, EngineError> {
     if file.kind() == FileKind::Block {
-        // A disk whose start is zero may still be somebody's: only an explicit format takes it.
+        // A disk whose start is zero may still have data: only an explicit format takes it.
         return Ok(false);
     }
     Ok(file.first_filled().map_err(EngineError::of_cache_device)?.is_none())
@@ -362,7 +363,7 @@ fn is_own_journal(journal: &BlockFile, superblock: &Superblock) -> Result<bool, 
     }
     if label.is_err() && is_blank(journal)? {
         tracing::warn!(
-            "the journal {} is new: what the cache knows from a lost one starts cold",
+            "the journal {} is empty: clean data that only the lost journal recorded starts cold",
             place.display()
         );
         return Ok(false);

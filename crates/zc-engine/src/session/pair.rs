@@ -358,8 +358,7 @@ fn reason(
     if known.when != When::Start {
         return Ok(Some("it was not served since the daemon started".to_owned()));
     }
-    let given_up = "what the cache holds of it was given up: the origin was truncated or written without the cache, or the cache \
-                    failed";
+    let given_up = "its cached data was dropped: the origin was truncated or written without the cache, or the cache failed";
     let is_given_up = entry.is_some_and(|entry| entry.stamp != record.stamp);
     Ok(doubt(known, candidate, entry, &likeness).or_else(|| is_given_up.then(|| given_up.to_owned())))
 }
@@ -503,7 +502,7 @@ mod tests {
             assert!(paired.stamp > 5, "{paired:?}");
             paired.cold_reason.unwrap()
         };
-        assert!(cold(&table(5), &state(9, true, 6), FILE).contains("given up"));
+        assert!(cold(&table(5), &state(9, true, 6), FILE).contains("was dropped"));
         assert!(cold(&table(5), &state(12, true, 5), FILE).contains("older image"));
         assert!(cold(&table(5), &State::default(), FILE).contains("does not know"));
         let longer = Identity { len_bytes: 2 << 20, ..FILE };

@@ -3,7 +3,7 @@
 //! Job: what the data plane, the clients' registry, the devices and the two records of who belongs together have of a
 //! volume, made in one place for a start and for volumes that come later.
 //!
-//! What it does not do: judge (`pair`), or write the records (`open`, `added`).
+//! What it does not do: judge (`pair`), or write the records (`open`, `add_volume`).
 
 use zc_cache::config::VolumeConfig;
 use zc_config::Config;
@@ -71,8 +71,8 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
     }
     if paired.lost_writes {
         tracing::warn!(
-            "volume \"{}\": writes that were acknowledged and not flushed are lost, or may be; the next flush of a client \
-             fails once, which tells it (`ack = \"durable\"` prevents such a loss)",
+            "volume \"{}\": acknowledged writes that no flush covered are lost or may be lost; the next flush of a client \
+             fails once, so that the client learns of it (`ack = \"durable\"` prevents such a loss)",
             volume.name
         );
     }
