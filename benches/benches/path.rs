@@ -39,7 +39,7 @@ fn path(c: &mut Criterion) {
     group.finish();
 }
 
-/// A hit beside volumes with dirty data that nobody uses.
+/// A hit beside volumes with dirty data that no client uses.
 fn idle_volumes(c: &mut Criterion) {
     let mut group = c.benchmark_group("manager/hit_beside_dirty_volumes");
     for volumes in [0, 1, 100, 1000] {

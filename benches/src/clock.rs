@@ -19,6 +19,6 @@ pub fn now_ns() -> u64 {
 /// Lets time pass: between attempts to reach a server that starts.
 pub fn pause(time: Duration) {
     let timeout = rustix::event::Timespec::try_from(time).ok();
-    // An interruption ends the pause early, which harms nobody.
+    // An interruption ends the pause early, which does no harm.
     let _interrupted = rustix::event::poll(&mut [], timeout.as_ref());
 }

@@ -86,7 +86,7 @@ impl Driver {
         }));
     }
 
-    /// Adds volumes in write-back with one flushed extent each, from number 1 on, of which nobody asks anything more.
+    /// Adds volumes in write-back with one flushed extent each, from number 1 on, of which no client asks anything more.
     pub fn add_dirty_volumes(&mut self, count: u16) {
         for number in 1..=count {
             let id = VolumeId(number);

@@ -152,8 +152,8 @@ mod tests {
     fn a_word_is_heard() {
         let dir = temp_dir();
         let mut word = Word::new(dir.path().join("word"));
-        let told = format!("echo > {}", word.path().display());
-        let companion = Companion::start(Command::new("sh").args(["-c", &told]));
+        let script = format!("echo > {}", word.path().display());
+        let companion = Companion::start(Command::new("sh").args(["-c", &script]));
         word.wait("the script");
         assert!(companion.wait().success());
     }

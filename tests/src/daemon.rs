@@ -242,7 +242,7 @@ fn copy_log(stderr: ChildStderr, log: &Path, lines: Arc<Lines>, address: PathBuf
             file.write_all(&line).expect("cannot write the daemon's log");
             lines.add();
         }
-        // Nobody listens any more when the daemon had become ready: that is the usual case.
+        // No receiver is left when the daemon had become ready: that is the usual case.
         if let Ok(socket) = UnixDatagram::unbound() {
             socket.send_to(LOG_ENDED, address).ok();
         }
@@ -254,8 +254,8 @@ mod tests {
     use super::*;
     use crate::temp_dir;
 
-    /// A stand-in for the daemon: a script that starts, then does `then`.
-    fn stand_in(then: &str) -> Command {
+    /// A script in the place of the daemon: it starts, then does `then`.
+    fn scripted(then: &str) -> Command {
         let start = "import os, socket, sys, signal\n\
             s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
             print('starting', file=sys.stderr, flush=True)\n";
@@ -274,7 +274,7 @@ mod tests {
             "signal.signal(signal.SIGTERM, lambda *_: (print('bye', file=sys.stderr), os._exit(7)))\n\
             {READY}signal.pause()\n"
         );
-        let daemon = Daemon::spawn(stand_in(&script), dir.path());
+        let daemon = Daemon::spawn(scripted(&script), dir.path());
         let log = daemon.log_path().to_path_buf();
         assert_eq!(daemon.terminate().code(), Some(7));
         assert_eq!(std::fs::read_to_string(log).unwrap(), "starting\nbye\n");
@@ -284,11 +284,11 @@ mod tests {
     fn a_killed_daemon_is_gone_and_can_be_started_again_in_the_same_place() {
         let dir = temp_dir();
         let script = format!("{READY}signal.pause()\n");
-        let daemon = Daemon::spawn(stand_in(&script), dir.path());
+        let daemon = Daemon::spawn(scripted(&script), dir.path());
         let pid = daemon.pid();
         daemon.kill9();
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
-        let again = Daemon::spawn(stand_in(&script), dir.path());
+        let again = Daemon::spawn(scripted(&script), dir.path());
         let log = again.log_path().to_path_buf();
         again.kill9();
         assert_eq!(std::fs::read_to_string(log).unwrap(), "starting\nstarting\n");
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_dropped_daemon_does_not_live_on() {
         let dir = temp_dir();
-        let daemon = Daemon::spawn(stand_in(&format!("{READY}signal.pause()\n")), dir.path());
+        let daemon = Daemon::spawn(scripted(&format!("{READY}signal.pause()\n")), dir.path());
         let pid = daemon.pid();
         drop(daemon);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
@@ -307,6 +307,6 @@ mod tests {
     #[should_panic(expected = "ended before it was ready")]
     fn a_daemon_that_dies_first_fails_the_test_at_once() {
         let dir = temp_dir();
-        let _daemon = Daemon::spawn(stand_in("sys.exit('no such volume')"), dir.path());
+        let _daemon = Daemon::spawn(scripted("sys.exit('no such volume')"), dir.path());
     }
 }

@@ -29,7 +29,7 @@ impl Mount {
     /// Unmounts: when this returns everything was written.
     ///
     /// # Panics
-    /// It is busy, or was unmounted by somebody else.
+    /// It is busy, or was unmounted by another program.
     pub fn unmount(mut self) {
         run_ok(bounded("umount").arg(&self.0));
         self.0 = PathBuf::new();

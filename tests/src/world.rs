@@ -137,7 +137,7 @@ impl World {
     /// It does not refuse, or not as it should.
     #[must_use]
     pub fn refused(&self, arguments: &[&str]) -> String {
-        // One that does not refuse would serve until somebody stops it.
+        // One that does not refuse would serve until a test stops it.
         let mut daemon = bounded("env");
         daemon.arg(program("zcached")).arg("--config").arg(self.configure()).args(arguments);
         let output = daemon.output().expect("cannot start zcached");

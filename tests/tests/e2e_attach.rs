@@ -1,4 +1,5 @@
-//! Programs that put themselves between us and others: a file system on a FUSE file, proxies, option hagglers.
+//! Programs that put themselves between us and others: a file system on a FUSE file, proxies, clients that negotiate
+//! options.
 //!
 //! Each is a server or a mount of its own, started here and ended by its id.
 
@@ -225,7 +226,7 @@ fn qemu_img_bench_keeps_many_requests_in_flight() {
 }
 
 #[test]
-fn libnbd_haggles_in_every_order_and_sends_what_no_library_would() {
+fn libnbd_negotiates_in_every_order_and_sends_what_no_library_would() {
     let mut world = World::new(16, 32);
     world.volumes.push(("frozen".to_owned(), 4 * MIB, "nbd.read_only = true\n".to_owned()));
     let daemon = world.start();

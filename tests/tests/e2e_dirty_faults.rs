@@ -13,7 +13,7 @@ const MIB_BYTES: usize = 1 << 20;
 /// The first pause of destaging after a failure.
 const PAUSE_MS: u64 = 250;
 
-/// A world with one write-back volume whose dirty data stays on the cache until somebody asks.
+/// A world with one write-back volume whose dirty data stays on the cache until a command asks.
 fn world() -> World {
     let mut world = World::new(256, VOLUME_MIB);
     world.cache.push_str("weu_size = \"256 KiB\"\n");
@@ -86,10 +86,10 @@ fn an_origin_that_refuses_what_it_lacks_gets_it_when_it_works_again() {
     let took_ms =
         stats["uptime_ms"].as_u64().expect("a number") - began["uptime_ms"].as_u64().expect("a number");
     assert!(took_ms >= 3 * PAUSE_MS, "three attempts within {took_ms} ms");
-    let told = &stats["dirty"]["disk"];
+    let dirty = &stats["dirty"]["disk"];
     assert!(
-        told["bytes"] == bytes && told["refused"].as_u64() > Some(0) && told["fenced"] == false,
-        "{told}"
+        dirty["bytes"] == bytes && dirty["refused"].as_u64() > Some(0) && dirty["fenced"] == false,
+        "{dirty}"
     );
     assert_eq!(read_file(&behind), before, "errors are errors");
     let log = String::from_utf8(read_file(daemon.log_path())).expect("the log is text");
@@ -165,7 +165,7 @@ fn a_changed_origin_gets_the_dirty_data_that_is_trusted() {
 }
 
 #[test]
-fn an_old_image_of_the_cache_or_one_nobody_remembers_is_served_when_it_is_trusted() {
+fn an_old_image_of_the_cache_or_one_without_a_record_is_served_when_it_is_trusted() {
     let world = world();
     let daemon = world.start();
     let old = image(4);
@@ -186,7 +186,7 @@ fn an_old_image_of_the_cache_or_one_nobody_remembers_is_served_when_it_is_truste
     std::fs::remove_dir_all(world.path("state")).expect("cannot remove the state directory");
     assert!(world.refused(&[]).contains("does not know the volume"));
     let daemon = world.start_with(&["--trust-dirty", "disk"]);
-    is(&world, &old, "what nobody remembers");
+    is(&world, &old, "what no table remembers");
     flushed(&world);
     assert_eq!(daemon.terminate().code(), Some(0));
     world.origin_is("disk", &old);

@@ -160,7 +160,7 @@ fn tls_serves_libnbd_and_qemu_and_nothing_else_when_required() {
         ],
     );
     failure("nbdinfo", &[&world.uri("disk")]);
-    // A certificate that nobody signed.
+    // A certificate that no authority signed.
     let stranger = world.path("strangers");
     authority(&stranger);
     certificate(&stranger, "evil", "one.example");

@@ -194,7 +194,7 @@ fn clients_keep_their_connections_and_every_byte_when_all_was_flushed() {
 }
 
 #[test]
-fn who_lost_what_nobody_had_flushed_is_told() {
+fn clients_that_lost_unflushed_writes_learn_of_it() {
     let (world, cache, _) = world();
     let daemon = world.start();
     let (mut disk, mut other) = (world.connect("disk"), world.connect("other"));

@@ -171,7 +171,7 @@ fn how_much_ssd() {
 
 #[test]
 fn every_recipe_is_followed_here() {
-    let told = BOOK.matches("```sh recipe=").count();
+    let written = BOOK.matches("```sh recipe=").count();
     let here = include_str!("e2e_recipes.rs");
-    assert_eq!(told, here.matches(".follow(\"").count() + here.matches("recipe(\"").count());
+    assert_eq!(written, here.matches(".follow(\"").count() + here.matches("recipe(\"").count());
 }

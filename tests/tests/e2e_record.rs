@@ -43,19 +43,19 @@ fn a_volume_is_recorded_and_told() {
     let status = recording(&world);
     assert_eq!((&status["volume"], &status["ended"]), (&json!("disk"), &Value::Null));
     let output = world.zcctl_output(&["record", "stop", "disk", "--json"]);
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((&told["ended"], &told["lost"]), (&json!("asked"), &json!(0)), "{told}");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&answer["ended"], &answer["lost"]), (&json!("asked"), &json!(0)), "{answer}");
     let trace = world.path("trace");
     let mode = std::fs::metadata(&trace).expect("the file is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let told = info(&trace);
+    let answer = info(&trace);
     // The small write read its sector, and wrote it.
-    let counts = ["reads", "writes"].map(|kind| told[kind]["requests"].clone());
-    assert_eq!((counts, &told["flushes"]), ([json!(2), json!(2)], &json!(1)), "{told}");
-    assert_eq!((&told["bad_lines"], &told["recorded"]["ended"]), (&json!(0), &json!("asked")));
+    let counts = ["reads", "writes"].map(|kind| answer[kind]["requests"].clone());
+    assert_eq!((counts, &answer["flushes"]), ([json!(2), json!(2)], &json!(1)), "{answer}");
+    assert_eq!((&answer["bad_lines"], &answer["recorded"]["ended"]), (&json!(0), &json!("asked")));
     // Eight extents of one content that compresses well.
-    assert_eq!(told["writes"]["bytes"], json!(65536 + 512));
-    assert!(told["compression_ratio"]["lz4"].as_f64() > Some(3.0), "{told}");
+    assert_eq!(answer["writes"]["bytes"], json!(65536 + 512));
+    assert!(answer["compression_ratio"]["lz4"].as_f64() > Some(3.0), "{answer}");
     let said = start(&world, &[]).expect_err("the file is there");
     assert!(said.contains("cannot make the file"), "{said}");
     let said = world.zcctl_output(&["record", "stop", "disk"]);
@@ -86,17 +86,17 @@ fn a_recording_that_is_full_ends_by_itself_and_is_told_once() {
     let status = recording(&world);
     assert_eq!((&status["ended"], &status["error"]), (&json!("size"), &Value::Null), "{status}");
     let stop = || world.zcctl_output(&["record", "stop", "disk"]);
-    let told = stop();
-    let shown = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.status.success() && shown.contains("the file has its size"), "{shown}");
+    let answer = stop();
+    let shown = String::from_utf8_lossy(&answer.stdout).into_owned();
+    assert!(answer.status.success() && shown.contains("the file has its size"), "{shown}");
     assert!(!stop().status.success(), "it was told");
     client.read(0, 4096).expect("the volume goes on");
     assert!(daemon.terminate().success());
     let trace = world.path("trace");
     let bytes = std::fs::metadata(&trace).expect("the file is there").len();
     assert!((32 << 10..=64 << 10).contains(&bytes), "{bytes}");
-    let told = info(&trace);
-    assert_eq!((&told["recorded"]["ended"], &told["bad_lines"]), (&json!("size"), &json!(0)), "{told}");
+    let answer = info(&trace);
+    assert_eq!((&answer["recorded"]["ended"], &answer["bad_lines"]), (&json!("size"), &json!(0)), "{answer}");
 }
 
 #[test]
@@ -116,9 +116,9 @@ fn a_recording_ends_with_the_daemon_and_a_kill_is_told() {
     // Once it is in the file, which is when nothing came for a moment.
     world.stats_until("the write is recorded", |_| recording(&world)["requests"] == json!(1));
     daemon.kill9();
-    let told = info(&trace);
-    assert_eq!((&told["recorded"]["ended"], &told["bad_lines"]), (&Value::Null, &json!(1)), "{told}");
-    assert_eq!(told["first_bad_lines"][0]["why"], json!("the recording was cut off"));
+    let answer = info(&trace);
+    assert_eq!((&answer["recorded"]["ended"], &answer["bad_lines"]), (&Value::Null, &json!(1)), "{answer}");
+    assert_eq!(answer["first_bad_lines"][0]["why"], json!("the recording was cut off"));
     let strict = Command::new(program("zcsim")).args(["info", "--strict"]).arg(&trace).output();
     assert!(!strict.expect("zcsim starts").status.success());
 }
@@ -136,9 +136,9 @@ fn a_sample_is_scaled_by_the_simulator() {
     assert!(world.zcctl_output(&["record", "stop", "disk"]).status.success());
     assert!(daemon.terminate().success());
     let trace = world.path("trace");
-    let told = info(&trace);
-    assert_eq!(told["recorded"]["share"], json!(0.25));
-    let bytes = told["writes"]["bytes"].as_u64().expect("a number");
+    let answer = info(&trace);
+    assert_eq!(answer["recorded"]["share"], json!(0.25));
+    let bytes = answer["writes"]["bytes"].as_u64().expect("a number");
     assert!((4 * MIB..13 * MIB).contains(&bytes), "{bytes}");
     let mut zcsim = Command::new(program("zcsim"));
     zcsim.args(["run", "--json", "--trace"]).arg(&trace).arg("--config").arg(world.path("zcached.toml"));

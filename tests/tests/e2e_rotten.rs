@@ -10,7 +10,7 @@ use zc_tests::{BlockKind, DataGen, World, read_file, same};
 const VOLUME_MIB: u64 = 16;
 const EXTENT: usize = 8192;
 
-/// A world with one write-back volume whose dirty data stays on the cache until somebody asks.
+/// A world with one write-back volume whose dirty data stays on the cache until a command asks.
 fn world() -> World {
     let mut world = World::new(256, VOLUME_MIB);
     world.cache.push_str("weu_size = \"256 KiB\"\n");

@@ -43,9 +43,13 @@ fn all_threads_are_bounded_and_the_status_tells() {
     client.write(0, &vec![7; 1 << 20]).unwrap();
     client.flush().unwrap();
     assert!(client.read(0, 1 << 20).unwrap() == vec![7; 1 << 20]);
-    let told = world.status()["sandbox"].clone();
-    assert_eq!((&told["landlock"], &told["seccomp"]), (&json!(true), &json!(true)), "{told}");
-    assert_eq!((&told["no_new_privileges"], &told["uid"]), (&json!(true), &json!(rustix_uid())), "{told}");
+    let sandbox = world.status()["sandbox"].clone();
+    assert_eq!((&sandbox["landlock"], &sandbox["seccomp"]), (&json!(true), &json!(true)), "{sandbox}");
+    assert_eq!(
+        (&sandbox["no_new_privileges"], &sandbox["uid"]),
+        (&json!(true), &json!(rustix_uid())),
+        "{sandbox}"
+    );
     let threads = of_threads(&daemon, "Seccomp");
     assert!(threads.len() >= 3 && threads.iter().all(|mode| mode == "2"), "{threads:?}");
     assert!(of_threads(&daemon, "NoNewPrivs").iter().all(|on| on == "1"));
@@ -159,8 +163,8 @@ fn a_daemon_that_was_killed_within_its_bounds_starts_again_within_them() {
             client.write(0, &image).unwrap();
             client.flush().unwrap();
         }
-        let told = world.status()["sandbox"].clone();
-        assert_eq!((&told["landlock"], &told["seccomp"]), (&json!(true), &json!(true)), "{told}");
+        let sandbox = world.status()["sandbox"].clone();
+        assert_eq!((&sandbox["landlock"], &sandbox["seccomp"]), (&json!(true), &json!(true)), "{sandbox}");
         assert!(of_threads(&daemon, "Seccomp").iter().all(|mode| mode == "2"));
         daemon.kill9();
     }

@@ -67,14 +67,14 @@ fn nbdinfo_and_qemu_img_map_an_export() {
     let map: serde_json::Value = serde_json::from_str(&map).unwrap_or_else(|error| panic!("{error}: {map}"));
     let part =
         |part: &serde_json::Value| (part["start"].as_u64(), part["length"].as_u64(), part["zero"].as_bool());
-    let told: Vec<_> = map.as_array().map(|parts| parts.iter().map(part).collect()).unwrap_or_default();
+    let parts: Vec<_> = map.as_array().map(|parts| parts.iter().map(part).collect()).unwrap_or_default();
     let expected = [
         (Some(0), Some(2 * MIB), Some(false)),
         (Some(2 * MIB), Some(6 * MIB), Some(true)),
         (Some(8 * MIB), Some(MIB), Some(false)),
         (Some(9 * MIB), Some(23 * MIB), Some(true)),
     ];
-    assert_eq!(told, expected, "{map}");
+    assert_eq!(parts, expected, "{map}");
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 

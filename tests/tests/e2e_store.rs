@@ -105,8 +105,8 @@ fn what_goes_in_comes_out_and_space_returns() {
     assert_eq!(store.account("volumes", "disk", "unique_bytes"), 0, "the clone has the same");
     let unique = store.account("volumes", "other", "unique_bytes");
     assert!((80_000..200_000).contains(&unique), "{unique} bytes of the 20 chunks that differ");
-    let told = store.done(&["delete-volume"], &["other", "--dry-run"]);
-    assert!(told.contains("would become free"), "{told}");
+    let text = store.done(&["delete-volume"], &["other", "--dry-run"]);
+    assert!(text.contains("would become free"), "{text}");
     assert_eq!(store.account("volumes", "other", "used_bytes"), 820 * 8192 - 20 * 8192);
 
     store.done(&["rollback"], &["disk", "monday"]);
@@ -155,8 +155,8 @@ fn a_damaged_byte_is_found_with_volume_and_address() {
     let (code, said) = store.run(&["scrub"], &[]);
     assert_eq!(code, Some(1), "{said}");
     for name in ["disk", "kept"] {
-        let told = format!("{name}: 8192 bytes at byte {} cannot be read", 30 * CHUNK);
-        assert!(said.contains(&told), "{said}");
+        let text = format!("{name}: 8192 bytes at byte {} cannot be read", 30 * CHUNK);
+        assert!(said.contains(&text), "{said}");
     }
     let (code, said) = store.run(&["export"], &["disk", &store.path("out").display().to_string()]);
     assert!(code == Some(2) && said.contains("damaged"), "{said}");

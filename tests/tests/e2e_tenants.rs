@@ -27,14 +27,14 @@ fn cached(world: &World) -> Vec<bool> {
     let mut info = bounded("nbdinfo");
     info.args(["--map=x-zcached:residency", &world.uri("guesser")]);
     let map = String::from_utf8(run_ok(&mut info).stdout).unwrap_or_default();
-    let mut told = Vec::new();
+    let mut cached = Vec::new();
     for line in map.lines() {
         let numbers: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
         let [_, len_bytes, kind] = numbers[..] else { panic!("{map}") };
-        told.extend((0..len_bytes / EXTENT).map(|_| kind & 1 == 1));
+        cached.extend((0..len_bytes / EXTENT).map(|_| kind & 1 == 1));
     }
-    told.truncate(usize::try_from(GUESSES).unwrap_or(0));
-    told
+    cached.truncate(usize::try_from(GUESSES).unwrap_or(0));
+    cached
 }
 
 /// The attack: guesses at what the victim holds are written to a volume of one's own, then that volume is flooded while
@@ -103,8 +103,8 @@ fn a_volume_that_changes_its_domain_starts_cold_and_its_neighbour_does_not() {
         .as_array()
         .and_then(|volumes| volumes.iter().find(|volume| volume["name"] == "guesser"))
         .map(|volume| volume["info"]["cold_reason"].to_string());
-    let told = world.status()["volumes"][1]["info"]["dedup_domain"].clone();
-    assert_eq!(told, "other");
+    let domain = world.status()["volumes"][1]["info"]["dedup_domain"].clone();
+    assert_eq!(domain, "other");
     assert!(reason.as_ref().is_some_and(|reason| reason.contains("dedup_domain")), "{reason:?}");
     assert!(world.connect("guesser").read(0, 512 << 10).unwrap() == data);
     world.settled();

@@ -107,9 +107,9 @@ fn a_volume_comes_and_goes_while_another_is_under_load() {
     let load = Load::on(&world, "disk");
     let image = image(1);
     let path = world.origin("new").display().to_string();
-    let told =
+    let answer =
         volume(&world, &["add", "new", "--origin", &path, "--size", "1 MiB", "nbd.description=guest"], 0);
-    assert!(told.contains("new is served"), "{told}");
+    assert!(answer.contains("new is served"), "{answer}");
     let added = file(&world);
     assert!(added.starts_with("# The cellar.\n[cache]") && added.ends_with("# The end.\n"), "{added}");
     assert!(volume(&world, &["add", "new", "--origin", &path], 2).contains("already"));
@@ -122,9 +122,9 @@ fn a_volume_comes_and_goes_while_another_is_under_load() {
     holds(&world, "new", &image);
     world.loaded();
     let load = Load::on(&world, "disk");
-    let told: Value = serde_json::from_str(&volume(&world, &["remove", "new", "--json"], 0)).expect("JSON");
+    let answer: Value = serde_json::from_str(&volume(&world, &["remove", "new", "--json"], 0)).expect("JSON");
     assert_eq!(
-        told,
+        answer,
         json!({"volume": "new", "applied": ["volume \"new\""], "needs_restart": [], "lost_bytes": 0})
     );
     assert!(!is_served(&world, "new"));
@@ -227,8 +227,8 @@ fn a_volume_in_use_stays_and_dirty_data_goes_to_the_origin_first() {
     client.write(0, &image).expect("write");
     client.flush().expect("flush");
     let before = file(&world);
-    let told = volume(&world, &["remove", "back"], 2);
-    assert!(told.contains("clients of volume \"back\" are connected: user "), "{told}");
+    let answer = volume(&world, &["remove", "back"], 2);
+    assert!(answer.contains("clients of volume \"back\" are connected: user "), "{answer}");
     // By the socket alone it is no other: the rest of a reload takes effect.
     let without = before.split("[[volume]]\nname = \"back\"").next().expect("text").to_owned();
     let tail = &before[before.find("[nbd]").expect("a section")..];
@@ -248,8 +248,8 @@ fn a_volume_in_use_stays_and_dirty_data_goes_to_the_origin_first() {
     // The file has what the daemon could not do: that is not ours to change.
     std::fs::write(world.path("zcached.toml"), &before).expect("back");
     assert_eq!(world.control(&json!({ "cmd": "reload" }))["needs_restart"], json!([]));
-    let told = volume(&world, &["remove", "back"], 0);
-    assert!(told.contains("written to the origin") && told.contains("back is removed"), "{told}");
+    let answer = volume(&world, &["remove", "back"], 0);
+    assert!(answer.contains("written to the origin") && answer.contains("back is removed"), "{answer}");
     world.origin_is("back", &image);
     assert!(!file(&world).contains("back.img"));
     assert_eq!(daemon.terminate().code(), Some(0));
@@ -265,8 +265,8 @@ fn what_force_loses_is_said_and_does_not_come_back() {
     let image = image(1);
     fill(&world, "back", &image);
     alone(&world);
-    let told = volume(&world, &["remove", "back", "--force"], 0);
-    assert!(told.contains("(1048576 bytes) that only the cache had are lost"), "{told}");
+    let answer = volume(&world, &["remove", "back", "--force"], 0);
+    assert!(answer.contains("(1048576 bytes) that only the cache had are lost"), "{answer}");
     world.origin_is("back", &vec![0; BYTES]);
     volume(&world, &add, 0);
     holds(&world, "back", &vec![0; BYTES]);
@@ -287,11 +287,11 @@ fn what_force_loses_is_said_and_does_not_come_back() {
 fn settings_change_in_the_file_and_at_once_or_after_a_restart() {
     let world = world();
     let daemon = world.start();
-    let told = volume(&world, &["set", "disk", "mode=write-back", "nbd.description=the disk"], 0);
-    assert!(told.contains("in force: mode, nbd.description"), "{told}");
+    let answer = volume(&world, &["set", "disk", "mode=write-back", "nbd.description=the disk"], 0);
+    assert!(answer.contains("in force: mode, nbd.description"), "{answer}");
     assert_eq!(World::volume_of(&world.status(), "disk").expect("served")["info"]["mode"], "write-back");
-    let told = volume(&world, &["set", "disk", "direct=true", "max_dirty_age=9 s"], 1);
-    assert!(told.contains("in force: max_dirty_age\ntakes a restart: volume \"disk\": direct"), "{told}");
+    let answer = volume(&world, &["set", "disk", "direct=true", "max_dirty_age=9 s"], 1);
+    assert!(answer.contains("in force: max_dirty_age\ntakes a restart: volume \"disk\": direct"), "{answer}");
     let before = file(&world);
     for (given, why) in [
         (["set", "disk", "mode=write-behind"], "is not one of"),
@@ -300,14 +300,14 @@ fn settings_change_in_the_file_and_at_once_or_after_a_restart() {
         (["set", "floppy", "mode=write-back"], "no volume \"floppy\""),
         (["add", "x", "--origin=/nonexistent/x"], "No such file"),
     ] {
-        let told = volume(&world, &given, 2);
-        assert!(told.contains(why), "{given:?}: {told}");
+        let answer = volume(&world, &given, 2);
+        assert!(answer.contains(why), "{given:?}: {answer}");
     }
     assert_eq!(file(&world), before, "what is refused is not written");
     std::fs::write(world.path("zcached.toml"), format!("{before}[log]\nlevel = \"debug\"\n"))
         .expect("an edit");
-    let told = volume(&world, &["set", "disk", "mode=write-through"], 2);
-    assert!(told.contains("changes that the daemon has not read: log.level"), "{told}");
+    let answer = volume(&world, &["set", "disk", "mode=write-through"], 2);
+    assert!(answer.contains("changes that the daemon has not read: log.level"), "{answer}");
     assert_eq!(world.control(&json!({ "cmd": "reload" }))["ok"], true);
     volume(&world, &["set", "disk", "mode=write-through"], 0);
 

@@ -229,7 +229,7 @@ fn a_cache_that_has_what_an_origin_lacks_is_not_done_without() {
 }
 
 #[test]
-fn a_cache_that_nobody_saw_before_or_that_is_required_is_refused() {
+fn an_unknown_cache_or_a_required_one_is_refused() {
     let (mut world, behind) = world();
     assert!(world.refused(&[]).contains("cache-link does not exist"));
     // Below /dev nothing is made: it would be in memory.

@@ -30,7 +30,7 @@ const IN_FLIGHT: usize = 12;
 /// Contents of sectors; 0 is zeros.
 const CONTENTS: u16 = 500;
 
-/// Dirty data stays on the cache until somebody asks.
+/// Dirty data stays on the cache until a command asks.
 const LAZY: &str = "dirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\n";
 
 /// A world with one write-back volume; `eager` begins to destage at once.
@@ -87,7 +87,7 @@ impl Twin {
         });
     }
 
-    /// Everything that was issued counts, as it does while nobody was killed.
+    /// Everything that was issued counts, as it does while no daemon was killed.
     fn settle(&mut self) {
         for (sector, versions) in std::mem::take(&mut self.later) {
             if let Some(last) = versions.last() {
@@ -327,8 +327,8 @@ fn the_origin_is_every_flushed_byte_after_zcctl_flush() {
     assert!(shown.contains("dirty") && shown.contains("MiB"), "{shown}");
     let output = world.zcctl_output(&["flush", "disk", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let told: Value = serde_json::from_slice(&output.stdout).expect("zcctl --json writes JSON");
-    assert!(told["done"] == true && told["flushed_bytes"] == before["bytes"], "{told} of {before}");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("zcctl --json writes JSON");
+    assert!(answer["done"] == true && answer["flushed_bytes"] == before["bytes"], "{answer} of {before}");
     world.origin_is("disk", &image);
     assert_eq!(dirty(&world)["bytes"], 0);
     assert_eq!(daemon.terminate().code(), Some(0));
@@ -350,7 +350,7 @@ fn a_stop_is_refused_while_the_origin_lacks_something_unless_told_otherwise() {
     assert!(refusal.status.code() == Some(2) && said.contains("--keep-dirty"), "{refusal:?}");
     assert_eq!(world.zcctl_output(&["stop", "--keep-dirty"]).status.code(), Some(0));
     assert_eq!(daemon.wait().code(), Some(0));
-    // An orderly stop makes durable what nobody flushed.
+    // An orderly stop makes durable what no flush covered.
     assert_ne!(read_file(&world.origin("disk")), image, "nothing was left to keep");
     let daemon = world.start();
     same(&read_all(&world), &image, "the volume after an orderly stop");

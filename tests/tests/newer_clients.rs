@@ -25,7 +25,7 @@ fn nbdinfo_describes_with_extended_headers() {
     let map = info(&["--map", "--totals"]);
     assert!(map.contains(&(DISK_MIB * MIB).to_string()) && map.contains("hole,zero"), "{map}");
     let map = info(&["--map=x-zcached:residency", "--json"]);
-    assert!(map.contains("\"type\": 0"), "what nobody read is only on the origin: {map}");
+    assert!(map.contains("\"type\": 0"), "what no client read is only on the origin: {map}");
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 

@@ -17,6 +17,8 @@ mod core_layers;
 mod documents;
 #[path = "tidy/folders.rs"]
 mod folders;
+#[path = "tidy/words.rs"]
+mod words;
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

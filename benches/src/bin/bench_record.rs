@@ -57,7 +57,7 @@ struct Run {
     /// CPU time of the daemon, the recorder's thread and the end of its file included.
     cpu_ns: u64,
     /// What the recording said at its end.
-    told: Value,
+    answer: Value,
 }
 
 /// Runs a load.
@@ -66,18 +66,18 @@ fn measure(daemon: &Daemon, dir: &Path, load: Load, share: Option<&'static str>)
     let before_ns = cpu_ns(daemon.pid())?;
     if share.is_some() {
         let start = json!({"cmd": "record-start", "volume": VOLUME.name, "path": path, "share": share});
-        let told = ask(daemon.control(), &start)?;
-        ensure!(told["ok"] == json!(true), "nothing is recorded: {told}");
+        let answer = ask(daemon.control(), &start)?;
+        ensure!(answer["ok"] == json!(true), "nothing is recorded: {answer}");
     }
     let outcome = load::run(daemon.socket(), VOLUME.name, load)?;
-    let mut told = Value::Null;
+    let mut answer = Value::Null;
     if share.is_some() {
-        told = ask(daemon.control(), &json!({"cmd": "record-stop", "volume": VOLUME.name}))?;
+        answer = ask(daemon.control(), &json!({"cmd": "record-stop", "volume": VOLUME.name}))?;
         std::fs::remove_file(&path)?;
-        ensure!(told["ok"] == json!(true), "the recording failed: {told}");
+        ensure!(answer["ok"] == json!(true), "the recording failed: {answer}");
     }
     let cpu_ns = cpu_ns(daemon.pid())?.saturating_sub(before_ns);
-    Ok(Run { per_second: outcome.per_second(), requests: outcome.requests, cpu_ns, told })
+    Ok(Run { per_second: outcome.per_second(), requests: outcome.requests, cpu_ns, answer })
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -99,7 +99,7 @@ struct Tally {
 
 impl Tally {
     fn add(&mut self, run: &Run) {
-        let number = |name: &str| run.told[name].as_u64().unwrap_or(0);
+        let number = |name: &str| run.answer[name].as_u64().unwrap_or(0);
         self.lost += number("lost");
         self.bytes += number("bytes");
         self.recorded += number("requests");

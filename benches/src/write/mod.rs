@@ -5,8 +5,8 @@
 //! is full and evicts for every unit it writes?
 //!
 //! Invariants: in each round every target gets a short run of every case; before the next target, what is dirty goes to
-//! the origin, so that nobody's destaging runs during another's measurement. Ratios are medians of ratios within
-//! rounds. Cache, origins and the bare file lie on one file system and are opened with direct I/O.
+//! the origin, so that no run's destaging falls into another's measurement. Ratios are medians of ratios within rounds.
+//! Cache, origins and the bare file lie on one file system and are opened with direct I/O.
 //!
 //! What it does not do: check what was written (the tests do).
 

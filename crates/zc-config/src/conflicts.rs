@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::Config;
-use crate::places::{store_key, volume_key};
+use crate::key_lines::{store_key, volume_key};
 
 /// Two keys that name the same thing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +36,7 @@ pub fn canonical_conflicts<I: PartialEq>(
         let Some(identity) = identify(path) else { continue };
         match seen.iter().find(|(other, ..)| *other == identity) {
             Some((_, other_key, other_path)) => conflicts.push(Conflict {
-                place: config.places.of(&key),
+                place: config.key_lines.of(&key),
                 key,
                 path: path.to_owned(),
                 other_key: other_key.clone(),

@@ -7,18 +7,18 @@
 //! bytes at all give a configuration or an error, in bounded time and memory. `configs/zcached.toml` documents every
 //! key at its default.
 //!
-//! What it does not do: look at devices or files, which is for `zc-engine`; [`Config::places`] and
+//! What it does not do: look at devices or files, which is for `zc-engine`; [`Config::key_lines`] and
 //! [`canonical_conflicts`] let it speak of file and line all the same.
 #![forbid(unsafe_code)]
 
 mod address;
 mod cache;
 mod conflicts;
+mod key_lines;
 mod limits;
 mod live;
 mod model;
 mod notes;
-mod places;
 mod resolve;
 mod section;
 mod service;
@@ -28,6 +28,7 @@ mod volume;
 
 pub use address::{AddressRange, NotARange};
 pub use conflicts::{Conflict, canonical_conflicts};
+pub use key_lines::KeyLines;
 pub use limits::SOCKET_PATH_BYTES_MAX;
 pub use live::{Change, LIVE, diff_live, volume_settings};
 pub use model::{
@@ -35,7 +36,6 @@ pub use model::{
     MetricsConfig, NbdConfig, OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, StoreConfig,
     StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeLimits, VolumeNbd, VolumeUblk,
 };
-pub use places::Places;
 
 use std::io::Read as _;
 use std::path::Path;
@@ -115,8 +115,8 @@ impl Config {
         if found.is_empty() {
             let (config, sheet) = resolve::resolve(table.get_ref());
             found.extend(sheet.found.into_iter().map(|found| (found.at, found.text)));
-            let places = sheet.places.into_iter().map(|(key, at)| (key, lines.line(at)));
-            resolved = Some(Self { places: Places::new(file, places), ..config });
+            let lines_of_keys = sheet.key_places.into_iter().map(|(key, at)| (key, lines.line(at)));
+            resolved = Some(Self { key_lines: KeyLines::new(file, lines_of_keys), ..config });
         }
         found.sort();
         found.truncate(limits::MISTAKES_MAX);

@@ -5,7 +5,7 @@
 //! volume cannot become read-only, or stop being so, under its clients; it takes up volumes that are new, and lets those
 //! go that are gone, if it can.)
 
-use crate::places::{store_key, volume_key};
+use crate::key_lines::{store_key, volume_key};
 use crate::show::{Row, store_rows, volume_rows};
 use crate::{Config, StoreConfig};
 

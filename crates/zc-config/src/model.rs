@@ -10,7 +10,7 @@ use zc_core::units::SizeOrShare;
 use zc_core::{Ack, Destage, Mode, words};
 
 use crate::address::AddressRange;
-use crate::places::Places;
+use crate::key_lines::KeyLines;
 
 words! {
     /// What a volume does when the cache device is lost with dirty data on it.
@@ -161,7 +161,7 @@ pub struct Config {
     /// Logging.
     pub log: LogConfig,
     /// Where in the file the values stand, for messages about them.
-    pub places: Places,
+    pub key_lines: KeyLines,
 }
 
 /// `[cache]`.
@@ -320,7 +320,7 @@ pub struct StoreConfig {
     pub fingerprint_index_bytes: u64,
     /// Threads that hash, compress and decode; 0 = automatic.
     pub workers: u32,
-    /// Free space below which the cleaner works ahead while nobody writes, in per cent.
+    /// Free space below which the cleaner works ahead while no client writes, in per cent.
     pub clean_below_percent: u8,
     /// Free space at which that ends, in per cent.
     pub clean_until_percent: u8,

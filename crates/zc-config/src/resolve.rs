@@ -6,14 +6,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use zc_core::limits::VOLUMES_MAX;
 
+use crate::key_lines::{KeyLines, volume_key};
 use crate::model::{Config, NbdConfig, Tls, VolumeConfig};
-use crate::places::{Places, volume_key};
 use crate::section::{Section, Sheet, brief, nearest};
 use crate::{cache, service, store, volume};
 
 const SECTIONS: [&str; 8] = ["cache", "store", "volume", "nbd", "control", "metrics", "sandbox", "log"];
 
-/// Resolves the file. The configuration is good only if the sheet has no mistakes; its places are still empty.
+/// Resolves the file. The configuration is good only if the sheet has no mistakes; its lines of keys are still empty.
 pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
     let mut sheet = Sheet::default();
     for key in file.keys() {
@@ -43,7 +43,20 @@ pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
     one_key_per_path(&mut sheet, by_default);
     rules_that_need_tls(&mut sheet, &volumes, &nbd);
     store::known_stores(&mut sheet, &volumes, &stores);
-    (Config { cache, stores, volumes, nbd, control, metrics, sandbox, log, places: Places::default() }, sheet)
+    (
+        Config {
+            cache,
+            stores,
+            volumes,
+            nbd,
+            control,
+            metrics,
+            sandbox,
+            log,
+            key_lines: KeyLines::default(),
+        },
+        sheet,
+    )
 }
 
 fn volumes(
@@ -77,7 +90,7 @@ fn volumes(
     volumes
 }
 
-/// A rule that nobody could keep would close an export for good.
+/// A rule that no client could keep would close an export for good.
 fn rules_that_need_tls(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdConfig) {
     for volume in volumes {
         let rules = [
@@ -91,7 +104,7 @@ fn rules_that_need_tls(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdCon
         ];
         for (key, broken, why) in rules {
             let name = volume_key(&volume.name, key);
-            let at = sheet.places.iter().find(|(place, _)| *place == name).map_or(0, |(_, at)| *at);
+            let at = sheet.key_places.iter().find(|(place, _)| *place == name).map_or(0, |(_, at)| *at);
             if broken {
                 sheet.mistake(at, format!("volume.{key}: {why}"));
             }
@@ -99,7 +112,7 @@ fn rules_that_need_tls(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdCon
     }
 }
 
-/// Two keys must not name one file, nor what another key is if nobody names it.
+/// Two keys must not name one file, nor what another key is by default.
 fn one_key_per_path(sheet: &mut Sheet, by_default: [(&str, &Path); 2]) {
     let plain = |path: &Path| path.components().collect::<PathBuf>();
     let mut seen = std::collections::BTreeMap::new();

@@ -1,8 +1,8 @@
 //! Reading one section of the file key by key.
 //!
 //! Job: give every value its type, its bounds and its place, and turn what does not fit into a [`Found`] that names
-//! the key. Reading goes on after a mistake with the default, so that one run finds all of them. A key that nobody
-//! asked for is a mistake.
+//! the key. Reading goes on after a mistake with the default, so that one run finds all of them. A key that the reader
+//! does not know is a mistake.
 //!
 //! What it does not do: know which keys there are (`cache.rs`, `volume.rs`, `service.rs`).
 
@@ -46,7 +46,7 @@ pub(crate) struct Sheet {
     /// Keys that exist, by section.
     pub(crate) asked: Vec<(&'static str, &'static str)>,
     /// Where values were written.
-    pub(crate) places: Vec<(String, usize)>,
+    pub(crate) key_places: Vec<(String, usize)>,
     /// Everything that names a file.
     pub(crate) paths: Vec<NamedPath>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Section<'t, 's> {
     pub(crate) sheet: &'s mut Sheet,
     /// The section in messages: `cache`, `volume`.
     name: &'static str,
-    /// What stands before a key in [`crate::Places`]: `cache.`, `volume "db": `.
+    /// What stands before a key in [`crate::KeyLines`]: `cache.`, `volume "db": `.
     pub(crate) prefix: String,
     /// Where it begins.
     pub(crate) at: usize,
@@ -94,7 +94,7 @@ impl<'t, 's> Section<'t, 's> {
             self.sheet.asked.push((self.name, key));
         }
         let value = self.table?.get(key)?;
-        self.sheet.places.push((format!("{}{key}", self.prefix), value.span().start));
+        self.sheet.key_places.push((format!("{}{key}", self.prefix), value.span().start));
         Some(value)
     }
 
@@ -379,7 +379,7 @@ impl<'t, 's> Section<'t, 's> {
         self.checked_path(key, path).map(|path| path.value)
     }
 
-    /// Reports what nobody asked for. To be called when every key was read.
+    /// Reports keys that the reader does not know. To be called when every key was read.
     pub(crate) fn finish(self) {
         let Some(table) = self.table else { return };
         for key in table.keys() {

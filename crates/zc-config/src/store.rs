@@ -5,9 +5,9 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use crate::key_lines::{store_key, volume_key};
 use crate::limits;
 use crate::model::{StoreConfig, StoreOrigin, VolumeConfig};
-use crate::places::{store_key, volume_key};
 use crate::section::{At, Section, Sheet, brief};
 
 /// How an origin begins that is a volume of a store.
@@ -97,7 +97,7 @@ pub(crate) fn known_stores(sheet: &mut Sheet, volumes: &[VolumeConfig], stores: 
             continue;
         }
         let key = volume_key(&volume.name, "origin");
-        let at = sheet.places.iter().find(|(place, _)| *place == key).map_or(0, |(_, at)| *at);
+        let at = sheet.key_places.iter().find(|(place, _)| *place == key).map_or(0, |(_, at)| *at);
         let store = brief(&origin.store);
         sheet.mistake(
             at,

@@ -7,12 +7,12 @@ use zc_core::units::ByteSize;
 use zc_core::{Ack, Destage, Mode};
 
 use crate::cache::level;
+use crate::key_lines::volume_key;
 use crate::limits;
 use crate::model::{
     Admission, CacheConfig, Compression, OnCacheLoss, StoreOrigin, UblkCopy, VolumeConfig, VolumeLimits,
     VolumeNbd, VolumeUblk,
 };
-use crate::places::volume_key;
 use crate::section::{At, Section, Sheet, brief};
 
 /// Reads a volume; also says where its name stands.

@@ -280,9 +280,9 @@ fn live_keys_exist() {
 #[test]
 fn places_are_remembered() {
     let config = parse(LEAST);
-    assert_eq!(config.places.of("cache.path"), "t.toml:3");
-    assert_eq!(config.places.of_volume("example", "origin"), "t.toml:7");
-    assert_eq!(config.places.of("cache.max_ram"), "t.toml");
+    assert_eq!(config.key_lines.of("cache.path"), "t.toml:3");
+    assert_eq!(config.key_lines.of_volume("example", "origin"), "t.toml:7");
+    assert_eq!(config.key_lines.of("cache.max_ram"), "t.toml");
 }
 
 #[test]

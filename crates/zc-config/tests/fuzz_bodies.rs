@@ -16,7 +16,7 @@ fn the_seeds_pass() {
 
 proptest! {
     #[test]
-    fn arbitrary_text_hurts_nobody(text in ".{0,300}") {
+    fn arbitrary_text_does_no_harm(text in ".{0,300}") {
         body::run(text.as_bytes());
     }
 }

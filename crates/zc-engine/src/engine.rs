@@ -78,7 +78,7 @@ impl Engine {
                     shard.run(closer)
                 });
                 shard_mailbox.close();
-                let _nobody_listens = ended.send(());
+                let _receiver_is_gone = ended.send(());
                 result
             })
             .map_err(|source| EngineError::thread("the data plane", source))?;
@@ -144,7 +144,7 @@ impl Engine {
         self.join()
     }
 
-    /// Waits until somebody stops the engine: a signal or the control socket.
+    /// Waits until a signal or the control socket stops the engine.
     ///
     /// # Errors
     /// When the data plane failed.

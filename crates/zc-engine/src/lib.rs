@@ -11,7 +11,7 @@
 //! than 32 KiB.
 //!
 //! Invariants: the shard's thread alone owns manager and connections; other threads reach it through a bounded mailbox
-//! and a wake-up. Errors of the cache device never reach clients from here (G4). Memory of payloads is bounded (G9).
+//! and a wake-up. Errors of the cache device never reach clients from here (G4). Memory of payloads is bounded.
 //!
 //! What it does not do: decide anything about caching (`zc-cache`), know the protocol (`zc-nbd`) or the media format
 //! (`zc-format`), or contain unsafe code.

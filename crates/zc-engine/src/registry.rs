@@ -1,7 +1,7 @@
 //! What threads share: who is connected, what is served.
 //!
 //! The data plane writes connections; volumes are written at the start, and by the control plane when a command changes
-//! their mode, size or device. Anybody may read.
+//! their mode, size or device. All parts may read.
 
 use std::path::PathBuf;
 

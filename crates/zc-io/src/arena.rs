@@ -2,8 +2,8 @@
 //!
 //! Job: one reply buffer is filled by several device reads, one write unit is filled here while finished parts of it
 //! are hashed there. [`Arena`] owns the memory and hands out leases of byte ranges: a [`Lease`] reads and writes its
-//! range and shares it with nobody, a [`ReadLease`] reads and shares with other readers. A lease is the only way to
-//! the bytes, it keeps the memory alive, and it can be given to the ring or to another thread.
+//! range alone, a [`ReadLease`] reads and shares with other readers. A lease is the only way to the bytes, it keeps the
+//! memory alive, and it can be given to the ring or to another thread.
 //!
 //! Invariants: no lease overlaps an exclusive one. A lease that would break this is a broken rule of the caller and
 //! panics, in release builds too, before any reference to the bytes exists.
@@ -66,7 +66,7 @@ impl LeaseTable {
         }
     }
 
-    /// The number of the lease, or `None` when the range is written by somebody.
+    /// The number of the lease, or `None` when another lease writes the range.
     fn add_shared(&mut self, range: &Range<usize>) -> Option<u64> {
         if range.is_empty() {
             return Some(0);
@@ -199,7 +199,7 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// A range of an [`Arena`] that nobody else reads or writes.
+/// A range of an [`Arena`] that no other lease reads or writes.
 pub struct Lease {
     arena: Arc<Shared>,
     range: Range<usize>,
@@ -270,7 +270,7 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// A range of an [`Arena`] that nobody writes; cloning leases it once more.
+/// A range of an [`Arena`] that no lease writes; cloning leases it once more.
 pub struct ReadLease {
     arena: Arc<Shared>,
     range: Range<usize>,
@@ -307,7 +307,7 @@ impl Deref for ReadLease {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the range lies inside initialised memory that the arena keeps alive; the lease table lets no
-        // exclusive lease overlap it while this one exists, so nobody writes.
+        // exclusive lease overlap it while this one exists, so no lease writes.
         unsafe { std::slice::from_raw_parts(self.base().as_ptr(), self.len_bytes()) }
     }
 }

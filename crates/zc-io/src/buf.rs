@@ -123,7 +123,7 @@ impl Deref for AlignedBuf {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: `base` points to at least `len_bytes` initialised bytes owned by this value; `&self` excludes
-        // `&mut` access through it, and holders of raw access (the ring, `Arena`) keep the buffer where nobody can
+        // `&mut` access through it, and holders of raw access (the ring, `Arena`) keep the buffer where no other code can
         // call this.
         unsafe { std::slice::from_raw_parts(self.base().as_ptr(), self.len_bytes) }
     }

@@ -13,7 +13,7 @@ pub struct IoError {
     place: String,
     reason: Option<String>,
     source: Option<io::Error>,
-    /// Somebody else has it.
+    /// Another program has it.
     in_use: bool,
 }
 
@@ -58,7 +58,7 @@ impl IoError {
         self
     }
 
-    /// Whether somebody else has it, who may let it go.
+    /// Whether another program has it, which may let it go.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         self.in_use || self.source.as_ref().is_some_and(|source| source.kind() == io::ErrorKind::ResourceBusy)

@@ -32,7 +32,7 @@ struct Shared {
     fd: OwnedFd,
     /// A wake was written and its completion was not yet reaped.
     pending: AtomicBool,
-    /// Where the kernel puts the counter; nobody reads it.
+    /// Where the kernel puts the counter; no code reads it.
     sink: AlignedBuf,
 }
 

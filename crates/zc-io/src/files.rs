@@ -447,12 +447,12 @@ fn block_bytes(file: &File, kind: FileKind) -> io::Result<u32> {
         return rustix::fs::ioctl_blksszget(file).map_err(io::Error::from);
     }
     let flags = rustix::fs::StatxFlags::DIOALIGN;
-    let told = rustix::fs::statx(file, "", rustix::fs::AtFlags::EMPTY_PATH, flags)
+    let align = rustix::fs::statx(file, "", rustix::fs::AtFlags::EMPTY_PATH, flags)
         .ok()
         .filter(|statx| statx.stx_mask & flags.bits() != 0)
         .map(|statx| statx.stx_dio_offset_align.max(statx.stx_dio_mem_align))
         .filter(|&align| align.is_power_of_two() && usize_from_u32(align) <= crate::buf::PAGE_BYTES);
-    Ok(told.unwrap_or(DIRECT_ALIGN_BYTES))
+    Ok(align.unwrap_or(DIRECT_ALIGN_BYTES))
 }
 
 #[cfg(test)]

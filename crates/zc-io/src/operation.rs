@@ -1,7 +1,7 @@
 //! What a ring can be asked to do, and the memory it does it with.
 //!
-//! An [`Operation`] goes into the ring by value and comes back in its [`Completion`]: while it is in flight nobody
-//! but the kernel has access to the memory it reads into, and nobody can change the memory it writes from.
+//! An [`Operation`] goes into the ring by value and comes back in its [`Completion`]: while it is in flight only the
+//! kernel has access to the memory it reads into, and no code can change the memory it writes from.
 
 #![expect(unsafe_code, reason = "declares the constructor whose caller vouches for a device")]
 
@@ -212,7 +212,7 @@ impl Target {
 pub enum Source {
     /// A frozen buffer.
     Shared(SharedBuf),
-    /// A range of an arena that nobody writes.
+    /// A range of an arena that no lease writes.
     Lease(ReadLease),
     /// A few bytes, such as a reply header.
     Bytes(Arc<[u8]>),

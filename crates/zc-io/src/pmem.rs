@@ -18,8 +18,8 @@ pub fn is_persistent_memory(path: &Path) -> bool {
         let dax = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/queue/dax"));
         return dax.is_ok_and(|dax| dax.trim() == "1");
     }
-    let told = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
-    told.is_ok_and(|told| told.stx_attributes.bits() & ATTRIBUTE_DAX != 0)
+    let found = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
+    found.is_ok_and(|found| found.stx_attributes.bits() & ATTRIBUTE_DAX != 0)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 
 /// First window after it was closed, in microseconds.
 const FIRST_US: u32 = 10;
-/// A look at the queue that took so long, in microseconds, was interrupted: someone else needs the processor.
+/// A look at the queue that took so long, in microseconds, was interrupted: another thread needs the processor.
 const INTERRUPTED_US: u64 = 300;
 /// Waits after an interruption until the window may open again.
 const REST_WAITS: u32 = 1000;

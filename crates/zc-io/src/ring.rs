@@ -37,7 +37,7 @@ use crate::operation::{Completion, Operation};
 use crate::poll::{PollStats, PollWindow};
 use crate::slot::{InFlight, Place, Verdict};
 
-/// User data of cancellations, whose own results nobody needs. Slots stay below [`RING_OPS_MAX`].
+/// User data of cancellations, whose own results the ring drops. Slots stay below [`RING_OPS_MAX`].
 const CANCELLATION: u64 = u64::MAX;
 /// IORING_ENTER_GETEVENTS of io_uring_enter(2).
 const ENTER_GETEVENTS: u32 = 1;
@@ -294,7 +294,7 @@ impl Ring {
         let before = out.len();
         self.reap(out);
         if self.push(out) || self.submit_now().is_err() {
-            // Too many, or refused: the caller goes on as if nobody had looked.
+            // Too many, or refused: the caller goes on as if it had not looked.
             return Ok(false);
         }
         let window_us = u64::from(self.poll.window_us());

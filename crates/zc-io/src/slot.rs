@@ -306,7 +306,7 @@ impl InFlight {
         if let (Operation::Accept { .. }, Ok(value)) = (&completion.operation, &completion.result) {
             let raw = i32::try_from(*value).unwrap_or(-1);
             assert!(raw >= 0, "descriptors are 31-bit numbers");
-            // SAFETY: the kernel just created this descriptor for the accept and told nobody else its number.
+            // SAFETY: the kernel just created this descriptor for the accept and told no other code its number.
             completion.accepted = Some(unsafe { OwnedFd::from_raw_fd(raw) });
             completion.result = Ok(0);
         }

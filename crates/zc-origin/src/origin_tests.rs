@@ -316,7 +316,7 @@ fn planned_faults_happen_as_planned() {
 }
 
 #[test]
-fn a_write_by_somebody_else_shows_in_the_identity() {
+fn a_write_by_another_program_shows_in_the_identity() {
     let dir = dir();
     let origin = open(dir.path(), WRITE);
     let before = origin.identity().unwrap();

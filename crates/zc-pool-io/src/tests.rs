@@ -270,9 +270,10 @@ fn a_volume_is_made_with_the_options_that_were_given() {
         let odd = order("odd", VolumeOptions { chunk_bytes: bytes, ..large });
         assert!(matches!(odd.carry_out(pool.client()), Err(OrderError::Chunk { .. })), "{bytes}");
     }
-    let told = Order::Volumes {}.carry_out(pool.client()).unwrap();
-    let of =
-        |name: &str| told["volumes"].as_array().unwrap().iter().find(|found| found["name"] == name).unwrap();
+    let answer = Order::Volumes {}.carry_out(pool.client()).unwrap();
+    let of = |name: &str| {
+        answer["volumes"].as_array().unwrap().iter().find(|found| found["name"] == name).unwrap()
+    };
     let options =
         |name: &str| [&of(name)["chunk_bytes"], &of(name)["codec"], &of(name)["dedup"]].map(Clone::clone);
     assert_eq!(options("large"), [json!(131_072), json!("zstd"), json!(false)]);

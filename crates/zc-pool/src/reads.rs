@@ -136,7 +136,7 @@ impl Pool {
 
     pub(crate) fn submit_recipe(&mut self, req: ReqId, root: RootId, first: u64, count: u32) {
         if count > RECIPE_CHUNKS_MAX || self.reads.in_store >= STORE_READS_MAX {
-            // A recipe is a hint: one that comes too late helps nobody.
+            // A recipe is a hint: one that comes too late does not help.
             self.answer(req, Ok(Answer::Recipe(Vec::new())));
             return;
         }

@@ -24,7 +24,7 @@ fn the_seeds_pass() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_hurt_nobody(data in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn arbitrary_bytes_do_no_harm(data in prop::collection::vec(any::<u8>(), 0..600)) {
         decode::run(&data);
     }
 }

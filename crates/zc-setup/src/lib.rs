@@ -237,9 +237,9 @@ mod tests {
         })
         .unwrap();
         let fingerprint = fingerprint_kind(config.cache.fingerprint);
-        let told = manager_config(&config.cache, &geometry, fingerprint, false).unwrap();
-        let own = cache::ManagerConfig::new(geometry, fingerprint, told.file_index_entries);
-        assert_eq!(format!("{told:?}"), format!("{own:?}"));
+        let made = manager_config(&config.cache, &geometry, fingerprint, false).unwrap();
+        let own = cache::ManagerConfig::new(geometry, fingerprint, made.file_index_entries);
+        assert_eq!(format!("{made:?}"), format!("{own:?}"));
         let found = Found {
             id: VolumeId(3),
             size_bytes: 1 << 30,

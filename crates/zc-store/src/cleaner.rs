@@ -73,7 +73,7 @@ enum Purpose {
     /// What clients write needs room.
     #[default]
     Need,
-    /// Nobody writes: what will be needed is freed ahead.
+    /// No client writes: what will be needed is freed ahead.
     Ahead,
     /// An operator asked.
     Order,
@@ -183,7 +183,7 @@ impl Cleaner {
         self.written = true;
     }
 
-    /// Whether nobody has written for so long.
+    /// Whether no client has written for so long.
     pub(crate) fn is_quiet(&self, quiet_ms: u64) -> bool {
         let now_ms = self.last_tick_ms.unwrap_or(0);
         quiet_ms == 0 || (!self.written && now_ms - self.written_ms >= quiet_ms)

@@ -17,15 +17,16 @@ pub struct Config {
     pub batch_bytes_max: u32,
     /// Fingerprints in memory, 28 bytes each: a sample of all, and lists of those that streams are at.
     pub fingerprints_max: usize,
-    /// Free segments, in per cent, below which the cleaner works ahead while nobody writes.
+    /// Free segments, in per cent, below which the cleaner works ahead while no client writes.
     pub clean_below_percent: u8,
     /// Free segments, in per cent, at which that ends.
     pub clean_until_percent: u8,
-    /// Milliseconds without a write after which nobody writes.
+    /// Milliseconds without a write after which the store is quiet.
     pub quiet_ms: u64,
     /// Bytes a second that the cleaner reads and writes while space is not short.
     pub clean_bytes_per_s: u64,
-    /// Bring what lies side by side in a volume side by side on the device, while nobody writes: for devices that seek.
+    /// Bring what lies side by side in a volume side by side on the device, while no client writes: for devices that
+    /// seek.
     pub gather: bool,
     /// Recover although the device lost a part of the log.
     pub accept_loss: bool,

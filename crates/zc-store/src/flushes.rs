@@ -30,7 +30,7 @@ impl Flushes {
         self.waiting.push((batch, req));
     }
 
-    /// Flushes, if somebody waits for what has been written. `written`: all batches up to it.
+    /// Flushes, if a client waits for what has been written. `written`: all batches up to it.
     pub(crate) fn pump(&mut self, written: BatchSeq, next_op: &mut u64, out: &mut Vec<Action>) {
         self.answer(out);
         let is_useful = |(batch, _): &(BatchSeq, Option<ReqId>)| *batch > self.durable && *batch <= written;
@@ -79,13 +79,13 @@ mod tests {
     use super::*;
 
     /// What was asked of the device, and answered.
-    fn told(out: &mut Vec<Action>) -> Vec<String> {
-        let told = |action: Action| match action {
+    fn actions(out: &mut Vec<Action>) -> Vec<String> {
+        let describe = |action: Action| match action {
             Action::FlushDevice { op } => format!("flush {}", op.0),
             Action::Reply { req, result } => format!("reply {} {}", req.0, result.is_ok()),
             other => format!("{other:?}"),
         };
-        out.drain(..).map(told).collect()
+        out.drain(..).map(describe).collect()
     }
 
     #[test]
@@ -95,14 +95,14 @@ mod tests {
         flushes.want(BatchSeq(6), Some(ReqId(2)));
         flushes.want(BatchSeq(7), Some(ReqId(3)));
         flushes.pump(BatchSeq(5), &mut next_op, &mut out);
-        assert_eq!(told(&mut out), ["reply 1 true"], "batch 6 is not written yet");
+        assert_eq!(actions(&mut out), ["reply 1 true"], "batch 6 is not written yet");
         flushes.pump(BatchSeq(6), &mut next_op, &mut out);
-        assert_eq!(told(&mut out), ["flush 1"]);
+        assert_eq!(actions(&mut out), ["flush 1"]);
         flushes.pump(BatchSeq(7), &mut next_op, &mut out);
-        assert_eq!(told(&mut out), [""; 0], "one at a time");
+        assert_eq!(actions(&mut out), [""; 0], "one at a time");
         assert!(!flushes.ended(OpId(9)) && flushes.ended(OpId(1)));
         flushes.pump(BatchSeq(7), &mut next_op, &mut out);
-        assert_eq!(told(&mut out), ["reply 2 true", "flush 2"], "batch 7 was written behind that flush");
+        assert_eq!(actions(&mut out), ["reply 2 true", "flush 2"], "batch 7 was written behind that flush");
         assert_eq!(flushes.durable(), BatchSeq(6));
     }
 
@@ -112,6 +112,6 @@ mod tests {
         flushes.want(BatchSeq(2), Some(ReqId(1)));
         flushes.want(BatchSeq(2), None);
         flushes.fail(StoreError::NoSpace, &mut out);
-        assert_eq!(told(&mut out), ["reply 1 false"]);
+        assert_eq!(actions(&mut out), ["reply 1 false"]);
     }
 }

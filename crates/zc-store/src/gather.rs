@@ -1,6 +1,6 @@
 //! Gathering: what lies side by side in a volume is brought side by side on the device.
 //!
-//! Job: remember which windows of volumes were written, and, while nobody writes and space is ample, look whether the
+//! Job: remember which windows of volumes were written, and, while no client writes and space is ample, look whether the
 //! chunks of one lie scattered; if so the cleaner moves them, by address. Invariants: it changes no map and no number,
 //! only places, by the cleaner's own moves; a window is looked at once for each time that it was written. What it does
 //! not do: gather on devices to which any place is as near as the next (`Config::gather`), or what snapshots alone hold.
@@ -143,7 +143,7 @@ impl Open {
         }
     }
 
-    /// Whether nobody is kept waiting by it.
+    /// Whether it keeps no client waiting.
     pub(crate) fn may_gather(&self) -> bool {
         let ample = self.segments_of(self.config.clean_below_percent);
         self.config.gather

@@ -172,7 +172,7 @@ pub enum Event {
     },
     /// Clean now, whatever the thresholds say.
     Clean,
-    /// Write the open batch although it is not full, without a commit: somebody waits until it is on the device.
+    /// Write the open batch although it is not full, without a commit: a client waits until it is on the device.
     WriteOut,
     /// Finish what is in line, make a checkpoint, then [`Action::Stopped`]. No request may follow.
     Stop,

@@ -213,7 +213,7 @@ impl Segments {
         self.edit(number, |segment| segment.state = State::Damaged);
     }
 
-    /// Somebody reads there.
+    /// A request reads there.
     pub(crate) fn pin(&mut self, number: SegmentNo) {
         self.all[zc_core::usize_from_u32(number.0)].readers += 1;
     }

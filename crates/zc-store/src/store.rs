@@ -374,7 +374,7 @@ impl Open {
         self.out.push(Action::Reply { req, result });
     }
 
-    /// Reads a page that somebody waits for.
+    /// Reads a page that a request waits for.
     pub(crate) fn want(&mut self, missing: Missing) -> Result<(), StoreError> {
         self.stats.page_reads += 1;
         let segment_bytes = self.superblock.segment_bytes;

@@ -341,7 +341,7 @@ fn a_damaged_map_page_keeps_what_it_refers_to_and_nothing_else() {
 }
 
 #[test]
-fn what_lies_scattered_is_brought_together_while_nobody_writes() {
+fn what_lies_scattered_is_brought_together_while_no_client_writes() {
     let scattered = |gather| {
         let config = Config { gather, checkpoint_log_bytes: 1 << 20, ..Driver::config() };
         let mut driver = Driver::with(120, config);

@@ -182,10 +182,10 @@ impl Controller {
         self.execute(Command::new(control::STOP_DEV, "stop", id, &mut []).within(STOP_MS))
     }
 
-    /// Removes a device that is stopped. If somebody still has it open, it vanishes when they let go.
+    /// Removes a device that is stopped. If a program still has it open, it vanishes when that program closes it.
     ///
     /// # Errors
-    /// When the kernel refuses, or on one before Linux 6.9 somebody keeps it open.
+    /// When the kernel refuses, or on one before Linux 6.9 a program keeps it open.
     pub fn delete(&mut self, id: u32) -> Result<(), UblkError> {
         match self.execute(Command::new(control::DEL_DEV_ASYNC, "remove", id, &mut [])) {
             Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => {

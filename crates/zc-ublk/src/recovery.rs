@@ -25,7 +25,7 @@ pub enum ProcessState {
 #[must_use]
 pub fn holder_of(info: &DeviceInfo) -> ProcessState {
     match std::fs::read_to_string(format!("/proc/{}/stat", info.pid)) {
-        // Behind the name, in parentheses, is the state: a zombie is nobody.
+        // Behind the name, in parentheses, is the state: a zombie serves nothing.
         Ok(stat) if info.pid > 0 => {
             match stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next()) {
                 Some('Z' | 'X') | None => ProcessState::Gone,

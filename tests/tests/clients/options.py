@@ -1,4 +1,4 @@
-"""Option haggling through libnbd's opt mode: every order a client may choose, and back again.
+"""Option negotiation through libnbd's opt mode: every order a client may choose, and back again.
 
 Arguments: the URI of the server without an export name, the names of a writable and of a read-only export.
 """
@@ -10,7 +10,7 @@ import nbd
 socket, disk, frozen = sys.argv[1:4]
 
 
-def haggle(structured=True, tls=nbd.TLS_DISABLE):
+def negotiate(structured=True, tls=nbd.TLS_DISABLE):
     """A connection that stays in negotiation."""
     handle = nbd.NBD()
     handle.set_opt_mode(True)
@@ -45,7 +45,7 @@ def info(handle, name):
 
 
 # List, ask, ask again, list again, then go: nothing of it commits to anything.
-h = haggle()
+h = negotiate()
 assert h.get_structured_replies_negotiated()
 assert names(h) == sorted([disk, frozen])
 sizes = {name: info(h, name) for name in (disk, frozen, disk)}
@@ -66,7 +66,7 @@ assert bytes(h.pread(500, 1234)) == b"opted" * 100
 h.shutdown()
 
 # Names that are too long, empty or strange are refused one by one, and the session lives.
-h = haggle()
+h = negotiate()
 for name in ("x" * 4000, "", "\u00e9" * 100, disk + "/", disk.upper()):
     h.set_export_name(name)
     try:
@@ -79,7 +79,7 @@ h.opt_abort()
 assert h.aio_is_closed()
 
 # Meta contexts: unknown ones are no error, queries of any kind leave the session usable.
-h = haggle()
+h = negotiate()
 h.set_export_name(disk)
 for queries in (["no:such"], ["base:"], ["base:allocation", "no:such"], [":"], ["x" * 1000]):
     h.clear_meta_contexts()
@@ -95,7 +95,7 @@ assert bytes(h.pread(5, 1234)) == b"opted"
 h.shutdown()
 
 # Without structured replies everything works too.
-h = haggle(structured=False)
+h = negotiate(structured=False)
 assert not h.get_structured_replies_negotiated()
 assert names(h) == sorted([disk, frozen])
 assert info(h, disk) == sizes[disk]
@@ -105,23 +105,23 @@ fails(errno.EINVAL, h.pread, 512, sizes[disk][0])
 h.shutdown()
 
 # TLS is off here: who would like it goes on without, who needs it is told.
-h = haggle(tls=nbd.TLS_ALLOW)
+h = negotiate(tls=nbd.TLS_ALLOW)
 assert not h.get_tls_negotiated()
 assert info(h, frozen) == sizes[frozen]
 h.opt_go()
 assert h.is_read_only()
 h.shutdown()
-fails(None, haggle, tls=nbd.TLS_REQUIRE)
+fails(None, negotiate, tls=nbd.TLS_REQUIRE)
 
-# A client that goes away in the middle of haggling harms nobody.
+# A client that goes away in the middle of the handshake harms no other client.
 for _ in range(20):
-    h = haggle()
+    h = negotiate()
     h.set_export_name(frozen)
     h.opt_info()
     del h
 
 # Not strict: flags, lengths and offsets that the library would not send.
-h = haggle()
+h = negotiate()
 h.set_export_name(disk)
 h.opt_go()
 size = h.get_size()

@@ -66,20 +66,23 @@ mod tests {
 
     #[test]
     fn a_shape_that_holds_whatever_is_left_out_is_told() {
-        let told = found(|_| {
+        let differences = found(|_| {
             let mut outcome = Outcome::default();
             outcome.asserted(&[Ablation::NoCleaner], true, "one is one", "1");
             outcome.asserted(&[], true, "two is two", "2");
             outcome.fitted("f", true, "three is three", "3");
             Ok(outcome)
         });
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].contains("two is two") && told[1].contains("one is one"), "{told:?}");
+        assert_eq!(differences.len(), 2, "{differences:?}");
+        assert!(
+            differences[0].contains("two is two") && differences[1].contains("one is one"),
+            "{differences:?}"
+        );
     }
 
     #[test]
     fn a_shape_that_fails_is_not_told_and_one_that_is_not_claimed_is() {
-        let told = found(|context| {
+        let differences = found(|context| {
             let mut outcome = Outcome::default();
             let whole = context.ablation.is_none();
             outcome.asserted(&[Ablation::NoCleaner], whole, "it cleans", "-");
@@ -88,7 +91,7 @@ mod tests {
             }
             Ok(outcome)
         });
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("not claimed"), "{told:?}");
+        assert_eq!(differences.len(), 1, "{differences:?}");
+        assert!(differences[0].contains("not claimed"), "{differences:?}");
     }
 }

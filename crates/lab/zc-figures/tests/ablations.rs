@@ -9,13 +9,13 @@ const LONGER: [&str; 3] = ["flaz-6", "flaz-7", "flaz-8"];
 #[test]
 fn what_is_asserted_fails_under_its_ablations() {
     let context = Context::default();
-    let mut told = Vec::new();
+    let mut differences = Vec::new();
     for figure in all().into_iter().filter(|figure| figure.quick && !LONGER.contains(&figure.id)) {
         let found = (figure.run)(&context).and_then(|whole| unbroken(&figure, &context, &whole));
         match found {
-            Ok(found) => told.extend(found),
+            Ok(found) => differences.extend(found),
             Err(error) => panic!("{}: {error}", figure.id),
         }
     }
-    assert!(told.is_empty(), "{}", told.join("\n"));
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a flash device that somebody asks for.
+//! What is wrong with a flash device that a caller asks for.
 
 /// A device that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

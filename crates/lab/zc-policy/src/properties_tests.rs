@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn with_room_for_all_keys_nobody_misses_twice(keys in keys()) {
+    fn with_room_for_all_keys_no_policy_misses_twice(keys in keys()) {
         let distinct = keys.iter().collect::<BTreeSet<_>>().len();
         // Segments of fixed shares need more room: the small queue of S3-FIFO, say, is a tenth.
         for kind in Kind::ALL {

@@ -27,13 +27,13 @@ fn the_seeds_pass() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_hurt_nobody(data in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn arbitrary_bytes_do_no_harm(data in prop::collection::vec(any::<u8>(), 0..600)) {
         trace::run(&data);
         recording::run(&data);
     }
 
     #[test]
-    fn a_changed_recording_hurts_nobody(at: prop::sample::Index, byte: u8) {
+    fn a_changed_recording_does_no_harm(at: prop::sample::Index, byte: u8) {
         let mut seed = include_bytes!("../fuzz/seeds/recording/golden").to_vec();
         let at = at.index(seed.len());
         seed[at] = byte;

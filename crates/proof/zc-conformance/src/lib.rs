@@ -19,7 +19,7 @@
 mod case;
 mod cases;
 mod conn;
-mod haggle;
+mod negotiation;
 pub mod report;
 mod run;
 mod session;

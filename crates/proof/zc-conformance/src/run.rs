@@ -142,7 +142,7 @@ pub fn run_and_revive(uri: Uri, options: Options, revive: &mut dyn FnMut()) -> R
         let mut outcome = outcome(&subject, case);
         // A server that is about to die may still take a connection; it sends no greeting on it.
         if let Outcome::Fail { why, .. } | Outcome::Error(why) = &mut outcome
-            && subject.haggle().is_err()
+            && subject.negotiate().is_err()
         {
             why.push_str("; afterwards the server cannot be reached");
             revive();

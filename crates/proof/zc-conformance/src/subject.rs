@@ -96,7 +96,7 @@ pub(crate) struct Offer {
     pub(crate) meta: bool,
     pub(crate) extended: bool,
     pub(crate) list: bool,
-    /// A name that nobody would export is known.
+    /// A name that no server would export is known.
     pub(crate) every_name: bool,
     pub(crate) read_only: bool,
     pub(crate) size: u64,
@@ -166,13 +166,13 @@ impl Subject {
     }
 
     fn wants_certificate(&self) -> bool {
-        let Ok(mut conn) = self.haggle() else { return false };
-        let inside = conn.start_tls(rustls::DEFAULT_VERSIONS).and_then(|()| conn.still_haggles());
+        let Ok(mut conn) = self.negotiate() else { return false };
+        let inside = conn.start_tls(rustls::DEFAULT_VERSIONS).and_then(|()| conn.still_negotiates());
         inside.is_err() && conn.was_asked_who()
     }
 
     fn try_option(&self, number: u32, data: &[u8]) -> Option<u32> {
-        let mut conn = self.haggle().ok()?;
+        let mut conn = self.negotiate().ok()?;
         conn.option(number, data).ok().map(|replies| replies.last)
     }
 
@@ -246,22 +246,22 @@ impl Subject {
     }
 
     /// A connection on which options may be sent.
-    pub(crate) fn haggle(&self) -> Result<Conn, Stop> {
+    pub(crate) fn negotiate(&self) -> Result<Conn, Stop> {
         let mut conn = self.connect()?;
         conn.begin()?;
         Ok(conn)
     }
 
     /// A connection inside TLS on which options may be sent.
-    pub(crate) fn haggle_secured(&self) -> Result<Conn, Stop> {
-        let mut conn = self.haggle()?;
+    pub(crate) fn negotiate_secured(&self) -> Result<Conn, Stop> {
+        let mut conn = self.negotiate()?;
         conn.start_tls(rustls::DEFAULT_VERSIONS)?;
         Ok(conn)
     }
 
     /// A connection with structured replies on which options may be sent.
-    pub(crate) fn haggle_structured(&self) -> Result<Conn, Stop> {
-        let mut conn = self.haggle()?;
+    pub(crate) fn negotiate_structured(&self) -> Result<Conn, Stop> {
+        let mut conn = self.negotiate()?;
         conn.option(opt::STRUCTURED_REPLY, &[])?.acked("STRUCTURED_REPLY")?;
         Ok(conn)
     }

@@ -196,7 +196,7 @@ mod tests {
         let changed = differences(&text, &column("theirs", &Outcome::Pass));
         assert_eq!(changed.len(), crate::cases().len());
         assert_eq!(changed[0], "HS-01 is pass, the table says FAIL");
-        assert_eq!(differences(&text, &column("nobody", &Outcome::Pass)), ["there is no column for nobody"]);
+        assert_eq!(differences(&text, &column("absent", &Outcome::Pass)), ["there is no column for absent"]);
         let older = text.replace("| HS-01 | format |", "| HS-01 | SHOULD |");
         assert_eq!(stale_cases(&older, &crate::cases()), ["HS-01 is not in the table as it is in the suite"]);
         assert_eq!(stale_cases(&text, &crate::cases()[1..]).len(), 1);

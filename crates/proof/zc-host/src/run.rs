@@ -27,9 +27,9 @@ pub fn build_dir() -> anyhow::Result<PathBuf> {
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
-        let told = name.to_string_lossy();
-        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| told.starts_with(prefix)) {
-            command.env_remove(&name);
+        let name = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(&*name);
         }
     }
     command

@@ -210,12 +210,12 @@ impl Bench {
 
     /// After the power was cut: what the disks hold now. Tells how many requests, or pieces, each kept and lost.
     pub(crate) fn lose(&self, chance: &mut Chance) -> anyhow::Result<String> {
-        let mut told = Vec::new();
+        let mut lost = Vec::new();
         for disk in &self.hardware.disks {
             let loss = crate::loss::cut(&self.path(disk.name), &self.log(disk), disk.torn_at_bytes, chance)?;
-            told.push(format!("{} {}/{}", disk.name, loss.kept, loss.lost));
+            lost.push(format!("{} {}/{}", disk.name, loss.kept, loss.lost));
         }
-        Ok(told.join(", "))
+        Ok(lost.join(", "))
     }
 
     /// A copy of the slow disk, to be changed at will.
@@ -424,13 +424,13 @@ impl Machine {
         mut seen: impl FnMut(&str),
         mut done: impl FnMut(&[String]) -> bool,
     ) -> anyhow::Result<Vec<String>> {
-        let mut told = 0;
+        let mut passed_on = 0;
         let mut left = limit.as_millis() / POLL.as_millis();
         loop {
             let ended = self.qemu.try_wait().context("cannot wait for qemu")?.is_some();
             let lines = self.lines()?;
-            lines[told..].iter().for_each(|line| seen(line));
-            told = lines.len();
+            lines[passed_on..].iter().for_each(|line| seen(line));
+            passed_on = lines.len();
             if ended || done(&lines) {
                 return Ok(lines);
             }

@@ -145,7 +145,7 @@ impl World {
         self.flush_and_cut(second);
     }
 
-    /// Half of a volume's epoch goes out in a piece of another volume, for which nobody waits. What destaging asks for
+    /// Half of a volume's epoch goes out in a piece of another volume, for which no client waits. What destaging asks for
     /// makes the journal durable, and no flush covers the piece. Then the epoch's rest is flushed.
     fn write_into_a_piece(&mut self, other: usize, volume: usize) {
         if other == volume {

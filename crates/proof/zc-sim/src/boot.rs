@@ -2,7 +2,7 @@
 //! session number and the intent log.
 //!
 //! A start may itself be cut off between any two of its I/Os, by a power cut or a kill, and again; so may the marking
-//! of a clean stop. While nobody serves it the device may be replaced by an older image of itself.
+//! of a clean stop. While no daemon serves it the device may be replaced by an older image of itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ pub(crate) struct Files {
     /// The newest session of all, as a clock would tell.
     pub(crate) newest: u64,
     pub(crate) intents: Vec<Record>,
-    /// The newest journal block of the session that was written, as far as anybody was told.
+    /// The newest journal block of the session that was written, as far as the manager was told.
     pub(crate) journal_written: JournalSeq,
     /// The newest journal block as of the last trim of the intent log: the log was trimmed up to there.
     journal_needed: JournalSeq,
@@ -49,7 +49,7 @@ pub(crate) struct Files {
     /// The session whose intents they are.
     owner: u64,
     boot: u8,
-    /// Volumes of which a start could not tell all dirty data, and nobody has accepted that since.
+    /// Volumes of which a start could not tell all dirty data, and the operator has not accepted that since.
     pub(crate) incomplete: BTreeSet<usize>,
     /// Epochs to here were given up while the cache could not be told, by volume.
     pub(crate) given_up: BTreeMap<usize, u64>,
@@ -306,11 +306,11 @@ impl World {
         }
         let served = self.volumes.iter().zip(&self.served).filter(|(_, served)| **served);
         let volumes = served.map(|(volume, _)| volume.clone()).collect();
-        let told = core::mem::take(&mut opened.start.unjournaled);
+        let unjournaled = core::mem::take(&mut opened.start.unjournaled);
         let records = if self.has_bug(DriverBug::ForgetSummaries) {
-            &records[..records.len() - told.len()]
+            &records[..records.len() - unjournaled.len()]
         } else {
-            opened.start.unjournaled = told;
+            opened.start.unjournaled = unjournaled;
             records
         };
         let mut manager = CacheManager::new(self.config.clone(), volumes, opened.start);
@@ -456,7 +456,7 @@ impl World {
         self.origins.iter_mut().for_each(Disk::all_ended);
     }
 
-    /// Some of what is in flight happens, wholly or in part, and nobody hears of it.
+    /// Some of what is in flight happens, wholly or in part, and the manager does not hear of it.
     fn cut_off(&mut self) {
         let pending = core::mem::take(&mut self.pending);
         for (action, issued) in pending {

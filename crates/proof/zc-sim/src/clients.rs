@@ -61,7 +61,7 @@ impl World {
                 for (sector, bytes) in sectors.zip(data.chunks(SECTOR)) {
                     let Some(value) = content::identify(bytes) else {
                         let text = format!(
-                            "volume {} sector {sector}: bytes that nobody wrote (G1, G3)",
+                            "volume {} sector {sector}: bytes that no client wrote (G1, G3)",
                             client.volume
                         );
                         self.violation = Some(text);
@@ -112,9 +112,9 @@ impl World {
             _ => (client.offset / extent * extent, (client.offset + client.len).next_multiple_of(extent)),
         };
         let owes = self.manager.as_ref().is_some_and(|manager| manager.owes_loss(VolumeId(volume as u16)));
-        let told = matches!(client.kind, ClientKind::Flush)
+        let is_reported = matches!(client.kind, ClientKind::Flush)
             && self.excuses.explains_flush(volume, client.start, self.now, owes);
-        if told || self.excuses.has_origin_failed(volume, start as u64, end as u64, client.start) {
+        if is_reported || self.excuses.has_origin_failed(volume, start as u64, end as u64, client.start) {
             return Some("requests failed: the origin did");
         }
         let writes = matches!(client.kind, ClientKind::Write { .. } | ClientKind::Clear { .. });
@@ -351,7 +351,7 @@ impl World {
     }
 
     /// A volume's origin becomes longer, and then the volume, while requests are under way. Often its end cuts an extent,
-    /// before or after. Mostly somebody else used the room before.
+    /// before or after. Mostly another volume used the room before.
     pub(crate) fn grow(&mut self) {
         let volume = self.rng.random_range(0..self.volumes.len());
         self.serve_volume(volume);
@@ -478,7 +478,7 @@ impl World {
         self.submit(volume, offset, len, kind, ClientKind::Clear { trim, fua });
     }
 
-    /// One client writes and syncs, again and again, and nobody else is there. Often it is cut off.
+    /// One client writes and syncs, again and again, and no other client is there. Often it is cut off.
     pub(crate) fn sync_often(&mut self) {
         self.drain();
         let volume = self.rng.random_range(0..self.volumes.len());

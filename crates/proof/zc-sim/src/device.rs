@@ -385,7 +385,7 @@ impl World {
         Event::DeviceDone { op, result: self.cache_write(op, zone, at, bytes) }
     }
 
-    /// Something happens to the device that nobody asked for.
+    /// Something happens to the device that the manager did not ask for.
     pub(crate) fn decay(&mut self) {
         match self.rng.random_range(0..12) {
             0..6 if self.faults.rot => self.rot(),

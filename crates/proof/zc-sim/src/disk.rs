@@ -153,7 +153,7 @@ impl Disk {
         }
     }
 
-    /// Nobody waits any more: whatever took effect is over.
+    /// No client waits any more: whatever took effect is over.
     pub(crate) fn all_ended(&mut self) {
         self.clock += 1;
         for write in self.log.iter_mut().filter(|write| write.owner.is_some()) {

@@ -92,7 +92,7 @@ impl OriginJudge {
         self.barrier = self.barrier.max(issued);
     }
 
-    /// What was not durable may be lost, and what was in flight has ended: nobody can miss it.
+    /// What was not durable may be lost, and what was in flight has ended: no client can miss it.
     pub(crate) fn crashed(&mut self, now: u64) {
         self.lost();
         for write in self.sectors.iter_mut().flatten().filter(|write| write.ended == u64::MAX) {

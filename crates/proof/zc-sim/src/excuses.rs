@@ -24,7 +24,7 @@ pub(crate) struct Excuses {
     /// Volumes whose origin failed a flush that no client has heard of: the next flush of a client fails.
     owed: BTreeSet<usize>,
     /// When a flush of a client told last, by volume: what was asked for before that may have failed with it.
-    told: BTreeMap<usize, u64>,
+    reported: BTreeMap<usize, u64>,
 }
 
 /// An operation of an origin that failed.
@@ -72,9 +72,9 @@ impl Excuses {
     /// the manager has not told that yet, so this one failed for something else.
     pub(crate) fn explains_flush(&mut self, volume: usize, asked: u64, now: u64, owes: bool) -> bool {
         if !owes && self.owed.remove(&volume) {
-            self.told.insert(volume, now);
+            self.reported.insert(volume, now);
         }
-        self.told.get(&volume).is_some_and(|told| asked <= *told)
+        self.reported.get(&volume).is_some_and(|reported| asked <= *reported)
     }
 
     /// Whether an operation of the origin failed at these bytes since then.

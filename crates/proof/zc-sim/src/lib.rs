@@ -33,7 +33,7 @@
 //! | write error, device full, in part written or not | - | pass-through | pass-through | pass-through | slot given up | slot given up |
 //! | flush error | | pass-through | pass-through | pass-through | | |
 //! | device dead, for a while or until the next start | - | pass-through | pass-through | pass-through | miss | miss |
-//! | operations of one zone stalled while others pass | - | writes wait | nobody waits | writes may wait | nobody waits (G8) | nobody waits |
+//! | operations of one zone stalled while others pass | - | writes wait | no client waits | writes may wait | no client waits (G8) | no client waits |
 //! | the journal on a device of its own, which dies and is replaced | untouched | untouched | untouched | pass-through; then cold, dirty volumes fenced | miss | miss |
 //! | the whole image replaced by one of an earlier session | cold: the state directory knows a later session | | | | | |
 //!
@@ -42,7 +42,7 @@
 //! | power cut: any subset of unflushed writes, torn | G2: stable after the first read |
 //! | errors; a failed write may have happened in part | G1: uncertain bytes are not cached |
 //! | a failed flush, that lost writes | G2: what is left is read, whatever the cache had (in write-through) |
-//! | a file written by somebody else while stopped (its change time tells) | that volume starts cold |
+//! | a file written by another program while stopped (its change time tells) | that volume starts cold |
 //! | it grows while it is served, and the volume with it; either end may cut an extent | G1: what the origin has there is read |
 //!
 //! | fault of the state directory | must hold |

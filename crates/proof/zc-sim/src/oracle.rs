@@ -42,7 +42,7 @@ impl Oracle {
         }
     }
 
-    /// The volume becomes a sector longer, that has held this since before anybody asks.
+    /// The volume becomes a sector longer, that has held this since before a client asks.
     pub(crate) fn grow(&mut self, value: u64) {
         self.sectors.push(vec![known(value, 0)]);
         self.pinned.push(None);

@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// Somebody else writes to a file while it is not served: its change time tells.
+    /// Another program writes to a file while it is not served: its change time tells.
     pub(crate) fn write_behind_our_back(&mut self) {
         let volume = self.rng.random_range(0..self.volumes.len());
         let in_store = self.pooled.as_ref().is_some_and(|pooled| pooled.has(volume));

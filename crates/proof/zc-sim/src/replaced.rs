@@ -55,7 +55,7 @@ impl World {
         self.manager.as_ref().is_some_and(CacheManager::is_healthy)
     }
 
-    /// The volume becomes clean, as nobody asks anything of it.
+    /// The volume becomes clean, as no client asks anything of it.
     fn is_clean_in_time(&mut self, volume: usize) -> bool {
         self.event(Event::Destage { volume: VolumeId(volume as u16) });
         for _ in 0..PATIENCE / 10 {

@@ -1,11 +1,11 @@
 //! Dirty extents that rot, one at a time, and are written anew or given up.
 //!
 //! Job: damage a stored extent, or put another content there under its fingerprint; then have a client write its
-//! sectors and flush, or an operator give them up, before anyone else asks for anything. If there is no room for what
-//! is written, the extent stays rotten, as any that rots. Else nothing excuses the volume from then on: it has to
-//! become clean, no request may fail, and the origin alone is judged in all sectors but those that the manager says it
-//! leaves out (`CONSISTENCY.md`, G6). What is given up reads as zeros. That is so for pieces of extents, which are
-//! stored without a fingerprint: nothing shares them. What is shared rots for all who share it, as any that rots.
+//! sectors and flush, or an operator give them up, before another client asks for anything. If there is no room for what
+//! is written, the extent stays rotten, as any that rots. Else nothing excuses the volume from then on: it has to become
+//! clean, no request may fail, and the origin alone is judged in all sectors but those that the manager says it leaves
+//! out (`CONSISTENCY.md`, G6). What is given up reads as zeros. That is so for pieces of extents, which are stored
+//! without a fingerprint: nothing shares them. What is shared rots for all who share it, as any that rots.
 //!
 //! What it does not do: rot what is written anew in part, or never (the seeds with plain rot do).
 
@@ -62,7 +62,7 @@ impl World {
         }
         self.trouble.rotten = false;
         if header.fingerprint.0 != [0; 32] {
-            // Other extents may share it, and nobody has written those anew.
+            // Other extents may share it, and no client has written those anew.
             self.trouble.damage();
         }
     }
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// These zeros are durable, or nobody knows.
+    /// These zeros are durable, or it is unknown whether they are.
     fn zeros_ended(&mut self, volume: usize, done: bool) {
         self.now += 1;
         let now = self.now;

@@ -36,7 +36,7 @@ pub(crate) struct Faults {
     pub(crate) replayed: bool,
     /// Reads that take long: see [`crate::world::World::step`].
     pub(crate) slow: bool,
-    /// The image is replaced by an older one while nobody serves it.
+    /// The image is replaced by an older one while no daemon serves it.
     pub(crate) rollback: bool,
     /// When the device is dead.
     pub(crate) dead: Option<(u64, u64)>,
@@ -105,7 +105,7 @@ pub(crate) struct Setup {
     pub(crate) write_back: bool,
     /// Some starts are followed by a crash while they still settle what they found.
     pub(crate) hasty: bool,
-    /// At times one client syncs after each write, and nobody else is there: such commits are one write.
+    /// At times one client syncs after each write, and no other client is there: such commits are one write.
     pub(crate) syncing: bool,
     /// At times a volume grows.
     pub(crate) growing: bool,

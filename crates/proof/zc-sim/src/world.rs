@@ -94,7 +94,7 @@ pub(crate) struct World {
     pub(crate) hasty: bool,
     /// after so many turns.
     pub(crate) crash_in: Option<u32>,
-    /// At times one client syncs after each write, and nobody else is there.
+    /// At times one client syncs after each write, and no other client is there.
     pub(crate) syncing: bool,
     /// At times a volume grows.
     pub(crate) growing: bool,

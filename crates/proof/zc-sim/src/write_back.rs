@@ -83,7 +83,7 @@ impl World {
             let values: Option<Vec<u64>> = pieces.into_iter().map(content::identify).collect();
             let Some(mut values) = values else {
                 let text =
-                    format!("volume {volume}: sector {sector} of the origin holds what nobody wrote (G3)");
+                    format!("volume {volume}: sector {sector} of the origin holds what no client wrote (G3)");
                 self.violation.get_or_insert(text);
                 return None;
             };

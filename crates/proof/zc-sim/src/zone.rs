@@ -7,7 +7,7 @@ use zc_cache::seam::{Action, Source};
 pub(crate) enum Zone {
     SlotRead,
     SlotWrite,
-    /// Writes of slots that somebody may wait for: they hold what only the cache has.
+    /// Writes of slots that a client may wait for: they hold what only the cache has.
     DirtyWrite,
     Journal,
     Map,

@@ -601,7 +601,7 @@ fn the_oldest_dirty_data_keeps_to_its_age() {
 }
 
 #[test]
-fn destaging_keeps_to_its_rate_unless_somebody_waits() {
+fn destaging_keeps_to_its_rate_unless_a_client_waits() {
     let mut t = Twin::new(Shape { destage_bytes_per_s: 64 << 10, ..Shape::default() });
     let settings = WriteBackConfig { max_dirty_age_ms: 1000, ..WriteBackConfig::default() };
     t.world.configure(VolumeConfig { write_back: settings, ..write_back() });

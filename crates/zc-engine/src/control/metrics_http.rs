@@ -14,7 +14,7 @@ use hyper::{HeaderMap, Method, StatusCode};
 use tokio::net::TcpListener;
 
 use crate::control::Shared;
-use crate::front::http::{self, Answer, plain, told, wrong_method};
+use crate::front::http::{self, Answer, plain, response, wrong_method};
 use crate::observe::exposition::Format;
 
 /// The only thing there is.
@@ -38,7 +38,7 @@ async fn answer(shared: &Shared, request: &Parts) -> Answer {
     }
     let format = wanted(&request.headers);
     match shared.metrics(format).await {
-        Ok(text) => told(StatusCode::OK, format.content_type(), text),
+        Ok(text) => response(StatusCode::OK, format.content_type(), text),
         Err(error) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("zcached: {error}\n")),
     }
 }

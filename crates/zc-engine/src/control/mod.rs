@@ -8,17 +8,17 @@
 //!
 //! What it does not do: authenticate; the socket's file mode (0600) is who may command.
 
-pub(crate) mod added;
+pub(crate) mod add_volume;
+pub(crate) mod connection_limit;
 pub(crate) mod dirty;
 pub(crate) mod disconnect;
 pub(crate) mod lengths;
 pub(crate) mod metrics_http;
 pub(crate) mod page_http;
-pub(crate) mod places;
 pub(crate) mod reattach;
 pub(crate) mod record;
 pub(crate) mod reload;
-pub(crate) mod removed;
+pub(crate) mod remove_volume;
 pub(crate) mod request;
 pub(crate) mod resize;
 pub(crate) mod returning;
@@ -44,7 +44,7 @@ use zc_core::{Mode, NoSuchWord, VolumeId, u64_from_usize};
 
 use crate::audit;
 use crate::clock::{Clock, unix_s};
-use crate::control::places::{Place, Places};
+use crate::control::connection_limit::{ConnectionLimit, Permit};
 use crate::control::record::{Recordings, Wanted};
 use crate::control::reload::live_mode;
 use crate::control::request::Request;
@@ -280,7 +280,7 @@ async fn serve(
     mut end: oneshot::Receiver<()>,
     mut signals: Option<Signals>,
 ) {
-    let places = Places::new(CONTROL_CONNECTIONS_MAX);
+    let limit = ConnectionLimit::new(CONTROL_CONNECTIONS_MAX);
     shared.notify(&[sd_notify::NotifyState::Ready]);
     let mut looks = tokio::time::interval(Duration::from_millis(LOOK_MS));
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -300,8 +300,8 @@ async fn serve(
                     // It may have to wait for a command, and signals may not wait for it.
                     let shared = Arc::clone(shared);
                     tokio::spawn(async move {
-                        let told = format!("{:?}", Request::Reload {});
-                        if let Err(error) = audited(&shared, &told, BY_SIGNAL, shared.reload()).await {
+                        let request_text = format!("{:?}", Request::Reload {});
+                        if let Err(error) = audited(&shared, &request_text, BY_SIGNAL, shared.reload()).await {
                             tracing::error!("reload: {error}");
                         }
                     });
@@ -309,9 +309,9 @@ async fn serve(
             },
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let (shared, places) = (Arc::clone(shared), Arc::clone(&places));
+                    let (shared, limit) = (Arc::clone(shared), Arc::clone(&limit));
                     tokio::spawn(async move {
-                        let Some(place) = places.take().await else {
+                        let Some(permit) = limit.take().await else {
                             let user = user_of(&stream);
                             tracing::warn!(
                                 target: audit::TARGET,
@@ -320,7 +320,7 @@ async fn serve(
                             );
                             return;
                         };
-                        if let Err(error) = converse(&shared, stream, &place).await {
+                        if let Err(error) = converse(&shared, stream, &permit).await {
                             tracing::debug!("control connection: {error}");
                         }
                     });
@@ -336,7 +336,7 @@ async fn serve(
 }
 
 /// Answers the lines of one connection.
-async fn converse(shared: &Shared, stream: UnixStream, place: &Place) -> io::Result<()> {
+async fn converse(shared: &Shared, stream: UnixStream, permit: &Permit) -> io::Result<()> {
     let user = user_of(&stream);
     let (reading, mut writing) = stream.into_split();
     let mut reading = BufReader::new(reading);
@@ -344,7 +344,7 @@ async fn converse(shared: &Shared, stream: UnixStream, place: &Place) -> io::Res
         let mut line = Vec::new();
         let limit = u64_from_usize(CONTROL_LINE_BYTES_MAX);
         let mut bounded = (&mut reading).take(limit);
-        match place.idle(bounded.read_until(b'\n', &mut line)).await {
+        match permit.idle(bounded.read_until(b'\n', &mut line)).await {
             None => return Ok(()),
             Some(read) => read?,
         };
@@ -365,7 +365,7 @@ async fn converse(shared: &Shared, stream: UnixStream, place: &Place) -> io::Res
         };
         let mut bytes = serde_json::to_vec(&value)?;
         bytes.push(b'\n');
-        match place.idle(writing.write_all(&bytes)).await {
+        match permit.idle(writing.write_all(&bytes)).await {
             None => return Ok(()),
             Some(written) => written?,
         }
@@ -381,8 +381,8 @@ async fn answer(shared: &Shared, line: &[u8], user: &str) -> Result<Value, Strin
     if request.only_looks() || store::only_looks(&request) {
         return carry_out(shared, request).await;
     }
-    let told: String = format!("{request:?}").chars().take(AUDIT_CHARS_MAX).collect();
-    audited(shared, &told, user, carry_out(shared, request)).await
+    let request_text: String = format!("{request:?}").chars().take(AUDIT_CHARS_MAX).collect();
+    audited(shared, &request_text, user, carry_out(shared, request)).await
 }
 
 /// The number of the user at the other end.
@@ -393,15 +393,17 @@ fn user_of(stream: &UnixStream) -> String {
 /// Carries a command out that changes something, and puts it and what came of it in the audit log.
 async fn audited(
     shared: &Shared,
-    told: &str,
+    request_text: &str,
     user: &str,
     command: impl Future<Output = Result<Value, String>>,
 ) -> Result<Value, String> {
-    tracing::info!(target: audit::TARGET, user, "audit: command begins: {told}");
+    tracing::info!(target: audit::TARGET, user, "audit: command begins: {request_text}");
     let answer = command.await.map_err(|error| shared.explained(&error));
     match &answer {
-        Ok(_) => tracing::info!(target: audit::TARGET, user, "audit: command done: {told}"),
-        Err(error) => tracing::warn!(target: audit::TARGET, user, "audit: command refused: {told}: {error}"),
+        Ok(_) => tracing::info!(target: audit::TARGET, user, "audit: command done: {request_text}"),
+        Err(error) => {
+            tracing::warn!(target: audit::TARGET, user, "audit: command refused: {request_text}: {error}");
+        }
     }
     answer
 }

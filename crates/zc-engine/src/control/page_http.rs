@@ -20,7 +20,7 @@ use hyper::{Method, StatusCode};
 use tokio::net::TcpListener;
 
 use crate::control::Shared;
-use crate::front::http::{self, Answer, plain, told, wrong_method};
+use crate::front::http::{self, Answer, plain, response, wrong_method};
 
 const DOCUMENT: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/page.css");
@@ -72,11 +72,11 @@ async fn answer(shared: &Shared, request: &Parts) -> Answer {
         return wrong_method("GET");
     }
     if !text.is_empty() {
-        return told(StatusCode::OK, content_type, text);
+        return response(StatusCode::OK, content_type, text);
     }
     let live = shared.live().await.and_then(|live| serde_json::to_vec(&live).map_err(|e| e.to_string()));
     match live {
-        Ok(text) => told(StatusCode::OK, content_type, text),
+        Ok(text) => response(StatusCode::OK, content_type, text),
         Err(error) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("zcached: {error}\n")),
     }
 }

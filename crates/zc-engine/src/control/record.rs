@@ -82,13 +82,13 @@ impl Shared {
         });
         let (tap, recorder) =
             begun.await.map_err(|_| "the start of the recording was cut off".to_owned())??;
-        let told = recorder.progress.to_json(&wanted.volume);
+        let progress = recorder.progress.to_json(&wanted.volume);
         recordings.insert(wanted.volume.clone(), recorder);
         let (reply, done) = oneshot::channel();
         self.mailbox.send(Command::Record { volume: config.id, tap: Some(tap), reply });
         done.await.map_err(|_| "the data plane is busy or has ended".to_owned())?;
         tracing::info!("volume \"{}\" is being recorded to {}", wanted.volume, wanted.path.display());
-        Ok(told)
+        Ok(progress)
     }
 
     /// Ends a volume's recording, and waits until the file is complete. One that ended by itself is told
@@ -98,11 +98,11 @@ impl Shared {
         let mut recordings = self.recordings.lock().await;
         let mut recorder = match recordings.remove(name) {
             Some(recorder) if recorder.thread.is_some() => recorder,
-            told => {
+            ended => {
                 let mut why = format!("volume \"{name}\" is not being recorded");
-                if let Some(told) = told {
-                    why += &format!("; its last recording is {}", told.progress.path.display());
-                    recordings.insert(name.to_owned(), told);
+                if let Some(ended) = ended {
+                    why += &format!("; its last recording is {}", ended.progress.path.display());
+                    recordings.insert(name.to_owned(), ended);
                 }
                 return Err(why);
             }
@@ -110,8 +110,8 @@ impl Shared {
         recorder.progress.asked.store(true, Ordering::Relaxed);
         let (reply, done) = oneshot::channel();
         self.mailbox.send(Command::Record { volume, tap: None, reply });
-        let told = done.await;
-        if told.is_ok() {
+        let answer = done.await;
+        if answer.is_ok() {
             let joined = tokio::task::spawn_blocking(move || {
                 recorder.join();
                 recorder
@@ -120,7 +120,7 @@ impl Shared {
         }
         let progress = Arc::clone(&recorder.progress);
         recordings.insert(name.to_owned(), recorder);
-        told.map_err(|_| "the data plane is busy or has ended".to_owned())?;
+        answer.map_err(|_| "the data plane is busy or has ended".to_owned())?;
         Ok(progress.to_json(name))
     }
 

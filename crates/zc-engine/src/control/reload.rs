@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use zc_config::{Config, diff_live};
 use zc_core::Mode;
 
-use crate::control::added::Changed;
+use crate::control::add_volume::Changed;
 use crate::control::{InForce, Shared};
 use crate::front::reloadable::default_export;
 use crate::front::settings::{Found, has_durable_journal, volume_config};

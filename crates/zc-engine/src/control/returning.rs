@@ -1,12 +1,12 @@
 //! Volumes that come back: those that a start left out are looked for until they can be served.
 //!
-//! Job: look for the origin of each such volume again, with a pause that grows, and have the volume taken up (`added`) as
-//! soon as the origin is there and nothing speaks against it.
+//! Job: look for the origin of each such volume again, with a pause that grows, and have the volume taken up
+//! (`add_volume`) as soon as the origin is there and nothing speaks against it.
 //!
 //! Invariants: nothing waits for an origin that hangs but the look at it, and each volume has at most one look. Nothing
 //! is judged, written or served before a look has ended well.
 //!
-//! What it does not do: decide what may be believed of such a volume (`session/pair`, asked by `added`).
+//! What it does not do: decide what may be believed of such a volume (`session/pair`, asked by `add_volume`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 //! take over the device that a daemon before this one left), detach it, and clear up when the daemon stops.
 //!
 //! Invariants: an order ends, if not well then with a sentence, in bounded time; the data plane never waits for one. A
-//! volume has at most one device; attaching it again names the same. A stop removes devices that nobody uses and leaves
-//! the others to the next daemon: requests to them wait.
+//! volume has at most one device; attaching it again names the same. A stop removes devices that no program uses and
+//! leaves the others to the next daemon: requests to them wait.
 //!
 //! What it does not do: touch a request.
 
@@ -121,7 +121,7 @@ impl UblkHandle {
         wait.await.map_err(|_| "the daemon is stopping".to_owned())?
     }
 
-    /// Removes devices that nobody uses, then stops the data plane.
+    /// Removes devices that no program uses, then stops the data plane.
     pub(crate) fn stop(&self) {
         // A full queue holds a stop, or orders whose askers ask again.
         let _full = self.0.try_send(Order::Stop);
@@ -138,7 +138,7 @@ struct Attached {
 }
 
 impl Attached {
-    /// Whether the kernel has taken the device away, at somebody else's command.
+    /// Whether the kernel has taken the device away, at another program's command.
     fn is_gone(&self) -> bool {
         self.gone.try_recv() == Err(TryRecvError::Disconnected)
     }
@@ -378,8 +378,9 @@ impl Worker {
         };
         if plan.went_back && info.state != DeviceState::Dead {
             tracing::error!(
-                "volume \"{}\" may have lost its newest unflushed writes, so {} is not taken over but removed: what is mounted \
-                 from it fails, and is to be unmounted and mounted again (`ack = \"durable\"` prevents this)",
+                "volume \"{}\" may have lost its newest unflushed writes, so the daemon removes {} instead of taking it \
+                 over. Requests to it fail: unmount what is mounted from it, and mount it again (`ack = \"durable\"` \
+                 prevents this)",
                 plan.name,
                 info.path()
             );
@@ -436,7 +437,7 @@ impl Worker {
         match answered.recv_timeout(Duration::from_millis(UBLK_GONE_MS)) {
             Ok(Ok(())) => Ok(Attached { id: info.id, gone: wait, is_held: false }),
             Ok(Err(reason)) => Err(UblkError::Invalid(format!("{place} cannot be served: {reason}"))),
-            // Whatever becomes of it: nobody waits for the kernel in vain.
+            // Whatever becomes of it: no command waits for the kernel in vain.
             Err(_) => Err(UblkError::Invalid(format!("{place} cannot be served: the data plane is busy"))),
         }
     }
@@ -482,7 +483,7 @@ impl Worker {
             return Err(format!("volume \"{name}\" is not attached"));
         };
         let path = path_of(attached.id);
-        // Held until the device is stopped, so that nobody mounts it in between.
+        // Held until the device is stopped, so that no program mounts it in between.
         let claim = if force { None } else { Some(claim_in_time(&path)?) };
         let Some(attached) = self.attached.remove(name) else { unreachable!("looked up above") };
         let removed = self.remove(attached.id, Some(&attached.gone), claim);
@@ -504,7 +505,7 @@ fn claim_in_time(path: &str) -> Result<OwnedFd, String> {
     let (done, wait) = mpsc::channel();
     let owned = path.to_owned();
     let work = move || {
-        // Nobody waits any more: the device is let go.
+        // The command does not wait any more: the device is let go.
         let _asker_left = done.send(claim(&owned));
     };
     let started = std::thread::Builder::new().name("ublk-claim".to_owned()).spawn(work);

@@ -24,7 +24,7 @@ pub(crate) struct Rules {
     tls: bool,
     /// With a certificate that has one of these names only; empty = any or none.
     certificates: Vec<String>,
-    /// For nobody: the volume is not served.
+    /// For no client: the volume is not served.
     is_absent: bool,
 }
 

@@ -65,7 +65,7 @@ impl Count {
     }
 }
 
-/// Everybody who has a place.
+/// All clients that have a place.
 #[derive(Debug)]
 pub(crate) struct Admission {
     // Ordered: clients choose their addresses, and the hash of `Map` has no key.

@@ -118,7 +118,7 @@ where
 
 /// A line of text for people.
 pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Answer {
-    told(status, "text/plain; charset=utf-8", text)
+    response(status, "text/plain; charset=utf-8", text)
 }
 
 /// The request's method is not one of `allowed`.
@@ -129,7 +129,7 @@ pub(crate) fn wrong_method(allowed: &'static str) -> Answer {
 }
 
 /// Contents of a type.
-pub(crate) fn told(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Answer {
+pub(crate) fn response(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(text.into()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -1,8 +1,8 @@
 //! Listening sockets.
 //!
-//! Invariants: a Unix socket path in use by a live server is never taken over; one that nobody answers on (left behind
+//! Invariants: a Unix socket path in use by a live server is never taken over; one that no server answers on (left behind
 //! by a killed daemon) is replaced. A Unix socket has its mode and its group before its path exists: it is made in a
-//! folder that nobody else may enter, and moved. No step waits for another process. Sockets are removed again at the
+//! folder that no other user may enter, and moved. No step waits for another process. Sockets are removed again at the
 //! end.
 
 use std::io;
@@ -96,7 +96,7 @@ pub(crate) fn raise_descriptor_limit(connections: usize) -> Result<(), EngineErr
 }
 
 impl Listener {
-    /// Takes a socket over that somebody else listens on for us, such as a service manager.
+    /// Takes a socket over that another program, such as a service manager, listens on for us.
     pub(crate) fn adopt(fd: OwnedFd) -> Result<Self, EngineError> {
         let fail = |errno| EngineError::io("a passed socket is of no use", errno);
         if !sockopt::socket_acceptconn(&fd).unwrap_or(false) {
@@ -144,7 +144,7 @@ impl Access {
     pub(crate) const OWNER: Self = Self { mode: 0o600, group: None };
 }
 
-/// Binds a Unix socket, replacing one that nobody answers on.
+/// Binds a Unix socket, replacing one that no server answers on.
 pub(crate) fn bind_unix(path: &Path, access: Access) -> Result<(UnixListener, SocketPath), EngineError> {
     let fail = |source| EngineError::io(format!("cannot listen on {}", path.display()), source);
     if check_unix(path)? {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_accepts_nobody_is_told_at_once() {
+    fn a_server_that_accepts_no_client_is_found_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("squatted.sock");
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();

@@ -1,8 +1,8 @@
 //! Zeros in what is read: found here, so that clients that understand holes are sent none.
 //!
 //! Job: cut the bytes of a read at places where whole blocks of zeros begin and end. It looks at the bytes themselves,
-//! so it holds for zeros that the cache knows, that the origin has and that somebody wrote, and no later write can
-//! make it wrong.
+//! so it holds for zeros that the cache knows, that the origin has and that a client wrote, and no later write can make
+//! it wrong.
 //!
 //! What it does not do: cost much where there are none: a block is given up at its first bytes.
 

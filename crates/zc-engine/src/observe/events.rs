@@ -151,7 +151,7 @@ mod tests {
         Verdict { state, reasons: kinds.iter().map(reason).collect() }
     }
 
-    fn told(events: &Events, after: u64) -> Vec<(u64, &'static str, Change)> {
+    fn changes_after(events: &Events, after: u64) -> Vec<(u64, &'static str, Change)> {
         events.after(after).iter().map(|event| (event.number, event.event, event.change)).collect()
     }
 
@@ -161,7 +161,7 @@ mod tests {
         let quiet = ShardStats::default();
         let mut look = |kinds: &[(&'static str, Option<&str>)]| {
             events.observe(&verdict(kinds), &quiet, 7);
-            told(&events, 0)
+            changes_after(&events, 0)
         };
         assert_eq!(look(&[]), []);
         let fenced = (1, "fenced", Change::Begins);
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(look(&[("fenced", Some("b"))]).last(), Some(&(3, "fenced", Change::Ends)));
         let end = look(&[]);
         assert_eq!(end[3..], [(4, "fenced", Change::Ends), (5, BACK_TO_NORMAL, Change::Begins)]);
-        assert_eq!(told(&events, 4), [(5, BACK_TO_NORMAL, Change::Begins)]);
+        assert_eq!(changes_after(&events, 4), [(5, BACK_TO_NORMAL, Change::Begins)]);
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
             events.observe(&verdict(&[]), &stats, 7);
         }
         let changes = [(1, LOW_SPACE, Change::Begins), (2, LOW_SPACE, Change::Ends)];
-        assert_eq!(told(&events, 0)[..2], changes);
+        assert_eq!(changes_after(&events, 0)[..2], changes);
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl Answers {
     }
 }
 
-/// A volume's thread. It ends when this is dropped, after the question it is at; nobody waits for that.
+/// A volume's thread. It ends when this is dropped, after the question it is at; no thread waits for that.
 #[derive(Debug)]
 pub(crate) struct OriginMap(SyncSender<Question>);
 
@@ -94,7 +94,7 @@ fn answer_all(fd: &SharedFd, questions: &Receiver<Question>, answers: &Answers, 
     }
 }
 
-/// The runs of `start..end`, cut at whole sectors; the descriptor's own position is not used by anybody else.
+/// The runs of `start..end`, cut at whole sectors; the descriptor's own position is used by this thread alone.
 fn map(fd: &impl AsFd, start: u64, end: u64) -> Vec<OriginRun> {
     let sector = u64::from(SECTOR_BYTES);
     let mut runs = Vec::new();

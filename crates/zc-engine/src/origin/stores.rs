@@ -66,7 +66,7 @@ impl Stores {
         Some(open.into_iter().map(|(name, pool)| look(name, &pool)).collect())
     }
 
-    /// The store of this name; opens it if nobody has. Blocks.
+    /// The store of this name; opens it if it is not open. Blocks.
     pub(crate) fn open(&self, name: &str) -> Result<Arc<OpenPool>, EngineError> {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(name) else {

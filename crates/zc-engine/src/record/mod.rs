@@ -45,7 +45,7 @@ pub(crate) struct Progress {
     pub(crate) known: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) elapsed_ns: AtomicU64,
-    /// Somebody asked for the end; without it the daemon stops.
+    /// An operator asked for the end; without it the daemon stops.
     pub(crate) asked: AtomicBool,
     /// Why it ended, once it has: a word, or what went wrong with the file.
     pub(crate) ended: Mutex<Option<Result<Ended, String>>>,
@@ -110,7 +110,7 @@ pub(crate) struct Tap {
     free: Receiver<Vec<Seen>>,
     /// Requests that found no room.
     lost: u64,
-    /// Nobody listens any more.
+    /// The recorder does not listen any more.
     over: bool,
 }
 
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_that_nobody_listens_to_ends() {
+    fn a_tap_without_a_listener_ends() {
         let (mut tap, seen, _give_back) = tap(2, 4);
         tap.asked(&flush(1), 1);
         drop(seen);

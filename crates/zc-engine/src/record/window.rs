@@ -155,7 +155,7 @@ mod tests {
         window.add(record(3, Asked::Read, 1, 2));
         assert!(window.learned(1, print(7)) && window.learned(0, Known::Zero));
         assert!(!window.learned(1, print(8)), "known already");
-        assert!(!window.learned(5, print(9)), "nobody asked");
+        assert!(!window.learned(5, print(9)), "no request asked");
         let unknown = Known::Unknown;
         assert_eq!(
             all(&mut window),

@@ -137,7 +137,7 @@ fn prepare_patiently(
 
 /// The cache that served the origins last, as the state directory knows it.
 fn last_cache(config: &Config, stores: &Stores) -> Result<Option<[u8; 16]>, EngineError> {
-    let places = without_cache::places(config, &origins::open_existing(config, stores)?, false)?;
+    let places = without_cache::paired_origins(config, &origins::open_existing(config, stores)?, false)?;
     state_dir::last_of(&config.cache.state_dir, &places)
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn debts(
             }
             if options.drop_dirty.contains(&volume.name) {
                 tracing::warn!(
-                    "volume \"{}\": data that only the cache {} has is given up, as asked",
+                    "volume \"{}\": the dirty data on the cache {} is dropped, as --drop-dirty says; these writes are lost",
                     volume.name,
                     owed.cache
                 );
@@ -278,12 +278,12 @@ fn open_without_cache(
     if config.cache.required {
         return Err(EngineError::CacheMissing { why });
     }
-    let places = without_cache::places(config, &origins, true)?;
+    let places = without_cache::paired_origins(config, &origins, true)?;
     state_dir::disown(&config.cache.state_dir, &places, None, "without a cache")?;
     drop(origins);
-    let with_stand_in = without_cache::make(config, &last)?;
+    let with_placeholder = without_cache::make(config, &last)?;
     tracing::error!("{why}; volumes are served from their origins alone until a restart finds the cache");
-    open_with(&with_stand_in, options, Surroundings { has_cache: false, ..around }, Some(why))
+    open_with(&with_placeholder, options, Surroundings { has_cache: false, ..around }, Some(why))
 }
 
 /// Opens everything. `missing`: why the cache of the configuration stands in for another.
@@ -300,7 +300,11 @@ fn open_with(
     origins::create(config, &mut origins, around.stores)?;
     if missing.is_none() {
         // Before the own record, which is to be the newest: it tells the cache that had the origins last.
-        disown_others(config, &device.superblock.uuid, &without_cache::places(config, &origins, true)?)?;
+        disown_others(
+            config,
+            &device.superblock.uuid,
+            &without_cache::paired_origins(config, &origins, true)?,
+        )?;
     }
     let (mut session, given_up) = start_session(config, &device, &state, &paired, options.cold)?;
     device.new_files.keep();
@@ -328,7 +332,7 @@ fn open_with(
             let risk = session.risk_file(&state, &paired)?;
             (session.intent, risk)
         }
-        // The next start makes another stand-in, if it needs one.
+        // The next start makes another placeholder, if it needs one.
         Some(_) => (IntentLog::none(&state.intent_place().path), RiskFile::none(&state.risk_place().path)),
     };
     let event = EventFd::new()?;
@@ -636,9 +640,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
     }
     cache_startup::begin(&mut device.media(), &opened).map_err(fail)?;
     if let Some(reason) = &opened.distrust {
-        tracing::warn!(
-            "the cache's mappings are not believed: {reason}; stored contents still serve to share"
-        );
+        tracing::warn!("starting cold ({reason}); stored data is still used for deduplication");
     } else if !opened.start.intact {
         let regions = opened.start.active_regions.len();
         tracing::warn!("the last session was cut off: {regions} regions that were being written start cold");

@@ -8,7 +8,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Waits until it is worth another look.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the kernel tells nobody when it has closed the files of a killed process, or found a device"
+    reason = "the kernel sends no event when it has closed the files of a killed process, or found a device"
 )]
 pub(crate) fn pause() {
     std::thread::sleep(PAUSE);

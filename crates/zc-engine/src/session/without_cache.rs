@@ -1,15 +1,16 @@
 //! Serving without the cache device.
 //!
-//! Job: when a cache that served these origins before is missing at a start, or cannot be read or written, make what
-//! takes its place: an empty cache in a small file in the state directory, which the data plane is told to be lost
-//! before it takes a request. All else is a start, and a session, like any other.
+//! Job: when a cache that served these origins before is missing at a start, or cannot be read or written, make a
+//! placeholder: an empty cache in a small file in the state directory, which the data plane is told to be lost before it
+//! takes a request. All else is a start, and a session, like any other.
 //!
 //! # Why this is sound
-//! - It is refused while any cache has what one of the origins lacks: nobody sees an origin without what was flushed.
+//! - It is refused while any cache has dirty data of one of the origins: no client sees an origin without what was
+//!   flushed.
 //! - Before anything is served, what any cache holds of these origins is disowned in the state directory: they are
 //!   written without it, and it counts for nothing when it is back.
-//! - The stand-in has the missing cache's identity, so that block devices are taken over as ever. Its own state lies in
-//!   a folder of its own, where no start looks for what caches owe.
+//! - The placeholder has the missing cache's identity, so that block devices are taken over as ever. Its own state lies
+//!   in a folder of its own, where no start looks for dirty data.
 //!
 //! What it does not do: notice that the device is back. A restart does.
 
@@ -26,11 +27,11 @@ use crate::state::hex::hex;
 use crate::state::state_dir::{self, OriginMark, Place};
 
 /// Room for the metadata and a few of the largest WEUs; next to nothing of it is ever written.
-const STAND_IN_BYTES: u64 = 64 << 20;
+const PLACEHOLDER_BYTES: u64 = 64 << 20;
 
 /// Origins of a configuration as the state directory knows them, with those that are to be made. `writable`: only those
 /// that may be written.
-pub(crate) fn places(
+pub(crate) fn paired_origins(
     config: &Config,
     origins: &[Option<Origin>],
     writable: bool,
@@ -46,7 +47,7 @@ pub(crate) fn places(
     Ok(places)
 }
 
-/// Makes the stand-in of the cache with this identity; returns the configuration with it.
+/// Makes the placeholder of the cache with this identity; returns the configuration with it.
 pub(crate) fn make(config: &Config, uuid: &[u8; 16]) -> Result<Config, EngineError> {
     let dir = folder(config, uuid);
     let fail = |source| EngineError::io(format!("cannot make {} anew", dir.display()), source);
@@ -60,7 +61,7 @@ pub(crate) fn make(config: &Config, uuid: &[u8; 16]) -> Result<Config, EngineErr
     cache.state_dir.clone_from(&dir);
     (cache.size, cache.journal_path, cache.journal_bytes) = (None, None, None);
     (cache.direct, cache.discard) = (false, Some(false));
-    let options = OpenOptions { direct: false, write: true, create_len: Some(STAND_IN_BYTES) };
+    let options = OpenOptions { direct: false, write: true, create_len: Some(PLACEHOLDER_BYTES) };
     let file = BlockFile::open(&cache.path, options)?;
     cache_device::format(&config, &file, None, *uuid)?;
     Ok(config)
@@ -86,7 +87,7 @@ mod tests {
     use crate::session::cache_device::{CacheDevice, Debts};
 
     #[test]
-    fn a_stand_in_can_be_made_for_every_layout_and_leaves_nothing_behind() {
+    fn a_placeholder_can_be_made_for_every_layout_and_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
         for (weu, extent) in [("4 MiB", "128 KiB"), ("2 MiB", "8 KiB"), ("32 KiB", "4 KiB")] {
             let text = format!(

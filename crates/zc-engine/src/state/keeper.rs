@@ -3,7 +3,7 @@
 //! Job: carry out changes of what it keeps, one after the other, and say in bounded time how each ended.
 //!
 //! Invariants: what is kept is changed by one thread alone. A change that is not answered in time is the last one: what
-//! came of it is unknown, and nothing more is asked for. Nobody waits for the thread's end.
+//! came of it is unknown, and nothing more is asked for. No part waits for the thread's end.
 //!
 //! What it does not do: say what follows when there is no answer (`intent`, `risk`).
 

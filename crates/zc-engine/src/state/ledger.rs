@@ -6,7 +6,7 @@
 //!
 //! Invariants: the word is durable in all three before the manager may accept a dirty byte of the volume; it is taken
 //! back only when the manager has none, and the feature stays. What is in doubt counts as dirty. From the beginning of
-//! a session to its end nobody else writes superblock and volume table.
+//! a session to its end no other part writes superblock and volume table.
 //!
 //! What it does not do: decide at a start what may be believed (`session/pair`), or know what is dirty (the manager).
 

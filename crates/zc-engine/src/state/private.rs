@@ -1,6 +1,6 @@
 //! Files and folders that only the daemon's user may use, whatever the umask.
 //!
-//! Job: make folders with mode 0700 and files with mode 0600, and read small files that somebody else wrote
+//! Job: make folders with mode 0700 and files with mode 0600, and read small files that another program wrote
 //! ([`read_bounded`]).
 //!
 //! Invariants: the mode holds from the moment the name exists. A read ends at a bound, and never waits for a writer.

@@ -76,8 +76,8 @@ pub(crate) struct VolumeState {
     /// The operator gave up the volume's epochs up to this one; 0: none, or none that may still be on the cache.
     #[serde(default)]
     pub(crate) given_up: u64,
-    /// A start could not tell all of the volume's dirty data, and nobody has accepted that since. The cache itself
-    /// forgets it: its journal goes on.
+    /// A start could not tell all of the volume's dirty data, and the operator has not accepted that since. The cache
+    /// itself forgets it: its journal goes on.
     #[serde(default)]
     pub(crate) incomplete: bool,
     /// What stood at the origin's landmarks when a session ended in order; nothing from the next start on.
@@ -446,7 +446,7 @@ impl Volatile {
     }
 }
 
-/// The folder of the control socket, if it is in memory and nobody else can change what is in it. A device that hangs
+/// The folder of the control socket, if it is in memory and no other user can change what is in it. A device that hangs
 /// holds up nothing there, and the kernel's page cache is all that such files are to outlive a process by.
 pub(crate) fn run_dir(config: &zc_config::Config) -> Option<PathBuf> {
     const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_may_use_the_directory_and_its_files_whatever_the_umask() {
+    fn no_other_user_may_use_the_directory_and_its_files_whatever_the_umask() {
         use rustix::fs::Mode;
         use std::os::unix::fs::MetadataExt;
         let dir = tempfile::tempdir().unwrap();

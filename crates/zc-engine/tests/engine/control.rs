@@ -54,7 +54,7 @@ fn an_operator_closes_connections() {
 }
 
 #[test]
-fn idle_connections_keep_nobody_out() {
+fn idle_connections_keep_no_client_out() {
     let rig = Rig::new();
     let engine = rig.start(&["v"]);
     let idle: Vec<_> = (0..40).map(|_| rig.control()).collect();

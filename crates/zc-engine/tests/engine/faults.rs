@@ -57,7 +57,7 @@ fn a_truncated_cache_file_is_a_dead_cache_and_a_living_volume() {
 }
 
 #[test]
-fn requests_beyond_the_end_and_hostile_bytes_hurt_nobody_else() {
+fn requests_beyond_the_end_and_hostile_bytes_hurt_no_other_client() {
     let rig = Rig::new();
     let engine = rig.start(&["v"]);
     let mut good = rig.client("v");

@@ -48,7 +48,7 @@ fn idle_clients_of_a_large_source_make_room_for_one_of_a_small_one() {
 }
 
 #[test]
-fn ten_thousand_half_open_handshakes_harm_nobody() {
+fn ten_thousand_half_open_handshakes_harm_no_client() {
     let mut rig = Rig::new();
     rig.nbd = "connections_max = 64\nhandshake_timeout = \"1 h\"".to_owned();
     let engine = rig.start(&["v"]);
@@ -138,7 +138,7 @@ fn clients_that_do_not_go_on_are_dropped_and_others_are_not() {
 }
 
 #[test]
-fn a_client_that_writes_and_never_reads_holds_up_nobody_and_is_dropped() {
+fn a_client_that_writes_and_never_reads_delays_no_client_and_is_dropped() {
     let mut rig = Rig::new();
     rig.nbd = "stall_timeout = \"1 s\"\nbytes_in_flight_per_connection_max = \"32 MiB\"\n\
                bytes_in_flight_max = \"64 MiB\"\nrequests_in_flight_max = 16"
@@ -202,14 +202,14 @@ fn a_client_that_has_said_goodbye_takes_its_replies_or_goes() {
     while engine.stats().unwrap().driver.unsent_bytes < 9 << 20 {}
     wait_for_connections(&engine, 1);
     assert!(read_to_end(&mut leaving).len() < 8 << 20);
-    // Nothing speaks against the other one, whose replies nobody needs the memory of.
+    // Nothing speaks against the other one, whose replies use memory that no client waits for.
     let mut reply = vec![0; 16 + (8 << 20)];
     patient.read_exact(&mut reply).unwrap();
     assert!(engine.stop().unwrap());
 }
 
 #[test]
-fn writes_that_never_arrive_hold_up_nobody_but_their_like() {
+fn writes_that_never_arrive_delay_only_their_like() {
     let mut rig = Rig::new();
     rig.nbd =
         "bytes_in_flight_max = \"64 MiB\"\nhandshake_timeout = \"2 s\"\nstall_timeout = \"1 h\"".to_owned();
@@ -238,7 +238,7 @@ fn writes_that_never_arrive_hold_up_nobody_but_their_like() {
 }
 
 #[test]
-fn a_client_that_fills_the_memory_keeps_nobody_from_choosing_an_export() {
+fn a_client_that_fills_the_memory_keeps_no_client_from_choosing_an_export() {
     let mut rig = Rig::new();
     rig.nbd =
         "bytes_in_flight_max = \"32 MiB\"\nhandshake_timeout = \"2 s\"\nstall_timeout = \"1 h\"".to_owned();
@@ -255,7 +255,7 @@ fn a_client_that_fills_the_memory_keeps_nobody_from_choosing_an_export() {
 }
 
 #[test]
-fn many_questions_for_block_status_hold_up_nobody() {
+fn many_questions_for_block_status_delay_no_client() {
     const QUESTIONS: u64 = 1000;
     let mut rig = Rig::new();
     rig.cache = "extent_size = \"4 KiB\"".to_owned();
@@ -281,7 +281,7 @@ fn many_questions_for_block_status_hold_up_nobody() {
     assert_eq!(first_run(&answers[0])[4..], [0, 0, 0, 0], "the cache has nothing there");
     assert_eq!(first_run(&answers[999]), [0, 0, 32, 0, 0, 0, 0, 1], "the cache has the write");
     writer.read_exact(&mut [0; 16]).unwrap();
-    // Those that still wait when their client goes are nobody's.
+    // Those that still wait when their client goes are dropped.
     curious.write_all(&questions).unwrap();
     drop(curious);
     assert_eq!(client.read(0, 8192).unwrap(), data);

@@ -27,7 +27,7 @@ pub(crate) fn run(data: &[u8]) {
     check_replies(&whole);
 }
 
-/// Three exports: one for all, one over TLS only, one for nobody.
+/// Three exports: one for all, one over TLS only, one for no client.
 struct Exports([ExportInfo; 3]);
 
 impl Exports {

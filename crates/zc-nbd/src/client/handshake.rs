@@ -121,7 +121,7 @@ impl ClientSession {
             }
             self.ask_export_name(out);
         } else if self.config.tls == ClientTls::Never {
-            self.begin_haggling(out);
+            self.begin_negotiation(out);
         } else {
             self.ask(option::STARTTLS, &[], out);
         }
@@ -129,7 +129,7 @@ impl ClientSession {
     }
 
     /// What comes first once it is clear whether there is TLS.
-    pub(super) fn begin_haggling(&mut self, out: &mut Vec<u8>) {
+    pub(super) fn begin_negotiation(&mut self, out: &mut Vec<u8>) {
         if self.config.list {
             self.ask(option::LIST, &[], out);
         } else {
@@ -220,7 +220,9 @@ impl ClientSession {
     fn option_refused(&mut self, asked: u32, error: u32, body: &[u8], out: &mut Vec<u8>) -> Stepped {
         let hard = matches!(error, reply::ERR_TLS_REQD | reply::ERR_SHUTDOWN);
         match asked {
-            option::STARTTLS if !hard && self.config.tls == ClientTls::Preferred => self.begin_haggling(out),
+            option::STARTTLS if !hard && self.config.tls == ClientTls::Preferred => {
+                self.begin_negotiation(out);
+            }
             option::EXTENDED_HEADERS if !hard => self.ask_structured(out),
             option::STRUCTURED_REPLY if !hard => self.ask_go(out),
             option::SET_META_CONTEXT if !hard => {

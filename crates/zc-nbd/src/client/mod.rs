@@ -353,7 +353,7 @@ impl ClientSession {
     pub fn tls_started(&mut self, out: &mut Vec<u8>) {
         assert!(self.tls_due(), "TLS was started although the server did not agree to it");
         self.secured = true;
-        self.begin_haggling(out);
+        self.begin_negotiation(out);
     }
 
     /// Whether the bytes come over TLS.

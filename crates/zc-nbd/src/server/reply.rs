@@ -229,7 +229,7 @@ impl ServerSession {
 }
 
 /// The code itself where the command may fail with it, else EIO: ENOTSUP belongs to FAST_ZERO, EOVERFLOW to lengths of
-/// commands without payload, ENOMEM to nobody (proto.md, "Error values").
+/// commands without payload, ENOMEM to no client (proto.md, "Error values").
 pub(super) const fn legal(request: &Request, code: ErrorCode) -> ErrorCode {
     let fits = match code {
         ErrorCode::NotSup => request.fast_zero(),

@@ -50,13 +50,13 @@ fn must_23_payload_status_is_advertised_only_with_extended_headers_and_contexts(
         if contexts {
             ask(&mut server, option::SET_META_CONTEXT, &meta_data("first", &[BASE_ALLOCATION]));
         }
-        let mut told = Vec::new();
+        let mut offered = Vec::new();
         for number in [option::INFO, option::GO] {
             let replies = ask(&mut server, number, &go_data("first", &[]));
             let Ok(InfoReply::Export { flags, .. }) = InfoReply::decode(&replies[0].1) else { panic!() };
-            told.push(flags & tx_flag::BLOCK_STATUS_PAYLOAD != 0);
+            offered.push(flags & tx_flag::BLOCK_STATUS_PAYLOAD != 0);
         }
-        assert_eq!(told, [wanted, wanted], "extended {extended}, contexts {contexts}");
+        assert_eq!(offered, [wanted, wanted], "extended {extended}, contexts {contexts}");
     }
 }
 

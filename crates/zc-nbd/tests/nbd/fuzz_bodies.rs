@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_hurt_nobody(data in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn arbitrary_bytes_do_no_harm(data in prop::collection::vec(any::<u8>(), 0..600)) {
         server::run(&data);
         client::run(&data);
         wire::run(&data);

@@ -65,11 +65,12 @@ fn ask_raw(server: &mut crate::disk::Server, number: u32, data: &[u8]) {
 fn must_03_go_and_info_give_the_same_and_end_with_ack() {
     let mut server = greeted();
     let wanted = go_data("first", &[info::DESCRIPTION, 99, info::BLOCK_SIZE, info::NAME, info::NAME]);
-    let told = ask(&mut server, option::INFO, &wanted);
+    let replies = ask(&mut server, option::INFO, &wanted);
     assert!(server.log.is_empty(), "INFO attaches nothing");
-    assert_eq!(ask(&mut server, option::GO, &wanted), told);
+    assert_eq!(ask(&mut server, option::GO, &wanted), replies);
     assert_eq!(server.log, ["attached 1"]);
-    let infos: Vec<InfoReply> = told[..4].iter().map(|(_, body)| InfoReply::decode(body).unwrap()).collect();
+    let infos: Vec<InfoReply> =
+        replies[..4].iter().map(|(_, body)| InfoReply::decode(body).unwrap()).collect();
     assert_eq!(
         infos,
         [
@@ -79,8 +80,8 @@ fn must_03_go_and_info_give_the_same_and_end_with_ack() {
             InfoReply::BlockSize { min: 1, preferred: 4096, max: 32 << 20 },
         ]
     );
-    assert_eq!(told[0].1.len(), 12);
-    assert_eq!(told[4..], [(reply::ACK, Vec::new())]);
+    assert_eq!(replies[0].1.len(), 12);
+    assert_eq!(replies[4..], [(reply::ACK, Vec::new())]);
 }
 
 #[test]

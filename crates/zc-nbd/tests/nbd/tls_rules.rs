@@ -230,9 +230,9 @@ fn exports_are_refused_or_hidden_per_client() {
         }
         server.feed(&option_bytes(option::EXPORT_NAME, b"plain"));
         assert_eq!(server.closed, Some(CloseReason::UnknownExport("plain".to_owned())));
-        let told: Vec<&str> = server.log.iter().filter_map(|line| Some(line.split_once(':')?.0)).collect();
+        let seen: Vec<&str> = server.log.iter().filter_map(|line| Some(line.split_once(':')?.0)).collect();
         let wanted = ["refused \"frozen\"", "refused \"frozen\"", "refused \"plain\"", "refused \"plain\""];
-        assert_eq!(told, wanted, "the driver hears of INFO and GO");
+        assert_eq!(seen, wanted, "the driver hears of INFO and GO");
     }
 }
 

@@ -41,13 +41,13 @@ fn run(context: &Context) -> Result<Outcome, FigureError> {
             let variant = Variant { recipes: *recipes, learned: *learned, ..base };
             Ok(variant.run(&workload.trace, bytes)?.read_hit_ratio() * 100.0)
         })?;
-        let (told, none) = (hits[0], hits[2]);
-        let loss = (1.0 - none / told) * 100.0;
+        let (sent, none) = (hits[0], hits[2]);
+        let loss = (1.0 - none / sent) * 100.0;
         outcome.asserted(
             &[Ablation::UniqueContents],
             loss > 0.5 && hits[1] > none,
             format!("{}: without recipes hits are lost, and learned ones win some back", workload.name),
-            format!("{loss:.1} %; {told:.2}, {:.2} and {none:.2} %", hits[1]),
+            format!("{loss:.1} %; {sent:.2}, {:.2} and {none:.2} %", hits[1]),
         );
         outcome.beside("nitro.f4.recipes", format!("{} {loss:.1}", workload.name));
         let mut row = vec![workload.name.to_owned()];

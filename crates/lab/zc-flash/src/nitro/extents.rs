@@ -1,6 +1,6 @@
 //! A cache of extents, each in a slot of its own, evicted one by one.
 //!
-//! Invariants: a slot that nobody refers to is free; equal contents have one slot if the cache deduplicates.
+//! Invariants: a slot without references is free; equal contents have one slot if the cache deduplicates.
 
 use std::collections::VecDeque;
 
@@ -90,7 +90,7 @@ struct Cache<S> {
 }
 
 impl<S: Store> Cache<S> {
-    /// Nobody refers to a slot any more.
+    /// The last reference to a slot went.
     fn release(&mut self, slot: u32) {
         let held = std::mem::take(&mut self.slots[usize_from_u32(slot)]);
         if self.dedup {

@@ -3,7 +3,7 @@
 //!
 //! The same cache of WEUs on the same flash. An SSD that compresses lays out pages without gaps
 //! ([`Scheme::Compaction`]). What it gains is room for itself: it exposes as many pages as one that does not, because
-//! nobody can promise how well data will compress. What the cache gains is room for more extents. Pages of a WEU that
+//! no device can promise how well data will compress. What the cache gains is room for more extents. Pages of a WEU that
 //! holds compressed extents do not compress again.
 
 use super::weu::{self, Store};

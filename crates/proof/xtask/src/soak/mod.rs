@@ -368,13 +368,13 @@ impl Batch {
         let seeds = before(line, " seeds in ").context("no number of seeds")?;
         let requests = before(line, " requests, ").context("no number of requests")?;
         let violations = before(line, " violations").context("no number of violations")?;
-        let told = |line: &str| {
+        let failure_of = |line: &str| {
             let (seed, text) = line.strip_prefix("seed ")?.split_once(": ")?;
             Some((seed.parse().ok()?, text.to_owned()))
         };
-        let failures: Vec<(u64, String)> = text.lines().filter_map(told).collect();
+        let failures: Vec<(u64, String)> = text.lines().filter_map(failure_of).collect();
         if u64::try_from(failures.len()) != Ok(violations) {
-            bail!("{violations} violations are counted, {} are told", failures.len());
+            bail!("{violations} violations are counted, {} are listed", failures.len());
         }
         Ok(Self { seeds, requests, failures })
     }
@@ -416,19 +416,19 @@ mod tests {
         let error = Batch::read("Events\n").unwrap_err();
         assert!(error.to_string().contains("did not say"), "{error}");
         let error = Batch::read("250 seeds in 9 s; 480000 requests, 2 violations\nseed 3: G5\n").unwrap_err();
-        assert!(error.to_string().contains("2 violations are counted, 1 are told"), "{error}");
+        assert!(error.to_string().contains("2 violations are counted, 1 are listed"), "{error}");
     }
 
     #[test]
     fn a_violation_is_told_with_the_command_that_shows_it_again() {
         let text = "after 3 requests: G5".to_owned();
         let failure = |side| Failure { side, seed: 9, revision: "abc".to_owned(), text: text.clone() };
-        let told = tell(&failure(Side::Cache));
-        assert!(told.starts_with("cache seed 9 at revision abc: after 3 requests: G5\n"), "{told}");
+        let text = tell(&failure(Side::Cache));
+        assert!(text.starts_with("cache seed 9 at revision abc: after 3 requests: G5\n"), "{text}");
         assert!(
-            told.contains("cargo run --locked --profile soak --package zcsim -- fuzz --seed 9 --trace\n")
+            text.contains("cargo run --locked --profile soak --package zcsim -- fuzz --seed 9 --trace\n")
         );
-        assert!(told.ends_with("-- fuzz --seed 9 --shrink"), "{told}");
+        assert!(text.ends_with("-- fuzz --seed 9 --shrink"), "{text}");
         assert!(tell(&failure(Side::Store)).ends_with("-- fuzz --store --seed 9 --trace"));
     }
 

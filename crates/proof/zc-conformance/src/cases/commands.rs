@@ -510,16 +510,16 @@ fn disconnect_in_flight(subject: &Subject, replies: bool) -> Check {
         let answers = session.answers(&requests);
         let answers = if replies { Some(answers?) } else { or_closed(answers)? };
         // One that is told of with ESHUTDOWN has been handled too; all the others must be there afterwards.
-        let mut told = [false; 16];
+        let mut failed = [false; 16];
         if let Some(answers) = answers {
-            for ((request, answer), told) in requests.iter().zip(answers).zip(&mut told) {
+            for ((request, answer), failed) in requests.iter().zip(answers).zip(&mut failed) {
                 answer.failed(request, &[0, err::ESHUTDOWN])?;
-                *told = answer.error() != 0;
+                *failed = answer.error() != 0;
             }
             session.conn.expect_closed("after DISC")?;
         }
         let mut after = subject.session(session.mode)?;
-        for number in (0..16).zip(told).filter(|(_, told)| !told).map(|(number, _)| number) {
+        for number in (0..16).zip(failed).filter(|(_, failed)| !failed).map(|(number, _)| number) {
             let found = after.read(first + number * unit, unit)?;
             ensure(found == data, || format!("write {number} before DISC is not what is read"))?;
         }

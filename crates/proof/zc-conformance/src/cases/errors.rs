@@ -86,7 +86,7 @@ pub(crate) const CASES: &[Case] = &[
     should(
         "ER-12",
         ERRORS,
-        "command 8, of an extension that nobody negotiated, fails with EINVAL",
+        "command 8, of an extension that was not negotiated, fails with EINVAL",
         &[Need::Plain],
         |subject| in_every_mode(subject, |session| session.fails(Request::new(8, 0, 0), &[err::EINVAL])),
     ),

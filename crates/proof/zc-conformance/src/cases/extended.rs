@@ -24,10 +24,10 @@ pub(crate) const CASES: &[Case] = &[
         "EXTENDED_HEADERS is answered with ACK, ERR_UNSUP or ERR_POLICY",
         &[Need::Plain],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let replies = conn.option(opt::EXTENDED, &[])?;
             replies.refused("EXTENDED_HEADERS", &[rep::ACK, rep::UNSUP, rep::POLICY])?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     should(
@@ -36,9 +36,9 @@ pub(crate) const CASES: &[Case] = &[
         "EXTENDED_HEADERS with data is answered with ERR_INVALID",
         &[Need::Extended],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             conn.option(opt::EXTENDED, b"x")?.refused("EXTENDED_HEADERS with data", &[rep::INVALID])?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     should(
@@ -54,7 +54,7 @@ pub(crate) const CASES: &[Case] = &[
         "EXTENDED_HEADERS after STRUCTURED_REPLY takes precedence",
         &[Need::Extended],
         |subject| {
-            let mut conn = subject.haggle_structured()?;
+            let mut conn = subject.negotiate_structured()?;
             conn.option(opt::EXTENDED, &[])?.acked("EXTENDED_HEADERS")?;
             enter(subject, conn)?.still_serves()
         },
@@ -65,7 +65,7 @@ pub(crate) const CASES: &[Case] = &[
         "STRUCTURED_REPLY after it is answered with ERR_EXT_HEADER_REQD",
         &[Need::Extended],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             conn.option(opt::EXTENDED, &[])?.acked("EXTENDED_HEADERS")?;
             conn.option(opt::STRUCTURED_REPLY, &[])?.refused("STRUCTURED_REPLY", &[rep::EXT_HEADER_REQD])?;
             enter(subject, conn)?.still_serves()
@@ -77,7 +77,7 @@ pub(crate) const CASES: &[Case] = &[
         "GO is not answered with ERR_UNSUP",
         &[Need::Extended],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             conn.option(opt::EXTENDED, &[])?.acked("EXTENDED_HEADERS")?;
             let replies = conn.go(subject.export(), &[])?;
             ensure(replies.last != rep::UNSUP, || "it is".to_owned())

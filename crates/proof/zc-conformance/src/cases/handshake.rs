@@ -46,7 +46,7 @@ pub(crate) const CASES: &[Case] = &[
             for byte in flags {
                 conn.send(&[byte])?;
             }
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     must(
@@ -78,14 +78,14 @@ pub(crate) const CASES: &[Case] = &[
         &[Need::Plain],
         |subject| {
             let (session, _) = export_name(subject, 0, 124)?;
-            let info = subject.haggle()?.info(subject.export(), &[])?.acked("INFO")?.export()?;
+            let info = subject.negotiate()?.info(subject.export(), &[])?.acked("INFO")?.export()?;
             let name = (session.size, session.flags);
             ensure(name == info, || format!("EXPORT_NAME tells {name:x?}, INFO {info:x?} (size, flags)"))
         },
     ),
     must("HS-11", NAME, "an unknown export ends the session without a byte", &[Need::Plain], |subject| {
         applies(!subject.offer.every_name, "the server exports every name")?;
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         conn.send(&option(opt::EXPORT_NAME, subject.no_export().as_bytes()))?;
         conn.expect_closed("after EXPORT_NAME of an unknown export")
     }),
@@ -96,7 +96,7 @@ pub(crate) const CASES: &[Case] = &[
         &[Need::Plain],
         |subject| {
             applies(!subject.offer.every_name, "the server exports every name")?;
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             conn.send(&option(opt::EXPORT_NAME, &[b'n'; 4096]))?;
             conn.expect_closed("after EXPORT_NAME of an unknown export")
         },
@@ -119,7 +119,7 @@ pub(crate) const CASES: &[Case] = &[
         |subject| {
             let mut conn = subject.connect()?;
             let offered = conn.begin()?;
-            conn.still_haggles()?;
+            conn.still_negotiates()?;
             conn.info(subject.export(), &[])?.acked("INFO")?;
             let reserved = if offered & NO_ZEROES != 0 { 0 } else { 124 };
             finish(conn, subject, reserved)?.0.still_serves()
@@ -138,7 +138,7 @@ pub(crate) const CASES: &[Case] = &[
                 gone.push(conn);
             }
             drop(gone);
-            subject.haggle()?.still_haggles()
+            subject.negotiate()?.still_negotiates()
         },
     ),
     format(
@@ -147,7 +147,7 @@ pub(crate) const CASES: &[Case] = &[
         "an option without the magic IHAVEOPT is not acted upon",
         &[Need::Plain],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let mut bytes = option(opt::ABORT, &[]);
             bytes[0] ^= 0xff;
             conn.send(&bytes)?;

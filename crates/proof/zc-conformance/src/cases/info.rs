@@ -1,7 +1,7 @@
 //! IN: INFO and GO, what they tell, and transmission flags.
 
 use crate::case::{Case, format, must, should};
-use crate::haggle::Replies;
+use crate::negotiation::Replies;
 use crate::session::{Mode, Session};
 use crate::stop::{Check, Stop, applies, ensure, or_closed};
 use crate::subject::{Need, Subject};
@@ -24,9 +24,9 @@ pub(crate) const CASES: &[Case] = &[
         ensure(data.len() == 10, || format!("it has {} bytes", data.len() + 2))
     }),
     must("IN-03", GO, "after INFO options go on", &[Need::Plain], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         conn.info(subject.export(), EVERYTHING)?.acked("INFO")?;
-        conn.still_haggles()
+        conn.still_negotiates()
     }),
     must(
         "IN-04",
@@ -45,7 +45,7 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     must("IN-05", GO, "GO right after the same INFO tells the same", &[Need::Plain], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         let mut first = conn.info(subject.export(), EVERYTHING)?.acked("INFO")?.infos()?;
         let mut second = conn.go(subject.export(), EVERYTHING)?.acked("GO")?.infos()?;
         first.sort();
@@ -65,10 +65,10 @@ pub(crate) const CASES: &[Case] = &[
         "INFO of an unknown export is answered with ERR_UNKNOWN and options go on",
         &[Need::Plain],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let replies = conn.info(&subject.no_export(), EVERYTHING)?;
             refuses_unknown(subject, &replies)?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     must(
@@ -77,14 +77,14 @@ pub(crate) const CASES: &[Case] = &[
         "GO of an unknown export is answered with ERR_UNKNOWN, and GO of a known one is served then",
         &[Need::Plain],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let replies = conn.go(&subject.no_export(), &[])?;
             refuses_unknown(subject, &replies)?;
             conn.go(subject.export(), &[info::BLOCK_SIZE])?.acked("GO").map(drop)
         },
     ),
     should("IN-10", GO, "nothing is told about an unknown export", &[Need::Plain], |subject| {
-        let replies = subject.haggle()?.info(&subject.no_export(), EVERYTHING)?;
+        let replies = subject.negotiate()?.info(&subject.no_export(), EVERYTHING)?;
         applies(replies.is_error(), "the server exports every name")?;
         ensure(replies.items.is_empty(), || format!("{} INFO replies came first", replies.items.len()))
     }),
@@ -94,10 +94,10 @@ pub(crate) const CASES: &[Case] = &[
         "an unknown export with a name of 4096 bytes is answered with ERR_UNKNOWN",
         &[Need::Plain],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let replies = conn.info(&"n".repeat(4096), &[])?;
             refuses_unknown(subject, &replies)?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     format(
@@ -198,7 +198,7 @@ pub(crate) const CASES: &[Case] = &[
         "ERR_BLOCK_SIZE_REQD is not sent to a client that asked for block sizes",
         &[Need::Plain],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let info = conn.info(subject.export(), &[info::BLOCK_SIZE])?;
             let go = conn.go(subject.export(), &[info::BLOCK_SIZE])?;
             ensure(info.last != rep::BLOCK_SIZE_REQD && go.last != rep::BLOCK_SIZE_REQD, || {
@@ -211,7 +211,7 @@ pub(crate) const CASES: &[Case] = &[
         BLOCK,
         "a client that does not ask for block sizes is not refused",
         &[Need::Plain],
-        |subject| subject.haggle()?.go(subject.export(), &[])?.acked("GO").map(drop),
+        |subject| subject.negotiate()?.go(subject.export(), &[])?.acked("GO").map(drop),
     ),
     must(
         "IN-27",
@@ -227,7 +227,7 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     format("IN-28", REP_INFO, "NBD_INFO_NAME is a name that LIST returns", &[Need::List], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         let Some(name) = conn.info(subject.export(), &[info::NAME])?.acked("INFO")?.info(info::NAME)? else {
             return Err(Stop::NotApplicable("no NBD_INFO_NAME".to_owned()));
         };
@@ -244,10 +244,10 @@ pub(crate) const CASES: &[Case] = &[
         ensure(kinds.len() == all, || format!("{all} replies of {} kinds", kinds.len()))
     }),
     format("IN-30", GO, "an empty name is the default export or unknown", &[Need::Plain], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         conn.info("", &[])?
             .refused("INFO of the default export", &[rep::ACK, rep::UNKNOWN, rep::TLS_REQD])?;
-        conn.still_haggles()
+        conn.still_negotiates()
     }),
     must("IN-31", FLAGS, "NBD_FLAG_HAS_FLAGS is set", &[Need::Plain], |subject| {
         let (_, flags) = info_reply(subject, &[])?.export()?;
@@ -296,7 +296,7 @@ pub(crate) const CASES: &[Case] = &[
 
 /// The replies to an accepted INFO of the export.
 fn info_reply(subject: &Subject, wanted: &[u16]) -> Result<Replies, Stop> {
-    let replies = subject.haggle()?.info(subject.export(), wanted)?;
+    let replies = subject.negotiate()?.info(subject.export(), wanted)?;
     replies.acked("INFO")?;
     Ok(replies)
 }
@@ -317,11 +317,11 @@ fn refuses_unknown(subject: &Subject, replies: &Replies) -> Check {
 /// INFO and GO with this data get an error or end the session; another client is served all the same.
 fn not_accepted(subject: &Subject, data: &[u8]) -> Check {
     for (number, name) in [(opt::INFO, "INFO"), (opt::GO, "GO")] {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         if let Some(replies) = or_closed(conn.option(number, data))? {
             ensure(replies.is_error(), || format!("{name} was answered with {}", reply_name(replies.last)))?;
-            or_closed(conn.still_haggles())?;
+            or_closed(conn.still_negotiates())?;
         }
     }
-    subject.haggle()?.still_haggles()
+    subject.negotiate()?.still_negotiates()
 }

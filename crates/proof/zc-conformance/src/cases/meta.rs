@@ -1,7 +1,7 @@
 //! MC: LIST_META_CONTEXT and SET_META_CONTEXT.
 
 use crate::case::{Case, format, must, should};
-use crate::haggle::Replies;
+use crate::negotiation::Replies;
 use crate::session::{Mode, Request, Session};
 use crate::stop::{Check, Stop, applies, ensure, or_closed};
 use crate::subject::{Need, Subject};
@@ -20,10 +20,10 @@ pub(crate) const CASES: &[Case] = &[
         "SET without structured replies is answered with ERR_INVALID",
         &[Need::Meta],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let replies = conn.set_meta(subject.export(), &[ALLOCATION])?;
             replies.refused("SET_META_CONTEXT", &[rep::INVALID, rep::EXT_HEADER_REQD])?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     must("MC-02", LIST, "no query lists every context that can be selected", &[Need::Meta], |subject| {
@@ -43,7 +43,7 @@ pub(crate) const CASES: &[Case] = &[
         ensure(found.is_empty(), || format!("{found:?}"))
     }),
     must("MC-06", BASE, "an unknown leaf in base: is ignored in LIST and SET", &[Need::Meta], |subject| {
-        let mut conn = subject.haggle_structured()?;
+        let mut conn = subject.negotiate_structured()?;
         for query in ["base:conformance-unknown", "base:allocatio", "base:allocations"] {
             let listed = names(conn.list_meta(subject.export(), &[query])?.acked("LIST")?)?;
             let set = names(conn.set_meta(subject.export(), &[query])?.acked("SET")?)?;
@@ -133,7 +133,7 @@ pub(crate) const CASES: &[Case] = &[
         ensure(ids.len() == all, || format!("{all} contexts share the ids {ids:?}"))
     }),
     format("MC-18", SET, "a SET that fails drops the contexts of the one before", &[Need::Meta], |subject| {
-        let mut conn = subject.haggle_structured()?;
+        let mut conn = subject.negotiate_structured()?;
         conn.set_meta(subject.export(), &[ALLOCATION])?.acked("SET_META_CONTEXT")?;
         let replies = conn.set_meta(&subject.no_export(), &[ALLOCATION])?;
         applies(replies.is_error(), "the server exports every name")?;
@@ -145,7 +145,7 @@ pub(crate) const CASES: &[Case] = &[
         "a SET that selects nothing drops the contexts of the one before",
         &[Need::Meta],
         |subject| {
-            let mut conn = subject.haggle_structured()?;
+            let mut conn = subject.negotiate_structured()?;
             conn.set_meta(subject.export(), &[ALLOCATION])?.acked("SET_META_CONTEXT")?;
             conn.set_meta(subject.export(), &[])?.acked("SET_META_CONTEXT")?;
             no_status(subject, conn)
@@ -157,7 +157,7 @@ pub(crate) const CASES: &[Case] = &[
         "contexts of one export are not used for another",
         &[Need::Meta, Need::List],
         |subject| {
-            let mut conn = subject.haggle_structured()?;
+            let mut conn = subject.negotiate_structured()?;
             let servers = conn.option(opt::LIST, &[])?.servers()?;
             let other = servers.iter().find(|(name, _)| name != subject.export() && !name.is_empty());
             let Some((other, _)) = other.filter(|_| !subject.export().is_empty()) else {
@@ -184,11 +184,11 @@ pub(crate) const CASES: &[Case] = &[
         "a query without a colon selects nothing or is answered with ERR_INVALID",
         &[Need::Meta],
         |subject| {
-            let mut conn = subject.haggle_structured()?;
+            let mut conn = subject.negotiate_structured()?;
             let replies = conn.list_meta(subject.export(), &["base"])?;
             replies.refused("a query without a colon", &[rep::ACK, rep::INVALID])?;
             ensure(replies.items.is_empty(), || "it finds contexts".to_owned())?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     should(
@@ -208,24 +208,24 @@ pub(crate) const CASES: &[Case] = &[
         "contexts of an unknown export are answered with an error, and options go on",
         &[Need::Meta],
         |subject| {
-            let mut conn = subject.haggle_structured()?;
+            let mut conn = subject.negotiate_structured()?;
             let replies = conn.list_meta(&subject.no_export(), &[])?;
             applies(replies.last != rep::ACK, "the server exports every name")?;
             replies.refused("an unknown export", &[rep::UNKNOWN, rep::TLS_REQD, rep::INVALID])?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     must("MC-25", SET, "STARTTLS aside, contexts survive options in between", &[Need::Meta], |subject| {
-        let mut conn = subject.haggle_structured()?;
+        let mut conn = subject.negotiate_structured()?;
         conn.set_meta(subject.export(), &[ALLOCATION])?.acked("SET_META_CONTEXT")?;
-        conn.still_haggles()?;
+        conn.still_negotiates()?;
         conn.info(subject.export(), &[])?.acked("INFO")?;
         conn.list_meta(subject.export(), &[])?.acked("LIST_META_CONTEXT")?;
         let mut session = enter(subject, conn)?;
         session.ok(Request::new(cmd::BLOCK_STATUS, 0, subject.unit())).map(drop)
     }),
     should("MC-26", LIST, "LIST does not select: BLOCK_STATUS fails after it", &[Need::Meta], |subject| {
-        let mut conn = subject.haggle_structured()?;
+        let mut conn = subject.negotiate_structured()?;
         conn.list_meta(subject.export(), &[ALLOCATION])?.acked("LIST_META_CONTEXT")?;
         no_status(subject, conn)
     }),
@@ -236,11 +236,11 @@ pub(crate) const CASES: &[Case] = &[
         &[Need::Meta],
         |subject| {
             for number in [opt::LIST_META, opt::SET_META] {
-                let mut conn = subject.haggle_structured()?;
+                let mut conn = subject.negotiate_structured()?;
                 let data = Message::default().counted(subject.export().as_bytes()).u32(u32::MAX).0;
                 let Some(replies) = or_closed(conn.option(number, &data))? else { continue };
                 replies.refused("4 Gi - 1 queries", &[rep::INVALID, rep::TOO_BIG])?;
-                conn.still_haggles()?;
+                conn.still_negotiates()?;
             }
             Ok(())
         },
@@ -248,13 +248,13 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn list(subject: &Subject, queries: &[&str]) -> Result<Replies, Stop> {
-    let replies = subject.haggle_structured()?.list_meta(subject.export(), queries)?;
+    let replies = subject.negotiate_structured()?.list_meta(subject.export(), queries)?;
     replies.acked("LIST_META_CONTEXT")?;
     Ok(replies)
 }
 
 fn set(subject: &Subject, queries: &[&str]) -> Result<Replies, Stop> {
-    let replies = subject.haggle_structured()?.set_meta(subject.export(), queries)?;
+    let replies = subject.negotiate_structured()?.set_meta(subject.export(), queries)?;
     replies.acked("SET_META_CONTEXT")?;
     Ok(replies)
 }
@@ -270,10 +270,10 @@ fn selects_nothing(subject: &Subject, queries: &[&str]) -> Check {
 
 /// LIST and SET with this data are answered with ERR_INVALID, and options go on.
 fn both_invalid(subject: &Subject, data: &[u8]) -> Check {
-    let mut conn = subject.haggle_structured()?;
+    let mut conn = subject.negotiate_structured()?;
     for (number, name) in [(opt::LIST_META, "LIST_META_CONTEXT"), (opt::SET_META, "SET_META_CONTEXT")] {
         conn.option(number, data)?.refused(name, &[rep::INVALID])?;
-        conn.still_haggles()?;
+        conn.still_negotiates()?;
     }
     Ok(())
 }

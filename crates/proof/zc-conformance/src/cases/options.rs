@@ -43,10 +43,10 @@ pub(crate) const CASES: &[Case] = &[
             while data.len() < 1 << 20 {
                 data.extend(option(opt::ABORT, &[]));
             }
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let Some(replies) = or_closed(conn.option(opt::UNKNOWN, &data))? else { return Ok(()) };
             replies.refused("an unknown option", &[rep::UNSUP, rep::TOO_BIG, rep::INVALID])?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     must(
@@ -63,7 +63,7 @@ pub(crate) const CASES: &[Case] = &[
         unknown(subject, u32::MAX, &[])
     }),
     format("OP-08", FIXED, "an option that comes byte by byte is understood", &[Need::Plain], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         for byte in option(opt::UNKNOWN, b"abc") {
             conn.send(&[byte])?;
         }
@@ -75,7 +75,7 @@ pub(crate) const CASES: &[Case] = &[
         "the data of an error reply is a string: UTF-8, no NUL, at most 4096 bytes",
         &[],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let replies = conn.option(opt::UNKNOWN, &[])?;
             string(&replies.last_data, "the text of an error reply")?;
             let replies = conn.info(&subject.no_export(), &[])?;
@@ -88,15 +88,15 @@ pub(crate) const CASES: &[Case] = &[
         "a client may send 24 options that are refused",
         &[Need::Plain],
         |subject| {
-            let mut conn = subject.haggle()?;
-            (0..24).try_for_each(|_| conn.still_haggles())
+            let mut conn = subject.negotiate()?;
+            (0..24).try_for_each(|_| conn.still_negotiates())
         },
     ),
     must("OP-11", ABORT, "ABORT is answered with ACK", &[], |subject| {
-        subject.haggle()?.option(opt::ABORT, &[])?.acked("ABORT").map(drop)
+        subject.negotiate()?.option(opt::ABORT, &[])?.acked("ABORT").map(drop)
     }),
     should("OP-12", ABORT, "ABORT with data is answered with ACK", &[], |subject| {
-        subject.haggle()?.option(opt::ABORT, b"good bye")?.acked("ABORT with data").map(drop)
+        subject.negotiate()?.option(opt::ABORT, b"good bye")?.acked("ABORT with data").map(drop)
     }),
     should(
         "OP-13",
@@ -105,9 +105,9 @@ pub(crate) const CASES: &[Case] = &[
         &[],
         |subject| {
             for _ in 0..8 {
-                subject.haggle()?.send(&option(opt::ABORT, &[]))?;
+                subject.negotiate()?.send(&option(opt::ABORT, &[]))?;
             }
-            subject.haggle()?.still_haggles()
+            subject.negotiate()?.still_negotiates()
         },
     ),
     must(
@@ -116,14 +116,14 @@ pub(crate) const CASES: &[Case] = &[
         "LIST is answered with SERVER replies and ACK, or refused",
         &[Need::Plain],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let replies = conn.option(opt::LIST, &[])?;
             if replies.is_error() {
                 replies.refused("LIST", &[rep::POLICY, rep::SHUTDOWN])?;
             }
             let others = replies.items.iter().any(|(kind, _)| *kind != rep::SERVER);
             ensure(!others, || "LIST was answered with other replies than SERVER".to_owned())?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     must(
@@ -131,15 +131,15 @@ pub(crate) const CASES: &[Case] = &[
         REPLY_TYPES,
         "the names that LIST returns fit their replies and are strings",
         &[Need::List],
-        |subject| subject.haggle()?.option(opt::LIST, &[])?.servers().map(drop),
+        |subject| subject.negotiate()?.option(opt::LIST, &[])?.servers().map(drop),
     ),
     should("OP-16", LIST, "LIST with data is answered with ERR_INVALID", &[Need::List], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         conn.option(opt::LIST, b"all")?.refused("LIST with data", &[rep::INVALID])?;
-        conn.still_haggles()
+        conn.still_negotiates()
     }),
     format("OP-17", REPLY_TYPES, "an export that LIST names is known to INFO", &[Need::List], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         let servers = conn.option(opt::LIST, &[])?.servers()?;
         for (name, _) in servers.iter().take(8) {
             let replies = conn.info(name, &[])?;
@@ -150,7 +150,7 @@ pub(crate) const CASES: &[Case] = &[
         Ok(())
     }),
     format("OP-18", REPLY_TYPES, "ACK carries no data", &[], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         for number in [opt::LIST, opt::STRUCTURED_REPLY, opt::EXTENDED] {
             let replies = conn.option(number, &[])?;
             ensure(replies.is_error() || replies.last_data.is_empty(), || {
@@ -165,10 +165,10 @@ pub(crate) const CASES: &[Case] = &[
         "STRUCTURED_REPLY is answered with ACK or ERR_UNSUP",
         &[Need::Plain],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let replies = conn.option(opt::STRUCTURED_REPLY, &[])?;
             replies.refused("STRUCTURED_REPLY", &[rep::ACK, rep::UNSUP, rep::POLICY])?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     should(
@@ -177,10 +177,10 @@ pub(crate) const CASES: &[Case] = &[
         "STRUCTURED_REPLY with data is answered with ERR_INVALID",
         &[Need::Structured],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             conn.option(opt::STRUCTURED_REPLY, b"x")?
                 .refused("STRUCTURED_REPLY with data", &[rep::INVALID])?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     must(
@@ -189,7 +189,7 @@ pub(crate) const CASES: &[Case] = &[
         "structured replies that were refused are not used",
         &[Need::Structured],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let replies = conn.option(opt::STRUCTURED_REPLY, b"x")?;
             let mode = if replies.is_error() { Mode::Simple } else { Mode::Structured };
             enter(conn, subject, mode)?.still_serves()
@@ -201,7 +201,7 @@ pub(crate) const CASES: &[Case] = &[
         "a second STRUCTURED_REPLY is accepted or answered with ERR_INVALID",
         &[Need::Structured],
         |subject| {
-            let mut conn = subject.haggle_structured()?;
+            let mut conn = subject.negotiate_structured()?;
             conn.option(opt::STRUCTURED_REPLY, &[])?
                 .refused("a second STRUCTURED_REPLY", &[rep::ACK, rep::INVALID])?;
             enter(conn, subject, Mode::Structured)?.still_serves()
@@ -219,7 +219,7 @@ pub(crate) const CASES: &[Case] = &[
         "Reserved Magic values",
         "transmission begins in simple replies if nothing else was negotiated",
         &[Need::Plain],
-        |subject| enter(subject.haggle()?, subject, Mode::Simple)?.still_serves(),
+        |subject| enter(subject.negotiate()?, subject, Mode::Simple)?.still_serves(),
     ),
     format(
         "OP-25",
@@ -227,17 +227,17 @@ pub(crate) const CASES: &[Case] = &[
         "an option whose data never comes does not disturb others, and its end ends the session",
         &[Need::Plain],
         |subject| {
-            let mut stuck = subject.haggle()?;
+            let mut stuck = subject.negotiate()?;
             let mut bytes = option(opt::UNKNOWN, &[0; 64]);
             bytes.truncate(40);
             stuck.send(&bytes)?;
-            subject.haggle()?.still_haggles()?;
+            subject.negotiate()?.still_negotiates()?;
             stuck.close_write()?;
             stuck.recv_to_end(4096).map(drop)
         },
     ),
     format("OP-26", REPLY_TYPES, "LIST returns the same names twice in a row", &[Need::List], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         let first = conn.option(opt::LIST, &[])?.servers()?;
         let second = conn.option(opt::LIST, &[])?.servers()?;
         ensure(first == second, || format!("{first:?}, then {second:?}"))
@@ -245,9 +245,9 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn unknown(subject: &Subject, number: u32, data: &[u8]) -> Check {
-    let mut conn = subject.haggle()?;
+    let mut conn = subject.negotiate()?;
     conn.option(number, data)?.refused("an unknown option", &[rep::UNSUP])?;
-    conn.still_haggles()
+    conn.still_negotiates()
 }
 
 /// Enters the transmission.
@@ -281,7 +281,7 @@ fn every_order(subject: &Subject) -> Check {
             .collect();
     }
     for order in orders {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         let mut mode = Mode::Simple;
         for number in &order {
             let replies = match *number {

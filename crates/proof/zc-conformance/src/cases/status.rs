@@ -28,7 +28,7 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     must("BS-02", STATUS, "there is one chunk for each of several contexts", &[Need::Meta], |subject| {
-        let listed = subject.haggle_structured()?.list_meta(subject.export(), &[])?.contexts()?;
+        let listed = subject.negotiate_structured()?.list_meta(subject.export(), &[])?.contexts()?;
         let names: Vec<&str> = listed.iter().map(|(_, name)| name.as_str()).collect();
         let mut session = subject.session_with(Mode::Structured, &names)?;
         applies(session.contexts.len() > 1, "there is one context only")?;

@@ -23,14 +23,14 @@ pub(crate) const CASES: &[Case] = &[
         "STARTTLS is answered with an error that is not ERR_TLS_REQD",
         &[Need::NoTls],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let allowed = [rep::POLICY, rep::UNSUP, rep::PLATFORM, rep::INVALID];
             conn.option(opt::STARTTLS, &[])?.refused("STARTTLS", &allowed)?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     must("TL-02", NOTLS, "no option is answered with ERR_TLS_REQD", &[Need::NoTls], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         for number in
             [opt::UNKNOWN, opt::LIST, opt::INFO, opt::LIST_META, opt::STRUCTURED_REPLY, opt::EXTENDED]
         {
@@ -48,13 +48,13 @@ pub(crate) const CASES: &[Case] = &[
         "STARTTLS with data is answered and the data consumed, or it ends the session",
         &[],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let Some(replies) = or_closed(conn.option(opt::STARTTLS, b"please"))? else { return Ok(()) };
-            if replies.is_error() { conn.still_haggles() } else { Ok(()) }
+            if replies.is_error() { conn.still_negotiates() } else { Ok(()) }
         },
     ),
     must("TL-04", FORCED, "STARTTLS is answered with ACK and nothing before it", &[Need::Tls], |subject| {
-        let replies = subject.haggle()?.option(opt::STARTTLS, &[])?;
+        let replies = subject.negotiate()?.option(opt::STARTTLS, &[])?;
         ensure(replies.items.is_empty(), || "other replies come before the ACK".to_owned())?;
         replies.acked("STARTTLS").map(drop)
     }),
@@ -67,7 +67,7 @@ pub(crate) const CASES: &[Case] = &[
             let mut bytes = option(opt::STARTTLS, &[]);
             bytes.extend(option(opt::LIST, &[]));
             bytes.extend(option(opt::ABORT, &[]));
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             conn.send(&bytes)?;
             // A server that notices the trick may hang up at once.
             let Some(replies) = or_closed(conn.replies(opt::STARTTLS))? else { return Ok(()) };
@@ -77,7 +77,7 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     must("TL-06", FORCED, "a TLS handshake that fails ends the session", &[Need::Tls], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         conn.option(opt::STARTTLS, &[])?.acked("STARTTLS")?;
         conn.send(&[0x47; 512])?;
         let rest = conn.recv_to_end(LEAK_BYTES_MAX)?;
@@ -90,7 +90,7 @@ pub(crate) const CASES: &[Case] = &[
         "every option but STARTTLS and ABORT is answered with ERR_TLS_REQD",
         &[Need::ForcedTls],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let info = info_data(subject.export().as_bytes(), &[]);
             let options: [(u32, &[u8]); 8] = [
                 (opt::UNKNOWN, b""),
@@ -112,7 +112,7 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     must("TL-08", FORCED, "EXPORT_NAME without TLS ends the session", &[Need::ForcedTls], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         conn.send(&option(opt::EXPORT_NAME, subject.export().as_bytes()))?;
         conn.expect_closed("after EXPORT_NAME without TLS")
     }),
@@ -138,7 +138,7 @@ pub(crate) const CASES: &[Case] = &[
         "the mode is the same before and after refused options",
         &[],
         |subject| {
-            let mut conn = subject.haggle()?;
+            let mut conn = subject.negotiate()?;
             let first = conn.option(opt::UNKNOWN, &[])?.last;
             conn.option(opt::LIST, &[])?;
             conn.info(&subject.no_export(), &[])?;
@@ -147,8 +147,8 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     format("TL-11", STARTTLS, "options are answered inside TLS", &[Need::Inside], |subject| {
-        let mut conn = subject.haggle_secured()?;
-        conn.still_haggles()?;
+        let mut conn = subject.negotiate_secured()?;
+        conn.still_negotiates()?;
         conn.info(subject.export(), &[])?.acked("INFO inside TLS")?.export().map(drop)
     }),
     format(
@@ -157,9 +157,9 @@ pub(crate) const CASES: &[Case] = &[
         "a second STARTTLS is answered with ERR_INVALID",
         &[Need::Inside],
         |subject| {
-            let mut conn = subject.haggle_secured()?;
+            let mut conn = subject.negotiate_secured()?;
             conn.option(opt::STARTTLS, &[])?.refused("a second STARTTLS", &[rep::INVALID])?;
-            conn.still_haggles()
+            conn.still_negotiates()
         },
     ),
     must(
@@ -182,7 +182,7 @@ pub(crate) const CASES: &[Case] = &[
         "metadata contexts that were set before TLS are forgotten",
         &[Need::Inside, Need::Meta],
         |subject| {
-            let mut conn = subject.haggle_structured()?;
+            let mut conn = subject.negotiate_structured()?;
             let set = conn.set_meta(subject.export(), &["base:allocation"])?;
             applies(!set.contexts()?.is_empty(), "base:allocation is not set before TLS")?;
             conn.start_tls(rustls::DEFAULT_VERSIONS)?;
@@ -193,7 +193,7 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     must("TL-16", FORCED, "no option is answered with ERR_TLS_REQD inside TLS", &[Need::Inside], |subject| {
-        let mut conn = subject.haggle_secured()?;
+        let mut conn = subject.negotiate_secured()?;
         let info = info_data(subject.export().as_bytes(), &[]);
         let options: [(u32, &[u8]); 6] = [
             (opt::UNKNOWN, b""),
@@ -213,26 +213,26 @@ pub(crate) const CASES: &[Case] = &[
     }),
     format("TL-17", STARTTLS, "what is written inside TLS is read back", &[Need::Inside], |subject| {
         applies(subject.options.writes, "the export may not be written")?;
-        let mut session = subject.attach(subject.haggle_secured()?, Mode::Simple)?;
+        let mut session = subject.attach(subject.negotiate_secured()?, Mode::Simple)?;
         let data = pattern(17, subject.unit() * 16);
         session.write(0, &data)?;
         let found = session.read(0, subject.unit() * 16)?;
         ensure(found == data, || "what was read is not what was written".to_owned())
     }),
     format("TL-18", STARTTLS, "EXPORT_NAME begins the transmission inside TLS", &[Need::Inside], |subject| {
-        let mut conn = subject.haggle_secured()?;
+        let mut conn = subject.negotiate_secured()?;
         conn.send(&option(opt::EXPORT_NAME, subject.export().as_bytes()))?;
         conn.recv(10, "the reply to EXPORT_NAME").map(drop)
     }),
     must("TL-19", VERSIONS, "TLS 1.2 is supported", &[Need::Inside], |subject| {
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         conn.start_tls(&[&rustls::version::TLS12])?;
-        conn.still_haggles()
+        conn.still_negotiates()
     }),
     should("TL-20", VERSIONS, "TLS 1.1 is not supported by default", &[Need::Tls], |subject| {
         /// The first byte of a record that carries a handshake, such as a server's hello.
         const HANDSHAKE: u8 = 0x16;
-        let mut conn = subject.haggle()?;
+        let mut conn = subject.negotiate()?;
         conn.option(opt::STARTTLS, &[])?.acked("STARTTLS")?;
         conn.send(&old_hello())?;
         let answer = conn.recv_to_end(1)?;
@@ -242,7 +242,7 @@ pub(crate) const CASES: &[Case] = &[
 
 /// What was negotiated before TLS does not hold inside: requests are compact, and a READ has a simple reply.
 fn forgotten(subject: &Subject, mode: Mode) -> Check {
-    let mut conn = subject.haggle()?;
+    let mut conn = subject.negotiate()?;
     let taken = conn.negotiate(mode);
     applies(taken.is_ok(), "nothing is negotiated before TLS")?;
     conn.start_tls(rustls::DEFAULT_VERSIONS)?;

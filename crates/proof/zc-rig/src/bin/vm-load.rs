@@ -158,7 +158,7 @@ fn write(dir: &Path, report: &Path) -> anyhow::Result<()> {
     let place = || format!("cannot write to {}", dir.display());
     std::fs::create_dir(dir).with_context(place)?;
     sync_folder(dir.parent().unwrap_or(dir))?;
-    let report = OpenOptions::new().append(true).open(report).context("nobody listens to the report")?;
+    let report = OpenOptions::new().append(true).open(report).context("no program reads the report")?;
     let report = Arc::new(Mutex::new(report));
     let run = |writer: u64| {
         let (dir, report) = (dir.to_owned(), Arc::clone(&report));

@@ -51,7 +51,7 @@ goes_on() {
     stops
 }
 
-# counted COUNTER: waits until the daemon has counted one of these. Faults that nobody met prove nothing.
+# counted COUNTER: waits until the daemon has counted one of these. Faults that no request met prove nothing.
 counted() {
     for _ in $(seq 1 300); do
         if zcctl stats --json | jq -e "[.. | .$1? // empty] | any(. > 0)" > /dev/null; then return 0; fi

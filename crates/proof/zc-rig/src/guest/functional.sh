@@ -101,7 +101,7 @@ make_package() {
     mkdir -p $tree/DEBIAN $tree/opt/sample
     cp -a /usr/lib/udev /usr/share/bash-completion /usr/share/perl5 $tree/opt/sample/
     for i in $(seq 1 40); do seq "$i" "$1" 4000 > "$tree/opt/sample/numbers.$i"; done
-    printf 'Package: sample\nVersion: %s\nArchitecture: all\nMaintainer: nobody\nDescription: sample\n' "$1" \
+    printf 'Package: sample\nVersion: %s\nArchitecture: all\nMaintainer: none\nDescription: sample\n' "$1" \
         > $tree/DEBIAN/control
     (cd $tree && find opt -type f -print0 | xargs -0 md5sum > DEBIAN/md5sums)
     dpkg-deb -Znone -b $tree "/tmp/sample.$1.deb" > /dev/null
@@ -181,7 +181,7 @@ stop_and_start() {
     wait $waiting
     cat /mnt/a/file
     umount /mnt/a
-    # Nobody uses it now: an orderly end takes it away.
+    # No program uses it now: an orderly end takes it away.
     stop_daemon
     same "$(ls /dev/ublk[bc]* 2> /dev/null)" "" "left after the end"
     start_daemon
@@ -255,7 +255,7 @@ variant() {
 SSD=$(basename "$(readlink -f /sys/block/vdb/device)")
 ssd() { echo "$SSD" > "/sys/bus/virtio/drivers/virtio_blk/$1"; }
 
-# The SSD is pulled out under load and plugged in again before the next start. In write-through nobody notices; in
+# The SSD is pulled out under load and plugged in again before the next start. In write-through no client notices; in
 # write-back nothing more is promised, and what was is there when the SSD is back.
 pulled() {
     local load

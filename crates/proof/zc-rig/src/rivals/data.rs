@@ -1,4 +1,4 @@
-//! What is on the slow disk before anyone reads it.
+//! What is on the slow disk before the first read.
 //!
 //! Job: images whose contents follow from a seed. One is 2:1 compressible and holds every other extent a second time
 //! somewhere, the other cannot be reduced at all.
@@ -6,7 +6,7 @@
 //! Invariants: the same image each time. Half of every 512 bytes is noise, so that every unit from there on compresses
 //! alike; a little less than half, so that two compressed blocks and their heads fit into one.
 //!
-//! What it does not do: look like anybody's files.
+//! What it does not do: look like the files of a real user.
 
 use anyhow::Context;
 use std::fs::File;

@@ -189,7 +189,7 @@ fn hardware(origin: PathBuf) -> Hardware {
 }
 
 /// A measurement that takes longer tells of a machine that stood still, not of a cache: now and then QEMU, or this
-/// host, serves nobody for more than a minute.
+/// host, serves no client for more than a minute.
 fn longest_seconds(effort: Effort) -> f64 {
     f64::from(2 * effort.seconds + 10)
 }

@@ -64,7 +64,7 @@ impl World {
         let Some(bytes) = self.read_root(id) else { return };
         let known = bytes.chunks(SECTOR).all(|sector| content::identify(sector).is_some());
         if !known {
-            return self.violate(format!("the snapshot {id:?} holds what nobody wrote (S2)"));
+            return self.violate(format!("the snapshot {id:?} holds what no client wrote (S2)"));
         }
         let is_durable = self.rng.random_bool(0.5) && self.ask_pool(RequestKind::Flush).is_ok();
         self.coverage.note("store: snapshots");

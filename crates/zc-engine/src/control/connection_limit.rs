@@ -1,4 +1,4 @@
-//! Places for control connections.
+//! The limit of control connections.
 //!
 //! Job: bound the connections without letting idle ones keep others out: a newcomer that finds no place takes the one of
 //! the connection that has waited longest for its client.
@@ -17,9 +17,9 @@ use crate::limits::{CONTROL_PLACE_WAIT_MS, CONTROL_QUEUE_TIMES, CONTROL_RETRY_MS
 /// Asks a connection to end.
 type End = Arc<Notify>;
 
-/// All places.
+/// The connections that may be open at once.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct ConnectionLimit {
     free: Arc<Semaphore>,
     /// Room for connections that wait for one.
     queue: Semaphore,
@@ -27,15 +27,15 @@ pub(crate) struct Places {
     idle: Mutex<VecDeque<End>>,
 }
 
-/// A place; given back on drop.
+/// One connection of the limit; given back on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
-    places: Arc<Places>,
+pub(crate) struct Permit {
+    limit: Arc<ConnectionLimit>,
     end: End,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Places {
+impl ConnectionLimit {
     pub(crate) fn new(most: usize) -> Arc<Self> {
         let queue = Semaphore::new(most * CONTROL_QUEUE_TIMES);
         Arc::new(Self { free: Arc::new(Semaphore::new(most)), queue, idle: Mutex::default() })
@@ -64,7 +64,7 @@ impl Places {
 
     /// A place, if need be that of an idle connection. `None`: all have commands under way that take long, or too many
     /// wait already.
-    pub(crate) async fn take(self: &Arc<Self>) -> Option<Place> {
+    pub(crate) async fn take(self: &Arc<Self>) -> Option<Permit> {
         let permit = if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             permit
         } else {
@@ -72,27 +72,27 @@ impl Places {
             let wait = Duration::from_millis(CONTROL_PLACE_WAIT_MS);
             tokio::time::timeout(wait, self.take_from_idle()).await.ok()??
         };
-        Some(Place { places: Arc::clone(self), end: Arc::default(), _permit: permit })
+        Some(Permit { limit: Arc::clone(self), end: Arc::default(), _permit: permit })
     }
 }
 
-impl Place {
+impl Permit {
     /// Waits for what a client does next. `None`: another client got the place meanwhile.
     pub(crate) async fn idle<T>(&self, next: impl Future<Output = T>) -> Option<T> {
-        self.places.idle.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::clone(&self.end));
+        self.limit.idle.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::clone(&self.end));
         let came = tokio::select! {
             biased;
             () = self.end.notified() => None,
             came = next => Some(came),
         };
-        self.places.forget(&self.end);
+        self.limit.forget(&self.end);
         came
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.places.forget(&self.end);
+        self.limit.forget(&self.end);
     }
 }
 
@@ -104,9 +104,9 @@ mod tests {
     fn a_newcomer_gets_the_place_of_the_first_that_becomes_idle() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let places = Places::new(1);
-            let busy = places.take().await.unwrap();
-            let asker = Arc::clone(&places);
+            let limit = ConnectionLimit::new(1);
+            let busy = limit.take().await.unwrap();
+            let asker = Arc::clone(&limit);
             let newcomer = tokio::spawn(async move { asker.take().await.is_some() });
             // It finds none that is idle; then one is.
             tokio::task::yield_now().await;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 /// The file, and the line of every value that was written in it.
 ///
-/// Two configurations that say the same are equal wherever they say it: all `Places` compare as equal.
+/// Two configurations that say the same are equal wherever they say it: all `KeyLines` compare as equal.
 #[derive(Debug, Clone, Default)]
-pub struct Places {
+pub struct KeyLines {
     file: String,
     lines: BTreeMap<String, usize>,
 }
 
-impl Places {
+impl KeyLines {
     pub(crate) fn new(file: &str, lines: impl Iterator<Item = (String, usize)>) -> Self {
         Self { file: file.to_owned(), lines: lines.collect() }
     }
@@ -29,13 +29,13 @@ impl Places {
     }
 }
 
-impl PartialEq for Places {
+impl PartialEq for KeyLines {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Places {}
+impl Eq for KeyLines {}
 
 /// How messages name a key of a store.
 pub(crate) fn store_key(name: &str, key: &str) -> String {

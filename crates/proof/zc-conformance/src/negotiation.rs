@@ -180,8 +180,8 @@ impl Conn {
         }
     }
 
-    /// The connection still haggles: an unknown option gets its answer.
-    pub(crate) fn still_haggles(&mut self) -> Check {
+    /// The connection still negotiates: an unknown option gets its answer.
+    pub(crate) fn still_negotiates(&mut self) -> Check {
         let replies = self.option(opt::UNKNOWN, &[])?;
         ensure(replies.is_error(), || "an option that does not exist was accepted".to_owned())
     }

@@ -13,7 +13,7 @@
 //! 3. The plan for a ublk device; the data plane with its manager. The exports follow with the reload's other settings.
 //!
 //! # What it does not do
-//! Let a volume go (`removed` does).
+//! Let a volume go (`remove_volume` does).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -289,7 +289,7 @@ fn prepare(
     let Judged { mut origins, sizes, paired } = judge(all, &config, when, ledger, stores)?;
     origins::create(&config, &mut origins, stores)?;
     let uuid = ledger.superblock().uuid;
-    open::disown_others(&config, &uuid, &without_cache::places(&config, &origins, true)?)?;
+    open::disown_others(&config, &uuid, &without_cache::paired_origins(&config, &origins, true)?)?;
     let origins: Vec<_> = origins.into_iter().flatten().collect();
     let facing = origins.iter().map(Facing::of).collect::<Result<_, _>>()?;
     Ok(Prepared { config, origins, facing, sizes, paired })

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use zc_config::Config;
 use zc_core::VolumeId;
 
-use crate::control::added::{Changed, volume_key};
+use crate::control::add_volume::{Changed, volume_key};
 use crate::control::{InForce, Shared};
 use crate::error::EngineError;
 use crate::front::reloadable::FrontSettings;
@@ -114,7 +114,7 @@ impl Shared {
         let volume = match removed {
             Ok(volume) => volume,
             Err(why) => {
-                // It is served again, as a device only if somebody asks for that.
+                // It is served again, as a device only if an operator asks for that.
                 self.restore_exports(in_force)?;
                 if let Some(plan) = plan {
                     self.ublk.add(plan.on_demand()).await?;
