@@ -24,9 +24,6 @@ const STANDING: &[(&str, &str)] = &[
     // Reads wait in the order of the origin, which takes them up again; a fill goes on as a read-ahead.
     ("crates/zc-cache", "clean"),
     ("crates/zc-cache", "clean::read"),
-    // Connections, requests and block devices of the one shard.
-    ("crates/zc-engine", "shard"),
-    ("crates/zc-engine", "shard::clients"),
 ];
 
 /// A module, by the names from the crate's root on; the root has none.
