@@ -63,7 +63,7 @@ fn programs_run_for_each_event_and_none_holds_up_the_next_or_the_daemon() {
     hook(
         &world,
         "30-tells",
-        "echo \"it is told:\" $(env | grep -v ^PWD= | sort | cut -d= -f1)\n\
+        "echo \"its variables:\" $(env | grep -v ^PWD= | sort | cut -d= -f1)\n\
         echo \"$ZCACHED_EVENT $ZCACHED_CHANGE $ZCACHED_VOLUME $ZCACHED_NUMBER\"",
     );
     hook(&world, "40-shell.sh", "echo not a name of a hook");
@@ -77,9 +77,9 @@ fn programs_run_for_each_event_and_none_holds_up_the_next_or_the_daemon() {
     assert!(next().starts_with("{\"change\":\"begins\",\"command\":"), "the event comes first");
     assert!(next().ends_with("10-hangs did not end within 1 s and was ended"));
     assert!(next().ends_with("20-fails ended with exit status: 3"));
-    let told = "it is told: PATH ZCACHED_CHANGE ZCACHED_COMMAND ZCACHED_EVENT ZCACHED_FOLLOWS ZCACHED_LEVEL \
+    let event = "its variables: PATH ZCACHED_CHANGE ZCACHED_COMMAND ZCACHED_EVENT ZCACHED_FOLLOWS ZCACHED_LEVEL \
         ZCACHED_NUMBER ZCACHED_SOCKET ZCACHED_UNIX_S ZCACHED_UPTIME_MS ZCACHED_VOLUME ZCACHED_WHAT";
-    assert_eq!(next(), told);
+    assert_eq!(next(), event);
     assert_eq!(next(), "origin-missing begins late 1");
     // What ends the event is told as well, with all hooks.
     std::fs::remove_dir(world.origin("late")).expect("it was ours");

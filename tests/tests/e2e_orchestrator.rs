@@ -42,24 +42,24 @@ fn every_call_may_be_repeated_and_data_is_on_the_origin_at_the_end() {
     let world = World::new(16, 16);
     let daemon = world.start();
     let stage = stage(&world, "db.img");
-    let told = answers(&world, &[json!({"call": "Probe"}), stage.clone(), stage]);
-    assert_eq!(told[0], json!({"ok": true, "ready": true}));
-    assert_eq!(told[1], json!({"ok": true, "uri": world.uri("db")}));
-    assert_eq!(told[2], told[1]);
+    let found = answers(&world, &[json!({"call": "Probe"}), stage.clone(), stage]);
+    assert_eq!(found[0], json!({"ok": true, "ready": true}));
+    assert_eq!(found[1], json!({"ok": true, "uri": world.uri("db")}));
+    assert_eq!(found[2], found[1]);
     world.connect("db").write(0, &[7; 65536]).expect("a write");
 
     let expand = of_db("NodeExpandVolume");
-    let told = answers(&world, &[expand.clone(), expand, of_db("NodeGetVolumeStats")]);
-    assert_eq!(told[0], json!({"ok": true, "capacity_bytes": 2 * MIB}));
-    assert_eq!(told[1], told[0]);
-    assert_eq!((&told[2]["total_bytes"], &told[2]["abnormal"]), (&json!(2 * MIB), &json!(false)));
-    assert!(told[2]["dirty_bytes"].as_u64().is_some(), "{told:?}");
+    let found = answers(&world, &[expand.clone(), expand, of_db("NodeGetVolumeStats")]);
+    assert_eq!(found[0], json!({"ok": true, "capacity_bytes": 2 * MIB}));
+    assert_eq!(found[1], found[0]);
+    assert_eq!((&found[2]["total_bytes"], &found[2]["abnormal"]), (&json!(2 * MIB), &json!(false)));
+    assert!(found[2]["dirty_bytes"].as_u64().is_some(), "{found:?}");
 
     world.status_until("the client is gone", |status| status["connections"] == 0);
     let unstage = of_db("NodeUnstageVolume");
-    let told = answers(&world, &[unstage.clone(), unstage, of_db("NodeGetVolumeStats")]);
-    assert_eq!((&told[0], &told[1]), (&json!({"ok": true}), &json!({"ok": true})));
-    assert_eq!(told[2]["code"], "NOT_FOUND");
+    let found = answers(&world, &[unstage.clone(), unstage, of_db("NodeGetVolumeStats")]);
+    assert_eq!((&found[0], &found[1]), (&json!({"ok": true}), &json!({"ok": true})));
+    assert_eq!(found[2]["code"], "NOT_FOUND");
     let bytes = std::fs::read(world.origin("db")).expect("the origin stays");
     assert!(bytes[..65536] == [7; 65536], "the origin has what was written");
     assert_eq!(daemon.terminate().code(), Some(0));
@@ -69,8 +69,8 @@ fn every_call_may_be_repeated_and_data_is_on_the_origin_at_the_end() {
 fn refusals_have_the_codes_of_the_interface_and_change_nothing() {
     let world = World::new(16, 16);
     let daemon = world.start();
-    let told = answers(&world, &[stage(&world, "db.img"), stage(&world, "other.img")]);
-    assert_eq!((&told[0]["ok"], &told[1]["code"]), (&json!(true), &json!("ALREADY_EXISTS")));
+    let found = answers(&world, &[stage(&world, "db.img"), stage(&world, "other.img")]);
+    assert_eq!((&found[0]["ok"], &found[1]["code"]), (&json!(true), &json!("ALREADY_EXISTS")));
     // zcctl itself refuses it, too.
     let other = world.path("other.img").display().to_string();
     let again = world.zcctl_output(&["volume", "add", "db", "--if-missing", "--origin", &other]);
@@ -85,10 +85,10 @@ fn refusals_have_the_codes_of_the_interface_and_change_nothing() {
         json!({"call": "Format"}),
         json!({"call": "NodeExpandVolume", "volume_id": "x", "required_bytes": 1}),
     ];
-    let codes: Vec<Value> = answers(&world, &calls).iter().map(|told| told["code"].clone()).collect();
+    let codes: Vec<Value> = answers(&world, &calls).iter().map(|answer| answer["code"].clone()).collect();
     assert_eq!(codes, ["FAILED_PRECONDITION", "INVALID_ARGUMENT", "UNIMPLEMENTED", "NOT_FOUND"]);
     assert_eq!(world.serves("db")["name"], "db");
     assert_eq!(daemon.terminate().code(), Some(0));
-    let told = answers(&world, &[json!({"call": "Probe"})]);
-    assert_eq!(told[0]["code"], "UNAVAILABLE");
+    let found = answers(&world, &[json!({"call": "Probe"})]);
+    assert_eq!(found[0]["code"], "UNAVAILABLE");
 }

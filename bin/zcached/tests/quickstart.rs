@@ -86,9 +86,9 @@ fn what_is_served_has_a_page_whose_address_is_told() {
     let mut served = Served(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
     let lines = BufReader::new(served.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     // The last line that it prints while it serves.
-    let mut told = lines.take_while(|line| !line.contains("modprobe nbd"));
-    let line = told.find(|line| line.contains("live page")).unwrap();
-    told.for_each(drop);
+    let mut printed = lines.take_while(|line| !line.contains("modprobe nbd"));
+    let line = printed.find(|line| line.contains("live page")).unwrap();
+    printed.for_each(drop);
     let address = line.split_once("http://").unwrap().1.trim_end_matches('/');
     let mut page = TcpStream::connect(address).unwrap();
     write!(page, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::control::ask;
 use crate::options::Daemon;
-use crate::text::{self, number, string};
+use crate::text::{self, hit_ratio, number, string};
 use crate::units::{duration, ratio, share, size};
 
 /// Milliseconds of a day.
@@ -36,17 +36,17 @@ pub(crate) fn run(command: &CacheCommand, out: &mut dyn Write) -> anyhow::Result
     let CacheCommand::Show(daemon) = command;
     let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
     let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
-    let told = told(&status, &stats);
+    let cache = summarize(&status, &stats);
     if daemon.json {
-        writeln!(out, "{told:#}")?;
+        writeln!(out, "{cache:#}")?;
     } else {
-        text::pairs(out, &rows(&told, &status["extents"]))?;
+        text::pairs(out, &rows(&cache, &status["extents"]))?;
     }
-    Ok(if told["healthy"] == json!(true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if cache["healthy"] == json!(true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What `--json` prints.
-fn told(status: &Value, stats: &Value) -> Value {
+fn summarize(status: &Value, stats: &Value) -> Value {
     let cache = &status["cache"];
     let manager = |name: &str| number(&stats["manager"][name]);
     let written = [
@@ -81,10 +81,10 @@ fn told(status: &Value, stats: &Value) -> Value {
     })
 }
 
-fn rows(told: &Value, extents: &Value) -> Vec<(&'static str, String)> {
-    let n = |name: &str| number(&told[name]);
-    let state = match (&told["healthy"], told["index_loaded_ms"].as_u64()) {
-        (healthy, _) if *healthy != json!(true) => format!("OUT OF ORDER: {}", string(&told["fault"])),
+fn rows(cache: &Value, extents: &Value) -> Vec<(&'static str, String)> {
+    let n = |name: &str| number(&cache[name]);
+    let state = match (&cache["healthy"], cache["index_loaded_ms"].as_u64()) {
+        (healthy, _) if *healthy != json!(true) => format!("OUT OF ORDER: {}", string(&cache["fault"])),
         (_, Some(ms)) => format!("in use, index complete after {}", duration(ms)),
         (_, None) => "in use, index loading".to_owned(),
     };
@@ -94,10 +94,10 @@ fn rows(told: &Value, extents: &Value) -> Vec<(&'static str, String)> {
         n("volumes"),
         ratio(n("holds_bytes"), n("used_bytes"))
     );
-    let mappings = &told["mappings"];
+    let mappings = &cache["mappings"];
     let filled = share(number(&mappings[0]), number(&mappings[1]));
     vec![
-        ("device", string(&told["path"])),
+        ("device", string(&cache["path"])),
         ("state", state),
         (
             "size",
@@ -159,7 +159,7 @@ mod tests {
             "manager": {"weu_bytes_written": 1, "journal_bytes_written": 2, "file_index_len": 1, "file_index_capacity": 4},
             "ram_bytes": {"a": 20, "b": 30}, "dirty": {"vm": {"bytes": 512}, "db": {"bytes": 1}},
         });
-        let told = told(&status, &stats);
+        let cache = summarize(&status, &stats);
         for (name, expected) in [
             ("size_bytes", 8192),
             ("used_bytes", 3072),
@@ -168,9 +168,9 @@ mod tests {
             ("ram_bytes", 50),
             ("volumes", 2),
         ] {
-            assert_eq!(told[name], json!(expected), "{name}");
+            assert_eq!(cache[name], json!(expected), "{name}");
         }
-        let rows = rows(&told, &json!({"read": 4, "hits": 1, "read_ahead": 0}));
+        let rows = rows(&cache, &json!({"read": 4, "hits": 1, "read_ahead": 0}));
         let of = |name: &str| rows.iter().find(|(key, _)| *key == name).unwrap().1.clone();
         assert_eq!(of("holds"), "6.0 KiB of 2 volumes, 2.00 : 1");
         assert_eq!(of("memory"), "50 B of 100 B, 25.0 % of the mappings taken");

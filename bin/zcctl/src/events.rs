@@ -45,7 +45,7 @@ impl Sink<'_> {
 /// Prints events of the daemon at `socket`, from the one behind `after` on, and runs programs for them.
 ///
 /// # Errors
-/// There is no daemon at first, or nobody reads the events.
+/// There is no daemon at first, or no program reads the events.
 pub(crate) fn run(
     socket: &Path,
     follow: bool,

@@ -239,7 +239,12 @@ fn add(args: &AddArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     }
     let file = held_file(daemon)?;
     if args.if_missing && is_served_already(volume, &origin, daemon)? {
-        return told(&unchanged(volume), &format!("{} is served already", text::clean(volume)), daemon, out);
+        return show_change(
+            &unchanged(volume),
+            &format!("{} is served already", text::clean(volume)),
+            daemon,
+            out,
+        );
     }
     let new = edit::add(file.text(), volume, &settings)?;
     let (_, replaced) = file.replace(&new, |candidate| {
@@ -300,7 +305,12 @@ fn remove(
 ) -> anyhow::Result<ExitCode> {
     let file = held_file(daemon)?;
     if if_present && !is_known(volume, daemon)? {
-        return told(&unchanged(volume), &format!("there is no volume {}", text::clean(volume)), daemon, out);
+        return show_change(
+            &unchanged(volume),
+            &format!("there is no volume {}", text::clean(volume)),
+            daemon,
+            out,
+        );
     }
     let new = edit::remove(file.text(), volume)?;
     // What speaks against it, but for dirty data, is said before anything is done.
