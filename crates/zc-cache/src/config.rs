@@ -143,6 +143,8 @@ pub enum Replacement {
     S3Fifo,
     /// The least recently used one, unless many addresses share its content.
     SharedLru,
+    /// The least recently used ones first, the emptier the sooner.
+    CostBenefit,
 }
 
 /// Where extents go in a WEU. See the documentation of module `packer`.

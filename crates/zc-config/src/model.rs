@@ -81,6 +81,8 @@ words! {
         S3Fifo = "s3-fifo",
         /// Least recently used WEU, unless many addresses share its content.
         SharedLru = "shared-lru",
+        /// Least recently used ones first, the emptier the sooner.
+        CostBenefit = "cost-benefit",
     }
 }
 

@@ -131,7 +131,8 @@ fn mistakes_in_words_and_keys_of_the_cache() {
         ("destage_writes = 0", "3: cache.destage_writes: 0 is not between 1 and 1024"),
         (
             "policy = \"belady\"",
-            "3: cache.policy: \"belady\" is not one of lru, fifo-reinsert, s3-fifo, shared-lru",
+            "3: cache.policy: \"belady\" is not one of lru, fifo-reinsert, s3-fifo, shared-lru, \
+             cost-benefit",
         ),
         (
             "packer = \"worst-fit\"",

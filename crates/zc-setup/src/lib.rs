@@ -78,6 +78,7 @@ pub const fn replacement(policy: Policy) -> cache::Replacement {
         Policy::FifoReinsert => cache::Replacement::FifoReinsert,
         Policy::S3Fifo => cache::Replacement::S3Fifo,
         Policy::SharedLru => cache::Replacement::SharedLru,
+        Policy::CostBenefit => cache::Replacement::CostBenefit,
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     pub(super) canary: Option<String>,
     /// Replacement policy; by default each seed draws one.
     ///
-    /// Policies are lru, fifo-reinsert, s3-fifo and shared-lru.
+    /// Policies are lru, fifo-reinsert, s3-fifo, shared-lru and cost-benefit.
     #[arg(long)]
     pub(super) policy: Option<Policy>,
     /// Packer: append, first-fit or best-fit; default: drawn by seed.

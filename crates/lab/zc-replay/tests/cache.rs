@@ -20,7 +20,7 @@ struct Choice {
     packer: &'static str,
 }
 
-const POLICIES: [&str; 4] = ["lru", "fifo-reinsert", "s3-fifo", "shared-lru"];
+const POLICIES: [&str; 5] = ["lru", "fifo-reinsert", "s3-fifo", "shared-lru", "cost-benefit"];
 const PACKERS: [&str; 3] = ["append", "first-fit", "best-fit"];
 const PLAIN: Choice = Choice {
     extent_kib: 4,

@@ -336,7 +336,8 @@ impl Setup {
     fn replacement(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5250);
         self.config.replacement = match rng.random_range(0..10) {
-            0..4 => Replacement::Lru,
+            0..2 => Replacement::Lru,
+            2..4 => Replacement::CostBenefit,
             4..6 => Replacement::FifoReinsert,
             6..8 => Replacement::S3Fifo,
             _ => Replacement::SharedLru,

@@ -38,15 +38,32 @@ impl Device {
                 );
             }
         }
+        self.count_mapped(mapping);
         if let Some((other, mapping)) = self.index.files.insert(key, mapping) {
             base.stats.file_index_evictions += 1;
+            self.count_unmapped(mapping);
             self.void(other, mapping, base);
+        }
+    }
+
+    /// A mapping came into the index.
+    pub(crate) fn count_mapped(&mut self, mapping: Mapping) {
+        if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
+            self.units.slots.mapped(&place);
+        }
+    }
+
+    /// A mapping left the index.
+    pub(crate) fn count_unmapped(&mut self, mapping: Mapping) {
+        if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
+            self.units.slots.unmapped(&place);
         }
     }
 
     /// Takes an extent's mapping away, for good: also a restart must not find it. Returns it if it could be served.
     pub(crate) fn forget(&mut self, key: ExtentKey, base: &mut Base) -> Option<Mapping> {
         let mapping = self.index.files.remove(key)?;
+        self.count_unmapped(mapping);
         self.void(key, mapping, base).then_some(mapping)
     }
 

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod dropping;
+mod evicting;
 mod failing;
 mod forged;
 mod golden;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use zc_cache::CacheManager;
-use zc_cache::config::{ManagerConfig, Packer, VolumeConfig};
+use zc_cache::config::{ManagerConfig, Packer, Replacement, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, ExtentRead, Note, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
 use zc_core::{
@@ -153,6 +153,7 @@ pub(crate) struct Shape {
     pub(crate) dirty_high_percent: u8,
     pub(crate) learned_recipes_bytes: u64,
     pub(crate) header_prints_max: u32,
+    pub(crate) replacement: Replacement,
     pub(crate) packer: Packer,
     /// Of the two volumes.
     pub(crate) domains: [DedupDomain; 2],
@@ -176,6 +177,7 @@ impl Default for Shape {
             dirty_high_percent: 50,
             learned_recipes_bytes: 0,
             header_prints_max: 1 << 15,
+            replacement: Replacement::Lru,
             packer: Packer::Append,
             domains: [DedupDomain::COMMON; 2],
         }
@@ -215,6 +217,7 @@ impl World {
             header_prints_max: shape.header_prints_max,
             regions_active_max: 16,
             prove_hits: shape.prove_hits,
+            replacement: shape.replacement,
             packer: shape.packer,
             dirty: zc_cache::config::DirtyConfig {
                 destage_bytes_per_s: shape.destage_bytes_per_s,

@@ -290,7 +290,9 @@ impl Device {
     pub(crate) fn install(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         base.stats.load_mappings += 1;
         self.recovery.probes.loaded(key, mapping);
+        self.count_mapped(mapping);
         if let Some((other, evicted)) = self.index.files.insert(key, mapping) {
+            self.count_unmapped(evicted);
             base.stats.file_index_evictions += 1;
             self.void(other, evicted, base);
         }

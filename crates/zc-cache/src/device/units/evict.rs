@@ -164,10 +164,11 @@ impl Device {
     fn evict_one(&mut self, are_hits: bool, base: &mut Base) -> bool {
         let slots = &mut self.units.slots;
         let mut pinned = false;
-        let victim = self.units.policy.victim(&mut |slot| {
+        let victim = self.units.policy.emptiest(&mut |slot| {
             let busy = slots.is_pinned(slot);
             pinned |= busy;
-            busy || slots.get(slot).state() != SlotState::Sealed || !slots.may_reuse(slot)
+            let may_go = !busy && slots.get(slot).state() == SlotState::Sealed && slots.may_reuse(slot);
+            may_go.then(|| slots.live(slot))
         });
         base.stats.evictions_spared = self.units.policy.spared();
         let Some(slot) = victim else { return false };

@@ -10,6 +10,7 @@
 //! share a unit, so that "used at all" tells little: where a policy asks whether a unit was used, it asks for more than
 //! the mean of all units (see [`uses`]).
 
+mod cost_benefit;
 mod lru;
 mod ring;
 mod s3_fifo;
@@ -39,6 +40,10 @@ pub(crate) trait ReplacementPolicy: core::fmt::Debug {
     /// The first slot in the order of eviction for which `skip` is false. It stays known until it is removed, which the
     /// caller does next: a policy may have let others pass for it.
     fn victim(&mut self, skip: &mut dyn FnMut(WeuSlot) -> bool) -> Option<WeuSlot>;
+    /// As [`Self::victim`], told how many live extents a slot has; none if it may not go.
+    fn emptiest(&mut self, live: &mut dyn FnMut(WeuSlot) -> Option<u32>) -> Option<WeuSlot> {
+        self.victim(&mut |slot| live(slot).is_none())
+    }
     /// Slots that were next and may stay for another round, since the start.
     fn spared(&self) -> u64 {
         0
@@ -54,6 +59,7 @@ pub(crate) fn policy(replacement: Replacement, slots: u32) -> Box<dyn Replacemen
         Replacement::Lru => Box::new(WeuLru::new(slots)),
         Replacement::FifoReinsert => Box::new(WeuSecondChance::new(slots, Counts::Uses)),
         Replacement::S3Fifo => Box::new(s3_fifo::WeuS3Fifo::new(slots)),
+        Replacement::CostBenefit => Box::new(cost_benefit::WeuCostBenefit::new(slots)),
         Replacement::SharedLru => Box::new(WeuSecondChance::new(slots, Counts::Shares)),
     }
 }

@@ -6,8 +6,13 @@ use super::s3_fifo::WeuS3Fifo;
 use super::second_chance::{Counts, WeuSecondChance};
 use super::*;
 
-const ALL: [Replacement; 4] =
-    [Replacement::Lru, Replacement::FifoReinsert, Replacement::S3Fifo, Replacement::SharedLru];
+const ALL: [Replacement; 5] = [
+    Replacement::Lru,
+    Replacement::FifoReinsert,
+    Replacement::S3Fifo,
+    Replacement::SharedLru,
+    Replacement::CostBenefit,
+];
 
 fn slots(policy: &mut dyn ReplacementPolicy, count: u32) {
     (0..count).for_each(|slot| policy.inserted(WeuSlot(slot)));
@@ -92,7 +97,7 @@ fn ram_is_what_is_said() {
         assert!(few < 1000 * 16, "{kind:?}: {few}");
         (many - few) / 2000
     };
-    assert_eq!(ALL.map(bytes), [8, 10, 11, 10]);
+    assert_eq!(ALL.map(bytes), [8, 10, 11, 10, 8]);
 }
 
 #[test]
@@ -122,9 +127,9 @@ impl Model {
     }
 
     fn used(&mut self, kind: Replacement, slot: WeuSlot, shared: bool) {
-        let by_recency = matches!(kind, Replacement::Lru | Replacement::SharedLru);
+        let by_recency = matches!(kind, Replacement::Lru | Replacement::SharedLru | Replacement::CostBenefit);
         let counts = match kind {
-            Replacement::Lru => false,
+            Replacement::Lru | Replacement::CostBenefit => false,
             Replacement::SharedLru => shared,
             _ => true,
         };

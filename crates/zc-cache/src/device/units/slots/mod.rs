@@ -50,6 +50,8 @@ pub(crate) struct Slot {
     void_bases: Vec<u16>,
     /// Offsets (64-byte units) of extents that failed verification: no target for duplicates.
     damaged: Vec<u16>,
+    /// Mappings that lead to its present unit.
+    live: u32,
     reuses_now: u32,
     reuses_before: u32,
     reuse_pass: u64,
@@ -125,6 +127,7 @@ impl SlotTable {
             pins: 0,
             void_bases: Vec::new(),
             damaged: Vec::new(),
+            live: 0,
             reuses_now: 0,
             reuses_before: 0,
             reuse_pass: 0,
@@ -211,6 +214,24 @@ impl SlotTable {
         entry.filling = false;
     }
 
+    /// A mapping leads to the place from now on.
+    pub(crate) fn mapped(&mut self, place: &Place) {
+        self.get_mut(place.slot).live += 1;
+    }
+
+    /// A mapping that led to the place is gone.
+    pub(crate) fn unmapped(&mut self, place: &Place) {
+        if self.short(self.get(place.slot).generation) == place.generation {
+            let entry = self.get_mut(place.slot);
+            entry.live = entry.live.saturating_sub(1);
+        }
+    }
+
+    /// Mappings that lead to the slot's present unit.
+    pub(crate) fn live(&self, slot: WeuSlot) -> u32 {
+        self.get(slot).live
+    }
+
     /// The mapping of a base entry is void. The generation that it is of.
     pub(crate) fn void_base(&mut self, place: &Place) -> Generation {
         let entry = self.get_mut(place.slot);
@@ -235,6 +256,7 @@ impl SlotTable {
         entry.filling = false;
         entry.void_bases = Vec::new();
         entry.damaged = Vec::new();
+        entry.live = 0;
         self.leaving -= left;
         self.free.push_back(slot);
     }

@@ -1,0 +1,114 @@
+//! The oldest and emptiest first: of the older half, the unit goes that has the fewest live extents, weighed by how
+//! recently it was used. 8 bytes a slot.
+//!
+//! A unit is evicted whole. What was overwritten in it is dead and takes room until then; what is live is lost with it.
+//! So a unit that is mostly dead goes before one that was used less recently, as in the cleaner of a log-structured file
+//! system (Rosenblum and Ousterhout, SOSP 1991). Each live extent counts for 1 at the oldest unit, and for up to 4 at the
+//! most recent one that is looked at. Where nothing is overwritten this is near WEU-LRU.
+
+use zc_core::{WeuSlot, u64_from_usize};
+
+use super::ReplacementPolicy;
+use super::ring::{Queue, Ring};
+
+const ALL: Queue = Queue(0);
+/// Of so many slots one is looked at.
+const WINDOW_PART: u32 = 2;
+/// Slots that are looked at, at most.
+const WINDOW_MAX: u32 = 1024;
+/// How much more a live extent counts at the end of what is looked at.
+const RECENCY: u64 = 3;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct WeuCostBenefit {
+    ring: Ring,
+    /// Slots that are looked at.
+    window: u32,
+}
+
+impl WeuCostBenefit {
+    /// For `slots` slots, none of them known.
+    pub(super) fn new(slots: u32) -> Self {
+        Self { ring: Ring::new(slots, 1), window: (slots / WINDOW_PART).clamp(1, WINDOW_MAX) }
+    }
+}
+
+impl ReplacementPolicy for WeuCostBenefit {
+    fn inserted(&mut self, slot: WeuSlot) {
+        self.removed(slot);
+        self.ring.push(ALL, slot);
+    }
+
+    fn touched(&mut self, slot: WeuSlot) {
+        if self.ring.contains(slot) {
+            self.ring.renew(ALL, slot);
+        }
+    }
+
+    fn removed(&mut self, slot: WeuSlot) {
+        if self.ring.contains(slot) {
+            self.ring.unlink(slot);
+        }
+    }
+
+    fn victim(&mut self, skip: &mut dyn FnMut(WeuSlot) -> bool) -> Option<WeuSlot> {
+        self.ring.oldest_but(ALL, skip)
+    }
+
+    fn emptiest(&mut self, live: &mut dyn FnMut(WeuSlot) -> Option<u32>) -> Option<WeuSlot> {
+        let window = u64::from(self.window);
+        let (mut at, mut seen, mut best) = (self.ring.oldest(ALL), 0, None);
+        while let Some(slot) = at.filter(|_| seen < window) {
+            if let Some(live) = live(slot) {
+                let cost = u64::from(live) * (window + RECENCY * seen);
+                if best.is_none_or(|(least, _)| cost < least) {
+                    best = Some((cost, slot));
+                }
+                seen += 1;
+            }
+            at = self.ring.newer(slot);
+        }
+        best.map(|(_, slot)| slot)
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        self.ring.ram_bytes() + u64_from_usize(size_of::<Self>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(slots: u32) -> WeuCostBenefit {
+        let mut policy = WeuCostBenefit::new(slots);
+        (0..slots).for_each(|slot| policy.inserted(WeuSlot(slot)));
+        policy
+    }
+
+    #[test]
+    fn the_emptiest_of_the_older_half_goes_first() {
+        let mut policy = known(16);
+        let live = |slot: WeuSlot| Some(if slot.0 == 5 { 2 } else { 30 });
+        assert_eq!(policy.emptiest(&mut { live }), Some(WeuSlot(5)));
+        let live = |slot: WeuSlot| Some(if slot.0 == 8 { 0 } else { 30 });
+        assert_eq!(policy.emptiest(&mut { live }), Some(WeuSlot(0)), "the newer half is not looked at");
+    }
+
+    #[test]
+    fn recent_use_outweighs_a_few_dead_extents() {
+        let mut policy = known(16);
+        let live = |slot: WeuSlot| Some(if slot.0 == 7 { 20 } else { 30 });
+        assert_eq!(policy.emptiest(&mut { live }), Some(WeuSlot(0)));
+        let live = |slot: WeuSlot| Some(if slot.0 == 7 { 7 } else { 30 });
+        assert_eq!(policy.emptiest(&mut { live }), Some(WeuSlot(7)));
+    }
+
+    #[test]
+    fn what_may_not_go_is_passed_over() {
+        let mut policy = known(4);
+        assert_eq!(policy.emptiest(&mut |slot| (slot.0 > 1).then_some(9)), Some(WeuSlot(2)));
+        assert_eq!(policy.emptiest(&mut |_| None), None);
+    }
+}
