@@ -246,6 +246,10 @@ fn a_snapshot_at_a_running_daemon_has_what_its_cache_held_back() {
     write(&mut rig.world.connect("back"), 0, &old);
     assert_ne!(rig.world.stats()["dirty"]["back"]["bytes"], 0, "the store does not have it yet");
     done(&rig, "snapshot", &["back", "back@old"]);
+    let status = done(&rig, "status", &["--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");
+    let counted = ["prints_known", "prints_computed", "encodings_known", "encodings_computed"];
+    assert_eq!(counted.map(|key| status[key].clone()), [100, 0, 100, 0], "the cache has done the work");
     write(&mut rig.world.connect("back"), 0, &new);
     done(&rig, "clone", &["back@old", "copy"]);
     done(&rig, "clone", &["back", "twin"]);

@@ -42,7 +42,7 @@ pub fn run(place: Place, volume_bytes: u64, len_bytes: u64) -> anyhow::Result<Se
     for number in 0..WRITES {
         let offset_bytes = rng.random_range(0..volume_bytes / len_bytes) * len_bytes;
         let data = noise(usize_from_u64(len_bytes), (4 << 40) + number).into();
-        rig.submit(RequestKind::Write { root: VOLUME, offset_bytes, data, prints: Vec::new() })?;
+        rig.submit(RequestKind::Write { root: VOLUME, offset_bytes, data, known: Vec::new() })?;
     }
     for _ in 0..WRITES {
         rig.answer()?.result?;

@@ -205,7 +205,7 @@ impl Writer {
         self.seed += 1;
         let data = noise(usize_from_u64(chunks * CHUNK_BYTES), self.seed).into();
         let offset_bytes = first * CHUNK_BYTES;
-        rig.submit(RequestKind::Write { root: VOLUME, offset_bytes, data, prints: Vec::new() })?;
+        rig.submit(RequestKind::Write { root: VOLUME, offset_bytes, data, known: Vec::new() })?;
         self.in_flight += 1;
         Ok(())
     }

@@ -90,7 +90,7 @@ fn rate(rig: &mut Rig, volume_bytes: u64, len_bytes: u64, is_random: bool) -> an
 fn write(rig: &mut Rig, first: u64, chunks: u64, seed: u64) -> anyhow::Result<()> {
     let data = halving(usize_from_u64(chunks * CHUNK_BYTES), seed).into();
     let offset_bytes = first * CHUNK_BYTES;
-    rig.ask(RequestKind::Write { root: VOLUME, offset_bytes, data, prints: Vec::new() })?;
+    rig.ask(RequestKind::Write { root: VOLUME, offset_bytes, data, known: Vec::new() })?;
     Ok(())
 }
 

@@ -232,6 +232,10 @@ pub struct ExtentRead {
     /// Hash what was decoded, and compare it with the fingerprint in the header before anything goes to `dest`:
     /// [`ExtentError::Content`] if it differs. That is work for the reduce workers, like an [`Action::Hash`].
     pub proof: Option<Proof>,
+    /// Keep what the read learns of the whole extent beside the bytes at `dest`, until that buffer is freed: its
+    /// encoding, and the fingerprint that `proof` computes, or `expected.print` without a proof. An origin that stores
+    /// contents the same way takes both over with the bytes. Nothing else is written to `dest` from then on.
+    pub keep: bool,
 }
 
 /// How a stored content is proved to be that of its fingerprint.
@@ -288,7 +292,7 @@ pub enum Action {
         /// Destination; its length is the length of the read. Bytes past the origin's end read as zero.
         dest: BufSlice,
     },
-    /// Write to the origin.
+    /// Write to the origin. What was kept of whole extents among the bytes ([`ExtentRead::keep`]) is true of them.
     OriginWrite {
         /// The operation.
         op: OpId,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zc_core::ErrorKind;
 use zc_io::Waker;
-use zc_pool::{Answer, PoolError, RequestKind};
+use zc_pool::{Answer, Pool, PoolError, RequestKind};
 use zc_store::seam::StoreError;
 use zc_store::{Root, RootId, Space, Stats, Store};
 
@@ -17,7 +17,7 @@ use zc_store::{Root, RootId, Space, Stats, Store};
 pub type Done = Box<dyn FnOnce(Result<Answer, PoolError>) + Send>;
 
 /// A question about the pool as it is now.
-pub(crate) type Look = Box<dyn FnOnce(&Store) + Send>;
+pub(crate) type Look = Box<dyn FnOnce(&Pool) + Send>;
 
 /// What the pool's thread is told.
 pub(crate) enum Input {
@@ -62,19 +62,27 @@ impl PoolClient {
         receiver.recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Looks at the pool between two of its events, and waits for what is found. `None`: it has ended.
+    /// Looks at the store between two of its events, and waits for what is found. `None`: its thread has ended.
     pub fn look<T: Send + 'static>(&self, look: impl FnOnce(&Store) -> T + Send + 'static) -> Option<T> {
+        self.ask_look(|pool| look(pool.store()), Input::Look)
+    }
+
+    /// As [`Self::look`], at the pool.
+    pub fn look_at_pool<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Pool) -> T + Send + 'static,
+    ) -> Option<T> {
         self.ask_look(look, Input::Look)
     }
 
     fn ask_look<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Store) -> T + Send + 'static,
+        look: impl FnOnce(&Pool) -> T + Send + 'static,
         input: impl FnOnce(Look) -> Input,
     ) -> Option<T> {
         let (sender, receiver) = sync_channel(1);
-        let look = move |store: &Store| {
-            let _asker_left = sender.send(look(store));
+        let look = move |pool: &Pool| {
+            let _asker_left = sender.send(look(pool));
         };
         match self.send(input(Box::new(look))) {
             None => receiver.recv().ok(),
@@ -128,7 +136,7 @@ impl PoolClient {
     #[must_use]
     pub fn clean(&self) -> (u64, u64) {
         let before = self.space().0.free_bytes;
-        let free = |store: &Store| store.space().free_bytes;
+        let free = |pool: &Pool| pool.store().space().free_bytes;
         let free = self.ask_look(free, Input::Clean).unwrap_or(before);
         (free.saturating_sub(before), free)
     }

@@ -12,7 +12,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use zc_core::Codec;
-use zc_pool::{Answer, BadName, PoolError, RequestKind, VolumeName};
+use zc_pool::{Answer, BadName, Counters, PoolError, RequestKind, VolumeName};
 use zc_store::seam::StoreError;
 use zc_store::{
     Accounts, CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootAccount, RootId, RootKind, ScrubPoint,
@@ -443,10 +443,14 @@ fn accounts(pool: &PoolClient) -> Result<Accounts, OrderError> {
 }
 
 fn status(pool: &PoolClient) -> Result<Value, OrderError> {
-    let state = pool.look(|store| PoolState::of(&store.space(), store.failure().is_some()));
+    let seen = pool.look_at_pool(|pool| {
+        let state = PoolState::of(&pool.store().space(), pool.store().failure().is_some());
+        (state, pool.counters())
+    });
+    let (state, counters) = seen.unwrap_or_else(|| (PoolState::Failed, Counters::default()));
     let pool = accounts(pool)?.pool;
     Ok(json!({
-        "state": state.unwrap_or(PoolState::Failed),
+        "state": state,
         "total_bytes": pool.total_bytes,
         "free_bytes": pool.free_bytes,
         "stored_bytes": pool.stored_bytes,
@@ -455,6 +459,10 @@ fn status(pool: &PoolClient) -> Result<Value, OrderError> {
         "nominal_bytes": pool.nominal_bytes,
         "used_bytes": pool.used_bytes,
         "raw_bytes": pool.raw_bytes,
+        "prints_known": counters.prints_known,
+        "prints_computed": counters.prints_computed,
+        "encodings_known": counters.encodings_known,
+        "encodings_computed": counters.encodings_computed,
     }))
 }
 

@@ -94,7 +94,7 @@ impl Server {
             }
             let is_busy = self.pool.store().is_busy();
             if !is_busy {
-                self.cleaned.drain(..).for_each(|done| done(self.pool.store()));
+                self.cleaned.drain(..).for_each(|done| done(&self.pool));
             }
             let is_busy = is_busy || self.device.is_busy();
             let timeout = match (self.pool.store().goes_on(), is_busy) {
@@ -133,7 +133,7 @@ impl Server {
                     self.asked.insert(req, done);
                     self.with_pool(|pool, work| pool.submit(Request { req, kind }, work));
                 }
-                Input::Look(look) => look(self.pool.store()),
+                Input::Look(look) => look(&self.pool),
                 Input::Clean(done) => {
                     self.with_pool(Pool::clean);
                     self.cleaned.push(done);

@@ -43,7 +43,7 @@ fn create() -> RequestKind {
 
 fn write(at: u64, byte: u8) -> RequestKind {
     let data = Bytes::from(vec![byte; CHUNK]);
-    RequestKind::Write { root: VOLUME, offset_bytes: at, data, prints: Vec::new() }
+    RequestKind::Write { root: VOLUME, offset_bytes: at, data, known: Vec::new() }
 }
 
 fn first_byte(pool: &OpenPool, at: u64) -> u8 {
@@ -280,7 +280,7 @@ fn a_volume_is_made_with_the_options_that_were_given() {
     assert_eq!(options("plain"), [json!(8192), json!("lz4"), json!(true)]);
     let (root, _) = pool.client().find("large").unwrap();
     let write =
-        RequestKind::Write { root, offset_bytes: 0, data: vec![7; 128 << 10].into(), prints: Vec::new() };
+        RequestKind::Write { root, offset_bytes: 0, data: vec![7; 128 << 10].into(), known: Vec::new() };
     pool.client().ask(write).unwrap();
     let stored = pool.client().space().1;
     assert!(stored.chunks_stored == 1 && stored.chunk_bytes_stored < 1000, "{stored:?}");

@@ -9,20 +9,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops;
 
 use bytes::Bytes;
-use zc_core::{BufSlice, Fingerprint, ReqId, usize_from_u32};
+use zc_core::{BufSlice, Codec, ReqId, usize_from_u32};
 use zc_store::seam::{NewChunk, RequestKind as StoreKind, StoreError};
 
 use crate::job::{Fact, Job, Kind};
 use crate::limits::{REQUEST_BYTES_MAX, STORE_CHANGES_MAX};
 use crate::pool::{InFlight, Inner, Pool, Range};
 use crate::reads::{Piece, Whose};
-use crate::seam::{Answer, Work};
+use crate::seam::{Answer, KnownChunk, Work};
 use crate::split::{Cut, Edge, runs};
 
 /// What bytes a change brings.
 #[derive(Debug, Clone)]
 pub(crate) enum Brings {
-    Bytes(Bytes, Vec<Option<Fingerprint>>),
+    Bytes(Bytes, Vec<(u64, KnownChunk)>),
     Zeros,
     /// Parts of chunks stay as they are.
     Nothing,
@@ -48,7 +48,7 @@ pub(crate) struct Change {
 pub(crate) struct Run {
     pub(crate) change: u64,
     pub(crate) first: u64,
-    pub(crate) chunks: Vec<Bytes>,
+    pub(crate) chunks: Vec<(Bytes, Option<(Codec, Bytes)>)>,
 }
 
 /// Changes by arrival, and what waits until the store takes more.
@@ -131,10 +131,11 @@ impl Pool {
             let (first, count) = (cut.whole.start, cut.whole.end - cut.whole.start);
             self.change_store(arrival, StoreKind::Discard { root: range.root, first, count });
         }
-        if let Brings::Bytes(data, prints) = brings {
+        if let Brings::Bytes(data, known) = brings {
             for (first, count) in whole {
                 self.examine(arrival, (range.offset_bytes, shift), &data, (first, count), |chunk| {
-                    prints.get(zc_core::usize_from_u64(chunk - cut.whole.start)).copied().flatten()
+                    let at = known.binary_search_by_key(&chunk, |(number, _)| *number).ok()?;
+                    known.get(at).map(|(_, known)| known.clone())
                 });
             }
         }
@@ -148,37 +149,44 @@ impl Pool {
         (offset_bytes, shift): (u64, u8),
         data: &Bytes,
         (first, count): (u64, u32),
-        known: impl Fn(u64) -> Option<Fingerprint>,
+        known: impl Fn(u64) -> Option<KnownChunk>,
     ) {
         let numbers = first..first + u64::from(count);
         let chunks = numbers.map(|chunk| {
             let start = zc_core::usize_from_u64((chunk << shift) - offset_bytes);
-            (data.slice(start..start + (1 << shift)), known(chunk))
+            (data.slice(start..start + (1 << shift)), known(chunk).unwrap_or_default())
         });
         self.examine_chunks(change, first, chunks.collect());
     }
 
-    fn examine_chunks(&mut self, change: u64, first: u64, chunks: Vec<(Bytes, Option<Fingerprint>)>) {
+    fn examine_chunks(&mut self, change: u64, first: u64, chunks: Vec<(Bytes, KnownChunk)>) {
         let root = self.changes.all.get(&change).map(|change| change.range.root);
         let hash = root.and_then(|root| self.store().root(root)).is_some_and(zc_store::Root::is_deduplicated);
-        let run = Run { change, first, chunks: chunks.iter().map(|(bytes, _)| bytes.clone()).collect() };
-        let op = self.begin(InFlight::Examine(run));
-        let job = Job(Kind::Examine { chunks, hash });
+        // What is not to be shared has no fingerprint, also if it is known.
+        let print = |known: &KnownChunk| known.print.filter(|_| hash);
+        let to_examine = chunks.iter().map(|(bytes, known)| (bytes.clone(), print(known))).collect();
+        let chunks = chunks.into_iter().map(|(bytes, known)| (bytes, known.encoding)).collect();
+        let op = self.begin(InFlight::Examine(Run { change, first, chunks }));
+        let job = Job(Kind::Examine { chunks: to_examine, hash });
         self.out.push(Work::Job { op, job, urgent: false });
     }
 
     /// What the chunks are is known: they go to the store.
-    pub(crate) fn examined(&mut self, run: Run, facts: &[Fact]) {
+    pub(crate) fn examined(&mut self, run: Run, facts: &[Fact], computed: u64) {
         let Run { change, first, chunks } = run;
+        let prints = facts.iter().filter(|fact| matches!(fact, Fact::Print(Some(_)))).count();
+        self.counters.prints_computed += computed;
+        self.counters.prints_known += zc_core::u64_from_usize(prints) - computed;
         let Some(root) = self.changes.all.get(&change).map(|change| change.range.root) else { return };
         let mut new = Vec::with_capacity(chunks.len());
-        for (bytes, fact) in chunks.into_iter().zip(facts) {
+        for ((bytes, encoding), fact) in chunks.into_iter().zip(facts) {
             new.push(match fact {
                 Fact::Zero => NewChunk::Zero,
                 Fact::Print(print) => {
                     let len_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                     let buf = self.new_buf();
                     self.bufs.insert(buf, bytes);
+                    self.encodings.extend(encoding.map(|encoding| (buf, encoding)));
                     NewChunk::Data { print: *print, raw: BufSlice { buf, start_bytes: 0, len_bytes } }
                 }
             });
@@ -226,7 +234,7 @@ impl Pool {
             }
             Brings::Zeros | Brings::Nothing => part.fill(0),
         }
-        self.examine_chunks(arrival, chunk, vec![(whole.into(), None)]);
+        self.examine_chunks(arrival, chunk, vec![(whole.into(), KnownChunk::default())]);
     }
 
     fn part_ended(&mut self, arrival: u64, result: Result<(), StoreError>) {

@@ -33,8 +33,8 @@ pub struct Job(pub(crate) Kind);
 pub(crate) enum Kind {
     /// Which chunks are zero, and the fingerprints of those that are to have one.
     Examine { chunks: Vec<(Bytes, Option<Fingerprint>)>, hash: bool },
-    /// Compress.
-    Encode { codec: Codec, chunks: Vec<Bytes> },
+    /// Compress what comes without its encoding.
+    Encode { codec: Codec, chunks: Vec<(Bytes, Option<Bytes>)> },
     /// Check, and decode into so many bytes if they are wanted.
     Decode { parts: Vec<Fetched>, dest_bytes: Option<u32> },
 }
@@ -45,9 +45,10 @@ pub struct Outcome(pub(crate) Found);
 
 #[derive(Debug)]
 pub(crate) enum Found {
-    Examined(Vec<Fact>),
-    /// The encoding if it is shorter, and the CRC of what is to be stored.
-    Encoded(Vec<(Option<Bytes>, u32)>),
+    /// The facts, and how many fingerprints were computed for them.
+    Examined(Vec<Fact>, u64),
+    /// The encoding if it is shorter, and the CRC of what is to be stored; how many were compressed.
+    Encoded(Vec<(Option<Bytes>, u32)>, u64),
     Decoded {
         parts: Vec<Fetched>,
         dest: Option<Bytes>,
@@ -60,7 +61,7 @@ impl Job {
     pub fn bytes(&self) -> u64 {
         let bytes: usize = match &self.0 {
             Kind::Examine { chunks, .. } => chunks.iter().map(|(bytes, _)| bytes.len()).sum(),
-            Kind::Encode { chunks, .. } => chunks.iter().map(Bytes::len).sum(),
+            Kind::Encode { chunks, .. } => chunks.iter().map(|(bytes, _)| bytes.len()).sum(),
             Kind::Decode { parts, dest_bytes } => {
                 let read: usize = parts.iter().map(|part| usize_from_u32(part.stored.stored_bytes)).sum();
                 read + usize_from_u32(dest_bytes.unwrap_or(0))
@@ -74,22 +75,54 @@ impl Job {
     pub fn run(self, reducer: &mut Reducer) -> Outcome {
         Outcome(match self.0 {
             Kind::Examine { chunks, hash } => {
-                Found::Examined(chunks.iter().map(|(bytes, print)| examine(bytes, *print, hash)).collect())
+                let mut computed = 0;
+                let facts = chunks.iter().map(|(bytes, print)| examine(bytes, *print, hash, &mut computed));
+                Found::Examined(facts.collect(), computed)
             }
             Kind::Encode { codec, chunks } => {
-                Found::Encoded(chunks.iter().map(|bytes| encode(reducer, codec, bytes)).collect())
+                let mut computed = 0;
+                let encoded = |(bytes, known): (Bytes, Option<Bytes>)| {
+                    taken_over(reducer, codec, &bytes, known).unwrap_or_else(|| {
+                        computed += 1;
+                        encode(reducer, codec, &bytes)
+                    })
+                };
+                Found::Encoded(chunks.into_iter().map(encoded).collect(), computed)
             }
             Kind::Decode { parts, dest_bytes } => decode(reducer, parts, dest_bytes),
         })
     }
 }
 
-fn examine(bytes: &[u8], known: Option<Fingerprint>, hash: bool) -> Fact {
+fn examine(bytes: &[u8], known: Option<Fingerprint>, hash: bool, computed: &mut u64) -> Fact {
     if zc_reduce::is_zero(bytes) {
         return Fact::Zero;
     }
     let compute = || zc_reduce::fingerprint(FingerprintKind::Blake3, &DedupDomain::COMMON, bytes);
-    Fact::Print(known.or_else(|| hash.then(compute)))
+    if known.is_some() {
+        debug_assert_eq!(known, Some(compute()), "a fingerprint came down that its bytes do not have");
+        return Fact::Print(known);
+    }
+    *computed += u64::from(hash);
+    Fact::Print(hash.then(compute))
+}
+
+/// An encoding that came with the bytes, if it is worth being stored.
+fn taken_over(
+    reducer: &mut Reducer,
+    codec: Codec,
+    bytes: &[u8],
+    known: Option<Bytes>,
+) -> Option<(Option<Bytes>, u32)> {
+    let raw_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    let known = known.filter(|known| known.len() <= usize_from_u32(useful_stored_bytes_max(raw_bytes)))?;
+    if cfg!(debug_assertions) {
+        let mut decoded = vec![0; bytes.len()];
+        let result = reducer.decompress(codec, &known, &mut decoded);
+        assert!(result.is_ok() && decoded == bytes, "an encoding came down that its bytes do not have");
+    }
+    let crc = payload_crc(&known);
+    Some((Some(known), crc))
 }
 
 fn encode(reducer: &mut Reducer, codec: Codec, bytes: &[u8]) -> (Option<Bytes>, u32) {
@@ -141,8 +174,8 @@ mod tests {
         let mut reducer = Reducer::new();
         let text = Bytes::from(b"again and again; ".repeat(241)[..4096].to_vec());
         for codec in [Codec::Raw, Codec::Lz4, Codec::Zlib(0), Codec::Zstd(0), Codec::Zstd(1)] {
-            let job = Job(Kind::Encode { codec, chunks: vec![text.clone()] });
-            let Found::Encoded(mut encoded) = job.run(&mut reducer).0 else { panic!("encodings") };
+            let job = Job(Kind::Encode { codec, chunks: vec![(text.clone(), None)] });
+            let Found::Encoded(mut encoded, 1) = job.run(&mut reducer).0 else { panic!("encodings") };
             let (shorter, crc) = encoded.remove(0);
             assert_eq!(shorter.is_none(), codec == Codec::Raw);
             let bytes = shorter.unwrap_or_else(|| text.clone());
@@ -166,16 +199,33 @@ mod tests {
     #[test]
     fn zeros_and_fingerprints_are_told() {
         let mut reducer = Reducer::new();
-        let known = Fingerprint([7; 32]);
         let ones = Bytes::from(vec![1; 4096]);
+        let print = zc_reduce::fingerprint(FingerprintKind::Blake3, &DedupDomain::COMMON, &ones);
         for hash in [false, true] {
             let chunks =
-                vec![(Bytes::from(vec![0; 4096]), None), (ones.clone(), Some(known)), (ones.clone(), None)];
-            let Found::Examined(facts) = Job(Kind::Examine { chunks, hash }).run(&mut reducer).0 else {
+                vec![(Bytes::from(vec![0; 4096]), None), (ones.clone(), Some(print)), (ones.clone(), None)];
+            let Found::Examined(facts, computed) = Job(Kind::Examine { chunks, hash }).run(&mut reducer).0
+            else {
                 panic!("facts")
             };
-            let print = zc_reduce::fingerprint(FingerprintKind::Blake3, &DedupDomain::COMMON, &ones);
-            assert_eq!(facts, [Fact::Zero, Fact::Print(Some(known)), Fact::Print(hash.then_some(print))]);
+            assert_eq!(facts, [Fact::Zero, Fact::Print(Some(print)), Fact::Print(hash.then_some(print))]);
+            assert_eq!(computed, u64::from(hash), "what is known is not computed again");
         }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "a fingerprint came down that its bytes do not have")]
+    fn a_wrong_fingerprint_is_noticed_where_that_is_checked() {
+        let chunks = vec![(Bytes::from(vec![1; 4096]), Some(Fingerprint([7; 32])))];
+        let _outcome = Job(Kind::Examine { chunks, hash: true }).run(&mut Reducer::new());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "an encoding came down that its bytes do not have")]
+    fn a_wrong_encoding_is_noticed_where_that_is_checked() {
+        let chunks = vec![(Bytes::from(vec![1; 4096]), Some(Bytes::from(vec![0; 9])))];
+        let _outcome = Job(Kind::Encode { codec: Codec::Lz4, chunks }).run(&mut Reducer::new());
     }
 }

@@ -31,5 +31,5 @@ mod split;
 
 pub use job::{Job, Outcome};
 pub use names::{BadName, VolumeName};
-pub use pool::Pool;
-pub use seam::{Answer, DeviceOperation, Ended, PoolError, Request, RequestKind, Work};
+pub use pool::{Counters, Pool};
+pub use seam::{Answer, DeviceOperation, Ended, KnownChunk, PoolError, Request, RequestKind, Work};

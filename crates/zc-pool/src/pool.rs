@@ -25,6 +25,8 @@ pub struct Pool {
     /// Inputs of the store that wait for their turn.
     pub(crate) events: VecDeque<Event>,
     pub(crate) bufs: Map<BufId, Bytes>,
+    /// Of buffers with chunks whose encoding came with them.
+    pub(crate) encodings: Map<BufId, (Codec, Bytes)>,
     in_flight: Map<OpId, InFlight>,
     pub(crate) inner: Map<ReqId, Inner>,
     pub(crate) fetches: Fetches,
@@ -37,7 +39,21 @@ pub struct Pool {
     stopping: bool,
     stop_told: bool,
     pub(crate) next: u64,
+    pub(crate) counters: Counters,
     pub(crate) out: Vec<Work>,
+}
+
+/// What a pool counts beside its store, since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Fingerprints of contents that came with their write.
+    pub prints_known: u64,
+    /// Fingerprints of contents that were computed.
+    pub prints_computed: u64,
+    /// Chunks whose encoding came with their write, and was stored as it is.
+    pub encodings_known: u64,
+    /// Chunks that were compressed, or did not get shorter.
+    pub encodings_computed: u64,
 }
 
 /// An operation that the driver has.
@@ -103,6 +119,7 @@ impl Pool {
             store,
             events: VecDeque::new(),
             bufs: Map::default(),
+            encodings: Map::default(),
             in_flight: Map::default(),
             inner: Map::default(),
             fetches: Fetches::default(),
@@ -113,6 +130,7 @@ impl Pool {
             stopping: false,
             stop_told: false,
             next: 0,
+            counters: Counters::default(),
             out: Vec::new(),
         };
         pool.take(actions);
@@ -124,6 +142,12 @@ impl Pool {
     #[must_use]
     pub const fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What it counted beside its store.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
     }
 
     /// Requests that are not answered yet.
@@ -144,9 +168,9 @@ impl Pool {
             RequestKind::Read { root, offset_bytes, len_bytes } => {
                 self.submit_read(req, range(root, offset_bytes, u64::from(len_bytes)));
             }
-            RequestKind::Write { root, offset_bytes, data, prints } => {
+            RequestKind::Write { root, offset_bytes, data, known } => {
                 let range = range(root, offset_bytes, zc_core::u64_from_usize(data.len()));
-                self.submit_change(req, range, Brings::Bytes(data, prints));
+                self.submit_change(req, range, Brings::Bytes(data, known));
             }
             RequestKind::Zero { root, offset_bytes, len_bytes } => {
                 self.submit_change(req, range(root, offset_bytes, len_bytes), Brings::Zeros);
@@ -188,7 +212,9 @@ impl Pool {
                 self.span_read(fetch, span, &result);
             }
             (Some(InFlight::Encode { op, codec, chunks }), Ended::Job(outcome)) => {
-                let Found::Encoded(encoded) = outcome.0 else { panic!("{op:?} was to encode") };
+                let Found::Encoded(encoded, computed) = outcome.0 else { panic!("{op:?} was to encode") };
+                self.counters.encodings_computed += computed;
+                self.counters.encodings_known += zc_core::u64_from_usize(encoded.len()) - computed;
                 self.encoded(op, codec, &chunks, encoded);
             }
             (Some(InFlight::Decode { fetch }), Ended::Job(outcome)) => {
@@ -196,8 +222,8 @@ impl Pool {
                 self.decoded(fetch, parts, dest);
             }
             (Some(InFlight::Examine(run)), Ended::Job(outcome)) => {
-                let Found::Examined(facts) = outcome.0 else { panic!("{op:?} was to examine") };
-                self.examined(run, &facts);
+                let Found::Examined(facts, computed) = outcome.0 else { panic!("{op:?} was to examine") };
+                self.examined(run, &facts, computed);
             }
             (in_flight, ended) => panic!("{op:?} is {in_flight:?} and ended as {ended:?}"),
         }
@@ -285,6 +311,7 @@ impl Pool {
                 Action::Free { buf } => {
                     let freed = self.bufs.remove(&buf);
                     assert!(freed.is_some(), "{buf:?} is freed and unknown");
+                    self.encodings.remove(&buf);
                 }
                 Action::ReadBlock { op, offset_bytes } => {
                     let operation =
@@ -293,8 +320,12 @@ impl Pool {
                 }
                 Action::Fetch { op, parts, to, urgent } => self.fetch(op, &parts, to, urgent),
                 Action::Encode { op, codec, chunks } => {
-                    let bytes = chunks.iter().map(|slice| self.slice(*slice)).collect();
-                    let job = Job(Kind::Encode { codec, chunks: bytes });
+                    let known = |slice: &BufSlice| {
+                        let (of, bytes) = self.encodings.get(&slice.buf)?;
+                        (of.media_code() == codec.media_code()).then(|| bytes.clone())
+                    };
+                    let to_encode = chunks.iter().map(|slice| (self.slice(*slice), known(slice))).collect();
+                    let job = Job(Kind::Encode { codec, chunks: to_encode });
                     let op = self.begin(InFlight::Encode { op, codec, chunks });
                     self.out.push(Work::Job { op, job, urgent: false });
                 }

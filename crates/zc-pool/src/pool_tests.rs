@@ -5,12 +5,14 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
-use zc_core::{Codec, ErrorKind, OpId, ReqId};
+use zc_core::{Codec, DedupDomain, ErrorKind, FingerprintKind, OpId, ReqId};
 use zc_reduce::Reducer;
 use zc_store::config::Shape;
 use zc_store::{CatalogChange, CatalogOp, Config, FLAG_DEDUP, RootId, Superblock};
 
-use crate::{Answer, DeviceOperation, Ended, Job, Pool, PoolError, Request, RequestKind, Work};
+use crate::{
+    Answer, Counters, DeviceOperation, Ended, Job, KnownChunk, Pool, PoolError, Request, RequestKind, Work,
+};
 
 const VOLUME: RootId = RootId(1);
 const SNAP: RootId = RootId(2);
@@ -160,8 +162,8 @@ impl World {
     }
 
     fn write(&mut self, offset_bytes: u64, data: Vec<u8>) -> Result<Answer, PoolError> {
-        let (data, prints) = (data.into(), Vec::new());
-        self.ask(RequestKind::Write { root: VOLUME, offset_bytes, data, prints })
+        let (data, known) = (data.into(), Vec::new());
+        self.ask(RequestKind::Write { root: VOLUME, offset_bytes, data, known })
     }
 
     /// Bytes that no codec makes shorter.
@@ -223,8 +225,8 @@ impl World {
                 let value = self.rng.random_range(1..250);
                 let bytes: Vec<u8> = (0..range.len()).map(|at| value + u8::from(at % 3 == 0)).collect();
                 model[range].copy_from_slice(&bytes);
-                let (data, prints) = (bytes.into(), Vec::new());
-                self.submit(RequestKind::Write { root: VOLUME, offset_bytes, data, prints });
+                let (data, known) = (bytes.into(), Vec::new());
+                self.submit(RequestKind::Write { root: VOLUME, offset_bytes, data, known });
             }
         }
         self.settle();
@@ -266,8 +268,8 @@ fn bytes_are_what_was_written_last_also_after_a_crash() {
 fn a_discard_keeps_parts_of_chunks() {
     let mut world = World::new(1);
     world.catalog(CatalogOp::Create, VOLUME, "disk");
-    let (data, prints) = (vec![5; 32 << 10].into(), Vec::new());
-    let write = RequestKind::Write { root: VOLUME, offset_bytes: 0, data, prints };
+    let (data, known) = (vec![5; 32 << 10].into(), Vec::new());
+    let write = RequestKind::Write { root: VOLUME, offset_bytes: 0, data, known };
     assert_eq!(world.ask(write), Ok(Answer::Done));
     let discard = RequestKind::Discard { root: VOLUME, offset_bytes: 4096, len_bytes: 16 << 10 };
     assert_eq!(world.ask(discard), Ok(Answer::Done));
@@ -294,7 +296,7 @@ fn a_block_that_cannot_be_read_takes_no_neighbour_along() {
     world.catalog(CatalogOp::Create, VOLUME, "disk");
     let noise = world.noise(32 << 10);
     let write =
-        RequestKind::Write { root: VOLUME, offset_bytes: 0, data: noise.clone().into(), prints: Vec::new() };
+        RequestKind::Write { root: VOLUME, offset_bytes: 0, data: noise.clone().into(), known: Vec::new() };
     assert_eq!(world.ask(write), Ok(Answer::Done));
     assert_eq!(world.ask(RequestKind::Flush), Ok(Answer::Done));
     // Opened anew, so that nothing comes from memory.
@@ -361,7 +363,7 @@ fn writes_that_come_together_share_a_batch() {
     for chunk in 0..30 {
         let data = vec![u8::try_from(chunk + 1).unwrap(); 8 << 10].into();
         let offset_bytes = chunk * CHUNK;
-        world.submit(RequestKind::Write { root: VOLUME, offset_bytes, data, prints: Vec::new() });
+        world.submit(RequestKind::Write { root: VOLUME, offset_bytes, data, known: Vec::new() });
     }
     world.settle();
     assert!(world.answers.drain(..).all(|(_, result)| result == Ok(Answer::Done)));
@@ -443,7 +445,7 @@ fn after_a_power_cut_with_torn_writes_the_volume_is_as_it_was_at_some_moment_sin
             root: VOLUME,
             offset_bytes: 0,
             data: data.into(),
-            prints: Vec::new(),
+            known: Vec::new(),
         });
         for _ in 0..world.rng.random_range(0..6) {
             world.step();
@@ -452,4 +454,57 @@ fn after_a_power_cut_with_torn_writes_the_volume_is_as_it_was_at_some_moment_sin
         let found = world.all(VOLUME);
         assert!(states[flushed..].contains(&found), "seed {seed}: no state since the flush");
     }
+}
+
+#[test]
+fn fingerprints_that_come_with_a_write_are_not_computed_and_are_found_again() {
+    let mut world = World::new(3);
+    world.catalog(CatalogOp::Create, VOLUME, "disk");
+    let noise = world.noise(3 * CHUNK);
+    let print = |chunk: usize| {
+        let size = zc_core::usize_from_u64(CHUNK);
+        let bytes = &noise[chunk * size..][..size];
+        let print = zc_reduce::fingerprint(FingerprintKind::Blake3, &DedupDomain::COMMON, bytes);
+        KnownChunk { print: Some(print), encoding: None }
+    };
+    let counted = |world: &World| {
+        let Counters { prints_known, prints_computed, .. } = world.pool.counters();
+        (prints_known, prints_computed)
+    };
+    // From the middle of a chunk on: only chunks 5 and 6 are whole, and the first of them is known.
+    let mut data = vec![1; zc_core::usize_from_u64(CHUNK / 2)];
+    data.extend(&noise[..2 * zc_core::usize_from_u64(CHUNK)]);
+    let offset_bytes = 4 * CHUNK + CHUNK / 2;
+    let known = vec![(5, print(0))];
+    world.ask(RequestKind::Write { root: VOLUME, offset_bytes, data: data.into(), known }).unwrap();
+    assert_eq!(counted(&world), (1, 2));
+    let known = (10..).zip((0..3).map(print)).collect();
+    let data = noise.clone().into();
+    world.ask(RequestKind::Write { root: VOLUME, offset_bytes: 10 * CHUNK, data, known }).unwrap();
+    assert_eq!(counted(&world), (4, 2));
+    assert_eq!(world.pool.store().stats().chunks_shared, 2);
+}
+
+#[test]
+fn encodings_that_come_with_a_write_are_stored_as_they_are() {
+    let mut world = World::new(4);
+    world.catalog(CatalogOp::Create, VOLUME, "disk");
+    let size = zc_core::usize_from_u64(CHUNK);
+    let text = |word: &str| Bytes::from(word.repeat(size)[..size].to_owned());
+    let encoding = |codec: Codec, bytes: &Bytes| {
+        let mut out = vec![0; size];
+        let len = Reducer::new().compress(codec, bytes, &mut out).unwrap();
+        KnownChunk { print: None, encoding: Some((codec, Bytes::copy_from_slice(&out[..len]))) }
+    };
+    let texts = [text("one "), text("two "), text("three "), text("four ")];
+    let too_long = KnownChunk { print: None, encoding: Some((Codec::Raw, texts[2].clone())) };
+    // The codec of the volume, another one, one that saves nothing, and nothing.
+    let known =
+        vec![(0, encoding(Codec::Lz4, &texts[0])), (1, encoding(Codec::Zlib(6), &texts[1])), (2, too_long)];
+    let data = Bytes::from(texts.concat());
+    world.ask(RequestKind::Write { root: VOLUME, offset_bytes: 0, data: data.clone(), known }).unwrap();
+    world.ask(RequestKind::Flush).unwrap();
+    let Counters { encodings_known, encodings_computed, .. } = world.pool.counters();
+    assert_eq!((encodings_known, encodings_computed), (1, 3));
+    assert_eq!(world.read(VOLUME, 0, u32::try_from(4 * CHUNK).unwrap()), data);
 }

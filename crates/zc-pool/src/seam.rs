@@ -6,7 +6,7 @@
 //! - Jobs may run anywhere; one that is urgent has a client that waits.
 
 use bytes::Bytes;
-use zc_core::{ErrorKind, Fingerprint, OpId, ReqId};
+use zc_core::{Codec, ErrorKind, Fingerprint, OpId, ReqId};
 use zc_store::seam::{Run, StoreError};
 use zc_store::{CatalogChange, RootId, SurveyKind, Surveyed};
 
@@ -19,6 +19,15 @@ pub struct Request {
     pub req: ReqId,
     /// What is asked.
     pub kind: RequestKind,
+}
+
+/// What is known of a chunk that is written. The driver answers for it: the pool computes none of it again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownChunk {
+    /// The BLAKE3 fingerprint of its bytes, without a key.
+    pub print: Option<Fingerprint>,
+    /// A codec, and bytes that decode to the chunk with it. Its level does not count.
+    pub encoding: Option<(Codec, Bytes)>,
 }
 
 /// What is asked. Any byte may be the first or last of a range; ranges on borders of chunks cost least.
@@ -41,9 +50,8 @@ pub enum RequestKind {
         offset_bytes: u64,
         /// The bytes; at most [`crate::limits::REQUEST_BYTES_MAX`].
         data: Bytes,
-        /// BLAKE3 fingerprints of the whole chunks among them, in order, as far as they are known: these are not
-        /// computed again. May be shorter.
-        prints: Vec<Option<Fingerprint>>,
+        /// What is known of whole chunks among them, by the chunk's number in the volume, lowest first.
+        known: Vec<(u64, KnownChunk)>,
     },
     /// A range reads as zero from now on; whole chunks take no space.
     Zero {

@@ -103,7 +103,7 @@ impl Driver {
 
     /// Stores bytes of a volume.
     pub(super) fn write(&self, root: RootId, offset_bytes: u64, data: Bytes) -> anyhow::Result<()> {
-        self.ask(RequestKind::Write { root, offset_bytes, data, prints: Vec::new() })?;
+        self.ask(RequestKind::Write { root, offset_bytes, data, known: Vec::new() })?;
         Ok(())
     }
 }

@@ -202,9 +202,16 @@ fn status(pool: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         ("used", size(of("used_bytes"))),
         ("deduplication", ratio(of("used_bytes"), of("raw_bytes"))),
         ("compression", ratio(of("raw_bytes"), of("stored_bytes"))),
+        ("fingerprints", from_cache(of("prints_known"), of("prints_computed"))),
+        ("compressed", from_cache(of("encodings_known"), of("encodings_computed"))),
     ];
     text::pairs(out, &rows)?;
     Ok(())
+}
+
+/// How much of the work on contents since the store was opened the cache had done before.
+fn from_cache(known: u64, computed: u64) -> String {
+    format!("{known} by the cache, {computed} by the store")
 }
 
 /// Volumes, or snapshots.

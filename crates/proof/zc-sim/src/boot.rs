@@ -443,6 +443,7 @@ impl World {
             }
         }
         self.bufs.clear();
+        self.known.clear();
         self.clients.clear();
         self.unheard.clear();
         self.stopped = None;

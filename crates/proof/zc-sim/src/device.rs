@@ -359,6 +359,7 @@ impl World {
         }
         let skip = part.skip_bytes as usize;
         self.put(part.dest, &raw[skip..skip + part.dest.len_bytes as usize]);
+        self.keep(part, extent.codec, payload, &raw);
         Ok(())
     }
 

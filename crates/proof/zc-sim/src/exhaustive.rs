@@ -242,6 +242,7 @@ impl World {
             pending: Vec::new(),
             unheard: Vec::new(),
             bufs: std::collections::BTreeMap::new(),
+            known: crate::known::Known::new(),
             clients: std::collections::BTreeMap::new(),
             files: Files::clone(&self.files),
             excuses: Excuses::default(),

@@ -91,6 +91,7 @@ mod disk;
 mod epochs;
 mod excuses;
 mod exhaustive;
+mod known;
 mod liveness;
 mod losses;
 mod oracle;

@@ -44,6 +44,7 @@ impl World {
             Action::OriginWrite { op, volume, offset_bytes, src, fua } => {
                 self.meets_no_write(*volume, *offset_bytes, src.len_bytes.into());
                 let data = self.slice(*src);
+                self.known_in(*src);
                 self.store(*op, *volume, *offset_bytes, &data, *fua, fails);
                 *op
             }

@@ -22,6 +22,7 @@ use crate::coverage::Coverage;
 use crate::disk::{self, Disk, PAGE};
 use crate::epochs::OriginJudge;
 use crate::excuses::Excuses;
+use crate::known::Known;
 use crate::losses::Losses;
 use crate::oracle::Oracle;
 use crate::pooled::Pooled;
@@ -73,6 +74,8 @@ pub(crate) struct World {
     /// Operations of this zone take no effect until then.
     pub(crate) stalled: Option<(Zone, u64)>,
     pub(crate) bufs: BTreeMap<BufId, Vec<u8>>,
+    /// What is kept of whole extents in buffers, by the place in the buffer.
+    pub(crate) known: Known,
     pub(crate) clients: BTreeMap<u64, Client>,
     pub(crate) next: u64,
     pub(crate) next_content: u64,
@@ -150,7 +153,6 @@ impl World {
     /// A new cache under these settings, served.
     pub(crate) fn build(seed: u64, rng: Pcg64Mcg, setup: Setup, options: &Options) -> Self {
         let pooled = setup.pool.as_ref().map(|pool| Pooled::new(pool, setup.volumes.len()));
-        let kind = setup.profile.note();
         let (mut config, volumes) = (setup.config, setup.volumes);
         config.geometry.salt = Salt::of(&UUID);
         let geometry = config.geometry.clone();
@@ -190,6 +192,7 @@ impl World {
             unheard: Vec::new(),
             stalled: None,
             bufs: BTreeMap::new(),
+            known: Known::new(),
             clients: BTreeMap::new(),
             next: 1,
             next_content: content::POOL,
@@ -215,7 +218,7 @@ impl World {
             placed: VecDeque::new(),
             given_up: Vec::new(),
         };
-        world.coverage.note(kind);
+        world.coverage.note(setup.profile.note());
         world.format();
         world.start();
         world
@@ -313,6 +316,7 @@ impl World {
     }
 
     pub(crate) fn put(&mut self, s: BufSlice, data: &[u8]) {
+        self.keeps_nothing_of(s);
         let at = s.start_bytes as usize;
         let buf = self.bufs.get_mut(&s.buf).unwrap_or_else(|| panic!("{:?} is not there", s.buf));
         buf[at..at + s.len_bytes as usize].copy_from_slice(data);
@@ -329,6 +333,7 @@ impl World {
                 }
                 Action::Free { buf } => {
                     self.bufs.remove(&buf).expect("freed once");
+                    self.known.remove(&buf);
                 }
                 Action::Copy { from, to } => {
                     let data = self.slice(from);

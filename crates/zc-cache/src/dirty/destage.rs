@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, Destage, ErrorKind, ExtentKey, ExtentNo, Mode, SECTOR_BYTES, VolumeId};
 use zc_format::ExtentError;
 
+use crate::base::Base;
 use crate::base::origin::FlushWaiter;
 use crate::clean::Clean;
 use crate::device::Core;
@@ -384,15 +385,20 @@ impl DirtyLayer {
                 core.base.port.emit(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
             }
             Body::Stored { place, own } => {
-                let expected =
+                let mut expected =
                     core.device.expected_dirty(&place, own.then_some(key), &version.stored, &core.base);
                 let proof = core.device.proof(key.volume, &place, &version.stored, &core.base);
-                self.gathers.get_mut(&id).expect_held().reads += 1;
+                let gather = self.gathers.get_mut(&id).expect_held();
+                gather.reads += 1;
+                let keep = is_kept(key.volume, version, &core.base);
+                if keep && !gather.again {
+                    expected.print = core.device.print_in_memory(key.volume, &place, &core.base);
+                }
                 let kind = Op::Gather { gather: id, part };
                 core.device.read_stored_extent(
                     kind,
                     &place,
-                    ExtentRead { expected, skip_bytes, dest, proof },
+                    ExtentRead { expected, skip_bytes, dest, proof, keep },
                     &mut core.base,
                 );
             }
@@ -585,6 +591,15 @@ impl DirtyLayer {
             clean.learn(key, print, core);
         }
     }
+}
+
+/// Whether the origin may use what is learned of a version when it is read: a whole extent, where contents have
+/// fingerprints.
+fn is_kept(volume: VolumeId, version: &Version, base: &Base) -> bool {
+    let whole = base.whole_sectors();
+    version.span == whole
+        && version.stored == whole
+        && base.volume(volume).is_some_and(|volume| volume.cfg().recipes)
 }
 
 /// What a run of a volume may be.

@@ -154,7 +154,7 @@ impl DirtyLayer {
         core.device.read_stored_extent(
             Op::Scrub,
             &place,
-            ExtentRead { expected, skip_bytes: 0, dest, proof },
+            ExtentRead { expected, skip_bytes: 0, dest, proof, keep: false },
             &mut core.base,
         );
     }

@@ -264,7 +264,7 @@ impl Reduction {
             None
         };
         let dest = BufSlice { buf, start_bytes: 0, len_bytes };
-        let part = ExtentRead { expected, skip_bytes: 0, dest, proof };
+        let part = ExtentRead { expected, skip_bytes: 0, dest, proof, keep: false };
         core.device.read_stored_extent(self.op(Step::Read), &place, part, &mut core.base);
         false
     }

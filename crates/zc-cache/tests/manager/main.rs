@@ -9,6 +9,7 @@ mod forged;
 mod golden;
 mod hanging;
 mod intents;
+mod kept;
 mod learned;
 mod meetings;
 mod packing;

@@ -69,6 +69,8 @@ pub(crate) struct World {
     pub(crate) device_reads: Vec<(WeuSlot, u32)>,
     /// Origins zeroed: offset, bytes, and whether no hole was to come of it.
     pub(crate) origin_zeroed: Vec<(u64, u64, bool)>,
+    /// What reads of whole extents were to keep: whether they proved a fingerprint, or were told one.
+    pub(crate) kept: Vec<(bool, bool)>,
     /// Origin reads: (offset, bytes).
     pub(crate) origin_reads: Vec<(u64, u32)>,
     pub(crate) stopped: Option<bool>,
@@ -297,6 +299,7 @@ impl World {
             answered: Vec::new(),
             device_reads: Vec::new(),
             origin_reads: Vec::new(),
+            kept: Vec::new(),
             origin_zeroed: Vec::new(),
             stopped: None,
             learned: Vec::new(),
@@ -644,6 +647,15 @@ impl World {
         None
     }
 
+    /// Notes what is kept of an extent, and compares the fingerprint that was told.
+    fn note_kept(&mut self, part: &ExtentRead, raw: &[u8]) {
+        if part.keep {
+            let own = zc_reduce::fingerprint(self.kind, &DedupDomain::COMMON, raw);
+            assert_eq!(part.expected.print.unwrap_or(own), own, "a fingerprint of other bytes");
+            self.kept.push((part.proof.is_some(), part.expected.print.is_some()));
+        }
+    }
+
     /// Decodes an extent of the bytes of a piece, and copies what is wanted of it out.
     fn extract(&mut self, bytes: &[u8], start_bytes: u32, part: &ExtentRead) -> Result<(), ExtentError> {
         let at = usize_from_u32(part.expected.offset_bytes - start_bytes);
@@ -657,6 +669,7 @@ impl World {
                 return Err(ExtentError::Content);
             }
         }
+        self.note_kept(part, &raw);
         let skip = usize_from_u32(part.skip_bytes);
         let take = &raw[skip..skip + usize_from_u32(part.dest.len_bytes)];
         self.slice_mut(part.dest).copy_from_slice(take);

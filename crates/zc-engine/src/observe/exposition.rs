@@ -327,6 +327,31 @@ const STORES: &[Number<StoreLook>] = &[
         "Bytes that contents may still take when the cleaner has freed all that nothing refers to.",
         |of| Value::Whole(of.left_bytes),
     ),
+    gauge(
+        "store_pages_lost",
+        "Pages of volume maps that cannot be read: what they refer to is not freed.",
+        |of| Value::Whole(of.pages_lost),
+    ),
+    counter(
+        "store_fingerprints_known",
+        "Fingerprints of contents that the cache handed to the store, since it was opened.",
+        |of| Value::Whole(of.prints_known),
+    ),
+    counter(
+        "store_fingerprints_computed",
+        "Fingerprints of contents that the store computed, since it was opened.",
+        |of| Value::Whole(of.prints_computed),
+    ),
+    counter(
+        "store_encodings_known",
+        "Chunks stored as the cache had compressed them, since the store was opened.",
+        |of| Value::Whole(of.encodings_known),
+    ),
+    counter(
+        "store_encodings_computed",
+        "Chunks that the store compressed, or tried to, since it was opened.",
+        |of| Value::Whole(of.encodings_computed),
+    ),
     counter("store_no_space", "Requests that found no space in the store since it was opened.", |of| {
         Value::Whole(of.no_space)
     }),

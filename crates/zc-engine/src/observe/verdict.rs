@@ -462,6 +462,11 @@ mod tests {
             left_bytes: 2 << 30,
             volumes: 1,
             snapshots: 0,
+            pages_lost: 0,
+            prints_known: 0,
+            prints_computed: 0,
+            encodings_known: 0,
+            encodings_computed: 0,
             no_space: 0,
             no_space_before: 0,
         };

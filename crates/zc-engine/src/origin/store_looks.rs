@@ -27,6 +27,16 @@ pub(crate) struct StoreLook {
     pub(crate) volumes: u64,
     /// Snapshots in it.
     pub(crate) snapshots: u64,
+    /// Pages of volume maps that cannot be read: what they refer to is not freed.
+    pub(crate) pages_lost: u64,
+    /// Fingerprints of contents that came with their write since the store was opened.
+    pub(crate) prints_known: u64,
+    /// Fingerprints of contents that were computed since then.
+    pub(crate) prints_computed: u64,
+    /// Chunks that were stored as the cache had compressed them.
+    pub(crate) encodings_known: u64,
+    /// Chunks that the store compressed, or tried to.
+    pub(crate) encodings_computed: u64,
     /// Requests that found no space since the store was opened.
     pub(crate) no_space: u64,
     /// Requests that had found no space when the store was last seen with space.
@@ -97,6 +107,11 @@ mod tests {
                 left_bytes: 1,
                 volumes: 1,
                 snapshots: 0,
+                pages_lost: 0,
+                prints_known: 0,
+                prints_computed: 0,
+                encodings_known: 0,
+                encodings_computed: 0,
                 no_space,
                 no_space_before: 0,
             }]);

@@ -21,7 +21,7 @@ use zc_core::{
 };
 use zc_io::{FileKind, Identity, Segment, Target, Waker};
 use zc_origin::OriginRequest;
-use zc_pool::{Answer, PoolError, RequestKind, VolumeName};
+use zc_pool::{Answer, KnownChunk, PoolError, RequestKind, VolumeName};
 use zc_pool_io::{OpenPool, PoolClient};
 use zc_store::seam::{Run, StoreError};
 use zc_store::{CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootId, RootKind, limits};
@@ -273,8 +273,29 @@ impl StoreVolume {
             .map_err(|error| EngineError::refused(Refusal::NotFlushed { volume: self.name.clone(), error }))
     }
 
-    /// Begins a request.
-    pub(crate) fn begin(&self, request: OriginRequest, asker: Asker) {
+    /// What is known of extents, by bytes from an offset on, as the store is told it: nothing where extents are no
+    /// chunks.
+    fn known_chunks(
+        &self,
+        offset_bytes: u64,
+        known: Vec<(u32, KnownChunk)>,
+        extent_bytes: u32,
+    ) -> Vec<(u64, KnownChunk)> {
+        if u64::from(extent_bytes) != 1 << self.chunk_shift {
+            return Vec::new();
+        }
+        let chunk = |at: u32| (offset_bytes + u64::from(at)) >> self.chunk_shift;
+        known.into_iter().map(|(at, known)| (chunk(at), known)).collect()
+    }
+
+    /// Begins a request. `known`: what is known of whole extents that it writes, by bytes from its first one on.
+    pub(crate) fn begin(
+        &self,
+        request: OriginRequest,
+        known: Vec<(u32, KnownChunk)>,
+        extent_bytes: u32,
+        asker: Asker,
+    ) {
         let (offset, len) = request.extent();
         if let Some(kind) = self.objection(&request, offset, len) {
             // The memory of a read ends before its answer.
@@ -286,12 +307,9 @@ impl StoreVolume {
         match request {
             OriginRequest::Read { target, .. } => self.read(offset, target, asker),
             OriginRequest::Write { segments, fua, .. } => {
-                let kind = RequestKind::Write {
-                    root,
-                    offset_bytes: offset,
-                    data: gathered(&segments),
-                    prints: Vec::new(),
-                };
+                let known = self.known_chunks(offset, known, extent_bytes);
+                let kind =
+                    RequestKind::Write { root, offset_bytes: offset, data: gathered(&segments), known };
                 drop(segments);
                 self.change(kind, fua, asker);
             }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use zc_config::StoreConfig;
+use zc_pool::Counters;
 use zc_pool_io::{OpenError, OpenPool, PoolState, Settings};
 
 use crate::error::EngineError;
@@ -97,15 +98,17 @@ impl Stores {
 }
 
 fn look(name: String, pool: &OpenPool) -> StoreLook {
-    let seen = pool.client().look(|store| {
+    let seen = pool.client().look_at_pool(|pool| {
+        let store = pool.store();
         let all = zc_core::u64_from_usize(store.roots().count());
         let volumes = store.roots().filter(|(_, root)| root.kind == zc_store::RootKind::Volume).count();
         let volumes = zc_core::u64_from_usize(volumes);
-        (store.space(), store.stats().no_space, store.failure().is_some(), volumes, all - volumes)
+        (store.space(), store.stats(), pool.counters(), store.failure().is_some(), volumes, all - volumes)
     });
+    let nothing =
+        || (zc_store::Space::default(), zc_store::Stats::default(), Counters::default(), true, 0, 0);
     // Without an answer its thread has ended.
-    let (space, no_space, has_failed, volumes, snapshots) =
-        seen.unwrap_or_else(|| (zc_store::Space::default(), 0, true, 0, 0));
+    let (space, stats, counters, has_failed, volumes, snapshots) = seen.unwrap_or_else(nothing);
     StoreLook {
         name,
         path: pool.path().to_owned(),
@@ -114,7 +117,12 @@ fn look(name: String, pool: &OpenPool) -> StoreLook {
         left_bytes: PoolState::left_bytes(&space),
         volumes,
         snapshots,
-        no_space,
+        pages_lost: stats.pages_lost,
+        prints_known: counters.prints_known,
+        prints_computed: counters.prints_computed,
+        encodings_known: counters.encodings_known,
+        encodings_computed: counters.encodings_computed,
+        no_space: stats.no_space,
         no_space_before: 0,
     }
 }

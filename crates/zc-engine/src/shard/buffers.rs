@@ -1,6 +1,7 @@
 //! Buffers by number: what the cache manager's [`BufId`]s stand for.
 //!
-//! Job: carry out `Alloc`, `Free`, `Copy`, `Zero` and hand out leases of parts to the ring and to workers.
+//! Job: carry out `Alloc`, `Free`, `Copy`, `Zero`, hand out leases of parts to the ring and to workers, and keep what
+//! reads learned of extents for the writes of stores (`ExtentRead::keep`).
 //!
 //! Invariants: a buffer's memory lives until the last lease of it is gone, also after its number was freed. Two leases
 //! of which one writes never overlap (checked by the arena: a broken rule of the manager panics). Memory for a client's
@@ -9,10 +10,14 @@
 //! What it does not do: bound the sum. The manager's buffers are bounded by its configuration, those of clients by the
 //! front end's budget; memory beyond the pool's bound comes from the allocator and goes back there.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use zc_core::{BufId, BufSlice, Map, VolumeId, u64_from_usize, usize_from_u32};
 use zc_io::{AlignedBuf, Arena, BufPool, Lease, Owner, ReadLease};
+use zc_pool::KnownChunk;
+
+use crate::shard::extents::Learned;
 
 /// What a number stands for: so many bytes of an arena from `start` on.
 #[derive(Debug)]
@@ -42,12 +47,14 @@ pub(crate) const fn slice(buf: BufId, start_bytes: u32, len_bytes: u32) -> BufSl
 pub(crate) struct Buffers {
     pool: BufPool,
     table: Map<BufId, Part>,
+    /// What is kept of whole extents in buffers, by the place in the buffer.
+    known: Map<BufId, BTreeMap<u32, KnownChunk>>,
     next: u64,
 }
 
 impl Buffers {
     pub(crate) fn new(pool: BufPool) -> Self {
-        Self { pool, table: Map::default(), next: 1 }
+        Self { pool, table: Map::default(), known: Map::default(), next: 1 }
     }
 
     /// Memory that has no number yet, contents arbitrary.
@@ -89,11 +96,29 @@ impl Buffers {
     pub(crate) fn free(&mut self, buf: BufId) {
         let part = self.table.remove(&buf);
         assert!(part.is_some(), "{buf:?} is freed but does not exist");
+        self.known.remove(&buf);
     }
 
     /// Frees all but some.
     pub(crate) fn keep(&mut self, keeps: impl Fn(BufId) -> bool) {
         self.table.retain(|buf, _| keeps(*buf));
+        self.known.retain(|buf, _| keeps(*buf));
+    }
+
+    /// Keeps what was learned of an extent until its buffer is freed.
+    pub(crate) fn know(&mut self, learned: Learned) {
+        let Learned { at, known } = learned;
+        if self.table.contains_key(&at.buf) {
+            self.known.entry(at.buf).or_default().insert(at.start_bytes, known);
+        }
+    }
+
+    /// What was learned of whole extents among the bytes, by the offset from the first byte, lowest first.
+    pub(crate) fn known_in(&self, bytes: BufSlice, extent_bytes: u32) -> Vec<(u32, KnownChunk)> {
+        let end = bytes.start_bytes + bytes.len_bytes;
+        let Some(known) = self.known.get(&bytes.buf) else { return Vec::new() };
+        let from_start = known.range(bytes.start_bytes..).take_while(|(at, _)| **at + extent_bytes <= end);
+        from_start.map(|(at, known)| (at - bytes.start_bytes, known.clone())).collect()
     }
 
     fn part(&self, buf: BufId) -> &Part {
@@ -163,6 +188,22 @@ mod tests {
         buffers.write(slice(manager, 0, 8192)).fill(2);
         buffers.free(manager);
         assert!(buffers.client_memory(VolumeId(0), 8192).iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn what_was_learned_of_whole_extents_goes_with_them_and_ends_with_the_buffer() {
+        let mut buffers = Buffers::new(BufPool::new(1 << 20));
+        let (buf, freed) = (BufId(1 << 63), BufId(1 << 63 | 1));
+        buffers.alloc(buf, 4 * 4096);
+        let known = |number| KnownChunk { print: Some(zc_core::Fingerprint([number; 32])), encoding: None };
+        for (number, buf, at) in [(1, buf, 0), (2, buf, 4096), (3, buf, 12_288), (4, freed, 0)] {
+            buffers.know(Learned { at: slice(buf, at, 4096), known: known(number) });
+        }
+        assert_eq!(buffers.known_in(slice(buf, 512, 15_872), 4096), [(3584, known(2)), (11_776, known(3))]);
+        assert_eq!(buffers.known_in(slice(buf, 0, 16_383), 4096), [(0, known(1)), (4096, known(2))]);
+        assert_eq!(buffers.known_in(slice(freed, 0, 4096), 4096), [], "its buffer was not there any more");
+        buffers.free(buf);
+        assert!(buffers.known.is_empty());
     }
 
     #[test]

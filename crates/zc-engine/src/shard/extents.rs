@@ -9,10 +9,12 @@
 //!
 //! What it does not do: decide what a fault means; the manager does.
 
+use bytes::Bytes;
 use zc_cache::seam::ExtentRead;
-use zc_core::{OpId, usize_from_u32};
+use zc_core::{BufSlice, Codec, DedupDomain, FingerprintKind, OpId, usize_from_u32};
 use zc_format::{ExtentError, ExtentHeader};
 use zc_io::{Lease, SharedBuf};
+use zc_pool::KnownChunk;
 
 use crate::shard::reduce::Scratch;
 
@@ -33,11 +35,18 @@ pub(crate) struct PartDecode {
 }
 
 impl PartDecode {
-    pub(crate) fn run(mut self, scratch: &mut Scratch) -> Result<(), ExtentError> {
+    pub(crate) fn run(mut self, scratch: &mut Scratch) -> Result<Option<Learned>, ExtentError> {
         let at = self.wanted.expected.offset_bytes.checked_sub(self.pages_offset_bytes);
         let bytes = at.and_then(|at| self.pages.get(usize_from_u32(at)..)).ok_or(ExtentError::Truncated)?;
         decode(bytes, &self.wanted, &mut self.dest, scratch)
     }
+}
+
+/// What was learned of a whole extent that a buffer holds, for [`ExtentRead::keep`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Learned {
+    pub(crate) at: BufSlice,
+    pub(crate) known: KnownChunk,
 }
 
 /// Verifies the extent at the start of `bytes` and copies the wanted part of it to `dest`.
@@ -46,19 +55,28 @@ pub(crate) fn decode(
     wanted: &ExtentRead,
     dest: &mut [u8],
     scratch: &mut Scratch,
-) -> Result<(), ExtentError> {
+) -> Result<Option<Learned>, ExtentError> {
     let verified = ExtentHeader::verify(bytes, &wanted.expected)?;
     let payload = bytes.get(verified.payload.clone()).ok_or(ExtentError::Truncated)?;
     let raw_bytes = usize_from_u32(wanted.expected.raw_bytes);
     let skip = usize_from_u32(wanted.skip_bytes);
+    let mut print = wanted.expected.print;
     if let Some(proof) = &wanted.proof {
-        let print =
+        let computed =
             scratch.fingerprint(verified.codec, payload, raw_bytes, proof).ok_or(ExtentError::Payload)?;
-        if !verified.is_content(&print) {
+        if !verified.is_content(&computed) {
             return Err(ExtentError::Content);
         }
+        let is_plain = proof.kind == FingerprintKind::Blake3 && proof.domain == DedupDomain::COMMON;
+        print = is_plain.then_some(computed);
     }
-    scratch.decompress_part(verified.codec, payload, raw_bytes, skip, dest).ok_or(ExtentError::Payload)
+    scratch.decompress_part(verified.codec, payload, raw_bytes, skip, dest).ok_or(ExtentError::Payload)?;
+    let is_encoded = verified.codec != Codec::Raw;
+    let known = || KnownChunk {
+        print,
+        encoding: is_encoded.then(|| (verified.codec, Bytes::copy_from_slice(payload))),
+    };
+    Ok(wanted.keep.then(|| Learned { at: wanted.dest, known: known() }))
 }
 
 /// A device read whose extents are being decoded by workers.
@@ -133,7 +151,7 @@ mod tests {
             print: None,
         };
         let dest = BufSlice { buf: BufId(1), start_bytes: 0, len_bytes: 512 };
-        (weu, ExtentRead { expected, skip_bytes: 1024, dest, proof: None })
+        (weu, ExtentRead { expected, skip_bytes: 1024, dest, proof: None, keep: false })
     }
 
     trait ForTest {
@@ -152,12 +170,42 @@ mod tests {
         let (mut weu, wanted) = sealed(Codec::Raw, &payload);
         let mut scratch = Scratch::default();
         let mut dest = vec![0; 512];
-        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Ok(()));
+        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Ok(None));
         assert_eq!(dest, payload[1024..1536]);
         weu[4160 + 64 + 2000] ^= 4;
         dest.fill(0);
         assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Err(ExtentError::Checksum));
         assert!(dest.iter().all(|&byte| byte == 0), "nothing arrives before the proof");
+    }
+
+    #[test]
+    fn what_is_kept_of_an_extent_is_its_encoding_and_a_fingerprint_without_a_key() {
+        let raw: Vec<u8> = (0..RAW).map(|at| u8::try_from(at / 64 % 200).unwrap()).collect();
+        let mut packed = vec![0; 8192];
+        let mut scratch = Scratch::default();
+        let Facts::Compressed(Some(len)) = scratch.compress(&raw, Codec::Lz4, &mut packed) else {
+            panic!("it compresses")
+        };
+        let packed = &packed[..usize_from_u32(len)];
+        let kept = |kind, domain, codec, payload: &[u8], told: Option<Fingerprint>| {
+            let print = zc_reduce::fingerprint(kind, &domain, &raw);
+            let (weu, mut wanted) = sealed_as(print, codec, payload);
+            (wanted.keep, wanted.expected.print) = (true, told);
+            wanted.proof = told.is_none().then_some(Proof { kind, domain });
+            let learned = decode(&weu[4160..], &wanted, &mut [0; 512], &mut Scratch::default()).unwrap();
+            let Learned { at, known } = learned.unwrap();
+            assert_eq!(at, wanted.dest);
+            (known.print == Some(print), known.encoding)
+        };
+        let (common, keyed) = (DedupDomain::COMMON, DedupDomain::keyed([3; 32]));
+        let encoding = Some((Codec::Lz4, Bytes::copy_from_slice(packed)));
+        let blake = FingerprintKind::Blake3;
+        let print = zc_reduce::fingerprint(blake, &common, &raw);
+        assert_eq!(kept(blake, common, Codec::Lz4, packed, None), (true, encoding.clone()));
+        assert_eq!(kept(blake, common, Codec::Lz4, packed, Some(print)), (true, encoding.clone()));
+        assert_eq!(kept(blake, common, Codec::Raw, &raw, None), (true, None));
+        assert_eq!(kept(blake, keyed, Codec::Lz4, packed, None), (false, encoding.clone()));
+        assert_eq!(kept(FingerprintKind::Sha1, common, Codec::Lz4, packed, None), (false, encoding));
     }
 
     #[test]
@@ -171,7 +219,7 @@ mod tests {
             panic!("it compresses")
         };
         for (codec, payload) in [(Codec::Raw, &raw[..]), (Codec::Lz4, &packed[..usize_from_u32(len)])] {
-            for (print, result) in [(print, Ok(())), (Fingerprint([7; 32]), Err(ExtentError::Content))] {
+            for (print, result) in [(print, Ok(None)), (Fingerprint([7; 32]), Err(ExtentError::Content))] {
                 let (weu, mut wanted) = sealed_as(print, codec, payload);
                 wanted.proof = Some(proof);
                 let mut dest = vec![0; 512];
@@ -206,7 +254,7 @@ mod tests {
             wanted: wanted.clone(),
             dest,
         };
-        assert_eq!(part(4096, arena.lease(0..512)).run(&mut scratch), Ok(()));
+        assert_eq!(part(4096, arena.lease(0..512)).run(&mut scratch), Ok(None));
         assert!(arena.read_lease(0..512).iter().all(|&byte| byte == 9));
         assert_eq!(part(8192, arena.lease(0..512)).run(&mut scratch), Err(ExtentError::Truncated));
         let mut read = ExtentsRead::new(OpId(4), 2);

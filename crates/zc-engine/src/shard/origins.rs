@@ -35,7 +35,8 @@ impl Origins {
     }
 
     /// Carries out an action on an origin.
-    pub(crate) fn act(&self, base: &mut Base, volumes: &mut Volumes, action: Action) {
+    pub(crate) fn act(&self, base: &mut Base, volumes: &mut Volumes, action: Action, extent_bytes: u32) {
+        let mut known = Vec::new();
         let (op, volume, request) = match action {
             Action::OriginRead { op, volume, offset_bytes, dest } => {
                 let target = Target::whole(base.buffers.write(dest));
@@ -43,6 +44,7 @@ impl Origins {
             }
             Action::OriginWrite { op, volume, offset_bytes, src, fua } => {
                 let segments = vec![Segment::whole(base.buffers.read(src))];
+                known = base.buffers.known_in(src, extent_bytes);
                 (op, volume, OriginRequest::Write { offset: offset_bytes, segments, fua })
             }
             Action::OriginFlush { op, volume } => (op, volume, OriginRequest::Flush),
@@ -61,7 +63,7 @@ impl Origins {
                 let step = raw.start(request);
                 go_on(base, volumes, op, volume, step);
             }
-            Origin::Store(store) => store.begin(request, self.asker(op, volume)),
+            Origin::Store(store) => store.begin(request, known, extent_bytes, self.asker(op, volume)),
         }
     }
 

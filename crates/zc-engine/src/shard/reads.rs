@@ -84,6 +84,7 @@ mod tests {
             skip_bytes: 0,
             dest: BufSlice { buf: BufId(1), start_bytes: 0, len_bytes: 8192 },
             proof: None,
+            keep: false,
         }
     }
 

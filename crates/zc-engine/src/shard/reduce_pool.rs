@@ -31,7 +31,7 @@ use crate::limits::{
     REDUCE_RESULTS_MAX,
 };
 use crate::shard::cpus::bind_this_thread;
-use crate::shard::extents::PartDecode;
+use crate::shard::extents::{Learned, PartDecode};
 use crate::shard::reduce::{self, Facts};
 
 /// Work for a thread.
@@ -48,8 +48,8 @@ pub(crate) enum Job {
 
 /// What came out of a job.
 pub(crate) enum Outcome {
-    /// Read, part and its fault, if any.
-    Decoded(Vec<(u64, usize, Result<(), zc_format::ExtentError>)>),
+    /// Read, part, and what was learned of it, or its fault.
+    Decoded(Vec<(u64, usize, Result<Option<Learned>, zc_format::ExtentError>)>),
     /// Facts about bytes, for the manager.
     Facts { op: OpId, facts: Facts },
 }

@@ -7,8 +7,6 @@
 //!
 //! What it does not do: read from the device (`device`), or the threads (`reduce_pool`).
 
-use std::collections::VecDeque;
-
 use zc_cache::seam::{Action, Event, ExtentRead};
 use zc_core::{BufId, BufSlice, FingerprintKind, Map, OpId};
 use zc_format::{EXTENT_HEADER_BYTES, ExtentError};
@@ -18,7 +16,7 @@ use crate::error::EngineError;
 use crate::limits::INLINE_DECODE_BYTES_PER_TURN;
 use crate::shard::base::Base;
 use crate::shard::buffers::{Buffers, slice};
-use crate::shard::extents::{ExtentsRead, PartDecode, decode};
+use crate::shard::extents::{ExtentsRead, Learned, PartDecode, decode};
 use crate::shard::pending::ExtentsPending;
 use crate::shard::reads::{in_groups, inline_cost_bytes};
 use crate::shard::reduce::{Facts, Scratch};
@@ -77,17 +75,17 @@ impl Workers {
     }
 
     /// Turns what the threads found out into events.
-    pub(crate) fn take_results(&mut self, events: &mut VecDeque<Event>) {
+    pub(crate) fn take_results(&mut self, base: &mut Base) {
         let mut done = Vec::new();
         self.pool.take_done(&mut done);
         for outcome in done {
             match outcome {
                 Outcome::Decoded(parts) => {
                     for (read, part, result) in parts {
-                        self.part_decoded(events, read, part, result);
+                        self.part_decoded(base, read, part, result);
                     }
                 }
-                Outcome::Facts { op, facts } => events.push_back(match facts {
+                Outcome::Facts { op, facts } => base.tell(match facts {
                     Facts::Hashed(digest) => Event::Hashed { op, digest },
                     Facts::Compressed(stored_bytes) => Event::Compressed { op, stored_bytes },
                     Facts::Compared(equal) => Event::Compared { op, equal },
@@ -127,7 +125,8 @@ impl Workers {
             let longest = EXTENT_HEADER_BYTES + part.expected.raw_bytes;
             let bytes = base.buffers.read(slice(weu, at, longest.min(weu_bytes.saturating_sub(at))));
             let mut dest = base.buffers.write(part.dest);
-            results.push(decode(&bytes, part, &mut dest, &mut self.scratch));
+            let decoded = decode(&bytes, part, &mut dest, &mut self.scratch);
+            results.push(keep_learned(base, decoded));
         }
         base.tell(Event::ExtentsRead { op, result: Ok(results) });
     }
@@ -152,7 +151,8 @@ impl Workers {
         });
         if inline {
             self.inline_left_bytes -= cost_bytes.unwrap_or(0);
-            let results = decodes.map(|decode| decode.run(&mut self.scratch)).collect();
+            let decoded: Vec<_> = decodes.map(|decode| decode.run(&mut self.scratch)).collect();
+            let results = decoded.into_iter().map(|decoded| keep_learned(base, decoded)).collect();
             base.tell(Event::ExtentsRead { op, result: Ok(results) });
             return;
         }
@@ -165,17 +165,24 @@ impl Workers {
 
     fn part_decoded(
         &mut self,
-        events: &mut VecDeque<Event>,
+        base: &mut Base,
         read: u64,
         part: usize,
-        result: Result<(), ExtentError>,
+        decoded: Result<Option<Learned>, ExtentError>,
     ) {
+        let result = keep_learned(base, decoded);
         let Some(entry) = self.reads.get_mut(&read) else { panic!("extents read {read} has ended") };
         if entry.decoded(part, result)
             && let Some(entry) = self.reads.remove(&read)
         {
             let (op, results) = entry.finish();
-            events.push_back(Event::ExtentsRead { op, result: Ok(results) });
+            base.tell(Event::ExtentsRead { op, result: Ok(results) });
         }
     }
+}
+
+/// What was learned of an extent is kept beside its bytes.
+fn keep_learned(base: &mut Base, decoded: Result<Option<Learned>, ExtentError>) -> Result<(), ExtentError> {
+    decoded?.into_iter().for_each(|learned| base.buffers.know(learned));
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use rand::RngExt as _;
 use zc_cache::seam::{Action, Event};
 use zc_core::{BufSlice, Codec, DedupDomain, ErrorKind, FingerprintKind, OpId, VolumeId};
-use zc_pool::{Answer, PoolError, RequestKind};
+use zc_pool::{Answer, KnownChunk, PoolError, RequestKind};
 use zc_store::seam::StoreError;
 use zc_store::{CatalogChange, CatalogOp, FLAG_DEDUP, RootId};
 
@@ -70,7 +70,8 @@ impl World {
             }
             Action::OriginWrite { offset_bytes, src, fua, .. } => {
                 let data = self.slice(*src).into();
-                (RequestKind::Write { root, offset_bytes: *offset_bytes, data, prints: Vec::new() }, *fua)
+                let known = self.known_chunks(*offset_bytes, *src);
+                (RequestKind::Write { root, offset_bytes: *offset_bytes, data, known }, *fua)
             }
             Action::OriginTrim { offset_bytes, len_bytes, fua, .. } => {
                 (RequestKind::Discard { root, offset_bytes: *offset_bytes, len_bytes: *len_bytes }, *fua)
@@ -95,6 +96,17 @@ impl World {
         }
         self.hear_pool();
         None
+    }
+
+    /// What is kept of extents that go to the store, if they are chunks there.
+    fn known_chunks(&mut self, offset_bytes: u64, src: BufSlice) -> Vec<(u64, KnownChunk)> {
+        let known = self.known_in(src);
+        let shift = self.pooled.as_ref().map_or(0, |pooled| pooled.chunk_shift);
+        if known.is_empty() || self.geometry.extent_bytes != 1 << shift {
+            return Vec::new();
+        }
+        self.coverage.note("store: chunks known");
+        known.into_iter().map(|(at, known)| ((offset_bytes + u64::from(at)) >> shift, known)).collect()
     }
 
     pub(super) fn root_bytes(&self, root: RootId) -> u64 {

@@ -89,6 +89,7 @@ impl Clean {
                     skip_bytes: portion.skip_bytes - stored.start * SECTOR_BYTES,
                     dest: portion.dest,
                     proof: self.hit_proof(portion.key.volume, &place, &stored, core),
+                    keep: false,
                 });
                 parts.push(HitPart { key: portion.key, mapping, dirty: true, waiters, whole: None });
                 continue;
@@ -108,6 +109,7 @@ impl Clean {
                 skip_bytes,
                 dest,
                 proof: self.hit_proof(portion.key.volume, &place, &core.base.whole_sectors(), core),
+                keep: false,
             });
             parts.push(HitPart { key: portion.key, mapping, dirty: false, waiters, whole });
         }

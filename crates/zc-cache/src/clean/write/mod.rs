@@ -490,7 +490,7 @@ impl Clean {
         core.device.read_stored_extent(
             Op::Merge { key, slot, into },
             place,
-            ExtentRead { expected, skip_bytes: 0, dest, proof },
+            ExtentRead { expected, skip_bytes: 0, dest, proof, keep: false },
             &mut core.base,
         );
     }

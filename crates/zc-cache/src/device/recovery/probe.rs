@@ -191,7 +191,7 @@ impl Device {
         self.read_stored_extent(
             Op::ProbeRead(id),
             &place,
-            ExtentRead { expected, skip_bytes: 0, dest, proof: None },
+            ExtentRead { expected, skip_bytes: 0, dest, proof: None, keep: false },
             base,
         );
         ours

@@ -2,11 +2,14 @@
 
 use core::ops::Range;
 
-use zc_core::{ExtentKey, Generation, SECTOR_BYTES, VolumeId, WeuSlot};
+use zc_core::{
+    DedupDomain, ExtentKey, Fingerprint, FingerprintKind, Generation, SECTOR_BYTES, VolumeId, WeuSlot,
+};
 use zc_format::ExpectedExtent;
 
 use crate::base::Base;
 use crate::device::Device;
+use crate::device::units::headers::Stored;
 use crate::index::file_index::{Mapping, Place};
 use crate::ops::OpKind;
 use crate::seam::{Action, ExtentRead, Proof, Source};
@@ -64,6 +67,20 @@ impl Device {
         let provable = *stored == base.whole_sectors() && self.source(place.slot) == Source::Device;
         let domain = base.volume(volume)?.cfg().domain;
         provable.then_some(Proof { kind: base.cfg().fingerprint, domain })
+    }
+
+    /// The fingerprint of a whole extent that is still in memory, where no proof computes it, if it has no key.
+    pub(crate) fn print_in_memory(
+        &self,
+        volume: VolumeId,
+        place: &Place,
+        base: &Base,
+    ) -> Option<Fingerprint> {
+        let domain = base.volume(volume)?.cfg().domain;
+        let is_plain = base.cfg().fingerprint == FingerprintKind::Blake3 && domain == DedupDomain::COMMON;
+        let stored = Stored { offset_units: place.offset_units, pages: place.pages };
+        let in_memory = matches!(self.source(place.slot), Source::Memory(_));
+        (is_plain && in_memory).then(|| self.units.headers.content_at(place.slot, stored)).flatten()
     }
 
     /// Reads one stored extent in the background, from where it is now.

@@ -48,7 +48,8 @@ impl Shard {
                 | Action::OriginFlush { .. }
                 | Action::OriginTrim { .. }
                 | Action::OriginZero { .. } => {
-                    self.origins.act(&mut self.base, &mut self.volumes, action);
+                    let extent_bytes = self.device.extent_bytes();
+                    self.origins.act(&mut self.base, &mut self.volumes, action, extent_bytes);
                 }
                 Action::Hash { .. } | Action::Compress { .. } | Action::Compare { .. } => {
                     self.workers.act(&self.base.buffers, self.device.fingerprint(), action);

@@ -80,7 +80,7 @@ impl Shard {
                 self.completed(completion);
             }
             if self.workers.has_results() {
-                self.workers.take_results(&mut self.base.events);
+                self.workers.take_results(&mut self.base);
             }
             self.base.io.submit_backlog();
             self.tick();
@@ -240,7 +240,7 @@ impl Shard {
     /// Another thread has something: results of workers or commands.
     pub(super) fn woken(&mut self) {
         self.wait_for_wake();
-        self.workers.take_results(&mut self.base.events);
+        self.workers.take_results(&mut self.base);
         self.take_state_changes();
         let (clients, mut shared) = self.clients();
         clients.take_found(&mut shared);
