@@ -3,7 +3,8 @@
 //! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks;
 //! `soak` lets the simulator try seeds for as long as you like, and goes on where it stopped; `fuzz` feeds bytes to
 //! every decoder; `canaries` shows that the simulator finds deliberate bugs; `mutants` shows that tests notice small
-//! changes; `nbd-conformance` judges NBD servers; `deb` builds the Debian package; `vm` runs what needs another kernel.
+//! changes; `nbd-conformance` judges NBD servers; `deb` and `tarball` build packages; `vm` runs what needs another
+//! kernel.
 //!
 //! Invariants: output of the tools is streamed, or, where it only matters then, shown when they fail; a missing tool is
 //! an error and never a skipped check (clients of a newer Debian than this one, the virtual machine and the database of
@@ -25,6 +26,7 @@ mod newer;
 mod servers;
 mod soak;
 mod steps;
+mod tarball;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -68,6 +70,8 @@ enum Task {
     NbdConformance(conformance::Args),
     /// Build the Debian package; with --check, install, use and remove it in a clean root.
     Deb(deb::Args),
+    /// Pack the files of the Debian package as an archive for other distributions.
+    Tarball(tarball::Args),
     /// Real kernels and file systems, in a virtual machine.
     Vm(zc_rig::Args),
 }
@@ -99,7 +103,8 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::NbdConformance(args) => conformance::conformance(&args),
         Task::Deb(args) => deb::run_task(&args),
-        Task::Vm(args) => zc_rig::run(&args, true),
+        Task::Tarball(args) => tarball::run_task(&args),
+        Task::Vm(args) => zc_rig::run(&args, true, || deb::for_machine(true)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -51,6 +51,8 @@ pub(crate) enum Step {
     EndToEnd,
     /// The daemon with clients of a newer Debian, if they can be had.
     NewerClients,
+    /// The Debian package: installed, used, upgraded and removed in a clean root.
+    Package,
     /// Block devices and file systems, kills and power cuts in a virtual machine, if it can be made.
     Vm,
 }
@@ -98,6 +100,7 @@ impl Step {
                 run(cargo().args(["test", "--package", "zc-tests", "--locked", "--test", "e2e_*"]))
             }
             Self::NewerClients => return crate::newer::check(install),
+            Self::Package => crate::deb::step(install),
             Self::Vm => return zc_rig::check(install),
         };
         checked.map(|()| Done::Whole)

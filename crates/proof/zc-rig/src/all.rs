@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::scenarios;
+use crate::boot::{Packages, boot};
 use crate::chance::fresh_seed;
 use crate::cut::{Plan, power_cut};
 use crate::mode::{FileSystem, Mode};
@@ -34,8 +35,13 @@ struct Outcome {
 ///
 /// # Errors
 /// A scenario failed.
-pub(crate) fn all(image: &Image, kernel: &str) -> anyhow::Result<()> {
+pub(crate) fn all(image: &Image, kernel: &str, packages: &Packages) -> anyhow::Result<()> {
     let mut outcomes = Vec::new();
+    let (result, took) = timed(|| boot(image, packages));
+    if let Err(error) = &result {
+        println!("    boot FAILED: {error:#}");
+    }
+    outcomes.push(Outcome { name: "boot".to_owned(), took, result });
     for mode in [Mode::WriteThrough, Mode::WriteBack] {
         let mut run = |name: String, work: &dyn Fn() -> anyhow::Result<()>| {
             let (result, took) = timed(work);

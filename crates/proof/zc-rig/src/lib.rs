@@ -14,6 +14,7 @@
 #![expect(clippy::print_stdout, reason = "tasks of development report to their terminal")]
 
 mod all;
+mod boot;
 mod chance;
 mod cut;
 mod loss;
@@ -24,6 +25,7 @@ pub mod rivals;
 mod scenarios;
 mod setup;
 
+pub use boot::Packages;
 use clap::Subcommand;
 use mode::{FileSystem, Mode};
 use setup::Kernel;
@@ -79,6 +81,8 @@ pub(crate) enum Task {
         #[command(flatten)]
         modes: Modes,
     },
+    /// Install the Debian package, boot from fstab, upgrade, end, remove.
+    Boot,
     /// All of them, at length; about an hour. Tells what each took and came to, also as JSON.
     All,
     /// Some of each kind, in a few minutes; a step of `cargo xtask test`.
@@ -162,11 +166,11 @@ pub fn check(install: bool) -> anyhow::Result<Done> {
     }
 }
 
-/// `cargo xtask vm`.
+/// `cargo xtask vm`; `package` builds the Debian package for what needs it.
 ///
 /// # Errors
 /// Something is missing, or a scenario failed.
-pub fn run(args: &Args, install: bool) -> anyhow::Result<()> {
+pub fn run(args: &Args, install: bool, package: impl Fn() -> anyhow::Result<Packages>) -> anyhow::Result<()> {
     let Args { kernel, task } = args;
     let again = matches!(task, Task::Setup { again: true });
     let image = setup::ensure(*kernel, again, install)?;
@@ -182,7 +186,8 @@ pub fn run(args: &Args, install: bool) -> anyhow::Result<()> {
             let only: Vec<&str> = only.iter().map(String::as_str).collect();
             modes.each(|mode| scenarios::faults(&image, mode, &only))
         }
-        Task::All => all::all(&image, &kernel.name()),
+        Task::Boot => boot::boot(&image, &package()?),
+        Task::All => all::all(&image, &kernel.name(), &package()?),
         Task::Quick => quick(&image),
         Task::Shell => scenarios::shell(&image),
     }

@@ -22,14 +22,18 @@ const GUEST: &[(&str, &str)] = &[
     ("faults.sh", include_str!("guest/faults.sh")),
     ("rivals.sh", include_str!("guest/rivals.sh")),
     ("contenders.sh", include_str!("guest/contenders.sh")),
+    ("install.sh", include_str!("guest/install.sh")),
+    ("late.sh", include_str!("guest/late.sh")),
+    ("booted.sh", include_str!("guest/booted.sh")),
     ("60-zcached.rules", include_str!("../../../../configs/60-zcached.rules")),
 ];
 const INIT: &str = include_str!("guest/init.sh");
 /// What the processor has, and what of it not. QEMU 7.2 now and then leaves wrong flags behind a compare-and-exchange
 /// of 16 bytes, which this kernel uses only if the processor says that it has it. Strings by the byte, long vectors and
 /// the instruction for checksums cost several times what it takes to do without them: to seal 4 KiB takes 51 us with
-/// the latter and 14 us without, BLAKE3 of 8 KiB 235 us with vectors of 32 bytes and 92 us with the oldest ones.
-const PROCESSOR: &str = "max,-cx16,-erms,-fsrm,-sse4.1,-sse4.2,-avx,-avx2";
+/// the latter and 14 us without, BLAKE3 of 8 KiB 235 us with vectors of 32 bytes and 92 us with the oldest ones. The
+/// kernel's driver for AES, which systemd has loaded, takes SSE4.1 for granted where there is AES.
+const PROCESSOR: &str = "max,-aes,-cx16,-erms,-fsrm,-sse4.1,-sse4.2,-avx,-avx2";
 /// Our programs: the last one is this package's own.
 const PROGRAMS: [&str; 3] = ["zcached", "zcctl", LOAD];
 const LOAD: &str = "vm-load";
@@ -49,6 +53,18 @@ pub(crate) struct Hardware {
     pub(crate) is_release: bool,
     /// The third serial port leads to QEMU's own monitor: the machine may change the speed of its disks.
     pub(crate) has_monitor: bool,
+    /// What it writes to its root disk is there when it boots again.
+    pub(crate) keeps_root: bool,
+    /// Further files in /payload.
+    pub(crate) packed: Vec<Packed>,
+}
+
+/// A file for the machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Packed {
+    /// Its name in /payload.
+    pub(crate) name: &'static str,
+    pub(crate) path: PathBuf,
 }
 
 /// A disk of a machine.
@@ -85,11 +101,21 @@ impl Hardware {
         };
         let slow = Disk { iops: Some(SLOW_IOPS), is_direct: false, ..disk(ORIGIN, 512, 4096) };
         let disks = vec![disk("ssd", 96, 512), slow, disk("small", 64, 4096)];
-        Self { processors: 1, memory_mib: 1024, disks, is_release: false, has_monitor: false }
+        Self {
+            processors: 1,
+            memory_mib: 1024,
+            disks,
+            is_release: false,
+            has_monitor: false,
+            keeps_root: false,
+            packed: Vec::new(),
+        }
     }
 }
 
 const ORIGIN: &str = "hdd";
+/// The root disk of a machine that keeps it.
+const ROOT: &str = "root";
 
 /// A word of the kernel's command line, which the scenario looks at.
 pub(crate) type Setting<'a> = (&'a str, &'a str);
@@ -130,6 +156,9 @@ impl Bench {
         run(cargo().args(["build", "--locked", "--package", "zc-rig", "--bin", LOAD]))?;
         let bench = Self { dir: tempfile::tempdir().context("no place for temporary files")?, hardware };
         bench.empty_disks()?;
+        if bench.hardware.keeps_root {
+            duplicate(&image.root(), &bench.path(ROOT))?;
+        }
         bench.pack(image)?;
         Ok(bench)
     }
@@ -166,6 +195,9 @@ impl Bench {
             let packed = payload.join(name);
             copy(&self.program(name)?, &packed)?;
             run_quietly(Command::new("strip").arg(&packed), &[0])?;
+        }
+        for file in &self.hardware.packed {
+            copy(&file.path, &payload.join(file.name))?;
         }
         let script = "cd \"$1\" && find . | busybox cpio -o -H newc > \"$2\"";
         let mut command = Command::new("sh");
@@ -299,9 +331,9 @@ impl Bench {
             line.push_str(&format!(" {name}={value}"));
         }
         command.arg("-append").arg(line);
-        command
-            .arg("-drive")
-            .arg(format!("if=virtio,format=raw,file={},snapshot=on", image.root().display()));
+        let (root, keep) =
+            if self.hardware.keeps_root { (self.path(ROOT), "") } else { (image.root(), ",snapshot=on") };
+        command.arg("-drive").arg(format!("if=virtio,format=raw,file={}{keep}", root.display()));
         for disk in &self.hardware.disks {
             command.arg("-drive").arg(disk_option(disk));
         }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs in a clean Debian root: installs the package $1, uses what is in it, removes it, and looks for what is left.
+# Runs in a clean Debian root: installs the package $1, uses what is in it, upgrades to $2, removes it, and looks for
+# what is left. No systemd runs here; the virtual machine starts the units.
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 before=$(find / -xdev -path /proc -prune -o -path /tmp -prune -o -name '*zcached*' -print)
@@ -13,8 +14,10 @@ for program in zcached zcctl zcsim; do
     test -s "/usr/share/fish/vendor_completions.d/$program.fish"
 done
 test -s /usr/share/man/man5/zcached.toml.5.gz
-for unit in zcached.service zcached-nbd.service zcached.socket; do test -s "/lib/systemd/system/$unit"; done
+for unit in zcached.service zcached-nbd.service zcached-events.service zcached.socket; do test -s "/lib/systemd/system/$unit"; done
 test -s /lib/udev/rules.d/60-zcached.rules
+# The units name programs, pages and targets that are there.
+systemd-analyze verify zcached.service zcached-nbd.service zcached-events.service zcached.socket
 getent passwd zcached
 [ "$(stat -c %a /var/lib/zcached)" = 700 ]
 zcached check-config /usr/share/doc/zcached/examples/zcached.toml
@@ -52,6 +55,18 @@ zcctl --socket "$place/control.sock" stop
 wait "$daemon"
 rm -rf "$place"
 
+# An upgrade and a removal leave what the administrator made. A purge leaves nothing.
+version() { dpkg-query -W -f '${Version}' zcached; }
+old=$(version)
+install -m 600 /usr/share/doc/zcached/examples/zcached.toml /etc/zcached.toml
+apt-get -q install -y --no-install-recommends "$2"
+dpkg --compare-versions "$(version)" gt "$old"
+zcached check-config --syntax /etc/zcached.toml
+apt-get -q remove -y zcached
+test -s /etc/zcached.toml
+[ -d /var/lib/zcached ]
+apt-get -q install -y --no-install-recommends "$1"
+rm /etc/zcached.toml
 apt-get -q purge -y zcached
 left=$(find / -xdev -path /proc -prune -o -path /tmp -prune -o -path /var/log -prune -o -name '*zcached*' -print)
 [ -z "$left" ] || { echo "left behind: $left"; exit 1; }

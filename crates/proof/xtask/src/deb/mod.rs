@@ -14,10 +14,16 @@ use zc_host::packages::{as_root, ensure_cargo_deb, ensure_vm, find};
 use zc_host::run::{build_dir, cargo, run};
 
 const CHECK: &str = include_str!("check.sh");
-const IN_ROOT: &str = "mount --bind /proc \"$1/proc\"; chroot \"$1\" sh /tmp/check.sh /tmp/zcached.deb";
+const IN_ROOT: &str =
+    "mount --bind /proc \"$1/proc\"; chroot \"$1\" sh /tmp/check.sh /tmp/zcached.deb /tmp/zcached-newer.deb";
+/// Packs a package again as a newer version of itself, in a folder of its own.
+const NEWER: &str = include_str!("newer.sh");
 const PROGRAMS: [&str; 3] = ["zcached", "zcctl", "zcsim"];
 /// Shells, and what their completions are called; `%` is the program.
 const SHELLS: [(&str, &str); 3] = [("bash", "%"), ("zsh", "_%"), ("fish", "%.fish")];
+
+/// The profile of the tests: a trial of the packing.
+const TRIAL: &str = "dev";
 
 /// What to build.
 #[derive(Debug, clap::Args)]
@@ -35,24 +41,61 @@ pub(crate) struct Args {
 /// # Errors
 /// Something cannot be built or installed.
 pub(crate) fn run_task(args: &Args) -> anyhow::Result<()> {
-    let package = build(&args.profile)?;
+    let package = build(&args.profile, true)?;
     println!("    {}", package.display());
-    if args.check { check(&package) } else { Ok(()) }
+    if args.check { check(&package, true) } else { Ok(()) }
+}
+
+/// The step of `cargo xtask test`: the package with the programs of the tests, checked in a clean root.
+///
+/// # Errors
+/// As [`run_task`].
+pub(crate) fn step(install: bool) -> anyhow::Result<()> {
+    let package = build(TRIAL, install)?;
+    crate::tarball::pack(&package)?;
+    check(&package, install)
+}
+
+/// The package with the programs of the tests, in two versions, for the virtual machine.
+///
+/// # Errors
+/// It cannot be built.
+pub(crate) fn for_machine(install: bool) -> anyhow::Result<zc_rig::Packages> {
+    let now = build(TRIAL, install)?;
+    Ok(zc_rig::Packages { newer: newer(&now)?, now })
 }
 
 /// Builds the package with the programs of a profile, and returns where it is.
-fn build(profile: &str) -> anyhow::Result<PathBuf> {
-    let tool = ensure_cargo_deb(true)?;
-    let packages = PROGRAMS.iter().flat_map(|program| ["--package", program]);
-    run(cargo().args(["build", "--locked", "--profile", profile]).args(packages))?;
-    let built = build_dir()?.join(if profile == "dev" { "debug" } else { profile });
-    write_pages(&built)?;
+///
+/// # Errors
+/// Something cannot be built.
+pub(crate) fn build(profile: &str, install: bool) -> anyhow::Result<PathBuf> {
+    let tool = ensure_cargo_deb(install)?;
+    programs(profile)?;
     let package = build_dir()?.join("debian").join("zcached.deb");
     let mut pack = Command::new(tool);
     pack.args(["--package", "zcached", "--no-build", "--locked", "--profile", profile, "--output"])
         .arg(&package);
+    if profile == TRIAL {
+        pack.arg("--fast");
+    }
     run(&mut pack)?;
     Ok(package)
+}
+
+/// The next version of a package, with the same files.
+fn newer(package: &Path) -> anyhow::Result<PathBuf> {
+    let newer = package.with_file_name("zcached-newer.deb");
+    run(Command::new("sh").args(["-ec", NEWER, "sh"]).arg(package).arg(&newer))?;
+    Ok(newer)
+}
+
+/// Builds the programs in a profile, with manual and completions.
+fn programs(profile: &str) -> anyhow::Result<()> {
+    let packages = PROGRAMS.iter().flat_map(|program| ["--package", program]);
+    run(cargo().args(["build", "--locked", "--profile", profile]).args(packages))?;
+    let built = build_dir()?.join(if profile == "dev" { "debug" } else { profile });
+    write_pages(&built)
 }
 
 /// Has the programs write their manual and completions beside them.
@@ -84,14 +127,15 @@ fn write_pages(built: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs, uses and removes the package in a root that has nothing but Debian.
-fn check(package: &Path) -> anyhow::Result<()> {
-    ensure_vm(true)?;
+/// Installs, uses, upgrades and removes the package in a root that has nothing but Debian.
+fn check(package: &Path, install: bool) -> anyhow::Result<()> {
+    ensure_vm(install)?;
     let script = package.with_file_name("check.sh");
     std::fs::write(&script, CHECK).with_context(|| format!("cannot write {}", script.display()))?;
+    let newer = shell_word(&newer(package)?)?;
     let (package, script) = (shell_word(package)?, shell_word(&script)?);
     let hooks = [
-        format!("copy-in {package} {script} /tmp"),
+        format!("copy-in {package} {newer} {script} /tmp"),
         // What is mounted for it goes with it, however it ends.
         format!("unshare --mount sh -ec '{IN_ROOT}' sh \"$1\""),
     ];

@@ -10,4 +10,7 @@
 /bin/busybox mount -t tmpfs payload /newroot/payload
 /bin/busybox cp -a /payload/. /newroot/payload/
 for place in proc sys dev; do /bin/busybox mount --move /$place /newroot/$place; done
-exec /bin/busybox switch_root /newroot /payload/main.sh
+# The root disk's own systemd, where that is what is tried.
+next=/payload/main.sh
+/bin/busybox grep -q scenario=booted /newroot/proc/cmdline && next=/lib/systemd/systemd
+exec /bin/busybox switch_root /newroot $next

@@ -185,7 +185,14 @@ fn hardware(origin: PathBuf) -> Hardware {
         disk("hdd", Content::CopyOf(origin), Some(ORIGIN_IOPS), false),
         disk("large-ssd", Content::EmptyMib(LARGE_MIB), None, true),
     ];
-    Hardware { processors: PROCESSORS, memory_mib: MEMORY_MIB, disks, is_release: true, has_monitor: true }
+    Hardware {
+        processors: PROCESSORS,
+        memory_mib: MEMORY_MIB,
+        disks,
+        is_release: true,
+        has_monitor: true,
+        ..Hardware::usual()
+    }
 }
 
 /// A measurement that takes longer tells of a machine that stood still, not of a cache: now and then QEMU, or this
