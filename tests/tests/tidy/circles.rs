@@ -21,9 +21,6 @@ const STANDING: &[(&str, &str)] = &[
     ("crates/zc-pool", ""),
     // A buffer goes back to its pool when it is dropped.
     ("crates/zc-io", ""),
-    // Reads wait in the order of the origin, which takes them up again; a fill goes on as a read-ahead.
-    ("crates/zc-cache", "clean"),
-    ("crates/zc-cache", "clean::read"),
 ];
 
 /// A module, by the names from the crate's root on; the root has none.

@@ -100,7 +100,7 @@ impl Step {
                 run(cargo().args(["test", "--package", "zc-tests", "--locked", "--test", "e2e_*"]))
             }
             Self::NewerClients => return crate::newer::check(install),
-            Self::Package => crate::deb::step(install),
+            Self::Package => crate::tarball::step(install),
             Self::Vm => return zc_rig::check(install),
         };
         checked.map(|()| Done::Whole)

@@ -30,11 +30,22 @@ pub(crate) fn run_task(args: &Args) -> anyhow::Result<()> {
     pack(&package).map(drop)
 }
 
+/// The step of `cargo xtask test`: package and archive with the programs of the tests. The package is checked in a clean
+/// root.
+///
+/// # Errors
+/// Something cannot be built, or the package does not do what it should.
+pub(crate) fn step(install: bool) -> anyhow::Result<()> {
+    let package = crate::deb::trial(install)?;
+    pack(&package)?;
+    crate::deb::check(&package, install)
+}
+
 /// Packs the files of a Debian package beside it, and returns where the archive is.
 ///
 /// # Errors
 /// The package cannot be read, or its programs name no C library.
-pub(crate) fn pack(package: &Path) -> anyhow::Result<PathBuf> {
+fn pack(package: &Path) -> anyhow::Result<PathBuf> {
     let bound = c_library(package)?;
     let archive = package.with_file_name(format!("zcached-x86_64-glibc-{bound}.tar.gz"));
     run(Command::new("sh").args(["-ec", PACK, "sh"]).arg(package).arg(&archive))?;

@@ -7,6 +7,7 @@ pub(crate) mod order;
 pub(crate) mod read;
 pub(crate) mod staging;
 pub(crate) mod streams;
+mod turns;
 pub(crate) mod write;
 
 use zc_core::{ErrorKind, ExtentKey, KeyedMap, Map, RegionKey, VolumeId};

@@ -14,9 +14,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use zc_core::{BufSlice, Map, VolumeId};
 
-use crate::clean::Clean;
-use crate::clean::read::start_direct_read;
-use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 
 /// What goes off when its turn comes.
@@ -61,11 +58,12 @@ impl Spans {
     }
 }
 
+/// An access that waits, or whose turn has come.
 #[derive(Debug)]
-struct Waiting {
-    id: u64,
-    bytes: Range<u64>,
-    turn: Turn,
+pub(super) struct Waiting {
+    pub(super) id: u64,
+    pub(super) bytes: Range<u64>,
+    pub(super) turn: Turn,
 }
 
 /// The accesses of one origin.
@@ -172,7 +170,10 @@ impl OriginOrder {
     }
 
     /// The turns that came.
-    fn grant(&mut self) -> Vec<(VolumeId, Waiting)> {
+    pub(super) fn grant(&mut self) -> Vec<(VolumeId, Waiting)> {
+        if self.ended.is_empty() {
+            return Vec::new();
+        }
         let mut granted = Vec::new();
         for id in core::mem::take(&mut self.ended) {
             let (volume, start, writes) = self.held.remove(&id).expect_held();
@@ -185,23 +186,6 @@ impl OriginOrder {
             }
         }
         granted
-    }
-}
-
-impl Clean {
-    /// Lets go off what waited for accesses that ended.
-    pub(crate) fn pump_origin_order(&mut self, core: &mut Core) {
-        if self.origin_order.ended.is_empty() {
-            return;
-        }
-        for (volume, Waiting { id, bytes, turn }) in self.origin_order.grant() {
-            match turn {
-                Turn::Read { read, dest } => {
-                    start_direct_read(id, read, volume, bytes.start, dest, &mut core.base);
-                }
-                Turn::Piece(write) => self.issue_piece(write, core),
-            }
-        }
     }
 }
 

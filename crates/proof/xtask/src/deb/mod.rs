@@ -46,14 +46,12 @@ pub(crate) fn run_task(args: &Args) -> anyhow::Result<()> {
     if args.check { check(&package, true) } else { Ok(()) }
 }
 
-/// The step of `cargo xtask test`: the package with the programs of the tests, checked in a clean root.
+/// Builds the package with the programs of the tests, and returns where it is.
 ///
 /// # Errors
-/// As [`run_task`].
-pub(crate) fn step(install: bool) -> anyhow::Result<()> {
-    let package = build(TRIAL, install)?;
-    crate::tarball::pack(&package)?;
-    check(&package, install)
+/// Something cannot be built.
+pub(crate) fn trial(install: bool) -> anyhow::Result<PathBuf> {
+    build(TRIAL, install)
 }
 
 /// The package with the programs of the tests, in two versions, for the virtual machine.
@@ -128,7 +126,10 @@ fn write_pages(built: &Path) -> anyhow::Result<()> {
 }
 
 /// Installs, uses, upgrades and removes the package in a root that has nothing but Debian.
-fn check(package: &Path, install: bool) -> anyhow::Result<()> {
+///
+/// # Errors
+/// The root cannot be made, or the package does not do what it should.
+pub(crate) fn check(package: &Path, install: bool) -> anyhow::Result<()> {
     ensure_vm(install)?;
     let script = package.with_file_name("check.sh");
     std::fs::write(&script, CHECK).with_context(|| format!("cannot write {}", script.display()))?;

@@ -10,15 +10,12 @@ use crate::base::tracks::Guard;
 use crate::clean::Clean;
 use crate::clean::insert::InsertOptions;
 use crate::clean::read::read_ahead::Prefetched;
-use crate::clean::read::{Op, Portion, Waiter};
+use crate::clean::read::{FILL_BYTES_MAX, Op, Portion, Waiter};
 use crate::clean::streams::StreamId;
 use crate::config::Admission;
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::seam::Action;
-
-/// Largest single fill.
-pub(crate) const FILL_BYTES_MAX: u64 = 4 << 20;
 
 /// An origin read that may fill the cache.
 #[derive(Debug)]

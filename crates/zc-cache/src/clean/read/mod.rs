@@ -31,6 +31,9 @@ use crate::index::file_index::{Mapping, Place};
 use crate::ops::read::Op;
 use crate::seam::{Action, Request};
 
+/// Largest single fill.
+const FILL_BYTES_MAX: u64 = 4 << 20;
+
 /// A client read in progress.
 #[derive(Debug)]
 pub(crate) struct ReadOp {

@@ -12,7 +12,7 @@ use crate::base::Base;
 use crate::base::tracks::Guard;
 use crate::clean::Clean;
 use crate::clean::insert::InsertOptions;
-use crate::clean::read::fill::FILL_BYTES_MAX;
+use crate::clean::read::FILL_BYTES_MAX;
 use crate::clean::streams::StreamId;
 use crate::config::Admission;
 use crate::device::Core;
