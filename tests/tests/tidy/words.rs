@@ -19,27 +19,18 @@ const TEXTS: &[&str] = &["rs", "md", "toml", "sh", "py", "service", "socket", "y
 /// Files that name the words in order to forbid them.
 const RULES: &[&str] = &["CONTRIBUTING.md", "crates/zc-cli/src/rules.rs", "tests/tests/tidy/words.rs"];
 
-/// Folders whose sentences still have such words.
-const NO_ACTORS_YET: &[&str] = &["crates/zc-engine/src/shard/"];
-
-/// Folders whose code still has such names.
-const NO_NAMES_YET: &[&str] = &["crates/zc-cache/", "crates/zc-engine/src/shard/"];
-
 fn ending(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(_, ending)| ending)
 }
 
-/// Files with one of these endings, but for the rules themselves and for folders that are not clean yet.
-fn judged<'a>(files: &'a [File], endings: &'a [&str], unclean: &'a [&str]) -> impl Iterator<Item = &'a File> {
-    files
-        .iter()
-        .filter(|file| endings.contains(&ending(&file.path)) && !RULES.contains(&file.path.as_str()))
-        .filter(|file| !unclean.iter().any(|folder| file.path.starts_with(folder)))
+/// Files with one of these endings, but for the rules themselves.
+fn judged<'a>(files: &'a [File], endings: &'a [&str]) -> impl Iterator<Item = &'a File> {
+    files.iter().filter(|file| endings.contains(&ending(&file.path)) && !RULES.contains(&file.path.as_str()))
 }
 
 fn without_actor(files: &[File]) -> Vec<String> {
     let mut found = Vec::new();
-    for file in judged(files, TEXTS, NO_ACTORS_YET) {
+    for file in judged(files, TEXTS) {
         for (number, line) in file.text.lines().enumerate() {
             let lower = line.to_lowercase().replace('_', " ");
             let words = NO_ACTORS.iter().filter(|word| has_word(&lower, word));
@@ -53,7 +44,7 @@ fn without_actor(files: &[File]) -> Vec<String> {
 
 fn empty_names(files: &[File]) -> Vec<String> {
     let mut found = Vec::new();
-    for file in judged(files, &["rs", "py"], NO_NAMES_YET) {
+    for file in judged(files, &["rs", "py"]) {
         let stem = file.path.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or_default();
         if NO_FILES.contains(&stem) {
             found.push(format!("{}: the file's name does not say what is in it", file.path));

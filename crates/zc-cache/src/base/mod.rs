@@ -52,7 +52,7 @@ pub(crate) struct Base {
     last_write_ms: u64,
     volumes: Map<VolumeId, Volume>,
     /// Volumes whose contents the manager tells as they become known.
-    told: Vec<VolumeId>,
+    reported: Vec<VolumeId>,
     health: DeviceHealth,
     effects: VecDeque<Effect>,
     pub(crate) session: Session,
@@ -75,7 +75,7 @@ impl Base {
             last_write_ms: 0,
             session: Session::new(start.session, start.first_session, start.weu_seq_next, start.summary_uuid),
             volumes: Map::default(),
-            told: Vec::new(),
+            reported: Vec::new(),
             health: DeviceHealth::default(),
             filter: CompressionFilter::default(),
             tracks: Tracks::new(&cfg.hash_key),
@@ -311,8 +311,8 @@ impl Base {
     }
 
     /// Whether the driver wants to know what the extent holds.
-    pub(crate) fn tells(&self, key: ExtentKey) -> bool {
-        !self.told.is_empty() && self.told.contains(&key.volume)
+    pub(crate) fn reports(&self, key: ExtentKey) -> bool {
+        !self.reported.is_empty() && self.reported.contains(&key.volume)
     }
 
     /// Tells it.
@@ -322,9 +322,9 @@ impl Base {
 
     /// From now on tells what becomes known of the volume's contents, or no longer.
     pub(crate) fn tell_contents(&mut self, volume: VolumeId, tell: bool) {
-        self.told.retain(|other| *other != volume);
+        self.reported.retain(|other| *other != volume);
         if tell {
-            self.told.push(volume);
+            self.reported.push(volume);
         }
     }
 

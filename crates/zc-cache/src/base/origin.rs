@@ -59,7 +59,7 @@ pub(crate) struct OriginTracker {
     /// The last one of these that succeeded.
     direct_good: u64,
     /// Of writes up to this one clients have heard that they may be lost: a flush of theirs failed.
-    loss_told: u64,
+    loss_heard: u64,
     /// What clients wrote may be lost and they have not heard of it: a flush of ours failed, of which the origin says so
     /// only once, or a session before this one was cut off. So the next flush of a client has to say it.
     owes_error: Option<ErrorKind>,
@@ -80,7 +80,7 @@ impl OriginTracker {
             direct_writes: 0,
             direct_ended: 1,
             direct_good: 1,
-            loss_told: 0,
+            loss_heard: 0,
             owes_error: if lost_writes { Some(ErrorKind::Io) } else { None },
             flush_failed: false,
             current: None,
@@ -186,13 +186,13 @@ impl OriginTracker {
     /// A flush of a client that covers writes to here fails. He knows that they may be lost, and need not hear of it
     /// again when the origin is well: what he writes to mend it is not to fail for that.
     pub(crate) fn loss_is_told_to(&mut self, covers: u64) {
-        self.loss_told = self.loss_told.max(covers);
+        self.loss_heard = self.loss_heard.max(covers);
     }
 
     /// The origin may have lost what was written since its last flush: the next flush of a client says so, unless they
     /// have heard of all of it.
     pub(crate) fn unflushed_lost(&mut self, error: ErrorKind) {
-        if self.direct_good > self.writes_flushed.max(self.loss_told) {
+        if self.direct_good > self.writes_flushed.max(self.loss_heard) {
             self.owes_error = Some(error);
         }
     }

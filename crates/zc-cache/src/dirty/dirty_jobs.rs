@@ -79,7 +79,8 @@ impl DirtyLayer {
         let job = self.jobs.get(&id).expect_held();
         let key = job.reduction.key();
         let data = self.volumes.get(&key.volume).map(|dirty| &dirty.data);
-        if job.whole && core.base.tells(key) && data.is_some_and(|data| data.newest_awaits(key.extent, id)) {
+        if job.whole && core.base.reports(key) && data.is_some_and(|data| data.newest_awaits(key.extent, id))
+        {
             job.reduction.tell(core);
         }
         self.ready.push_back(id);

@@ -22,11 +22,11 @@ impl DirtyLayer {
     ) -> Result<(), ErrorKind> {
         let fenced = self.fence(volume, core).map(|_| ErrorKind::Io);
         let origin = core.base.origin_mut(volume);
-        let told = origin.take_loss().or(fenced).map_or(result, Err);
-        if told.is_err() {
+        let answer = origin.take_loss().or(fenced).map_or(result, Err);
+        if answer.is_err() {
             origin.loss_is_told_to(flush.covers);
         }
-        told
+        answer
     }
 
     /// A flush of an origin ended.

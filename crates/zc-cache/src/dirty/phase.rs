@@ -69,7 +69,7 @@ pub(crate) struct Phase {
     course: Course,
     fenced: bool,
     /// The fence was told, or the one that a lost device makes.
-    is_fence_told: bool,
+    is_fence_noted: bool,
     dropping: Option<Dropping>,
     /// With the bodies that a start would look for which does not know of the decision.
     unsettled: Option<Vec<Body>>,
@@ -146,7 +146,7 @@ impl Phase {
     /// Not all dirty data is known, or the origin is not what it was. The caller tells it.
     pub(crate) const fn fence(&mut self) {
         self.fenced = true;
-        self.is_fence_told = true;
+        self.is_fence_noted = true;
     }
 
     /// Lifts the fence; the next one is told again. Whether there was one.
@@ -154,7 +154,7 @@ impl Phase {
         let was_fenced = self.fenced;
         if was_fenced {
             self.fenced = false;
-            self.is_fence_told = false;
+            self.is_fence_noted = false;
         }
         was_fenced
     }
@@ -166,7 +166,7 @@ impl Phase {
 
     /// A lost device fences the volume. Whether that is to be told.
     pub(crate) const fn tell_fence(&mut self) -> bool {
-        !core::mem::replace(&mut self.is_fence_told, true)
+        !core::mem::replace(&mut self.is_fence_noted, true)
     }
 
     /// The data is given up as soon as nothing of it is in flight.

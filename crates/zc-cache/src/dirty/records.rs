@@ -36,7 +36,7 @@ impl DirtyLayer {
             && let Some((sequence, records, durable)) = core.device.journal_mut().take_block(
                 core.base.now_ms(),
                 core.base.cfg().journal_delay_ms,
-                self.is_told(),
+                self.has_carried(),
             )
         {
             self.commits_in_block(sequence, core);

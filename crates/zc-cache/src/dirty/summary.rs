@@ -29,9 +29,9 @@ pub(crate) struct Chain {
     next_page: u32,
     ordinal: u32,
     /// Records in line for the next block that they hold.
-    told: usize,
+    carried: usize,
     /// Journal position of the last of those.
-    told_to: u64,
+    carried_to: u64,
 }
 
 /// A piece with a summary that is being written.
@@ -41,8 +41,8 @@ pub(crate) struct SummaryWrite {
     part: u64,
     volume: VolumeId,
     /// What the chain becomes.
-    told: usize,
-    told_to: u64,
+    carried: usize,
+    carried_to: u64,
     next_page: u32,
 }
 
@@ -59,19 +59,19 @@ impl DirtyLayer {
         let unit = core.device.dirty_units().open().filter(|_| core.base.session.uuid().is_some());
         let growing = unit.map(|unit| unit.growing());
         self.chain =
-            growing.map(|unit| Chain { unit, next_page: unit.page, ordinal: 0, told: 0, told_to: 0 });
+            growing.map(|unit| Chain { unit, next_page: unit.page, ordinal: 0, carried: 0, carried_to: 0 });
         growing
     }
 
     /// Whether the next journal block repeats what summaries tell.
-    pub(crate) fn is_told(&self) -> bool {
-        self.chain.as_ref().is_some_and(|chain| chain.told > 0)
+    pub(crate) fn has_carried(&self) -> bool {
+        self.chain.as_ref().is_some_and(|chain| chain.carried > 0)
     }
 
     /// Whether a restart would find what was recorded up to this position, in the journal or in a summary.
     pub(crate) fn is_recorded(&self, position: u64, core: &Core) -> bool {
-        let told = |chain: &Chain| position <= chain.told_to;
-        core.device.journal().is_durable(position) || self.chain.as_ref().is_some_and(told)
+        let carried = |chain: &Chain| position <= chain.carried_to;
+        core.device.journal().is_durable(position) || self.chain.as_ref().is_some_and(carried)
     }
 
     /// Sends the piece of a commit off with a summary, if there can be one: nothing else is written then.
@@ -89,8 +89,8 @@ impl DirtyLayer {
         let next_page = room.end / limits::BLOCK_BYTES;
         self.place_summary(&room, core);
         let part = core.device.write_dirty_piece(room.end, true, &mut core.base);
-        let told = core.device.journal().pending_len();
-        self.summary = Some(SummaryWrite { part, volume, told, told_to: last, next_page });
+        let carried = core.device.journal().pending_len();
+        self.summary = Some(SummaryWrite { part, volume, carried, carried_to: last, next_page });
         let commit = self.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
         commit.summarized();
         true
@@ -115,12 +115,12 @@ impl DirtyLayer {
             return None;
         }
         let page = limits::BLOCK_BYTES;
-        let bytes = u32::try_from(Summary::encoded_bytes(in_line - chain.told)).ok()?;
+        let bytes = u32::try_from(Summary::encoded_bytes(in_line - chain.carried)).ok()?;
         let fill_bytes = unit.fill_bytes();
         let free = fill_bytes.next_multiple_of(page) - fill_bytes;
         let end = fill_bytes.next_multiple_of(page) + if free < bytes { page } else { 0 };
         let fits = end + WeuHeader::encoded_bytes(unit.entry_count()) <= core.base.cfg().geometry.weu_bytes;
-        fits.then_some(Room { skip: chain.told, bytes, end })
+        fits.then_some(Room { skip: chain.carried, bytes, end })
     }
 
     fn place_summary(&mut self, room: &Room, core: &mut Core) {
@@ -155,18 +155,18 @@ impl DirtyLayer {
             "a journal block was begun while a summary was in flight"
         );
         debug_assert!(
-            write.told <= core.device.journal().block_records(),
+            write.carried <= core.device.journal().block_records(),
             "more is told than the next block repeats"
         );
-        let first = self.chain.as_ref().filter(|chain| chain.told == 0).map(|chain| chain.unit.slot);
+        let first = self.chain.as_ref().filter(|chain| chain.carried == 0).map(|chain| chain.unit.slot);
         #[cfg(zc_canary)]
         let first = first.filter(|_| core.base.canary() != Some(crate::config::Canary::UnpinnedChain));
         if let Some(slot) = first {
             self.keep_summaries(core.device.journal().next(), slot, core);
         }
         if let Some(chain) = &mut self.chain {
-            chain.told = write.told;
-            chain.told_to = write.told_to;
+            chain.carried = write.carried;
+            chain.carried_to = write.carried_to;
             chain.next_page = write.next_page;
             chain.ordinal += 1;
         }

@@ -349,9 +349,9 @@ impl Table {
     /// highest bit of their byte is set. It may be set, too, for an entry behind one that agrees.
     fn alike(&self, bucket: u64, tag: u64) -> [u64; 2] {
         let firsts = self.firsts(bucket);
-        let (wanted, told) = (ONES * (tag & 0xff), ONES * (self.quotients.tag_mask & 0xff));
+        let (wanted, mask) = (ONES * (tag & 0xff), ONES * (self.quotients.tag_mask & 0xff));
         [low_u64(firsts), low_u64(firsts >> 64)].map(|half| {
-            let differ = (half ^ wanted) & told;
+            let differ = (half ^ wanted) & mask;
             differ.wrapping_sub(ONES) & !differ & (ONES << 7)
         })
     }

@@ -347,11 +347,11 @@ mod tests {
             records: vec![Record::Clean { volume, epoch: 1 }],
         };
         // After a kill the intent log tells it, too late for the commit: only whether it is so is taken from here.
-        for (told, lost) in [(&[summary][..], vec![]), (&[], vec![volume])] {
+        for (found, lost) in [(&[summary][..], vec![]), (&[], vec![volume])] {
             let mut sink = |_: &Record| ();
             let mut tail = Tail::new(&mut sink);
             tail.take(block(1, vec![dirty, Record::Committed { volume, epoch: 1 }]));
-            tail.foresee(told);
+            tail.foresee(found);
             let settled = tail.settle(&mut Memory(vec![0; 64 << 20]), &geometry, Vec::new());
             assert_eq!(settled.dropped, lost);
         }

@@ -31,7 +31,7 @@ fn requests_wait_until_the_device_knows_that_dirty_data_was_dropped() {
     t.world.end_journal_writes(Ok(()));
     assert!(!t.world.manager.is_dropping(V) && !t.world.manager.dirty(V).unwrap().fenced);
     assert_eq!(t.world.replies.remove(&req).expect("the write goes on").0, Ok(()));
-    t.told();
+    t.hears_of_loss();
     t.flush();
     t.world = t.world.restart(false);
     t.twin.fill(0);
@@ -70,8 +70,8 @@ fn a_flush_after_a_drop_takes_what_was_destaged_before_it() {
         assert_eq!(t.world.replies.remove(&flush).expect("an answer").0, Err(ErrorKind::Io));
         t.world.origin_flushes_hang = false;
         let next = t.world.submit(V, 0, 0, RequestKind::Flush);
-        let told = if fails { Err(ErrorKind::Io) } else { Ok(()) };
-        assert_eq!(t.world.replies.remove(&next).expect("an answer").0, told);
+        let answer = if fails { Err(ErrorKind::Io) } else { Ok(()) };
+        assert_eq!(t.world.replies.remove(&next).expect("an answer").0, answer);
     }
 }
 
@@ -158,8 +158,8 @@ fn what_comes_after_a_drop_is_not_dropped() {
     for req in [flush, write] {
         assert_eq!(t.world.replies.remove(&req).expect("an answer").0, Ok(()));
     }
-    let told = t.world.replies.remove(&second).expect("an answer").0;
-    assert_eq!(told, Err(ErrorKind::Io), "it hears of what was dropped");
+    let answer = t.world.replies.remove(&second).expect("an answer").0;
+    assert_eq!(answer, Err(ErrorKind::Io), "it hears of what was dropped");
     t.flush();
     t.twin.fill(0);
     t.twin[8 << 10..16 << 10].copy_from_slice(&data);

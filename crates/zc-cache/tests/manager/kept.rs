@@ -34,8 +34,8 @@ fn kept(shape: Shape, recipes: bool) -> Vec<(bool, bool)> {
 fn whole_extents_are_kept_with_a_fingerprint_that_is_told_in_memory_and_proved_on_the_device() {
     let kept = kept(Shape::default(), true);
     assert_eq!(kept.len(), 4 + 40, "what is whole in its epoch: not the half");
-    assert!(kept.iter().all(|(proved, told)| proved != told), "each has one fingerprint");
-    assert!(kept.iter().any(|(proved, _)| *proved) && kept.iter().any(|(_, told)| *told));
+    assert!(kept.iter().all(|(proved, printed)| proved != printed), "each has one fingerprint");
+    assert!(kept.iter().any(|(proved, _)| *proved) && kept.iter().any(|(_, printed)| *printed));
 }
 
 #[test]
@@ -47,6 +47,6 @@ fn nothing_is_kept_for_an_origin_that_knows_no_contents() {
 fn fingerprints_of_another_kind_or_with_a_key_are_not_told() {
     let keyed = Shape { domains: [DedupDomain::keyed([7; 32]); 2], ..Shape::default() };
     for shape in [keyed, Shape { kind: FingerprintKind::Sha1, ..Shape::default() }] {
-        assert!(kept(shape, true).iter().all(|(_, told)| !told));
+        assert!(kept(shape, true).iter().all(|(_, printed)| !printed));
     }
 }

@@ -57,7 +57,7 @@ fn a_size_is_told_only_if_compressing_was_tried() {
     world.write(V, 0, &half(1, 8 << 10));
     let key = ExtentKey { volume: V, extent: ExtentNo(0) };
     assert!(
-        matches!(world.learned[..], [(told, Digest::Print(_), None)] if told == key),
+        matches!(world.learned[..], [(learned, Digest::Print(_), None)] if learned == key),
         "{:?}",
         world.learned
     );
@@ -106,7 +106,7 @@ fn dirty_contents_are_told_the_newest_of_an_extent() {
         &zc_core::DedupDomain::COMMON,
         &half(2, 8 << 10),
     );
-    let told: Vec<_> = world.learned.iter().map(|(key, digest, _)| (key.extent.0, *digest)).collect();
-    assert_eq!(told, [(0, Digest::Print(newest))]);
+    let learned: Vec<_> = world.learned.iter().map(|(key, digest, _)| (key.extent.0, *digest)).collect();
+    assert_eq!(learned, [(0, Digest::Print(newest))]);
     world.stop();
 }

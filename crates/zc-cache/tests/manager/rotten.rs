@@ -157,7 +157,7 @@ fn what_is_given_up_becomes_zeros_and_the_rest_goes_to_the_origin() {
             8192 - 1024,
             "what was written anew is not given up"
         );
-        t.told();
+        t.hears_of_loss();
         t.flush();
         if crash {
             t.world = t.world.restart(false);

@@ -56,7 +56,7 @@ impl Twin {
     }
 
     /// A flush that fails because acknowledged writes are lost.
-    pub(crate) fn told(&mut self) {
+    pub(crate) fn hears_of_loss(&mut self) {
         assert!(self.world.manager.owes_loss(V));
         let req = self.world.submit(V, 0, 0, RequestKind::Flush);
         assert_eq!(self.world.replies.remove(&req).expect("a flush is answered").0, Err(ErrorKind::Io));
@@ -448,7 +448,7 @@ fn a_gap_in_the_journal_fences_what_may_be_dirty_until_an_operator_accepts_the_l
     t.twin = kept;
     t.check(0, 5 * E);
     t.write(2 * E, &extents(7, 1));
-    t.told();
+    t.hears_of_loss();
     t.flush_into_journal();
     t.world = t.world.restart(false);
     assert!(!t.world.manager.dirty(V).unwrap().fenced, "the gap is behind a checkpoint or a new block");
@@ -458,7 +458,7 @@ fn a_gap_in_the_journal_fences_what_may_be_dirty_until_an_operator_accepts_the_l
 #[test]
 fn what_the_origin_lacks_is_told_as_long_as_it_lacks_it() {
     let mut t = Twin::new(Shape::default());
-    let told = |t: &Twin, offset, len| {
+    let residency = |t: &Twin, offset, len| {
         let mut runs = Vec::new();
         t.world.manager.residency(V, offset, len, &mut runs);
         runs.iter().map(|run| (run.len_bytes, run.residency)).collect::<Vec<_>>()
@@ -467,10 +467,10 @@ fn what_the_origin_lacks_is_told_as_long_as_it_lacks_it() {
     t.write(E, &extents(1, 1));
     assert_eq!(t.world.manager.owed(V), Owed::Dirty);
     let expected = [(E, Residency::OriginOnly), (E, Residency::Dirty), (E, Residency::OriginOnly)];
-    assert_eq!(told(&t, 0, 3 * E), expected);
+    assert_eq!(residency(&t, 0, 3 * E), expected);
     t.clean();
     assert_eq!(t.world.manager.owed(V), Owed::Nothing);
-    assert_eq!(told(&t, E, E), [(E, Residency::Cached)]);
+    assert_eq!(residency(&t, E, E), [(E, Residency::Cached)]);
     // Without its device this is not known.
     let (t, _flush) = crate::dropping::dropping_behind_a_commit();
     assert_eq!(t.world.manager.owed(V), Owed::Unknown, "it is being given up");

@@ -131,7 +131,7 @@ impl Mailbox {
         std::mem::take(&mut self.lock().commands)
     }
 
-    /// Nobody will take commands any more.
+    /// No command is taken any more.
     pub(crate) fn close(&self) {
         let mut queue = self.lock();
         queue.closed = true;

@@ -187,11 +187,11 @@ mod tests {
             panic!("it compresses")
         };
         let packed = &packed[..usize_from_u32(len)];
-        let kept = |kind, domain, codec, payload: &[u8], told: Option<Fingerprint>| {
+        let kept = |kind, domain, codec, payload: &[u8], known: Option<Fingerprint>| {
             let print = zc_reduce::fingerprint(kind, &domain, &raw);
             let (weu, mut wanted) = sealed_as(print, codec, payload);
-            (wanted.keep, wanted.expected.print) = (true, told);
-            wanted.proof = told.is_none().then_some(Proof { kind, domain });
+            (wanted.keep, wanted.expected.print) = (true, known);
+            wanted.proof = known.is_none().then_some(Proof { kind, domain });
             let learned = decode(&weu[4160..], &wanted, &mut [0; 512], &mut Scratch::default()).unwrap();
             let Learned { at, known } = learned.unwrap();
             assert_eq!(at, wanted.dest);

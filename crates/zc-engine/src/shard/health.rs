@@ -69,7 +69,7 @@ impl Health {
     }
 
     /// The fault of the cache device, and what clients see while its record cannot be made.
-    pub(crate) fn told(&self, manager: &CacheManager) -> Option<String> {
+    pub(crate) fn fault(&self, manager: &CacheManager) -> Option<String> {
         let fault = self.fault.clone()?;
         if manager.is_distrust_owed() && manager.stats().distrust_failures > 0 {
             return Some(format!(

@@ -64,7 +64,7 @@ impl Job {
         matches!(self, Self::Hash { .. } | Self::Compress { .. } | Self::Compare { .. })
     }
 
-    /// Bytes that it goes through if that is quick; what takes long counts as more than anybody would do in passing.
+    /// Bytes that it goes through if that is quick; what takes long counts as more than a thread would do in passing.
     fn quick_bytes(&self) -> usize {
         match self {
             Self::Hash { src, .. } | Self::Compress { src, codec: Codec::Lz4, .. } => src.len(),

@@ -23,7 +23,7 @@ use crate::state::state_thread::{Requester, StateThread};
 /// What the state directory was told since the cache failed.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
-    told: Set<VolumeId>,
+    noted: Set<VolumeId>,
     /// After a failure, nothing before that.
     not_before_ms: u64,
 }
@@ -49,11 +49,11 @@ impl Settled {
         }
         let owes = |id: VolumeId| manager.owes_loss(id) || manager.has_volatile(id);
         for (id, volume) in volumes.iter() {
-            if self.told.contains(&id) || owes(id) {
+            if self.noted.contains(&id) || owes(id) {
                 continue;
             }
             if let Some(epoch) = needs_no_cache(manager, id) {
-                self.told.insert(id);
+                self.noted.insert(id);
                 settle(id, &volume.name, epoch, (state, thread), now_ms);
             }
         }
@@ -62,7 +62,7 @@ impl Settled {
     /// The state directory was told, or could not be.
     pub(crate) fn ended(&mut self, volume: VolumeId, result: Result<(), ErrorKind>, now_ms: u64) {
         if result.is_err() {
-            self.told.remove(&volume);
+            self.noted.remove(&volume);
             self.not_before_ms = now_ms + STATE_RETRY_MS;
         }
     }

@@ -66,8 +66,7 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    /// A volume that nobody has asked anything of yet. Finds out whether its origin makes zeros without writing them:
-    /// blocks.
+    /// A volume that no request has come for yet. Finds out whether its origin makes zeros without writing them: blocks.
     pub(crate) fn new(name: String, origin: Origin, config: VolumeConfig, limits: VolumeLimits) -> Self {
         let is_writable = origin.is_writable();
         let zeroes_fast = origin.fd().is_none_or(|fd| punches_holes(&**fd, is_writable));
@@ -262,7 +261,7 @@ impl Volumes {
         }
     }
 
-    /// Once a tick: what is there goes on, so that a recording is never far behind. Taps that nobody listens to go.
+    /// Once a tick: what is there goes on, so that a recording is never far behind. Taps without a listener go.
     pub(crate) fn hand_over_taps(&mut self, manager: &mut CacheManager, clock: &Clock) {
         if self.taps == 0 {
             return;

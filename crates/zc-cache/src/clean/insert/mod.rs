@@ -119,7 +119,7 @@ impl Clean {
 
     fn reduced(&mut self, id: u64, core: &mut Core) {
         let Job { guard, run, reduction } = self.inserts.job(id);
-        if core.base.tells(guard.key) && core.base.tracks.holds(guard) {
+        if core.base.reports(guard.key) && core.base.tracks.holds(guard) {
             reduction.tell(core);
         }
         let run = *run;

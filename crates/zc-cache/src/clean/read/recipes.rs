@@ -215,8 +215,8 @@ fn uses_recipes(volume: VolumeId, base: &Base) -> bool {
 impl Clean {
     /// The extent is cached, and this is what it holds.
     pub(crate) fn learn(&mut self, key: ExtentKey, print: Fingerprint, core: &mut Core) {
-        let told = core.base.volume(key.volume).is_some_and(|volume| volume.cfg().recipes);
-        if self.recipes.learned.runs_max > 0 && !told && uses_recipes(key.volume, &core.base) {
+        let has_recipes = core.base.volume(key.volume).is_some_and(|volume| volume.cfg().recipes);
+        if self.recipes.learned.runs_max > 0 && !has_recipes && uses_recipes(key.volume, &core.base) {
             self.recipes.learned.insert(key, print);
         }
     }

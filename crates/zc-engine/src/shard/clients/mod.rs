@@ -63,7 +63,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Nobody is there yet; who may come is told later (see `front/reloadable`).
+    /// No client is there yet; who may come is told later (see `front/reloadable`).
     pub(crate) fn new(
         doors: (Vec<Export>, Vec<Listener>),
         limits: FrontLimits,

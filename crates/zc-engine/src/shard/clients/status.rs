@@ -5,7 +5,7 @@
 //! what a read would be served from: 0 the origin, 1 the cache.
 //!
 //! Invariants: an answer begins at the request's offset and may end before its end, as the protocol allows. It is a
-//! moment's: it holds for ranges that nobody writes. A zero is said only where the cache or the origin vouches for it,
+//! moment's: it holds for ranges that no client writes. A zero is said only where the cache or the origin vouches for it,
 //! and the origin vouches for nothing that it may lack (write-back): the cache is asked first, since what it brings to
 //! the origin afterwards the origin cannot have forgotten. What an answer looks at is bounded, and charged to its
 //! connection's share of a turn.
@@ -165,11 +165,11 @@ mod tests {
         let cache =
             [run(1000, Residency::Cached), run(1000, Residency::Zero), run(500, Residency::OriginOnly)];
         let origin = [part(500, true), part(1000, false), part(2500, true), part(100, false)];
-        let told: Vec<_> =
+        let answer: Vec<_> =
             allocation(&origin, &cache).iter().map(|extent| (extent.length, extent.flags)).collect();
-        assert_eq!(told, [(500, 3), (500, 0), (500, 2), (500, 3), (500, 3), (1500, 3), (100, 0)]);
-        let told: Vec<_> = residency(&cache).iter().map(|extent| (extent.length, extent.flags)).collect();
-        assert_eq!(told, [(1000, 1), (1000, 1), (500, 0)]);
+        assert_eq!(answer, [(500, 3), (500, 0), (500, 2), (500, 3), (500, 3), (1500, 3), (100, 0)]);
+        let answer: Vec<_> = residency(&cache).iter().map(|extent| (extent.length, extent.flags)).collect();
+        assert_eq!(answer, [(1000, 1), (1000, 1), (500, 0)]);
     }
     #[test]
     fn a_hole_beneath_dirty_data_is_data() {
@@ -177,21 +177,21 @@ mod tests {
         let cache =
             [run(1000, Residency::OriginOnly), run(500, Residency::Dirty), run(500, Residency::OriginOnly)];
         let origin = [OriginRun { len_bytes: 2000, is_hole: true }];
-        let told: Vec<_> =
+        let answer: Vec<_> =
             allocation(&origin, &cache).iter().map(|extent| (extent.length, extent.flags)).collect();
-        assert_eq!(told, [(1000, 3), (500, 0), (500, 3)]);
+        assert_eq!(answer, [(1000, 3), (500, 0), (500, 3)]);
     }
 
     #[test]
     fn a_request_within_sectors_gets_its_part_of_them() {
         let extent = |length, flags| StatusExtent { length, flags };
-        let told = |skip, length| {
+        let answer = |skip, length| {
             let all = vec![extent(512, 0), extent(1024, 2), extent(512, 3)];
             part_of(all, skip, length).iter().map(|part| (part.length, part.flags)).collect::<Vec<_>>()
         };
-        assert_eq!(told(100, 1900), [(412, 0), (1024, 2), (464, 3)]);
-        assert_eq!(told(100, 20), [(20, 0)]);
-        assert_eq!(told(0, 2048), [(512, 0), (1024, 2), (512, 3)]);
-        assert_eq!(told(511, 4000), [(1, 0), (1024, 2), (512, 3)], "it may end early");
+        assert_eq!(answer(100, 1900), [(412, 0), (1024, 2), (464, 3)]);
+        assert_eq!(answer(100, 20), [(20, 0)]);
+        assert_eq!(answer(0, 2048), [(512, 0), (1024, 2), (512, 3)]);
+        assert_eq!(answer(511, 4000), [(1, 0), (1024, 2), (512, 3)], "it may end early");
     }
 }

@@ -3,7 +3,7 @@
 //! Job: hold them. `turn` has the loop, `exec` leads the manager's actions and the ends of operations to components,
 //! `obey` the commands of other threads.
 //!
-//! Invariants: nobody below knows the shard.
+//! Invariants: no module below knows the shard.
 
 mod exec;
 mod obey;

@@ -94,7 +94,7 @@ impl Shard {
         self.base.tell(Event::Configure(Box::new(config)));
     }
 
-    /// Lets a volume go that nobody uses; answered when the cache holds nothing of it any more.
+    /// Lets a volume go that no client uses; answered when the cache holds nothing of it any more.
     fn remove_volume(&mut self, id: VolumeId, reply: oneshot::Sender<Removed>) {
         if let Some(why) = self.is_used(id) {
             answer(reply, Err(why.to_owned()));
@@ -224,7 +224,7 @@ impl Shard {
             index_loaded_ms: self.health.loaded_ms(),
             restart_bytes_read: self.health.restart_bytes_read(),
             cache_healthy: self.manager.is_healthy(),
-            cache_fault: self.health.told(&self.manager),
+            cache_fault: self.health.fault(&self.manager),
             intent_fault: self.intent.fault().map(str::to_owned),
             manager: counters.named().into_iter().collect(),
             extents,

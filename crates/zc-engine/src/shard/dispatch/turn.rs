@@ -217,8 +217,8 @@ impl Shard {
         let has_failed = !self.manager.is_healthy() && !self.health.is_missing();
         // In a pause another session may have begun, whose manager is not here yet.
         if has_failed && !self.pause.is_on() && self.base.stopping.is_running() {
-            let told = (&self.state, &mut self.state_thread);
-            self.settled.tell(&self.volumes, &self.manager, told, self.base.clock.now_ms());
+            let state = (&self.state, &mut self.state_thread);
+            self.settled.tell(&self.volumes, &self.manager, state, self.base.clock.now_ms());
         }
     }
 

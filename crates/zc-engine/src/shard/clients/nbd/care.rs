@@ -160,8 +160,8 @@ mod tests {
         // A byte now and then.
         conn.progress_ms = 9000;
         assert_eq!(overdue(&conn, &LIMITS, 100 + 5000 + 4000), None);
-        let told = overdue(&conn, &LIMITS, 100 + 5000 + 4000 + 1);
-        assert_eq!(told, Some("a write takes too long to arrive"));
+        let late = overdue(&conn, &LIMITS, 100 + 5000 + 4000 + 1);
+        assert_eq!(late, Some("a write takes too long to arrive"));
         assert_eq!(
             overdue(&conn, &LIMITS, 9000 + 5001),
             Some("the client stopped within a write"),

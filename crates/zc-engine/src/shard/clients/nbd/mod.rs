@@ -136,7 +136,7 @@ pub(crate) struct NbdFront {
 }
 
 impl NbdFront {
-    /// Nobody is there yet; who may come is told later (see `front/reloadable`).
+    /// No client is there yet; who may come is told later (see `front/reloadable`).
     pub(crate) fn new(
         (exports, listeners): (Vec<Export>, Vec<Listener>),
         limits: FrontLimits,
@@ -300,8 +300,8 @@ impl NbdFront {
     }
 
     /// Nothing more is taken from a client; what is in flight is answered, then the connection closed. A WRITE whose
-    /// payload is not complete gives its memory back now: nobody will bring the rest, and waiting for it would keep the
-    /// connection.
+    /// payload is not complete gives its memory back now: no client will bring the rest, and waiting for it would keep
+    /// the connection.
     fn end_input(&mut self, base: &mut Base, volumes: &mut Volumes, id: u64) {
         self.withdraw_throttled(volumes, id);
         let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -317,7 +317,7 @@ impl NbdFront {
             Some(request) if request.command() == Command::Write => {
                 conn.session.refuse_payload(request, ErrorCode::Io, "the payload is cut off");
             }
-            // Nobody takes the answer either.
+            // No client takes the answer either.
             Some(request) => {
                 let (session, head) = conn.reply();
                 session.reply_error(request, ErrorCode::Shutdown, "the connection is cut off", head);

@@ -206,7 +206,7 @@ impl NbdFront {
         let conn = self.conns.get_mut(&id)?;
         let bytes = match result {
             Ok(bytes) if *bytes > 0 => *bytes,
-            // End of stream or a broken connection: nothing will come any more, nobody will read a reply.
+            // End of stream or a broken connection: nothing will come any more, and no client will read a reply.
             _ => {
                 conn.returned(operation);
                 self.kill(volumes, id);
