@@ -55,18 +55,16 @@ pub(crate) const fn map_key(number: PageNo) -> PageKey {
 impl Trees {
     pub(crate) fn new(superblock: &Superblock, key: &HashKey) -> Self {
         let [chunks, pages, segment_table, catalog_table] = superblock.tables;
-        let chunks = Table::new(TableId::Chunks, CHUNK_BYTES, chunks);
-        let pages = Table::new(TableId::Pages, PAGE_BYTES, pages);
         Self {
             pager: Pager::new(key),
+            chunks: Table::new(TableId::Chunks, CHUNK_BYTES, chunks),
+            pages: Table::new(TableId::Pages, PAGE_BYTES, pages),
             segment_table: Table::new(TableId::Segments, segments::RECORD_BYTES, segment_table),
             catalog_table: Table::new(TableId::Catalog, catalog::RECORD_BYTES, catalog_table),
             roots: BTreeMap::new(),
             changed_roots: BTreeSet::new(),
-            chunk_numbers: Numbers::new(superblock.chunks_end, chunks.per_leaf()),
-            page_numbers: Numbers::new(superblock.pages_end, pages.per_leaf()),
-            chunks,
-            pages,
+            chunk_numbers: Numbers::new(superblock.chunks_end),
+            page_numbers: Numbers::new(superblock.pages_end),
             epoch: superblock.epoch,
             segments: Segments::new(superblock.segments, superblock.segment_bytes),
             mark: None,
