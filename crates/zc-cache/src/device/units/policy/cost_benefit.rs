@@ -8,10 +8,8 @@
 
 use zc_core::{WeuSlot, u64_from_usize};
 
-use super::ReplacementPolicy;
-use super::ring::{Queue, Ring};
+use super::{ReplacementPolicy, WeuLru};
 
-const ALL: Queue = Queue(0);
 /// Of so many slots one is looked at.
 const WINDOW_PART: u32 = 2;
 /// Slots that are looked at, at most.
@@ -22,7 +20,8 @@ const RECENCY: u64 = 3;
 /// See the module documentation.
 #[derive(Debug)]
 pub(super) struct WeuCostBenefit {
-    ring: Ring,
+    /// The order of use.
+    order: WeuLru,
     /// Slots that are looked at.
     window: u32,
 }
@@ -30,50 +29,46 @@ pub(super) struct WeuCostBenefit {
 impl WeuCostBenefit {
     /// For `slots` slots, none of them known.
     pub(super) fn new(slots: u32) -> Self {
-        Self { ring: Ring::new(slots, 1), window: (slots / WINDOW_PART).clamp(1, WINDOW_MAX) }
+        Self { order: WeuLru::new(slots), window: (slots / WINDOW_PART).clamp(1, WINDOW_MAX) }
     }
 }
 
 impl ReplacementPolicy for WeuCostBenefit {
     fn inserted(&mut self, slot: WeuSlot) {
-        self.removed(slot);
-        self.ring.push(ALL, slot);
+        self.order.inserted(slot);
     }
 
     fn touched(&mut self, slot: WeuSlot) {
-        if self.ring.contains(slot) {
-            self.ring.renew(ALL, slot);
-        }
+        self.order.touched(slot);
     }
 
     fn removed(&mut self, slot: WeuSlot) {
-        if self.ring.contains(slot) {
-            self.ring.unlink(slot);
-        }
+        self.order.removed(slot);
     }
 
     fn victim(&mut self, skip: &mut dyn FnMut(WeuSlot) -> bool) -> Option<WeuSlot> {
-        self.ring.oldest_but(ALL, skip)
+        self.order.victim(skip)
     }
 
     fn emptiest(&mut self, live: &mut dyn FnMut(WeuSlot) -> Option<u32>) -> Option<WeuSlot> {
         let window = u64::from(self.window);
-        let (mut at, mut seen, mut best) = (self.ring.oldest(ALL), 0, None);
-        while let Some(slot) = at.filter(|_| seen < window) {
-            if let Some(live) = live(slot) {
-                let cost = u64::from(live) * (window + RECENCY * seen);
-                if best.is_none_or(|(least, _)| cost < least) {
-                    best = Some((cost, slot));
-                }
-                seen += 1;
+        let (mut seen, mut best) = (0, None);
+        for slot in self.order.oldest_first() {
+            let Some(live) = live(slot) else { continue };
+            let cost = u64::from(live) * (window + RECENCY * seen);
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, slot));
             }
-            at = self.ring.newer(slot);
+            seen += 1;
+            if seen == window {
+                break;
+            }
         }
         best.map(|(_, slot)| slot)
     }
 
     fn ram_bytes(&self) -> u64 {
-        self.ring.ram_bytes() + u64_from_usize(size_of::<Self>())
+        self.order.ram_bytes() + u64_from_usize(size_of::<Self>() - size_of::<WeuLru>())
     }
 }
 

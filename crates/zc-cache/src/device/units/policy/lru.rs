@@ -22,6 +22,11 @@ impl WeuLru {
     pub(crate) fn new(slots: u32) -> Self {
         Self { ring: Ring::new(slots, 1) }
     }
+
+    /// The known slots, the least recently used first.
+    pub(super) fn oldest_first(&self) -> impl Iterator<Item = WeuSlot> {
+        core::iter::successors(self.ring.oldest(ALL), |slot| self.ring.newer(*slot))
+    }
 }
 
 impl ReplacementPolicy for WeuLru {

@@ -221,9 +221,10 @@ impl SlotTable {
 
     /// A mapping that led to the place is gone.
     pub(crate) fn unmapped(&mut self, place: &Place) {
-        if self.short(self.get(place.slot).generation) == place.generation {
+        if self.is_live(place) {
             let entry = self.get_mut(place.slot);
-            entry.live = entry.live.saturating_sub(1);
+            assert!(entry.live > 0, "{place:?} was never counted");
+            entry.live -= 1;
         }
     }
 
