@@ -40,6 +40,8 @@ pub(crate) use ops::{PoolStart, Waits};
 pub(crate) use setup::PoolSetup;
 use snaps::Snapshot;
 
+/// The identity of each store.
+const UUID: [u8; 16] = [7; 16];
 /// Steps after which a pool that should come to an end is held to hang.
 const STEPS_MAX: u32 = 100_000;
 
@@ -93,7 +95,7 @@ impl Pooled {
     /// A store that was just formatted, not open.
     pub(crate) fn new(setup: &PoolSetup, volumes: usize) -> Self {
         let mut disk = Disk::new(setup.device_bytes());
-        let superblock = Superblock::format([7; 16], disk.seen.len() as u64, setup::SEGMENT_BYTES, 1)
+        let superblock = Superblock::format(UUID, disk.seen.len() as u64, setup::SEGMENT_BYTES, 1)
             .expect("the device is large enough");
         for copy in 0..2 {
             disk.write_now(Superblock::offset_bytes(copy) as usize, &superblock.encode(copy)[..]);
@@ -247,6 +249,7 @@ impl Pooled {
                 && rng.random_bool(0.5)
             {
                 self.disk.write_now(offset_bytes as usize, &bytes);
+                self.log.wrote(offset_bytes, &bytes);
             }
         }
         self.pool = None;
