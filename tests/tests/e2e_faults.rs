@@ -13,7 +13,7 @@ use zc_tests::{DataGen, FilteredFile, MIB, Mount, World, read_file, rng, same};
 
 const IMAGE_BLOCKS: usize = 4096;
 
-/// A world whose whole volume is cached and settled.
+/// A world whose whole volume is cached, with nothing in flight.
 fn filled(seed: u64) -> (World, zc_tests::Daemon, Vec<u8>) {
     let mut world = World::new(64, 32);
     // Reads must come from the device: no other copies in memory.

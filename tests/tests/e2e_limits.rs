@@ -144,7 +144,7 @@ fn a_limit_that_is_lifted_lets_go_what_waits() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// A world whose volume `slow` owes minutes of its limit, and a client that waits for it.
+/// A world whose volume `slow` is minutes over its limit, and a client that waits for it.
 fn in_debt(world: &World) -> NbdClient {
     let mut client = world.connect("slow");
     client.read(0, 16 << 20).expect("the first one passes");

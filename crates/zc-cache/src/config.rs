@@ -289,7 +289,7 @@ pub enum Canary {
     /// G5: the slot of a chain of summaries may be used again before a journal block repeats them.
     UnpinnedChain,
     /// G2: requests do not wait until what a start decided is durable.
-    NoHold,
+    NoDefer,
     /// G1: a slot is used again while the index may hold entries of the same short generation.
     NoSweepGate,
     /// G6: an epoch is destaged before the one it follows is on the origin.

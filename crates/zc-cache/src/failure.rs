@@ -53,8 +53,8 @@ impl Distrusts {
     }
 
     /// A stop ends: says what could not be recorded.
-    pub(crate) fn tell_owed_distrusts(&mut self, core: &mut Core) {
-        for volume in self.take_owed() {
+    pub(crate) fn tell_pending_distrusts(&mut self, core: &mut Core) {
+        for volume in self.take_pending() {
             core.base.port.emit(Action::Note(Note::DistrustUnrecorded { volume }));
         }
     }

@@ -19,7 +19,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `base` | the port, settings, clock, volumes with what their origins owe, health |
+//! | `base` | the port, settings, clock, volumes and the state of their origins, health |
 //! | `device` | what is on the cache device: indexes, units, durable metadata, what a start has not proved |
 //! | `clean` | reads, writes and insertions under way, and copies in memory: write-through |
 //! | `dirty` | dirty data over all that: commits, destaging. Requests enter here |
@@ -55,5 +55,5 @@ mod stop;
 
 pub use dirty::versions::DirtyState;
 pub use manager::CacheManager;
-pub use residency::{Owed, RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
+pub use residency::{OriginLag, RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
 pub use stats::{Figure, Stats};

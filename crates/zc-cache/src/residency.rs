@@ -16,7 +16,7 @@ pub(crate) const RESIDENCY_RUNS_MAX: usize = 1024;
 
 /// What the origin of a volume may lack of what was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Owed {
+pub enum OriginLag {
     /// The origin has everything.
     Nothing,
     /// What [`crate::CacheManager::residency`] calls dirty.

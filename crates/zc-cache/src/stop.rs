@@ -44,7 +44,7 @@ impl Stop {
         if core.base.is_good() {
             core.device.seal(&mut core.base);
             core.device.seal_dirty_unit(&mut core.base);
-            if !self.is_settled(core, clean, dirty) {
+            if !self.is_all_durable(core, clean, dirty) {
                 return;
             }
             match self.flush {
@@ -60,14 +60,14 @@ impl Stop {
         }
         if core.base.port.is_idle() {
             self.done = true;
-            distrusts.tell_owed_distrusts(core);
+            distrusts.tell_pending_distrusts(core);
             let clean = core.base.is_good() && !core.device.meta().do_marks_stay();
             core.base.port.emit(Action::Stopped { clean });
         }
     }
 
     /// Whether everything is on the device and durable, with no region marked.
-    fn is_settled(&mut self, core: &mut Core, clean: &mut Clean, dirty: &mut DirtyLayer) -> bool {
+    fn is_all_durable(&mut self, core: &mut Core, clean: &mut Clean, dirty: &mut DirtyLayer) -> bool {
         let position = core.device.journal_mut().want_all();
         dirty.pump_persist(core, clean);
         !core.device.has_units_in_flight()

@@ -63,7 +63,7 @@ impl Dirty {
         self.volumes.values().all(|volume| volume.epochs.is_empty())
     }
 
-    /// Bytes of committed dirty data by volume, older versions that are still owed included.
+    /// Bytes of committed dirty data by volume, older versions that are still dirty included.
     pub(crate) fn bytes_by_volume(&self) -> BTreeMap<VolumeId, u64> {
         let bytes =
             |volume: &Volume| volume.epochs.iter().flat_map(|(_, records)| records).map(len_bytes).sum();

@@ -9,7 +9,7 @@
 //! Invariants: the same trace and settings give the same figures on every machine. Memory is bounded by the cache that
 //! is simulated, not by the trace, except where a module says otherwise.
 //!
-//! What came of it on real traces: `REPLAY.md` beside this crate; what the defaults owe to it: `DEFAULTS.md`.
+//! What came of it on real traces: `REPLAY.md` beside this crate; what the defaults rest on: `DEFAULTS.md`.
 //!
 //! What it does not do: check bytes or inject faults, which is for `zc-sim`.
 #![forbid(unsafe_code)]

@@ -43,7 +43,7 @@ pub(crate) enum Module {
     Units,
     /// Reads, writes and insertions of clean data, and the order of accesses of origins.
     Clean,
-    /// Port, health, and what volumes owe their origins.
+    /// Port, health, and the writes of volumes at their origins.
     Base,
 }
 

@@ -1,4 +1,4 @@
-//! What a restart makes of the medium: the rules of `zc-cache/src/startup/settle.rs`, and the judgement.
+//! What a restart makes of the medium: the rules of `zc-cache/src/startup/tail.rs`, and the judgement.
 
 use crate::device::{Device, Record, Set, Written, bit};
 use crate::loss::Loss;

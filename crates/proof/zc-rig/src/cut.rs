@@ -1,7 +1,7 @@
 //! The power is cut: QEMU is stopped at a random moment and killed, its disks lose what was not flushed, and the next
 //! life of the machine has to find everything that was durable.
 //!
-//! Invariants: what the machine had reported when it was stopped is owed; nothing it does afterwards counts. The
+//! Invariants: what the machine had reported when it was stopped must be there; nothing it does afterwards counts. The
 //! folders of the last two lives are judged after every cut.
 //!
 //! What the cut models: processor and memory stop between two instructions. Each disk has a volatile write cache: what
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_durable_step_of_each_writer_is_owed() {
+    fn the_last_durable_step_of_each_writer_must_be_there() {
         let lines: Vec<String> = [(0, 0), (2, 0), (0, 1), (2, 1), (2, 2)]
             .map(|(writer, step)| format!("{{\"writer\":{writer},\"durable\":{step}}}"))
             .into();

@@ -293,7 +293,7 @@ impl World {
         self.files.newest = self.files.newest.max(opened.start.session);
         let mut intents = self.files.new_log(opened.start.session);
         if by_intent {
-            intents = startup::settle_intents(
+            intents = startup::drop_incomplete_intents(
                 &mut Raw::whole(&mut self.cache, &self.geometry),
                 &mut opened,
                 intents,

@@ -63,7 +63,7 @@ pub const CANARIES: &[(&str, Canary)] = &[
     #[cfg(zc_canary)]
     ("g1-no-sweep-gate", Canary::Manager(Bug::NoSweepGate)),
     #[cfg(zc_canary)]
-    ("g2-no-hold", Canary::Manager(Bug::NoHold)),
+    ("g2-no-defer", Canary::Manager(Bug::NoDefer)),
     #[cfg(zc_canary)]
     ("g5-early-summary", Canary::Manager(Bug::EarlySummary)),
     #[cfg(zc_canary)]
@@ -80,7 +80,7 @@ impl Canary {
             #[cfg(zc_canary)]
             Self::Manager(Bug::NoSweepGate) => Some(Profile::Tiny),
             #[cfg(zc_canary)]
-            Self::Manager(Bug::NoHold | Bug::EarlySummary | Bug::IgnoreElsewhere | Bug::UnpinnedChain) => {
+            Self::Manager(Bug::NoDefer | Bug::EarlySummary | Bug::IgnoreElsewhere | Bug::UnpinnedChain) => {
                 Some(Profile::Aimed)
             }
             _ => None,

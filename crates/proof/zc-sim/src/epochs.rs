@@ -20,7 +20,7 @@ struct Write {
     /// When it was answered; `u64::MAX` while it is in flight.
     ended: u64,
     /// Answered with success, and not lost in a crash: it can be missed.
-    owed: bool,
+    required: bool,
     /// Durable when it was answered.
     durable: bool,
     /// What was answered before this moment is of an earlier epoch.
@@ -67,17 +67,17 @@ impl OriginJudge {
             value,
             issued: now,
             ended: u64::MAX,
-            owed: false,
+            required: false,
             durable: false,
             after,
         });
     }
 
-    /// A write was answered. The write is `owed` unless it failed or need not happen at all.
-    pub(crate) fn end(&mut self, sector: usize, issued: u64, now: u64, owed: bool, durable: bool) {
+    /// A write was answered. The write is `required` unless it failed or need not happen at all.
+    pub(crate) fn end(&mut self, sector: usize, issued: u64, now: u64, required: bool, durable: bool) {
         for write in &mut self.sectors[sector] {
             if write.issued == issued && write.ended == u64::MAX {
-                *write = Write { ended: now, owed, durable, ..*write };
+                *write = Write { ended: now, required, durable, ..*write };
             }
         }
     }
@@ -106,7 +106,7 @@ impl OriginJudge {
         let answered = self.sectors.iter_mut().flatten().filter(|write| write.ended != u64::MAX);
         answered
             .filter(|write| !write.durable && write.ended >= barrier)
-            .for_each(|write| write.owed = false);
+            .for_each(|write| write.required = false);
     }
 
     /// The sector is known to hold this.
@@ -116,7 +116,7 @@ impl OriginJudge {
 
     /// Dirty data is lost beyond what the guarantee can tell: any of these may be there.
     pub(crate) fn forgive(&mut self, sector: usize, values: &[u64], now: u64) {
-        let any = |value: &u64| Write { ended: now, owed: false, ..known(*value) };
+        let any = |value: &u64| Write { ended: now, required: false, ..known(*value) };
         self.sectors[sector] = values.iter().map(any).collect();
     }
 
@@ -174,7 +174,7 @@ impl OriginJudge {
     fn accuse(&self, sector: usize, value: u64, evidence: Evidence, bound: u64) -> String {
         format!(
             "sector {sector} of the origin alone may hold {value} while a write of a later epoch is there (sector {}; \
-             all answered before {bound} is owed): {:?} (G6)",
+             all answered before {bound} is required): {:?} (G6)",
             evidence.sector, self.sectors[sector]
         )
     }
@@ -182,12 +182,12 @@ impl OriginJudge {
 
 /// A value that has been there from the beginning.
 fn known(value: u64) -> Write {
-    Write { value, issued: 0, ended: 0, owed: true, durable: true, after: 0 }
+    Write { value, issued: 0, ended: 0, required: true, durable: true, after: 0 }
 }
 
 /// Something that was answered before `bound` came after it.
 fn is_overtaken(writes: &[Write], write: &Write, bound: u64) -> bool {
-    writes.iter().any(|later| later.owed && later.ended < bound && later.issued > write.ended)
+    writes.iter().any(|later| later.required && later.ended < bound && later.issued > write.ended)
 }
 
 #[cfg(test)]

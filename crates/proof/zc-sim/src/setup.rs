@@ -103,7 +103,7 @@ pub(crate) struct Setup {
     pub(crate) faults: Faults,
     /// Volumes may write back.
     pub(crate) write_back: bool,
-    /// Some starts are followed by a crash while they still settle what they found.
+    /// Some starts are followed by a crash while they still act on what they found.
     pub(crate) hasty: bool,
     /// At times one client syncs after each write, and no other client is there: such commits are one write.
     pub(crate) syncing: bool,

@@ -87,9 +87,9 @@ impl World {
 
     /// Whether a write may fail because neither cache device nor state directory can tell the next start of it.
     pub(crate) fn is_unrecordable(&self) -> bool {
-        let is_owed = self.manager.as_ref().is_some_and(CacheManager::is_distrust_owed);
+        let is_pending = self.manager.as_ref().is_some_and(CacheManager::is_distrust_pending);
         let waited_ms = self.trouble.unrecorded_ms.map_or(0, |since_ms| self.now_ms - since_ms);
-        is_owed && waited_ms + 2 * CHANGE_MS >= RECORD_PATIENCE_MS
+        is_pending && waited_ms + 2 * CHANGE_MS >= RECORD_PATIENCE_MS
     }
 
     /// A start needs the state directory. It is mended first, and may have been lost.

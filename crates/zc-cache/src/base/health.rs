@@ -1,4 +1,4 @@
-//! Whether the cache device works: its state, errors in a row, and the records of distrust that are owed.
+//! Whether the cache device works: its state, errors in a row, and the records of distrust that are not durable yet.
 //!
 //! Job: count and remember. Invariants: a record of distrust that failed is tried again until it is durable or a stop has
 //! tried once more. What it does not do: act on any of it (`failure` does).
@@ -72,7 +72,7 @@ pub(crate) struct Distrusts {
     /// When the device failed.
     since_ms: u64,
     /// Records to try again: of volumes, or of all of them.
-    owed: Vec<Option<VolumeId>>,
+    pending: Vec<Option<VolumeId>>,
     /// Not before.
     retry_at_ms: u64,
     /// A stop has tried once more.
@@ -87,36 +87,36 @@ impl Distrusts {
 
     /// An attempt to record the distrust of a volume, or of all, failed.
     pub(crate) fn record_failed(&mut self, volume: Option<VolumeId>, now_ms: u64) {
-        self.owed.push(volume);
+        self.pending.push(volume);
         self.retry_at_ms = now_ms + RECORD_RETRY_MS;
     }
 
     /// The record of all is durable. It covers each volume.
     pub(crate) fn all_recorded(&mut self) {
-        self.owed.clear();
+        self.pending.clear();
     }
 
     /// Takes what is to be tried again now. A stop tries once, without a delay.
     pub(crate) fn take_due(&mut self, now_ms: u64, is_stopping: bool) -> Vec<Option<VolumeId>> {
-        let at_stop = is_stopping && !self.owed.is_empty() && !self.last_try;
+        let at_stop = is_stopping && !self.pending.is_empty() && !self.last_try;
         let is_time = now_ms >= self.retry_at_ms && !is_stopping;
         if !(at_stop || is_time) {
             return Vec::new();
         }
         self.last_try = at_stop;
-        core::mem::take(&mut self.owed)
+        core::mem::take(&mut self.pending)
     }
 
     /// Whether writes that need the record of all volumes do not wait for it any more.
     pub(crate) const fn is_patience_over(&self, now_ms: u64) -> bool {
         // A stop does not wait either: what was not written has not been acknowledged.
-        let has_stop_tried = self.last_try && !self.owed.is_empty();
+        let has_stop_tried = self.last_try && !self.pending.is_empty();
         has_stop_tried || now_ms.saturating_sub(self.since_ms) >= RECORD_PATIENCE_MS
     }
 
     /// Takes what could not be recorded.
-    pub(crate) fn take_owed(&mut self) -> Vec<Option<VolumeId>> {
-        core::mem::take(&mut self.owed)
+    pub(crate) fn take_pending(&mut self) -> Vec<Option<VolumeId>> {
+        core::mem::take(&mut self.pending)
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
         distrusts.record_failed(None, 102);
         assert!(distrusts.take_due(90_000, true).is_empty());
         assert!(distrusts.is_patience_over(102));
-        assert_eq!(distrusts.take_owed(), [None]);
+        assert_eq!(distrusts.take_pending(), [None]);
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Base {
         self.volumes.remove(&id);
     }
 
-    /// What a volume's writes and flushes owe.
+    /// A volume's writes and flushes at its origin.
     ///
     /// # Panics
     /// When the manager does not know the volume.

@@ -1,5 +1,5 @@
-//! What a volume's writes and flushes owe: which writes an origin flush has covered, and which loss clients have yet to
-//! hear of.
+//! A volume's writes and flushes at its origin: which writes an origin flush has covered, and which loss clients have yet
+//! to hear of.
 //!
 //! An origin says once that writes are lost, to the first flush, and not to flushes beside it. So a volume's flushes go
 //! one after the other; who comes meanwhile waits for the next one together with all others, and if the one under way
@@ -132,7 +132,7 @@ impl OriginTracker {
     }
 
     /// Whether a flush of a client has nothing to do there, and nothing to say.
-    pub(crate) const fn is_settled(&self) -> bool {
+    pub(crate) const fn is_flushed(&self) -> bool {
         self.direct_ended <= self.writes_flushed && self.owes_error.is_none() && self.direct_writes == 0
     }
 
@@ -223,22 +223,22 @@ mod tests {
     }
 
     #[test]
-    fn settled_is_what_a_flush_has_covered_and_a_start_is_not() {
+    fn flushed_is_what_a_flush_has_covered_and_a_start_is_not() {
         let mut tracker = OriginTracker::new(false);
-        assert!(!tracker.is_settled(), "an earlier session may have written");
+        assert!(!tracker.is_flushed(), "an earlier session may have written");
         flush(&mut tracker, CLIENT, Ok(()));
-        assert!(tracker.is_settled());
+        assert!(tracker.is_flushed());
         tracker.direct_write_begins();
-        assert!(!tracker.is_settled());
+        assert!(!tracker.is_flushed());
         let number = tracker.write_ended(true, false);
         tracker.direct_write_answered();
-        assert!(!tracker.is_settled(), "one that failed may have happened in part");
+        assert!(!tracker.is_flushed(), "one that failed may have happened in part");
         assert_eq!(flush(&mut tracker, FlushWaiter::Retire, Ok(())).covers, number);
-        assert!(tracker.is_settled());
+        assert!(tracker.is_flushed());
         tracker.write_ended(false, true);
-        assert!(tracker.is_settled(), "clients have no part in what is destaged,");
+        assert!(tracker.is_flushed(), "clients have no part in what is destaged,");
         tracker.count_all_as_direct();
-        assert!(!tracker.is_settled(), "until they can read it there");
+        assert!(!tracker.is_flushed(), "until they can read it there");
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl<K> Port<K> {
     }
 
     /// Keeps the memory that an operation reads from until it has ended.
-    pub(crate) fn hold_source(&mut self, op: OpId, source: Source) {
+    pub(crate) fn keep_source(&mut self, op: OpId, source: Source) {
         if let Source::Memory(buf) = source {
             self.retain(buf);
             self.sources.insert(op, buf);
@@ -151,7 +151,7 @@ mod tests {
         let mut port = Port::<&str>::default();
         let buf = port.alloc(4096);
         let op = port.op("read");
-        port.hold_source(op, Source::Memory(buf));
+        port.keep_source(op, Source::Memory(buf));
         port.release(buf);
         assert!(matches!(out(&mut port)[..], [Action::Alloc { len_bytes: 4096, .. }]));
         assert_eq!(port.take_op(op), "read");

@@ -1,6 +1,6 @@
-//! A volume as the manager sees it: its settings, and what its writes owe the origin.
+//! A volume as the manager sees it: its settings, and which of its writes the origin has flushed.
 //!
-//! Invariant: size, region size, domain and trust are settled when the volume is added; new settings do not change
+//! Invariant: size, region size, domain and trust are fixed when the volume is added; new settings do not change
 //! them. What it does not do: know what is cached of the volume.
 
 use zc_core::{ExtentKey, ExtentNo, Mode};
@@ -43,12 +43,12 @@ impl Volume {
         extent.0 < self.whole_extents
     }
 
-    /// What its writes and flushes owe.
+    /// Its writes and flushes at the origin.
     pub(crate) const fn origin(&self) -> &OriginTracker {
         &self.origin
     }
 
-    /// What its writes and flushes owe, to be told what happened.
+    /// Its writes and flushes at the origin, to be told what happened.
     pub(crate) const fn origin_mut(&mut self) -> &mut OriginTracker {
         &mut self.origin
     }

@@ -184,15 +184,15 @@ impl Clean {
         self.recipes.remove_all(|key| key.volume == volume);
     }
 
-    /// Time goes on: merges or drops what was written in part, and places runs that have waited.
+    /// Time goes on: merges or drops what was written in part, and places batches that have waited.
     pub(crate) fn age(&mut self, core: &mut Core) {
         self.age_staging(core);
-        self.inserts.runs.age(core.base.now_ms(), core.base.is_stopping());
+        self.inserts.batches.age(core.base.now_ms(), core.base.is_stopping());
     }
 
     /// Whether reduced extents wait to be placed.
     pub(crate) fn is_placing(&self) -> bool {
-        self.inserts.runs.has_ready()
+        self.inserts.batches.has_ready()
     }
 
     /// A stop: lets go of what was read ahead or written in part, and places or drops insertions.
@@ -200,7 +200,7 @@ impl Clean {
         let ahead: Vec<_> = self.ahead.keys().collect();
         ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
         self.drop_all_staged(core);
-        self.inserts.runs.age(core.base.now_ms(), core.base.is_stopping());
+        self.inserts.batches.age(core.base.now_ms(), core.base.is_stopping());
         self.pump_placement(core);
         self.drop_unplaceable(core);
     }

@@ -75,7 +75,7 @@ struct Accesses {
 }
 
 impl Accesses {
-    fn meets_held(&self, bytes: &Range<u64>, writes: bool) -> bool {
+    fn meets_entered(&self, bytes: &Range<u64>, writes: bool) -> bool {
         self.writes.overlap(bytes) || (writes && self.reads.overlap(bytes))
     }
 
@@ -86,10 +86,10 @@ impl Accesses {
     }
 
     fn must_wait(&self, bytes: &Range<u64>, writes: bool) -> bool {
-        self.meets_held(bytes, writes) || self.meets_waiting(self.waiting.len(), bytes, writes)
+        self.meets_entered(bytes, writes) || self.meets_waiting(self.waiting.len(), bytes, writes)
     }
 
-    fn hold(&mut self, id: u64, bytes: &Range<u64>, writes: bool) {
+    fn enter(&mut self, id: u64, bytes: &Range<u64>, writes: bool) {
         let spans = if writes { &mut self.writes } else { &mut self.reads };
         spans.insert(id, bytes);
     }
@@ -100,11 +100,11 @@ impl Accesses {
         let mut at = 0;
         while let Some(Waiting { id, bytes, turn }) = self.waiting.get(at) {
             let (id, bytes, writes) = (*id, bytes.clone(), turn.writes());
-            if self.meets_held(&bytes, writes) || self.meets_waiting(at, &bytes, writes) {
+            if self.meets_entered(&bytes, writes) || self.meets_waiting(at, &bytes, writes) {
                 at += 1;
                 continue;
             }
-            self.hold(id, &bytes, writes);
+            self.enter(id, &bytes, writes);
             granted.extend(self.waiting.remove(at));
         }
         granted
@@ -115,8 +115,8 @@ impl Accesses {
 #[derive(Debug, Default)]
 pub(crate) struct OriginOrder {
     volumes: Map<VolumeId, Accesses>,
-    /// Accesses held: volume, first byte, whether it writes.
-    held: Map<u64, (VolumeId, u64, bool)>,
+    /// Accesses that have begun: volume, first byte, whether it writes.
+    entered: Map<u64, (VolumeId, u64, bool)>,
     /// Nothing waits: a deliberate bug.
     #[cfg(zc_canary)]
     pub(in crate::clean) lets_meet: bool,
@@ -140,16 +140,16 @@ impl OriginOrder {
         let writes = turn.writes();
         #[cfg(zc_canary)]
         if self.lets_meet {
-            accesses.hold(id, &bytes, writes);
-            self.held.insert(id, (volume, bytes.start, writes));
+            accesses.enter(id, &bytes, writes);
+            self.entered.insert(id, (volume, bytes.start, writes));
             return true;
         }
         if accesses.must_wait(&bytes, writes) {
             accesses.waiting.push_back(Waiting { id, bytes, turn });
             return false;
         }
-        accesses.hold(id, &bytes, writes);
-        self.held.insert(id, (volume, bytes.start, writes));
+        accesses.enter(id, &bytes, writes);
+        self.entered.insert(id, (volume, bytes.start, writes));
         true
     }
 
@@ -160,8 +160,8 @@ impl OriginOrder {
         #[cfg(zc_canary)]
         let is_met = is_met && !self.lets_meet;
         assert!(!is_met, "a read of {bytes:?} joins past a write");
-        accesses.hold(id, bytes, false);
-        self.held.insert(id, (volume, bytes.start, false));
+        accesses.enter(id, bytes, false);
+        self.entered.insert(id, (volume, bytes.start, false));
     }
 
     /// An access ended.
@@ -176,12 +176,12 @@ impl OriginOrder {
         }
         let mut granted = Vec::new();
         for id in core::mem::take(&mut self.ended) {
-            let (volume, start, writes) = self.held.remove(&id).expect_held();
+            let (volume, start, writes) = self.entered.remove(&id).expect_held();
             let accesses = self.volumes.get_mut(&volume).expect_held();
             let spans = if writes { &mut accesses.writes } else { &mut accesses.reads };
             spans.remove(id, start);
             for waiting in accesses.grant() {
-                self.held.insert(waiting.id, (volume, waiting.bytes.start, waiting.turn.writes()));
+                self.entered.insert(waiting.id, (volume, waiting.bytes.start, waiting.turn.writes()));
                 granted.push((volume, waiting));
             }
         }
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(end(&mut order, 2), [3]);
         assert_eq!(end(&mut order, 3), [4]);
         assert_eq!(end(&mut order, 4), [0; 0]);
-        assert!(order.held.is_empty());
+        assert!(order.entered.is_empty());
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) enum OldCopy {
     /// Nothing, or it is used up.
     None,
     /// A mapping that is void for readers; its slot is pinned.
-    Held(Mapping),
+    Cached(Mapping),
     /// The old copy is being read into the entry.
     Merging,
 }

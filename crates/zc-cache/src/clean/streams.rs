@@ -3,9 +3,9 @@
 //!
 //! A stream is a run of bytes of one volume without a gap: everything from its start to its *front* was accessed. A
 //! request belongs to the stream whose front it is nearest to, if it is within the reach of requests in flight:
-//! [`REORDER_REQUESTS`] requests of its size. What comes early waits as a piece behind a gap; what comes again or late
-//! changes nothing. A gap that stays open is jumped, and half of the consecutive bytes are forgotten: an occasional
-//! gap does not end a stream, but strided access never becomes one.
+//! [`REORDER_REQUESTS`] requests of its size. What comes early waits as a range behind a gap; what comes again or late
+//! changes nothing. A gap that stays open is jumped, and half of the consecutive bytes are forgotten: an occasional gap
+//! does not end a stream, but strided access never becomes one.
 //!
 //! Read-ahead starts when the consecutive bytes reach the threshold, with twice the size of the request, and doubles up
 //! to its maximum. The next range is asked for when half of the last one is used up, and never a byte twice.
@@ -23,8 +23,8 @@ use zc_core::VolumeId;
 const REORDER_REQUESTS: u64 = 8;
 /// Farthest distance from a stream's front at which a request still belongs to it, in bytes.
 const REACH_BYTES_MAX: u64 = 8 << 20;
-/// Separate early pieces that a stream remembers.
-const PIECES_MAX: usize = 8;
+/// Ranges ahead of a gap that a stream remembers.
+const EARLY_MAX: usize = 8;
 
 /// Settings of a [`StreamTable`].
 #[derive(Debug, Clone, Copy)]
@@ -57,8 +57,8 @@ struct Stream {
     front: u64,
     /// Consecutive bytes accessed.
     run_bytes: u64,
-    /// Accessed pieces behind a gap, ascending, not touching each other.
-    pieces: Vec<Range<u64>>,
+    /// Ranges that were accessed early, behind a gap, ascending, not touching each other.
+    early: Vec<Range<u64>>,
     /// End of the bytes that were asked for.
     asked_end: u64,
     /// Size of the next read-ahead; 0 before the first.
@@ -89,31 +89,31 @@ impl Mark {
 impl Stream {
     /// End of what was accessed, gaps or not.
     fn end(&self) -> u64 {
-        self.pieces.last().map_or(self.front, |piece| piece.end)
+        self.early.last().map_or(self.front, |part| part.end)
     }
 
     fn access(&mut self, range: Range<u64>, reach: u64) {
-        let at = self.pieces.partition_point(|piece| piece.end < range.start);
-        let mut piece = range;
-        while let Some(next) = self.pieces.get(at).filter(|next| next.start <= piece.end) {
-            piece = piece.start.min(next.start)..piece.end.max(next.end);
-            self.pieces.remove(at);
+        let at = self.early.partition_point(|part| part.end < range.start);
+        let mut part = range;
+        while let Some(next) = self.early.get(at).filter(|next| next.start <= part.end) {
+            part = part.start.min(next.start)..part.end.max(next.end);
+            self.early.remove(at);
         }
-        self.pieces.insert(at, piece);
+        self.early.insert(at, part);
         self.advance();
-        while self.pieces.len() > PIECES_MAX || self.end() - self.front > reach {
+        while self.early.len() > EARLY_MAX || self.end() - self.front > reach {
             self.run_bytes /= 2;
-            self.front = self.pieces[0].start;
+            self.front = self.early[0].start;
             self.advance();
         }
     }
 
-    /// Takes in the pieces that the front has reached.
+    /// Takes in the early ranges that the front has reached.
     fn advance(&mut self) {
-        while let Some(piece) = self.pieces.first().filter(|piece| piece.start <= self.front).cloned() {
-            self.run_bytes += piece.end.saturating_sub(self.front);
-            self.front = self.front.max(piece.end);
-            self.pieces.remove(0);
+        while let Some(part) = self.early.first().filter(|part| part.start <= self.front).cloned() {
+            self.run_bytes += part.end.saturating_sub(self.front);
+            self.front = self.front.max(part.end);
+            self.early.remove(0);
         }
     }
 
@@ -204,7 +204,7 @@ impl StreamTable {
             id: StreamId(self.uses),
             front: range.end,
             run_bytes: range.end - range.start,
-            pieces: Vec::new(),
+            early: Vec::new(),
             asked_end: 0,
             window_bytes: 0,
         };

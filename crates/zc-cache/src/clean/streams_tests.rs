@@ -152,9 +152,9 @@ proptest! {
             }
             prop_assert!(table.streams.len() <= 3);
             for stream in &table.streams {
-                prop_assert!(stream.pieces.len() <= PIECES_MAX);
-                prop_assert!(stream.pieces.iter().all(|piece| piece.start > stream.front && piece.start < piece.end));
-                prop_assert!(stream.pieces.windows(2).all(|pair| pair[0].end < pair[1].start));
+                prop_assert!(stream.early.len() <= EARLY_MAX);
+                prop_assert!(stream.early.iter().all(|part| part.start > stream.front && part.start < part.end));
+                prop_assert!(stream.early.windows(2).all(|pair| pair[0].end < pair[1].start));
             }
         }
     }

@@ -15,11 +15,11 @@ use crate::base::Base;
 use crate::config::ManagerConfig;
 use crate::device::meta::MetaLog;
 use crate::device::recovery::Recovery;
+use crate::device::units::dirty_slots::DirtySlots;
 use crate::device::units::dirty_unit::DirtyUnits;
 use crate::device::units::evict::Sweeps;
 use crate::device::units::header_reads::HeaderReads;
 use crate::device::units::headers::HeaderCache;
-use crate::device::units::owed::OwedSlots;
 use crate::device::units::policy::{ReplacementPolicy, policy};
 use crate::device::units::slots::SlotTable;
 use crate::device::units::{OpenWeu, WritingWeu};
@@ -62,7 +62,7 @@ struct Units {
     writing: Map<WeuSlot, WritingWeu>,
     dirty: DirtyUnits,
     /// Dirty data in each slot.
-    owed: OwedSlots,
+    dirty_slots: DirtySlots,
 }
 
 impl Device {
@@ -93,7 +93,7 @@ impl Device {
                 open: None,
                 writing: Map::default(),
                 dirty: DirtyUnits::default(),
-                owed: OwedSlots::default(),
+                dirty_slots: DirtySlots::default(),
             },
             meta: MetaLog::new(config, &start),
             recovery: Recovery::new(&config.hash_key, start),

@@ -9,9 +9,9 @@ use crate::device::Device;
 use crate::device::meta::MetaLog;
 use crate::device::meta::journal::Journal;
 use crate::device::meta::regions::Regions;
+use crate::device::units::dirty_slots::{DirtyBounds, DirtySlots};
 use crate::device::units::header_reads::HeaderWaiter;
 use crate::device::units::headers::Stored;
-use crate::device::units::owed::{OwedBounds, OwedSlots};
 use crate::index::file_index::{Keep, Mapping, Place, SweepCursor};
 
 /// Durable metadata.
@@ -116,13 +116,13 @@ impl Device {
     }
 
     /// Which slots hold dirty data.
-    pub(crate) const fn owed(&self) -> &OwedSlots {
-        &self.units.owed
+    pub(crate) const fn dirty_slots(&self) -> &DirtySlots {
+        &self.units.dirty_slots
     }
 
     /// How many slots may hold dirty data.
-    pub(crate) fn owed_bounds(&self, base: &Base) -> OwedBounds {
-        OwedBounds::new(self.units.slots.len(), base.cfg().dirty.high_percent)
+    pub(crate) fn dirty_bounds(&self, base: &Base) -> DirtyBounds {
+        DirtyBounds::new(self.units.slots.len(), base.cfg().dirty.high_percent)
     }
 
     /// Slots that could not be evicted may have become evictable.
@@ -188,8 +188,8 @@ impl Device {
     }
 
     /// Units that went to the device so far: what was not found in memory may be found there since.
-    pub(crate) fn settled_units(&self) -> u64 {
-        self.units.headers.settled_units()
+    pub(crate) fn written_units(&self) -> u64 {
+        self.units.headers.written_units()
     }
 
     /// Whether this waits for a header that is being read.

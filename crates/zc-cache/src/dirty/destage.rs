@@ -244,7 +244,7 @@ impl DirtyLayer {
             core.base.now_ms().saturating_sub(oldest.began_ms) >= entry.cfg().write_back.max_dirty_age_ms / 2;
         let idle = core.base.now_ms().saturating_sub(dirty.last_request_ms) >= core.base.cfg().dirty.idle_ms;
         let low = u64::from(core.device.slot_count()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
-        let crowded = core.device.owed().filled() > low;
+        let crowded = core.device.dirty_slots().filled() > low;
         let records = dirty.data.record_count() * 2 > dirty_records_max(&core.base);
         let waiting = self.is_waiting();
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;

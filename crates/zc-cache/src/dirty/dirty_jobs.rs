@@ -118,15 +118,15 @@ impl DirtyLayer {
         match outcome {
             Outcome::Zero => Some(Body::Zero { no_hole: true }),
             Outcome::Duplicate(found) => {
-                let lent_max = core.device.owed_bounds(&core.base).lent;
-                if !found.may_share(&core.device) || !core.device.may_owe(found.slot, lent_max) {
+                let lent_max = core.device.dirty_bounds(&core.base).lent;
+                if !found.may_share(&core.device) || !core.device.may_hold_dirty(found.slot, lent_max) {
                     let src = self.jobs.get(&id).expect_held().reduction.src();
                     return self.store_dirty(id, Codec::Raw, src, core);
                 }
                 let place = found.place(&core.device);
                 core.base.stats.dirty_shared += 1;
                 core.device.slot_shared(found.slot);
-                core.device.owe(found.slot, false);
+                core.device.add_dirty(found.slot, false);
                 Some(Body::Stored { place, own: false })
             }
             Outcome::OnceOnly => panic!("job {id} is dirty, and may not be left out"),

@@ -18,12 +18,12 @@ impl DirtyLayer {
     pub(crate) fn install_dirty(&mut self, core: &mut Core) {
         let mut decided = false;
         for (volume, mut replay) in core.device.take_dirty_replays() {
-            let mut unsettled = replay.unjournaled;
+            let mut unrecorded = replay.unjournaled;
             if core.base.volume(volume).is_some_and(|entry| !entry.cfg().may_be_dirty) {
                 // Known to be clean elsewhere: an older state of the medium shows through.
                 replay.clean = replay.committed;
                 if !core::mem::take(&mut replay.epochs).is_empty() {
-                    unsettled = true;
+                    unrecorded = true;
                     core.device.record(Record::Clean { volume, epoch: replay.clean }, &mut core.base);
                 }
             }
@@ -40,20 +40,20 @@ impl DirtyLayer {
             }
             let dropped = core.device.has_dropped_commits(volume);
             if !replay.dangling.is_empty() || dropped {
-                unsettled = true;
+                unrecorded = true;
                 core.device.record(Record::DirtyReset { volume, epoch: replay.committed }, &mut core.base);
             }
-            if unsettled {
+            if unrecorded {
                 decided = true;
-                let bodies = self.owe_ended(&replay.ended, core);
-                self.unsettle(volume, bodies, core);
+                let bodies = self.add_ended(&replay.ended, core);
+                self.decide(volume, bodies, core);
             }
             if dropped {
                 core.base.port.emit(Action::Note(Note::CommitsDropped { volume, epoch: replay.committed }));
             }
             core.base.stats.dirty_replayed += zc_core::u64_from_usize(replay.epochs.len());
         }
-        self.settle_modes(core);
+        self.choose_modes(core);
         if decided {
             self.resets_until = core.device.journal_mut().want_all();
         }
@@ -64,7 +64,7 @@ impl DirtyLayer {
 
     /// Dirty data decides what a volume may do at first, whatever its settings say: it is brought to the origin before
     /// writes go past it.
-    fn settle_modes(&mut self, core: &mut Core) {
+    fn choose_modes(&mut self, core: &mut Core) {
         let now_ms = core.base.now_ms();
         for volume in self.ids() {
             let Some(entry) = core.base.volume_mut(volume) else { continue };
@@ -87,7 +87,7 @@ impl DirtyLayer {
                 Record::Dirty { key, span, slot, generation, offset_units, pages } => {
                     let generation = core.device.short(generation);
                     let place = Place { slot, generation, offset_units, pages };
-                    core.device.owe(slot, false);
+                    core.device.add_dirty(slot, false);
                     // Whose entry it is was known to the session that stored it; here the place alone is.
                     (key, span, Body::Stored { place, own: false })
                 }
@@ -107,12 +107,12 @@ impl DirtyLayer {
     }
 
     /// Pins the slots of what ended, until the journal has that.
-    fn owe_ended(&mut self, records: &[Record], core: &mut Core) -> Vec<Body> {
+    fn add_ended(&mut self, records: &[Record], core: &mut Core) -> Vec<Body> {
         let mut bodies = Vec::new();
         for record in records {
             let Record::Dirty { slot, generation, offset_units, pages, .. } = *record else { continue };
             if core.device.holds(slot, generation) {
-                core.device.owe(slot, false);
+                core.device.add_dirty(slot, false);
                 let generation = core.device.short(generation);
                 let place = Place { slot, generation, offset_units, pages };
                 bodies.push(Body::Stored { place, own: false });

@@ -88,8 +88,8 @@ pub(crate) struct DirtyLayer {
     resets_until: u64,
     proved_before: JournalSeq,
     /// Requests wait until the journal is durable to here: what the start decided must not be decided anew.
-    held_until: Option<u64>,
-    held: VecDeque<Request>,
+    deferred_until: Option<u64>,
+    deferred: VecDeque<Request>,
     /// Bound on what destaging writes in a second.
     rate: DestageRate,
     /// Reads dirty data back, to find what rots.
@@ -100,7 +100,7 @@ pub(crate) struct DirtyLayer {
     gathers: Map<u64, Gather>,
     /// A deliberate bug: requests do not wait for what the start decided.
     #[cfg(zc_canary)]
-    holds_nothing: bool,
+    defers_nothing: bool,
 }
 
 /// What became of a volume's first waiting write.
@@ -142,7 +142,7 @@ impl DirtyLayer {
     /// Switches a deliberate bug on.
     #[cfg(zc_canary)]
     pub(crate) fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
-        self.holds_nothing = canary == Some(crate::config::Canary::NoHold);
+        self.defers_nothing = canary == Some(crate::config::Canary::NoDefer);
     }
 
     pub(crate) fn new(proved_before: JournalSeq) -> Self {
@@ -178,7 +178,10 @@ impl DirtyLayer {
 
     /// Whether there is work that stopping has to wait for.
     fn is_busy(&self) -> bool {
-        !self.jobs.is_empty() || !self.held.is_empty() || self.is_waiting() || self.commits().next().is_some()
+        !self.jobs.is_empty()
+            || !self.deferred.is_empty()
+            || self.is_waiting()
+            || self.commits().next().is_some()
     }
 }
 
@@ -231,7 +234,7 @@ impl VolumeDirty {
 
     /// Whether it is being dropped, given up in part, or decided about.
     fn is_settling(&self) -> bool {
-        self.phase.dropping().is_some() || self.phase.is_unsettled() || self.unreadable.is_wanted()
+        self.phase.dropping().is_some() || self.phase.is_unrecorded() || self.unreadable.is_wanted()
     }
 
     fn has_committed(&self) -> bool {
@@ -248,7 +251,7 @@ impl VolumeDirty {
         !self.data.is_empty()
             || !self.waiting.is_empty()
             || self.phase.is_fenced()
-            || self.phase.is_unsettled()
+            || self.phase.is_unrecorded()
     }
 }
 
@@ -274,7 +277,7 @@ fn is_held_back(volume: VolumeId, dirty: &VolumeDirty, base: &Base) -> bool {
 fn let_go(bodies: &[Body], core: &mut Core) {
     for body in bodies {
         if let Body::Stored { place, own } = *body {
-            core.device.owe_no_more(place.slot, own);
+            core.device.remove_dirty(place.slot, own);
         }
     }
 }
@@ -299,7 +302,7 @@ impl DirtyLayer {
         let lost = !core.base.is_good();
         // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
         let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
-        if dirty.is_incomplete() || (lost && dirty.phase.is_unsettled() && believed) {
+        if dirty.is_incomplete() || (lost && dirty.phase.is_unrecorded() && believed) {
             // Which sectors the origin has is what is not known: none can be read from there.
             return Some(OnLoss::Error);
         }
@@ -309,44 +312,44 @@ impl DirtyLayer {
 
     /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it was
     /// when an operator asked for that.
-    pub(crate) fn hold(&mut self, request: &Request) -> bool {
-        let undecided = self.held_until.is_some();
+    pub(crate) fn defer(&mut self, request: &Request) -> bool {
+        let undecided = self.deferred_until.is_some();
         let dirty = self.volumes.get(&request.volume);
         #[cfg(zc_canary)]
-        let undecided = undecided && !self.holds_nothing;
-        let held = dirty.is_some_and(|dirty| undecided || dirty.phase.dropping().is_some());
-        if held {
-            self.held.push_back(request.clone());
+        let undecided = undecided && !self.defers_nothing;
+        let is_deferred = dirty.is_some_and(|dirty| undecided || dirty.phase.dropping().is_some());
+        if is_deferred {
+            self.deferred.push_back(request.clone());
         }
-        held
+        is_deferred
     }
 
     /// What was recorded so far decides about dirty data of these volumes: until it is durable their requests wait.
-    fn unsettle(&mut self, volume: VolumeId, bodies: Vec<Body>, core: &mut Core) {
+    fn decide(&mut self, volume: VolumeId, bodies: Vec<Body>, core: &mut Core) {
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
-        dirty.phase.unsettle(bodies);
-        self.held_until = Some(core.device.journal_mut().want_all());
+        dirty.phase.decide(bodies);
+        self.deferred_until = Some(core.device.journal_mut().want_all());
     }
 
     /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
     /// it is about are fenced.
-    pub(crate) fn pump_held(&mut self, core: &mut Core, clean: &mut Clean) {
-        if let Some(position) = self.held_until {
+    pub(crate) fn pump_deferred(&mut self, core: &mut Core, clean: &mut Clean) {
+        if let Some(position) = self.deferred_until {
             let good = core.base.is_good();
             if good && !core.device.journal().is_durable(position) {
                 return;
             }
-            self.held_until = None;
+            self.deferred_until = None;
             for volume in self.ids() {
                 let dirty = self.volumes.get_mut(&volume).expect_held();
-                if good && let Some(bodies) = dirty.phase.settle() {
+                if good && let Some(bodies) = dirty.phase.recorded() {
                     let_go(&bodies, core);
                 }
             }
         }
         // Those of a volume that is still to be dropped are held again.
-        for request in core::mem::take(&mut self.held) {
-            if !self.hold(&request) {
+        for request in core::mem::take(&mut self.deferred) {
+            if !self.defer(&request) {
                 self.submit(&request, core, clean);
             }
         }
@@ -404,7 +407,7 @@ impl DirtyLayer {
         if !core.base.is_good() {
             return Admission::Nothing;
         }
-        if dirty.phase.is_holding() {
+        if dirty.phase.makes_writes_wait() {
             if self.is_stuck(volume) || (core.base.is_stopping() && self.is_refused(volume)) {
                 self.refuse_waiting(volume, ErrorKind::Io, core);
             }
@@ -520,10 +523,10 @@ impl DirtyLayer {
         let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes())) + 1;
         let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
         let units = units_for(pending + overhead, &core.base);
-        let bounds = core.device.owed_bounds(&core.base);
+        let bounds = core.device.dirty_bounds(&core.base);
         let fits_memory = self.memory_bytes == 0 || pending <= core.base.cfg().dirty.memory_bytes;
-        let fits_device = core.device.owed().filled() + units <= bounds.filled
-            && core.device.owed().len() + units <= bounds.all();
+        let fits_device = core.device.dirty_slots().filled() + units <= bounds.filled
+            && core.device.dirty_slots().len() + units <= bounds.all();
         fits_memory && fits_device
     }
 
@@ -532,9 +535,9 @@ impl DirtyLayer {
         let records = self.volumes.record_count();
         let records_max = dirty_records_max(&core.base);
         let units = units_for(self.memory_bytes + memory_bytes, &core.base);
-        let bounds = core.device.owed_bounds(&core.base);
-        let fits_device = core.device.owed().filled() + units <= bounds.filled + MENDING_UNITS
-            && core.device.owed().len() + units < u64::from(core.device.slot_count());
+        let bounds = core.device.dirty_bounds(&core.base);
+        let fits_device = core.device.dirty_slots().filled() + units <= bounds.filled + MENDING_UNITS
+            && core.device.dirty_slots().len() + units < u64::from(core.device.slot_count());
         !core.device.journal_is_pressed()
             && records < records_max + records_max / MENDING_RECORDS
             && (memory_bytes == 0 || fits_device)
@@ -617,7 +620,7 @@ impl DirtyLayer {
         let now_ms = core.base.now_ms();
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
         dirty.phase.press(dirty.data.record_count(), now_ms);
-        if !dirty.data.is_empty() || dirty.is_incomplete() || dirty.phase.is_unsettled() {
+        if !dirty.data.is_empty() || dirty.is_incomplete() || dirty.phase.is_unrecorded() {
             return;
         }
         let Some(cfg) = dirty.phase.arrive() else { return };
@@ -676,7 +679,7 @@ impl DirtyLayer {
             entry.origin_mut().count_all_as_direct();
         }
         if good {
-            self.unsettle(volume, bodies, core);
+            self.decide(volume, bodies, core);
         } else {
             let_go(&bodies, core);
         }
@@ -715,7 +718,7 @@ impl DirtyLayer {
         let epoch = dirty.data.open().number - 1;
         core.device.record(Record::DirtyReset { volume, epoch }, &mut core.base);
         core.base.owe_loss(volume);
-        self.unsettle(volume, Vec::new(), core);
+        self.decide(volume, Vec::new(), core);
     }
 
     /// What readers of the sectors of an extent get from the dirty layer.

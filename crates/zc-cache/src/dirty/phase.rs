@@ -20,7 +20,7 @@
 //!   the loss, or when the data is dropped.
 //! - *dropping*: the data is given up as soon as nothing of it is in flight. It ends with the data, or with a device
 //!   that cannot be told of it.
-//! - *unsettled*: a decision is not durable yet. It ends when the journal has it; a lost device keeps it for ever.
+//! - *unrecorded*: a decision is not durable yet. It ends when the journal has it; a lost device keeps it for ever.
 //!
 //! Invariants: new writes wait on the course of leaving alone; a drop ends once; a fence is told once until it is lifted.
 //! An end of something that has not begun is a broken invariant and panics.
@@ -43,7 +43,7 @@ struct Leaving {
     cfg: Box<VolumeConfig>,
     since_ms: u64,
     /// New writes wait.
-    is_holding: bool,
+    makes_writes_wait: bool,
     /// An operator had asked for draining before.
     was_draining: bool,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Phase {
     is_fence_noted: bool,
     dropping: Option<Dropping>,
     /// With the bodies that a start would look for which does not know of the decision.
-    unsettled: Option<Vec<Body>>,
+    unrecorded: Option<Vec<Body>>,
 }
 
 impl Phase {
@@ -89,7 +89,7 @@ impl Phase {
     pub(crate) fn leave(&mut self, cfg: VolumeConfig, since_ms: u64) {
         let was_draining = self.was_draining();
         let cfg = Box::new(cfg);
-        self.course = Course::Leaving(Leaving { cfg, since_ms, is_holding: false, was_draining });
+        self.course = Course::Leaving(Leaving { cfg, since_ms, makes_writes_wait: false, was_draining });
     }
 
     /// No settings wait any more.
@@ -111,7 +111,7 @@ impl Phase {
     pub(crate) fn press(&mut self, records: u64, now_ms: u64) {
         if let Course::Leaving(leaving) = &mut self.course {
             let late = now_ms.saturating_sub(leaving.since_ms) >= LEAVE_MS;
-            leaving.is_holding |= late || records <= LEAVE_RECORDS;
+            leaving.makes_writes_wait |= late || records <= LEAVE_RECORDS;
         }
     }
 
@@ -139,8 +139,8 @@ impl Phase {
     }
 
     /// Whether new writes wait.
-    pub(crate) const fn is_holding(&self) -> bool {
-        matches!(self.course, Course::Leaving(Leaving { is_holding: true, .. }))
+    pub(crate) const fn makes_writes_wait(&self) -> bool {
+        matches!(self.course, Course::Leaving(Leaving { makes_writes_wait: true, .. }))
     }
 
     /// Not all dirty data is known, or the origin is not what it was. The caller tells it.
@@ -188,23 +188,23 @@ impl Phase {
     /// the decision was about.
     pub(crate) fn dropped(&mut self) -> (bool, Vec<Body>) {
         self.dropping.take().expect_held();
-        (core::mem::take(&mut self.fenced), self.unsettled.take().unwrap_or_default())
+        (core::mem::take(&mut self.fenced), self.unrecorded.take().unwrap_or_default())
     }
 
     /// What was decided about the data is so only when the journal is durable. With the bodies that a start would look
     /// for which does not know of it.
-    pub(crate) fn unsettle(&mut self, bodies: Vec<Body>) {
-        self.unsettled.get_or_insert_default().extend(bodies);
+    pub(crate) fn decide(&mut self, bodies: Vec<Body>) {
+        self.unrecorded.get_or_insert_default().extend(bodies);
     }
 
     /// The decision is durable: the bodies that no start looks for any more; none if nothing was undecided.
-    pub(crate) const fn settle(&mut self) -> Option<Vec<Body>> {
-        self.unsettled.take()
+    pub(crate) const fn recorded(&mut self) -> Option<Vec<Body>> {
+        self.unrecorded.take()
     }
 
     /// Whether a decision is not durable.
-    pub(crate) const fn is_unsettled(&self) -> bool {
-        self.unsettled.is_some()
+    pub(crate) const fn is_unrecorded(&self) -> bool {
+        self.unrecorded.is_some()
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     fn course(phase: &Phase) -> (bool, bool, bool) {
-        (phase.is_draining(), phase.is_leaving(), phase.is_holding())
+        (phase.is_draining(), phase.is_leaving(), phase.makes_writes_wait())
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
         for (records, now_ms) in [(LEAVE_RECORDS, 100), (LEAVE_RECORDS + 1, 100 + LEAVE_MS)] {
             let mut phase = Phase::default();
             phase.press(0, u64::MAX);
-            assert!(!phase.is_holding(), "it serves");
+            assert!(!phase.makes_writes_wait(), "it serves");
             phase.leave(through(), 100);
             phase.press(LEAVE_RECORDS + 1, 99 + LEAVE_MS);
             assert_eq!(course(&phase), (true, true, false));
@@ -280,10 +280,10 @@ mod tests {
         let mut phase = Phase::default();
         phase.leave(through(), 0);
         phase.fence();
-        phase.unsettle(Vec::new());
+        phase.decide(Vec::new());
         phase.drop_data(Dropping { is_remembered: false });
         assert_eq!(phase.dropped(), (true, Vec::new()));
-        assert!(!phase.is_fenced() && !phase.is_unsettled() && phase.dropping().is_none());
+        assert!(!phase.is_fenced() && !phase.is_unrecorded() && phase.dropping().is_none());
         assert!(phase.is_leaving());
     }
 

@@ -164,13 +164,13 @@ impl DirtyLayer {
             core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
             return;
         };
-        let settled = volume.origin().is_settled();
+        let flushed = volume.origin().is_flushed();
         if self.fence(request.volume, core).is_some() {
             core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
             return;
         }
         let behind = self.writes_back(request.volume, core) || self.has_dirty(request.volume);
-        if settled && behind && core.base.is_good() && self.volumes.get(&request.volume).is_some() {
+        if flushed && behind && core.base.is_good() && self.volumes.get(&request.volume).is_some() {
             self.request_commit(request.volume, Some(request.req), core);
             return;
         }

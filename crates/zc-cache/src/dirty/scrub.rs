@@ -59,7 +59,7 @@ impl DirtyScrub {
 }
 
 impl DirtyVolume {
-    /// Whether a version is owed to the origin, and a crash would not take it back.
+    /// Whether a version is dirty, and a crash would not take it back.
     fn is_committed(&self, extent: ExtentNo, version: &Version) -> bool {
         let is_here = self.versions(extent, &(version.epoch..=version.epoch)).contains(version);
         is_here && self.epoch(version.epoch).is_some_and(|epoch| epoch.state == EpochState::Committed)

@@ -5,7 +5,7 @@ use zc_core::VolumeId;
 use crate::device::Core;
 use crate::dirty::versions::{DirtyState, EpochState};
 use crate::dirty::{DirtyLayer, VolumeDirty};
-use crate::residency::Owed;
+use crate::residency::OriginLag;
 
 impl DirtyLayer {
     /// The dirty data of a volume; `None` when the manager does not know the volume.
@@ -33,7 +33,7 @@ impl DirtyLayer {
 
     /// Whether dirty data of the volume is being given up, or the device is being told so.
     pub(crate) fn is_dropping(&self, volume: VolumeId, core: &Core) -> bool {
-        let telling = |dirty: &VolumeDirty| dirty.phase.is_unsettled() && core.base.is_good();
+        let telling = |dirty: &VolumeDirty| dirty.phase.is_unrecorded() && core.base.is_good();
         self.volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some() || telling(dirty))
     }
 
@@ -51,15 +51,15 @@ impl DirtyLayer {
     }
 
     /// What the origin of a volume may lack.
-    pub(crate) fn owed(&self, volume: VolumeId, core: &Core) -> Owed {
-        let Some(dirty) = self.volumes.get(&volume) else { return Owed::Nothing };
-        let is_undecided = dirty.phase.dropping().is_some() || dirty.phase.is_unsettled();
+    pub(crate) fn origin_lag(&self, volume: VolumeId, core: &Core) -> OriginLag {
+        let Some(dirty) = self.volumes.get(&volume) else { return OriginLag::Nothing };
+        let is_undecided = dirty.phase.dropping().is_some() || dirty.phase.is_unrecorded();
         if !dirty.is_dirty() && !is_undecided {
-            Owed::Nothing
+            OriginLag::Nothing
         } else if is_undecided || self.fence(volume, core).is_some() || !core.base.is_used_by(volume) {
-            Owed::Unknown
+            OriginLag::Unknown
         } else {
-            Owed::Dirty
+            OriginLag::Dirty
         }
     }
 

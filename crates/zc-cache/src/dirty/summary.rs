@@ -88,7 +88,7 @@ impl DirtyLayer {
         let last = core.device.journal().appended();
         let next_page = room.end / limits::BLOCK_BYTES;
         self.place_summary(&room, core);
-        let part = core.device.write_dirty_piece(room.end, true, &mut core.base);
+        let part = core.device.write_dirty_part(room.end, true, &mut core.base);
         let carried = core.device.journal().pending_len();
         self.summary = Some(SummaryWrite { part, volume, carried, carried_to: last, next_page });
         let commit = self.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
@@ -107,7 +107,7 @@ impl DirtyLayer {
         let flushed = units.writes().is_flushed();
         #[cfg(zc_canary)]
         let flushed = flushed || core.base.canary() == Some(crate::config::Canary::EarlySummary);
-        let written = units.writes().is_idle() && flushed && core.device.journal().is_settled();
+        let written = units.writes().is_idle() && flushed && core.device.journal().is_all_durable();
         // The next summary vouches for every other commit that this one would carry.
         let alone = written && !self.commits_in_line(core);
         let in_line = core.device.journal().pending_len() + records;
@@ -151,7 +151,7 @@ impl DirtyLayer {
     pub(crate) fn summary_written(&mut self, part: u64, core: &mut Core) {
         let Some(write) = self.summary.take_if(|write| write.part == part) else { return };
         debug_assert!(
-            core.device.journal().is_settled(),
+            core.device.journal().is_all_durable(),
             "a journal block was begun while a summary was in flight"
         );
         debug_assert!(

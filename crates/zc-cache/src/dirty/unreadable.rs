@@ -64,7 +64,7 @@ impl Unreadable {
         self.giving_up
     }
 
-    /// Forgets what is not owed to the origin any more, and what committed epochs cover.
+    /// Forgets what is not dirty any more, and what committed epochs cover.
     fn prune(&mut self, data: &DirtyVolume) {
         self.found.retain(|(extent, epoch), bodies| {
             bodies.retain(|body| data.has_open(*extent, *epoch, body));
@@ -94,7 +94,7 @@ impl DirtyVolume {
         self.versions(extent, &(epoch..=epoch)).iter().filter(move |version| version.body == *body)
     }
 
-    /// Whether anything of a body is owed to the origin that committed epochs do not cover.
+    /// Whether anything of a body is dirty that committed epochs do not cover.
     fn has_open(&self, extent: ExtentNo, epoch: u64, body: &Body) -> bool {
         self.with_body(extent, epoch, body).any(|version| !self.cover(extent, version).open.is_empty())
     }

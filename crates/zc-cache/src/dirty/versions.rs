@@ -1,8 +1,8 @@
 //! What is dirty: per volume, the sectors that clients have written and the origin does not have, by epoch.
 //!
 //! Nitro's dirty list (section 3.1), with versions. An extent has a list of *versions*, oldest first; each covers a run
-//! of its sectors and belongs to an *epoch*. Inside an epoch a newer version replaces what it covers; a version that
-//! an older epoch still owes to the origin stays until that epoch is clean (G6), hidden from readers.
+//! of its sectors and belongs to an *epoch*. Inside an epoch a newer version replaces what it covers; a version that an
+//! older epoch has yet to write to the origin stays until that epoch is clean (G6), hidden from readers.
 //!
 //! Invariants: versions of one epoch and extent do not overlap; the order of a list is the order of the writes; every
 //! version of an extent is named by its epoch's set. A version that was cut in two is listed twice, with one body; a
@@ -482,7 +482,7 @@ impl Epoch {
 /// The dirty data of a volume, for operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirtyState {
-    /// Bytes that the origin does not have, older versions that are still owed included.
+    /// Bytes that the origin does not have, older versions that are still dirty included.
     pub bytes: u64,
     /// Extents concerned.
     pub extents: u64,

@@ -201,7 +201,7 @@ impl DirtyLayer {
         let low = u64::from(core.device.slot_count()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
         let pressure = Pressure {
             ending: core.base.is_stopping() || !core.base.is_good(),
-            crowded: self.is_waiting() || core.device.owed().filled() > low,
+            crowded: self.is_waiting() || core.device.dirty_slots().filled() > low,
         };
         self.volumes.wake_due(core.base.now_ms(), pressure);
     }

@@ -87,7 +87,7 @@ impl CacheManager {
     }
 
     /// Leads news to those who have to act on them.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn handle_effects(&mut self) {
         while let Some(effect) = self.core.base.take_effect() {
             let Self { core, clean, dirty, removals, .. } = self;
             match effect {

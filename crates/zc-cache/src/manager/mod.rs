@@ -99,7 +99,7 @@ impl CacheManager {
     pub fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
         self.core.base.port.swap_out(actions);
         self.dispatch(event);
-        self.settle();
+        self.handle_effects();
         self.maintain();
         debug_assert!(self.core.base.has_no_effects(), "the manager leads effects on within the event");
         self.core.base.port.swap_out(actions);
@@ -108,7 +108,7 @@ impl CacheManager {
     fn dispatch(&mut self, event: Event) {
         match event {
             Event::Submit(request) => {
-                if !self.dirty.hold(&request) {
+                if !self.dirty.defer(&request) {
                     self.dirty.submit(&request, &mut self.core, &mut self.clean);
                 }
             }
@@ -161,7 +161,7 @@ impl CacheManager {
     /// What became possible or due.
     fn maintain(&mut self) {
         self.clean.pump_origin_order(&mut self.core);
-        self.dirty.pump_held(&mut self.core, &mut self.clean);
+        self.dirty.pump_deferred(&mut self.core, &mut self.clean);
         self.dirty.wake_volumes(&mut self.core);
         self.dirty.pump_admission(&mut self.core, &mut self.clean);
         self.dirty.pump_dirty_placement(&mut self.core);
@@ -178,7 +178,7 @@ impl CacheManager {
         self.removals.pump_removals(&mut self.core, &mut self.clean, &mut self.dirty);
         self.dirty.pump_persist(&mut self.core, &mut self.clean);
         self.distrusts.pump_distrusts(&mut self.core, &mut self.clean);
-        self.settle();
+        self.handle_effects();
         self.stop.pump_stop(&mut self.core, &mut self.clean, &mut self.dirty, &mut self.distrusts);
         self.core.device.gauges(&mut self.core.base.stats);
     }

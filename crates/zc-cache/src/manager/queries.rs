@@ -8,7 +8,7 @@ use crate::clean::read::{portions, sector_range};
 use crate::dirty::overlay::residency_overlaid;
 use crate::dirty::versions::DirtyState;
 use crate::manager::CacheManager;
-use crate::residency::{Owed, RESIDENCY_EXTENTS_MAX, RESIDENCY_RUNS_MAX, Residency, ResidencyRun, push};
+use crate::residency::{OriginLag, RESIDENCY_EXTENTS_MAX, RESIDENCY_RUNS_MAX, Residency, ResidencyRun, push};
 use crate::stats::Stats;
 
 impl CacheManager {
@@ -102,14 +102,14 @@ impl CacheManager {
 
     /// What the origin may lack at this moment.
     #[must_use]
-    pub fn owed(&self, volume: VolumeId) -> Owed {
-        self.dirty.owed(volume, &self.core)
+    pub fn origin_lag(&self, volume: VolumeId) -> OriginLag {
+        self.dirty.origin_lag(volume, &self.core)
     }
 
     /// Appends what is known of `len_bytes` from `offset_bytes` on to `runs`, neighbours of one state merged; at most
     /// [`RESIDENCY_EXTENTS_MAX`] extents and a bounded number of runs, so that they may cover less than was asked for,
     /// but at least one extent. A cache that is not in use (failed, or the volume in pass-through) holds nothing; what
-    /// it owes then, [`Self::owed`] says. Returns how many extents were looked at: what the answer cost.
+    /// the origin lacks then, [`Self::origin_lag`] says. Returns how many extents were looked at: what the answer cost.
     pub fn residency(
         &self,
         volume: VolumeId,
@@ -148,7 +148,7 @@ impl CacheManager {
 
     /// Whether the distrust of what a failed device holds is not recorded yet, so that some writes wait or fail.
     #[must_use]
-    pub fn is_distrust_owed(&self) -> bool {
+    pub fn is_distrust_pending(&self) -> bool {
         self.core.base.is_failing()
     }
 

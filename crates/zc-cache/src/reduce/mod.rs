@@ -68,7 +68,7 @@ pub(crate) struct Reduction {
     print: Option<Fingerprint>,
     lookups: u8,
     /// Units that had gone to the device at the last lookup.
-    settled: u64,
+    written_units: u64,
     /// What is being proved, and where to.
     proving: Option<(Found, BufId)>,
     /// Where it is compressed to, and how; the volume's setting may change meanwhile.
@@ -97,9 +97,9 @@ impl Wanted {
         }
     }
 
-    /// Whether a slot's content is of use: clean extents may have any, dirty ones add to what their slot owes.
+    /// Whether a slot's content is of use: clean extents may have any, dirty ones add to the dirty data of their slot.
     fn is_wanted(&self, device: &Device, slot: WeuSlot, lent_max: u64) -> bool {
-        self.owner == Owner::Clean || device.may_owe(slot, lent_max)
+        self.owner == Owner::Clean || device.may_hold_dirty(slot, lent_max)
     }
 
     /// Whether a header's word is enough. A header of an earlier session names the content, but the body beside it may
@@ -114,7 +114,15 @@ impl Wanted {
 impl Reduction {
     /// One that has not begun.
     pub(crate) const fn new(wanted: Wanted) -> Self {
-        Self { wanted, print: None, lookups: 0, settled: 0, proving: None, scratch: None, outcome: None }
+        Self {
+            wanted,
+            print: None,
+            lookups: 0,
+            written_units: 0,
+            proving: None,
+            scratch: None,
+            outcome: None,
+        }
     }
 
     /// The extent.
@@ -165,11 +173,11 @@ impl Reduction {
             return self.absent(core);
         }
         self.lookups += 1;
-        self.settled = core.device.settled_units();
+        self.written_units = core.device.written_units();
         let Wanted { owner, job, .. } = self.wanted;
         let (wanted, print) = (self.wanted, self.print.expect_held());
         let may_wait = self.lookups < wanted.lookups_max();
-        let lent_max = core.device.owed_bounds(&core.base).lent;
+        let lent_max = core.device.dirty_bounds(&core.base).lent;
         let is_wanted = |device: &Device, slot| wanted.is_wanted(device, slot, lent_max);
         let waiter = HeaderWaiter::Reduction(owner, job);
         match core.device.look_up(&print, waiter, may_wait, is_wanted, &mut core.base) {
@@ -189,7 +197,7 @@ impl Reduction {
     /// For placement: where the content has been stored since the last lookup, by the extents beside it for instance.
     pub(crate) fn found_since(&self, core: &mut Core) -> Option<Found> {
         let print = self.print?;
-        if self.settled != core.device.settled_units() {
+        if self.written_units != core.device.written_units() {
             let (slot, generation, stored) = core.device.find_content(&print, &mut core.base)?;
             return Some(Found { slot, generation, stored });
         }

@@ -14,7 +14,7 @@ use zc_format::{
 };
 
 use super::{BLOCK_BYTES, DistrustReason, Media, StartError};
-use crate::startup::settle::Tail;
+use crate::startup::tail::Tail;
 
 /// Blocks read at once.
 const READ_BLOCKS: u64 = 64;

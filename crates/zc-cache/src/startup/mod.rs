@@ -29,10 +29,10 @@ use zc_format::{
     Record, RegionMap, SUPERBLOCK_COPIES, Salt, SummaryChain, Superblock, VolumeTable,
 };
 
-use crate::startup::settle::{Dangling, Settled, Tail, settle};
+use crate::startup::tail::{Dangling, Tail, TailEnd, drop_incomplete};
 
 mod found;
-pub(crate) mod settle;
+pub(crate) mod tail;
 
 /// Blocks zeroed at once.
 const WIPE_BLOCKS: u64 = 256;
@@ -129,7 +129,7 @@ pub enum DistrustReason {
     },
     /// The last session did not believe them, and was cut off before everything it voided was durable.
     #[error("the last session began without trust and was cut off")]
-    Unsettled,
+    CutOff,
 }
 
 /// How to format.
@@ -190,10 +190,14 @@ pub struct Opened {
 
 /// Says which records of the intent log of an intact start are to be replayed: commits whose extents are not on the
 /// device were never answered.
-pub fn settle_intents<M: Media>(media: &mut M, opened: &mut Opened, records: Vec<Record>) -> Vec<Record> {
+pub fn drop_incomplete_intents<M: Media>(
+    media: &mut M,
+    opened: &mut Opened,
+    records: Vec<Record>,
+) -> Vec<Record> {
     let geometry = opened.superblock.geometry.clone();
     let dropped = &mut opened.start.dropped_commits;
-    settle(media, &geometry, &mut opened.dangling, dropped, records)
+    drop_incomplete(media, &geometry, &mut opened.dangling, dropped, records)
 }
 
 /// What opening a cache device tells the manager, besides the records to replay.
@@ -430,16 +434,16 @@ pub fn look<M: Media>(
     }
     let newest = chain.summaries.iter().map(|summary| summary.region_map_sequence).max();
     journal.map_sequence = journal.map_sequence.max(newest.unwrap_or(0));
-    let Settled { dangling, proved, dropped: dropped_commits, unjournaled } =
-        tail.settle(reader.media, &geometry, chain.summaries);
+    let TailEnd { dangling, proved, dropped: dropped_commits, unjournaled } =
+        tail.finish(reader.media, &geometry, chain.summaries);
     let bytes_read = reader.bytes_read;
     let by_superblock = JournalSeq(previous.journal_next.0.saturating_sub(1));
     let required = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };
     let required = required.max(by_superblock);
     let found = Found { maps, checkpoints, journal };
-    let unsettled = (previous.distrusted && !previous.clean).then_some(DistrustReason::Unsettled);
+    let cut_off = (previous.distrusted && !previous.clean).then_some(DistrustReason::CutOff);
     let dirty_complete = !journal_lost && !chain.broken && found.lacks(required).is_none();
-    let distrust = found.distrust_reason(options.cold, required).or(unsettled);
+    let distrust = found.distrust_reason(options.cold, required).or(cut_off);
     let mut superblock = next_superblock(&previous, options, &found);
     superblock.distrusted = distrust.is_some();
     let Found { maps, checkpoints, journal } = found;

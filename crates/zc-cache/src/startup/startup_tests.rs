@@ -263,7 +263,7 @@ fn what_does_not_vouch_for_each_other_is_distrusted() {
     assert_eq!(reason(&mut memory), Some(short));
     put_journal(&mut memory, &geometry, 1, 1001, 2);
     let opened = open_it(&mut memory).0.unwrap();
-    assert_eq!(opened.distrust, Some(DistrustReason::Unsettled), "distrust lasts until a clean stop");
+    assert_eq!(opened.distrust, Some(DistrustReason::CutOff), "distrust lasts until a clean stop");
     mark_clean(&mut memory, &opened.superblock, opened.start.journal_next).unwrap();
     let opened = open_it(&mut memory).0.unwrap();
     assert_eq!((opened.distrust, opened.start.active_regions.len()), (None, 1));

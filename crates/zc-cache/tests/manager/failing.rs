@@ -42,7 +42,7 @@ fn without_the_record_writes_go_to_marked_regions_only_and_the_record_is_tried_a
         world.tick(10);
     }
     assert!((4..=7).contains(&world.distrusts), "{} attempts in 5 s", world.distrusts);
-    assert!(world.manager.is_distrust_owed());
+    assert!(world.manager.is_distrust_pending());
     assert!(!world.replies.contains_key(&waits) && !world.replies.contains_key(&over_both));
     let at = usize_from_u64(2 * REGION);
     assert_eq!(world.origins[&V][at..at + 8192], before[at..at + 8192], "written though no mark says so");
@@ -51,7 +51,7 @@ fn without_the_record_writes_go_to_marked_regions_only_and_the_record_is_tried_a
 
     world.distrust_ends = Ok(());
     world.tick(2000);
-    assert!(!world.manager.is_distrust_owed());
+    assert!(!world.manager.is_distrust_pending());
     assert_eq!((world.replies[&waits].0, world.replies[&over_both].0), (Ok(()), Ok(())));
     let attempts = world.distrusts;
     world.tick(60_000);
@@ -90,7 +90,7 @@ fn a_stop_tries_the_record_once_more() {
     world.distrust_ends = Ok(());
     world.event(Event::Stop);
     assert_eq!((world.distrusts, world.stopped), (attempts + 1, Some(false)));
-    assert!(!world.manager.is_distrust_owed() && world.unrecorded.is_empty());
+    assert!(!world.manager.is_distrust_pending() && world.unrecorded.is_empty());
 }
 
 /// Neither the record nor the intent log is there for the next start, as after a power cut: the marks are.

@@ -2,7 +2,7 @@
 
 use zc_cache::config::{OnLoss, VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Event, RequestKind};
-use zc_cache::{Owed, Residency};
+use zc_cache::{OriginLag, Residency};
 use zc_core::{Ack, Codec, Destage, ErrorKind, FingerprintKind, Generation, Mode, WeuSeq, WeuSlot};
 use zc_format::Record;
 
@@ -463,23 +463,23 @@ fn what_the_origin_lacks_is_told_as_long_as_it_lacks_it() {
         t.world.manager.residency(V, offset, len, &mut runs);
         runs.iter().map(|run| (run.len_bytes, run.residency)).collect::<Vec<_>>()
     };
-    assert_eq!(t.world.manager.owed(V), Owed::Nothing);
+    assert_eq!(t.world.manager.origin_lag(V), OriginLag::Nothing);
     t.write(E, &extents(1, 1));
-    assert_eq!(t.world.manager.owed(V), Owed::Dirty);
+    assert_eq!(t.world.manager.origin_lag(V), OriginLag::Dirty);
     let expected = [(E, Residency::OriginOnly), (E, Residency::Dirty), (E, Residency::OriginOnly)];
     assert_eq!(residency(&t, 0, 3 * E), expected);
     t.clean();
-    assert_eq!(t.world.manager.owed(V), Owed::Nothing);
+    assert_eq!(t.world.manager.origin_lag(V), OriginLag::Nothing);
     assert_eq!(residency(&t, E, E), [(E, Residency::Cached)]);
     // Without its device this is not known.
     let (t, _flush) = crate::dropping::dropping_behind_a_commit();
-    assert_eq!(t.world.manager.owed(V), Owed::Unknown, "it is being given up");
+    assert_eq!(t.world.manager.origin_lag(V), OriginLag::Unknown, "it is being given up");
     let mut t = Twin::new(Shape::default());
     t.write(0, &extents(1, 1));
     t.world.journal_hangs = true;
     let _flush = t.world.submit(V, 0, 0, RequestKind::Flush);
     t.world.end_journal_writes(Err(ErrorKind::Io));
-    assert_eq!(t.world.manager.owed(V), Owed::Unknown);
+    assert_eq!(t.world.manager.origin_lag(V), OriginLag::Unknown);
 }
 
 #[test]

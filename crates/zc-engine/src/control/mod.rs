@@ -443,7 +443,7 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
 
 async fn configuration(shared: &Shared, request: Request) -> Result<Value, String> {
     match request {
-        Request::Config { volume } => shared.told_config(volume.as_deref()).await,
+        Request::Config { volume } => shared.config_report(volume.as_deref()).await,
         Request::CheckConfig { path } => shared.check_config(&path).await,
         _ => shared.reload().await,
     }

@@ -87,7 +87,7 @@ impl Shared {
     }
 
     /// The configuration file, whether it says something else than when it was read last, and the settings of a volume.
-    pub(crate) async fn told_config(&self, volume: Option<&str>) -> Result<Value, String> {
+    pub(crate) async fn config_report(&self, volume: Option<&str>) -> Result<Value, String> {
         let file = self.config_file()?;
         let in_force = self.settings().await?;
         let unread = match file.read_again() {

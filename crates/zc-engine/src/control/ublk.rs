@@ -134,7 +134,7 @@ struct Attached {
     /// Ends when the data plane has let it go.
     gone: mpsc::Receiver<()>,
     /// The device is served, but the kernel has not been told yet to issue requests again.
-    is_held: bool,
+    has_waiting_requests: bool,
 }
 
 impl Attached {
@@ -277,8 +277,10 @@ impl Worker {
     }
 
     fn attach(&mut self, name: &str) -> Answer {
-        if let Some((id, is_held)) = self.attached.get(name).map(|attached| (attached.id, attached.is_held)) {
-            if is_held {
+        if let Some((id, has_waiting_requests)) =
+            self.attached.get(name).map(|attached| (attached.id, attached.has_waiting_requests))
+        {
+            if has_waiting_requests {
                 self.let_go_on(name, id).map_err(|error| error.to_string())?;
             }
             return Ok(path_of(id));
@@ -291,11 +293,11 @@ impl Worker {
             None => self.add(&plan),
         });
         let attached = attached.map_err(|error| error.to_string())?;
-        let (id, is_held) = (attached.id, attached.is_held);
+        let (id, has_waiting_requests) = (attached.id, attached.has_waiting_requests);
         let path = path_of(id);
         self.attached.insert(name.to_owned(), attached);
         self.publish(name, Some(path.clone()));
-        if is_held {
+        if has_waiting_requests {
             self.let_go_on(name, id).map_err(|error| {
                 format!("{error}; requests to {path} wait until `zcctl attach {name}` succeeds or `zcctl detach --force {name}` removes it")
             })?;
@@ -310,7 +312,7 @@ impl Worker {
         let (control, _) = self.control()?;
         control.end_recovery(id, std::process::id())?;
         if let Some(attached) = self.attached.get_mut(name) {
-            attached.is_held = false;
+            attached.has_waiting_requests = false;
         }
         tracing::info!("{} was taken over, its requests are issued again", path_of(id));
         Ok(())
@@ -391,7 +393,9 @@ impl Worker {
             && info.is_servable()
             && let Some(info) = control.take_over(info.id)?
         {
-            return self.serve(plan, info).map(|attached| Some(Attached { is_held: true, ..attached }));
+            return self
+                .serve(plan, info)
+                .map(|attached| Some(Attached { has_waiting_requests: true, ..attached }));
         }
         // It was never started, or stopped and not removed, or is of no use.
         control.delete(info.id)?;
@@ -435,7 +439,7 @@ impl Worker {
         self.mailbox.send(Command::ServeDevice(Box::new(device)));
         let place = path_of(info.id);
         match answered.recv_timeout(Duration::from_millis(UBLK_GONE_MS)) {
-            Ok(Ok(())) => Ok(Attached { id: info.id, gone: wait, is_held: false }),
+            Ok(Ok(())) => Ok(Attached { id: info.id, gone: wait, has_waiting_requests: false }),
             Ok(Err(reason)) => Err(UblkError::Invalid(format!("{place} cannot be served: {reason}"))),
             // Whatever becomes of it: no command waits for the kernel in vain.
             Err(_) => Err(UblkError::Invalid(format!("{place} cannot be served: the data plane is busy"))),

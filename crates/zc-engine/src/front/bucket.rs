@@ -35,7 +35,7 @@ impl Rate {
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: Rate,
-    /// What it has, in parts of tokens; below zero: what it owes.
+    /// What it has, in parts of tokens; below zero: its debt.
     parts: i128,
     /// When that was so, in nanoseconds.
     at_ns: u64,
@@ -47,7 +47,7 @@ impl Bucket {
         Self { rate, parts: i128::from(rate.burst) * PARTS, at_ns: now_ns }
     }
 
-    /// Another rate holds from now on. What is owed stays owed, and no burst comes of it.
+    /// Another rate holds from now on. A debt stays, and no burst comes of it.
     pub(crate) fn set(&mut self, rate: Rate, now_ns: u64) {
         self.fill(now_ns);
         self.rate = rate;

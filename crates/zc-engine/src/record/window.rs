@@ -20,7 +20,7 @@ use crate::limits::{RECORD_WINDOW_MAX, RECORD_WINDOW_NS};
 const SHARERS_MAX: usize = 8;
 
 #[derive(Debug)]
-struct Held {
+struct Open {
     record: Record,
     /// Extents of which something may still be learned.
     open: usize,
@@ -30,7 +30,7 @@ struct Held {
 #[derive(Debug)]
 pub(crate) struct Window {
     extent_bytes: u32,
-    held: VecDeque<Held>,
+    records: VecDeque<Open>,
     /// Number of the first that is held.
     first: u64,
     /// Numbers of requests by extent: the last write of it and reads since.
@@ -42,7 +42,7 @@ impl Window {
     pub(crate) fn new(extent_bytes: u32) -> Self {
         Self {
             extent_bytes,
-            held: VecDeque::new(),
+            records: VecDeque::new(),
             first: 0,
             by_extent: settings::hash_key().map(),
             newest_ns: 0,
@@ -64,7 +64,7 @@ impl Window {
         // No two have the same time: so a reader can tell them apart.
         record.time_ns = record.time_ns.max(self.newest_ns + 1);
         self.newest_ns = record.time_ns;
-        let number = self.first + u64_from_usize(self.held.len());
+        let number = self.first + u64_from_usize(self.records.len());
         let extents = self.extents(&record);
         let open = usize_from_u64(extents.end - extents.start);
         for extent in extents {
@@ -76,7 +76,7 @@ impl Window {
                 sharers.push(number);
             }
         }
-        self.held.push_back(Held { record, open });
+        self.records.push_back(Open { record, open });
     }
 
     /// Something was learned of an extent. Whether a request was there to take it.
@@ -85,8 +85,8 @@ impl Window {
         let mut taken = false;
         for number in sharers {
             let at = number.checked_sub(self.first).map(usize_from_u64);
-            let Some(held) = at.and_then(|at| self.held.get_mut(at)) else { continue };
-            let Record { offset_bytes, len_bytes, known: all, .. } = &mut held.record;
+            let Some(found) = at.and_then(|at| self.records.get_mut(at)) else { continue };
+            let Record { offset_bytes, len_bytes, known: all, .. } = &mut found.record;
             let count = extents_of(*offset_bytes, *len_bytes, self.extent_bytes);
             if all.is_empty() {
                 all.resize(usize_from_u64(count), Known::Unknown);
@@ -94,7 +94,7 @@ impl Window {
             let index = usize_from_u64(extent - *offset_bytes / u64::from(self.extent_bytes));
             if let Some(place) = all.get_mut(index).filter(|place| **place == Known::Unknown) {
                 *place = known;
-                held.open -= 1;
+                found.open -= 1;
                 taken = true;
             }
         }
@@ -103,12 +103,12 @@ impl Window {
 
     /// The oldest request, if it need not wait any more.
     pub(crate) fn next(&mut self, all: bool) -> Option<Record> {
-        let oldest = self.held.front()?;
+        let oldest = self.records.front()?;
         let late = oldest.record.time_ns + RECORD_WINDOW_NS < self.newest_ns;
-        if !(all || late || oldest.open == 0 || self.held.len() > RECORD_WINDOW_MAX) {
+        if !(all || late || oldest.open == 0 || self.records.len() > RECORD_WINDOW_MAX) {
             return None;
         }
-        let record = self.held.pop_front()?.record;
+        let record = self.records.pop_front()?.record;
         let number = self.first;
         self.first += 1;
         for extent in self.extents(&record) {

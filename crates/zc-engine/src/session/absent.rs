@@ -79,16 +79,16 @@ fn is_missing_device(path: &Path) -> bool {
 /// What caches have of such volumes, as far as their places and names tell.
 pub(crate) fn debts(config: &Config, absent: &[Absent]) -> Result<Vec<Debt>, EngineError> {
     let mut debts = Vec::new();
-    for owed in state_dir::owed(&config.cache.state_dir)? {
+    for remembered in state_dir::remembered_dirty(&config.cache.state_dir)? {
         // Its place may have another name by now, and there is nothing to tell it by. Then its name has to do.
         let is_owner = |absent: &&Absent| {
-            owed.volume == absent.name || owed.is_of(&state_dir::place_of(&absent.volume), None)
+            remembered.volume == absent.name || remembered.is_of(&state_dir::place_of(&absent.volume), None)
         };
         let owners = absent.iter().filter(is_owner).map(|volume| volume.name.clone());
         debts.extend(owners.map(|volume| Debt {
             volume,
-            cache: owed.cache.clone(),
-            known_as: owed.volume.clone(),
+            cache: remembered.cache.clone(),
+            known_as: remembered.volume.clone(),
         }));
     }
     Ok(debts)

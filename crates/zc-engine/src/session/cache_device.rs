@@ -164,8 +164,8 @@ impl CacheDevice {
     /// [`EngineError::CacheMissing`].
     pub(crate) fn check_place(config: &Config, debts: &Debts) -> Result<(), EngineError> {
         let cache = &config.cache;
-        let is_owed = !(debts.served.is_empty() && debts.absent.is_empty());
-        if !cache.path.exists() && (cache.size.is_none() || is_owed) {
+        let is_dirty = !(debts.served.is_empty() && debts.absent.is_empty());
+        if !cache.path.exists() && (cache.size.is_none() || is_dirty) {
             return Err(EngineError::CacheMissing {
                 why: format!("the cache {} does not exist", cache.path.display()),
             });

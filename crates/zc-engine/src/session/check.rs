@@ -136,7 +136,7 @@ fn check_origins(
 fn check_cache(config: &Config, origins: &[Option<Origin>]) -> Result<(), EngineError> {
     let sizes = origins::sizes(config, origins)?;
     let options = EngineOptions::default();
-    // What absent volumes are owed was told with why they are absent.
+    // Dirty data of absent volumes was told with why they are absent.
     let debts = Debts { served: open::debts(config, &options, origins)?, absent: Vec::new() };
     CacheDevice::check_place(config, &debts)?;
     if !config.cache.path.exists() {

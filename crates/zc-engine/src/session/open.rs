@@ -213,22 +213,23 @@ pub(crate) fn debts(
     origins: &[Option<Origin>],
 ) -> Result<Vec<Debt>, EngineError> {
     let mut debts = Vec::new();
-    for owed in state_dir::owed(&config.cache.state_dir)? {
+    for remembered in state_dir::remembered_dirty(&config.cache.state_dir)? {
         for (volume, origin) in config.volumes.iter().zip(origins) {
             let mark = origin.as_ref().map(Origin::identity).transpose()?.map(|found| OriginMark::of(&found));
-            if !owed.is_of(&state_dir::place_of(volume), mark.as_ref()) {
+            if !remembered.is_of(&state_dir::place_of(volume), mark.as_ref()) {
                 continue;
             }
             if options.drop_dirty.contains(&volume.name) {
                 tracing::warn!(
                     "volume \"{}\": the dirty data on the cache {} is dropped, as --drop-dirty says; these writes are lost",
                     volume.name,
-                    owed.cache
+                    remembered.cache
                 );
-                owed.forget()?;
+                remembered.forget()?;
                 continue;
             }
-            let (volume, cache, known_as) = (volume.name.clone(), owed.cache.clone(), owed.volume.clone());
+            let (volume, cache, known_as) =
+                (volume.name.clone(), remembered.cache.clone(), remembered.volume.clone());
             debts.push(Debt { volume, cache, known_as });
         }
     }
@@ -253,8 +254,8 @@ pub(crate) fn open(
     }
 }
 
-/// Opens everything but the cache device, if it was seen before and owes nothing. One that cannot be used is no
-/// different: what it owes stands in the state directory.
+/// Opens everything but the cache device, if it was seen before and has no dirty data. One that cannot be used is no
+/// different: the state directory says of which volumes it has dirty data.
 fn open_without_cache(
     config: &Config,
     options: &EngineOptions,
@@ -646,7 +647,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
         tracing::warn!("the last session was cut off: {regions} regions that were being written start cold");
     }
     let intents = intents.filter(|_| opened.start.intact).map_or_else(Vec::new, |(_, intents)| intents);
-    let intents = cache_startup::settle_intents(&mut device.media(), &mut opened, intents);
+    let intents = cache_startup::drop_incomplete_intents(&mut device.media(), &mut opened, intents);
     let owner = IntentOwner { uuid: before.uuid, boot_id, session: opened.superblock.session };
     let intent = IntentLog::create(&intent_place.path, intent_place.may_hang(), owner)?;
     Ok(Session {

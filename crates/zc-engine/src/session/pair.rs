@@ -242,9 +242,9 @@ fn check_dirty(
     }
     // That it was served elsewhere says nothing against epochs that were given up: the origin has them, or an operator
     // wished it.
-    let is_owed = entry.is_some_and(|entry| entry.dirty);
+    let is_dirty = entry.is_some_and(|entry| entry.dirty);
     match doubt(known, candidate, entry, &likeness) {
-        Some(what) if is_owed || sign(known, candidate, entry, &likeness).is_some() => refuse(what),
+        Some(what) if is_dirty || sign(known, candidate, entry, &likeness).is_some() => refuse(what),
         _ => Ok(()),
     }
 }

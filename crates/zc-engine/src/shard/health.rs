@@ -71,7 +71,7 @@ impl Health {
     /// The fault of the cache device, and what clients see while its record cannot be made.
     pub(crate) fn fault(&self, manager: &CacheManager) -> Option<String> {
         let fault = self.fault.clone()?;
-        if manager.is_distrust_owed() && manager.stats().distrust_failures > 0 {
+        if manager.is_distrust_pending() && manager.stats().distrust_failures > 0 {
             return Some(format!(
                 "{fault}; the state directory does not take the record of it: writes outside marked regions wait, \
                  and fail after 30 s. Make the state directory writable"

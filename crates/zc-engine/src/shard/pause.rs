@@ -55,7 +55,7 @@ type Reply = oneshot::Sender<Result<Looked, EngineError>>;
 
 /// What is held back, and who is told when nothing else is left.
 #[derive(Debug)]
-struct Held {
+struct Paused {
     events: VecDeque<Event>,
     since_ms: u64,
     reply: Option<Reply>,
@@ -63,12 +63,12 @@ struct Held {
 
 /// Whether requests are held back, and which.
 #[derive(Debug, Default)]
-pub(crate) struct Pause(Option<Held>);
+pub(crate) struct Pause(Option<Paused>);
 
 impl Pause {
     /// Requests are held back from now on; who asked for that is told when nothing else is left.
     pub(crate) fn begin(&mut self, reply: Reply, now_ms: u64) {
-        self.0 = Some(Held { events: VecDeque::new(), since_ms: now_ms, reply: Some(reply) });
+        self.0 = Some(Paused { events: VecDeque::new(), since_ms: now_ms, reply: Some(reply) });
     }
 
     /// Whether requests are held back.
@@ -77,15 +77,15 @@ impl Pause {
     }
 
     /// Requests that are held back.
-    pub(crate) fn held(&self) -> usize {
-        self.0.as_ref().map_or(0, |held| held.events.len())
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.as_ref().map_or(0, |paused| paused.events.len())
     }
 
     /// The event, unless it has to wait.
     pub(crate) fn passes(&mut self, event: Event) -> Option<Event> {
         match &mut self.0 {
-            Some(held) if matches!(event, Event::Submit(_)) => {
-                held.events.push_back(event);
+            Some(paused) if matches!(event, Event::Submit(_)) => {
+                paused.events.push_back(event);
                 None
             }
             _ => Some(event),
@@ -101,21 +101,21 @@ impl Pause {
             },
             _ => None,
         };
-        self.0.iter().flat_map(|held| &held.events).filter_map(buf).collect()
+        self.0.iter().flat_map(|paused| &paused.events).filter_map(buf).collect()
     }
 
     /// Nothing but what is held back is left: tells the asker, once. True: the asker has gone, and the pause is over.
     pub(crate) fn is_reached(&mut self, looked: impl FnOnce() -> Result<Looked, EngineError>) -> bool {
-        let Some(reply) = self.0.as_mut().and_then(|held| held.reply.take()) else { return false };
+        let Some(reply) = self.0.as_mut().and_then(|paused| paused.reply.take()) else { return false };
         reply.send(looked()).is_err()
     }
 
     /// Whether what is held back has waited long enough: what is under way does not end, or the asker has gone. The
     /// asker is told.
     pub(crate) fn is_given_up(&mut self, now_ms: u64) -> bool {
-        let Some(held) = &mut self.0 else { return false };
-        let is_late = now_ms.saturating_sub(held.since_ms) > PAUSE_MAX_MS;
-        let Some(reply) = held.reply.take_if(|reply| is_late || reply.is_closed()) else { return false };
+        let Some(paused) = &mut self.0 else { return false };
+        let is_late = now_ms.saturating_sub(paused.since_ms) > PAUSE_MAX_MS;
+        let Some(reply) = paused.reply.take_if(|reply| is_late || reply.is_closed()) else { return false };
         let refusal = Refusal::NotPaused { seconds: PAUSE_MAX_MS / 1000 };
         let _asker_left = reply.send(Err(EngineError::refused(refusal)));
         true
@@ -123,7 +123,7 @@ impl Pause {
 
     /// The pause is over: what was held back, in order.
     pub(crate) fn end(&mut self) -> VecDeque<Event> {
-        self.0.take().map(|held| held.events).unwrap_or_default()
+        self.0.take().map(|paused| paused.events).unwrap_or_default()
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
         pause.begin(reply, 0);
         assert!(pause.passes(read(2)).is_none() && pause.passes(read(3)).is_none());
         assert!(pause.passes(Event::Tick { now_ms: 1 }).is_some());
-        assert_eq!((pause.held(), pause.buffers().len()), (2, 2));
+        assert_eq!((pause.waiting(), pause.buffers().len()), (2, 2));
         assert!(!pause.is_given_up(PAUSE_MAX_MS));
         assert!(pause.is_given_up(PAUSE_MAX_MS + 1) && answer.try_recv().unwrap().is_err());
         let held: Vec<_> = pause.end().into_iter().collect();

@@ -256,27 +256,27 @@ impl Drop for ReducePool {
 fn work(shared: &Shared) {
     let mut scratch = reduce::Scratch::default();
     // This thread added results without waking the data plane.
-    let mut untold = false;
-    while let Some(job) = next_job(shared, &mut untold) {
+    let mut unsent = false;
+    while let Some(job) = next_job(shared, &mut unsent) {
         let has_time = job.has_time();
         let outcome = job.run(&mut scratch);
         let results = shared.put(outcome);
-        untold = has_time && results < REDUCE_RESULTS_MAX && !shared.hurry.load(Ordering::Relaxed);
-        if !untold {
+        unsent = has_time && results < REDUCE_RESULTS_MAX && !shared.hurry.load(Ordering::Relaxed);
+        if !unsent {
             shared.waker.wake();
         }
     }
 }
 
 /// The next job; `None` at the end. Results that were not told are told when no job comes for a moment.
-fn next_job(shared: &Shared, untold: &mut bool) -> Option<Job> {
-    if *untold {
+fn next_job(shared: &Shared, unsent: &mut bool) -> Option<Job> {
+    if *unsent {
         match shared.jobs.next_within(REDUCE_LINGER) {
             NextJob::Job(job) => return Some(job),
             NextJob::Stopped => return None,
             NextJob::TimedOut => {}
         }
-        *untold = false;
+        *unsent = false;
         if shared.results.load(Ordering::Acquire) > 0 {
             shared.waker.wake();
         }

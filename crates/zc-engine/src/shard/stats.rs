@@ -67,7 +67,7 @@ pub struct Extents {
 /// What a volume's origin lacks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Dirty {
-    /// Bytes, older versions that are still owed included.
+    /// Bytes, older versions that are still dirty included.
     pub bytes: u64,
     /// Extents concerned.
     pub extents: u64,

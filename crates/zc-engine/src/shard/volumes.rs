@@ -31,7 +31,7 @@ use crate::shard::pending::Tag;
 
 /// A request that waits for the limits of its volume.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum Throttled {
     /// That of a connection, which keeps it.
     Conn(u64),
     /// That of a block device, with the bytes of a write.
@@ -60,7 +60,7 @@ pub(crate) struct Volume {
     /// What the manager was told last.
     pub(crate) config: VolumeConfig,
     /// What clients may ask for, and what waits for it.
-    throttle: Box<Throttle<Held>>,
+    throttle: Box<Throttle<Throttled>>,
     /// Where its requests are noted, if it is recorded.
     tap: Option<Box<Tap>>,
 }
@@ -152,13 +152,13 @@ impl Volumes {
     pub(crate) fn passes(
         &mut self,
         id: VolumeId,
-        held: Held,
+        waiting: Throttled,
         cost: Option<Cost>,
         clock: &Clock,
-    ) -> Option<Held> {
+    ) -> Option<Throttled> {
         let throttle = &mut self.used(id).throttle;
-        let Some(cost) = cost.filter(|_| !throttle.is_off()) else { return Some(held) };
-        let passed = throttle.ask(held, cost, clock.now_ns());
+        let Some(cost) = cost.filter(|_| !throttle.is_off()) else { return Some(waiting) };
+        let passed = throttle.ask(waiting, cost, clock.now_ns());
         if passed.is_none() {
             self.throttled.insert(id);
         }
@@ -172,7 +172,7 @@ impl Volumes {
 
     /// The next request of a volume that waited and may begin now. When there is none, and none waits any more, the
     /// volume is not a throttled one.
-    pub(crate) fn next_to_go_on(&mut self, id: VolumeId, now_ns: u64) -> Option<Held> {
+    pub(crate) fn next_to_go_on(&mut self, id: VolumeId, now_ns: u64) -> Option<Throttled> {
         let throttle = self.table.get_mut(&id).map(|volume| &mut volume.throttle);
         let (next, are_waiting) = throttle.map_or((None, false), |throttle| {
             let next = throttle.next(now_ns);
@@ -197,14 +197,15 @@ impl Volumes {
     /// A connection's request will not be served.
     pub(crate) fn withdraw_conn(&mut self, id: VolumeId, conn: u64, clock: &Clock) {
         if self.throttled.contains(&id) {
-            let is_own = |held: &Held| matches!(held, Held::Conn(of) if *of == conn);
+            let is_own = |waiting: &Throttled| matches!(waiting, Throttled::Conn(of) if *of == conn);
             self.used(id).throttle.take_out(is_own, clock.now_ns());
         }
     }
 
     /// The kernel takes a device away: its requests, which wait no more.
-    pub(crate) fn withdraw_device(&mut self, id: VolumeId, device: u32, clock: &Clock) -> Vec<Held> {
-        let is_own = |held: &Held| matches!(held, Held::Device { tag, .. } if tag.is_of(device));
+    pub(crate) fn withdraw_device(&mut self, id: VolumeId, device: u32, clock: &Clock) -> Vec<Throttled> {
+        let is_own =
+            |waiting: &Throttled| matches!(waiting, Throttled::Device { tag, .. } if tag.is_of(device));
         self.used(id).throttle.take_out(is_own, clock.now_ns())
     }
 

@@ -3,7 +3,7 @@
 //! Job: keep one small file per cache with, for each volume, the stamp that its clean contents must carry to be trusted
 //! and what its origin looked like when the daemon last had it. The cache device cannot vouch for itself: an old image
 //! of it is as consistent as the newest, and a failed device cannot record that it must not be trusted any more. A
-//! cache that is not there cannot say either that it has what an origin lacks: that, too, stands here ([`owed`]).
+//! cache that is not there cannot say either that it has dirty data: that, too, stands here ([`remembered_dirty`]).
 //!
 //! Invariants: the file is replaced as a whole (written beside, flushed, renamed, directory flushed); after a change
 //! returns, it survives a power cut. The distrust of a whole cache can be recorded without room for that: in the file of
@@ -115,7 +115,7 @@ pub(crate) type Place = (PathBuf, Option<OriginMark>);
 
 /// What an origin lacks and a cache has, as the state directory remembers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Owed {
+pub(crate) struct RememberedDirty {
     /// The cache's identity as text.
     pub(crate) cache: String,
     /// Where that is remembered.
@@ -126,7 +126,7 @@ pub(crate) struct Owed {
     pub(crate) entry: VolumeState,
 }
 
-impl Owed {
+impl RememberedDirty {
     /// Whether it is this origin's.
     pub(crate) fn is_of(&self, path: &Path, mark: Option<&OriginMark>) -> bool {
         self.entry.is_of(path, mark)
@@ -144,17 +144,17 @@ impl Owed {
     }
 }
 
-/// All that the caches of a state directory owe to origins.
-pub(crate) fn owed(dir: &Path) -> Result<Vec<Owed>, EngineError> {
-    let mut owed = Vec::new();
+/// All dirty data that the caches of a state directory have.
+pub(crate) fn remembered_dirty(dir: &Path) -> Result<Vec<RememberedDirty>, EngineError> {
+    let mut remembered = Vec::new();
     for (cache, file) in files(dir)? {
         for (volume, entry) in read_state(&file)?.volumes {
             if entry.dirty {
-                owed.push(Owed { cache: cache.clone(), file: file.clone(), volume, entry });
+                remembered.push(RememberedDirty { cache: cache.clone(), file: file.clone(), volume, entry });
             }
         }
     }
-    Ok(owed)
+    Ok(remembered)
 }
 
 /// The identity of the cache that last served one of these origins, if there was one.
@@ -514,9 +514,9 @@ mod tests {
     }
 
     #[test]
-    fn what_caches_owe_is_found_by_place_or_identity_and_can_be_forgotten() {
+    fn what_origins_lack_is_found_by_place_or_identity_and_can_be_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(owed(&dir.path().join("none")).unwrap(), []);
+        assert_eq!(remembered_dirty(&dir.path().join("none")).unwrap(), []);
         for (uuid, dirty) in [([1; 16], true), ([2; 16], false)] {
             let state = StateDir::open(dir.path(), None, &uuid).unwrap();
             state
@@ -527,14 +527,14 @@ mod tests {
                 .unwrap();
         }
         std::fs::write(dir.path().join("notes.json"), "not ours").unwrap();
-        let found = owed(dir.path()).unwrap();
+        let found = remembered_dirty(dir.path()).unwrap();
         let [one] = &found[..] else { panic!("{found:?}") };
         assert_eq!((one.cache.as_str(), one.volume.as_str()), (hex(&[1; 16]).as_str(), "a"));
         let moved = OriginMark { len_bytes: 9, mtime_ns: 9, ..MARK };
         assert!(one.is_of(Path::new("/srv/a"), None) && one.is_of(Path::new("/elsewhere"), Some(&moved)));
         assert!(!one.is_of(Path::new("/srv/b"), Some(&OriginMark { inode: 77, ..MARK })));
         one.forget().unwrap();
-        assert_eq!(owed(dir.path()).unwrap(), []);
+        assert_eq!(remembered_dirty(dir.path()).unwrap(), []);
         assert_eq!(StateDir::open(dir.path(), None, &[1; 16]).unwrap().snapshot().volumes["a"].stamp, 8);
     }
 

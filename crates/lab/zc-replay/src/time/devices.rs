@@ -10,7 +10,7 @@ use super::server::Server;
 const MEMORY_BLOCK_BYTES: u64 = 4096;
 /// A write into memory.
 const MEMORY_NS: u64 = 50_000;
-/// So much background work a disk may owe before writes have to wait.
+/// So much background work may wait at a disk before writes have to wait.
 const OWED_MAX_NS: u64 = 500_000_000;
 /// Seek from one track to the next.
 const TRACK_NS: u64 = 1_000_000;

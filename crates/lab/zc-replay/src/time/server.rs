@@ -1,7 +1,7 @@
 //! A server that does one thing at a time: first the work that clients wait for, the rest in between.
 //!
-//! Foreground work is served in the order in which it comes. Background work is a sum of time that is owed and worked
-//! off whenever nothing else is to be done; foreground work that comes meanwhile waits for half a piece of it.
+//! Foreground work is served in the order in which it comes. Background work is a sum of time that is due and worked off
+//! whenever nothing else is to be done; foreground work that comes meanwhile waits for half a piece of it.
 
 /// One at a time.
 #[derive(Debug, Clone, Copy, Default)]

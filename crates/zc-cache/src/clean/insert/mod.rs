@@ -1,23 +1,23 @@
-//! The insertion path: Nitro 3.2's six steps as jobs, and runs that keep neighbours together.
+//! The insertion path: Nitro 3.2's six steps as jobs, and batches that keep neighbours together.
 //!
 //! 1 hash, 2 look the fingerprint up, 3 compress (all in `reduce`), then, in `device::units`, append to the open WEU, 4
 //! and 5 update both indexes, 6 write the WEU when full.
 //!
-//! A *run* is a set of extents that belong together: those of one request, or of one sequential stream up to
-//! 128 KiB. A run is placed as a whole, in address order, when all its jobs have ended, whatever order workers
+//! A *batch* is a set of extents that belong together: those of one request, or of one sequential stream up to
+//! 128 KiB. A batch is placed as a whole, in address order, when all its jobs have ended, whatever order workers
 //! finish in; so a later 128 KiB read of the same data is one device read.
 //!
 //! Everything here can be skipped and is, when the bound on bytes under way is reached (G8).
 
+pub(crate) mod batches;
 mod placement;
-pub(crate) mod runs;
 
 use zc_core::{BufSlice, ExtentKey, HashKey, KeyedMap, Map};
 
 use crate::base::port::Ended;
 use crate::base::tracks::Guard;
 use crate::clean::Clean;
-use crate::clean::insert::runs::Runs;
+use crate::clean::insert::batches::Batches;
 use crate::clean::streams::StreamId;
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
@@ -34,7 +34,7 @@ pub(crate) struct InsertOptions {
 #[derive(Debug)]
 pub(crate) struct Job {
     guard: Guard,
-    run: u64,
+    batch: u64,
     reduction: Reduction,
 }
 
@@ -44,17 +44,17 @@ pub(crate) struct Inserts {
     jobs: Map<u64, Job>,
     /// The newest job of each extent: its bytes are at hand.
     by_key: KeyedMap<ExtentKey, u64>,
-    pub(in crate::clean) runs: Runs,
+    pub(in crate::clean) batches: Batches,
     bytes: u64,
 }
 
 impl Inserts {
     pub(crate) fn new(key: &HashKey) -> Self {
-        Self { jobs: Map::default(), by_key: key.map(), runs: Runs::default(), bytes: 0 }
+        Self { jobs: Map::default(), by_key: key.map(), batches: Batches::default(), bytes: 0 }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.runs.is_empty()
+        self.jobs.is_empty() && self.batches.is_empty()
     }
 
     /// A job that has not ended.
@@ -64,15 +64,15 @@ impl Inserts {
 }
 
 impl Clean {
-    /// The run that extents of a request go into. Ended with [`Runs::end_requests`].
-    pub(crate) fn begin_run(&mut self, stream: Option<StreamId>, core: &mut Core) -> u64 {
-        self.inserts.runs.begin(stream, core.base.now_ms(), &mut core.base.port)
+    /// The batch that extents of a request go into. Ended with [`Batches::end_requests`].
+    pub(crate) fn begin_batch(&mut self, stream: Option<StreamId>, core: &mut Core) -> u64 {
+        self.inserts.batches.begin(stream, core.base.now_ms(), &mut core.base.port)
     }
 
     /// Takes an extent in. The hold on `src.buf` and the guard pass to the job.
     pub(crate) fn insert(
         &mut self,
-        run: u64,
+        batch: u64,
         guard: Guard,
         src: BufSlice,
         options: InsertOptions,
@@ -89,12 +89,12 @@ impl Clean {
         }
         self.inserts.bytes += u64::from(core.base.extent_bytes());
         let id = core.base.port.number();
-        self.inserts.runs.add(run, guard.key, id, core.base.extent_bytes());
+        self.inserts.batches.add(batch, guard.key, id, core.base.extent_bytes());
         let InsertOptions { only_if_duplicate } = options;
         let wanted = Wanted { owner: Owner::Clean, job: id, key: guard.key, src, only_if_duplicate };
         let mut reduction = Reduction::new(wanted);
         let is_reduced = reduction.begin(core);
-        self.inserts.jobs.insert(id, Job { guard, run, reduction });
+        self.inserts.jobs.insert(id, Job { guard, batch, reduction });
         self.inserts.by_key.insert(guard.key, id);
         if is_reduced {
             self.reduced(id, core);
@@ -118,12 +118,12 @@ impl Clean {
     }
 
     fn reduced(&mut self, id: u64, core: &mut Core) {
-        let Job { guard, run, reduction } = self.inserts.job(id);
+        let Job { guard, batch, reduction } = self.inserts.job(id);
         if core.base.reports(guard.key) && core.base.tracks.holds(guard) {
             reduction.tell(core);
         }
-        let run = *run;
-        self.inserts.runs.job_reduced(run);
+        let batch = *batch;
+        self.inserts.batches.job_reduced(batch);
     }
 
     /// Ends a job after placement, for better or worse.

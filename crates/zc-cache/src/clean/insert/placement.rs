@@ -1,4 +1,4 @@
-//! Placement of finished runs, in order, as far as there are slots.
+//! Placement of finished batches, in order, as far as there are slots.
 
 use zc_core::{ExtentKey, WeuSlot};
 
@@ -21,17 +21,17 @@ enum Placed {
 impl Clean {
     /// Places what is ready, in order, as far as there are slots.
     pub(crate) fn pump_placement(&mut self, core: &mut Core) {
-        while let Some(jobs) = self.inserts.runs.take_first() {
+        while let Some(jobs) = self.inserts.batches.take_first() {
             let together = jobs.len() > 1;
             let mut jobs = jobs.into_iter();
             while let Some(job) = jobs.next() {
                 if self.place_job(job.1, together, core) == Placed::NeedsSlot {
-                    self.inserts.runs.put_back(core::iter::once(job).chain(jobs).collect());
+                    self.inserts.batches.put_back(core::iter::once(job).chain(jobs).collect());
                     return;
                 }
                 self.end_job(job.1, core);
             }
-            self.inserts.runs.first_placed();
+            self.inserts.batches.first_placed();
         }
     }
 
@@ -122,8 +122,8 @@ impl Clean {
         if core.base.is_good() && (core.device.free_slots() > 0 || core.device.leaving_slots() > 0) {
             return;
         }
-        while let Some(jobs) = self.inserts.runs.take_first() {
-            self.inserts.runs.first_placed();
+        while let Some(jobs) = self.inserts.batches.take_first() {
+            self.inserts.batches.first_placed();
             for (_, job) in jobs {
                 core.base.stats.insert_dropped += 1;
                 self.end_job(job, core);

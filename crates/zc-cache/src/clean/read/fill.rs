@@ -239,11 +239,11 @@ impl Clean {
                 Err(error) => self.read_part_done(waiter.read, Err(error), core),
             }
         }
-        let run = self.begin_run(fill.stream, core);
+        let batch = self.begin_batch(fill.stream, core);
         for (index, used) in used.iter().enumerate() {
-            self.fill_extent_done(&fill, index, *used, result.is_ok(), run, core);
+            self.fill_extent_done(&fill, index, *used, result.is_ok(), batch, core);
         }
-        self.inserts.runs.end_requests(run);
+        self.inserts.batches.end_requests(batch);
         core.base.port.release(fill.buf);
     }
 
@@ -254,7 +254,7 @@ impl Clean {
         index: usize,
         used: bool,
         ok: bool,
-        run: u64,
+        batch: u64,
         core: &mut Core,
     ) {
         let key = fill_key(fill, index);
@@ -282,7 +282,7 @@ impl Clean {
         self.drop_idle_staged(key, core);
         core.base.port.retain(fill.buf);
         let only_if_duplicate = fill.prefetch && !self.seen.seen_or_record(key);
-        self.insert(run, guard, src, InsertOptions { only_if_duplicate }, core);
+        self.insert(batch, guard, src, InsertOptions { only_if_duplicate }, core);
     }
 
     /// An extent that was read ahead, if it was, waits for its reader no more.

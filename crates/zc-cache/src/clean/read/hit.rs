@@ -122,7 +122,7 @@ impl Clean {
         let op = core.base.port.op(Op::Hit(id));
         let len_bytes = (pages.end - pages.start) * zc_core::limits::BLOCK_BYTES;
         let source = core.device.source(slot);
-        core.base.port.hold_source(op, source);
+        core.base.port.keep_source(op, source);
         if source == Source::Device {
             core.base.stats.device_reads += 1;
             core.base.stats.device_read_bytes += u64::from(len_bytes);

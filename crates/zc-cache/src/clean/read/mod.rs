@@ -250,8 +250,10 @@ impl Clean {
             }
             let untouched = staged.touched.runs(sectors.end, true).all(|run| run.end <= sectors.start);
             return match staged.old {
-                OldCopy::Held(Mapping::Zero) if untouched => Found::Zero,
-                OldCopy::Held(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place))) if untouched => {
+                OldCopy::Cached(Mapping::Zero) if untouched => Found::Zero,
+                OldCopy::Cached(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place)))
+                    if untouched =>
+                {
                     Found::Stored(mapping, place)
                 }
                 _ => Found::Nothing,

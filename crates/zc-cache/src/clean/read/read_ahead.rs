@@ -215,9 +215,9 @@ impl Clean {
             return true;
         }
         let only_if_duplicate = !self.seen.seen_or_record(key);
-        let run = self.begin_run(None, core);
-        self.insert(run, ahead.guard, ahead.src, InsertOptions { only_if_duplicate }, core);
-        self.inserts.runs.end_requests(run);
+        let batch = self.begin_batch(None, core);
+        self.insert(batch, ahead.guard, ahead.src, InsertOptions { only_if_duplicate }, core);
+        self.inserts.batches.end_requests(batch);
         true
     }
 

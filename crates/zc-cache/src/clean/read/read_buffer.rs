@@ -14,7 +14,7 @@ use crate::device::units::policy::{ReplacementPolicy, WeuLru};
 #[derive(Debug)]
 pub(crate) struct ReadBuffer {
     places: KeyedMap<ExtentKey, u32>,
-    held: Vec<Option<(ExtentKey, BufId)>>,
+    buffers: Vec<Option<(ExtentKey, BufId)>>,
     free: Vec<u32>,
     /// Order of use of the places.
     order: WeuLru,
@@ -27,7 +27,7 @@ impl ReadBuffer {
         let places = u32::try_from(max_bytes / u64::from(extent_bytes.max(1))).unwrap_or(u32::MAX - 1);
         Self {
             places: key.map(),
-            held: Vec::new(),
+            buffers: Vec::new(),
             free: Vec::new(),
             order: WeuLru::new(places),
             places_max: places,
@@ -38,7 +38,7 @@ impl ReadBuffer {
     pub(crate) fn get(&mut self, key: &ExtentKey) -> Option<BufId> {
         let place = *self.places.get(key)?;
         self.order.touched(WeuSlot(place));
-        self.held[usize_from_u32(place)].map(|(_, buf)| buf)
+        self.buffers[usize_from_u32(place)].map(|(_, buf)| buf)
     }
 
     /// Holds a buffer for an extent. Returns those that are held no more: the extent's former one, the least recently
@@ -50,9 +50,9 @@ impl ReadBuffer {
             gone.push(buf);
             return gone;
         }
-        let grown = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
+        let grown = u32::try_from(self.buffers.len()).unwrap_or(u32::MAX);
         if self.free.is_empty() && grown < self.places_max {
-            self.held.push(None);
+            self.buffers.push(None);
             self.free.push(grown);
         }
         if self.free.is_empty()
@@ -61,7 +61,7 @@ impl ReadBuffer {
             gone.extend(self.vacate(place.0));
         }
         let Some(place) = self.free.pop() else { unreachable!("a place was freed") };
-        self.held[usize_from_u32(place)] = Some((key, buf));
+        self.buffers[usize_from_u32(place)] = Some((key, buf));
         self.places.insert(key, place);
         self.order.inserted(WeuSlot(place));
         gone
@@ -80,12 +80,12 @@ impl ReadBuffer {
 
     /// Lets go of everything.
     pub(crate) fn drain(&mut self) -> Vec<BufId> {
-        let count = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(self.buffers.len()).unwrap_or(u32::MAX);
         (0..count).filter_map(|place| self.vacate(place)).collect()
     }
 
     fn vacate(&mut self, place: u32) -> Option<BufId> {
-        let (key, buf) = self.held[usize_from_u32(place)].take()?;
+        let (key, buf) = self.buffers[usize_from_u32(place)].take()?;
         self.places.remove(&key);
         self.order.removed(WeuSlot(place));
         self.free.push(place);

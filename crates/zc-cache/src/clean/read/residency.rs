@@ -24,7 +24,7 @@ impl Clean {
             }
             let untouched = staged.touched.runs(sectors.end, true).all(|run| run.end <= sectors.start);
             return match staged.old {
-                OldCopy::Held(mapping) if untouched => core.device.residency_of_mapping(mapping),
+                OldCopy::Cached(mapping) if untouched => core.device.residency_of_mapping(mapping),
                 _ => Residency::OriginOnly,
             };
         }

@@ -111,7 +111,7 @@ fn fills_from_writes(volume: VolumeId, base: &Base) -> bool {
 }
 
 fn unpin_old(staged: &Staged, core: &mut Core) {
-    if let OldCopy::Held(Mapping::Base(place) | Mapping::Duplicate(place)) = staged.old {
+    if let OldCopy::Cached(Mapping::Base(place) | Mapping::Duplicate(place)) = staged.old {
         core.device.unpin(place.slot);
     }
 }
@@ -318,7 +318,7 @@ impl Clean {
             valid: SectorMap::EMPTY,
             touched: SectorMap::EMPTY,
             writers: SmallVec::new(),
-            old: old.map_or(OldCopy::None, OldCopy::Held),
+            old: old.map_or(OldCopy::None, OldCopy::Cached),
             touched_ms: core.base.now_ms(),
             ticket: 0,
         };
@@ -343,7 +343,7 @@ impl Clean {
     }
 
     /// Inserts a staged extent if it is whole.
-    fn finish_staged(&mut self, key: ExtentKey, run: Option<u64>, core: &mut Core) {
+    fn finish_staged(&mut self, key: ExtentKey, batch: Option<u64>, core: &mut Core) {
         let sectors = core.base.extent_bytes() / zc_core::SECTOR_BYTES;
         let whole = self
             .staging
@@ -358,11 +358,11 @@ impl Clean {
             Some(guard) if fills_from_writes(key.volume, &core.base) => {
                 core.base.stats.staged_whole += 1;
                 let src = BufSlice { buf: staged.buf, start_bytes: 0, len_bytes: core.base.extent_bytes() };
-                let own = run.is_none();
-                let run = run.unwrap_or_else(|| self.begin_run(None, core));
-                self.insert(run, guard, src, InsertOptions { only_if_duplicate: false }, core);
+                let own = batch.is_none();
+                let batch = batch.unwrap_or_else(|| self.begin_batch(None, core));
+                self.insert(batch, guard, src, InsertOptions { only_if_duplicate: false }, core);
                 if own {
-                    self.inserts.runs.end_requests(run);
+                    self.inserts.batches.end_requests(batch);
                 }
             }
             guard => {
@@ -412,8 +412,8 @@ impl Clean {
 
     fn complete_staged(&mut self, key: ExtentKey, old: OldCopy, core: &mut Core) {
         match old {
-            OldCopy::Held(Mapping::Zero) => self.merge_zero(key, core),
-            OldCopy::Held(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place))) => {
+            OldCopy::Cached(Mapping::Zero) => self.merge_zero(key, core),
+            OldCopy::Cached(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place))) => {
                 self.begin_merge(key, &mapping, &place, core);
             }
             OldCopy::None => {
@@ -442,7 +442,7 @@ impl Clean {
             .staging
             .idle()
             .filter(|(_, staged)| {
-                matches!(staged.old, OldCopy::Held(Mapping::Base(_) | Mapping::Duplicate(_)))
+                matches!(staged.old, OldCopy::Cached(Mapping::Base(_) | Mapping::Duplicate(_)))
             })
             .map(|(key, _)| key)
             .collect();
@@ -554,11 +554,11 @@ impl Clean {
                 let start_bytes = u32::try_from(skip).unwrap_or(u32::MAX);
                 let len_bytes = u32::try_from(len_bytes).unwrap_or(u32::MAX);
                 let src = BufSlice { buf, start_bytes, len_bytes };
-                let run = self.begin_run(stream, core);
+                let batch = self.begin_batch(stream, core);
                 for portion in portions(volume, offset_bytes, src, core.base.extent_bytes()) {
-                    destaged.extend(self.portion_written(id, &portion, result.is_ok(), run, core));
+                    destaged.extend(self.portion_written(id, &portion, result.is_ok(), batch, core));
                 }
-                self.inserts.runs.end_requests(run);
+                self.inserts.batches.end_requests(batch);
             }
             _ => {
                 let zero =
@@ -608,7 +608,7 @@ impl Clean {
         id: u64,
         portion: &Portion,
         ok: bool,
-        run: u64,
+        batch: u64,
         core: &mut Core,
     ) -> Option<ExtentKey> {
         let key = portion.key;
@@ -625,7 +625,7 @@ impl Clean {
                 };
                 core.base.port.emit(Action::Copy { from: portion.dest, to });
             }
-            self.finish_staged(key, Some(run), core);
+            self.finish_staged(key, Some(batch), core);
         } else if certain
             && portion.len_bytes == core.base.extent_bytes()
             && fills_from_writes(key.volume, &core.base)
@@ -635,7 +635,7 @@ impl Clean {
             }
             let guard = core.base.tracks.guard(key)?;
             core.base.port.retain(portion.dest.buf);
-            self.insert(run, guard, portion.dest, InsertOptions { only_if_duplicate: false }, core);
+            self.insert(batch, guard, portion.dest, InsertOptions { only_if_duplicate: false }, core);
         }
         None
     }

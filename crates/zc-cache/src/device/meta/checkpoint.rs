@@ -20,7 +20,7 @@ const CHECKPOINT_SLOTS: u32 = 512;
 /// The newest checkpoint and the one that is on its way.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
-    running: Option<CheckpointRun>,
+    running: Option<CheckpointWrite>,
     /// Sequence of the newest one.
     sequence: u64,
     /// Which of the two areas it is in.
@@ -48,7 +48,7 @@ impl Checkpoints {
 
 /// A checkpoint on its way.
 #[derive(Debug)]
-struct CheckpointRun {
+struct CheckpointWrite {
     sequence: u64,
     area: usize,
     journal_start: JournalSeq,
@@ -78,7 +78,7 @@ impl Device {
     }
 }
 
-impl CheckpointRun {
+impl CheckpointWrite {
     /// Writes the full blocks that have come together, or all when `last`. False when it waits for the device.
     fn write_chunk(&mut self, last: bool, base: &mut Base) -> bool {
         let full = self.carry.len() / RECORDS_PER_BLOCK * RECORDS_PER_BLOCK;
@@ -110,26 +110,26 @@ impl CheckpointRun {
 
 impl Device {
     /// Takes one step. False when it now waits for the device.
-    fn step_checkpoint(&mut self, run: &mut CheckpointRun, base: &mut Base) -> bool {
-        match &mut run.step {
+    fn step_checkpoint(&mut self, writing: &mut CheckpointWrite, base: &mut Base) -> bool {
+        match &mut writing.step {
             CheckpointStep::Slots(next) => {
                 let end = next.saturating_add(CHECKPOINT_SLOTS).min(self.units.slots.len());
                 for slot in *next..end {
-                    let used = run.records + zc_core::u64_from_usize(run.carry.len());
+                    let used = writing.records + zc_core::u64_from_usize(writing.carry.len());
                     let rest = 2 * u64::from(self.units.slots.len() - slot);
                     let room = base.cfg().geometry.checkpoint_records_max().saturating_sub(used + rest);
-                    self.slot_records(WeuSlot(slot), room, &mut run.carry);
+                    self.slot_records(WeuSlot(slot), room, &mut writing.carry);
                 }
-                run.step = if end == self.units.slots.len() {
+                writing.step = if end == self.units.slots.len() {
                     CheckpointStep::Index(SweepCursor::default())
                 } else {
                     CheckpointStep::Slots(end)
                 };
-                run.write_chunk(false, base)
+                writing.write_chunk(false, base)
             }
             CheckpointStep::Index(cursor) => {
                 let slots = &self.units.slots;
-                let carry = &mut run.carry;
+                let carry = &mut writing.carry;
                 let wrapped = self.index.files.sweep(cursor, CHECKPOINT_BUCKETS, |key, mapping| {
                     match mapping {
                         Mapping::Zero => carry.push(Record::Zero { key }),
@@ -145,32 +145,32 @@ impl Device {
                     Keep::Yes
                 });
                 if wrapped {
-                    run.step = CheckpointStep::Flush;
+                    writing.step = CheckpointStep::Flush;
                 }
-                run.write_chunk(wrapped, base)
+                writing.write_chunk(wrapped, base)
             }
             CheckpointStep::Flush => {
-                run.in_flight = true;
+                writing.in_flight = true;
                 flush_cache(Op::CheckpointFlush, base);
                 false
             }
             CheckpointStep::Commit => {
-                run.in_flight = true;
+                writing.in_flight = true;
                 let header = CheckpointHeader {
-                    sequence: run.sequence,
+                    sequence: writing.sequence,
                     session: base.session.number(),
-                    journal_start: run.journal_start,
-                    blocks: run.blocks,
-                    records: run.records,
+                    journal_start: writing.journal_start,
+                    blocks: writing.blocks,
+                    records: writing.records,
                     weu_seq_next: base.session.next(),
                     region_map_sequence: self.meta.durable_map(),
                 };
                 let op = base.port.op(Op::CheckpointCommit);
-                base.port.emit(Action::CommitCheckpoint { op, area: run.area, header: Box::new(header) });
+                base.port.emit(Action::CommitCheckpoint { op, area: writing.area, header: Box::new(header) });
                 false
             }
             CheckpointStep::CommitFlush => {
-                run.in_flight = true;
+                writing.in_flight = true;
                 flush_cache(Op::CheckpointCommitFlush, base);
                 false
             }
@@ -214,7 +214,7 @@ impl Device {
             }
             SlotState::Unread { known: false } if !slot.is_retired() => {}
             _ if generation.0 == 0 => {}
-            _ if self.units.owed.contains(id) => self.retired_records(id, into),
+            _ if self.units.dirty_slots.contains(id) => self.retired_records(id, into),
             _ => into.push(Record::SlotRetired { slot: id, generation }),
         }
         if !slot.is_retired() {
@@ -239,7 +239,7 @@ impl Device {
 
     /// Begins a checkpoint that makes journal blocks before `journal_start` needless; it begins with these records.
     pub(crate) fn begin_checkpoint(&mut self, journal_start: JournalSeq, records: Vec<Record>) {
-        self.meta.checkpoints.running = Some(CheckpointRun {
+        self.meta.checkpoints.running = Some(CheckpointWrite {
             sequence: self.meta.checkpoints.sequence + 1,
             area: 1 - self.meta.checkpoints.area,
             journal_start,
@@ -253,9 +253,9 @@ impl Device {
 
     /// Goes on with the checkpoint under way until it waits for the device.
     pub(crate) fn pump_checkpoint(&mut self, base: &mut Base) {
-        while let Some(mut run) = self.meta.checkpoints.running.take() {
-            let busy = run.in_flight || !self.step_checkpoint(&mut run, base);
-            self.meta.checkpoints.running = Some(run);
+        while let Some(mut writing) = self.meta.checkpoints.running.take() {
+            let busy = writing.in_flight || !self.step_checkpoint(&mut writing, base);
+            self.meta.checkpoints.running = Some(writing);
             if busy {
                 return;
             }
@@ -266,15 +266,15 @@ impl Device {
     /// last one.
     pub(crate) fn checkpoint_step_done(&mut self, kind: Op, base: &mut Base) -> Option<JournalSeq> {
         let checkpoints = &mut self.meta.checkpoints;
-        let run = checkpoints.running.as_mut()?;
-        run.in_flight = false;
+        let writing = checkpoints.running.as_mut()?;
+        writing.in_flight = false;
         match kind {
-            Op::CheckpointFlush => run.step = CheckpointStep::Commit,
-            Op::CheckpointCommit => run.step = CheckpointStep::CommitFlush,
+            Op::CheckpointFlush => writing.step = CheckpointStep::Commit,
+            Op::CheckpointCommit => writing.step = CheckpointStep::CommitFlush,
             Op::CheckpointCommitFlush => {
-                let start = run.journal_start;
-                checkpoints.sequence = run.sequence;
-                checkpoints.area = run.area;
+                let start = writing.journal_start;
+                checkpoints.sequence = writing.sequence;
+                checkpoints.area = writing.area;
                 checkpoints.missing = false;
                 checkpoints.running = None;
                 self.meta.journal.truncate(start);

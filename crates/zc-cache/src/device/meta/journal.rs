@@ -129,7 +129,7 @@ impl Journal {
     }
 
     /// All blocks that were taken are durable.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_all_durable(&self) -> bool {
         self.in_flight.is_none() && self.durable >= self.taken && self.durable_next == self.next
     }
 

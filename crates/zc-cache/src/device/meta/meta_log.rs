@@ -99,7 +99,7 @@ impl MetaLog {
     }
 
     /// Mappings from media were voided: a region map has to name the journal block that says so.
-    pub(crate) const fn owe_voids(&mut self) {
-        self.retirements.owe_voids();
+    pub(crate) const fn want_voids(&mut self) {
+        self.retirements.want_voids();
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Retirements {
     /// When marks are looked at for their age again.
     aged_at_ms: u64,
     /// Mappings from media were voided, and no region map names the journal block that says so yet.
-    voids_owed: bool,
+    voids_pending: bool,
     /// The last attempt to end inherited marks failed for some volume.
     inherited_failed: bool,
     /// The manager stops, and an origin does not flush: marks stay.
@@ -47,8 +47,8 @@ impl Retirements {
     }
 
     /// Mappings from media were voided.
-    pub(super) const fn owe_voids(&mut self) {
-        self.voids_owed = true;
+    pub(super) const fn want_voids(&mut self) {
+        self.voids_pending = true;
     }
 
     /// None begins any more: the last flush of the device is next.
@@ -116,7 +116,7 @@ impl Device {
         self.meta.regions.len() == 0
             && !self.has_inherited(base)
             && !self.meta.maps.is_stale()
-            && !self.meta.retirements.voids_owed
+            && !self.meta.retirements.voids_pending
     }
 
     /// Begins a retirement when one is due, and ends the one under way when it can be. `is_room_wanted`: writes wait for
@@ -151,7 +151,7 @@ impl Device {
                 let keeps = !self.is_map_crowded();
                 self.meta.regions.drop_inherited(|id| has_failed(id) || (keeps && !asked.contains(&id)));
                 self.meta.retirements.inherited_failed = !failed.is_empty();
-                self.meta.retirements.voids_owed |= self.meta.retirements.inherited_failed;
+                self.meta.retirements.voids_pending |= self.meta.retirements.inherited_failed;
                 self.meta.maps.mark_stale();
             }
         }
@@ -175,9 +175,9 @@ impl Device {
         // Where an origin does not flush, other marks have their turn, too.
         let others_first = core::mem::take(&mut retirements.inherited_failed) && self.meta.regions.len() > 0;
         if !others_first
-            && (self.has_inherited(base) || core::mem::take(&mut self.meta.retirements.voids_owed))
+            && (self.has_inherited(base) || core::mem::take(&mut self.meta.retirements.voids_pending))
         {
-            self.meta.retirements.voids_owed = false;
+            self.meta.retirements.voids_pending = false;
             let volumes = base.volumes().map(|volume| volume.cfg().id).collect();
             self.start_retiring(None, volumes, base);
             return true;

@@ -377,7 +377,7 @@ impl Device {
         by_age.into_iter().for_each(|(_, slot)| self.units.policy.inserted(slot));
         let untrusted = base.volumes().any(|volume| !volume.cfg().trusted);
         if untrusted || !self.recovery.restart.mapping_trusted {
-            self.meta.owe_voids();
+            self.meta.want_voids();
         }
         base.port.emit(Action::IntentReady);
     }
@@ -414,7 +414,7 @@ impl Device {
         result: &Result<Option<Box<WeuHeader>>, ErrorKind>,
         base: &mut Base,
     ) {
-        if self.units.owed.contains(slot) || self.units.slots.get(slot).is_filling() {
+        if self.units.dirty_slots.contains(slot) || self.units.slots.get(slot).is_filling() {
             self.adopt_headerless(slot, base);
             return;
         }

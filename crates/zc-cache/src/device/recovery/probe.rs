@@ -273,6 +273,6 @@ impl Device {
         for other in stored {
             self.forget(other, base);
         }
-        self.meta.owe_voids();
+        self.meta.want_voids();
     }
 }

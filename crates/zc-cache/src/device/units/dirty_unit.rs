@@ -12,8 +12,8 @@ use zc_format::{GrowingUnit, Record, WeuHeader};
 
 use crate::base::Base;
 use crate::device::Device;
-use crate::device::units::piece_writes::PieceWrites;
 use crate::device::units::unit::{Content, Unit};
+use crate::device::units::unit_writes::UnitWrites;
 use crate::device::units::{Op, WritingWeu, placed_bytes};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Place;
@@ -49,7 +49,7 @@ pub(super) struct SealedUnit {
 #[derive(Debug, Default)]
 pub(crate) struct DirtyUnits {
     open: Option<DirtyUnit>,
-    writes: PieceWrites,
+    writes: UnitWrites,
 }
 
 impl DirtyUnit {
@@ -97,12 +97,12 @@ impl DirtyUnits {
     }
 
     /// The writes of pieces.
-    pub(crate) const fn writes(&self) -> &PieceWrites {
+    pub(crate) const fn writes(&self) -> &UnitWrites {
         &self.writes
     }
 
     /// The writes of pieces, to be told of flushes.
-    pub(crate) const fn writes_mut(&mut self) -> &mut PieceWrites {
+    pub(crate) const fn writes_mut(&mut self) -> &mut UnitWrites {
         &mut self.writes
     }
 
@@ -123,7 +123,8 @@ impl Device {
         &mut self.units.dirty
     }
 
-    /// Puts a dirty extent into the dirty unit, which owes it from now on. Where it is, or none without a slot.
+    /// Puts a dirty extent into the dirty unit. From now on its slot counts as dirty. Where it is, or none without a
+    /// slot.
     pub(crate) fn place_dirty(&mut self, content: &Content, base: &mut Base) -> Option<Place> {
         if !self.ensure_dirty_room(content.payload.len_bytes, base) {
             return None;
@@ -132,7 +133,7 @@ impl Device {
         let stored = open.unit.place(content, open.fill_bytes, base);
         open.fill_bytes += placed_bytes(content.payload.len_bytes);
         let (slot, generation) = (open.unit.slot(), open.unit.generation());
-        self.owe(slot, true);
+        self.add_dirty(slot, true);
         Some(self.place(slot, generation, stored))
     }
 
@@ -162,14 +163,14 @@ impl Device {
         let Some(open) = self.units.dirty.open.as_ref().filter(|open| open.has_unwritten()) else { return };
         let end_bytes = open.fill_bytes.next_multiple_of(limits::BLOCK_BYTES);
         open.zero_until(end_bytes, base);
-        self.write_dirty_piece(end_bytes, durable, base);
+        self.write_dirty_part(end_bytes, durable, base);
     }
 
     /// Writes the unit from where it was written to `end_bytes`, a page's; the number of the write.
     ///
     /// # Panics
     /// When no unit is being filled.
-    pub(crate) fn write_dirty_piece(&mut self, end_bytes: u32, durable: bool, base: &mut Base) -> u64 {
+    pub(crate) fn write_dirty_part(&mut self, end_bytes: u32, durable: bool, base: &mut Base) -> u64 {
         let DirtyUnits { open, writes } = &mut self.units.dirty;
         let open = open.as_mut().expect_held();
         let (slot, start_bytes) = (open.unit.slot(), open.written_bytes);
@@ -189,7 +190,7 @@ impl Device {
             panic!("{slot:?} is written from memory that is gone")
         };
         let op = base.port.op(DirtyOp::Part(part));
-        base.port.hold_source(op, Source::Memory(weu));
+        base.port.keep_source(op, Source::Memory(weu));
         base.port.emit(Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable });
     }
 
@@ -215,7 +216,7 @@ impl Device {
             open.parts -= 1;
         } else if let Some(sealed) = self.sealed_mut(part.slot) {
             sealed.parts -= 1;
-            self.settle_dirty_unit(part.slot, base);
+            self.end_dirty_unit(part.slot, base);
         }
         result.is_ok()
     }
@@ -277,11 +278,11 @@ impl Device {
         sealed.ended = true;
         let number = sealed.number;
         self.units.dirty.writes.ended(number);
-        self.settle_dirty_unit(slot, base);
+        self.end_dirty_unit(slot, base);
     }
 
     /// From here on the unit is read from the device, when nothing of it is in flight any more.
-    fn settle_dirty_unit(&mut self, slot: WeuSlot, base: &mut Base) {
+    fn end_dirty_unit(&mut self, slot: WeuSlot, base: &mut Base) {
         let sealed = self.units.writing.get(&slot).and_then(|weu| weu.dirty.as_ref());
         if !sealed.is_some_and(|sealed| sealed.ended && sealed.parts == 0) {
             return;
@@ -300,21 +301,21 @@ impl Device {
 
     /// Whether dirty data may point at a slot: it is on the device, or in the unit that the next commit writes; and
     /// not more than so many slots are kept for that alone.
-    pub(crate) fn may_owe(&self, slot: WeuSlot, lent_max: u64) -> bool {
+    pub(crate) fn may_hold_dirty(&self, slot: WeuSlot, lent_max: u64) -> bool {
         let is_filling = self.units.dirty.is_open(slot);
-        let has_room = self.units.owed.contains(slot) || self.units.owed.lent() < lent_max;
+        let has_room = self.units.dirty_slots.contains(slot) || self.units.dirty_slots.lent() < lent_max;
         (is_filling || self.units.slots.is_on_device(slot)) && has_room
     }
 
     /// A body of dirty data is in the slot; `own`: it was stored there as such.
-    pub(crate) fn owe(&mut self, slot: WeuSlot, own: bool) {
+    pub(crate) fn add_dirty(&mut self, slot: WeuSlot, own: bool) {
         self.units.slots.pin(slot);
-        self.units.owed.add(slot, own);
+        self.units.dirty_slots.add(slot, own);
     }
 
     /// A body of dirty data in the slot is not needed any more.
-    pub(crate) fn owe_no_more(&mut self, slot: WeuSlot, own: bool) {
+    pub(crate) fn remove_dirty(&mut self, slot: WeuSlot, own: bool) {
         self.units.slots.unpin(slot);
-        self.units.owed.remove(slot, own);
+        self.units.dirty_slots.remove(slot, own);
     }
 }

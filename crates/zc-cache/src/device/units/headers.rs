@@ -36,12 +36,12 @@ pub(crate) struct HeaderCache {
     headers: Map<WeuSlot, Header>,
     /// Units of which no byte may be on the device yet.
     in_memory: SmallVec<[WeuSlot; 8]>,
-    settled_units: u64,
+    written_units: u64,
     /// Fingerprints of the unit that went to the device last: the next ones will have about as many.
     usual_prints: usize,
     /// Weight of the headers of WEUs that are on the device alone.
-    settled_prints: usize,
-    settled_prints_max: usize,
+    written_prints: usize,
+    written_prints_max: usize,
     clock: u64,
     /// Clients choose contents, and so fingerprints.
     key: HashKey,
@@ -52,14 +52,14 @@ pub(crate) struct HeaderCache {
 
 impl HeaderCache {
     /// Keeps so many fingerprints of WEUs that are on the device alone.
-    pub(crate) fn new(settled_prints_max: usize, key: &HashKey) -> Self {
+    pub(crate) fn new(written_prints_max: usize, key: &HashKey) -> Self {
         Self {
             headers: Map::default(),
             in_memory: SmallVec::new(),
-            settled_units: 0,
+            written_units: 0,
             usual_prints: 0,
-            settled_prints: 0,
-            settled_prints_max,
+            written_prints: 0,
+            written_prints_max,
             clock: 0,
             key: key.clone(),
             #[cfg(zc_canary)]
@@ -83,17 +83,17 @@ impl HeaderCache {
     }
 
     /// The WEU is on the device now: its header may go when it is not used.
-    pub(crate) fn settle(&mut self, slot: WeuSlot) {
+    pub(crate) fn unit_written(&mut self, slot: WeuSlot) {
         let Some(header) = self.headers.get_mut(&slot).filter(|header| header.unit_in_memory) else { return };
         self.in_memory.retain(|held| *held != slot);
-        self.settled_units += 1;
+        self.written_units += 1;
         self.usual_prints = header.prints.len();
         if header.prints.is_empty() {
             self.headers.remove(&slot);
             return;
         }
         header.unit_in_memory = false;
-        self.settled_prints += header.weight();
+        self.written_prints += header.weight();
         self.shrink();
     }
 
@@ -132,8 +132,8 @@ impl HeaderCache {
 
     /// How many units have gone to the device: while this does not change, what was stored is found by
     /// [`HeaderCache::find_in_memory`].
-    pub(crate) fn settled_units(&self) -> u64 {
-        self.settled_units
+    pub(crate) fn written_units(&self) -> u64 {
+        self.written_units
     }
 
     /// Where a unit that is not on the device yet stores that content.
@@ -158,21 +158,21 @@ impl HeaderCache {
         if header.unit_in_memory {
             self.in_memory.retain(|held| *held != slot);
         } else {
-            self.settled_prints -= header.weight();
+            self.written_prints -= header.weight();
         }
     }
 
     fn put(&mut self, slot: WeuSlot, header: Header) {
         self.remove(slot);
         if !header.unit_in_memory {
-            self.settled_prints += header.weight();
+            self.written_prints += header.weight();
         }
         self.headers.insert(slot, header);
     }
 
     /// A header that was just put in stays however many fingerprints it has: a lookup waits for it.
     fn shrink(&mut self) {
-        while self.settled_prints > self.settled_prints_max {
+        while self.written_prints > self.written_prints_max {
             let old = self.headers.iter().filter(|(_, h)| !h.unit_in_memory && h.used < self.clock);
             let Some((slot, _)) = old.min_by_key(|(slot, h)| (h.used, **slot)) else { return };
             self.remove(*slot);
@@ -217,21 +217,21 @@ mod tests {
         // What is read again, or leaves, is not counted twice.
         headers.load(WeuSlot(4), generation, prints(0..3));
         headers.remove(WeuSlot(3));
-        assert_eq!(headers.settled_prints, 5);
+        assert_eq!(headers.written_prints, 5);
         // What is open counts when it is on the device.
         headers.open(WeuSlot(5), generation);
         (0..4)
             .for_each(|number| headers.add(WeuSlot(5), print(number), Stored { offset_units: 0, pages: 1 }));
         assert_eq!(here(&mut headers), [0, 4, 5]);
-        headers.settle(WeuSlot(5));
-        headers.settle(WeuSlot(5));
-        assert_eq!((here(&mut headers), headers.settled_prints), (vec![4, 5], 7));
+        headers.unit_written(WeuSlot(5));
+        headers.unit_written(WeuSlot(5));
+        assert_eq!((here(&mut headers), headers.written_prints), (vec![4, 5], 7));
         headers.load(WeuSlot(0), generation, prints(0..9));
         assert_eq!(here(&mut headers), [0], "more than all may have, and alone");
     }
 
     #[test]
-    fn what_units_in_memory_hold_is_found_until_they_settle() {
+    fn what_units_in_memory_hold_is_found_until_they_are_written() {
         let mut headers = HeaderCache::new(8, &HashKey::fixed());
         let stored = Stored { offset_units: 3, pages: 1 };
         for slot in 0..3 {
@@ -244,12 +244,12 @@ mod tests {
         let content =
             |slot, offset_units| headers.content_at(WeuSlot(slot), Stored { offset_units, pages: 1 });
         assert_eq!((content(1, 3), content(1, 4), content(7, 3)), (Some(print(1)), None, None));
-        let before = headers.settled_units();
+        let before = headers.written_units();
         headers.remove(WeuSlot(0));
-        assert_eq!(headers.settled_units(), before, "what was dropped holds nothing that could be missed");
-        headers.settle(WeuSlot(1));
-        assert_eq!((headers.find_in_memory(&print(1)), headers.settled_units()), (None, before + 1));
-        headers.settle(WeuSlot(2));
+        assert_eq!(headers.written_units(), before, "what was dropped holds nothing that could be missed");
+        headers.unit_written(WeuSlot(1));
+        assert_eq!((headers.find_in_memory(&print(1)), headers.written_units()), (None, before + 1));
+        headers.unit_written(WeuSlot(2));
         assert!(headers.in_memory.is_empty());
     }
 
@@ -261,9 +261,9 @@ mod tests {
         }
         assert_eq!(headers.headers.len(), 4);
         headers.open(WeuSlot(6), Generation(1));
-        headers.settle(WeuSlot(6));
+        headers.unit_written(WeuSlot(6));
         assert_eq!(
-            (headers.headers.len(), headers.settled_prints),
+            (headers.headers.len(), headers.written_prints),
             (4, 4),
             "no lookup will find anything in it"
         );

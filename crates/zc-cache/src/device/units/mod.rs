@@ -2,17 +2,17 @@
 //! matter; the entries of a header are by offset whatever the order of placement was.
 
 pub(crate) mod contents;
+pub(crate) mod dirty_slots;
 pub(crate) mod dirty_unit;
 pub(crate) mod evict;
 pub(crate) mod header_reads;
 pub(crate) mod headers;
-pub(crate) mod owed;
 pub(crate) mod packer;
-pub(crate) mod piece_writes;
 pub(crate) mod policy;
 pub(crate) mod slots;
 pub(crate) mod stored;
 pub(crate) mod unit;
+pub(crate) mod unit_writes;
 
 pub(crate) use crate::ops::unit::Op;
 
@@ -181,7 +181,7 @@ impl Device {
     /// A unit is on the device, with its header.
     fn record_written(&mut self, slot: WeuSlot, base: &mut Base) {
         self.units.slots.written(slot);
-        self.units.headers.settle(slot);
+        self.units.headers.unit_written(slot);
         let entry = self.units.slots.get(slot);
         let (generation, weu_seq, header_bytes) = (entry.generation(), entry.weu_seq(), entry.header_bytes());
         self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes }, base);

@@ -94,7 +94,7 @@ impl Device {
         let page = zc_core::limits::BLOCK_BYTES;
         let source = self.source(place.slot);
         let op = base.port.op(kind);
-        base.port.hold_source(op, source);
+        base.port.keep_source(op, source);
         base.port.emit(Action::ReadExtents {
             op,
             source,

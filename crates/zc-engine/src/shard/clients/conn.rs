@@ -145,7 +145,7 @@ pub(crate) struct Conn {
     pub(crate) closing: bool,
     /// The socket is of no more use.
     pub(crate) dead: bool,
-    /// When the connection last made progress that its client owes.
+    /// When the connection last made progress that its client has to make.
     pub(crate) progress_ms: u64,
     /// When the last send of replies began.
     pub(crate) taken_ms: u64,
@@ -539,7 +539,7 @@ impl Conn {
         self.receiving != Receiving::Nothing || self.sending.is_some()
     }
 
-    /// Whether everything owed to the client has been sent.
+    /// Whether every answer to the client has been sent.
     pub(crate) fn is_drained(&self) -> bool {
         self.session.in_flight() == 0 && self.unsent_bytes == 0 && self.head.is_empty()
     }

@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use zc_cache::{CacheManager, Owed};
+use zc_cache::{CacheManager, OriginLag};
 use zc_core::{ErrorKind, ReqId, VolumeId, u64_from_usize};
 use zc_io::{AlignedBuf, Operation, Waker};
 use zc_nbd::server::{Command, Request};
@@ -43,7 +43,7 @@ use crate::shard::clients::status::{Holes, sectors};
 use crate::shard::clients::ublk::{Came, Devices, NewDevice};
 use crate::shard::metrics::Path;
 use crate::shard::pending::Tag;
-use crate::shard::volumes::{Held, Volumes};
+use crate::shard::volumes::{Throttled, Volumes};
 
 /// What of the shard clients use.
 #[derive(Debug)]
@@ -172,14 +172,14 @@ impl Clients {
             Some(Came::Asks { volume, request, memory }) => {
                 let asked = Asked::of_device(&request);
                 let cost = Cost::of(asked.command, asked.length);
-                let held = Held::Device { tag, request, memory };
-                if let Some(held) = shared.volumes.passes(volume, held, cost, &shared.base.clock) {
-                    self.go_on(shared, volume, held);
+                let waiting = Throttled::Device { tag, request, memory };
+                if let Some(waiting) = shared.volumes.passes(volume, waiting, cost, &shared.base.clock) {
+                    self.go_on(shared, volume, waiting);
                 }
             }
             Some(Came::Leaves { device, volume }) => {
-                for held in shared.volumes.withdraw_device(volume, device, &shared.base.clock) {
-                    self.go_on(shared, volume, held);
+                for waiting in shared.volumes.withdraw_device(volume, device, &shared.base.clock) {
+                    self.go_on(shared, volume, waiting);
                 }
             }
         }
@@ -213,7 +213,7 @@ impl Clients {
     /// A request of a session: it goes on now, or waits for the limits of its volume.
     fn ask_limits(&mut self, shared: &mut Shared<'_>, conn: u64, volume: VolumeId, request: Request) {
         let cost = Cost::of(request.command(), request.length());
-        if shared.volumes.passes(volume, Held::Conn(conn), cost, &shared.base.clock).is_some() {
+        if shared.volumes.passes(volume, Throttled::Conn(conn), cost, &shared.base.clock).is_some() {
             self.ask_share(shared, conn, volume, request);
         } else {
             self.nbd.waits_for_limits(conn, request);
@@ -234,25 +234,25 @@ impl Clients {
         }
         let now_ns = shared.base.clock.now_ns();
         for id in shared.volumes.throttled().clone() {
-            while let Some(held) = shared.volumes.next_to_go_on(id, now_ns) {
-                self.go_on(shared, id, held);
+            while let Some(waiting) = shared.volumes.next_to_go_on(id, now_ns) {
+                self.go_on(shared, id, waiting);
             }
         }
     }
 
     /// A request waits for limits no more.
-    fn go_on(&mut self, shared: &mut Shared<'_>, volume: VolumeId, held: Held) {
-        match held {
-            Held::Conn(conn) => {
+    fn go_on(&mut self, shared: &mut Shared<'_>, volume: VolumeId, waiting: Throttled) {
+        match waiting {
+            Throttled::Conn(conn) => {
                 if let Some(request) = self.nbd.take_waiting(conn) {
                     self.ask_share(shared, conn, volume, request);
                     self.nbd.touch(conn);
                 }
             }
-            Held::Device { tag, request, memory } if shared.base.stopping.is_running() => {
+            Throttled::Device { tag, request, memory } if shared.base.stopping.is_running() => {
                 self.begin_for_device(shared, (tag, volume), &request, memory);
             }
-            Held::Device { .. } => {}
+            Throttled::Device { .. } => {}
         }
     }
 
@@ -312,11 +312,11 @@ impl Clients {
         let length = end - start;
         let mut cache = Vec::new();
         shared.manager.residency(volume, start, length, &mut cache);
-        let asked_bytes = match shared.manager.owed(volume) {
-            Owed::Nothing => length,
+        let asked_bytes = match shared.manager.origin_lag(volume) {
+            OriginLag::Nothing => length,
             // Of what is dirty behind the end of the runs nothing is known.
-            Owed::Dirty => cache.iter().map(|run| run.len_bytes).sum(),
-            Owed::Unknown => 0,
+            OriginLag::Dirty => cache.iter().map(|run| run.len_bytes).sum(),
+            OriginLag::Unknown => 0,
         };
         let wants_origin = self.nbd.wanted(conn, &request).iter().any(|(_, is_allocation)| *is_allocation);
         let (requests, mut at) = self.parts(shared);

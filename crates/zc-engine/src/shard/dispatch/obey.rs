@@ -144,7 +144,7 @@ impl Shard {
         if !self.pause.is_on() {
             return;
         }
-        let is_quiet = self.clients.requests().parts() == self.pause.held()
+        let is_quiet = self.clients.requests().parts() == self.pause.waiting()
             && self.base.events.is_empty()
             && self.manager.is_idle()
             && self.base.io.device_ops() == 0;
@@ -174,8 +174,8 @@ impl Shard {
             self.resume();
             return;
         }
-        let held = self.pause.buffers();
-        self.base.buffers.keep(|buf| held.contains(&buf));
+        let waiting = self.pause.buffers();
+        self.base.buffers.keep(|buf| waiting.contains(&buf));
         let has_lost = |id: &VolumeId| self.manager.has_volatile(*id);
         let lost: Vec<VolumeId> = self.volumes.iter().map(|(id, _)| id).filter(has_lost).collect();
         let Replacement { manager, device, intent, risk, volumes, bytes_read } = replacement;

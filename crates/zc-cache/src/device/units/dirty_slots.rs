@@ -12,7 +12,7 @@ use zc_core::{Map, WeuSlot};
 
 /// Dirty bodies in each slot.
 #[derive(Debug, Default)]
-pub(crate) struct OwedSlots {
+pub(crate) struct DirtySlots {
     slots: Map<WeuSlot, Bodies>,
     /// Slots with bodies of their own.
     filled: u64,
@@ -25,7 +25,7 @@ struct Bodies {
     all: u32,
 }
 
-impl OwedSlots {
+impl DirtySlots {
     /// Whether there is one in the slot.
     pub(crate) fn contains(&self, slot: WeuSlot) -> bool {
         self.slots.contains_key(&slot)
@@ -59,7 +59,7 @@ impl OwedSlots {
     /// # Panics
     /// When there is none.
     pub(crate) fn remove(&mut self, slot: WeuSlot, own: bool) {
-        let Some(bodies) = self.slots.get_mut(&slot) else { panic!("{slot:?} owes nothing") };
+        let Some(bodies) = self.slots.get_mut(&slot) else { panic!("{slot:?} has no dirty data") };
         bodies.all -= 1;
         bodies.own -= u32::from(own);
         self.filled -= u64::from(own && bodies.own == 0);
@@ -71,14 +71,14 @@ impl OwedSlots {
 
 /// How many slots may hold dirty bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OwedBounds {
+pub(crate) struct DirtyBounds {
     /// That are filled with them (the high watermark).
     pub(crate) filled: u64,
     /// Whose content is lent to them.
     pub(crate) lent: u64,
 }
 
-impl OwedBounds {
+impl DirtyBounds {
     /// Of so many slots, with a high watermark in per cent.
     pub(crate) fn new(slots: u32, high_percent: u8) -> Self {
         let slots = u64::from(slots);
@@ -99,28 +99,28 @@ mod tests {
     #[test]
     fn a_slot_counts_as_filled_while_a_body_of_its_own_is_in_it_and_as_lent_after_that() {
         let (a, b) = (WeuSlot(3), WeuSlot(9));
-        let mut owed = OwedSlots::default();
-        owed.add(a, false);
-        assert_eq!((owed.filled(), owed.lent()), (0, 1));
-        owed.add(a, true);
-        owed.add(a, true);
-        owed.add(b, true);
-        assert_eq!((owed.filled(), owed.lent(), owed.len()), (2, 0, 2));
-        owed.remove(a, true);
-        owed.remove(b, true);
-        assert!(owed.contains(a) && !owed.contains(b));
-        assert_eq!((owed.filled(), owed.lent()), (1, 0));
-        owed.remove(a, true);
-        assert_eq!((owed.filled(), owed.lent()), (0, 1), "what is left is another extent's content");
-        owed.remove(a, false);
-        assert_eq!((owed.len(), owed.contains(a)), (0, false));
+        let mut dirty = DirtySlots::default();
+        dirty.add(a, false);
+        assert_eq!((dirty.filled(), dirty.lent()), (0, 1));
+        dirty.add(a, true);
+        dirty.add(a, true);
+        dirty.add(b, true);
+        assert_eq!((dirty.filled(), dirty.lent(), dirty.len()), (2, 0, 2));
+        dirty.remove(a, true);
+        dirty.remove(b, true);
+        assert!(dirty.contains(a) && !dirty.contains(b));
+        assert_eq!((dirty.filled(), dirty.lent()), (1, 0));
+        dirty.remove(a, true);
+        assert_eq!((dirty.filled(), dirty.lent()), (0, 1), "what is left is another extent's content");
+        dirty.remove(a, false);
+        assert_eq!((dirty.len(), dirty.contains(a)), (0, false));
     }
 
     #[test]
     fn some_slots_are_always_left() {
         for slots in 4..200 {
             for percent in 1..=90 {
-                let bounds = OwedBounds::new(slots, percent);
+                let bounds = DirtyBounds::new(slots, percent);
                 assert!(bounds.all() < u64::from(slots), "{bounds:?} of {slots}, {percent} %");
             }
         }

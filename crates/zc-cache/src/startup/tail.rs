@@ -38,14 +38,14 @@ pub(crate) struct Dangling {
 /// Follows the journal and keeps back what may not count.
 pub(crate) struct Tail<'a> {
     sink: &'a mut dyn FnMut(&Record),
-    held: VecDeque<JournalBlock>,
+    unproved: VecDeque<JournalBlock>,
     pub(crate) proved: JournalSeq,
     pub(crate) dangling: Dangling,
 }
 
 impl<'a> Tail<'a> {
     pub(crate) fn new(sink: &'a mut dyn FnMut(&Record)) -> Self {
-        Self { sink, held: VecDeque::new(), proved: JournalSeq(0), dangling: Dangling::default() }
+        Self { sink, unproved: VecDeque::new(), proved: JournalSeq(0), dangling: Dangling::default() }
     }
 
     /// Takes a record of the checkpoint.
@@ -58,18 +58,18 @@ impl<'a> Tail<'a> {
     pub(crate) fn take(&mut self, block: JournalBlock) {
         self.prove(block.proved);
         let commits = block.records.iter().any(|record| matches!(record, Record::Committed { .. }));
-        if self.held.is_empty() && !commits {
+        if self.unproved.is_empty() && !commits {
             self.deliver(&block.records);
         } else {
-            self.held.push_back(block);
+            self.unproved.push_back(block);
         }
     }
 
     /// Commits before this block are complete.
     fn prove(&mut self, proved: JournalSeq) {
         self.proved = self.proved.max(proved);
-        while self.held.front().is_some_and(|first| first.sequence < self.proved) {
-            if let Some(first) = self.held.pop_front() {
+        while self.unproved.front().is_some_and(|first| first.sequence < self.proved) {
+            if let Some(first) = self.unproved.pop_front() {
                 self.deliver(&first.records);
             }
         }
@@ -91,18 +91,18 @@ impl<'a> Tail<'a> {
     }
 
     /// The journal ends here, but for `summaries`: reads what decides about the rest.
-    pub(crate) fn settle<M: Media>(
+    pub(crate) fn finish<M: Media>(
         mut self,
         media: &mut M,
         geometry: &Geometry,
         mut summaries: Vec<Summary>,
-    ) -> Settled {
+    ) -> TailEnd {
         let mut unjournaled = Vec::new();
         let mut dropped = Vec::new();
         self.foresee(&summaries);
         summaries.iter().for_each(|summary| self.prove(summary.proved));
-        let held: Vec<Record> = self.held.drain(..).flat_map(|block| block.records).collect();
-        for record in settle(media, geometry, &mut self.dangling, &mut dropped, held) {
+        let unproved: Vec<Record> = self.unproved.drain(..).flat_map(|block| block.records).collect();
+        for record in drop_incomplete(media, geometry, &mut self.dangling, &mut dropped, unproved) {
             (self.sink)(&record);
         }
         // One is written when the commit of the one before was complete.
@@ -111,16 +111,16 @@ impl<'a> Tail<'a> {
             self.deliver(&summary.records);
             unjournaled.extend(summary.records);
         }
-        let last = settle(media, geometry, &mut self.dangling, &mut dropped, last);
+        let last = drop_incomplete(media, geometry, &mut self.dangling, &mut dropped, last);
         last.iter().for_each(|record| (self.sink)(record));
         unjournaled.extend(last);
         let dangling = self.dangling;
-        Settled { dangling, proved: self.proved, dropped, unjournaled }
+        TailEnd { dangling, proved: self.proved, dropped, unjournaled }
     }
 }
 
 /// What the end of the journal leaves.
-pub(crate) struct Settled {
+pub(crate) struct TailEnd {
     pub(crate) dangling: Dangling,
     /// Commits in blocks before this one are durable.
     pub(crate) proved: JournalSeq,
@@ -223,7 +223,7 @@ impl Dangling {
 }
 
 /// Leaves out the commits that do not count.
-pub(crate) fn settle<M: Media>(
+pub(crate) fn drop_incomplete<M: Media>(
     media: &mut M,
     geometry: &Geometry,
     dangling: &mut Dangling,
@@ -301,7 +301,8 @@ mod tests {
         let clean = |epoch| Record::Clean { volume, epoch };
         let settled = |dangling: &mut Dangling, records| {
             let mut dropped = Vec::new();
-            let kept = settle(&mut Memory(vec![0; 64 << 20]), &geometry, dangling, &mut dropped, records);
+            let kept =
+                drop_incomplete(&mut Memory(vec![0; 64 << 20]), &geometry, dangling, &mut dropped, records);
             (kept, dropped)
         };
         // Its slot was used again, which needs a clean epoch: it is known from before, or comes behind.
@@ -352,7 +353,7 @@ mod tests {
             let mut tail = Tail::new(&mut sink);
             tail.take(block(1, vec![dirty, Record::Committed { volume, epoch: 1 }]));
             tail.foresee(found);
-            let settled = tail.settle(&mut Memory(vec![0; 64 << 20]), &geometry, Vec::new());
+            let settled = tail.finish(&mut Memory(vec![0; 64 << 20]), &geometry, Vec::new());
             assert_eq!(settled.dropped, lost);
         }
     }
@@ -383,7 +384,7 @@ mod tests {
         for (weu_seq, lost) in [(8, vec![]), (9, vec![volume])] {
             let mut dropped = Vec::new();
             let records = vec![unit(weu_seq), dirty, commit];
-            settle(&mut device, &geometry, &mut Dangling::default(), &mut dropped, records);
+            drop_incomplete(&mut device, &geometry, &mut Dangling::default(), &mut dropped, records);
             assert_eq!(dropped, lost, "the unit of the records is {weu_seq}, the body's 8");
         }
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 /// See the module documentation.
 #[derive(Debug, Default)]
-pub(crate) struct PieceWrites {
+pub(crate) struct UnitWrites {
     /// That have not ended.
     in_flight: BTreeSet<u64>,
     next: u64,
@@ -17,7 +17,7 @@ pub(crate) struct PieceWrites {
     flushing_before: u64,
 }
 
-impl PieceWrites {
+impl UnitWrites {
     /// One begins; `durable`: its end means that it is. Its number.
     pub(super) fn begin(&mut self, durable: bool) -> u64 {
         let number = self.next;
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_what_had_ended_when_it_began() {
-        let mut writes = PieceWrites::default();
+        let mut writes = UnitWrites::default();
         let (a, b) = (writes.begin(false), writes.begin(false));
         let mark = writes.mark();
         writes.ended(a);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_durable_write_needs_no_flush_but_its_end() {
-        let mut writes = PieceWrites::default();
+        let mut writes = UnitWrites::default();
         let number = writes.begin(true);
         assert!(writes.is_flushed() && !writes.is_idle() && !writes.are_written(writes.mark()));
         writes.ended(number);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn writes_after_a_mark_are_no_matter() {
-        let mut writes = PieceWrites::default();
+        let mut writes = UnitWrites::default();
         let mark = writes.mark();
         writes.begin(false);
         assert!(writes.are_written(mark) && writes.are_flushed(mark));
