@@ -9,14 +9,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops;
 
 use bytes::Bytes;
-use zc_core::{BufSlice, Codec, ReqId, usize_from_u32};
+use zc_core::{ReqId, usize_from_u32};
 use zc_store::seam::{NewChunk, RequestKind as StoreKind, StoreError};
 
+use crate::base::Base;
 use crate::job::{Fact, Job, Kind};
 use crate::limits::{REQUEST_BYTES_MAX, STORE_CHANGES_MAX};
-use crate::pool::{InFlight, Inner, Pool, Range};
-use crate::reads::{Piece, Whose};
-use crate::seam::{Answer, KnownChunk, Work};
+use crate::ops::{Chunks, InFlight, Inner, Piece, Range, Whose};
+use crate::reads::{EdgeRead, Reads};
+use crate::seam::{Answer, KnownChunk};
 use crate::split::{Cut, Edge, runs};
 
 /// What bytes a change brings.
@@ -30,7 +31,7 @@ pub(crate) enum Brings {
 
 /// A change.
 #[derive(Debug)]
-pub(crate) struct Change {
+struct Change {
     req: ReqId,
     range: Range,
     shift: u8,
@@ -41,14 +42,6 @@ pub(crate) struct Change {
     /// What the store has yet to answer.
     left: usize,
     error: Option<StoreError>,
-}
-
-/// Whole chunks on their way to the store.
-#[derive(Debug)]
-pub(crate) struct Run {
-    pub(crate) change: u64,
-    pub(crate) first: u64,
-    pub(crate) chunks: Vec<(Bytes, Option<(Codec, Bytes)>)>,
 }
 
 /// Changes by arrival, and what waits until the store takes more.
@@ -66,27 +59,33 @@ impl Change {
     }
 }
 
-impl Pool {
-    pub(crate) fn submit_change(&mut self, req: ReqId, range: Range, brings: Brings) {
-        let Some(shift) = self.shift_of(range.root) else {
-            self.refuse(req, range, StoreError::NoSuchRoot);
+impl Changes {
+    pub(crate) fn submit(
+        &mut self,
+        req: ReqId,
+        range: Range,
+        brings: Brings,
+        (reads, base): (&mut Reads, &mut Base),
+    ) {
+        let Some(shift) = base.shift_of(range.root) else {
+            base.refuse(req, range, StoreError::NoSuchRoot);
             return;
         };
         let is_long = matches!(&brings, Brings::Bytes(..)) && range.len_bytes > u64::from(REQUEST_BYTES_MAX);
         if range.end().is_none() || is_long {
-            self.refuse(req, range, StoreError::Invalid);
+            base.refuse(req, range, StoreError::Invalid);
             return;
         }
         if range.len_bytes == 0 {
-            self.answer(req, Ok(Answer::Done));
+            base.answer(req, Ok(Answer::Done));
             return;
         }
-        self.changes.arrivals += 1;
-        let arrival = self.changes.arrivals;
+        self.arrivals += 1;
+        let arrival = self.arrivals;
         let mut change =
             Change { req, range, shift, brings, waits_for: 0, followers: Vec::new(), left: 0, error: None };
         let chunks = change.chunks();
-        for other in self.changes.all.values_mut().filter(|other| other.range.root == range.root) {
+        for other in self.all.values_mut().filter(|other| other.range.root == range.root) {
             let others = other.chunks();
             if others.start < chunks.end && chunks.start < others.end {
                 other.followers.push(arrival);
@@ -94,14 +93,14 @@ impl Pool {
             }
         }
         let begins = change.waits_for == 0;
-        self.changes.all.insert(arrival, change);
+        self.all.insert(arrival, change);
         if begins {
-            self.begin_change(arrival);
+            self.begin(arrival, (reads, base));
         }
     }
 
-    fn begin_change(&mut self, arrival: u64) {
-        let Some(change) = self.changes.all.get_mut(&arrival) else { return };
+    fn begin(&mut self, arrival: u64, (reads, base): (&mut Reads, &mut Base)) {
+        let Some(change) = self.all.get_mut(&arrival) else { return };
         let (range, shift, brings) = (change.range, change.shift, change.brings.clone());
         let mut cut = Cut::new(range.offset_bytes, range.len_bytes, shift);
         if matches!(brings, Brings::Nothing) {
@@ -109,7 +108,7 @@ impl Pool {
         }
         let edges: Vec<Edge> = [cut.head, cut.tail].into_iter().flatten().collect();
         let run_chunks = match &brings {
-            Brings::Bytes(..) => self.piece_chunks(shift),
+            Brings::Bytes(..) => base.piece_chunks(shift),
             Brings::Zeros | Brings::Nothing => u32::MAX,
         };
         let whole: Vec<(u64, u32)> = match &brings {
@@ -118,107 +117,103 @@ impl Pool {
         };
         let clears = whole.is_empty() && !cut.whole.is_empty();
         let left = edges.len() + whole.len() + usize::from(clears);
-        let Some(change) = self.changes.all.get_mut(&arrival) else { return };
+        let Some(change) = self.all.get_mut(&arrival) else { return };
         // One more until all is asked for: what ends meanwhile must not end the change.
         change.left = left + 1;
         for edge in edges {
             let whose = Whose::Edge(arrival);
             let piece =
                 Piece { root: range.root, first: edge.chunk, count: 1, dest_bytes: 1 << shift, whose };
-            self.read_piece(piece);
+            reads.read_piece(piece, base);
         }
         if clears {
             let (first, count) = (cut.whole.start, cut.whole.end - cut.whole.start);
-            self.change_store(arrival, StoreKind::Discard { root: range.root, first, count });
+            self.ask(arrival, StoreKind::Discard { root: range.root, first, count }, base);
         }
         if let Brings::Bytes(data, known) = brings {
             for (first, count) in whole {
-                self.examine(arrival, (range.offset_bytes, shift), &data, (first, count), |chunk| {
+                let known = |chunk| {
                     let at = known.binary_search_by_key(&chunk, |(number, _)| *number).ok()?;
                     known.get(at).map(|(_, known)| known.clone())
+                };
+                let numbers = first..first + u64::from(count);
+                let chunks = numbers.map(|chunk| {
+                    let start = zc_core::usize_from_u64((chunk << shift) - range.offset_bytes);
+                    (data.slice(start..start + (1 << shift)), known(chunk).unwrap_or_default())
                 });
+                self.examine(arrival, first, chunks.collect(), base);
             }
         }
-        self.part_ended(arrival, Ok(()));
+        self.part_ended(arrival, Ok(()), (reads, base));
     }
 
     /// Has a worker look at whole chunks.
-    fn examine(
-        &mut self,
-        change: u64,
-        (offset_bytes, shift): (u64, u8),
-        data: &Bytes,
-        (first, count): (u64, u32),
-        known: impl Fn(u64) -> Option<KnownChunk>,
-    ) {
-        let numbers = first..first + u64::from(count);
-        let chunks = numbers.map(|chunk| {
-            let start = zc_core::usize_from_u64((chunk << shift) - offset_bytes);
-            (data.slice(start..start + (1 << shift)), known(chunk).unwrap_or_default())
-        });
-        self.examine_chunks(change, first, chunks.collect());
-    }
-
-    fn examine_chunks(&mut self, change: u64, first: u64, chunks: Vec<(Bytes, KnownChunk)>) {
-        let root = self.changes.all.get(&change).map(|change| change.range.root);
-        let hash = root.and_then(|root| self.store().root(root)).is_some_and(zc_store::Root::is_deduplicated);
+    fn examine(&self, change: u64, first: u64, chunks: Vec<(Bytes, KnownChunk)>, base: &mut Base) {
+        let root = self.all.get(&change).map(|change| change.range.root);
+        let hash = root.and_then(|root| base.store().root(root)).is_some_and(zc_store::Root::is_deduplicated);
         // What is not to be shared has no fingerprint, also if it is known.
         let print = |known: &KnownChunk| known.print.filter(|_| hash);
         let to_examine = chunks.iter().map(|(bytes, known)| (bytes.clone(), print(known))).collect();
         let chunks = chunks.into_iter().map(|(bytes, known)| (bytes, known.encoding)).collect();
-        let op = self.begin(InFlight::Examine(Run { change, first, chunks }));
         let job = Job(Kind::Examine { chunks: to_examine, hash });
-        self.out.push(Work::Job { op, job, urgent: false });
+        base.begin_job(InFlight::Examine(Chunks { change, first, chunks }), job, false);
     }
 
     /// What the chunks are is known: they go to the store.
-    pub(crate) fn examined(&mut self, run: Run, facts: &[Fact], computed: u64) {
-        let Run { change, first, chunks } = run;
+    pub(crate) fn examined(&mut self, examined: Chunks, facts: &[Fact], computed: u64, base: &mut Base) {
+        let Chunks { change, first, chunks } = examined;
         let prints = facts.iter().filter(|fact| matches!(fact, Fact::Print(Some(_)))).count();
-        self.counters.prints_computed += computed;
-        self.counters.prints_known += zc_core::u64_from_usize(prints) - computed;
-        let Some(root) = self.changes.all.get(&change).map(|change| change.range.root) else { return };
+        base.counters.prints_computed += computed;
+        base.counters.prints_known += zc_core::u64_from_usize(prints) - computed;
+        let Some(root) = self.all.get(&change).map(|change| change.range.root) else { return };
         let mut new = Vec::with_capacity(chunks.len());
         for ((bytes, encoding), fact) in chunks.into_iter().zip(facts) {
             new.push(match fact {
                 Fact::Zero => NewChunk::Zero,
                 Fact::Print(print) => {
-                    let len_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                    let buf = self.new_buf();
-                    self.bufs.insert(buf, bytes);
-                    self.encodings.extend(encoding.map(|encoding| (buf, encoding)));
-                    NewChunk::Data { print: *print, raw: BufSlice { buf, start_bytes: 0, len_bytes } }
+                    let raw = base.keep(bytes);
+                    if let Some(encoding) = encoding {
+                        base.keep_encoding(raw.buf, encoding);
+                    }
+                    NewChunk::Data { print: *print, raw }
                 }
             });
         }
-        self.change_store(change, StoreKind::Write { root, first, chunks: new });
+        self.ask(change, StoreKind::Write { root, first, chunks: new }, base);
     }
 
-    fn change_store(&mut self, change: u64, kind: StoreKind) {
-        if self.changes.in_store >= STORE_CHANGES_MAX {
-            self.changes.waiting.push_back((change, kind));
+    /// Gives the store a part of a change, at once or when it takes more.
+    fn ask(&mut self, change: u64, kind: StoreKind, base: &mut Base) {
+        if self.in_store >= STORE_CHANGES_MAX {
+            self.waiting.push_back((change, kind));
             return;
         }
-        self.changes.in_store += 1;
-        self.ask_store(Inner::Change(change), kind);
+        self.in_store += 1;
+        base.ask_store(Inner::Change(change), kind);
     }
 
     /// The store carried out, or refused, a part of a change.
-    pub(crate) fn store_changed(&mut self, change: u64, result: Result<(), StoreError>) {
-        self.changes.in_store -= 1;
-        if let Some((next, kind)) = self.changes.waiting.pop_front() {
-            self.change_store(next, kind);
+    pub(crate) fn store_changed(
+        &mut self,
+        change: u64,
+        result: Result<(), StoreError>,
+        (reads, base): (&mut Reads, &mut Base),
+    ) {
+        self.in_store -= 1;
+        if let Some((next, kind)) = self.waiting.pop_front() {
+            self.ask(next, kind, base);
         }
-        self.part_ended(change, result);
+        self.part_ended(change, result, (reads, base));
     }
 
     /// A chunk of which a part stays was read: the rest of it is put in.
-    pub(crate) fn edge_read(&mut self, arrival: u64, chunk: u64, result: Result<Bytes, StoreError>) {
+    pub(crate) fn edge_read(&mut self, edge: EdgeRead, (reads, base): (&mut Reads, &mut Base)) {
+        let EdgeRead { change: arrival, chunk, result } = edge;
         let bytes = match result {
             Ok(bytes) => bytes,
-            Err(error) => return self.part_ended(arrival, Err(error)),
+            Err(error) => return self.part_ended(arrival, Err(error), (reads, base)),
         };
-        let Some(change) = self.changes.all.get(&arrival) else { return };
+        let Some(change) = self.all.get(&arrival) else { return };
         let (range, shift) = (change.range, change.shift);
         let cut = Cut::new(range.offset_bytes, range.len_bytes, shift);
         let edge = [cut.head, cut.tail].into_iter().flatten().find(|edge| edge.chunk == chunk);
@@ -234,11 +229,16 @@ impl Pool {
             }
             Brings::Zeros | Brings::Nothing => part.fill(0),
         }
-        self.examine_chunks(arrival, chunk, vec![(whole.into(), KnownChunk::default())]);
+        self.examine(arrival, chunk, vec![(whole.into(), KnownChunk::default())], base);
     }
 
-    fn part_ended(&mut self, arrival: u64, result: Result<(), StoreError>) {
-        let Some(change) = self.changes.all.get_mut(&arrival) else { return };
+    fn part_ended(
+        &mut self,
+        arrival: u64,
+        result: Result<(), StoreError>,
+        (reads, base): (&mut Reads, &mut Base),
+    ) {
+        let Some(change) = self.all.get_mut(&arrival) else { return };
         change.left -= 1;
         if let Err(error) = result {
             change.error.get_or_insert(error);
@@ -246,16 +246,16 @@ impl Pool {
         if change.left > 0 {
             return;
         }
-        let Some(change) = self.changes.all.remove(&arrival) else { return };
+        let Some(change) = self.all.remove(&arrival) else { return };
         match change.error {
-            Some(error) => self.refuse(change.req, change.range, error),
-            None => self.hold(change.req, change.range),
+            Some(error) => base.refuse(change.req, change.range, error),
+            None => base.answer_when_written(change.req, change.range),
         }
         for follower in change.followers {
-            let Some(next) = self.changes.all.get_mut(&follower) else { continue };
+            let Some(next) = self.all.get_mut(&follower) else { continue };
             next.waits_for -= 1;
             if next.waits_for == 0 {
-                self.begin_change(follower);
+                self.begin(follower, (reads, base));
             }
         }
     }

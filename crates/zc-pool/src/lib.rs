@@ -17,19 +17,23 @@
 //! Where to begin reading: [`seam`] for the vocabulary, [`Pool`], then [`Job`].
 #![forbid(unsafe_code)]
 
+mod base;
 mod changes;
 mod fetches;
 mod job;
 pub mod limits;
 mod names;
+mod ops;
 mod pool;
 #[cfg(test)]
 mod pool_tests;
 mod reads;
 pub mod seam;
+mod spans;
 mod split;
 
+pub use base::Counters;
 pub use job::{Job, Outcome};
 pub use names::{BadName, VolumeName};
-pub use pool::{Counters, Pool};
+pub use pool::Pool;
 pub use seam::{Answer, DeviceOperation, Ended, KnownChunk, PoolError, Request, RequestKind, Work};

@@ -16,9 +16,8 @@ const STRICT: &[&str] = &["bin/zcctl", "bin/zcsim", "bin/zcached", "crates/lab/z
 const STANDING: &[(&str, &str)] = &[
     // The simulated world has its methods beside what they are about.
     ("crates/proof/zc-sim", ""),
-    // The store and the pool have theirs likewise: one owner, its work in several files.
+    // The store has its own likewise: one owner, its work in several files.
     ("crates/zc-store", ""),
-    ("crates/zc-pool", ""),
     // A buffer goes back to its pool when it is dropped.
     ("crates/zc-io", ""),
 ];
