@@ -13,7 +13,7 @@ use zc_bench::harness::daemon::{Daemon, ask};
 use zc_bench::harness::usage::cpu_ns;
 use zc_bench::load::{self, Content, Durability, Load, Op, Order};
 use zc_bench::machine::{self, machine};
-use zc_bench::nbd::volumes::{self, Volume};
+use zc_bench::nbd::volumes::{self, Setting, Volume};
 
 /// Recordings: name, share.
 const SHARES: [(&str, Option<&str>); 3] = [("none", None), ("all", Some("1/1")), ("1/16", Some("1/16"))];
@@ -168,7 +168,9 @@ fn main() -> anyhow::Result<()> {
     let dir = args.dir.canonicalize()?.join(format!("run-{}", std::process::id()));
     println!("{}, load averages {}; {} rounds of {} ms", machine(), machine::load(), args.rounds, args.time);
     let run = || {
-        let daemon = volumes::start(&dir, args.size << 21, &[VOLUME], args.size << 20, 0)?;
+        let (cache_bytes, size_bytes) = (args.size << 21, args.size << 20);
+        let setting = Setting { cache_bytes, size_bytes, poll_max_us: 0, tcp: None };
+        let daemon = volumes::start(&dir, setting, &[VOLUME])?;
         volumes::fill(&daemon, &VOLUME)?;
         (0..CASES.len()).try_for_each(|number| case(&daemon, &dir, number, &args))
     };

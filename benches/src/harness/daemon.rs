@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -130,6 +130,12 @@ impl Daemon {
         self.server.pid()
     }
 
+    /// The server.
+    #[must_use]
+    pub const fn server(&self) -> &Server {
+        &self.server
+    }
+
     /// Where it serves.
     #[must_use]
     pub fn socket(&self) -> &Path {
@@ -158,6 +164,14 @@ impl Daemon {
         Counters::of(&self.stats()?)
     }
 
+    /// Waits until the origin has everything of a volume.
+    ///
+    /// # Errors
+    /// `zcctl` is missing, or says that it does not work.
+    pub fn flush(&self, volume: &str) -> anyhow::Result<()> {
+        zcctl(Command::new(beside("zcctl")?).args(["flush", volume, "--socket"]).arg(&self.control))
+    }
+
     /// The counters when insertions under way have ended: without, a run is credited with those of the one before.
     ///
     /// # Errors
@@ -175,6 +189,23 @@ impl Daemon {
         }
         Ok(last)
     }
+}
+
+/// Makes the cache file of a daemon in `dir`. It is written once before, as an SSD's blocks have been: a file system
+/// that allocates blocks commits its own journal with every flush.
+///
+/// # Errors
+/// The disk is full, or `zcctl` is missing or says that it does not work.
+pub fn make_cache(dir: &Path, cache_bytes: u64) -> anyhow::Result<()> {
+    let file = dir.join("cache.img");
+    fill_file(&file, cache_bytes)?;
+    zcctl(Command::new(beside("zcctl")?).args(["format", "--force"]).arg(&file))
+}
+
+fn zcctl(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.stdin(Stdio::null()).output().context("cannot start zcctl")?;
+    ensure!(output.status.success(), "zcctl: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 /// The answer of a daemon's control socket to a command.

@@ -2,6 +2,8 @@
 //!
 //! What it does not do: choose volumes or loads; each benchmark does.
 
+pub mod cores;
 pub mod daemon;
 pub mod servers;
+pub mod tasks;
 pub mod usage;

@@ -4,6 +4,7 @@
 //! it said last.
 
 use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -127,4 +128,30 @@ pub fn null(dir: &Path, size_bytes: u64, poll_max_us: u32) -> anyhow::Result<Ser
     let mut command = Command::new(beside("null-server")?);
     command.arg(&socket).arg(size_bytes.to_string()).arg(poll_max_us.to_string());
     Server::start(&mut command, &socket)
+}
+
+/// The floor: a server that does nothing but raw I/O on the file, on a Unix socket and on TCP.
+///
+/// # Errors
+/// As [`Server::start`].
+pub fn floor(dir: &Path, file: &Path, tcp: SocketAddr) -> anyhow::Result<Server> {
+    let socket = dir.join("floor.sock");
+    let mut command = Command::new(beside("floor-server")?);
+    command.arg(&socket).arg(file).arg("--tcp").arg(tcp.to_string());
+    Server::start(&mut command, &socket)
+}
+
+/// An address of this machine that no server listens on now.
+///
+/// # Errors
+/// There is none.
+pub fn free_address() -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no address of TCP is free")?;
+    Ok(listener.local_addr()?)
+}
+
+/// Whether a program can be started.
+#[must_use]
+pub fn is_installed(program: &str) -> bool {
+    Command::new(program).arg("--version").stdin(Stdio::null()).output().is_ok()
 }

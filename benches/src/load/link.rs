@@ -2,10 +2,11 @@
 //!
 //! Invariants: nothing is allocated per request once the connection has warmed up, apart from what the session does.
 
-use std::io::{IoSlice, Read as _, Write as _};
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::net::TcpStream;
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
@@ -13,15 +14,61 @@ use zc_core::Map;
 use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession};
 use zc_nbd::proto::command_flag;
 
-use super::Durability;
+use super::{Address, Durability};
 use crate::clock::now_ns;
 
 /// Replies taken in one receive, in bytes.
 const INPUT_BYTES: usize = 512 << 10;
 
+/// A socket of either kind.
+#[derive(Debug)]
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    fn connect(server: Address<'_>) -> anyhow::Result<Self> {
+        match server {
+            Address::Unix(path) => UnixStream::connect(path)
+                .map(Self::Unix)
+                .with_context(|| format!("cannot connect to {}", path.display())),
+            Address::Tcp(address) => {
+                let stream =
+                    TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+                stream.set_nodelay(true)?;
+                Ok(Self::Tcp(stream))
+            }
+        }
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(bytes),
+            Self::Tcp(stream) => stream.read(bytes),
+        }
+    }
+
+    fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write_vectored(slices),
+            Self::Tcp(stream) => stream.write_vectored(slices),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Link {
-    socket: UnixStream,
+    socket: Stream,
     session: ClientSession,
     input: Vec<u8>,
     /// Headers to send.
@@ -36,9 +83,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn connect(path: &Path, export: &str) -> anyhow::Result<Self> {
-        let socket =
-            UnixStream::connect(path).with_context(|| format!("cannot connect to {}", path.display()))?;
+    pub(super) fn connect(server: Address<'_>, export: &str) -> anyhow::Result<Self> {
+        let socket = Stream::connect(server)?;
         let config = ClientConfig {
             export: export.to_owned(),
             extended: false,
@@ -80,8 +126,8 @@ impl Link {
         self.size_bytes
     }
 
-    pub(super) const fn socket(&self) -> &UnixStream {
-        &self.socket
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     pub(super) fn in_flight(&self) -> u32 {
@@ -134,7 +180,7 @@ impl Link {
         let mut left = slices.as_mut_slice();
         IoSlice::advance_slices(&mut left, 0);
         while !left.is_empty() {
-            let sent = self.socket.write_vectored(left).context("cannot send to the server")?;
+            let sent = self.socket.write(left).context("cannot send to the server")?;
             IoSlice::advance_slices(&mut left, sent);
         }
         self.out.clear();

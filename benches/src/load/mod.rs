@@ -14,6 +14,7 @@ mod payload;
 mod replay;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
@@ -27,6 +28,21 @@ use crate::clock::now_ns;
 use link::Link;
 pub use payload::{Content, Payloads};
 pub use replay::{Pace, Replay, Replayed, SHORT_BYTES, Step};
+
+/// Where a server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Address<'a> {
+    /// On a Unix socket.
+    Unix(&'a Path),
+    /// On TCP.
+    Tcp(SocketAddr),
+}
+
+impl<'a> From<&'a Path> for Address<'a> {
+    fn from(path: &'a Path) -> Self {
+        Self::Unix(path)
+    }
+}
 
 /// What is asked of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,8 +185,11 @@ impl Driver {
             return self.take(0);
         }
         let ready: Vec<bool> = {
-            let mut fds: Vec<PollFd<'_>> =
-                self.links.iter().map(|link| PollFd::new(link.socket(), PollFlags::IN)).collect();
+            let mut fds: Vec<PollFd<'_>> = self
+                .links
+                .iter()
+                .map(|link| PollFd::from_borrowed_fd(link.socket(), PollFlags::IN))
+                .collect();
             match poll(&mut fds, None) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => return Ok(()),
@@ -187,15 +206,16 @@ impl Driver {
     }
 }
 
-/// Runs a load against the export named `export` of the server behind a Unix socket.
+/// Runs a load against the export named `export` of a server.
 ///
 /// # Errors
 /// The server cannot be reached, breaks the protocol, or answers a request with an error.
-pub fn run(socket: &Path, export: &str, load: Load) -> anyhow::Result<Outcome> {
+pub fn run<'a>(server: impl Into<Address<'a>>, export: &str, load: Load) -> anyhow::Result<Outcome> {
+    let server = server.into();
     ensure!(load.connections > 0 && load.depth > 0, "a load needs connections and requests");
     ensure!(load.durability != Durability::Flush || load.depth == 1, "a flush covers writes that have ended");
     let links: Vec<Link> =
-        (0..load.connections).map(|_| Link::connect(socket, export)).collect::<Result<_, _>>()?;
+        (0..load.connections).map(|_| Link::connect(server, export)).collect::<Result<_, _>>()?;
     let size_bytes = links.iter().map(Link::size_bytes).min().unwrap_or(0);
     let share = size_bytes / u64::from(load.block_bytes) / u64::from(load.connections);
     if share == 0 {

@@ -92,8 +92,8 @@ impl Replay {
     /// # Errors
     /// The server cannot be reached, or does not have one of the exports.
     pub fn connect<'a>(socket: &Path, exports: impl Iterator<Item = &'a str>) -> anyhow::Result<Self> {
-        let links =
-            exports.map(|export| Link::connect(socket, export).with_context(|| format!("export {export}")));
+        let links = exports
+            .map(|export| Link::connect(socket.into(), export).with_context(|| format!("export {export}")));
         Ok(Self { links: links.collect::<Result<_, _>>()? })
     }
 
@@ -209,8 +209,10 @@ impl Run<'_> {
             let wait = std::time::Duration::from_nanos(wait_ns);
             Timespec::try_from(wait).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
         });
-        let mut fds: Vec<PollFd<'_>> =
-            busy.iter().map(|machine| PollFd::new(self.links[*machine].socket(), PollFlags::IN)).collect();
+        let mut fds: Vec<PollFd<'_>> = busy
+            .iter()
+            .map(|machine| PollFd::from_borrowed_fd(self.links[*machine].socket(), PollFlags::IN))
+            .collect();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::cases::{CASES, Case, Target};
 use super::floor;
 use super::measured::{Options, Sample, Series};
-use super::volumes::{self, Volume};
+use super::volumes::{self, Setting, Volume};
 use crate::harness::daemon::{Daemon, fill_file};
 use crate::harness::servers::{self, Server};
 use crate::harness::usage::{Profile, SyscallCount, cpu_ns};
@@ -54,9 +54,11 @@ impl Field {
         fill_file(&file, options.size_bytes)?;
         let null_bytes = options.size_bytes;
         let bytes = options.size_bytes;
-        let daemon = volumes::start(&dir.join("zcached"), 4 * bytes, &VOLUMES, bytes, 0)?;
+        let setting = Setting { cache_bytes: 4 * bytes, size_bytes: bytes, poll_max_us: 0, tcp: None };
+        let daemon = volumes::start(&dir.join("zcached"), setting, &VOLUMES)?;
         let halving = &VOLUMES[1..2];
-        let polling = volumes::start(&dir.join("polling"), 2 * bytes, halving, bytes, POLL_MAX_US)?;
+        let setting = Setting { cache_bytes: 2 * bytes, poll_max_us: POLL_MAX_US, ..setting };
+        let polling = volumes::start(&dir.join("polling"), setting, halving)?;
         volumes::fill(&polling, &halving[0])?;
         for volume in VOLUMES.iter().filter(|volume| volume.mode != "pass-through") {
             volumes::fill(&daemon, volume)?;

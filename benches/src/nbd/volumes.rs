@@ -6,6 +6,7 @@
 //! from the SSD. Origins are opened with direct I/O too, as a disk would be.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::bail;
@@ -31,17 +32,25 @@ pub struct Volume {
     pub content: Content,
 }
 
-/// Starts a daemon in `dir` with fresh origins and a fresh cache of `cache_bytes`.
+/// The daemon around the volumes.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// Size of the cache.
+    pub cache_bytes: u64,
+    /// Size of each volume.
+    pub size_bytes: u64,
+    /// As in the configuration, in microseconds.
+    pub poll_max_us: u32,
+    /// An address of TCP to serve on, too.
+    pub tcp: Option<SocketAddr>,
+}
+
+/// Starts a daemon in `dir` with fresh origins. The cache is what is in `dir` already, else a fresh one.
 ///
 /// # Errors
 /// Files cannot be made, or the daemon does not start.
-pub fn start(
-    dir: &Path,
-    cache_bytes: u64,
-    volumes: &[Volume],
-    size_bytes: u64,
-    poll_max_us: u32,
-) -> anyhow::Result<Daemon> {
+pub fn start(dir: &Path, setting: Setting, volumes: &[Volume]) -> anyhow::Result<Daemon> {
+    let Setting { cache_bytes, size_bytes, poll_max_us, tcp } = setting;
     std::fs::create_dir_all(dir)?;
     let at = |name: &str| dir.join(name).display().to_string();
     let cache = format!(
@@ -58,7 +67,8 @@ pub fn start(
         writeln!(tables, "mode = {:?}\ncompression = {:?}", volume.mode, volume.compression)?;
         writeln!(tables, "dedup = {}", volume.dedup)?;
     }
-    Daemon::serve(dir, &configuration(dir, &cache, &tables, "listen = []"))
+    let listen: Vec<String> = tcp.iter().map(|address| address.to_string()).collect();
+    Daemon::serve(dir, &configuration(dir, &cache, &tables, &format!("listen = {listen:?}")))
 }
 
 /// Writes a volume full and reads it until nothing is missed any more.

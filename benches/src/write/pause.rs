@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
 
-use super::run::{Case, Options, configuration, make_cache};
-use crate::harness::daemon::{Daemon, fill_file};
+use super::run::{Case, Options, configuration};
+use crate::harness::daemon::{Daemon, fill_file, make_cache};
 use crate::load::{self, Content, Durability, Load, Op, Order, histogram};
 
 /// Length of a slice.

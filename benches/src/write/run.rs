@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 
-use crate::harness::daemon::{self, Daemon, fill_file};
-use crate::harness::servers::{Server, beside, qemu};
+use crate::harness::daemon::{self, Daemon, fill_file, make_cache};
+use crate::harness::servers::{Server, qemu};
 use crate::load::{self, Content, Durability, Load, Op, Order};
 use crate::nbd::floor;
 
@@ -142,39 +141,11 @@ impl Sample {
     }
 }
 
-/// Makes the cache file of a daemon in `dir`. It is written once before, as an SSD's blocks have been: a file system
-/// that allocates blocks commits its own journal with every flush.
-pub(super) fn make_cache(dir: &Path, cache_bytes: u64) -> anyhow::Result<()> {
-    let file = dir.join("cache.img");
-    fill_file(&file, cache_bytes)?;
-    let mut command = Command::new(beside("zcctl")?);
-    let output = command
-        .args(["format", "--force"])
-        .arg(&file)
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start zcctl")?;
-    ensure!(output.status.success(), "zcctl format: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
-}
-
 /// Configuration of a daemon in `dir`: a cache, and volumes with `name`, `origin` and everything else in `volumes`.
 pub(super) fn configuration(dir: &Path, cache_bytes: u64, volumes: &str) -> String {
     let path = dir.join("cache.img").display().to_string();
     let cache = format!("path = {path:?}\nsize = {cache_bytes}\ndiscard = false");
     daemon::configuration(dir, &cache, volumes, "listen = []")
-}
-
-/// Waits until the origin has everything of a volume.
-///
-/// # Errors
-/// `zcctl` is missing, or says that it does not work.
-pub(super) fn flush(daemon: &Daemon, volume: &str) -> anyhow::Result<()> {
-    let mut command = Command::new(beside("zcctl")?);
-    command.args(["flush", volume, "--socket"]).arg(daemon.control());
-    let output = command.stdin(Stdio::null()).output().context("cannot start zcctl")?;
-    ensure!(output.status.success(), "zcctl flush: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
 }
 
 struct Rig {
@@ -219,7 +190,7 @@ impl Rig {
                 let outcome = load::run(self.daemon.socket(), name, load)
                     .with_context(|| format!("{name}, {}", case.name()))?;
                 if name.starts_with("write-back") {
-                    flush(&self.daemon, name)?;
+                    self.daemon.flush(name)?;
                 }
                 Ok(Sample::of(&outcome))
             }

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
 
-use super::run::{Case, Options, Sample, configuration, make_cache};
-use crate::harness::daemon::{Daemon, fill_file};
+use super::run::{Case, Options, Sample, configuration};
+use crate::harness::daemon::{Daemon, fill_file, make_cache};
 use crate::harness::servers::Server;
 use crate::load::{self, Durability};
 
