@@ -53,6 +53,7 @@ impl Open {
         let place = self.log.place();
         self.log.since_checkpoint_bytes = 0;
         self.cleaner.checkpoint_began();
+        self.releases.checkpoint_began();
         let map = PageKey { table: TableId::Map, level: 0, index: 0 };
         for key in self.trees.pager.dirty_of(map) {
             self.put_page(key)?;
@@ -196,18 +197,25 @@ impl Open {
         dirty || long || self.frees_enough()
     }
 
-    /// Whether a checkpoint is worth what it frees. While the cleaner empties segments, one checkpoint frees several:
-    /// one for each would write more pages than a segment that is half full gives.
+    /// Whether a checkpoint is worth what it alone frees. Several segments share its pages: one for each would write more
+    /// than a segment that is half full gives.
     fn frees_enough(&self) -> bool {
-        let frees = self.would_free();
-        let is_enough = self.cleaner.is_idle() || frees >= self.emptied_max();
-        self.is_space_low() && frees > 0 && is_enough
+        let frees = self.waiting_for_checkpoint();
+        if frees == 0 || !self.is_space_low() {
+            return false;
+        }
+        let is_needed = !self.is_space_short() || self.is_space_waited_for();
+        frees >= self.emptied_max() || (self.cleaner.is_idle() && is_needed)
     }
 
     /// Segments that the cleaner empties before a checkpoint.
     pub(crate) fn emptied_max(&self) -> usize {
-        let is_waited_for = self.trees.segments.free_segments() <= self.reserve() && !self.changes.is_empty();
-        if is_waited_for { limits::EMPTIED_SHORT } else { limits::EMPTIED_MAX }
+        if self.is_space_waited_for() { limits::EMPTIED_SHORT } else { limits::EMPTIED_MAX }
+    }
+
+    /// Whether a change waits for room.
+    pub(crate) fn is_space_waited_for(&self) -> bool {
+        self.trees.segments.free_segments() <= self.reserve() && !self.changes.is_empty()
     }
 
     /// Changes wait while too much is changed that the device does not have.

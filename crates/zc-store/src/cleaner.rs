@@ -1,9 +1,9 @@
 //! The cleaner: finds what no root refers to, and empties segments that are worth it.
 //!
 //! Job: mark, sweep, then move what is live out of one victim after the other until enough is free. Invariants: it frees
-//! nothing itself: it takes records away or changes them, and a checkpoint frees the segments that no record points to;
-//! it moves only what was read and passed its check; steps are small, and paced while space is not short. What it does
-//! not do: choose when a checkpoint is durable.
+//! nothing itself: it takes records away or changes them, and the log or a checkpoint frees the segments that no record
+//! points to; it moves only what was read and passed its check; steps are small, and paced while space is not short. What
+//! it does not do: choose when a checkpoint or the log is durable.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,7 +14,7 @@ use crate::ids::{BatchSeq, ChunkNo, PageNo, Place, SegmentNo};
 use crate::limits::{self, BLOCK_BYTES};
 use crate::mark::{Mark, Suspects};
 use crate::media::Block;
-use crate::media::batch::{BatchHeader, CHUNK_RECORD_BYTES, Record, Stored};
+use crate::media::batch::{BatchHeader, CHUNK_RECORD_BYTES, Record, SHORT_RECORD_BYTES, Stored};
 use crate::media::page::{PageKey, TableId};
 use crate::pager::Missing;
 use crate::seam::{Action, FetchPart, FetchTo};
@@ -137,6 +137,11 @@ impl Cleaner {
     /// Something was overwritten, discarded or deleted.
     pub(crate) fn garbage_made(&mut self) {
         self.garbage = true;
+    }
+
+    /// Segments became free.
+    pub(crate) fn freed(&mut self, segments: &[SegmentNo]) {
+        self.emptied.retain(|segment| !segments.contains(segment));
     }
 
     /// A checkpoint has put all changed pages into the log.
@@ -380,7 +385,9 @@ impl Open {
             trees.pages.make_writable(&mut trees.pager, page.0)?;
         }
         for page in gone {
-            self.trees.drop_map_page(page);
+            if let Some(place) = self.trees.drop_map_page(page) {
+                self.releases.hold(place);
+            }
             self.stats.pages_freed += 1;
             if self.loader.cancel(map_key(page)) {
                 // Readers of a root that is gone: they look again.
@@ -408,18 +415,38 @@ impl Open {
             if trees.mark.as_ref().is_none_or(|mark| mark.chunks.has(number)) {
                 stored.print.iter().for_each(|print| self.prints.sample(print, ChunkNo(number)));
             } else {
-                gone.push(ChunkNo(number));
+                gone.push((ChunkNo(number), stored.place));
             }
         }
-        if let Some(number) = gone.first() {
+        if let Some((number, _)) = gone.first() {
             trees.make_chunk_writable(*number)?;
         }
-        for number in gone {
-            trees.put_chunk(number, None);
+        self.log_gone(&gone);
+        for (number, _) in gone {
+            self.trees.put_chunk(number, None);
             self.stats.chunks_freed += 1;
         }
         self.cleaner.work = Work::Sweeping { pages: false, leaf: leaf + 1 };
         Ok(Step::Again)
+    }
+
+    /// The log says that chunks of a leaf have no record any more. Where room is short it does not: their segments are
+    /// free after a checkpoint then.
+    fn log_gone(&mut self, gone: &[(ChunkNo, Place)]) {
+        let mut records: Vec<(ChunkNo, u64)> = Vec::new();
+        for (number, _) in gone {
+            match records.last_mut() {
+                Some((first, numbers)) if number.0 - first.0 < 64 => *numbers |= 1 << (number.0 - first.0),
+                _ => records.push((*number, 1)),
+            }
+        }
+        let has_room = self.trees.segments.free_segments() > self.config.cleaning_segments(self.shape());
+        if has_room && self.make_room(SHORT_RECORD_BYTES * records.len(), 0).is_ok() {
+            let records = records.into_iter().map(|(first, numbers)| Record::Gone(first, numbers));
+            records.for_each(|record| self.log.put_record(record));
+        } else {
+            gone.iter().for_each(|(_, place)| self.releases.hold(*place));
+        }
     }
 
     /// What is not marked has no record any more: its number may be given again.
@@ -459,23 +486,26 @@ impl Open {
     /// The next victim, or the end.
     fn choose(&mut self) -> Step {
         self.cleaner.work = Work::Choosing;
-        let freed = self.would_free().max(self.cleaner.emptied.len());
+        let released = self.releasable().count();
+        let pending = self.waiting_for_checkpoint();
         let free = self.trees.segments.free_segments();
+        let lacks = free + released < self.enough_segments() && !self.is_round_stale();
         // What moving one takes may not come from the floor.
         let may_move = free >= self.config.cleaning_segments(self.shape());
-        let victim = if may_move && free + freed < self.enough_segments() && !self.is_round_stale() {
-            let limits = [self.cleaner.round_began, self.flushes.durable()];
-            self.trees.segments.victim(self.last_batch(), limits, &self.cleaner.tried)
-        } else {
-            None
-        };
-        let is_enough = freed >= self.emptied_max() || victim.is_none();
-        if self.checkpoint.is_some() || (freed > 0 && is_enough) {
+        let victim = if may_move && lacks { self.find_victim() } else { None };
+        if self.checkpoint.is_some() || pending >= self.emptied_max() {
             // They must be free before more is moved; then the choice is made anew.
             self.begin_checkpoint();
             return Step::Waits;
         }
         let Some(segment) = victim else {
+            if self.begin_release() {
+                return Step::Waits;
+            }
+            if pending > 0 && (lacks || self.cleaner.purpose != Purpose::Need) {
+                self.begin_checkpoint();
+                return Step::Waits;
+            }
             self.cleaner.work = Work::Idle;
             return Step::Again;
         };
@@ -484,6 +514,20 @@ impl Open {
         self.cleaner.work =
             Work::Emptying(Victim { segment, offset_bytes: 0, seq, step: VictimStep::Header(None) });
         Step::Again
+    }
+
+    /// One that the log alone frees, if there is one: not of the segments in which recovery follows the log.
+    fn find_victim(&self) -> Option<SegmentNo> {
+        let (began, durable) = (self.cleaner.round_began, self.flushes.durable());
+        let find =
+            |began| self.trees.segments.victim(self.last_batch(), [began, durable], &self.cleaner.tried);
+        find(began.min(BatchSeq(self.superblock.log.seq.0 - 1))).or_else(|| find(began))
+    }
+
+    /// Segments that are emptied but for pages, which the next checkpoint writes elsewhere.
+    pub(crate) fn emptied_with_pages(&self) -> usize {
+        let has_pages = |number: &&SegmentNo| self.trees.segments.get(**number).live_bytes() > 0;
+        self.cleaner.emptied.iter().filter(has_pages).count()
     }
 
     fn empty(&mut self, mut victim: Victim) -> Result<Step, Missing> {
@@ -597,7 +641,7 @@ impl Open {
                     let place = Place { segment, offset_bytes: *offset_bytes };
                     self.renew_page(*key, place)?;
                 }
-                Record::Map(..) | Record::Clear(..) | Record::Catalog(_) => {}
+                Record::Map(..) | Record::Clear(..) | Record::Catalog(_) | Record::Gone(..) => {}
             }
             records.pop_front();
         }

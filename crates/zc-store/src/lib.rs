@@ -37,6 +37,7 @@ mod numbers;
 mod pager;
 mod reads;
 mod recovery;
+mod releases;
 pub mod seam;
 mod segments;
 mod stats;

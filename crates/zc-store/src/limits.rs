@@ -45,7 +45,10 @@ pub const MOVES_MAX: usize = 32;
 pub const NAME_BYTES_MAX: usize = zc_core::limits::VOLUME_NAME_BYTES_MAX;
 /// Damaged addresses after which a scrub answers: it goes on where it was when it is asked again.
 pub const DAMAGE_MAX: usize = 1024;
-/// Segments that are emptied before a checkpoint frees them, if there is room for what is moved.
+/// Segments that are emptied before the log is made durable for their sake, if there is room for what is moved: a flush
+/// of the device then costs little beside the moves.
+pub const RELEASED_MIN: usize = 4;
+/// Segments that are emptied before a checkpoint frees them, if the log alone cannot and there is room for what is moved.
 pub const EMPTIED_MAX: usize = 16;
 /// Segments that are emptied while a change waits for room: the reserve has room for moving so many.
 pub const EMPTIED_SHORT: usize = 4;

@@ -6,7 +6,7 @@
 //! does, in the same step).
 
 use crate::catalog::{FANOUT, levels};
-use crate::ids::{ChunkNo, PageNo, Pointer, RootId};
+use crate::ids::{ChunkNo, PageNo, Place, Pointer, RootId};
 use crate::limits;
 use crate::media::page::{HEADER, birth_of, level_of, new_page, rename};
 use crate::media::{Block, put_u64, u64_at};
@@ -256,10 +256,10 @@ impl Trees {
         Ok(())
     }
 
-    /// A map page that no root refers to goes. Its record was made writable.
-    pub(crate) fn drop_map_page(&mut self, number: PageNo) {
+    /// A map page that no root refers to goes. Its record was made writable. Where it was.
+    pub(crate) fn drop_map_page(&mut self, number: PageNo) -> Option<Place> {
         self.pager.forget(map_key(number));
-        self.put_page_pointer(number, Pointer::default());
+        self.put_page_pointer(number, Pointer::default())
     }
 }
 

@@ -23,6 +23,7 @@ use crate::media::batch::{BatchHeader, Record};
 use crate::media::page::{PageKey, TableId};
 use crate::media::superblock::{LogPlace, Superblock};
 use crate::pager::Missing;
+use crate::releases::Releases;
 use crate::seam::{Action, Event, FetchPart, FetchTo, StoreError};
 use crate::segments::Segment;
 use crate::stats::Stats;
@@ -305,7 +306,6 @@ impl Recovery {
                     found.superblock.losses = found.superblock.losses.saturating_add(u32::from(lost));
                     found.torn = torn;
                     let at = found.superblock.log;
-                    found.trees.segments.find_free(at);
                     self.stage = Stage::Replay(Replay { at, end, durable, batch: None, next: 0 });
                     self.next_batch(out);
                 }
@@ -407,6 +407,7 @@ impl Recovery {
         let found = self.found.take().ok_or(StoreError::NoSuperblock)?;
         let Found { superblock, mut trees, torn } = *found;
         let segments = &mut trees.segments;
+        segments.find_free(superblock.log);
         let (Some(segment), Some(next)) = (segments.take(), segments.take()) else {
             return Err(StoreError::NoSpace);
         };
@@ -432,6 +433,7 @@ impl Recovery {
             fetching: zc_core::Map::default(),
             encoding: zc_core::Map::default(),
             checkpoint: None,
+            releases: Releases::default(),
             cleaner: Cleaner::new(),
             windows: Windows::default(),
             survey: None,
@@ -470,9 +472,23 @@ fn apply_record(trees: &mut Trees, record: &Record) -> Result<(), Missing> {
                 trees.change_catalog(change)?;
             }
         }
+        Record::Gone(first, numbers) => {
+            for number in gone_numbers(*first, *numbers) {
+                if trees.stored(number)?.is_some() {
+                    trees.make_chunk_writable(number)?;
+                    trees.put_chunk(number, None);
+                }
+            }
+        }
         Record::Page(..) => {}
     }
     Ok(())
+}
+
+/// Chunks that a record says are gone.
+fn gone_numbers(first: ChunkNo, numbers: u64) -> impl Iterator<Item = ChunkNo> {
+    let is_gone = move |bit: &u64| numbers >> bit & 1 == 1;
+    (0..64).filter(is_gone).filter_map(move |bit| first.0.checked_add(bit).map(ChunkNo))
 }
 
 fn is_inside(trees: &Trees, root: RootId, address: u64, number: ChunkNo) -> bool {

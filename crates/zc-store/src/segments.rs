@@ -2,7 +2,7 @@
 //!
 //! Job: count, for every segment, the bytes that records of the tables point to; hand out free segments. Invariants: a
 //! segment that anything refers to, that the log since the checkpoint uses or that is being read is never handed out; the
-//! count changes with the record, so it is exact. What it does not do: decide when a checkpoint makes them free.
+//! count changes with the record, so it is exact. What it does not do: decide when they become free.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -229,6 +229,16 @@ impl Segments {
     /// Sealed segments that nothing refers to and whose batches are all before `log`: free once a checkpoint is durable.
     pub(crate) fn unreferred(&self, log: BatchSeq) -> Vec<SegmentNo> {
         self.unreferred.iter().copied().filter(|number| self.get(*number).first_seq < log).collect()
+    }
+
+    /// Sealed segments that nothing refers to.
+    pub(crate) fn unreferred_numbers(&self) -> impl Iterator<Item = SegmentNo> {
+        self.unreferred.iter().copied()
+    }
+
+    /// Whether it is sealed, and nothing refers to it.
+    pub(crate) fn is_unreferred(&self, number: SegmentNo) -> bool {
+        self.unreferred.contains(&number)
     }
 
     /// How many sealed segments nothing refers to.

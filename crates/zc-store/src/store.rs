@@ -25,6 +25,7 @@ use crate::media::superblock::Superblock;
 use crate::pager::Missing;
 use crate::reads::{Fetching, Read, Want};
 use crate::recovery::Recovery;
+use crate::releases::Releases;
 use crate::seam::{Action, Event, Request, RequestKind, StoreError};
 use crate::stats::{Space, Stats};
 use crate::survey::Survey;
@@ -62,6 +63,7 @@ pub(crate) struct Open {
     /// Encodings in progress: the change, and which chunks of it.
     pub(crate) encoding: Map<OpId, (ReqId, Vec<(usize, BufSlice)>)>,
     pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) releases: Releases,
     pub(crate) cleaner: Cleaner,
     pub(crate) windows: Windows,
     pub(crate) survey: Option<Survey>,
@@ -296,9 +298,11 @@ impl Open {
     /// Lets every part go on.
     pub(crate) fn pump(&mut self) {
         if self.failed.is_none() {
+            self.pump_releases();
             self.pump_changes();
             self.pump_cleaner();
             self.pump_changes();
+            self.pump_releases();
             self.pump_checkpoint();
             let written = self.log.written();
             #[cfg(zc_canary)]

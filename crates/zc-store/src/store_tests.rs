@@ -368,3 +368,29 @@ fn what_lies_scattered_is_brought_together_while_no_client_writes() {
     assert_eq!(scattered(false), 59);
     assert!(scattered(true) <= 4);
 }
+
+#[test]
+fn the_log_frees_segments_and_a_crash_brings_back_nothing_that_was_swept() {
+    const CHUNKS: u64 = 300;
+    let config = || Config {
+        cache_pages: 1000,
+        dirty_pages_max: 200,
+        checkpoint_log_bytes: 1 << 30,
+        ..Driver::config()
+    };
+    let mut driver = Driver::with(40, config());
+    assert_eq!(driver.create(12), Ok(()));
+    for write in 0..3000 {
+        let write = driver.write(write * 7 % CHUNKS, 1, 4 << 10);
+        assert_eq!(driver.ask(write), Ok(()));
+    }
+    assert_eq!(driver.ask(RequestKind::Flush), Ok(()));
+    let before = driver.store.stats();
+    assert!(before.segments_freed > 20 * before.checkpoints && before.marks > 3, "{before:?}");
+    let mut driver = Driver::on(driver.device, config());
+    driver.give(Event::Clean);
+    driver.settle();
+    let freed = before.chunks_freed + driver.store.stats().chunks_freed;
+    assert_eq!(freed, before.chunks_stored - CHUNKS, "each chunk that was written over is freed once");
+    (0..CHUNKS).for_each(|chunk| driver.is_there(chunk));
+}

@@ -127,8 +127,8 @@ impl Trees {
         Ok(record.map_or_else(Pointer::default, |record| pointer_at(record, 0)))
     }
 
-    /// The map page is stored there from now on, or not at all. Its record was made writable.
-    pub(crate) fn put_page_pointer(&mut self, number: PageNo, pointer: Pointer) {
+    /// The map page is stored there from now on, or not at all. Its record was made writable. Where it was.
+    pub(crate) fn put_page_pointer(&mut self, number: PageNo, pointer: Pointer) -> Option<Place> {
         let record = self.pages.record_mut(&mut self.pager, number.0);
         let old = pointer_at(record, 0);
         put_pointer(record, 0, pointer);
@@ -138,6 +138,7 @@ impl Trees {
         if pointer.is_some() {
             self.segments.refer(pointer.place, BLOCK_BYTES);
         }
+        old.is_some().then_some(old.place)
     }
 
     /// Makes sure that a map page is in memory.

@@ -15,7 +15,7 @@ const HEADER: usize = 64;
 pub(crate) const RECORDS_BYTES_MAX: usize = BLOCK - HEADER;
 /// Bytes of a chunk record.
 pub(crate) const CHUNK_RECORD_BYTES: usize = 64;
-/// Bytes of a map, clear or page record.
+/// Bytes of a map, clear, page or gone record.
 pub(crate) const SHORT_RECORD_BYTES: usize = 24;
 /// Bytes of a catalog record.
 pub(crate) const CATALOG_RECORD_BYTES: usize = 96;
@@ -95,6 +95,8 @@ pub enum Record {
     Page(PageKey, u32),
     /// The catalog changes.
     Catalog(CatalogChange),
+    /// Chunks have no record any more: those of 64 numbers from this one on whose bits are set.
+    Gone(ChunkNo, u64),
 }
 
 impl CatalogOp {
@@ -115,7 +117,7 @@ impl Record {
     pub(crate) const fn bytes(&self) -> usize {
         match self {
             Self::Chunk(..) => CHUNK_RECORD_BYTES,
-            Self::Map(..) | Self::Clear(..) | Self::Page(..) => SHORT_RECORD_BYTES,
+            Self::Map(..) | Self::Clear(..) | Self::Page(..) | Self::Gone(..) => SHORT_RECORD_BYTES,
             Self::Catalog(_) => CATALOG_RECORD_BYTES,
         }
     }
@@ -155,6 +157,7 @@ impl Record {
                 put_u64(out, 16, change.flags);
                 put_name(out, 24, &change.name);
             }
+            Self::Gone(first, numbers) => encode_short(out, 6, RootId(0), first.0, *numbers),
         }
     }
 
@@ -162,7 +165,7 @@ impl Record {
     fn decode(bytes: &[u8], segment: SegmentNo) -> Result<Self, MediaError> {
         let len = match bytes.first() {
             Some(1) => CHUNK_RECORD_BYTES,
-            Some(2..=4) => SHORT_RECORD_BYTES,
+            Some(2..=4 | 6) => SHORT_RECORD_BYTES,
             Some(5) => CATALOG_RECORD_BYTES,
             _ => return Err(MediaError::Field("record kind")),
         };
@@ -172,6 +175,7 @@ impl Record {
             1 => Self::Chunk(ChunkNo(u64_at(b, 16)), decode_stored(b, segment)?),
             2 => Self::Map(root, u64_at(b, 8), ChunkNo(u64_at(b, 16))),
             3 => Self::Clear(root, u64_at(b, 8), u64_at(b, 16)),
+            6 => Self::Gone(ChunkNo(u64_at(b, 8)), u64_at(b, 16)),
             4 => {
                 let table = TableId::from_media(b[1]).ok_or(MediaError::Field("table"))?;
                 Self::Page(PageKey { table, level: b[2], index: u64_at(b, 8) }, u32_at(b, 4))

@@ -65,6 +65,7 @@ fn header() -> BatchHeader {
             Record::Clear(RootId(9), 100, 1 << 30),
             Record::Page(key, 16_384),
             Record::Catalog(change),
+            Record::Gone(ChunkNo(0x0506), 0x8000_0000_0000_0005),
         ],
     }
 }
@@ -73,22 +74,35 @@ fn header() -> BatchHeader {
 fn the_superblock_is_as_documented_and_reads_back() {
     let block = superblock().encode(1);
     assert_eq!(&block[4..16], [1, 0, 0, 0, b'z', b'c', b's', b't', b'o', b'r', b'e', 1]);
-    assert_eq!((u64_at(&block[..], 56), u64_at(&block[..], 64)), (5, 3));
+    assert_eq!([48, 56, 64].map(|at| u64_at(&block[..], at)), [1, 5, 3]);
     assert_eq!((u32_at(&block[..], 80), u32_at(&block[..], 104), u32_at(&block[..], 112)), (100, 8, 17));
     assert_eq!((u32_at(&block[..], 144), u32_at(&block[..], 152), u32_at(&block[..], 204)), (1, 0x1001, 4));
-    assert_eq!(crc32c::crc32c(&block[..]), 0x9154_2fe9, "the bytes have changed: that needs a new version");
+    assert_eq!(crc32c::crc32c(&block[..]), 0x93bf_c6cb, "the bytes have changed: that needs a new version");
     assert_eq!(Superblock::decode(&block[..], 1), Ok(superblock()));
     assert_eq!(Superblock::decode(&block[..], 0), Err(MediaError::Checksum), "the other copy's place");
+}
+
+#[test]
+fn a_store_without_gone_records_is_read_and_one_with_unknown_features_is_not() {
+    for (at, feature, outcome) in
+        [(48, 0, Ok(superblock())), (48, 3, Err(MediaError::Version)), (40, 1, Err(MediaError::Version))]
+    {
+        let mut block = superblock().encode(1);
+        put_u64(&mut block[..], at, feature);
+        Binding::superblock(1).seal(&mut block);
+        assert_eq!(Superblock::decode(&block[..], 1), outcome, "{feature} at {at}");
+    }
 }
 
 #[test]
 fn a_batch_header_is_as_documented_and_reads_back() {
     let here = place(6, 8192);
     let block = header().encode(UUID, here);
-    assert_eq!((&block[4..8], u32_at(&block[..], 40)), (&b"zcSb"[..], 64 + 3 * 24 + 96));
+    assert_eq!((&block[4..8], u32_at(&block[..], 40)), (&b"zcSb"[..], 64 + 4 * 24 + 96));
     assert_eq!((block[64], block[128], block[152], block[176], block[200]), (1, 2, 3, 4, 5));
+    assert_eq!((block[296], u64_at(&block[..], 304), block[312]), (6, 0x0506, 5));
     assert_eq!((u64_at(&block[..], 80), u32_at(&block[..], 88)), (0x0102_0304, 12_288));
-    assert_eq!(crc32c::crc32c(&block[..]), 0xa0ea_6e48, "the bytes have changed: that needs a new version");
+    assert_eq!(crc32c::crc32c(&block[..]), 0x6e34_9461, "the bytes have changed: that needs a new version");
     assert_eq!(BatchHeader::decode(&block[..], UUID, here, 64 << 10), Ok(header()));
     for (uuid, elsewhere) in [(UUID, place(6, 12_288)), (UUID, place(7, 8192)), ([8; 16], here)] {
         let read = BatchHeader::decode(&block[..], uuid, elsewhere, 64 << 10);
@@ -129,7 +143,7 @@ fn every_flipped_bit_is_noticed() {
 #[test]
 fn records_that_make_no_sense_are_errors() {
     let here = place(6, 8192);
-    for (at, byte) in [(64, 0), (64, 6), (65, 9), (40, 255), (177, 7), (201, 0), (201, 7), (206, 9)] {
+    for (at, byte) in [(64, 0), (64, 7), (65, 9), (40, 255), (177, 7), (201, 0), (201, 7), (206, 9)] {
         let mut block = header().encode(UUID, here);
         block[at] = byte;
         Binding::batch(UUID, here).seal(&mut block);

@@ -6,6 +6,8 @@ use crate::limits;
 
 const MAGIC: [u8; 8] = *b"zcstore\x01";
 const VERSION: u32 = 1;
+/// In `incompat`: the log may have records of kind 6.
+const GONE_RECORDS: u64 = 1;
 /// Where segments begin.
 pub(crate) const SEGMENTS_START_BYTES: u64 = 128 << 10;
 /// Distance between the copies.
@@ -109,6 +111,7 @@ impl Superblock {
         put_u32(&mut b[..], 4, VERSION);
         b[8..16].copy_from_slice(&MAGIC);
         b[16..32].copy_from_slice(&self.uuid);
+        put_u64(&mut b[..], 48, GONE_RECORDS);
         put_u64(&mut b[..], 56, self.sequence);
         put_u64(&mut b[..], 64, self.session);
         put_u64(&mut b[..], 72, self.nonce);
@@ -141,7 +144,7 @@ impl Superblock {
             return Err(MediaError::Magic);
         }
         Binding::superblock(copy).check(b)?;
-        if u32_at(b, 4) != VERSION || u64_at(b, 40) != 0 || u64_at(b, 48) != 0 {
+        if u32_at(b, 4) != VERSION || u64_at(b, 40) != 0 || u64_at(b, 48) & !GONE_RECORDS != 0 {
             return Err(MediaError::Version);
         }
         let mut uuid = [0; 16];
