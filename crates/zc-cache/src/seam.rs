@@ -74,6 +74,10 @@ pub enum RequestKind {
     },
     /// Bring the range into the cache; answered at once, done when convenient.
     Prefetch,
+    /// Bring the range into the cache for an operator, whatever the volume's admission says. Answered when what was
+    /// absent is read from the origin. The driver bounds how much is under way, by
+    /// [`CacheManager::has_room_to_warm`](crate::CacheManager::has_room_to_warm): nothing is left out here.
+    Warm,
 }
 
 impl RequestKind {
@@ -81,7 +85,7 @@ impl RequestKind {
     pub(crate) const fn is_fua(&self) -> bool {
         match self {
             Self::Write { fua, .. } | Self::Trim { fua } | Self::WriteZeroes { fua, .. } => *fua,
-            Self::Read { .. } | Self::Flush | Self::Prefetch => false,
+            Self::Read { .. } | Self::Flush | Self::Prefetch | Self::Warm => false,
         }
     }
 }

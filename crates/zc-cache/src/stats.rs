@@ -201,6 +201,8 @@ stats! {
         prefetched_used,
         /// Extent parts served from memory that had been read ahead: the first use of each, no hit of the hit ratio.
         prefetched_hits,
+        /// Extents read from origins because an operator wanted them in the cache.
+        warmed_extents,
         /// Runs of fingerprints asked of origins.
         recipes_wanted,
         /// Misses that a recipe turned into hits.

@@ -285,7 +285,11 @@ impl World {
             50..86 => self.write(volume, offset, len, buf),
             86..89 => self.clear(volume, offset, len, true),
             89..92 => self.clear(volume, offset, len, false),
-            92 => self.submit(volume, offset, len, RequestKind::Prefetch, ClientKind::Hint),
+            92 => {
+                let warms = self.next.is_multiple_of(2);
+                let kind = if warms { RequestKind::Warm } else { RequestKind::Prefetch };
+                self.submit(volume, offset, len, kind, ClientKind::Hint);
+            }
             93..95 => self.reconfigure(),
             _ => self.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush),
         }

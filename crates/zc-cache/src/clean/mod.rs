@@ -22,6 +22,7 @@ use crate::clean::read::read_ahead::ReadAhead;
 use crate::clean::read::read_buffer::ReadBuffer;
 use crate::clean::read::recipes::Recipes;
 use crate::clean::read::seen::{SeenFilter, Touched};
+use crate::clean::read::warm::Warms;
 use crate::clean::staging::Staging;
 use crate::clean::streams::{StreamConfig, StreamTable};
 use crate::clean::write::{WaitingWrites, WriteOp};
@@ -41,6 +42,7 @@ pub(crate) struct Clean {
     staging: Staging,
     read_buffer: ReadBuffer,
     ahead: ReadAhead,
+    warms: Warms,
     read_streams: StreamTable,
     write_streams: StreamTable,
     seen: SeenFilter,
@@ -79,6 +81,7 @@ impl Clean {
             staging: Staging::new(config.staging_bytes, extent_bytes, key),
             read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes, key),
             ahead: ReadAhead::new(key),
+            warms: Warms::default(),
             read_streams: streams(),
             write_streams: streams(),
             seen: SeenFilter::new(SEEN_MAX),

@@ -576,7 +576,9 @@ impl DirtyLayer {
         let fua = match request.kind {
             RequestKind::Write { fua, .. } | RequestKind::Trim { fua } => fua,
             RequestKind::WriteZeroes { fua, .. } => fua,
-            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch => false,
+            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch | RequestKind::Warm => {
+                false
+            }
         };
         let ack = core.base.volume(request.volume).map_or(Ack::Durable, |volume| volume.cfg().write_back.ack);
         if let RequestKind::Write { buf, .. } = request.kind {

@@ -21,6 +21,7 @@ impl DirtyLayer {
             RequestKind::Read { buf } => self.submit_read(request, buf, core, clean),
             RequestKind::Flush => self.submit_flush(request, core),
             RequestKind::Prefetch => clean.submit_prefetch(request, core),
+            RequestKind::Warm => clean.submit_warm(request, core),
             RequestKind::Write { .. } | RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. } => {
                 self.submit_write(request, core, clean);
             }

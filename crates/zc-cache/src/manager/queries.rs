@@ -24,6 +24,13 @@ impl CacheManager {
         self.core.base.port.is_idle() && self.clean.is_idle()
     }
 
+    /// Whether so many bytes more of a [`Warm`](crate::seam::RequestKind::Warm) would be inserted now. At least half of
+    /// the room for insertions stays with what clients ask for.
+    #[must_use]
+    pub fn has_room_to_warm(&self, len_bytes: u64) -> bool {
+        self.clean.has_room_to_warm(len_bytes, &self.core)
+    }
+
     /// Whether the cache device works.
     #[must_use]
     pub fn is_healthy(&self) -> bool {

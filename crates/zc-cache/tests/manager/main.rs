@@ -18,6 +18,7 @@ mod removing;
 mod rotten;
 mod summaries;
 mod tenants;
+mod warming;
 mod world;
 mod write_back;
 

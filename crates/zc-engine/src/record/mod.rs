@@ -149,7 +149,7 @@ impl Tap {
             RequestKind::Flush => Asked::Flush,
             RequestKind::Trim { .. } => Asked::Discard,
             RequestKind::WriteZeroes { .. } => Asked::Zeroes,
-            RequestKind::Prefetch => return,
+            RequestKind::Prefetch | RequestKind::Warm => return,
         };
         let time_ns = self.since(now_ns);
         if self.lost > 0 && self.take(Seen::Lost { time_ns, requests: self.lost }) {

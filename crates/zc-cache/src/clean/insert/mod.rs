@@ -57,6 +57,11 @@ impl Inserts {
         self.jobs.is_empty() && self.batches.is_empty()
     }
 
+    /// Bytes on their way into the cache.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// A job that has not ended.
     fn job(&self, id: u64) -> &Job {
         self.jobs.get(&id).expect_held()

@@ -9,7 +9,7 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, VolumeId};
 use crate::base::tracks::Guard;
 use crate::clean::Clean;
 use crate::clean::insert::InsertOptions;
-use crate::clean::read::read_ahead::Prefetched;
+use crate::clean::read::read_ahead::{Prefetched, Reason};
 use crate::clean::read::{FILL_BYTES_MAX, Op, Portion, Waiter};
 use crate::clean::streams::StreamId;
 use crate::config::Admission;
@@ -30,9 +30,8 @@ pub(crate) struct Fill {
     pub(in crate::clean) waiters: Vec<(Waiter, bool)>,
     /// The turns of what is waited for among the accesses of the origin.
     turns: Vec<u64>,
-    prefetch: bool,
-    /// What it has of the room for what clients asked for without reading.
-    hinted_bytes: u64,
+    /// Why it was begun, if not by a request that waits for it.
+    reason: Option<Reason>,
     stream: Option<StreamId>,
 }
 
@@ -43,6 +42,11 @@ impl Fill {
 }
 
 impl Fill {
+    /// Whether it reads ahead of a stream.
+    fn is_ahead(&self) -> bool {
+        self.reason == Some(Reason::Stream)
+    }
+
     /// The bytes of one of its extents.
     fn slice(&self, index: usize, extent_bytes: u32) -> BufSlice {
         let skip = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(extent_bytes);
@@ -119,8 +123,7 @@ impl Clean {
                 admitted,
                 waiters,
                 turns: vec![turn],
-                prefetch: false,
-                hinted_bytes: 0,
+                reason: None,
                 stream,
             },
             core,
@@ -158,13 +161,13 @@ impl Clean {
         }
     }
 
-    /// Reads extents that no client waits for; `prefetch`: ahead of a stream.
+    /// Reads extents that no client waits for.
     pub(crate) fn fill_ahead(
         &mut self,
         volume: VolumeId,
         first: ExtentNo,
         count: usize,
-        prefetch: bool,
+        reason: Reason,
         stream: Option<StreamId>,
         core: &mut Core,
     ) {
@@ -182,8 +185,7 @@ impl Clean {
                 admitted: vec![true; count],
                 waiters: Vec::new(),
                 turns: Vec::new(),
-                prefetch,
-                hinted_bytes: if prefetch { 0 } else { len_bytes.into() },
+                reason: Some(reason),
                 stream,
             },
             core,
@@ -213,7 +215,10 @@ impl Clean {
 
     pub(crate) fn fill_done(&mut self, id: u64, result: Result<(), ErrorKind>, core: &mut Core) {
         let fill = self.fills.remove(&id).expect_held();
-        self.ahead.hint_ended(fill.hinted_bytes);
+        if fill.reason == Some(Reason::Hint) {
+            let extents = zc_core::u64_from_usize(fill.admitted.len());
+            self.ahead.hint_ended(extents * u64::from(core.base.extent_bytes()));
+        }
         fill.turns.iter().for_each(|turn| self.origin_order.end(*turn));
         let mut used = vec![false; fill.admitted.len()];
         for (waiter, in_place) in &fill.waiters {
@@ -230,7 +235,7 @@ impl Clean {
                     }
                     self.read_part_done(waiter.read, Ok(()), core);
                 }
-                Err(_) if fill.prefetch => {
+                Err(_) if fill.is_ahead() => {
                     let Portion { key, skip_bytes, dest, .. } = waiter.portion;
                     let offset = key.extent.0 * u64::from(core.base.extent_bytes()) + u64::from(skip_bytes);
                     self.direct_read(waiter.read, key.volume, offset, dest, core);
@@ -245,6 +250,9 @@ impl Clean {
         }
         self.inserts.batches.end_requests(batch);
         core.base.port.release(fill.buf);
+        if let Some(Reason::Warm(req)) = fill.reason {
+            self.warm_part_done(req, result, core);
+        }
     }
 
     /// An extent of a fill that ended goes into the cache, among what was read ahead, or nowhere.
@@ -265,29 +273,29 @@ impl Clean {
         if self.fill_of.get(&key) == Some(&fill.id) {
             self.fill_of.remove(&key);
         }
-        let admitted = fill.prefetch || fill.admitted.get(index).copied().unwrap_or(false);
+        let admitted = fill.is_ahead() || fill.admitted.get(index).copied().unwrap_or(false);
         if !ok || !self.still_holds(&guard, core) || !admitted {
             core.base.tracks.release(&guard);
             self.uncount_prefetched(fill, core);
             return;
         }
         let src = fill.slice(index, core.base.extent_bytes());
-        if fill.prefetch && !used {
+        if fill.is_ahead() && !used {
             core.base.port.retain(fill.buf);
             self.keep_prefetched(key, Prefetched { src, guard });
             return;
         }
-        core.base.stats.prefetched_used += u64::from(fill.prefetch);
+        core.base.stats.prefetched_used += u64::from(fill.is_ahead());
         self.uncount_prefetched(fill, core);
         self.drop_idle_staged(key, core);
         core.base.port.retain(fill.buf);
-        let only_if_duplicate = fill.prefetch && !self.seen.seen_or_record(key);
+        let only_if_duplicate = fill.is_ahead() && !self.seen.seen_or_record(key);
         self.insert(batch, guard, src, InsertOptions { only_if_duplicate }, core);
     }
 
     /// An extent that was read ahead, if it was, waits for its reader no more.
     fn uncount_prefetched(&mut self, fill: &Fill, core: &mut Core) {
-        if fill.prefetch {
+        if fill.is_ahead() {
             self.ahead.prefetch_ended(core.base.extent_bytes());
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! A request is cut at extent borders. What is known is copied or read from stored extents straight into the request's
 //! buffer (`hit`); the rest goes to the origin (`fill`), and what comes next is read ahead (`read_ahead`).
+//! What an operator wants in the cache is read as well (`warm`).
 //!
 //! Invariant: each part of a request that waits for something is counted in `pending`; the reply goes when none is
 //! left.
@@ -13,6 +14,7 @@ pub(crate) mod read_buffer;
 pub(crate) mod recipes;
 pub(crate) mod residency;
 pub(crate) mod seen;
+pub(crate) mod warm;
 
 pub(crate) use crate::clean::read::recipes::RecipeWait;
 use core::ops::Range;

@@ -6,7 +6,7 @@
 use core::ops::Range;
 use std::collections::VecDeque;
 
-use zc_core::{BufSlice, ExtentKey, ExtentNo, HashKey, KeyedMap, Mode, VolumeId};
+use zc_core::{BufSlice, ExtentKey, ExtentNo, HashKey, KeyedMap, Mode, ReqId, VolumeId};
 
 use crate::base::Base;
 use crate::base::tracks::Guard;
@@ -24,6 +24,17 @@ const PREFETCHED_BYTES_MAX: u64 = 8 << 20;
 /// Bytes in flight because clients asked for them to be brought into the cache. They have their answer: nothing else
 /// keeps them from asking for more.
 const HINTED_BYTES_MAX: u64 = 8 << 20;
+
+/// Why extents are read that no client waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// They come next in a stream.
+    Stream,
+    /// A client asked for them to be brought into the cache.
+    Hint,
+    /// An operator did, with this request.
+    Warm(ReqId),
+}
 
 /// What was read ahead, and how much more may be.
 #[derive(Debug)]
@@ -53,12 +64,12 @@ impl ReadAhead {
         self.waiting.keys().copied()
     }
 
-    /// So many bytes are to be read, `prefetch`: ahead of a stream. False if there is no room for them.
-    fn begin(&mut self, bytes: u64, prefetch: bool) -> bool {
-        let (room, most) = if prefetch {
-            (&mut self.bytes, PREFETCHED_BYTES_MAX)
-        } else {
-            (&mut self.hinted_bytes, HINTED_BYTES_MAX)
+    /// So many bytes are to be read. False if there is no room for them.
+    fn begin(&mut self, bytes: u64, reason: Reason) -> bool {
+        let (room, most) = match reason {
+            Reason::Stream => (&mut self.bytes, PREFETCHED_BYTES_MAX),
+            Reason::Hint => (&mut self.hinted_bytes, HINTED_BYTES_MAX),
+            Reason::Warm(_) => return true,
         };
         let fits = *room + bytes <= most;
         if fits {
@@ -102,11 +113,13 @@ pub(crate) struct Prefetched {
     pub(in crate::clean) guard: Guard,
 }
 
-fn admits_read_ahead(key: ExtentKey, base: &Base) -> bool {
+fn admits(key: ExtentKey, reason: Reason, base: &Base) -> bool {
+    let whatever_admission = matches!(reason, Reason::Warm(_));
     base.is_good()
         && !base.is_stopping()
         && base.volume(key.volume).is_some_and(|volume| {
-            volume.cfg().mode != Mode::PassThrough && volume.cfg().admission != Admission::Never
+            volume.cfg().mode != Mode::PassThrough
+                && (whatever_admission || volume.cfg().admission != Admission::Never)
         })
 }
 
@@ -122,7 +135,7 @@ impl Clean {
         let Some(entry) = core.base.volume(volume) else { return };
         let extent = u64::from(core.base.extent_bytes());
         let end = range.end.div_ceil(extent).min(entry.whole_extents());
-        self.fetch_extents(volume, range.start / extent..end, true, stream, core);
+        self.fetch_extents(volume, range.start / extent..end, Reason::Stream, stream, core);
     }
 
     /// The client asked for a range to be brought into the cache. What there is no room for is left out.
@@ -131,16 +144,16 @@ impl Clean {
         if let Some(volume) = core.base.volume(request.volume) {
             let len_bytes = request.len_bytes.min(HINTED_BYTES_MAX);
             let end = (request.offset_bytes + len_bytes).div_ceil(extent).min(volume.whole_extents());
-            self.fetch_extents(request.volume, request.offset_bytes / extent..end, false, None, core);
+            self.fetch_extents(request.volume, request.offset_bytes / extent..end, Reason::Hint, None, core);
         }
         core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
     }
 
-    fn fetch_extents(
+    pub(crate) fn fetch_extents(
         &mut self,
         volume: VolumeId,
         extents: Range<u64>,
-        prefetch: bool,
+        reason: Reason,
         stream: Option<StreamId>,
         core: &mut Core,
     ) {
@@ -149,13 +162,13 @@ impl Clean {
             let key = ExtentKey { volume, extent: ExtentNo(extent) };
             let wanted = extent < extents.end
                 && self.is_absent(key, core)
-                && admits_read_ahead(key, &core.base)
+                && admits(key, reason, &core.base)
                 && !self.is_hit_by_recipe(key, core);
             let run = (extent - start) * u64::from(core.base.extent_bytes());
             if wanted && run < FILL_BYTES_MAX {
                 continue;
             }
-            self.issue_fetch(volume, start..extent, prefetch, stream, core);
+            self.issue_fetch(volume, start..extent, reason, stream, core);
             start = if wanted { extent } else { extent + 1 };
         }
     }
@@ -164,22 +177,28 @@ impl Clean {
         &mut self,
         volume: VolumeId,
         run: Range<u64>,
-        prefetch: bool,
+        reason: Reason,
         stream: Option<StreamId>,
         core: &mut Core,
     ) {
         let count = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
         let bytes = zc_core::u64_from_usize(count) * u64::from(core.base.extent_bytes());
-        if prefetch {
+        if reason == Reason::Stream {
             self.make_prefetch_room(bytes, core);
         }
-        if count == 0 || !self.ahead.begin(bytes, prefetch) {
+        if count == 0 || !self.ahead.begin(bytes, reason) {
             return;
         }
-        if prefetch {
-            core.base.stats.prefetched_extents += zc_core::u64_from_usize(count);
+        let extents = zc_core::u64_from_usize(count);
+        match reason {
+            Reason::Stream => core.base.stats.prefetched_extents += extents,
+            Reason::Hint => {}
+            Reason::Warm(req) => {
+                core.base.stats.warmed_extents += extents;
+                self.warms.add_part(req);
+            }
         }
-        self.fill_ahead(volume, ExtentNo(run.start), count, prefetch, stream, core);
+        self.fill_ahead(volume, ExtentNo(run.start), count, reason, stream, core);
     }
 
     fn make_prefetch_room(&mut self, bytes: u64, core: &mut Core) {
@@ -253,24 +272,26 @@ mod tests {
         let (hash, src) = (HashKey::fixed(), BufSlice { buf: BufId(1), start_bytes: 0, len_bytes: EXTENT });
         let (mut ahead, mut tracks) = (ReadAhead::new(&hash), Tracks::new(&hash));
         for extent in 0..8 {
-            assert!(ahead.begin(EXTENT.into(), true));
+            assert!(ahead.begin(EXTENT.into(), Reason::Stream));
             let guard = tracks.guard(key(extent)).unwrap();
             ahead.keep(key(extent), Prefetched { src, guard });
         }
-        assert!(!ahead.begin(EXTENT.into(), true), "8 MiB and no more");
+        assert!(!ahead.begin(EXTENT.into(), Reason::Stream), "8 MiB and no more");
         assert_eq!(ahead.oldest_in_the_way(EXTENT.into()), Some(key(0)));
         assert!(ahead.take(&key(0), EXTENT).is_some() && ahead.take(&key(0), EXTENT).is_none());
         assert_eq!(ahead.oldest_in_the_way(EXTENT.into()), None);
-        assert!(ahead.begin(EXTENT.into(), true));
+        assert!(ahead.begin(EXTENT.into(), Reason::Stream));
         assert_eq!(ahead.keys().count(), 7);
     }
 
     #[test]
     fn what_clients_ask_for_has_room_of_its_own() {
         let mut ahead = ReadAhead::new(&HashKey::fixed());
-        assert!(ahead.begin(PREFETCHED_BYTES_MAX, true) && ahead.begin(HINTED_BYTES_MAX, false));
-        assert!(!ahead.begin(1, true) && !ahead.begin(1, false));
+        assert!(
+            ahead.begin(PREFETCHED_BYTES_MAX, Reason::Stream) && ahead.begin(HINTED_BYTES_MAX, Reason::Hint)
+        );
+        assert!(!ahead.begin(1, Reason::Stream) && !ahead.begin(1, Reason::Hint));
         ahead.hint_ended(1);
-        assert!(!ahead.begin(1, true) && ahead.begin(1, false));
+        assert!(!ahead.begin(1, Reason::Stream) && ahead.begin(1, Reason::Hint));
     }
 }

@@ -286,7 +286,7 @@ impl Clean {
                 let src = BufSlice { buf, start_bytes: skip, len_bytes };
                 Action::OriginWrite { op, volume, offset_bytes, src, fua }
             }
-            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch => {
+            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch | RequestKind::Warm => {
                 panic!("{kind:?} is not a write")
             }
         });
