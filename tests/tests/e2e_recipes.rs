@@ -9,14 +9,18 @@ use std::process::Command;
 
 use zc_tests::{Daemon, DataGen, MIB, World, program, read_file, run_ok, same};
 
-const BOOK: &str = include_str!("../../docs/src/recipes.md");
+/// The pages that have recipes.
+const BOOK: [&str; 2] =
+    [include_str!("../../docs/src/recipes.md"), include_str!("../../docs/src/operations.md")];
 /// Most lines of a recipe.
 const LINES_MAX: usize = 10;
 const VOLUME_MIB: u64 = 16;
 
 /// The commands of a recipe.
 fn recipe(name: &str) -> Vec<&'static str> {
-    let (_, rest) = BOOK.split_once(&format!("```sh recipe={name}\n")).expect("the book has this recipe");
+    let begins = format!("```sh recipe={name}\n");
+    let found = BOOK.iter().find_map(|page| page.split_once(&begins));
+    let (_, rest) = found.expect("the book has this recipe");
     let (commands, _) = rest.split_once("```").expect("it ends");
     let commands: Vec<&str> = commands.lines().collect();
     assert!(!commands.is_empty() && commands.len() <= LINES_MAX, "{name}: {commands:?}");
@@ -170,8 +174,31 @@ fn how_much_ssd() {
 }
 
 #[test]
+fn warming_a_cold_cache() {
+    let (mut machine, bytes) = Machine::serving("write-through");
+    let commands = recipe("warm");
+    machine.line(commands[0]);
+    // Some of it is read, a part of that often.
+    let hot = &bytes[4 << 20..6 << 20];
+    for _ in 0..3 {
+        same(&machine.world.connect("vm").read(4 << 20, hot.len()).expect("read"), hot, "the volume");
+    }
+    machine.line(commands[1]);
+    machine.systemctl("stop");
+    machine.line("zcctl format --force /dev/disk/by-id/SSD");
+    machine.systemctl("start");
+    commands[2..].iter().for_each(|line| machine.line(line));
+    let warmed = machine.world.counter("warmed_extents");
+    assert_eq!(warmed, (2 << 20) / 8192, "what the recording has, and no more");
+    same(&machine.world.connect("vm").read(4 << 20, hot.len()).expect("read"), hot, "the volume");
+    let stats = machine.world.stats();
+    assert_eq!(stats["extents"]["read"], stats["extents"]["hits"], "the origin was read");
+    assert_eq!(stats["manager"]["extent_misses"], 0);
+}
+
+#[test]
 fn every_recipe_is_followed_here() {
-    let written = BOOK.matches("```sh recipe=").count();
+    let written: usize = BOOK.iter().map(|page| page.matches("```sh recipe=").count()).sum();
     let here = include_str!("e2e_recipes.rs");
     assert_eq!(written, here.matches(".follow(\"").count() + here.matches("recipe(\"").count());
 }

@@ -22,13 +22,12 @@ use crate::concerned::Concerned;
 use crate::control::ask;
 use crate::options::Daemon;
 use crate::text;
-use crate::units::{duration, share, size};
+use crate::units::{bar, duration, share, size};
 
 /// Time between two looks.
 const PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 /// An epoch may count as younger than it is by the pause between two ticks of the daemon.
 const AGE_MARGIN_MS: u64 = 2_000;
-const BAR_CELLS: u64 = 30;
 const EXIT_NOT_DONE: u8 = 1;
 
 /// What the daemon says of a volume at one moment.
@@ -76,8 +75,7 @@ impl Progress {
     fn line(&self, now: &Look) -> String {
         let most = self.first.bytes.max(now.bytes).max(1);
         let done = most - now.bytes;
-        let cells = done.saturating_mul(BAR_CELLS) / most;
-        let bar: String = (0..BAR_CELLS).map(|cell| if cell < cells { '#' } else { '.' }).collect();
+        let bar = bar(done, most);
         let ms = self.elapsed_ms(now);
         let per_s = done.saturating_mul(1000).checked_div(ms).unwrap_or(0);
         let left = match now.bytes.saturating_mul(1000).checked_div(per_s) {

@@ -31,6 +31,7 @@ mod ublk;
 mod units;
 mod volume;
 mod volumes;
+mod warm;
 
 use std::io::Write;
 use std::process::ExitCode;

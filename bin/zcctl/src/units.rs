@@ -24,6 +24,16 @@ pub(crate) fn size(bytes: u64) -> String {
     )
 }
 
+/// Cells of a bar.
+const BAR_CELLS: u64 = 30;
+
+/// A bar of which the done part is full.
+pub(crate) fn bar(done: u64, whole: u64) -> String {
+    let cells = u64::try_from(u128::from(done) * u128::from(BAR_CELLS) / u128::from(whole.max(1)))
+        .unwrap_or(BAR_CELLS);
+    (0..BAR_CELLS).map(|cell| if cell < cells { '#' } else { '.' }).collect()
+}
+
 /// "12,345,678".
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();

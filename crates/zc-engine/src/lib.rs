@@ -56,4 +56,5 @@ pub use registry::{Connection, Registry, VolumeInfo};
 pub use session::check::{Checked, check};
 pub use shard::metrics::{Durations, Latencies, Latency, Traffic};
 pub use shard::stats::{Dirty, Driver, Extents, ShardStats};
+pub use shard::warm::{WarmEnd, WarmUp};
 pub use state::remembered::{RememberedCache, RememberedVolume, remembered};

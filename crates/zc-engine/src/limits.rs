@@ -195,6 +195,18 @@ pub(crate) const RECORDINGS_MAX: usize = 8;
 /// Smallest and default size of a recording's file in bytes.
 pub(crate) const RECORD_BYTES_MIN: u64 = 64 << 10;
 pub(crate) const RECORD_BYTES_DEFAULT: u64 = 1 << 30;
+/// Bytes that a warm-up has the manager bring in at once, ...
+pub(crate) const WARM_PIECE_BYTES: u64 = 256 << 10;
+/// ... of all warm-ups together while no client has a request under way, ...
+pub(crate) const WARM_BYTES_MAX: u64 = 4 << 20;
+/// ... and milliseconds between two pieces while one has.
+pub(crate) const WARM_BUSY_PAUSE_MS: u64 = 20;
+/// Pieces that begin in one turn of the data plane.
+pub(crate) const WARM_PIECES_PER_TURN: usize = 32;
+/// Ranges of a warm-up that wait: 1 MiB.
+pub(crate) const WARM_RANGES_MAX: usize = 1 << 16;
+/// Milliseconds after which a warm-up ends that no program asked about.
+pub(crate) const WARM_PATIENCE_MS: u64 = 10_000;
 /// Milliseconds for which requests are held back until what is under way has ended.
 pub(crate) const PAUSE_MAX_MS: u64 = 10_000;
 /// Milliseconds in which the origins of volumes that are to be served answer to being opened.

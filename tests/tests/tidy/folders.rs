@@ -30,6 +30,7 @@ const LAYOUTS: &[Layout] = &[
             "commands",
             "stats",
             "clients",
+            "warm",
             "close",
             "give_back",
             "pause",

@@ -1,4 +1,4 @@
-//! `zcctl volume`: volumes of a running daemon, added, taken away, shown and changed without a restart.
+//! `zcctl volume`: volumes of a running daemon, added, taken away, shown, warmed and changed without a restart.
 //!
 //! Job: write the daemon's configuration file, have the daemon read it, and say what came of it. Why the file, and why
 //! this program writes it, is in the book (`docs/src/operations.md`).
@@ -29,6 +29,7 @@ use crate::options::{Daemon, Listing};
 use crate::text;
 use crate::units::size;
 use crate::volumes;
+use crate::warm::{self, WarmArgs};
 
 use edit::Setting;
 use file::{ConfigFile, Replaced};
@@ -64,6 +65,13 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         daemon: Daemon,
     },
+    /// Bring ranges of a volume into the cache.
+    ///
+    /// The daemon reads from the origin what is not cached, whatever the volume's admission says. Requests of clients go
+    /// first. Ranges go in the order given, those of a recording behind the others. The warm-up ends with this command.
+    ///
+    /// Exit status: 0 done, 1 cancelled, or the origin failed for a part, 2 not possible.
+    Warm(WarmArgs),
     /// List the volumes.
     ///
     /// With -o, --no-headings or --bytes the cells are single words. Columns: as of status.
@@ -125,6 +133,7 @@ pub(crate) fn run(command: &VolumeCommand, out: &mut dyn Write) -> anyhow::Resul
         VolumeCommand::Remove { volume, force, if_present, daemon } => {
             remove(volume, *force, *if_present, daemon, out)
         }
+        VolumeCommand::Warm(args) => warm::run(args, out),
         VolumeCommand::List { daemon, listing } => list(daemon, listing, out),
         VolumeCommand::Show { volume, daemon } => show(volume, daemon, out),
         VolumeCommand::Set { volume, settings, daemon } => set(volume, settings, daemon, out),

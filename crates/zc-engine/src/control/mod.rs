@@ -24,6 +24,7 @@ pub(crate) mod resize;
 pub(crate) mod returning;
 pub(crate) mod store;
 pub(crate) mod ublk;
+pub(crate) mod warm;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -49,6 +50,7 @@ use crate::control::record::{Recordings, Wanted};
 use crate::control::reload::live_mode;
 use crate::control::request::Request;
 use crate::control::ublk::UblkHandle;
+use crate::control::warm::Ranges;
 use crate::error::EngineError;
 use crate::front::http::Web;
 use crate::front::listen::SocketPath;
@@ -429,15 +431,42 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
         Request::Reattach {} => shared.reattach().await,
         Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
         Request::Resize { volume, size_bytes } => shared.resize(&volume, size_bytes).await,
+        asked @ (Request::RecordStart { .. } | Request::RecordStop { .. } | Request::RecordStatus {}) => {
+            recordings(shared, asked).await
+        }
+        asked @ (Request::WarmStart { .. }
+        | Request::WarmAdd { .. }
+        | Request::WarmStatus { .. }
+        | Request::WarmStop { .. }) => warm(shared, asked).await,
+        Request::Store { store, order } => shared.order(store, order).await,
+        Request::Attach { volume } => shared.attach(&volume).await,
+        Request::Detach { volume, force } => shared.detach(&volume, force).await,
+    }
+}
+
+async fn recordings(shared: &Shared, request: Request) -> Result<Value, String> {
+    match request {
         Request::RecordStart { volume, path, share, max_bytes, duration_ms } => {
             let path = path.into();
             shared.record_start(Wanted { volume, path, share, max_bytes, duration_ms }).await
         }
         Request::RecordStop { volume } => shared.record_stop(&volume).await,
         Request::RecordStatus {} => Ok(shared.record_status().await),
-        Request::Store { store, order } => shared.order(store, order).await,
-        Request::Attach { volume } => shared.attach(&volume).await,
-        Request::Detach { volume, force } => shared.detach(&volume, force).await,
+        other => Err(format!("{other:?} is not about recordings")),
+    }
+}
+
+async fn warm(shared: &Shared, request: Request) -> Result<Value, String> {
+    match request {
+        Request::WarmStart { volume, ranges, last, limit_bytes_per_s } => {
+            shared.warm_start(&volume, Ranges { ranges, is_last: last }, limit_bytes_per_s).await
+        }
+        Request::WarmAdd { volume, ranges, last } => {
+            shared.warm_add(&volume, Ranges { ranges, is_last: last }).await
+        }
+        Request::WarmStop { volume } => shared.warm_stop(&volume).await,
+        Request::WarmStatus { volume } => shared.warm_status(&volume).await,
+        other => Err(format!("{other:?} is not about warm-ups")),
     }
 }
 

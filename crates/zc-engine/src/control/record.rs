@@ -50,7 +50,8 @@ impl Wanted {
 }
 
 impl Shared {
-    async fn volume_config(&self, name: &str) -> Result<VolumeConfig, String> {
+    /// The settings of a volume that are in force.
+    pub(crate) async fn volume_config(&self, name: &str) -> Result<VolumeConfig, String> {
         let in_force = self.settings().await?;
         let volume = in_force.volumes.iter().find(|(known, _)| known == name);
         volume.map(|(_, config)| config.clone()).ok_or_else(|| format!("there is no volume \"{name}\""))

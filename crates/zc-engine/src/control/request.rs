@@ -89,6 +89,30 @@ pub(crate) enum Request {
         volume: String,
     },
     RecordStatus {},
+    /// Brings ranges of a volume into the cache.
+    WarmStart {
+        volume: String,
+        /// First byte and length of each, in bytes.
+        ranges: Vec<(u64, u64)>,
+        /// No others follow.
+        #[serde(default = "yes")]
+        last: bool,
+        /// 0: no limit.
+        #[serde(default)]
+        limit_bytes_per_s: u64,
+    },
+    WarmAdd {
+        volume: String,
+        ranges: Vec<(u64, u64)>,
+        #[serde(default = "yes")]
+        last: bool,
+    },
+    WarmStatus {
+        volume: String,
+    },
+    WarmStop {
+        volume: String,
+    },
     /// An order for a store that the daemon has open.
     Store {
         store: String,
@@ -105,6 +129,10 @@ pub(crate) enum Request {
     },
 }
 
+const fn yes() -> bool {
+    true
+}
+
 impl Request {
     /// Whether it changes nothing. Orders for stores are looked at by who carries them out.
     pub(crate) const fn only_looks(&self) -> bool {
@@ -118,6 +146,7 @@ impl Request {
                 | Self::CheckConfig { .. }
                 | Self::Events { .. }
                 | Self::RecordStatus {}
+                | Self::WarmStatus { .. }
         )
     }
 

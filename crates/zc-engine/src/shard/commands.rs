@@ -25,6 +25,7 @@ use crate::shard::lengths::Measured;
 use crate::shard::pause::{Looked, Replacement};
 use crate::shard::stats::ShardStats;
 use crate::shard::volumes::Volume;
+use crate::shard::warm::{Ask, WarmUp};
 
 /// A command.
 #[derive(Debug)]
@@ -83,6 +84,8 @@ pub(crate) enum Command {
         /// The command's answer.
         reply: oneshot::Sender<()>,
     },
+    /// Bring ranges of a volume into the cache, or say how far that is.
+    Warm { volume: VolumeId, ask: Ask, reply: oneshot::Sender<Result<WarmUp, String>> },
     /// Close connections; says which.
     Disconnect(Which, oneshot::Sender<Vec<u64>>),
     /// Serve a ublk device.

@@ -16,6 +16,7 @@
 //! | `reads`, `workers`, `device` | bytes for the manager, the cache device |
 //! | `volumes`, `origins`, `lengths` | volumes with their limits and taps, their origins |
 //! | `settled`, `health`, `leaving`, `dirty_asks`, `pause`, `give_back`, `close` | what is told and kept of the cache and its end |
+//! | `warm` | ranges that an operator wants in the cache |
 //! | `clients` | connections, block devices, and their requests |
 //! | `stats`, `commands` | numbers and commands, as other threads see them |
 //! | `dispatch` | the shard itself: the loop, and who gets what |
@@ -50,4 +51,5 @@ pub(crate) mod settled;
 pub(crate) mod stats;
 pub(crate) mod stop;
 pub(crate) mod volumes;
+pub(crate) mod warm;
 pub(crate) mod workers;

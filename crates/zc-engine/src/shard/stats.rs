@@ -10,6 +10,7 @@ use zc_core::VolumeId;
 use crate::front::throttle::Waits;
 use crate::shard::metrics::{Durations, Latencies, Traffic};
 use crate::shard::volumes::{Volume, Volumes};
+use crate::shard::warm::WarmUp;
 
 /// Counters and gauges of a shard. Sizes are in bytes.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -42,6 +43,8 @@ pub struct ShardStats {
     pub limits: BTreeMap<String, Waits>,
     /// What the origin lacks, by volume.
     pub dirty: BTreeMap<String, Dirty>,
+    /// How far the last warm-up is, by volume; of volumes that had one.
+    pub warm: BTreeMap<String, WarmUp>,
     /// Regions marked active now, and the most there may be: their contents are distrusted after a power cut.
     pub regions_active: [u64; 2],
     /// Latencies per path.

@@ -27,6 +27,8 @@ impl Shard {
     pub(super) fn carry_out(&mut self, actions: &mut Vec<Action>) {
         for action in actions.drain(..) {
             match action {
+                Action::Reply { req, result }
+                    if self.warm_ups.answered(req, result, self.base.clock.now_ms()) => {}
                 Action::Reply { req, result } => {
                     let path = self.read_path;
                     let (clients, mut shared) = self.clients();
@@ -108,10 +110,11 @@ impl Shard {
     /// The manager has forgotten a volume, or could not.
     fn removed(&mut self, id: VolumeId, result: Result<(), ErrorKind>) {
         let (volumes, manager, clock) = (&mut self.volumes, &mut self.manager, self.base.clock);
-        let (clients, risk) = (&mut self.clients, &mut self.risk);
+        let (clients, risk, warm_ups) = (&mut self.clients, &mut self.risk, &mut self.warm_ups);
         self.leaving.ended(id, result, || {
             volumes.set_tap(id, None, manager, &clock);
             clients.forget(id);
+            warm_ups.forget(id);
             risk.set(id, false);
             volumes.remove(id)
         });

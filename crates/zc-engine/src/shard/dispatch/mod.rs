@@ -1,13 +1,14 @@
 //! The shard itself: its components, and which of them gets what.
 //!
 //! Job: hold them. `turn` has the loop, `exec` leads the manager's actions and the ends of operations to components,
-//! `obey` the commands of other threads.
+//! `obey` the commands of other threads, `warming` has the manager asked for what an operator wants in the cache.
 //!
 //! Invariants: no module below knows the shard.
 
 mod exec;
 mod obey;
 mod turn;
+mod warming;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use crate::shard::origins::Origins;
 use crate::shard::pause::Pause;
 use crate::shard::settled::Settled;
 use crate::shard::volumes::{Volume, Volumes};
+use crate::shard::warm::WarmUps;
 use crate::shard::workers::Workers;
 use crate::state::intent::IntentLog;
 use crate::state::risk::RiskFile;
@@ -84,6 +86,7 @@ pub(crate) struct Shard {
     leaving: Leaving,
     dirty_asks: DirtyAsks,
     give_back: GiveBack,
+    warm_ups: WarmUps,
     intent: IntentLog,
     risk: RiskFile,
     state: Arc<StateDir>,
@@ -123,6 +126,7 @@ impl Shard {
             leaving: Leaving::default(),
             dirty_asks: DirtyAsks::default(),
             give_back: GiveBack::default(),
+            warm_ups: WarmUps::default(),
             intent: parts.intent,
             risk: parts.risk,
             state: parts.state,

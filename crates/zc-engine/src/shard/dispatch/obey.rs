@@ -18,6 +18,7 @@ use crate::shard::pause::{Looked, Replacement};
 use crate::shard::settled::Settled;
 use crate::shard::stats::{Driver, Extents, ShardStats, dirty_by_volume};
 use crate::shard::volumes::Volume;
+use crate::shard::warm::WarmEnd;
 
 impl Shard {
     pub(super) fn take_commands(&mut self) {
@@ -70,6 +71,7 @@ impl Shard {
             }
             Command::Lengths(reply) => answer(reply, lengths::lengths(&self.volumes)),
             Command::Withdraw(volume) => lengths::withdraw(&mut self.volumes, volume),
+            Command::Warm { volume, ask, reply } => answer(reply, self.ask_warm(volume, ask)),
             Command::Disconnect(which, reply) => {
                 answer(reply, self.clients.disconnect(&mut self.volumes, which));
             }
@@ -102,6 +104,7 @@ impl Shard {
         }
         let name = self.volumes.used(id).name.clone();
         self.clients.nbd_mut().withdraw_export(&name);
+        self.warm_ups.end(id, WarmEnd::NoCache, self.base.clock.now_ms());
         self.leaving.begin(id, reply);
     }
 
@@ -233,6 +236,7 @@ impl Shard {
             slots: [u64_from_usize(slots), u64_from_usize(slots_max)],
             traffic: volumes().map(|volume| (volume.name.clone(), volume.traffic)).collect(),
             limits: self.volumes.waits(),
+            warm: self.warm_by_volume(),
             dirty: dirty_by_volume(&self.volumes, &self.manager),
             regions_active: [u64_from_usize(regions), u64_from_usize(regions_max)],
             latency: self.base.metrics.latencies(),

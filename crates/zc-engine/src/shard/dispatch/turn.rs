@@ -19,6 +19,7 @@ use crate::shard::metrics::Path;
 use crate::shard::pending::Pending;
 use crate::shard::settled::needs_no_cache;
 use crate::shard::stop::Stopping;
+use crate::shard::warm::WarmEnd;
 use crate::state::state_thread::Requester;
 
 /// Counts of reads by how they were served.
@@ -156,8 +157,9 @@ impl Shard {
     fn end_turn(&mut self, actions: &mut Vec<Action>) {
         self.pump_stop();
         self.pump_pause();
-        let requests = self.clients.requests();
-        for volume in self.leaving.due(|id| requests.are_of(id)) {
+        self.pump_warm(actions);
+        let (requests, warm_ups) = (self.clients.requests(), &self.warm_ups);
+        for volume in self.leaving.due(|id| requests.are_of(id) || warm_ups.are_under_way(Some(id))) {
             self.base.tell(Event::Remove { volume });
         }
         self.handle_events(actions);
@@ -191,7 +193,8 @@ impl Shard {
         let quiet = self.clients.requests().len() == 0
             && self.base.io.device_ops() == 0
             && self.workers.waiting() == 0
-            && !self.manager.is_removing();
+            && !self.manager.is_removing()
+            && !self.warm_ups.are_running();
         // For a while after the last event there is still work that only time triggers.
         let settled = self.last_tick_ms.saturating_sub(self.last_event_ms) > 2_000;
         if quiet && settled { TICK_IDLE_MS } else { TICK_BUSY_MS }
@@ -258,6 +261,7 @@ impl Shard {
         let (connections, requests) = (self.clients.nbd().len(), self.clients.requests().len());
         tracing::info!(connections, requests, "stopping");
         self.volumes.lift_limits(now_ns);
+        self.warm_ups.end_all(WarmEnd::Stopped, now_ms);
         self.clients.nbd_mut().begin_shutdown();
     }
 
@@ -268,7 +272,8 @@ impl Shard {
         let all_closed = self.clients.nbd_mut().drain(&mut self.volumes, is_late);
         // Requests that are left then wait for room that no origin makes: the manager refuses them, which it does when it
         // knows that nothing else is to be waited for.
-        if all_closed && (is_late || self.clients.requests().len() == 0) {
+        let is_quiet = self.clients.requests().len() == 0 && !self.warm_ups.are_under_way(None);
+        if all_closed && (is_late || is_quiet) {
             self.base.stopping = Stopping::Finishing;
             self.base.tell(Event::Stop);
         }
