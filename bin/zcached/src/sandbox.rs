@@ -16,10 +16,19 @@ use zc_config::{Config, Confine};
 use zc_engine::Confined;
 use zc_sandbox::{Capability, Folders, Held, Plan, Sandbox, Step, User};
 
-/// Whatever the configuration names: what the kernel tells, random numbers, names of users and groups, the libraries
-/// whose symbols a panic shows.
-const READ: &[&str] =
-    &["/proc", "/sys", "/etc/passwd", "/etc/group", "/etc/localtime", "/lib", "/lib64", "/usr/lib"];
+/// Whatever the configuration names: what the kernel tells, random numbers, names of users and groups, the time zone, the
+/// libraries whose symbols a panic shows.
+const READ: &[&str] = &[
+    "/proc",
+    "/sys",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/localtime",
+    "/usr/share/zoneinfo",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+];
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
 /// TCP ports that take CAP_NET_BIND_SERVICE.
 const PRIVILEGED_PORTS: std::ops::Range<u16> = 1..1024;

@@ -190,6 +190,9 @@ pub struct WriteBackConfig {
     pub max_dirty_age_ms: u64,
     /// In which order the origin gets what is dirty.
     pub destage: Destage,
+    /// Silence of the volume's clients is a reason to destage. If not, dirty data waits for another one: its age, room,
+    /// an operator.
+    pub destages_idly: bool,
     /// What happens when dirty data is out of reach.
     pub on_loss: OnLoss,
 }
@@ -197,7 +200,7 @@ pub struct WriteBackConfig {
 impl Default for WriteBackConfig {
     fn default() -> Self {
         let (ack, destage) = (Ack::Volatile, Destage::Epoch);
-        Self { ack, max_dirty_age_ms: 30_000, destage, on_loss: OnLoss::Error }
+        Self { ack, max_dirty_age_ms: 30_000, destage, destages_idly: true, on_loss: OnLoss::Error }
     }
 }
 

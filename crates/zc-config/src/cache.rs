@@ -77,6 +77,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         dirty_memory_bytes: section
             .size("dirty_memory", &limits::DIRTY_MEMORY_BYTES)
             .unwrap_or_else(|| 32 * u64::from(MIB)),
+        destage_window: section.windows("destage_window").unwrap_or_default(),
         destage_idle_ms: section.duration("destage_idle", 1_000, &limits::DESTAGE_IDLE_MS),
         destage_bytes_per_s: section.size("destage_rate", &limits::DESTAGE_RATE).unwrap_or(0),
         dirty_scrub_ms: section.duration("dirty_scrub", 4 * 3_600_000, &limits::DIRTY_SCRUB_MS),

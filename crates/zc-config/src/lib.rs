@@ -25,6 +25,7 @@ mod service;
 mod show;
 mod store;
 mod volume;
+mod window;
 
 pub use address::{AddressRange, NotARange};
 pub use conflicts::{Conflict, canonical_conflicts};
@@ -36,6 +37,7 @@ pub use model::{
     MetricsConfig, NbdConfig, OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, StoreConfig,
     StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeLimits, VolumeNbd, VolumeUblk,
 };
+pub use window::{DestageWindow, NotAWindow};
 
 use std::io::Read as _;
 use std::path::Path;

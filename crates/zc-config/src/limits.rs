@@ -107,6 +107,8 @@ pub(crate) const UBLK_REQUEST_BYTES: RangeInclusive<u64> = 4096..=REQUEST_BYTES_
 pub(crate) const LISTEN_MAX: usize = 64;
 /// Entries of an allow-list.
 pub(crate) const ALLOWED_MAX: usize = 256;
+/// Windows for destaging.
+pub(crate) const WINDOWS_MAX: usize = 16;
 /// Longest path of a Unix socket: `sun_path` has 108 bytes with the closing zero (unix(7)).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Client connections.

@@ -9,16 +9,18 @@ use crate::key_lines::{store_key, volume_key};
 use crate::show::{Row, store_rows, volume_rows};
 use crate::{Config, StoreConfig};
 
-/// The keys that take effect while the daemon runs, by section. The codec and dedup settings of `[cache]` are here
-/// because they are no more than defaults of the volumes, whose own keys are listed too.
+/// The keys that take effect while the daemon runs, by section. The codec, dedup and window settings of `[cache]` are
+/// here because they are no more than defaults of the volumes, whose own keys are listed too.
 pub const LIVE: &[(&str, &str)] = &[
     ("cache", "compression"),
     ("cache", "compression_level"),
     ("cache", "dedup"),
+    ("cache", "destage_window"),
     ("volume", "mode"),
     ("volume", "ack"),
     ("volume", "max_dirty_age"),
     ("volume", "destage"),
+    ("volume", "destage_window"),
     ("volume", "on_cache_loss"),
     ("volume", "admission"),
     ("volume", "dedup"),

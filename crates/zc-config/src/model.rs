@@ -11,6 +11,7 @@ use zc_core::{Ack, Destage, Mode, words};
 
 use crate::address::AddressRange;
 use crate::key_lines::KeyLines;
+use crate::window::DestageWindow;
 
 words! {
     /// What a volume does when the cache device is lost with dirty data on it.
@@ -245,6 +246,8 @@ pub struct CacheConfig {
     pub dirty_memory_bytes: u64,
     /// Destaging begins after so long without a request.
     pub destage_idle_ms: u64,
+    /// When destaging may begin for that reason, if a volume does not say; empty: at any time.
+    pub destage_window: Vec<DestageWindow>,
     /// Origin writes of one volume's destaging that may be in flight.
     pub destage_writes: u32,
     /// Bytes a second that destaging writes to all origins together; 0 = no bound.
@@ -274,6 +277,8 @@ pub struct VolumeConfig {
     pub max_dirty_age_ms: u64,
     /// In which order the origin gets it.
     pub destage: Destage,
+    /// Times of day in which it gets it because no client asks for anything; empty: at any time.
+    pub destage_window: Vec<DestageWindow>,
     /// What happens when dirty data is out of reach.
     pub on_cache_loss: OnCacheLoss,
     /// Admission.

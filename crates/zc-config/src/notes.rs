@@ -4,9 +4,10 @@
 //!
 //! What it does not do: look at devices.
 
+use zc_core::units::Millis;
 use zc_core::{Ack, Destage, Mode};
 
-use crate::{Config, Fingerprint};
+use crate::{Config, DestageWindow, Fingerprint};
 
 impl Config {
     /// What is right and may still surprise.
@@ -45,6 +46,19 @@ impl Config {
                 volume.name
             )
         });
+        let windows = self.volumes.iter().filter(|volume| volume.mode == Mode::WriteBack);
+        let useless = windows.filter_map(|volume| {
+            let gap_ms = u64::from(DestageWindow::longest_gap_minutes(&volume.destage_window)?) * 60_000;
+            (volume.max_dirty_age_ms / 2 < gap_ms).then(|| {
+                format!(
+                    "volume \"{}\": destage_window leaves {} between two windows, and dirty data goes to the origin at \
+                     half of max_dirty_age in any case, which is after {}",
+                    volume.name,
+                    Millis(gap_ms),
+                    Millis(volume.max_dirty_age_ms / 2)
+                )
+            })
+        });
         let addresses = [("listen", self.metrics.listen), ("page", self.metrics.page)];
         let open = addresses.into_iter().filter_map(|(key, address)| {
             let address = address.filter(|address| !address.ip().is_loopback())?;
@@ -53,6 +67,6 @@ impl Config {
                  and without a password; let a firewall keep others out"
             ))
         });
-        unused.into_iter().chain(in_memory).chain(unordered).chain(open).collect()
+        unused.into_iter().chain(in_memory).chain(unordered).chain(useless).chain(open).collect()
     }
 }

@@ -16,6 +16,7 @@ use zc_core::units::{ByteSize, Micros, Millis, Percent, SizeOrShare};
 
 use crate::address::AddressRange;
 use crate::limits;
+use crate::window::DestageWindow;
 
 /// A mistake: where in the text, in bytes, and what.
 #[derive(Debug, PartialEq, Eq)]
@@ -345,6 +346,20 @@ impl<'t, 's> Section<'t, 's> {
             }
         }
         ranges
+    }
+
+    /// A list of times of day.
+    pub(crate) fn windows(&mut self, key: &'static str) -> Option<Vec<DestageWindow>> {
+        let mut windows = Vec::new();
+        for entry in self.list(key, limits::WINDOWS_MAX)? {
+            match entry.value.parse() {
+                Ok(window) => windows.push(window),
+                Err(error) => {
+                    self.mistake(entry.at, key, format_args!("\"{}\" is {error}", brief(&entry.value)));
+                }
+            }
+        }
+        Some(windows)
     }
 
     /// A path to something that is only read, and may be named more than once.

@@ -82,6 +82,7 @@ impl Config {
             ("dirty_low", percent(cache.dirty_low_percent)),
             ("dirty_memory", size(cache.dirty_memory_bytes)),
             ("destage_idle", duration(cache.destage_idle_ms)),
+            ("destage_window", list(&cache.destage_window)),
             ("destage_writes", cache.destage_writes.to_string()),
             ("destage_rate", size(cache.destage_bytes_per_s)),
             ("dirty_scrub", duration(cache.dirty_scrub_ms)),
@@ -172,6 +173,7 @@ pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
     rows.extend([
         ("max_dirty_age", duration(volume.max_dirty_age_ms)),
         ("destage", text(volume.destage.word())),
+        ("destage_window", list(&volume.destage_window)),
         ("on_cache_loss", text(volume.on_cache_loss.word())),
         ("admission", text(volume.admission.word())),
         ("dedup", volume.dedup.to_string()),

@@ -174,6 +174,12 @@ fn what_may_surprise_is_noted() {
     assert!(noted("journal_path = \"/j\"\n", "").contains("persistent memory"));
     let coalesce = "ack = \"durable\"\ndestage = \"coalesce\"\n";
     assert!(with("", coalesce).is_empty() && noted("", coalesce).contains("must not be lost"));
+    let night = |age: &str| {
+        format!("ack = \"durable\"\nmax_dirty_age = \"{age}\"\ndestage_window = [\"06:00-22:00\"]\n")
+    };
+    assert!(with("", &night("1 s")).is_empty() && noted("", &night("16 h")).is_empty());
+    let short = noted("", &night("15 h"));
+    assert!(short.contains("leaves 8 h between two windows"), "{short}");
     let metrics = |ip: &str| format!("[metrics]\nlisten = \"{ip}:9\"\n");
     assert!(with("", &metrics("127.0.0.1")).is_empty() && with("", &metrics("[::1]")).is_empty());
     assert!(with("", &metrics("0.0.0.0")).concat().contains("without TLS"));
@@ -184,6 +190,21 @@ fn what_may_surprise_is_noted() {
     assert!(with(learned, "").is_empty());
     let weak = with(&format!("fingerprint = \"sha1\"\n{learned}"), "").concat();
     assert!(weak.contains("learned_recipes does nothing"), "{weak}");
+}
+
+#[test]
+fn volumes_have_the_windows_of_the_cache_unless_they_have_their_own() {
+    let windows = |cache: &str, volume: &str| {
+        let text =
+            format!("[cache]\npath = \"/c\"\n{cache}[[volume]]\nname = \"a\"\norigin = \"/1\"\n{volume}");
+        let windows = parse(&text).volumes[0].destage_window.clone();
+        windows.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let night = "destage_window = [\"22:00-06:00\", \"12:00-13:00\"]\n";
+    assert_eq!(windows("", ""), Vec::<String>::new());
+    assert_eq!(windows(night, ""), ["22:00-06:00", "12:00-13:00"]);
+    assert_eq!(windows("", night), ["22:00-06:00", "12:00-13:00"]);
+    assert_eq!(windows(night, "destage_window = []\n"), Vec::<String>::new());
 }
 
 #[test]

@@ -128,6 +128,10 @@ fn mistakes_in_words_and_keys_of_the_cache() {
             "3: cache.poll_max: 50 is not a duration such as \"100 us\": a whole number of us, ms or s",
         ),
         ("destage_idle = \"1 ms\"", "3: cache.destage_idle: 1 ms is not between 10 ms and 1 h"),
+        (
+            "destage_window = [\"22-06\"]",
+            "3: cache.destage_window: \"22-06\" is no time of day, such as 22:00-06:00",
+        ),
         ("destage_writes = 0", "3: cache.destage_writes: 0 is not between 1 and 1024"),
         (
             "policy = \"belady\"",

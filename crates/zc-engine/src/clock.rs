@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
 /// Counts from the moment it was made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
@@ -35,4 +38,12 @@ impl Clock {
 #[expect(clippy::disallowed_methods, reason = "the one clock of the daemon")]
 pub(crate) fn unix_s() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Minutes since midnight, by the machine's clock and its time zone as it is now; by UTC if no zone can be read.
+pub(crate) fn minute_of_day() -> u16 {
+    let now = i64::try_from(unix_s()).ok().and_then(|unix_s| Timestamp::from_second(unix_s).ok());
+    let time = now.unwrap_or_default().to_zoned(TimeZone::system()).time();
+    let minutes = i32::from(time.hour()) * 60 + i32::from(time.minute());
+    u16::try_from(minutes).unwrap_or(0)
 }

@@ -213,6 +213,8 @@ pub(crate) const PAUSE_MAX_MS: u64 = 10_000;
 pub(crate) const ORIGIN_LOOK_MS: u64 = 10_000;
 /// Milliseconds between two looks at the lengths of origins.
 pub(crate) const LENGTHS_PAUSE_MS: u64 = 10_000;
+/// Milliseconds between two looks at the time of day, for windows of destaging.
+pub(crate) const WINDOW_LOOK_MS: u64 = 1_000;
 /// Milliseconds between two looks for volumes that a start left out: at first, and in the end. It doubles.
 pub(crate) const ABSENT_PAUSE_MIN_MS: u64 = 500;
 pub(crate) const ABSENT_PAUSE_MAX_MS: u64 = 8_000;

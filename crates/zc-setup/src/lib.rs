@@ -66,6 +66,8 @@ fn write_back(volume: &VolumeConfig, durable_journal: bool) -> cache::WriteBackC
         ack: volume.ack.unwrap_or(default),
         max_dirty_age_ms: volume.max_dirty_age_ms,
         destage: volume.destage,
+        // What has windows waits until it is said what time it is.
+        destages_idly: volume.destage_window.is_empty(),
         on_loss,
     }
 }

@@ -419,5 +419,8 @@ pub(crate) fn reconfigure_write_back(rng: &mut Pcg64Mcg, volume: &mut VolumeConf
         },
         destage: if rng.random_bool(0.8) { Destage::Epoch } else { Destage::Coalesce },
         on_loss: if rng.random_bool(0.5) { OnLoss::Error } else { OnLoss::ReadOnly },
+        destages_idly: true,
     };
+    // Not drawn: other seeds stay what they were.
+    volume.write_back.destages_idly = !volume.write_back.max_dirty_age_ms.is_multiple_of(4);
 }

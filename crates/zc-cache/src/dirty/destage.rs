@@ -8,8 +8,8 @@
 //! writes, and no G6.
 //!
 //! When: while the volume is drained, above the low watermark, when writes wait for room, when the oldest epoch has half
-//! the age it may have, or when no client asks for anything. How fast: as the origin takes it, or bounded
-//! (`destage_rate`), unless a client or an operator waits for it.
+//! the age it may have, or when no client asks for anything, if its settings allow that. How fast: as the origin takes
+//! it, or bounded (`destage_rate`), unless a client or an operator waits for it.
 //!
 //! A refusal of the origin or an unreadable version (but see `unreadable`) ends the attempt; the run is tried again from
 //! its beginning, and with what may have joined it, after a growing pause, and stays dirty.
@@ -242,7 +242,9 @@ impl DirtyLayer {
         }
         let old =
             core.base.now_ms().saturating_sub(oldest.began_ms) >= entry.cfg().write_back.max_dirty_age_ms / 2;
-        let idle = core.base.now_ms().saturating_sub(dirty.last_request_ms) >= core.base.cfg().dirty.idle_ms;
+        let silent =
+            core.base.now_ms().saturating_sub(dirty.last_request_ms) >= core.base.cfg().dirty.idle_ms;
+        let idle = silent && entry.cfg().write_back.destages_idly;
         let low = u64::from(core.device.slot_count()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
         let crowded = core.device.dirty_slots().filled() > low;
         let records = dirty.data.record_count() * 2 > dirty_records_max(&core.base);

@@ -241,9 +241,11 @@ impl DirtyLayer {
         let destages = !dirty.is_incomplete() && entry.cfg().mode != Mode::ReadOnly;
         let oldest = dirty.data.epochs.front().filter(|oldest| oldest.state == EpochState::Committed);
         if let Some(oldest) = oldest.filter(|_| destages) {
-            until_ms = until_ms
-                .min(oldest.began_ms.saturating_add(age_ms / 2))
-                .min(dirty.last_request_ms.saturating_add(core.base.cfg().dirty.idle_ms));
+            until_ms = until_ms.min(oldest.began_ms.saturating_add(age_ms / 2));
+            if entry.cfg().write_back.destages_idly {
+                let idle_ms = core.base.cfg().dirty.idle_ms;
+                until_ms = until_ms.min(dirty.last_request_ms.saturating_add(idle_ms));
+            }
         }
         match until_ms {
             u64::MAX => Rest::Until(None),

@@ -600,6 +600,35 @@ fn the_oldest_dirty_data_keeps_to_its_age() {
     assert!(ages[ages.len() / 2] > MAX_MS / 8, "not destaged at once: {}", ages[ages.len() / 2]);
 }
 
+/// Outside a window, silence of clients is no reason to destage. Age, an operator and a need of room are.
+#[test]
+fn dirty_data_waits_while_it_may_not_be_destaged_idly() {
+    let closed =
+        || WriteBackConfig { destages_idly: false, max_dirty_age_ms: 100_000, ..WriteBackConfig::default() };
+    let mut t = Twin::new(Shape::default());
+    t.world.configure(VolumeConfig { write_back: closed(), ..write_back() });
+    t.write(0, &extents(1, 2));
+    t.flush();
+    (0..400).for_each(|_| t.world.tick(100));
+    assert_eq!(t.world.stat("destaged_bytes"), 0, "40 s of silence");
+    (0..150).for_each(|_| t.world.tick(100));
+    assert_eq!(t.world.stat("destaged_bytes"), 2 * E, "half of its age");
+    t.write(0, &extents(2, 2));
+    t.flush();
+    t.clean();
+    assert_eq!(t.world.stat("destaged_bytes"), 4 * E, "an operator");
+    t.write(0, &extents(3, 2));
+    t.flush();
+    (0..100).for_each(|_| t.world.tick(100));
+    assert_eq!(t.world.stat("destaged_bytes"), 4 * E);
+    // A window opens: the volume that slept wakes.
+    let open = WriteBackConfig { destages_idly: true, ..closed() };
+    t.world.configure(VolumeConfig { write_back: open, ..write_back() });
+    (0..20).for_each(|_| t.world.tick(100));
+    assert_eq!(t.world.stat("destaged_bytes"), 6 * E);
+    assert!(t.world.origins[&V] == t.twin);
+}
+
 #[test]
 fn destaging_keeps_to_its_rate_unless_a_client_waits() {
     let mut t = Twin::new(Shape { destage_bytes_per_s: 64 << 10, ..Shape::default() });

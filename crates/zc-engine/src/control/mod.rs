@@ -25,6 +25,7 @@ pub(crate) mod returning;
 pub(crate) mod store;
 pub(crate) mod ublk;
 pub(crate) mod warm;
+pub(crate) mod windows;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -263,6 +264,7 @@ impl ControlHandle {
                     drop(runtime.spawn(page_http::serve(Arc::clone(&shared), listener)));
                 }
                 drop(runtime.spawn(lengths::look_at_lengths(Arc::clone(&shared))));
+                drop(runtime.spawn(windows::watch_windows(Arc::clone(&shared))));
                 if !shared.absent().is_empty() {
                     drop(runtime.spawn(returning::look_for_absent(Arc::clone(&shared))));
                 }
