@@ -31,8 +31,8 @@ pub(crate) const RESERVE_BYTES_MAX: u64 = 256 << 10;
 pub(crate) const GROUP_SHARE: u64 = 3;
 /// What a request counts beside its payload: its entries in the tables of driver and manager.
 pub(crate) const REQUEST_BYTES: u64 = 512;
-/// Replies up to this size are copied together once a client has left [`COMPACT_UNSENT_BYTES`] lying: a page of memory
-/// of its own takes up to two.
+/// Replies up to this size are copied together once a client has left [`COMPACT_UNSENT_BYTES`] lying, or more than a send
+/// takes: a page of memory of its own takes up to two.
 pub(crate) const COMPACT_BYTES_MAX: u64 = 16 << 10;
 /// See [`COMPACT_BYTES_MAX`]; also the size of the buffers that they are copied to.
 pub(crate) const COMPACT_UNSENT_BYTES: u64 = 64 << 10;

@@ -397,7 +397,7 @@ impl Conn {
     pub(crate) fn reply_read(&mut self, request: Request, arena: &Arena, skip_bytes: usize) {
         let held_bytes = u64_from_usize(arena.held_bytes());
         let data = arena.read_lease(skip_bytes..skip_bytes + usize_from_u64(request.length()));
-        if request.length() <= COMPACT_BYTES_MAX && self.unsent_bytes() >= COMPACT_UNSENT_BYTES {
+        if request.length() <= COMPACT_BYTES_MAX && self.unsent_bytes() >= self.loose_bytes_max() {
             self.session.reply_read(request, &mut self.head);
             self.head.extend_from_slice(&data);
             if u64_from_usize(self.head.len()) >= COMPACT_UNSENT_BYTES {
@@ -431,6 +431,12 @@ impl Conn {
             at = end;
         }
         self.session.end_read(reply);
+    }
+
+    /// Memory that replies may hold before small ones are copied together. While no send is under way the client has
+    /// left nothing lying: what one send takes leaves at the end of the turn, and to copy it is for nothing.
+    const fn loose_bytes_max(&self) -> u64 {
+        if self.sending.is_some() { COMPACT_UNSENT_BYTES } else { SEND_BYTES_MAX }
     }
 
     /// Appends data behind the headers written so far.
