@@ -351,6 +351,9 @@ impl World {
                     value.is_none_or(|value| state.value(*root, *address) == Some(value))
                 })
         };
+        // Several states may agree where contents are damaged. Which it is, recipes and runs tell without reading those.
+        self.unknown =
+            seen.iter().filter(|(_, value)| value.is_none()).map(|((_, address), _)| *address).collect();
         if !self.history.settle(self.faults.lies(), agrees) {
             let text =
                 format!("a restart shows no state that there was: {seen:?}; {}", self.history.describe());
