@@ -193,7 +193,7 @@ impl Open {
 
     fn is_checkpoint_due(&self) -> bool {
         let dirty = self.trees.pager.dirty_pages() >= self.config.dirty_pages_max;
-        let long = self.log.since_checkpoint_bytes >= self.config.checkpoint_log_bytes;
+        let long = self.log.since_checkpoint_bytes >= self.checkpoint_log_bytes();
         dirty || long || self.frees_enough()
     }
 
@@ -221,6 +221,13 @@ impl Open {
     /// Changes wait while too much is changed that the device does not have.
     pub(crate) fn must_wait_for_checkpoint(&self) -> bool {
         self.trees.pager.dirty_pages() >= self.config.dirty_pages_max
+    }
+
+    /// Bytes of log after which a checkpoint begins. No segment becomes free in which that log lies.
+    fn checkpoint_log_bytes(&self) -> u64 {
+        let size = u64::from(self.superblock.segment_bytes);
+        let part = u64::from(self.superblock.segments) * size / limits::CHECKPOINT_LOG_PART;
+        self.config.checkpoint_log_bytes.min(part.max(limits::CHECKPOINT_LOG_BYTES_MIN))
     }
 
     /// Segments that a checkpoint made now would free.

@@ -11,7 +11,8 @@ pub struct Config {
     pub cache_pages: usize,
     /// Changed pages at which a checkpoint begins.
     pub dirty_pages_max: usize,
-    /// Bytes of log after which a checkpoint begins: what a restart reads at most.
+    /// Bytes of log after which a checkpoint begins: what a restart reads at most. Fewer in a small pool:
+    /// [`limits::CHECKPOINT_LOG_PART`].
     pub checkpoint_log_bytes: u64,
     /// Largest batch: one write of the device.
     pub batch_bytes_max: u32,
@@ -42,7 +43,7 @@ impl Default for Config {
         Self {
             cache_pages: 16 << 10,
             dirty_pages_max: 2 << 10,
-            checkpoint_log_bytes: 64 << 20,
+            checkpoint_log_bytes: 256 << 20,
             batch_bytes_max: 512 << 10,
             fingerprints_max: 1 << 20,
             clean_below_percent: 15,

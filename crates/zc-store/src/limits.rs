@@ -60,6 +60,10 @@ pub const LOG_SEGMENTS: usize = 2;
 /// Segments for the records of deletions while nothing else has room: one that is full of them, and the next. The first
 /// is free after a checkpoint.
 pub const DELETION_SEGMENTS: usize = 2;
+/// Part of the pool that the log between two checkpoints may take: one in so many bytes,
+pub const CHECKPOINT_LOG_PART: u64 = 8;
+/// but not less than that.
+pub const CHECKPOINT_LOG_BYTES_MIN: u64 = 64 << 20;
 /// Part of the pool that a round of the cleaner has to give while clients write, one in so many segments: that much
 /// shares the walk over all maps. Less would cost more walks. More would be kept free in vain: what is free holds no
 /// garbage, and the less garbage there is, the more live contents lie in each victim.
