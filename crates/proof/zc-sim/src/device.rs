@@ -331,7 +331,7 @@ impl World {
             let len = EXTENT_HEADER_BYTES + part.expected.raw_bytes;
             let elsewhere = from != (self.geometry.slot_offset(slot) + u64::from(start_bytes)) as usize;
             // Where the journal or a checkpoint was not what it had been, another unit may have taken the slot.
-            let is_record_old = self.trouble.lied_metadata || self.trouble.loss_accepted;
+            let is_record_old = self.trouble.lied_metadata || self.trouble.old_records;
             if elsewhere || self.cache.is_tainted(at, len as usize) || is_record_old {
                 self.excuses.unreadable(part);
             }

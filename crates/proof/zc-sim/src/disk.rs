@@ -5,7 +5,7 @@
 //! covers any.
 
 use core::ops::Range;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
@@ -41,6 +41,8 @@ pub(crate) const PAGE: usize = 4096;
 struct Unflushed {
     at: usize,
     data: Vec<u8>,
+    /// Which write of the device it is.
+    number: u64,
     /// The operation, in the order of issue; 0 for those of a start.
     op: u64,
     /// The operation that waits for the write's end; taken when it ended.
@@ -60,16 +62,25 @@ pub(crate) struct Disk {
     /// Writes that took effect.
     pub(crate) written: u64,
     unreadable: BTreeSet<usize>,
-    /// Pages that do not hold what the device acknowledged, as a read sees them,
-    tainted: BTreeSet<usize>,
+    /// Pages that do not hold what the device acknowledged, as a read sees them, with the last write before that,
+    tainted: BTreeMap<usize, u64>,
     /// and as a power cut leaves them.
-    tainted_durably: BTreeSet<usize>,
+    tainted_durably: BTreeMap<usize, u64>,
 }
 
 /// Pages that so many bytes from there fill.
 fn filled(at: usize, len: usize) -> Range<usize> {
     let first = at.div_ceil(PAGE);
     first..((at + len) / PAGE).max(first)
+}
+
+/// A write of so many bytes is durable: the pages that it fills are not tainted, unless they were after it.
+fn wash(tainted: &mut BTreeMap<usize, u64>, at: usize, len: usize, number: u64) {
+    for page in filled(at, len) {
+        if tainted.get(&page).is_some_and(|since| *since < number) {
+            tainted.remove(&page);
+        }
+    }
 }
 
 impl Disk {
@@ -81,8 +92,8 @@ impl Disk {
             clock: 1,
             written: 0,
             unreadable: BTreeSet::new(),
-            tainted: BTreeSet::new(),
-            tainted_durably: BTreeSet::new(),
+            tainted: BTreeMap::new(),
+            tainted_durably: BTreeMap::new(),
         }
     }
 
@@ -96,14 +107,16 @@ impl Disk {
     pub(crate) fn write(&mut self, at: usize, data: &[u8], owner: u64) {
         self.put(at, data);
         let data = data.to_vec();
-        self.log.push(Unflushed { at, data, op: owner, owner: Some(owner), ended: u64::MAX });
+        let number = self.written;
+        self.log.push(Unflushed { at, data, number, op: owner, owner: Some(owner), ended: u64::MAX });
     }
 
     /// A write that is over at once.
     pub(crate) fn write_now(&mut self, at: usize, data: &[u8]) {
         self.put(at, data);
         self.clock += 1;
-        self.log.push(Unflushed { at, data: data.to_vec(), op: 0, owner: None, ended: self.clock });
+        let number = self.written;
+        self.log.push(Unflushed { at, data: data.to_vec(), number, op: 0, owner: None, ended: self.clock });
     }
 
     /// The operations of the writes that no flush has covered, in the order in which they took effect.
@@ -116,7 +129,7 @@ impl Disk {
         for (index, write) in core::mem::take(&mut self.log).into_iter().enumerate() {
             if keeps(index) {
                 self.durable[write.at..write.at + write.data.len()].copy_from_slice(&write.data);
-                filled(write.at, write.data.len()).for_each(|page| _ = self.tainted_durably.remove(&page));
+                wash(&mut self.tainted_durably, write.at, write.data.len(), write.number);
             }
         }
         self.seen.clone_from(&self.durable);
@@ -135,8 +148,8 @@ impl Disk {
     /// What was acknowledged for these bytes is not there, now and after a power cut.
     pub(crate) fn taint(&mut self, at: usize, len: usize) {
         let pages = at / PAGE..(at + len).div_ceil(PAGE);
-        self.tainted.extend(pages.clone());
-        self.tainted_durably.extend(pages);
+        self.tainted.extend(pages.clone().map(|page| (page, self.written)));
+        self.tainted_durably.extend(pages.map(|page| (page, self.written)));
     }
 
     /// Whether some of these bytes are not what the device acknowledged.
@@ -195,7 +208,7 @@ impl Disk {
             let covered = chosen.next() == Some(true);
             if covered {
                 durable[write.at..write.at + write.data.len()].copy_from_slice(&write.data);
-                filled(write.at, write.data.len()).for_each(|page| _ = tainted.remove(&page));
+                wash(tainted, write.at, write.data.len(), write.number);
             }
             !covered
         });
@@ -280,7 +293,7 @@ impl Disk {
                 if rng.random_bool(keep) {
                     let at = write.at + index * piece;
                     self.durable[at..at + chunk.len()].copy_from_slice(chunk);
-                    filled(at, chunk.len()).for_each(|page| _ = self.tainted_durably.remove(&page));
+                    wash(&mut self.tainted_durably, at, chunk.len(), write.number);
                 }
             }
         }
@@ -360,6 +373,21 @@ mod tests {
         disk.persist(2);
         disk.cut_to(|_| false);
         assert!(!disk.is_tainted(0, 4 * PAGE));
+    }
+
+    #[test]
+    fn a_write_that_was_under_way_before_a_page_was_tainted_does_not_wash_it() {
+        let mut disk = Disk::new(4 * PAGE);
+        // A write that is lost is acknowledged, and one before it becomes durable.
+        disk.write(PAGE, &[1; PAGE], 1);
+        disk.taint(PAGE, PAGE);
+        // A write that goes to another place is itself what does not belong there.
+        disk.write(2 * PAGE, &[2; PAGE], 2);
+        disk.taint(2 * PAGE, PAGE);
+        disk.persist(1);
+        disk.persist(2);
+        disk.cut_to(|_| false);
+        assert!(disk.is_tainted(PAGE, 1) && disk.is_tainted(2 * PAGE, 1));
     }
 
     #[test]

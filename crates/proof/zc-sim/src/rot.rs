@@ -74,6 +74,10 @@ impl World {
         let unreadable = |world: &Self| world.dirty(volume).is_some_and(|dirty| dirty.unreadable_bytes > 0);
         self.wait_until(|world| world.dirty(volume).is_none() || unreadable(world));
         if !unreadable(self) {
+            if self.dirty(volume).is_some() {
+                // A cache that is out of order looks at nothing: the extent stays rotten.
+                self.trouble.lie(true);
+            }
             return;
         }
         self.losses.given_up(volume);

@@ -118,6 +118,7 @@ impl World {
             if was_given_up || was_fenced {
                 self.forgive(volume);
             }
+            self.trouble.old_records |= was_fenced;
             self.losses.lose(volume, self.maybe_dirty[volume]);
         }
     }

@@ -27,8 +27,9 @@ pub(crate) struct Trouble {
     pub(crate) lied_metadata: bool,
     /// A dirty extent has rotted, and is not written anew yet.
     pub(crate) rotten: bool,
-    /// An operator accepted a loss. Dirty records may be of the past, and another unit may have taken their slot.
-    pub(crate) loss_accepted: bool,
+    /// A loss was accepted, or a fence forgotten with the state directory. Dirty records may be of the past, and another
+    /// unit may have taken their slot.
+    pub(crate) old_records: bool,
     /// This session's start, or an operator, decided something about dirty data, which may not be durable.
     pub(crate) undecided: bool,
     /// When the cache got out of order in this session.
@@ -205,7 +206,7 @@ impl World {
             self.coverage.note("losses accepted");
             self.files.incomplete.remove(&volume);
             self.trouble.undecided = true;
-            self.trouble.loss_accepted = true;
+            self.trouble.old_records = true;
             self.event(Event::AcceptLoss { volume: VolumeId(volume as u16) });
             return self.forgive(volume);
         }
