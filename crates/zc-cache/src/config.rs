@@ -217,6 +217,9 @@ pub struct VolumeConfig {
     pub mode: Mode,
     /// Its admission rule.
     pub admission: Admission,
+    /// What a stream of so many consecutive bytes misses or writes from there on is not inserted (0 = no bound). The
+    /// stream must be known as one, see [`ManagerConfig::prefetch_threshold_bytes`].
+    pub sequential_cutoff_bytes: u64,
     /// Whether its extents share content.
     pub dedup: bool,
     /// With which volumes; fixed while the volume is served. A volume that was in another domain when it was last served
@@ -250,6 +253,7 @@ impl VolumeConfig {
             region_bytes,
             mode: Mode::WriteThrough,
             admission: Admission::Always,
+            sequential_cutoff_bytes: 0,
             dedup: true,
             domain: DedupDomain::COMMON,
             codec: Codec::Lz4,

@@ -167,6 +167,8 @@ stats! {
         insert_skipped,
         /// Insertions dropped because a write overtook them.
         insert_stale,
+        /// Extents that were not inserted because their stream is longer than the volume's cutoff.
+        insert_sequential,
         /// Insertions that found the extent cached already.
         insert_present,
         /// Extents read ahead, used once, not known elsewhere: not cached.

@@ -69,6 +69,8 @@ pub(crate) const DESTAGE_RATE: RangeInclusive<u64> = 0..=1 << 40;
 pub(crate) const DIRTY_SCRUB_MS: RangeInclusive<u64> = 0..=30 * 86_400_000;
 /// Of so many hits one is hashed; 0 = none.
 pub(crate) const PROVE_HITS: RangeInclusive<u32> = 0..=1 << 20;
+/// Consecutive bytes after which a stream's data is not inserted; 0 = none.
+pub(crate) const SEQUENTIAL_CUTOFF: RangeInclusive<u64> = 0..=1 << 40;
 /// Size of a file origin that is to be created.
 pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=1 << 50;
 

@@ -23,6 +23,7 @@ pub const LIVE: &[(&str, &str)] = &[
     ("volume", "destage_window"),
     ("volume", "on_cache_loss"),
     ("volume", "admission"),
+    ("volume", "sequential_cutoff"),
     ("volume", "dedup"),
     ("volume", "compression"),
     ("volume", "compression_level"),

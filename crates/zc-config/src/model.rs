@@ -283,6 +283,8 @@ pub struct VolumeConfig {
     pub on_cache_loss: OnCacheLoss,
     /// Admission.
     pub admission: Admission,
+    /// Consecutive bytes after which a stream's data is not inserted; 0: none.
+    pub sequential_cutoff_bytes: u64,
     /// Share content.
     pub dedup: bool,
     /// With the volumes of this domain; empty: with all that name none.

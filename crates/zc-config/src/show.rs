@@ -176,6 +176,7 @@ pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
         ("destage_window", list(&volume.destage_window)),
         ("on_cache_loss", text(volume.on_cache_loss.word())),
         ("admission", text(volume.admission.word())),
+        ("sequential_cutoff", size(volume.sequential_cutoff_bytes)),
         ("dedup", volume.dedup.to_string()),
         ("dedup_domain", text(&volume.dedup_domain)),
         ("compression", text(volume.compression.word())),

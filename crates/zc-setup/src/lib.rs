@@ -143,6 +143,7 @@ pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig
     cache::VolumeConfig {
         mode: volume.mode,
         admission: admission(volume.admission),
+        sequential_cutoff_bytes: volume.sequential_cutoff_bytes,
         dedup: volume.dedup,
         domain: found.domain,
         codec: codec(volume.compression, volume.compression_level),

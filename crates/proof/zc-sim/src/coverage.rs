@@ -137,6 +137,7 @@ pub const REQUIRED: &[&str] = &[
     "hint_header_reads",
     "insert_duplicates",
     "insert_once_only",
+    "insert_sequential",
     "insert_skipped",
     "insert_stale",
     "load_distrusted",

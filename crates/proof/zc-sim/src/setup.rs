@@ -278,6 +278,8 @@ pub(crate) fn reconfigure(rng: &mut Pcg64Mcg, volume: &mut VolumeConfig) {
     volume.dedup = rng.random_bool(0.85);
     volume.codec = [Codec::Lz4, Codec::Raw, Codec::Zstd(1), Codec::Zlib(1)][rng.random_range(0..4)];
     volume.index_share_percent = if rng.random_bool(0.8) { 100 } else { 50 };
+    // Runs of one client that syncs are longer.
+    volume.sequential_cutoff_bytes = if volume.index_share_percent == 50 { 32 << 10 } else { 0 };
 }
 
 impl Setup {

@@ -41,11 +41,19 @@ pub(crate) struct StreamConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StreamId(u64);
 
+/// A sequential stream, as a request of it found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InStream {
+    pub(crate) id: StreamId,
+    /// Consecutive bytes accessed, those of the request included.
+    pub(in crate::clean) run_bytes: u64,
+}
+
 /// What a read is part of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StreamVerdict {
     /// The sequential stream, if it is part of one.
-    pub(crate) stream: Option<StreamId>,
+    pub(crate) stream: Option<InStream>,
     /// Bytes of the volume to read ahead now. May reach past the volume's end.
     pub(crate) prefetch: Option<Range<u64>>,
 }
@@ -90,6 +98,10 @@ impl Stream {
     /// End of what was accessed, gaps or not.
     fn end(&self) -> u64 {
         self.early.last().map_or(self.front, |part| part.end)
+    }
+
+    const fn found(&self) -> InStream {
+        InStream { id: self.id, run_bytes: self.run_bytes }
     }
 
     fn access(&mut self, range: Range<u64>, reach: u64) {
@@ -156,7 +168,7 @@ impl StreamTable {
             return StreamVerdict { stream: None, prefetch: None };
         };
         let prefetch = if max_bytes > 0 { stream.read_ahead(len_bytes, max_bytes) } else { None };
-        StreamVerdict { stream: Some(stream.id), prefetch }
+        StreamVerdict { stream: Some(stream.found()), prefetch }
     }
 
     /// Takes note of a write; names the sequential stream that it is part of.
@@ -165,8 +177,8 @@ impl StreamTable {
         volume: VolumeId,
         offset_bytes: u64,
         len_bytes: u64,
-    ) -> Option<StreamId> {
-        self.access(volume, offset_bytes, len_bytes).map(|stream| stream.id)
+    ) -> Option<InStream> {
+        self.access(volume, offset_bytes, len_bytes).map(|stream| stream.found())
     }
 
     fn access(&mut self, volume: VolumeId, start: u64, len_bytes: u64) -> Option<&mut Stream> {

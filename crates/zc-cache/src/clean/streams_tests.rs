@@ -57,7 +57,7 @@ fn an_occasional_gap_does_not_end_a_stream() {
     let mut table = table(4);
     let mut streams = BTreeSet::new();
     for n in (0..1000u64).filter(|n| n % 100 != 50) {
-        let stream = table.on_read(VOLUME, n * 4 * KIB, 4 * KIB).stream;
+        let stream = table.on_read(VOLUME, n * 4 * KIB, 4 * KIB).stream.map(|stream| stream.id);
         assert!(n < 16 || stream.is_some(), "lost at request {n}");
         streams.extend(stream);
     }
@@ -72,7 +72,7 @@ fn requests_that_overtake_each_other_are_one_stream() {
         for place in [3, 0, 2, 1, 6, 7, 5, 4] {
             let verdict = table.on_read(VOLUME, (group * 8 + place) * 32 * KIB, 32 * KIB);
             match verdict.stream {
-                Some(id) => ids.extend([id]),
+                Some(stream) => ids.extend([stream.id]),
                 None => missed += 1,
             }
             if let Some(range) = verdict.prefetch {
@@ -88,12 +88,14 @@ fn requests_that_overtake_each_other_are_one_stream() {
 #[test]
 fn overlapping_and_repeated_reads_belong_to_the_stream() {
     let mut table = table(4);
-    let id = (0..32).filter_map(|n| table.on_read(VOLUME, n * 4 * KIB, 4 * KIB).stream).last();
-    assert!(id.is_some());
-    assert_eq!(table.on_read(VOLUME, 30 * 4 * KIB, 8 * KIB).stream, id);
-    assert_eq!(table.on_read(VOLUME, 31 * 4 * KIB, 8 * KIB).stream, id);
-    assert_eq!(table.on_read(VOLUME, 33 * 4 * KIB, 4 * KIB).stream, id);
-    assert_eq!(table.on_read(VolumeId(2), 34 * 4 * KIB, 4 * KIB).stream, None, "another volume");
+    let mut read = |volume, at, len| table.on_read(volume, at, len).stream;
+    let last = (0..32).filter_map(|n| read(VOLUME, n * 4 * KIB, 4 * KIB)).last().unwrap();
+    assert_eq!(last.run_bytes, 128 * KIB);
+    assert_eq!(read(VOLUME, 30 * 4 * KIB, 8 * KIB), Some(last), "nothing new");
+    let longer = |bytes| Some(InStream { run_bytes: bytes, ..last });
+    assert_eq!(read(VOLUME, 31 * 4 * KIB, 8 * KIB), longer(132 * KIB), "half of it is new");
+    assert_eq!(read(VOLUME, 33 * 4 * KIB, 4 * KIB), longer(136 * KIB));
+    assert_eq!(read(VolumeId(2), 34 * 4 * KIB, 4 * KIB), None, "another volume");
 }
 
 #[test]
@@ -102,8 +104,8 @@ fn streams_are_told_apart_and_survive_random_access() {
     let mut ids = BTreeSet::new();
     for n in 0..200u64 {
         for stream in 0..6 {
-            if let Some(id) = table.on_write(VOLUME, (stream << 30) + n * 8 * KIB, 8 * KIB) {
-                ids.insert(id);
+            if let Some(stream) = table.on_write(VOLUME, (stream << 30) + n * 8 * KIB, 8 * KIB) {
+                ids.insert(stream.id);
             }
         }
         if n > 20 {

@@ -9,7 +9,7 @@ use crate::base::origin::FlushWaiter;
 use crate::clean::Clean;
 use crate::clean::read::recipes::RecipeWait;
 use crate::clean::read::{Portion, ReadOp, Sorted, portions, sector_range};
-use crate::clean::streams::StreamId;
+use crate::clean::streams::InStream;
 use crate::device::Core;
 use crate::dirty::DirtyLayer;
 use crate::dirty::overlay::read_overlaid;
@@ -85,7 +85,7 @@ impl DirtyLayer {
         &mut self,
         read: u64,
         portion: Portion,
-        stream: Option<StreamId>,
+        stream: Option<InStream>,
         core: &mut Core,
         clean: &mut Clean,
     ) -> bool {

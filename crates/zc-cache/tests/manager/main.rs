@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod bounds;
+mod cutoff;
 mod dropping;
 mod evicting;
 mod failing;

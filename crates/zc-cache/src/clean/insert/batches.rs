@@ -160,7 +160,7 @@ mod tests {
         let config = StreamConfig { streams_max: 2, threshold_bytes: 0, prefetch_max_bytes: 0 };
         let mut table = StreamTable::new(config);
         table.on_write(VolumeId(1), 0, 512);
-        table.on_write(VolumeId(1), 512, 512).unwrap()
+        table.on_write(VolumeId(1), 512, 512).unwrap().id
     }
 
     /// Takes the first batch that is ready: its jobs.

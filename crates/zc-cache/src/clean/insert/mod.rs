@@ -12,13 +12,14 @@
 pub(crate) mod batches;
 mod placement;
 
-use zc_core::{BufSlice, ExtentKey, HashKey, KeyedMap, Map};
+use zc_core::{BufSlice, ExtentKey, HashKey, KeyedMap, Map, VolumeId};
 
+use crate::base::Base;
 use crate::base::port::Ended;
 use crate::base::tracks::Guard;
 use crate::clean::Clean;
 use crate::clean::insert::batches::Batches;
-use crate::clean::streams::StreamId;
+use crate::clean::streams::InStream;
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::reduce::{Owner, Reduction, Step, Wanted};
@@ -70,8 +71,8 @@ impl Inserts {
 
 impl Clean {
     /// The batch that extents of a request go into. Ended with [`Batches::end_requests`].
-    pub(crate) fn begin_batch(&mut self, stream: Option<StreamId>, core: &mut Core) -> u64 {
-        self.inserts.batches.begin(stream, core.base.now_ms(), &mut core.base.port)
+    pub(crate) fn begin_batch(&mut self, stream: Option<InStream>, core: &mut Core) -> u64 {
+        self.inserts.batches.begin(stream.map(|stream| stream.id), core.base.now_ms(), &mut core.base.port)
     }
 
     /// Takes an extent in. The hold on `src.buf` and the guard pass to the job.
@@ -147,4 +148,10 @@ impl Clean {
         let job = self.inserts.by_key.get(&key).and_then(|id| self.inserts.jobs.get(id))?;
         core.base.tracks.holds(&job.guard).then_some(job.reduction.src())
     }
+}
+
+/// Whether a stream is so long that what it brings is not inserted.
+pub(crate) fn is_cut_off(volume: VolumeId, stream: Option<InStream>, base: &Base) -> bool {
+    let cutoff_bytes = base.volume(volume).map_or(0, |volume| volume.cfg().sequential_cutoff_bytes);
+    cutoff_bytes > 0 && stream.is_some_and(|stream| stream.run_bytes >= cutoff_bytes)
 }

@@ -8,10 +8,10 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, VolumeId};
 
 use crate::base::tracks::Guard;
 use crate::clean::Clean;
-use crate::clean::insert::InsertOptions;
+use crate::clean::insert::{InsertOptions, is_cut_off};
 use crate::clean::read::read_ahead::{Prefetched, Reason};
 use crate::clean::read::{FILL_BYTES_MAX, Op, Portion, Waiter};
-use crate::clean::streams::StreamId;
+use crate::clean::streams::InStream;
 use crate::config::Admission;
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
@@ -32,7 +32,7 @@ pub(crate) struct Fill {
     turns: Vec<u64>,
     /// Why it was begun, if not by a request that waits for it.
     reason: Option<Reason>,
-    stream: Option<StreamId>,
+    stream: Option<InStream>,
 }
 
 impl Fill {
@@ -60,7 +60,7 @@ impl Clean {
         &mut self,
         read: u64,
         missing: &[Portion],
-        stream: Option<StreamId>,
+        stream: Option<InStream>,
         core: &mut Core,
     ) {
         let mut rest = missing;
@@ -79,15 +79,20 @@ impl Clean {
         }
     }
 
-    fn read_run(&mut self, read: u64, run: &[Portion], stream: Option<StreamId>, core: &mut Core) {
+    fn read_run(&mut self, read: u64, run: &[Portion], stream: Option<InStream>, core: &mut Core) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
         let bytes = first.bytes(core.base.extent_bytes()).start..last.bytes(core.base.extent_bytes()).end;
         if self.origin_order.read_waits(first.key.volume, &bytes) {
             return self.read_apart(read, run, core);
         }
         core.base.stats.extent_misses += zc_core::u64_from_usize(run.len());
-        let admitted: Vec<bool> = run.iter().map(|portion| self.admits_read(portion.key, core)).collect();
         let volume = first.key.volume;
+        let is_cut_off = is_cut_off(volume, stream, &core.base);
+        if is_cut_off {
+            core.base.stats.insert_sequential += zc_core::u64_from_usize(run.len());
+        }
+        let admits = |portion: &Portion| !is_cut_off && self.admits_read(portion.key, core);
+        let admitted: Vec<bool> = run.iter().map(admits).collect();
         let extent = core.base.extent_bytes();
         if !admitted.contains(&true) {
             let len: u32 = run.iter().map(|portion| portion.len_bytes).sum();
@@ -168,9 +173,10 @@ impl Clean {
         first: ExtentNo,
         count: usize,
         reason: Reason,
-        stream: Option<StreamId>,
+        stream: Option<InStream>,
         core: &mut Core,
     ) {
+        let is_admitted = !is_cut_off(volume, stream, &core.base);
         let extents = u32::try_from(count).unwrap_or(u32::MAX);
         let len_bytes = extents.saturating_mul(core.base.extent_bytes());
         let buf = core.base.port.alloc(len_bytes);
@@ -182,7 +188,7 @@ impl Clean {
                 buf,
                 start_bytes: 0,
                 guards: Vec::new(),
-                admitted: vec![true; count],
+                admitted: vec![is_admitted; count],
                 waiters: Vec::new(),
                 turns: Vec::new(),
                 reason: Some(reason),
@@ -273,14 +279,19 @@ impl Clean {
         if self.fill_of.get(&key) == Some(&fill.id) {
             self.fill_of.remove(&key);
         }
-        let admitted = fill.is_ahead() || fill.admitted.get(index).copied().unwrap_or(false);
+        let is_kept = fill.is_ahead() && !used;
+        let admitted = is_kept || fill.admitted.get(index).copied().unwrap_or(false);
+        if ok && !admitted && fill.is_ahead() {
+            core.base.stats.prefetched_used += 1;
+            core.base.stats.insert_sequential += 1;
+        }
         if !ok || !self.still_holds(&guard, core) || !admitted {
             core.base.tracks.release(&guard);
             self.uncount_prefetched(fill, core);
             return;
         }
         let src = fill.slice(index, core.base.extent_bytes());
-        if fill.is_ahead() && !used {
+        if is_kept {
             core.base.port.retain(fill.buf);
             self.keep_prefetched(key, Prefetched { src, guard });
             return;

@@ -26,7 +26,7 @@ use crate::base::port::Ended;
 use crate::clean::Clean;
 use crate::clean::order::Turn;
 use crate::clean::staging::OldCopy;
-use crate::clean::streams::{StreamId, StreamVerdict};
+use crate::clean::streams::{InStream, StreamVerdict};
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
@@ -48,12 +48,12 @@ pub(crate) struct ReadOp {
     error: Option<ErrorKind>,
     from_cache: bool,
     pub(crate) from_origin: bool,
-    stream: Option<StreamId>,
+    stream: Option<InStream>,
 }
 
 impl ReadOp {
     /// A request whose lookup holds it until that is through.
-    pub(crate) const fn new(request: &Request, buf: BufId, len_bytes: u32, stream: Option<StreamId>) -> Self {
+    pub(crate) const fn new(request: &Request, buf: BufId, len_bytes: u32, stream: Option<InStream>) -> Self {
         Self {
             req: request.req,
             buf,
@@ -72,7 +72,7 @@ impl ReadOp {
         self.offset_bytes
     }
 
-    pub(crate) const fn stream(&self) -> Option<StreamId> {
+    pub(crate) const fn stream(&self) -> Option<InStream> {
         self.stream
     }
 
@@ -193,7 +193,7 @@ impl Clean {
         &mut self,
         read: u64,
         sorted: Sorted,
-        stream: Option<StreamId>,
+        stream: Option<InStream>,
         core: &mut Core,
     ) {
         let op = self.reads.get_mut(&read).expect_held();
@@ -215,7 +215,8 @@ impl Clean {
                 core.base.stats.extent_hits_memory += 1;
                 core.base.port.emit(Action::Copy { from, to: portion.dest });
                 // What was read ahead came from the origin.
-                let was_ahead = self.used_prefetched(portion.key, core);
+                let stream = self.read(read).stream();
+                let was_ahead = self.used_prefetched(portion.key, stream, core);
                 if was_ahead { sorted.origin = true } else { sorted.cache = true }
             }
             Found::Zero => {

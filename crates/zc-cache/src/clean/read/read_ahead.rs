@@ -11,9 +11,9 @@ use zc_core::{BufSlice, ExtentKey, ExtentNo, HashKey, KeyedMap, Mode, ReqId, Vol
 use crate::base::Base;
 use crate::base::tracks::Guard;
 use crate::clean::Clean;
-use crate::clean::insert::InsertOptions;
+use crate::clean::insert::{InsertOptions, is_cut_off};
 use crate::clean::read::FILL_BYTES_MAX;
-use crate::clean::streams::StreamId;
+use crate::clean::streams::InStream;
 use crate::config::Admission;
 use crate::device::Core;
 use crate::index::file_index::Mapping;
@@ -129,7 +129,7 @@ impl Clean {
         &mut self,
         volume: VolumeId,
         range: Range<u64>,
-        stream: Option<StreamId>,
+        stream: Option<InStream>,
         core: &mut Core,
     ) {
         let Some(entry) = core.base.volume(volume) else { return };
@@ -154,7 +154,7 @@ impl Clean {
         volume: VolumeId,
         extents: Range<u64>,
         reason: Reason,
-        stream: Option<StreamId>,
+        stream: Option<InStream>,
         core: &mut Core,
     ) {
         let mut start = extents.start;
@@ -178,7 +178,7 @@ impl Clean {
         volume: VolumeId,
         run: Range<u64>,
         reason: Reason,
-        stream: Option<StreamId>,
+        stream: Option<InStream>,
         core: &mut Core,
     ) {
         let count = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
@@ -223,12 +223,19 @@ impl Clean {
 
     /// An extent that was read ahead is used: it leaves the waiting room, and stays in the cache if it was seen
     /// before or its content is there already (Nitro 3: prefetched data used once is not cached). False if the extent
-    /// was not read ahead.
-    pub(crate) fn used_prefetched(&mut self, key: ExtentKey, core: &mut Core) -> bool {
+    /// was not read ahead. `stream`: which used it.
+    pub(crate) fn used_prefetched(
+        &mut self,
+        key: ExtentKey,
+        stream: Option<InStream>,
+        core: &mut Core,
+    ) -> bool {
         let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) else { return false };
         core.base.stats.prefetched_used += 1;
         core.base.stats.prefetched_hits += 1;
-        if core.device.mapping(key).is_some() || !self.admits_read(key, core) {
+        let is_cut_off = is_cut_off(key.volume, stream, &core.base);
+        core.base.stats.insert_sequential += u64::from(is_cut_off);
+        if is_cut_off || core.device.mapping(key).is_some() || !self.admits_read(key, core) {
             core.base.tracks.release(&ahead.guard);
             core.base.port.release(ahead.src.buf);
             return true;

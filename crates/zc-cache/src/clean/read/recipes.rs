@@ -29,7 +29,7 @@ use crate::base::Base;
 use crate::base::tracks::Guard;
 use crate::clean::Clean;
 use crate::clean::read::{Op, Portion};
-use crate::clean::streams::StreamId;
+use crate::clean::streams::InStream;
 use crate::device::Core;
 use crate::device::units::header_reads::HeaderWaiter;
 use crate::expect_held::ExpectHeld;
@@ -123,7 +123,7 @@ impl Learned {
 pub(crate) struct RecipeWait {
     pub(crate) read: u64,
     pub(crate) portion: Portion,
-    pub(crate) stream: Option<StreamId>,
+    pub(crate) stream: Option<InStream>,
 }
 
 /// Known fingerprints of extents that are not cached.
@@ -280,7 +280,7 @@ impl Clean {
         &mut self,
         read: u64,
         portion: Portion,
-        stream: Option<StreamId>,
+        stream: Option<InStream>,
         core: &mut Core,
     ) -> bool {
         let key = portion.key;

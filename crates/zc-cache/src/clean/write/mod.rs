@@ -25,11 +25,11 @@ use crate::base::effects::Effect;
 use crate::base::health::Health;
 use crate::base::volume::Volume;
 use crate::clean::Clean;
-use crate::clean::insert::InsertOptions;
+use crate::clean::insert::{InsertOptions, is_cut_off};
 use crate::clean::order::Turn;
 use crate::clean::read::{Portion, portions, sector_range};
 use crate::clean::staging::{OldCopy, Staged};
-use crate::clean::streams::StreamId;
+use crate::clean::streams::InStream;
 use crate::config::Admission;
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
@@ -68,7 +68,7 @@ pub(crate) struct WriteOp {
     piece_bytes: u64,
     /// Regions that the piece marked; none while the cache is out of order.
     regions: Option<RangeInclusive<u64>>,
-    stream: Option<StreamId>,
+    stream: Option<InStream>,
     /// The turn of the piece among the accesses of the origin.
     turn: u64,
 }
@@ -630,8 +630,13 @@ impl Clean {
             && portion.len_bytes == core.base.extent_bytes()
             && fills_from_writes(key.volume, &core.base)
         {
-            if self.writes.get(&id).is_some_and(|op| op.req.is_none()) {
+            let op = self.writes.get(&id).expect_held();
+            if op.req.is_none() {
                 return Some(key);
+            }
+            if is_cut_off(key.volume, op.stream, &core.base) {
+                core.base.stats.insert_sequential += 1;
+                return None;
             }
             let guard = core.base.tracks.guard(key)?;
             core.base.port.retain(portion.dest.buf);
