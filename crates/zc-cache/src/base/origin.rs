@@ -65,6 +65,8 @@ pub(crate) struct OriginTracker {
     owes_error: Option<ErrorKind>,
     /// The last flush of the origin failed.
     flush_failed: bool,
+    /// The last write that failed there. Part of it may show, and be gone when the origin is opened again.
+    write_failed: u64,
     current: Option<Flush>,
     /// Waiters for the flush after the current one.
     next: Vec<FlushWaiter>,
@@ -83,6 +85,7 @@ impl OriginTracker {
             loss_heard: 0,
             owes_error: if lost_writes { Some(ErrorKind::Io) } else { None },
             flush_failed: false,
+            write_failed: 0,
             current: None,
             next: Vec::new(),
         }
@@ -112,6 +115,9 @@ impl OriginTracker {
                 self.direct_good = self.writes_ended;
             }
         }
+        if !is_good {
+            self.write_failed = self.writes_ended;
+        }
         self.writes_ended
     }
 
@@ -129,6 +135,11 @@ impl OriginTracker {
     /// Whether the last flush failed.
     pub(crate) const fn has_flush_failed(&self) -> bool {
         self.flush_failed
+    }
+
+    /// Whether reads may see what the origin does not keep: part of a write that failed, which no flush has covered.
+    pub(crate) const fn is_in_doubt(&self) -> bool {
+        self.write_failed > self.writes_flushed
     }
 
     /// Whether a flush of a client has nothing to do there, and nothing to say.
@@ -220,6 +231,20 @@ mod tests {
         let number = tracker.write_ended(true, is_good);
         tracker.direct_write_answered();
         number
+    }
+
+    #[test]
+    fn an_origin_is_in_doubt_from_a_failed_write_to_the_flush_after_it() {
+        let mut tracker = OriginTracker::new(false);
+        write(&mut tracker, true);
+        assert!(!tracker.is_in_doubt());
+        write(&mut tracker, false);
+        assert!(tracker.is_in_doubt());
+        write(&mut tracker, true);
+        flush(&mut tracker, CLIENT, Err(ErrorKind::Io));
+        assert!(tracker.is_in_doubt(), "that flush failed");
+        flush(&mut tracker, CLIENT, Ok(()));
+        assert!(!tracker.is_in_doubt());
     }
 
     #[test]

@@ -439,6 +439,33 @@ fn lose_unflushed(world: &mut World, before: Vec<u8>) {
 }
 
 #[test]
+fn what_a_failed_write_may_show_is_not_cached_until_the_origin_has_flushed() {
+    let mut world = World::new(Shape { prefetch_max_bytes: 128 << 10, ..Shape::default() });
+    let before = world.origins[&V].clone();
+    world.origin_writes_fail = true;
+    let write = world.submit_write(V, 0, &half(1, 8192));
+    assert_eq!(world.replies.remove(&write).unwrap().0, Err(ErrorKind::Io));
+    world.origin_writes_fail = false;
+    world.read(V, 0, 8192);
+    // Enough of a stream to be read ahead.
+    for at in 1..32 {
+        world.read(V, at * 8192, 8192);
+    }
+    world.tick(1000);
+    assert_eq!(world.stat("insert_offered"), 0, "the origin may show what it does not keep");
+    // The origin is opened again, as that of a daemon that was killed may be, and what failed is gone.
+    let old = core::mem::replace(world.origins.get_mut(&V).unwrap(), before);
+    world.read(V, 0, 8192);
+    *world.origins.get_mut(&V).unwrap() = old;
+    let flush = world.submit(V, 0, 0, RequestKind::Flush);
+    assert_eq!(world.replies.remove(&flush).unwrap().0, Ok(()));
+    world.read(V, 0, 8192);
+    world.tick(1000);
+    assert_eq!(world.stat("insert_offered"), 1, "what it shows now it keeps");
+    world.stop();
+}
+
+#[test]
 fn a_flush_of_ours_that_failed_fails_the_next_one_of_a_client() {
     let mut world = World::new(Shape::default());
     world.write(V, 0, &half(1, 8192));

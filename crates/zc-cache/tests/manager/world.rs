@@ -98,6 +98,8 @@ pub(crate) struct World {
     pub(crate) origin_flushes_hang: bool,
     /// Flushes of origins fail.
     pub(crate) origin_flushes_fail: bool,
+    /// Writes of origins fail, and show all the same.
+    pub(crate) origin_writes_fail: bool,
     /// The origin of one volume does not flush.
     pub(crate) flushless: Option<VolumeId>,
     /// What the recording of a distrust ends with.
@@ -310,6 +312,7 @@ impl World {
             hung: Vec::new(),
             origin_flushes_hang: false,
             origin_flushes_fail: false,
+            origin_writes_fail: false,
             distrust_ends: Ok(()),
             distrusts: 0,
             unrecorded: Vec::new(),
@@ -766,6 +769,9 @@ impl Backend for World {
             OriginOp::Write { offset_bytes, src } => {
                 let bytes = self.slice(src).to_vec();
                 self.of_origin(volume, offset_bytes, bytes.len() as u64).copy_from_slice(&bytes);
+                if self.origin_writes_fail {
+                    return Err(ErrorKind::Io);
+                }
             }
             OriginOp::Flush if self.origin_flushes_fail || self.flushless == Some(volume) => {
                 return Err(ErrorKind::Io);

@@ -316,6 +316,10 @@ impl Clean {
         if key.extent.0 >= volume.whole_extents() || core.base.is_stopping() || !core.base.is_good() {
             return false;
         }
+        // What the origin may show now and not after it is opened again is not kept.
+        if volume.origin().is_in_doubt() {
+            return false;
+        }
         match (volume.cfg().mode, volume.cfg().admission) {
             (Mode::PassThrough, _) | (_, Admission::Never) => false,
             (_, Admission::Always) => true,

@@ -120,6 +120,7 @@ fn admits(key: ExtentKey, reason: Reason, base: &Base) -> bool {
         && base.volume(key.volume).is_some_and(|volume| {
             volume.cfg().mode != Mode::PassThrough
                 && (whatever_admission || volume.cfg().admission != Admission::Never)
+                && !volume.origin().is_in_doubt()
         })
 }
 
