@@ -2,7 +2,7 @@
 //! `bootstorm.svg`.
 #![expect(clippy::print_stdout, reason = "it is a program for people")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use clap::Parser;
@@ -10,6 +10,7 @@ use zc_bench::bootstorm::measured::Options;
 use zc_bench::bootstorm::plan::Plan;
 use zc_bench::bootstorm::run::{disk_bytes, run};
 use zc_bench::bootstorm::{chart, report};
+use zc_bench::harness::out::write;
 use zc_bench::machine::{load, machine};
 use zc_trace::storm::{Shape, Template};
 use zc_trace::{Boot, Reader, boot};
@@ -69,13 +70,6 @@ fn template(args: &Args) -> anyhow::Result<(Template, String)> {
     let reader = Reader::open(&trace, zc_trace::Options::default())?;
     let template = Template::new(reader).with_context(|| format!("cannot use {}", trace.display()))?;
     Ok((template, format!("the boot {name}")))
-}
-
-fn write(out: &Path, name: &str, text: &str) -> anyhow::Result<()> {
-    let path = out.join(name);
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("{}", path.display());
-    Ok(())
 }
 
 fn main() -> anyhow::Result<()> {

@@ -2,13 +2,13 @@
 //! beside this crate.
 #![expect(clippy::print_stdout, reason = "it is a program for people")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Parser;
 use zc_bench::cpu::field::run;
 use zc_bench::cpu::measured::Options;
 use zc_bench::cpu::report;
+use zc_bench::harness::out::write;
 use zc_bench::machine::{load, machine};
 
 /// CPU time of a request: the daemon beside a floor and other servers.
@@ -44,13 +44,6 @@ struct Args {
     /// Two rounds of 100 ms on small files: a look, not a result
     #[arg(long)]
     quick: bool,
-}
-
-fn write(out: &Path, name: &str, text: &str) -> anyhow::Result<()> {
-    let path = out.join(name);
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("{}", path.display());
-    Ok(())
 }
 
 fn main() -> anyhow::Result<()> {

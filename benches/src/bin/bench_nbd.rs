@@ -2,10 +2,10 @@
 //! that are kept beside this crate.
 #![expect(clippy::print_stdout, reason = "it is a program for people")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Parser;
+use zc_bench::harness::out::write;
 use zc_bench::machine::{load, machine};
 use zc_bench::nbd::bench::run;
 use zc_bench::nbd::measured::Options;
@@ -35,13 +35,6 @@ struct Args {
     /// Write whole profiles of the daemon too, beside the lines of them in the report
     #[arg(long)]
     profile: bool,
-}
-
-fn write(out: &Path, name: &str, text: &str) -> anyhow::Result<()> {
-    let path = out.join(name);
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("{}", path.display());
-    Ok(())
 }
 
 fn main() -> anyhow::Result<()> {

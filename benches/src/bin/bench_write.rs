@@ -1,10 +1,10 @@
 //! `cargo xtask bench write`: see `zc_bench::write`. Writes `write.md` and `write.json`.
 #![expect(clippy::print_stdout, reason = "it is a program for people")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Parser;
+use zc_bench::harness::out::write;
 use zc_bench::machine::{load, machine};
 use zc_bench::write::report::Report;
 use zc_bench::write::run::{Options, run};
@@ -31,13 +31,6 @@ struct Args {
     /// How long the full cache is looked at for pauses, and pass-through beside it; 0: not
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pauses: u64,
-}
-
-fn write(out: &Path, name: &str, text: &str) -> anyhow::Result<()> {
-    let path = out.join(name);
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("{}", path.display());
-    Ok(())
 }
 
 fn measure(options: &Options, args: &Args, machine: String) -> anyhow::Result<Report> {

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Parser;
+use zc_bench::harness::replies::Replies;
 use zc_core::{Map, u64_from_usize, usize_from_u64};
 use zc_io::{
     AlignedBuf, BlockFile, BufPool, Completion, Gather, Memory, OpenOptions, Operation, PAGE_BYTES, Ring,
@@ -34,8 +35,6 @@ const RECEIVE_BYTES: usize = 256 << 10;
 const NOISE_BYTES: usize = 1 << 20;
 /// Memory for requests, in bytes.
 const POOL_BYTES: usize = 256 << 20;
-/// Replies that a socket's buffer is likely to take at once, in bytes.
-const QUICK_SEND_BYTES: usize = 16 << 10;
 /// Reads under way from which on a turn waits for several, the most it waits for, and how long in microseconds.
 const GATHER_READS_MIN: usize = 8;
 const GATHER_MAX: usize = 16;
@@ -119,9 +118,7 @@ struct Conn {
     /// Bytes of an unfinished header at the front of the receive buffer.
     kept: usize,
     incoming: Incoming,
-    heads: Vec<u8>,
-    segments: Vec<Segment>,
-    sending: bool,
+    replies: Replies,
 }
 
 /// Something to do for the bytes of a connection.
@@ -136,25 +133,23 @@ enum Step {
 
 impl Conn {
     fn new(socket: OwnedFd) -> Self {
-        let mut heads = Vec::new();
+        let mut replies = Replies::default();
         let config = ServerConfig { structured: false, extended: false, ..ServerConfig::default() };
-        let session = ServerSession::new(config, &mut heads);
+        let session = ServerSession::new(config, &mut replies.heads);
         Self {
             fd: SharedFd::new(socket),
             session: Some(session),
             work: Work::Null,
             kept: 0,
             incoming: Incoming::Header,
-            heads,
-            segments: Vec::new(),
-            sending: false,
+            replies,
         }
     }
 
     /// Goes on with the handshake.
     fn shake_hands(&mut self, bytes: &mut &[u8], exports: &[ExportInfo]) -> Step {
         let Some(session) = &mut self.session else { return Step::Wait };
-        while let Some(event) = session.next_event(bytes, exports, &mut self.heads) {
+        while let Some(event) = session.next_event(bytes, exports, &mut self.replies.heads) {
             match event {
                 ServerEvent::Attached { token } => {
                     self.work = Work::of(token).unwrap_or(Work::Null);
@@ -199,7 +194,7 @@ impl Conn {
 
     /// Answers without data.
     fn reply(&mut self, cookie: u64) {
-        SimpleReply { error: 0, cookie }.encode(&mut self.heads);
+        SimpleReply { error: 0, cookie }.encode(&mut self.replies.heads);
     }
 
     /// What to receive next: the rest of a payload, or what comes.
@@ -215,24 +210,6 @@ impl Conn {
         }
         let range = self.kept..memory.len();
         Operation::Recv { fd, target: Target::new(memory, range), exact: false }
-    }
-
-    /// One send with all replies, and whether it is small enough to end while it is submitted.
-    fn send(&mut self) -> Option<(Operation, bool)> {
-        if self.sending {
-            return None;
-        }
-        if !self.heads.is_empty() {
-            self.segments.push(Segment::whole(&self.heads[..]));
-            self.heads.clear();
-        }
-        if self.segments.is_empty() {
-            return None;
-        }
-        self.sending = true;
-        let segments = std::mem::take(&mut self.segments);
-        let is_quick = segments.iter().map(Segment::len_bytes).sum::<usize>() <= QUICK_SEND_BYTES;
-        Some((Operation::Send { fd: SharedFd::clone(&self.fd), segments }, is_quick))
     }
 }
 
@@ -304,9 +281,7 @@ impl Server {
             (None, Work::Null) => {
                 let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
                 conn.reply(cookie);
-                conn.segments.push(Segment::whole(&conn.heads[..]));
-                conn.heads.clear();
-                conn.segments.push(Segment::new(self.noise.clone(), 0..len_bytes));
+                conn.replies.push_data(self.noise.clone(), len_bytes);
                 Ok(())
             }
             (None, _) => {
@@ -410,7 +385,7 @@ impl Server {
         SimpleReply { error: 0, cookie }.encode(&mut head);
         buf[PAGE_BYTES - SimpleReply::BYTES..PAGE_BYTES].copy_from_slice(&head);
         let range = PAGE_BYTES - SimpleReply::BYTES..buf.len();
-        conn.segments.push(Segment::new(buf.into_shared(), range));
+        conn.replies.push(Segment::new(buf.into_shared(), range));
         Ok(())
     }
 
@@ -423,7 +398,7 @@ impl Server {
             Token::Receive(id) => self.receive_ended(id, completion),
             Token::Send(id) => {
                 if let Some(conn) = self.conns.get_mut(&id) {
-                    conn.sending = false;
+                    conn.replies.sent();
                     self.to_send.push(id);
                 }
                 Ok(())
@@ -452,7 +427,9 @@ impl Server {
             }
             std::mem::swap(&mut self.to_send, &mut to_send);
             for id in to_send.drain(..) {
-                if let Some((operation, is_quick)) = self.conns.get_mut(&id).and_then(Conn::send) {
+                if let Some((operation, is_quick)) =
+                    self.conns.get_mut(&id).and_then(|conn| conn.replies.send(&conn.fd))
+                {
                     quick_sends += usize::from(is_quick);
                     self.submit(operation, Token::Send(id))?;
                 }

@@ -11,10 +11,9 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use zc_bench::harness::replies::Replies;
 use zc_core::{Map, u64_from_usize, usize_from_u64};
-use zc_io::{
-    AlignedBuf, Completion, Memory, Operation, Ring, RingOptions, Segment, SharedBuf, SharedFd, Target,
-};
+use zc_io::{AlignedBuf, Completion, Memory, Operation, Ring, RingOptions, SharedBuf, SharedFd, Target};
 use zc_nbd::Need;
 use zc_nbd::server::{
     BlockSizes, Command, ExportFlags, ExportInfo, ServerConfig, ServerEvent, ServerSession,
@@ -24,8 +23,6 @@ use zc_nbd::server::{
 const RECEIVE_BYTES: usize = 256 << 10;
 /// Longest READ: what the noise is long, in bytes.
 const NOISE_BYTES: usize = 1 << 20;
-/// Replies that a socket's buffer is likely to take at once, in bytes.
-const QUICK_SEND_BYTES: usize = 16 << 10;
 /// How long a client that does not read may hold up others.
 const STUCK: Duration = Duration::from_millis(10);
 /// Tokens: `ACCEPT`, else connection number times two, plus one for sends.
@@ -34,18 +31,16 @@ const ACCEPT: u64 = u64::MAX;
 struct Conn {
     fd: SharedFd,
     session: ServerSession,
-    head: Vec<u8>,
-    segments: Vec<Segment>,
-    sending: bool,
+    replies: Replies,
     /// The WRITE whose payload is arriving.
     write: Option<zc_nbd::server::Request>,
 }
 
 impl Conn {
     fn new(socket: OwnedFd) -> Self {
-        let mut head = Vec::new();
-        let session = ServerSession::new(ServerConfig::default(), &mut head);
-        Self { fd: SharedFd::new(socket), session, head, segments: Vec::new(), sending: false, write: None }
+        let mut replies = Replies::default();
+        let session = ServerSession::new(ServerConfig::default(), &mut replies.heads);
+        Self { fd: SharedFd::new(socket), session, replies, write: None }
     }
 
     /// Answers everything in `bytes`; false when the client leaves.
@@ -56,41 +51,23 @@ impl Conn {
                 return true;
             }
             if let Some(request) = self.write.take() {
-                self.session.reply_done(request, &mut self.head);
+                self.session.reply_done(request, &mut self.replies.heads);
             }
-            match self.session.next_event(&mut bytes, exports, &mut self.head) {
+            match self.session.next_event(&mut bytes, exports, &mut self.replies.heads) {
                 None => return self.session.need() != Need::Nothing,
                 Some(ServerEvent::Request(request)) if request.command() == Command::Read => {
                     let len = usize_from_u64(request.length());
-                    self.session.reply_read(request, &mut self.head);
-                    self.segments.push(Segment::whole(&self.head[..]));
-                    self.head.clear();
-                    self.segments.push(Segment::new(noise.clone(), 0..len));
+                    self.session.reply_read(request, &mut self.replies.heads);
+                    self.replies.push_data(noise.clone(), len);
                 }
-                Some(ServerEvent::Request(request)) => self.session.reply_done(request, &mut self.head),
+                Some(ServerEvent::Request(request)) => {
+                    self.session.reply_done(request, &mut self.replies.heads);
+                }
                 Some(ServerEvent::WriteBegin(request)) => self.write = Some(request),
                 Some(ServerEvent::Attached { .. } | ServerEvent::Refused { .. }) => {}
                 Some(ServerEvent::Disconnect | ServerEvent::Closed(_)) => return false,
             }
         }
-    }
-
-    /// One send with all replies, and whether it is small enough to end while it is submitted.
-    fn send(&mut self) -> Option<(Operation, bool)> {
-        if self.sending {
-            return None;
-        }
-        if !self.head.is_empty() {
-            self.segments.push(Segment::whole(&self.head[..]));
-            self.head.clear();
-        }
-        if self.segments.is_empty() {
-            return None;
-        }
-        self.sending = true;
-        let segments = std::mem::take(&mut self.segments);
-        let is_quick = segments.iter().map(Segment::len_bytes).sum::<usize>() <= QUICK_SEND_BYTES;
-        Some((Operation::Send { fd: SharedFd::clone(&self.fd), segments }, is_quick))
     }
 }
 
@@ -148,7 +125,7 @@ impl Server {
             return self.received(id, result.unwrap_or(0), operation);
         }
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.sending = false;
+            conn.replies.sent();
             self.to_send.push(id);
         }
         Ok(())
@@ -168,7 +145,9 @@ impl Server {
                 self.completed(completion)?;
             }
             for id in std::mem::take(&mut self.to_send) {
-                if let Some((operation, is_quick)) = self.conns.get_mut(&id).and_then(Conn::send) {
+                if let Some((operation, is_quick)) =
+                    self.conns.get_mut(&id).and_then(|conn| conn.replies.send(&conn.fd))
+                {
                     quick_sends += usize::from(is_quick);
                     self.submit(operation, id * 2 + 1)?;
                 }

@@ -4,6 +4,8 @@
 
 pub mod cores;
 pub mod daemon;
+pub mod out;
+pub mod replies;
 pub mod servers;
 pub mod tasks;
 pub mod usage;

@@ -285,21 +285,26 @@ mod tests {
         .unwrap()
     }
 
-    #[test]
-    fn a_clean_epoch_counts_without_a_look_and_no_later_one_does() {
-        let geometry = geometry();
-        let volume = VolumeId(1);
-        let dirty = Record::Dirty {
+    /// A record of content that is not on the device.
+    fn dirty(volume: VolumeId) -> Record {
+        Record::Dirty {
             key: ExtentKey { volume, extent: ExtentNo(7) },
             span: SectorSpan::from_ends(0, 15).unwrap(),
             slot: WeuSlot(3),
             generation: Generation(1),
             offset_units: 0,
             pages: 2,
-        };
+        }
+    }
+
+    #[test]
+    fn a_clean_epoch_counts_without_a_look_and_no_later_one_does() {
+        let geometry = geometry();
+        let volume = VolumeId(1);
+        let dirty = dirty(volume);
         let commit = |epoch| Record::Committed { volume, epoch };
         let clean = |epoch| Record::Clean { volume, epoch };
-        let settled = |dangling: &mut Dangling, records| {
+        let kept_of = |dangling: &mut Dangling, records| {
             let mut dropped = Vec::new();
             let kept =
                 drop_incomplete(&mut Memory(vec![0; 64 << 20]), &geometry, dangling, &mut dropped, records);
@@ -309,27 +314,20 @@ mod tests {
         let mut known = Dangling::default();
         known.note(&clean(5));
         let repeated = vec![dirty, commit(4), dirty, commit(5)];
-        assert_eq!(settled(&mut known, repeated.clone()), (repeated, vec![]));
+        assert_eq!(kept_of(&mut known, repeated.clone()), (repeated, vec![]));
         let later = vec![dirty, commit(5), clean(5), dirty, commit(6)];
-        let (kept, dropped) = settled(&mut Dangling::default(), later);
+        let (kept, dropped) = kept_of(&mut Dangling::default(), later);
         assert_eq!((kept, dropped), (vec![dirty, commit(5), clean(5), dirty], vec![volume]));
         // One that another follows had ended, also where that one does not count.
         let followed = vec![dirty, commit(6), dirty, commit(7)];
-        let (kept, dropped) = settled(&mut Dangling::default(), followed);
+        let (kept, dropped) = kept_of(&mut Dangling::default(), followed);
         assert_eq!((kept, dropped), (vec![dirty, commit(6), dirty], vec![volume]));
     }
 
     #[test]
     fn what_a_summary_calls_clean_counts_though_its_slot_was_used_again() {
         let (geometry, volume) = (geometry(), VolumeId(1));
-        let dirty = Record::Dirty {
-            key: ExtentKey { volume, extent: ExtentNo(7) },
-            span: SectorSpan::from_ends(0, 15).unwrap(),
-            slot: WeuSlot(3),
-            generation: Generation(1),
-            offset_units: 0,
-            pages: 2,
-        };
+        let dirty = dirty(volume);
         let block = |sequence, records| JournalBlock {
             sequence: JournalSeq(sequence),
             session: 1,
@@ -353,8 +351,8 @@ mod tests {
             let mut tail = Tail::new(&mut sink);
             tail.take(block(1, vec![dirty, Record::Committed { volume, epoch: 1 }]));
             tail.foresee(found);
-            let settled = tail.finish(&mut Memory(vec![0; 64 << 20]), &geometry, Vec::new());
-            assert_eq!(settled.dropped, lost);
+            let end = tail.finish(&mut Memory(vec![0; 64 << 20]), &geometry, Vec::new());
+            assert_eq!(end.dropped, lost);
         }
     }
 

@@ -234,9 +234,10 @@ impl Clean {
         let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) else { return false };
         core.base.stats.prefetched_used += 1;
         core.base.stats.prefetched_hits += 1;
-        let is_cut_off = is_cut_off(key.volume, stream, &core.base);
+        let is_cached = core.device.mapping(key).is_some();
+        let is_cut_off = !is_cached && is_cut_off(key.volume, stream, &core.base);
         core.base.stats.insert_sequential += u64::from(is_cut_off);
-        if is_cut_off || core.device.mapping(key).is_some() || !self.admits_read(key, core) {
+        if is_cached || is_cut_off || !self.admits_read(key, core) {
             core.base.tracks.release(&ahead.guard);
             core.base.port.release(ahead.src.buf);
             return true;
