@@ -18,6 +18,7 @@
 
 mod book;
 mod canaries;
+mod clean_root;
 mod conformance;
 mod deb;
 mod fuzz;
@@ -25,6 +26,7 @@ mod mutants;
 mod newer;
 mod servers;
 mod soak;
+mod static_link;
 mod steps;
 mod tarball;
 
@@ -71,7 +73,7 @@ enum Task {
     NbdConformance(conformance::Args),
     /// Build the Debian package; with --check, install, use and remove it in a clean root.
     Deb(deb::Args),
-    /// Pack the files of the Debian package as an archive for other distributions.
+    /// Pack the files of the Debian package as an archive that any Linux runs; with --check, use it in an empty root.
     Tarball(tarball::Args),
     /// Real kernels and file systems, in a virtual machine.
     Vm(zc_rig::Args),

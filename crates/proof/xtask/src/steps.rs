@@ -51,7 +51,7 @@ pub(crate) enum Step {
     EndToEnd,
     /// The daemon with clients of a newer Debian, if they can be had.
     NewerClients,
-    /// The Debian package: installed, used, upgraded and removed in a clean root.
+    /// The Debian package: installed, used, upgraded and removed in a clean root; the archive, in an empty one.
     Package,
     /// Block devices and file systems, kills and power cuts in a virtual machine, if it can be made.
     Vm,

@@ -10,20 +10,19 @@ use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use zc_host::packages::{as_root, ensure_cargo_deb, ensure_vm, find};
+use zc_host::packages::ensure_cargo_deb;
 use zc_host::run::{build_dir, cargo, run};
 
 const CHECK: &str = include_str!("check.sh");
-const IN_ROOT: &str =
-    "mount --bind /proc \"$1/proc\"; chroot \"$1\" sh /tmp/check.sh /tmp/zcached.deb /tmp/zcached-newer.deb";
 /// Packs a package again as a newer version of itself, in a folder of its own.
 const NEWER: &str = include_str!("newer.sh");
-const PROGRAMS: [&str; 3] = ["zcached", "zcctl", "zcsim"];
+/// What is packed.
+pub(crate) const PROGRAMS: [&str; 3] = ["zcached", "zcctl", "zcsim"];
 /// Shells, and what their completions are called; `%` is the program.
 const SHELLS: [(&str, &str); 3] = [("bash", "%"), ("zsh", "_%"), ("fish", "%.fish")];
 
 /// The profile of the tests: a trial of the packing.
-const TRIAL: &str = "dev";
+pub(crate) const TRIAL: &str = "dev";
 
 /// What to build.
 #[derive(Debug, clap::Args)]
@@ -46,14 +45,6 @@ pub(crate) fn run_task(args: &Args) -> anyhow::Result<()> {
     if args.check { check(&package, true) } else { Ok(()) }
 }
 
-/// Builds the package with the programs of the tests, and returns where it is.
-///
-/// # Errors
-/// Something cannot be built.
-pub(crate) fn trial(install: bool) -> anyhow::Result<PathBuf> {
-    build(TRIAL, install)
-}
-
 /// The package with the programs of the tests, in two versions, for the virtual machine.
 ///
 /// # Errors
@@ -70,6 +61,7 @@ pub(crate) fn for_machine(install: bool) -> anyhow::Result<zc_rig::Packages> {
 pub(crate) fn build(profile: &str, install: bool) -> anyhow::Result<PathBuf> {
     let tool = ensure_cargo_deb(install)?;
     programs(profile)?;
+    write_pages(&folder_of(profile)?)?;
     let package = build_dir()?.join("debian").join("zcached.deb");
     let mut pack = Command::new(tool);
     pack.args(["--package", "zcached", "--no-build", "--locked", "--profile", profile, "--output"])
@@ -88,12 +80,21 @@ fn newer(package: &Path) -> anyhow::Result<PathBuf> {
     Ok(newer)
 }
 
-/// Builds the programs in a profile, with manual and completions.
-fn programs(profile: &str) -> anyhow::Result<()> {
+/// Builds the programs in a profile.
+///
+/// # Errors
+/// They cannot be built.
+pub(crate) fn programs(profile: &str) -> anyhow::Result<()> {
     let packages = PROGRAMS.iter().flat_map(|program| ["--package", program]);
-    run(cargo().args(["build", "--locked", "--profile", profile]).args(packages))?;
-    let built = build_dir()?.join(if profile == "dev" { "debug" } else { profile });
-    write_pages(&built)
+    run(cargo().args(["build", "--locked", "--profile", profile]).args(packages))
+}
+
+/// Where cargo puts the programs of a profile.
+///
+/// # Errors
+/// Cargo does not say.
+pub(crate) fn folder_of(profile: &str) -> anyhow::Result<PathBuf> {
+    Ok(build_dir()?.join(if profile == "dev" { "debug" } else { profile }))
 }
 
 /// Has the programs write their manual and completions beside them.
@@ -130,48 +131,5 @@ fn write_pages(built: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// The root cannot be made, or the package does not do what it should.
 pub(crate) fn check(package: &Path, install: bool) -> anyhow::Result<()> {
-    ensure_vm(install)?;
-    let script = package.with_file_name("check.sh");
-    std::fs::write(&script, CHECK).with_context(|| format!("cannot write {}", script.display()))?;
-    let newer = shell_word(&newer(package)?)?;
-    let (package, script) = (shell_word(package)?, shell_word(&script)?);
-    let hooks = [
-        format!("copy-in {package} {newer} {script} /tmp"),
-        // What is mounted for it goes with it, however it ends.
-        format!("unshare --mount sh -ec '{IN_ROOT}' sh \"$1\""),
-    ];
-    let debootstrap = find("mmdebstrap").context("there is no mmdebstrap")?;
-    let mut root = as_root(&debootstrap)?;
-    // Its own unpacking runs as root, too: a build machine need not have a user for it.
-    root.args(["--quiet", "--aptopt=APT::Sandbox::User \"root\"", "--variant=minbase", "--format=null"]);
-    root.args(hooks.iter().map(|hook| format!("--customize-hook={hook}")));
-    run(root.args([&release()?, "-"]))
-}
-
-/// The release that this machine runs.
-fn release() -> anyhow::Result<String> {
-    let text = std::fs::read_to_string("/etc/os-release").context("cannot tell this machine's release")?;
-    let name = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-    name.map(|name| name.trim_matches('"').to_owned()).context("this machine's release has no code name")
-}
-
-/// A path that a hook can have as it is.
-fn shell_word(path: &Path) -> anyhow::Result<String> {
-    let text = path.display().to_string();
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte));
-    ensure!(is_plain, "the path {text} needs quotes: build elsewhere (CARGO_TARGET_DIR)");
-    Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_for_hooks_are_words() {
-        assert_eq!(shell_word(Path::new("/a/b-c_d.deb")).unwrap(), "/a/b-c_d.deb");
-        for wrong in ["/a b", "/a;b", "/$a", "/a'b"] {
-            shell_word(Path::new(wrong)).unwrap_err();
-        }
-    }
+    crate::clean_root::with(&[package, &newer(package)?], CHECK, &[], install)
 }

@@ -1,0 +1,70 @@
+//! A root that has nothing but this machine's release of Debian, for packages that are tried.
+//!
+//! Invariants: nothing of this machine changes but the target directory. The root is gone afterwards. What it does not
+//! do: boot.
+
+use anyhow::{Context as _, ensure};
+use std::path::Path;
+
+use zc_host::packages::{as_root, ensure_vm, find};
+use zc_host::run::{build_dir, run};
+
+/// In the root $1, which mmdebstrap made, runs the script; its arguments follow.
+const IN_ROOT: &str = "mount --bind /proc \"$1/proc\"; chroot \"$1\" sh /tmp/check.sh";
+
+/// Runs a script with files as its arguments in a clean root, which has some packages of Debian besides.
+///
+/// # Errors
+/// The root cannot be made, or the script fails.
+pub(crate) fn with(files: &[&Path], script: &str, packages: &[&str], install: bool) -> anyhow::Result<()> {
+    ensure_vm(install)?;
+    let place = build_dir()?.join("check.sh");
+    std::fs::write(&place, script).with_context(|| format!("cannot write {}", place.display()))?;
+    let mut copied = vec![shell_word(&place)?];
+    let mut names = Vec::new();
+    for file in files {
+        copied.push(shell_word(file)?);
+        let name = file.file_name().context("a package has no name")?;
+        names.push(format!("/tmp/{}", name.display()));
+    }
+    let hooks = [
+        format!("copy-in {} /tmp", copied.join(" ")),
+        // What is mounted for it goes with it, however it ends.
+        format!("unshare --mount sh -ec '{IN_ROOT} {}' sh \"$1\"", names.join(" ")),
+    ];
+    let debootstrap = find("mmdebstrap").context("there is no mmdebstrap")?;
+    let mut root = as_root(&debootstrap)?;
+    // Its own unpacking runs as root, too: a build machine need not have a user for it.
+    root.args(["--quiet", "--aptopt=APT::Sandbox::User \"root\"", "--variant=minbase", "--format=null"]);
+    root.args(packages.iter().map(|package| format!("--include={package}")));
+    root.args(hooks.iter().map(|hook| format!("--customize-hook={hook}")));
+    run(root.args([&release()?, "-"]))
+}
+
+/// The release that this machine runs.
+fn release() -> anyhow::Result<String> {
+    let text = std::fs::read_to_string("/etc/os-release").context("cannot tell this machine's release")?;
+    let name = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    name.map(|name| name.trim_matches('"').to_owned()).context("this machine's release has no code name")
+}
+
+/// A path that a hook can have as it is.
+fn shell_word(path: &Path) -> anyhow::Result<String> {
+    let text = path.display().to_string();
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte));
+    ensure!(is_plain, "the path {text} needs quotes: build elsewhere (CARGO_TARGET_DIR)");
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_for_hooks_are_words() {
+        assert_eq!(shell_word(Path::new("/a/b-c_d.deb")).unwrap(), "/a/b-c_d.deb");
+        for wrong in ["/a b", "/a;b", "/$a", "/a'b"] {
+            shell_word(Path::new(wrong)).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `cargo xtask tarball`: what the Debian package installs, as an archive for any Linux on this machine's processor.
+//!
+//! Job: put statically linked programs in the place of the package's, and pack the tree; `--check` uses the archive in a
+//! root that has nothing else.
+//!
+//! Invariants: the archive has the files of the package and no others, in the places of the package; its programs need no
+//! library of the machine. What it does not do: sign or publish.
+
+use anyhow::Context as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use zc_host::packages::{as_root, find};
+use zc_host::run::{build_dir, run};
+
+use crate::deb::TRIAL;
+
+/// Packs the files of the package $1 as $2, with the programs in the folder $3.
+const PACK: &str = include_str!("pack.sh");
+/// Uses the archive $1 in an empty root.
+const CHECK: &str = include_str!("check.sh");
+
+/// What to build.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Use the archive in a root that has nothing else.
+    #[arg(long)]
+    check: bool,
+    /// Build the programs in this profile.
+    #[arg(long, value_name = "NAME", default_value = "release")]
+    profile: String,
+}
+
+/// `cargo xtask tarball`.
+///
+/// # Errors
+/// Something cannot be built, or does not do what it should.
+pub(crate) fn run_task(args: &Args) -> anyhow::Result<()> {
+    let package = crate::deb::build(&args.profile, true)?;
+    let archive = build(&package, &crate::static_link::programs(&args.profile)?)?;
+    if args.check { check(&archive) } else { Ok(()) }
+}
+
+/// The step of `cargo xtask test`: package and archive with the programs of the tests, each used in a root of its own.
+///
+/// # Errors
+/// Something cannot be built, or does not do what it should.
+pub(crate) fn step(install: bool) -> anyhow::Result<()> {
+    let package = crate::deb::build(TRIAL, install)?;
+    check(&build(&package, &crate::static_link::programs(TRIAL)?)?)?;
+    crate::deb::check(&package, install)
+}
+
+/// Packs the files of a Debian package with the programs of a folder, and returns where the archive is.
+///
+/// # Errors
+/// The package cannot be read, or the archive cannot be written.
+fn build(package: &Path, programs: &Path) -> anyhow::Result<PathBuf> {
+    let folder = build_dir()?.join("tarball");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let archive = folder.join(format!("zcached-{}.tar.gz", std::env::consts::ARCH));
+    run(Command::new("sh").args(["-ec", PACK, "sh"]).arg(package).arg(&archive).arg(programs))?;
+    println!("    {}", archive.display());
+    Ok(archive)
+}
+
+/// Uses an archive in a root that has nothing else but /dev and /proc.
+///
+/// # Errors
+/// It does not do what it should.
+fn check(archive: &Path) -> anyhow::Result<()> {
+    let unshare = find("unshare").context("there is no unshare")?;
+    run(as_root(&unshare)?.args(["--mount", "sh", "-ec", CHECK, "sh"]).arg(archive))
+}
