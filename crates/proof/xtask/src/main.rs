@@ -3,7 +3,7 @@
 //! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks;
 //! `soak` lets the simulator try seeds for as long as you like, and goes on where it stopped; `fuzz` feeds bytes to
 //! every decoder; `canaries` shows that the simulator finds deliberate bugs; `mutants` shows that tests notice small
-//! changes; `nbd-conformance` judges NBD servers; `deb` and `tarball` build packages; `vm` runs what needs another
+//! changes; `nbd-conformance` judges NBD servers; `deb`, `tarball` and `rpm` build packages; `vm` runs what needs another
 //! kernel.
 //!
 //! Invariants: output of the tools is streamed, or, where it only matters then, shown when they fail; a missing tool is
@@ -24,6 +24,7 @@ mod deb;
 mod fuzz;
 mod mutants;
 mod newer;
+mod rpm;
 mod servers;
 mod soak;
 mod static_link;
@@ -75,6 +76,8 @@ enum Task {
     Deb(deb::Args),
     /// Pack the files of the Debian package as an archive that any Linux runs; with --check, use it in an empty root.
     Tarball(tarball::Args),
+    /// Build the RPM package, install it in an empty root, and compare its files with those of the Debian package.
+    Rpm(rpm::Args),
     /// Real kernels and file systems, in a virtual machine.
     Vm(zc_rig::Args),
 }
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Task::NbdConformance(args) => conformance::conformance(&args),
         Task::Deb(args) => deb::run_task(&args),
         Task::Tarball(args) => tarball::run_task(&args),
+        Task::Rpm(args) => rpm::run_task(&args),
         Task::Vm(args) => zc_rig::run(&args, true, || deb::for_machine(true)),
     };
     match result {

@@ -76,6 +76,9 @@ const VM_PACKAGES: &[Package] = &[
     Package { name: "zstd", proofs: &[Proof::Program("zstd")] },
 ];
 
+/// What a look into RPM packages takes.
+const RPM_PACKAGES: &[Package] = &[Package { name: "rpm", proofs: &[Proof::Program("rpm")] }];
+
 /// Debian's own Python, whatever other Pythons come first on the search path: its packages install modules there.
 const PYTHON: &str = "/usr/bin/python3";
 
@@ -87,6 +90,9 @@ const CARGO_MUTANTS_VERSION: &str = "27.1.0";
 
 /// The version of cargo-deb that `bin/zcached/Cargo.toml` is written for.
 const CARGO_DEB_VERSION: &str = "3.8.0";
+
+/// The version of cargo-generate-rpm that `bin/zcached/Cargo.toml` is written for.
+const CARGO_GENERATE_RPM_VERSION: &str = "0.21.1";
 
 /// The version of mdBook that `docs/book.toml` is written for.
 const MDBOOK_VERSION: &str = "0.5.4";
@@ -107,6 +113,14 @@ pub fn ensure_vm(install: bool) -> anyhow::Result<()> {
     ensure(VM_PACKAGES, install)
 }
 
+/// Makes sure that the Debian package that reads RPM packages is there.
+///
+/// # Errors
+/// As [`ensure_debian`].
+pub fn ensure_rpm(install: bool) -> anyhow::Result<()> {
+    ensure(RPM_PACKAGES, install)
+}
+
 fn ensure(packages: &[Package], install: bool) -> anyhow::Result<()> {
     let missing = missing_of(packages);
     if missing.is_empty() {
@@ -120,7 +134,7 @@ fn ensure(packages: &[Package], install: bool) -> anyhow::Result<()> {
     let Some(apt) = find("apt-get") else {
         bail!("missing tools, and this is not a Debian machine: install the counterparts of {list}");
     };
-    let lists = [PACKAGES, VM_PACKAGES];
+    let lists = [PACKAGES, VM_PACKAGES, RPM_PACKAGES];
     let lacked = lists.map(missing_of);
     run(as_root(&apt)?.args(["update", "-q"]))?;
     install_all(&apt, &missing)?;
@@ -165,6 +179,14 @@ pub fn ensure_cargo_mutants(install: bool) -> anyhow::Result<PathBuf> {
 /// As [`ensure_cargo_deny`].
 pub fn ensure_cargo_deb(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("cargo-deb", CARGO_DEB_VERSION, &[], install)
+}
+
+/// Makes sure that cargo-generate-rpm is there and returns its path.
+///
+/// # Errors
+/// As [`ensure_cargo_deny`].
+pub fn ensure_cargo_generate_rpm(install: bool) -> anyhow::Result<PathBuf> {
+    ensure_cargo_tool("cargo-generate-rpm", CARGO_GENERATE_RPM_VERSION, &[], install)
 }
 
 /// Makes sure that mdBook is there, without its server and its search, and returns its path.
@@ -259,7 +281,7 @@ mod tests {
 
     #[test]
     fn no_package_is_listed_twice_or_without_proof() {
-        for list in [PACKAGES, VM_PACKAGES] {
+        for list in [PACKAGES, VM_PACKAGES, RPM_PACKAGES] {
             let names: std::collections::BTreeSet<_> = list.iter().map(|package| package.name).collect();
             assert_eq!(names.len(), list.len());
             assert!(list.iter().all(|package| !package.proofs.is_empty()));

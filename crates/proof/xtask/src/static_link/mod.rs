@@ -1,6 +1,6 @@
 //! The programs that ship, linked so that they need no library of the machine.
 //!
-//! Job: build them in a profile, stripped, into a folder beside the usual ones, for the archive.
+//! Job: build them in a profile, stripped, into a folder beside the usual ones, for the archive and the RPM package.
 //!
 //! Invariants: the usual programs are there afterwards as before. What it does not do: build for another processor, or
 //! against another C library; the toolchain has what this takes.
