@@ -26,24 +26,44 @@ struct Shared {
     leases: Mutex<LeaseTable>,
 }
 
+/// One lease of a range; shared ones have a number.
+#[derive(Debug)]
+struct Leased {
+    range: Range<usize>,
+    number: Option<u64>,
+}
+
+impl Leased {
+    const fn meets(&self, range: &Range<usize>) -> bool {
+        self.range.start < range.end && range.start < self.range.end
+    }
+}
+
 /// The ranges that are leased. Empty ranges are never in it.
 #[derive(Debug, Default)]
 struct LeaseTable {
+    /// A lease that is not in the maps. Most buffers have one at a time, and their tables need no memory.
+    single: Option<Leased>,
     /// Start to end; disjoint from everything else.
     exclusive: BTreeMap<usize, usize>,
     /// (start, number) to end; may overlap each other.
     shared: BTreeMap<(usize, u64), usize>,
-    /// Longest shared lease since there were none: how far back an overlapping one can start.
+    /// Longest lease in `shared` since there were none: how far back an overlapping one can start.
     shared_bytes_max: usize,
     next_number: u64,
 }
 
 impl LeaseTable {
     fn meets_exclusive(&self, range: &Range<usize>) -> bool {
-        self.exclusive.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
+        let meets_single = self.single.as_ref().is_some_and(|one| one.number.is_none() && one.meets(range));
+        meets_single
+            || self.exclusive.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
 
     fn meets_shared(&self, range: &Range<usize>) -> bool {
+        if self.single.as_ref().is_some_and(|one| one.number.is_some() && one.meets(range)) {
+            return true;
+        }
         let first = range.start.saturating_sub(self.shared_bytes_max);
         self.shared.range((first, 0)..(range.end, 0)).any(|(_, &end)| end > range.start)
     }
@@ -55,12 +75,21 @@ impl LeaseTable {
         if self.meets_exclusive(range) || self.meets_shared(range) {
             return false;
         }
-        self.exclusive.insert(range.start, range.end);
+        if self.single.is_none() {
+            self.single = Some(Leased { range: range.clone(), number: None });
+        } else {
+            self.exclusive.insert(range.start, range.end);
+        }
         true
     }
 
+    /// Takes the single lease out, if it is this one.
+    fn remove_single(&mut self, range: &Range<usize>, number: Option<u64>) -> bool {
+        self.single.take_if(|one| one.number == number && one.range == *range).is_some()
+    }
+
     fn remove_exclusive(&mut self, range: &Range<usize>) {
-        if !range.is_empty() {
+        if !range.is_empty() && !self.remove_single(range, None) {
             let end = self.exclusive.remove(&range.start);
             debug_assert_eq!(end, Some(range.end), "a lease is released as it was taken");
         }
@@ -76,13 +105,17 @@ impl LeaseTable {
         }
         let number = self.next_number;
         self.next_number += 1;
-        self.shared.insert((range.start, number), range.end);
-        self.shared_bytes_max = self.shared_bytes_max.max(range.len());
+        if self.single.is_none() {
+            self.single = Some(Leased { range: range.clone(), number: Some(number) });
+        } else {
+            self.shared.insert((range.start, number), range.end);
+            self.shared_bytes_max = self.shared_bytes_max.max(range.len());
+        }
         Some(number)
     }
 
     fn remove_shared(&mut self, range: &Range<usize>, number: u64) {
-        if !range.is_empty() {
+        if !range.is_empty() && !self.remove_single(range, Some(number)) {
             let end = self.shared.remove(&(range.start, number));
             debug_assert_eq!(end, Some(range.end), "a lease is released as it was taken");
             if self.shared.is_empty() {

@@ -338,6 +338,7 @@ fn iovec_count(iovecs: &[libc::iovec]) -> u32 {
 /// Lists what is left of `segments` after `done_bytes`, up to the kernel's bounds for one transfer.
 fn fill_iovecs(iovecs: &mut Vec<libc::iovec>, segments: &[Segment], done_bytes: usize) {
     iovecs.clear();
+    iovecs.reserve(segments.len().min(PIECES_PER_TRANSFER_MAX));
     let mut skip_bytes = done_bytes;
     let mut total_bytes = 0;
     for segment in segments {
