@@ -8,11 +8,13 @@
 //!   [`Action::Summarize`], [`Action::Alloc`] and [`Action::Free`] take effect at once; the rest start work whose end
 //!   is reported with the same [`OpId`] exactly once, in any order.
 //! - An event is handled to its end before the next one; results that are known at once are queued, not nested.
-//! - A buffer stays alive until [`Action::Free`], whatever else happens. Writes into one buffer that are in progress
-//!   at the same time never overlap. Client buffers (those named in a [`Request`]) are owned by the manager from the
-//!   submission on; a driver that sends a read reply from one keeps its own hold on it.
+//! - A buffer stays alive until [`Action::Free`], whatever else happens. Writes into one buffer that are in progress at
+//!   the same time never overlap. Client buffers (those named in a [`Request`]) are owned by the manager from the
+//!   submission on; a driver that sends a read reply from one keeps its own hold on it, which it can take with the reply:
+//!   the buffer of a read is freed behind that, never before.
 //! - Time enters with [`Event::Tick`] alone; a tick every 10 ms or so is enough, none is needed while nothing happens.
 
+use smallvec::SmallVec;
 use zc_core::{
     BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, OpId,
     ReqId, SectorSpan, VolumeId, WeuSlot,
@@ -90,6 +92,9 @@ impl RequestKind {
     }
 }
 
+/// Outcomes of the parts of an [`Action::ReadExtents`], in order. Those of a few parts are held in place.
+pub type PartResults = SmallVec<[Result<(), ExtentError>; 16]>;
+
 /// What happened.
 #[derive(Debug)]
 pub enum Event {
@@ -115,7 +120,7 @@ pub enum Event {
         /// The operation.
         op: OpId,
         /// Outcome of the device read, then of each part.
-        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        result: Result<PartResults, ErrorKind>,
     },
     /// An [`Action::ReadHeader`] ended. `Ok(None)`: the slot holds no valid header.
     HeaderRead {

@@ -170,6 +170,12 @@ impl SharedBuf {
     pub(crate) fn len_bytes(&self) -> usize {
         self.0.len_bytes()
     }
+
+    /// Bytes of memory that the buffer holds, see [`AlignedBuf::held_bytes`].
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.0.held_bytes()
+    }
 }
 
 impl Deref for SharedBuf {

@@ -303,14 +303,14 @@ impl Segment {
         }
     }
 
-    /// The first `len_bytes` bytes of this segment.
+    /// The bytes `range` of this segment.
     ///
     /// # Panics
-    /// When the segment is shorter.
+    /// When the range does not lie inside the segment.
     #[must_use]
-    pub fn prefix(mut self, len_bytes: usize) -> Self {
-        assert!(len_bytes <= self.len_bytes(), "a prefix is not longer");
-        self.range.end = self.range.start + len_bytes;
+    pub fn part(mut self, range: Range<usize>) -> Self {
+        assert_inside(&range, self.len_bytes());
+        self.range = self.range.start + range.start..self.range.start + range.end;
         self
     }
 

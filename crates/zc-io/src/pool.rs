@@ -104,6 +104,12 @@ impl BufPool {
         Self(Arc::new(PoolShared { max_bytes, state: Mutex::new(state) }))
     }
 
+    /// What a buffer of `len_bytes` of a pool holds, see [`AlignedBuf::held_bytes`].
+    #[must_use]
+    pub fn held_bytes(len_bytes: usize) -> usize {
+        class_bytes(class_of(len_bytes))
+    }
+
     /// A buffer of `len_bytes` with arbitrary (initialised) contents, or `None` at the bound.
     #[must_use]
     pub fn get(&self, len_bytes: usize) -> Option<AlignedBuf> {

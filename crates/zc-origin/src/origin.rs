@@ -500,7 +500,7 @@ fn first_half(segments: Vec<Segment>) -> Vec<Segment> {
         let len = segment.len_bytes().min(left);
         left -= len;
         if len > 0 {
-            half.push(segment.prefix(len));
+            half.push(segment.part(0..len));
         }
     }
     half

@@ -14,13 +14,13 @@
 mod turns;
 
 use zc_cache::CacheManager;
-use zc_cache::seam::{Action, Digest, Event, ExtentRead, Note, Source};
+use zc_cache::seam::{Action, Digest, Event, ExtentRead, Note, PartResults, Source};
 use zc_core::{
     BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentNo, Fingerprint, ReqId, VolumeId, WeuSlot,
 };
 use zc_format::{
-    CheckpointHeader, ExtentError, ExtentHeader, Geometry, JournalBlock, RECORDS_PER_BLOCK, Record,
-    RegionMap, Summary, SummaryPlace, WeuHeader, encode_checkpoint_block,
+    CheckpointHeader, ExtentHeader, Geometry, JournalBlock, RECORDS_PER_BLOCK, Record, RegionMap, Summary,
+    SummaryPlace, WeuHeader, encode_checkpoint_block,
 };
 
 pub use turns::Turns;
@@ -225,7 +225,7 @@ pub trait Backend {
     ///
     /// # Errors
     /// When the device cannot be read.
-    fn read_extents(&mut self, piece: &Piece) -> Result<Vec<Result<(), ExtentError>>, ErrorKind> {
+    fn read_extents(&mut self, piece: &Piece) -> Result<PartResults, ErrorKind> {
         Ok(piece.parts.iter().map(|_| Ok(())).collect())
     }
 

@@ -7,7 +7,7 @@
 //! the contents that a real one would; with [`Driver::check`] every read is compared with what was written last.
 
 use zc_cache::CacheManager;
-use zc_cache::seam::{Action, Digest, Event, ExtentRead, Note, Request, RequestKind, Source};
+use zc_cache::seam::{Action, Digest, Event, ExtentRead, Note, PartResults, Request, RequestKind, Source};
 use zc_core::{
     BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentNo, Fingerprint, Generation, Map, ReqId, VolumeId,
     WeuSeq, WeuSlot, u64_from_usize, usize_from_u32,
@@ -495,7 +495,7 @@ impl Backend for Driver<'_> {
         (first.0..first.0 + u64::from(count)).map(print).collect()
     }
 
-    fn read_extents(&mut self, piece: &Piece) -> Result<Vec<Result<(), ExtentError>>, ErrorKind> {
+    fn read_extents(&mut self, piece: &Piece) -> Result<PartResults, ErrorKind> {
         let read = |part: &ExtentRead| {
             let found = self.slots.get(usize_from_u32(part.expected.slot.0));
             let ids = found.and_then(|slot| slot.extent(part.expected.offset_bytes));

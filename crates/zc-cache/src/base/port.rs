@@ -8,10 +8,10 @@
 //! What it does not do: know what the kinds of operations mean, or carry anything out.
 
 use zc_core::{BufId, ErrorKind, Fingerprint, Map, OpId};
-use zc_format::{ExtentError, WeuHeader};
+use zc_format::WeuHeader;
 
 use crate::expect_held::ExpectHeld as _;
-use crate::seam::{Action, Digest, MANAGER_BUF_BIT, Source};
+use crate::seam::{Action, Digest, MANAGER_BUF_BIT, PartResults, Source};
 
 /// How an operation ended, as its event tells.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) enum Ended {
     /// A write, a flush or a discard of the device, or a record outside it.
     Device(Result<(), ErrorKind>),
     /// A read of stored extents.
-    Extents(Result<Vec<Result<(), ExtentError>>, ErrorKind>),
+    Extents(Result<PartResults, ErrorKind>),
     Header(Result<Option<Box<WeuHeader>>, ErrorKind>),
     Hashed(Digest),
     Compressed(Option<u32>),

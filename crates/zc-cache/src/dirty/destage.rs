@@ -18,7 +18,6 @@ use core::ops::RangeInclusive;
 
 use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, Destage, ErrorKind, ExtentKey, ExtentNo, Mode, SECTOR_BYTES, VolumeId};
-use zc_format::ExtentError;
 
 use crate::base::Base;
 use crate::base::origin::FlushWaiter;
@@ -29,7 +28,7 @@ use crate::dirty::versions::{Body, RunBounds, Version};
 use crate::dirty::{DirtyLayer, Op, VolumeDirty, dirty_records_max, let_go};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
-use crate::seam::{Action, ExtentRead, Note, RequestKind};
+use crate::seam::{Action, ExtentRead, Note, PartResults, RequestKind};
 
 /// Largest origin write of destaging.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -411,7 +410,7 @@ impl DirtyLayer {
         &mut self,
         id: u64,
         part: usize,
-        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        result: Result<PartResults, ErrorKind>,
         core: &mut Core,
         clean: &mut Clean,
     ) {

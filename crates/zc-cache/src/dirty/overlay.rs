@@ -8,7 +8,7 @@ use core::ops::Range;
 use zc_core::{BufId, BufSlice, ExtentKey, SECTOR_BYTES};
 
 use crate::clean::Clean;
-use crate::clean::read::{Found, Portion, Waiter, Wanted, portions, sector_range};
+use crate::clean::read::{Found, Portion, StoredParts, Waiter, Wanted, portions, sector_range};
 use crate::config::OnLoss;
 use crate::device::Core;
 use crate::dirty::DirtyLayer;
@@ -42,7 +42,7 @@ pub(super) fn read_overlaid(
     read: u64,
     portion: &Portion,
     visible: &[Visible],
-    stored: &mut Vec<Wanted>,
+    stored: &mut StoredParts,
     core: &mut Core,
     clean: &mut Clean,
 ) {
@@ -75,7 +75,7 @@ pub(super) fn read_overlaid(
 }
 
 /// The sectors of an extent between dirty ones: from the clean layer.
-fn read_beneath(read: u64, portion: &Portion, stored: &mut Vec<Wanted>, core: &mut Core, clean: &mut Clean) {
+fn read_beneath(read: u64, portion: &Portion, stored: &mut StoredParts, core: &mut Core, clean: &mut Clean) {
     if portion.len_bytes == 0 {
         return;
     }

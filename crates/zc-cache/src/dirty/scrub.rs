@@ -9,13 +9,12 @@
 
 use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, VolumeId, WeuSlot};
-use zc_format::ExtentError;
 
 use crate::device::Core;
 use crate::dirty::destage_rate::DestageRate;
 use crate::dirty::versions::{Body, DirtyVolume, EpochState, Version};
 use crate::dirty::{DirtyLayer, Op};
-use crate::seam::{Action, ExtentRead, Note, Source};
+use crate::seam::{Action, ExtentRead, Note, PartResults, Source};
 
 /// The lowest rate, in bytes a second: a pass over little ends soon.
 const RATE_MIN: u64 = 1 << 20;
@@ -159,11 +158,7 @@ impl DirtyLayer {
         );
     }
 
-    pub(crate) fn scrub_read_done(
-        &mut self,
-        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
-        core: &mut Core,
-    ) {
+    pub(crate) fn scrub_read_done(&mut self, result: Result<PartResults, ErrorKind>, core: &mut Core) {
         let Some(Reading { volume, extent, version, slot, buf, again }) = self.scrub.reading.take() else {
             return;
         };

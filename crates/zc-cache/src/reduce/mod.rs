@@ -17,7 +17,7 @@ pub(crate) use crate::ops::reduce::{Op, Owner, Step};
 use zc_core::{
     BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, SECTOR_BYTES, WeuSlot, limits,
 };
-use zc_format::{ExpectedExtent, ExtentError};
+use zc_format::ExpectedExtent;
 
 use crate::base::port::Ended;
 use crate::device::units::header_reads::{HeaderWaiter, Lookup};
@@ -25,7 +25,7 @@ use crate::device::units::headers::Stored;
 use crate::device::{Core, Device};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
-use crate::seam::{Action, Digest, ExtentRead};
+use crate::seam::{Action, Digest, ExtentRead, PartResults};
 
 /// A content that is stored already.
 #[derive(Debug, Clone, Copy)]
@@ -277,7 +277,7 @@ impl Reduction {
         false
     }
 
-    fn read(&mut self, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>, core: &mut Core) -> bool {
+    fn read(&mut self, result: Result<PartResults, ErrorKind>, core: &mut Core) -> bool {
         let is_good = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
         if is_good && !core.base.cfg().fingerprint.is_collision_resistant() {
             core.base.stats.compares += 1;

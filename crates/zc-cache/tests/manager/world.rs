@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use zc_cache::CacheManager;
 use zc_cache::config::{ManagerConfig, Packer, Replacement, VolumeConfig};
-use zc_cache::seam::{Action, Digest, Event, ExtentRead, Note, Request, RequestKind, Source};
+use zc_cache::seam::{Action, Digest, Event, ExtentRead, Note, PartResults, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
 use zc_core::{
     BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind,
@@ -803,7 +803,7 @@ impl Backend for World {
             .collect()
     }
 
-    fn read_extents(&mut self, piece: &Piece) -> Result<Vec<Result<(), ExtentError>>, ErrorKind> {
+    fn read_extents(&mut self, piece: &Piece) -> Result<PartResults, ErrorKind> {
         let start = usize_from_u32(piece.start_bytes);
         let end = start + usize_from_u32(piece.len_bytes);
         let bytes = match piece.source {

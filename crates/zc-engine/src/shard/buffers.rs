@@ -5,36 +5,49 @@
 //!
 //! Invariants: a buffer's memory lives until the last lease of it is gone, also after its number was freed. Two leases
 //! of which one writes never overlap (checked by the arena: a broken rule of the manager panics). Memory for a client's
-//! request holds zeros or bytes of that volume's requests, so that no fault shows a client bytes of another volume.
+//! request holds zeros or bytes of that volume's requests, so that no fault shows a client bytes of another volume. What
+//! a read of the cache device brings for a client may stay where it was read: only the bytes that verified are sent.
 //!
 //! What it does not do: bound the sum. The manager's buffers are bounded by its configuration, those of clients by the
 //! front end's budget; memory beyond the pool's bound comes from the allocator and goes back there.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use zc_core::{BufId, BufSlice, Map, VolumeId, u64_from_usize, usize_from_u32};
-use zc_io::{AlignedBuf, Arena, BufPool, Lease, Owner, ReadLease};
+use zc_io::{AlignedBuf, Arena, BufPool, Lease, Owner, ReadLease, Segment, SharedBuf};
 use zc_pool::KnownChunk;
 
 use crate::shard::extents::Learned;
 
-/// What a number stands for: so many bytes of an arena from `start` on.
+/// What a number stands for.
 #[derive(Debug)]
-struct Part {
-    arena: Arena,
-    start: usize,
-    len_bytes: usize,
+enum Part {
+    /// So many bytes of an arena from `start` on.
+    Memory { arena: Arena, start: usize, len_bytes: usize },
+    /// What a client's read will bring.
+    Awaited(Awaited),
 }
 
 impl Part {
-    /// The place in the arena of a slice of this part.
-    fn place(&self, slice: BufSlice) -> Range<usize> {
-        let start = usize_from_u32(slice.start_bytes);
-        let end = start + usize_from_u32(slice.len_bytes);
-        assert!(end <= self.len_bytes, "{slice:?} of a buffer of {} bytes", self.len_bytes);
-        self.start + start..self.start + end
+    const fn len_bytes(&self) -> usize {
+        match self {
+            Self::Memory { len_bytes, .. } | Self::Awaited(Awaited { len_bytes, .. }) => *len_bytes,
+        }
     }
+}
+
+/// The bytes of a client's read. They have no memory before they come: all at once with memory of their own, or in
+/// pieces.
+#[derive(Debug)]
+struct Awaited {
+    volume: VolumeId,
+    len_bytes: usize,
+    /// What came at once, and where in that memory.
+    brought: Option<(SharedBuf, Range<usize>)>,
+    /// For pieces.
+    arena: OnceCell<Arena>,
 }
 
 /// The range of a slice in its buffer.
@@ -78,14 +91,64 @@ impl Buffers {
     pub(crate) fn adopt_part(&mut self, arena: Arena, range: Range<usize>) -> BufId {
         let buf = BufId(self.next);
         self.next += 1;
-        self.insert(buf, Part { arena, start: range.start, len_bytes: range.len() });
+        self.insert(buf, Part::Memory { arena, start: range.start, len_bytes: range.len() });
         buf
+    }
+
+    /// A number of the driver's own range for the bytes of a client's read, which get memory when they come.
+    pub(crate) fn await_bytes(&mut self, volume: VolumeId, len_bytes: usize) -> BufId {
+        let buf = BufId(self.next);
+        self.next += 1;
+        let awaited = Awaited { volume, len_bytes, brought: None, arena: OnceCell::new() };
+        self.insert(buf, Part::Awaited(awaited));
+        buf
+    }
+
+    /// Whether the slice is all of what a client's read waits for, and nothing of it has come.
+    pub(crate) fn awaits(&self, slice: BufSlice) -> bool {
+        let Part::Awaited(awaited) = self.part(slice.buf) else { return false };
+        slice.start_bytes == 0
+            && usize_from_u32(slice.len_bytes) == awaited.len_bytes
+            && awaited.brought.is_none()
+            && awaited.arena.get().is_none()
+    }
+
+    /// All of what a client's read waits for is in this part of `memory`. The rest of that is shown to no client.
+    pub(crate) fn bring(&mut self, buf: BufId, memory: AlignedBuf, range: Range<usize>) {
+        let Some(Part::Awaited(awaited)) = self.table.get_mut(&buf) else { panic!("{buf:?} awaits nothing") };
+        assert_eq!(range.len(), awaited.len_bytes, "all bytes come at once");
+        awaited.brought = Some((memory.into_shared(), range));
+    }
+
+    /// The bytes of a client's read that has ended well, and what their memory holds.
+    pub(crate) fn brought(&self, buf: BufId) -> (Segment, usize) {
+        let Part::Awaited(awaited) = self.part(buf) else { panic!("{buf:?} awaits nothing") };
+        match (&awaited.brought, awaited.arena.get()) {
+            (Some((memory, range)), None) => {
+                (Segment::new(memory.clone(), range.clone()), memory.held_bytes())
+            }
+            _ => {
+                let arena = self.arena_of(awaited);
+                (Segment::whole(arena.read_lease(0..awaited.len_bytes)), arena.held_bytes())
+            }
+        }
+    }
+
+    /// Memory for pieces of what a client's read brings.
+    fn arena_of<'a>(&self, awaited: &'a Awaited) -> &'a Arena {
+        awaited.arena.get_or_init(|| {
+            let mut memory = self.client_memory(awaited.volume, awaited.len_bytes);
+            if let Some((brought, range)) = &awaited.brought {
+                memory.copy_from_slice(&brought[range.clone()]);
+            }
+            Arena::new(memory)
+        })
     }
 
     pub(crate) fn alloc(&mut self, buf: BufId, len_bytes: u32) {
         let len_bytes = usize_from_u32(len_bytes);
         let arena = Arena::new(self.memory(len_bytes));
-        self.insert(buf, Part { arena, start: 0, len_bytes });
+        self.insert(buf, Part::Memory { arena, start: 0, len_bytes });
     }
 
     fn insert(&mut self, buf: BufId, part: Part) {
@@ -126,14 +189,26 @@ impl Buffers {
         part
     }
 
-    pub(crate) fn read(&self, slice: BufSlice) -> ReadLease {
+    /// The arena of a slice, and its place there.
+    fn place(&self, slice: BufSlice) -> (&Arena, Range<usize>) {
         let part = self.part(slice.buf);
-        part.arena.read_lease(part.place(slice))
+        let first = usize_from_u32(slice.start_bytes);
+        let end = first + usize_from_u32(slice.len_bytes);
+        assert!(end <= part.len_bytes(), "{slice:?} of a buffer of {} bytes", part.len_bytes());
+        match part {
+            Part::Memory { arena, start, .. } => (arena, start + first..start + end),
+            Part::Awaited(awaited) => (self.arena_of(awaited), first..end),
+        }
+    }
+
+    pub(crate) fn read(&self, slice: BufSlice) -> ReadLease {
+        let (arena, range) = self.place(slice);
+        arena.read_lease(range)
     }
 
     pub(crate) fn write(&self, slice: BufSlice) -> Lease {
-        let part = self.part(slice.buf);
-        part.arena.lease(part.place(slice))
+        let (arena, range) = self.place(slice);
+        arena.lease(range)
     }
 
     pub(crate) fn copy(&self, from: BufSlice, to: BufSlice) {
@@ -214,6 +289,38 @@ mod tests {
         buffers.free(buf);
         assert_eq!(&*lease, b"bytes");
         assert_eq!(buffers.len(), 0);
+    }
+
+    #[test]
+    fn a_read_that_comes_at_once_stays_where_it_came_to() {
+        let mut buffers = Buffers::new(BufPool::new(1 << 20));
+        let buf = buffers.await_bytes(VolumeId(0), 4096);
+        assert!(buffers.awaits(slice(buf, 0, 4096)));
+        assert!(!buffers.awaits(slice(buf, 0, 512)) && !buffers.awaits(slice(buf, 512, 4096)));
+        let mut pages = buffers.memory(3 * 4096);
+        pages.fill(1);
+        pages[64..64 + 4096].fill(2);
+        let address = pages[64..].as_ptr();
+        buffers.bring(buf, pages, 64..64 + 4096);
+        let (bytes, held_bytes) = buffers.brought(buf);
+        assert_eq!((bytes.bytes().as_ptr(), bytes.len_bytes(), held_bytes), (address, 4096, 4 * 4096));
+        assert!(!buffers.awaits(slice(buf, 0, 4096)), "it has come");
+        assert!(buffers.read(slice(buf, 512, 512)).iter().all(|&byte| byte == 2), "others can read it");
+        buffers.free(buf);
+        assert!(bytes.bytes().iter().all(|&byte| byte == 2), "the answer outlives the number");
+    }
+
+    #[test]
+    fn a_read_that_comes_in_pieces_gets_memory_of_its_volume() {
+        let mut buffers = Buffers::new(BufPool::new(1 << 20));
+        buffers.client_memory(VolumeId(1), 8192).fill(9);
+        let buf = buffers.await_bytes(VolumeId(0), 8192);
+        buffers.write(slice(buf, 0, 512)).fill(1);
+        assert!(!buffers.awaits(slice(buf, 0, 8192)), "a part of it has come");
+        buffers.write(slice(buf, 512, 512)).fill(2);
+        let (bytes, held_bytes) = buffers.brought(buf);
+        assert_eq!((bytes.bytes()[511], bytes.bytes()[512], held_bytes), (1, 2, 8192));
+        assert!(bytes.bytes()[1024..].iter().all(|&byte| byte == 0), "nothing of another volume");
     }
 
     #[test]

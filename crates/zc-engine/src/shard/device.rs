@@ -151,7 +151,7 @@ impl CacheDevice {
                 let memory = base.buffers.memory(blocks.len());
                 let pending = ExtentsPending { op, start_bytes: blocks.start, parts, urgent };
                 let operation = Operation::read(self.device.file.fd(), offset, memory);
-                base.submit(operation, Pending::Extents(Box::new(pending)));
+                base.submit(operation, Pending::Extents(pending));
             }
             Action::ReadHeader { op, slot, hint_bytes } => self.read_header(base, op, slot, hint_bytes),
             Action::WriteWeu { op, slot, weu, start_bytes, data_bytes, header } => {
@@ -315,7 +315,7 @@ impl CacheDevice {
             (Pending::Extents(read), Err(error)) => {
                 base.tell(Event::ExtentsRead { op: read.op, result: Err(error) });
             }
-            (Pending::Extents(read), Ok(())) => workers.extents_arrived(base, *read, memory_of(operation)),
+            (Pending::Extents(read), Ok(())) => workers.extents_arrived(base, read, memory_of(operation)),
             (Pending::Header { op, .. }, Err(error)) => {
                 base.tell(Event::HeaderRead { op, result: Err(error) });
             }

@@ -9,10 +9,12 @@
 //!
 //! What it does not do: decide what a fault means; the manager does.
 
+use std::ops::Range;
+
 use bytes::Bytes;
-use zc_cache::seam::ExtentRead;
+use zc_cache::seam::{ExtentRead, PartResults};
 use zc_core::{BufSlice, Codec, DedupDomain, FingerprintKind, OpId, usize_from_u32};
-use zc_format::{ExtentError, ExtentHeader};
+use zc_format::{ExtentError, ExtentHeader, VerifiedExtent};
 use zc_io::{Lease, SharedBuf};
 use zc_pool::KnownChunk;
 
@@ -36,9 +38,8 @@ pub(crate) struct PartDecode {
 
 impl PartDecode {
     pub(crate) fn run(mut self, scratch: &mut Scratch) -> Result<Option<Learned>, ExtentError> {
-        let at = self.wanted.expected.offset_bytes.checked_sub(self.pages_offset_bytes);
-        let bytes = at.and_then(|at| self.pages.get(usize_from_u32(at)..)).ok_or(ExtentError::Truncated)?;
-        decode(bytes, &self.wanted, &mut self.dest, scratch)
+        let found = Found::verify(&self.pages, self.pages_offset_bytes, &self.wanted)?;
+        found.decode(&self.wanted, &mut self.dest, scratch)
     }
 }
 
@@ -49,34 +50,77 @@ pub(crate) struct Learned {
     pub(crate) known: KnownChunk,
 }
 
-/// Verifies the extent at the start of `bytes` and copies the wanted part of it to `dest`.
-pub(crate) fn decode(
-    bytes: &[u8],
-    wanted: &ExtentRead,
-    dest: &mut [u8],
-    scratch: &mut Scratch,
-) -> Result<Option<Learned>, ExtentError> {
-    let verified = ExtentHeader::verify(bytes, &wanted.expected)?;
-    let payload = bytes.get(verified.payload.clone()).ok_or(ExtentError::Truncated)?;
-    let raw_bytes = usize_from_u32(wanted.expected.raw_bytes);
-    let skip = usize_from_u32(wanted.skip_bytes);
-    let mut print = wanted.expected.print;
-    if let Some(proof) = &wanted.proof {
-        let computed =
-            scratch.fingerprint(verified.codec, payload, raw_bytes, proof).ok_or(ExtentError::Payload)?;
-        if !verified.is_content(&computed) {
-            return Err(ExtentError::Content);
-        }
-        let is_plain = proof.kind == FingerprintKind::Blake3 && proof.domain == DedupDomain::COMMON;
-        print = is_plain.then_some(computed);
+/// A stored extent that verified.
+pub(crate) struct Found<'a> {
+    verified: VerifiedExtent,
+    payload: &'a [u8],
+    /// Where the payload is in the bytes that were read.
+    place: Range<usize>,
+}
+
+impl<'a> Found<'a> {
+    /// Verifies an extent among `bytes`, which were read from `offset_bytes` of its slot on.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn verify(
+        bytes: &'a [u8],
+        offset_bytes: u32,
+        wanted: &ExtentRead,
+    ) -> Result<Self, ExtentError> {
+        let at = wanted.expected.offset_bytes.checked_sub(offset_bytes).map(usize_from_u32);
+        let (at, own) = at.and_then(|at| Some((at, bytes.get(at..)?))).ok_or(ExtentError::Truncated)?;
+        let verified = ExtentHeader::verify(own, &wanted.expected)?;
+        let payload = own.get(verified.payload.clone()).ok_or(ExtentError::Truncated)?;
+        let place = at + verified.payload.start..at + verified.payload.end;
+        Ok(Self { verified, payload, place })
     }
-    scratch.decompress_part(verified.codec, payload, raw_bytes, skip, dest).ok_or(ExtentError::Payload)?;
-    let is_encoded = verified.codec != Codec::Raw;
-    let known = || KnownChunk {
-        print,
-        encoding: is_encoded.then(|| (verified.codec, Bytes::copy_from_slice(payload))),
-    };
-    Ok(wanted.keep.then(|| Learned { at: wanted.dest, known: known() }))
+
+    /// Where the wanted part is among the bytes that were read, if it is there as a client gets it. What is to be proved
+    /// or kept has to be decoded.
+    pub(crate) fn plain(&self, wanted: &ExtentRead) -> Option<Range<usize>> {
+        let is_plain = self.verified.codec == Codec::Raw
+            && self.payload.len() == usize_from_u32(wanted.expected.raw_bytes)
+            && wanted.proof.is_none()
+            && !wanted.keep;
+        let start = self.place.start + usize_from_u32(wanted.skip_bytes);
+        let end = start + usize_from_u32(wanted.dest.len_bytes);
+        (is_plain && end <= self.place.end).then_some(start..end)
+    }
+
+    /// Copies the wanted part to `dest`, decoded and, if that is wanted, proved.
+    ///
+    /// # Errors
+    /// The payload does not decode to one extent, or is another content than the manager wants.
+    pub(crate) fn decode(
+        self,
+        wanted: &ExtentRead,
+        dest: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<Option<Learned>, ExtentError> {
+        let Self { verified, payload, .. } = self;
+        let raw_bytes = usize_from_u32(wanted.expected.raw_bytes);
+        let skip = usize_from_u32(wanted.skip_bytes);
+        let mut print = wanted.expected.print;
+        if let Some(proof) = &wanted.proof {
+            let computed =
+                scratch.fingerprint(verified.codec, payload, raw_bytes, proof).ok_or(ExtentError::Payload)?;
+            if !verified.is_content(&computed) {
+                return Err(ExtentError::Content);
+            }
+            let is_plain = proof.kind == FingerprintKind::Blake3 && proof.domain == DedupDomain::COMMON;
+            print = is_plain.then_some(computed);
+        }
+        scratch
+            .decompress_part(verified.codec, payload, raw_bytes, skip, dest)
+            .ok_or(ExtentError::Payload)?;
+        let is_encoded = verified.codec != Codec::Raw;
+        let known = || KnownChunk {
+            print,
+            encoding: is_encoded.then(|| (verified.codec, Bytes::copy_from_slice(payload))),
+        };
+        Ok(wanted.keep.then(|| Learned { at: wanted.dest, known: known() }))
+    }
 }
 
 /// A device read whose extents are being decoded by workers.
@@ -84,13 +128,13 @@ pub(crate) fn decode(
 pub(crate) struct ExtentsRead {
     op: OpId,
     left: usize,
-    results: Vec<Result<(), ExtentError>>,
+    results: PartResults,
 }
 
 impl ExtentsRead {
     pub(crate) fn new(op: OpId, parts: usize) -> Self {
         // Every result is replaced before it is handed out.
-        Self { op, left: parts, results: vec![Err(ExtentError::Truncated); parts] }
+        Self { op, left: parts, results: PartResults::from_elem(Err(ExtentError::Truncated), parts) }
     }
 
     /// Books a result; true when it was the last.
@@ -101,7 +145,7 @@ impl ExtentsRead {
         self.left == 0
     }
 
-    pub(crate) fn finish(self) -> (OpId, Vec<Result<(), ExtentError>>) {
+    pub(crate) fn finish(self) -> (OpId, PartResults) {
         assert_eq!(self.left, 0, "parts are missing");
         (self.op, self.results)
     }
@@ -120,6 +164,15 @@ mod tests {
     use zc_io::{AlignedBuf, Arena};
 
     const RAW: u32 = 8192;
+
+    fn decode(
+        weu: &[u8],
+        wanted: &ExtentRead,
+        dest: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<Option<Learned>, ExtentError> {
+        Found::verify(weu, 0, wanted)?.decode(wanted, dest, scratch)
+    }
 
     fn sealed(codec: Codec, payload: &[u8]) -> (AlignedBuf, ExtentRead) {
         sealed_as(Fingerprint([7; 32]), codec, payload)
@@ -170,11 +223,11 @@ mod tests {
         let (mut weu, wanted) = sealed(Codec::Raw, &payload);
         let mut scratch = Scratch::default();
         let mut dest = vec![0; 512];
-        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Ok(None));
+        assert_eq!(decode(&weu, &wanted, &mut dest, &mut scratch), Ok(None));
         assert_eq!(dest, payload[1024..1536]);
         weu[4160 + 64 + 2000] ^= 4;
         dest.fill(0);
-        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Err(ExtentError::Checksum));
+        assert_eq!(decode(&weu, &wanted, &mut dest, &mut scratch), Err(ExtentError::Checksum));
         assert!(dest.iter().all(|&byte| byte == 0), "nothing arrives before the proof");
     }
 
@@ -192,7 +245,7 @@ mod tests {
             let (weu, mut wanted) = sealed_as(print, codec, payload);
             (wanted.keep, wanted.expected.print) = (true, known);
             wanted.proof = known.is_none().then_some(Proof { kind, domain });
-            let learned = decode(&weu[4160..], &wanted, &mut [0; 512], &mut Scratch::default()).unwrap();
+            let learned = decode(&weu, &wanted, &mut [0; 512], &mut Scratch::default()).unwrap();
             let Learned { at, known } = learned.unwrap();
             assert_eq!(at, wanted.dest);
             (known.print == Some(print), known.encoding)
@@ -223,10 +276,26 @@ mod tests {
                 let (weu, mut wanted) = sealed_as(print, codec, payload);
                 wanted.proof = Some(proof);
                 let mut dest = vec![0; 512];
-                assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), result);
+                assert_eq!(decode(&weu, &wanted, &mut dest, &mut scratch), result);
                 assert_eq!(dest == raw[1024..1536], result.is_ok());
             }
         }
+    }
+
+    #[test]
+    fn only_what_is_stored_as_a_client_gets_it_is_plain() {
+        let payload: Vec<u8> = (0..RAW).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let (weu, wanted) = sealed(Codec::Raw, &payload);
+        let plain = |wanted: &ExtentRead| Found::verify(&weu[4096..], 4096, wanted).unwrap().plain(wanted);
+        let range = plain(&wanted).unwrap();
+        assert_eq!(weu[4096..][range], payload[1024..1536]);
+        let kept = ExtentRead { keep: true, ..wanted };
+        let proof = Proof { kind: FingerprintKind::Blake3, domain: DedupDomain::COMMON };
+        let proved = ExtentRead { proof: Some(proof), ..wanted };
+        let beyond = ExtentRead { skip_bytes: RAW - 511, ..wanted };
+        assert_eq!([&kept, &proved, &beyond].map(plain), [None, None, None]);
+        let (weu, wanted) = sealed(Codec::Lz4, &payload[..100]);
+        assert_eq!(Found::verify(&weu, 0, &wanted).unwrap().plain(&wanted), None);
     }
 
     #[test]
@@ -234,9 +303,9 @@ mod tests {
         let (weu, wanted) = sealed(Codec::Raw, &[1; 100]);
         let mut scratch = Scratch::default();
         let mut dest = vec![0; 512];
-        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Err(ExtentError::Payload));
+        assert_eq!(decode(&weu, &wanted, &mut dest, &mut scratch), Err(ExtentError::Payload));
         let (weu, wanted) = sealed(Codec::Lz4, &[255; 100]);
-        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Err(ExtentError::Payload));
+        assert_eq!(decode(&weu, &wanted, &mut dest, &mut scratch), Err(ExtentError::Payload));
     }
 
     #[test]
@@ -260,6 +329,7 @@ mod tests {
         let mut read = ExtentsRead::new(OpId(4), 2);
         assert!(!read.decoded(1, Err(ExtentError::Place)));
         assert!(read.decoded(0, Ok(())));
-        assert_eq!(read.finish(), (OpId(4), vec![Ok(()), Err(ExtentError::Place)]));
+        let (op, results) = read.finish();
+        assert_eq!((op, results.as_slice()), (OpId(4), &[Ok(()), Err(ExtentError::Place)][..]));
     }
 }

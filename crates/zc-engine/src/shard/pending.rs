@@ -41,7 +41,7 @@ pub(crate) enum Pending {
     /// One of several such operations.
     Joined { join: u64 },
     /// Pages with stored extents.
-    Extents(Box<ExtentsPending>),
+    Extents(ExtentsPending),
     /// A WEU header, or the end of one.
     Header { op: OpId, slot: WeuSlot, again: bool },
     /// A cache device operation that was abandoned. The device still has it, and with it its memory.
@@ -236,7 +236,7 @@ mod tests {
     fn reads_of_extents_are_counted_until_they_end_or_are_abandoned() {
         let read = |op| {
             let read = ExtentsPending { op: OpId(op), start_bytes: 0, parts: Vec::new(), urgent: true };
-            Pending::Extents(Box::new(read))
+            Pending::Extents(read)
         };
         let mut tokens = Tokens::default();
         let (first, second) = (tokens.insert(read(1)), tokens.insert(read(2)));

@@ -7,8 +7,8 @@
 //!
 //! What it does not do: read from the device (`device`), or the threads (`reduce_pool`).
 
-use zc_cache::seam::{Action, Event, ExtentRead};
-use zc_core::{BufId, BufSlice, FingerprintKind, Map, OpId};
+use zc_cache::seam::{Action, Event, ExtentRead, PartResults};
+use zc_core::{BufId, BufSlice, FingerprintKind, Map, OpId, usize_from_u32};
 use zc_format::{EXTENT_HEADER_BYTES, ExtentError};
 use zc_io::{AlignedBuf, Waker};
 
@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::limits::INLINE_DECODE_BYTES_PER_TURN;
 use crate::shard::base::Base;
 use crate::shard::buffers::{Buffers, slice};
-use crate::shard::extents::{ExtentsRead, Learned, PartDecode, decode};
+use crate::shard::extents::{ExtentsRead, Found, Learned, PartDecode};
 use crate::shard::pending::ExtentsPending;
 use crate::shard::reads::{in_groups, inline_cost_bytes};
 use crate::shard::reduce::{Facts, Scratch};
@@ -119,13 +119,14 @@ impl Workers {
         (weu, weu_bytes): (BufId, u32),
         parts: &[ExtentRead],
     ) {
-        let mut results = Vec::with_capacity(parts.len());
+        let mut results = PartResults::with_capacity(parts.len());
         for part in parts {
             let at = part.expected.offset_bytes;
             let longest = EXTENT_HEADER_BYTES + part.expected.raw_bytes;
             let bytes = base.buffers.read(slice(weu, at, longest.min(weu_bytes.saturating_sub(at))));
             let mut dest = base.buffers.write(part.dest);
-            let decoded = decode(&bytes, part, &mut dest, &mut self.scratch);
+            let found = Found::verify(&bytes, at, part);
+            let decoded = found.and_then(|found| found.decode(part, &mut dest, &mut self.scratch));
             results.push(keep_learned(base, decoded));
         }
         base.tell(Event::ExtentsRead { op, result: Ok(results) });
@@ -139,6 +140,12 @@ impl Workers {
         // What is hashed is for the workers, whoever waits.
         let hashes = parts.iter().any(|part| part.proof.is_some());
         let inline = urgent && !hashes && cost_bytes.is_some_and(|bytes| bytes <= self.inline_left_bytes);
+        if inline {
+            self.inline_left_bytes -= cost_bytes.unwrap_or(0);
+            let results = self.decode_here(base, &parts, start_bytes, pages);
+            base.tell(Event::ExtentsRead { op, result: Ok(results) });
+            return;
+        }
         let pages = pages.into_shared();
         let number = base.next_number();
         let decodes = parts.into_iter().enumerate().map(|(part, wanted)| PartDecode {
@@ -149,18 +156,57 @@ impl Workers {
             dest: base.buffers.write(wanted.dest),
             wanted,
         });
-        if inline {
-            self.inline_left_bytes -= cost_bytes.unwrap_or(0);
-            let decoded: Vec<_> = decodes.map(|decode| decode.run(&mut self.scratch)).collect();
-            let results = decoded.into_iter().map(|decoded| keep_learned(base, decoded)).collect();
-            base.tell(Event::ExtentsRead { op, result: Ok(results) });
-            return;
-        }
         let groups = in_groups(decodes.collect());
         self.reads.insert(number, ExtentsRead::new(op, groups.iter().map(Vec::len).sum()));
         for group in groups {
             self.pool.submit(Job::Decode(group));
         }
+    }
+
+    /// Decodes on this thread what was read from `start_bytes` of a slot on. An extent that is all of a client's read is
+    /// not copied.
+    fn decode_here(
+        &mut self,
+        base: &mut Base,
+        parts: &[ExtentRead],
+        start_bytes: u32,
+        pages: AlignedBuf,
+    ) -> PartResults {
+        if let [only] = parts
+            && base.buffers.awaits(only.dest)
+        {
+            let brought = self.bring(base, only, start_bytes, pages);
+            return PartResults::from_elem(keep_learned(base, brought), 1);
+        }
+        let mut results = PartResults::with_capacity(parts.len());
+        for part in parts {
+            let decoded = Found::verify(&pages, start_bytes, part).and_then(|found| {
+                let mut dest = base.buffers.write(part.dest);
+                found.decode(part, &mut dest, &mut self.scratch)
+            });
+            results.push(keep_learned(base, decoded));
+        }
+        results
+    }
+
+    /// Brings an extent that is all of a client's read: in the pages themselves, or in memory that decoding fills.
+    fn bring(
+        &mut self,
+        base: &mut Base,
+        wanted: &ExtentRead,
+        start_bytes: u32,
+        pages: AlignedBuf,
+    ) -> Result<Option<Learned>, ExtentError> {
+        let found = Found::verify(&pages, start_bytes, wanted)?;
+        if let Some(range) = found.plain(wanted) {
+            base.buffers.bring(wanted.dest.buf, pages, range);
+            return Ok(None);
+        }
+        let mut memory = base.buffers.memory(usize_from_u32(wanted.dest.len_bytes));
+        let learned = found.decode(wanted, &mut memory, &mut self.scratch)?;
+        let whole = 0..memory.len();
+        base.buffers.bring(wanted.dest.buf, memory, whole);
+        Ok(learned)
     }
 
     fn part_decoded(

@@ -13,11 +13,11 @@ use zc_format::ExtentError;
 
 use crate::base::tracks::Guard;
 use crate::clean::Clean;
-use crate::clean::read::{Op, Portion, Waiter, Wanted};
+use crate::clean::read::{Op, Portion, StoredParts, Waiter, Wanted};
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
-use crate::seam::{Action, ExtentRead, Note, Proof, Purpose, Source};
+use crate::seam::{Action, ExtentRead, Note, PartResults, Proof, Purpose, Source};
 
 /// Largest device read for hits.
 const HIT_READ_BYTES_MAX: u32 = 512 << 10;
@@ -28,7 +28,7 @@ const HIT_GAP_PAGES_MAX: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct Hit {
     slot: WeuSlot,
-    parts: Vec<HitPart>,
+    parts: SmallVec<[HitPart; 1]>,
 }
 
 #[derive(Debug)]
@@ -52,33 +52,28 @@ impl Clean {
     }
 
     /// Reads stored extents, neighbours together.
-    pub(crate) fn read_stored(&mut self, read: u64, mut stored: Vec<Wanted>, core: &mut Core) {
+    pub(crate) fn read_stored(&mut self, read: u64, mut stored: StoredParts, core: &mut Core) {
         stored.sort_by_key(|wanted| (wanted.place.slot, wanted.place.offset_units));
-        let mut group: Vec<Wanted> = Vec::new();
-        let mut pages = 0..0;
-        for item in stored {
-            let extent = page_range(&item.place);
-            let fits = group.first().is_some_and(|first| first.place.slot == item.place.slot)
-                && extent.start <= pages.end + HIT_GAP_PAGES_MAX
-                && (extent.end - pages.start) * zc_core::limits::BLOCK_BYTES <= HIT_READ_BYTES_MAX;
-            if fits {
-                pages.end = pages.end.max(extent.end);
-            } else {
-                self.issue_hit(read, core::mem::take(&mut group), &pages, core);
-                pages = extent;
-            }
-            group.push(item);
+        let mut rest = stored.as_slice();
+        while let Some(first) = rest.first() {
+            let (count, pages) = neighbours(first, rest);
+            let (group, later) = rest.split_at(count);
+            self.issue_hit(read, (first.place.slot, group), &pages, core);
+            rest = later;
         }
-        self.issue_hit(read, group, &pages, core);
     }
 
-    fn issue_hit(&mut self, read: u64, group: Vec<Wanted>, pages: &Range<u32>, core: &mut Core) {
-        let Some(first) = group.first() else { return };
-        let slot = first.place.slot;
+    fn issue_hit(
+        &mut self,
+        read: u64,
+        (slot, group): (WeuSlot, &[Wanted]),
+        pages: &Range<u32>,
+        core: &mut Core,
+    ) {
         let id = core.base.port.number();
-        let mut parts = Vec::with_capacity(group.len());
+        let mut parts = SmallVec::with_capacity(group.len());
         let mut reads = Vec::with_capacity(group.len());
-        for Wanted { place, mapping, portion, dirty } in group {
+        for Wanted { place, mapping, portion, dirty } in group.iter().cloned() {
             self.reads.get_mut(&read).expect_held().pending += 1;
             let waiter = Waiter { read, portion };
             let waiters = SmallVec::from_elem(waiter, 1);
@@ -194,12 +189,7 @@ impl Clean {
         Some(proof)
     }
 
-    pub(crate) fn hit_done(
-        &mut self,
-        id: u64,
-        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
-        core: &mut Core,
-    ) {
+    pub(crate) fn hit_done(&mut self, id: u64, result: Result<PartResults, ErrorKind>, core: &mut Core) {
         let hit = self.hits.remove(&id).expect_held();
         core.device.unpin(hit.slot);
         match result {
@@ -317,6 +307,23 @@ impl Clean {
     pub(crate) fn is_clean_hit(&self, id: u64) -> bool {
         self.hits.get(&id).is_some_and(|hit| hit.parts.iter().all(|part| !part.dirty))
     }
+}
+
+/// How many of the stored extents, which `first` begins in the order of places, one device read brings, and its pages.
+fn neighbours(first: &Wanted, stored: &[Wanted]) -> (usize, Range<u32>) {
+    let mut pages = page_range(&first.place);
+    let more = stored.iter().skip(1).take_while(|item| {
+        let extent = page_range(&item.place);
+        let fits = first.place.slot == item.place.slot
+            && extent.start <= pages.end + HIT_GAP_PAGES_MAX
+            && (extent.end - pages.start) * zc_core::limits::BLOCK_BYTES <= HIT_READ_BYTES_MAX;
+        if fits {
+            pages.end = pages.end.max(extent.end);
+        }
+        fits
+    });
+    let count = 1 + more.count();
+    (count, pages)
 }
 
 /// The 4 KiB pages of a location, relative to its slot.

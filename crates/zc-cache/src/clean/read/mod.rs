@@ -19,6 +19,7 @@ pub(crate) mod warm;
 pub(crate) use crate::clean::read::recipes::RecipeWait;
 use core::ops::Range;
 
+use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SECTOR_BYTES, VolumeId};
 
 use crate::base::Base;
@@ -112,7 +113,7 @@ pub(crate) struct Waiter {
 }
 
 /// A stored extent that a read wants a part of.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) place: Place,
     pub(crate) mapping: Mapping,
@@ -121,10 +122,13 @@ pub(crate) struct Wanted {
     pub(crate) dirty: Option<Range<u32>>,
 }
 
+/// The stored extents of a read; that of a read of one extent needs no memory of its own.
+pub(crate) type StoredParts = SmallVec<[Wanted; 1]>;
+
 /// Where the portions of a read come from, as far as that is not memory.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
-    stored: Vec<Wanted>,
+    stored: StoredParts,
     missing: Vec<Portion>,
     cache: bool,
     origin: bool,
@@ -137,7 +141,7 @@ impl Sorted {
     }
 
     /// Stored extents that it comes from, for one more.
-    pub(crate) const fn stored(&mut self) -> &mut Vec<Wanted> {
+    pub(crate) const fn stored(&mut self) -> &mut StoredParts {
         self.cache = true;
         &mut self.stored
     }

@@ -18,7 +18,6 @@ use smallvec::SmallVec;
 use zc_core::{
     Ack, BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, ReqId, SectorMap, VolumeId, WeuSlot,
 };
-use zc_format::ExtentError;
 
 use crate::base::Base;
 use crate::base::effects::Effect;
@@ -35,7 +34,7 @@ use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::index::CALLED_UP;
 use crate::index::file_index::Mapping;
-use crate::seam::{Action, ExtentRead, Request, RequestKind};
+use crate::seam::{Action, ExtentRead, PartResults, Request, RequestKind};
 
 /// Extents of one piece: bounds the work of one event for huge trims.
 const PIECE_EXTENTS_MAX: u64 = 4096;
@@ -500,7 +499,7 @@ impl Clean {
         key: ExtentKey,
         slot: WeuSlot,
         into: BufId,
-        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        result: Result<PartResults, ErrorKind>,
         core: &mut Core,
     ) {
         core.device.unpin(slot);

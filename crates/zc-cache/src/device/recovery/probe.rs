@@ -15,7 +15,6 @@
 use std::collections::VecDeque;
 
 use zc_core::{BufId, ErrorKind, ExtentKey, Map, VolumeId, WeuSlot};
-use zc_format::ExtentError;
 
 use crate::base::Base;
 use crate::base::effects::Effect;
@@ -24,7 +23,7 @@ use crate::device::Device;
 use crate::device::recovery::Op;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Keep, Mapping, Place, SweepCursor};
-use crate::seam::{Action, Digest, ExtentRead, Note};
+use crate::seam::{Action, Digest, ExtentRead, Note, PartResults};
 
 /// Mappings compared per volume.
 const SAMPLE: u32 = 32;
@@ -202,7 +201,7 @@ impl Device {
     pub(crate) fn probe_ours_read(
         &mut self,
         id: u64,
-        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        result: Result<PartResults, ErrorKind>,
         base: &mut Base,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));

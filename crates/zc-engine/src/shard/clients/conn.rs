@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range;
 
 use zc_core::{VolumeId, u64_from_usize, usize_from_u64};
-use zc_io::{AlignedBuf, Arena, Memory, Operation, Segment, SharedFd, Source, Target};
+use zc_io::{AlignedBuf, Memory, Operation, Segment, SharedFd, Target};
 use zc_nbd::Need;
 use zc_nbd::server::{HoleForm, Request, ServerConfig, ServerEvent, ServerLimits, ServerSession, TlsMode};
 use zc_nbd::wire::HeaderStyle;
@@ -392,27 +392,24 @@ impl Conn {
         (&mut self.session, &mut self.head)
     }
 
-    /// Answers a read with the bytes of `arena` from `skip_bytes` on; blocks of zeros go as holes to clients that
-    /// understand them.
-    pub(crate) fn reply_read(&mut self, request: Request, arena: &Arena, skip_bytes: usize) {
-        let held_bytes = u64_from_usize(arena.held_bytes());
-        let data = arena.read_lease(skip_bytes..skip_bytes + usize_from_u64(request.length()));
+    /// Answers a read with bytes whose memory holds so much; blocks of zeros go as holes to clients that understand
+    /// them.
+    pub(crate) fn reply_read(&mut self, request: Request, data: Segment, held_bytes: u64) {
         if request.length() <= COMPACT_BYTES_MAX && self.unsent_bytes() >= self.loose_bytes_max() {
             self.session.reply_read(request, &mut self.head);
-            self.head.extend_from_slice(&data);
+            self.head.extend_from_slice(data.bytes());
             if u64_from_usize(self.head.len()) >= COMPACT_UNSENT_BYTES {
                 self.flush_head();
             }
             return;
         }
         let sparse = self.session.style() != HeaderStyle::Simple && !request.dont_fragment();
-        let pieces = if sparse { pieces(&data, request.offset()) } else { None };
+        let pieces = if sparse { pieces(data.bytes(), request.offset()) } else { None };
         let Some(pieces) = pieces else {
             self.session.reply_read(request, &mut self.head);
-            self.push_data(Segment::whole(data), held_bytes);
+            self.push_data(data, held_bytes);
             return;
         };
-        let data = Source::from(data);
         let mut reply = self.session.begin_read(request);
         let mut at = 0;
         // All of the memory is held until the last piece of data has been sent.
@@ -426,7 +423,7 @@ impl Conn {
             } else {
                 self.session.read_data(&mut reply, len, &mut self.head);
                 let held_bytes = if Some(index) == last { held_bytes } else { 0 };
-                self.push_data(Segment::new(data.clone(), at..end), held_bytes);
+                self.push_data(data.clone().part(at..end), held_bytes);
             }
             at = end;
         }
@@ -434,9 +431,10 @@ impl Conn {
     }
 
     /// Memory that replies may hold before small ones are copied together. While no send is under way the client has
-    /// left nothing lying: what one send takes leaves at the end of the turn, and to copy it is for nothing.
+    /// left nothing lying: what one send takes leaves at the end of the turn, and to copy it is for nothing. The pages
+    /// that bytes were read with may be twice as long as the bytes.
     const fn loose_bytes_max(&self) -> u64 {
-        if self.sending.is_some() { COMPACT_UNSENT_BYTES } else { SEND_BYTES_MAX }
+        if self.sending.is_some() { COMPACT_UNSENT_BYTES } else { 2 * SEND_BYTES_MAX }
     }
 
     /// Appends data behind the headers written so far.

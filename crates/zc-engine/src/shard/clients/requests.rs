@@ -15,11 +15,12 @@ use std::ops::Range;
 
 use zc_cache::ResidencyRun;
 use zc_cache::seam::{Event, Request as CacheRequest, RequestKind};
+use zc_core::limits::EXTENT_BYTES_DEFAULT;
 use zc_core::{
-    Ack, ErrorKind, Map, Mode, ReqId, SECTOR_BYTES, Set, VolumeId, u64_from_usize, usize_from_u32,
+    Ack, BufId, ErrorKind, Map, Mode, ReqId, SECTOR_BYTES, Set, VolumeId, u64_from_usize, usize_from_u32,
     usize_from_u64,
 };
-use zc_io::{AlignedBuf, Arena};
+use zc_io::{AlignedBuf, Arena, BufPool, Segment};
 use zc_nbd::server::{Command, Request};
 
 use crate::front::shares;
@@ -82,14 +83,23 @@ impl ClientRequest {
 /// What a request has to do.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// Bytes go to `arena[skip..]`.
-    Read { arena: Arena, skip_bytes: usize },
+    /// The bytes that are asked for are in the memory from `skip_bytes` on.
+    Read { memory: ReadMemory, skip_bytes: usize },
     /// Flush, prefetch.
     Plain,
     /// Block status; what the cache said of the range when it was asked, and the origin, once it is known.
     Status { cache: Vec<ResidencyRun>, origin: Vec<OriginRun> },
     /// Write, trim, zeroing; in this order: range, edges, parts.
     Change(Change),
+}
+
+/// Where the bytes of a read go: whole sectors.
+#[derive(Debug)]
+pub(crate) enum ReadMemory {
+    /// The buffer of a short read's only piece. It exists until the manager has answered.
+    Awaited(BufId),
+    /// Memory that is there from the beginning.
+    Arena(Arena),
 }
 
 #[derive(Debug)]
@@ -117,6 +127,19 @@ enum Phase {
 struct Edge {
     sector: u64,
     arena: Arena,
+}
+
+/// Memory for the bytes of a read. That of a read of one extent comes with them, but for block devices: the kernel takes
+/// theirs from aligned memory. Longer ones get memory that holds bytes of the volume before the device is read: were it
+/// taken behind that, device reads would have taken it, and it had to be cleared each time.
+fn read_memory(base: &mut Base, incoming: &Incoming, len_bytes: u64) -> ReadMemory {
+    let len = usize_from_u64(len_bytes);
+    match incoming.from {
+        Asker::Nbd { .. } if len_bytes <= u64::from(EXTENT_BYTES_DEFAULT) => {
+            ReadMemory::Awaited(base.buffers.await_bytes(incoming.volume, len))
+        }
+        _ => ReadMemory::Arena(Arena::new(base.buffers.client_memory(incoming.volume, len))),
+    }
 }
 
 /// The part of a sector that a request covers, relative to the sector.
@@ -154,11 +177,10 @@ impl Requests {
         let (start, end) = (floor(offset), (offset + length).next_multiple_of(SECTOR));
         match asked.command {
             Command::Read => {
-                let memory = at.base.buffers.client_memory(volume, usize_from_u64(end - start));
-                let arena = Arena::new(memory);
+                let memory = read_memory(at.base, &incoming, end - start);
                 let skip_bytes = usize_from_u64(offset - start);
-                let charge_bytes = u64_from_usize(arena.held_bytes());
-                let id = self.add_client(at, incoming, Body::Read { arena, skip_bytes }, charge_bytes);
+                let charge_bytes = u64_from_usize(BufPool::held_bytes(usize_from_u64(end - start)));
+                let id = self.add_client(at, incoming, Body::Read { memory, skip_bytes }, charge_bytes);
                 self.client(id).rest = start..end;
                 self.begin_piece(at, id);
             }
@@ -226,10 +248,13 @@ impl Requests {
         let units = shares::units(command, piece.end - piece.start);
         let change = match &mut client.body {
             Body::Change(change) => change,
-            Body::Read { arena, .. } => {
-                let (arena, first) = (arena.clone(), floor(client.asked.offset));
+            Body::Read { memory, .. } => {
+                let first = floor(client.asked.offset);
                 let range = usize_from_u64(piece.start - first)..usize_from_u64(piece.end - first);
-                let buf = at.base.buffers.adopt_part(arena, range);
+                let buf = match memory {
+                    ReadMemory::Awaited(buf) => *buf,
+                    ReadMemory::Arena(arena) => at.base.buffers.adopt_part(arena.clone(), range),
+                };
                 self.submit_part(at, id, start, piece.end - start, RequestKind::Read { buf });
                 return units;
             }
@@ -569,16 +594,26 @@ impl Requests {
                 let answer = match (&body, error) {
                     (Body::Status { cache, origin }, _) => Answer::Status { cache, origin },
                     (_, Some(kind)) => Answer::Failed(kind),
-                    (Body::Read { arena, skip_bytes }, None) => {
-                        Answer::Read { arena, skip_bytes: *skip_bytes }
+                    (Body::Read { memory, skip_bytes }, None) => {
+                        let (bytes, held_bytes) = match memory {
+                            ReadMemory::Awaited(buf) => at.base.buffers.brought(*buf),
+                            ReadMemory::Arena(arena) => {
+                                (Segment::whole(arena.read_lease(0..arena.len())), arena.held_bytes())
+                            }
+                        };
+                        let bytes = bytes.part(*skip_bytes..*skip_bytes + usize_from_u64(asked.length));
+                        Answer::Read { bytes, held_bytes: u64_from_usize(held_bytes) }
                     }
                     _ => Answer::Done,
                 };
                 let held = (charge_bytes, served_bytes(asked.command, asked.length));
-                at.nbd.end(conn, request, held, &answer);
+                at.nbd.end(conn, request, held, answer);
             }
             Asker::Ublk(tag) => {
-                let read = if let Body::Read { arena, .. } = &body { Some(arena) } else { None };
+                let read = match &body {
+                    Body::Read { memory: ReadMemory::Arena(arena), .. } => Some(arena),
+                    _ => None,
+                };
                 at.ublk.answer(at.base, tag, read, error);
             }
         }

@@ -4,20 +4,21 @@
 //! ends.
 
 use zc_cache::ResidencyRun;
-use zc_core::ErrorKind;
-use zc_io::Arena;
+use zc_core::{ErrorKind, u64_from_usize};
+use zc_io::{AlignedBuf, Segment};
 use zc_nbd::ErrorCode;
 use zc_nbd::server::Request;
 
 use crate::origin::map::OriginRun;
+use crate::shard::clients::conn::Conn;
 use crate::shard::clients::nbd::NbdFront;
 use crate::shard::clients::status;
 
 /// What a client gets.
 #[derive(Debug)]
 pub(crate) enum Answer<'a> {
-    /// Bytes of `arena` from `skip_bytes` on.
-    Read { arena: &'a Arena, skip_bytes: usize },
+    /// Bytes, and what their memory holds.
+    Read { bytes: Segment, held_bytes: u64 },
     /// What cache and origin know of a range.
     Status { cache: &'a [ResidencyRun], origin: &'a [OriginRun] },
     /// That it is done.
@@ -69,8 +70,9 @@ impl NbdFront {
     }
 
     /// A request ends that held so much memory, and of which so many bytes were served.
-    pub(crate) fn end(&mut self, conn: u64, request: Request, held: (u64, u64), answer: &Answer<'_>) {
+    pub(crate) fn end(&mut self, conn: u64, request: Request, held: (u64, u64), answer: Answer<'_>) {
         let (charged_bytes, served_bytes) = held;
+        let answer = self.fitting(conn, charged_bytes, answer);
         self.shares.served(served_bytes);
         if let Some(conn) = self.conns.get_mut(&conn) {
             conn.charged_bytes -= charged_bytes;
@@ -80,14 +82,27 @@ impl NbdFront {
         self.recount(conn);
     }
 
-    fn answer(&mut self, id: u64, request: Request, answer: &Answer<'_>) {
+    /// The answer to a request that was let in with so much memory. Bytes in more than that are copied, if the connection
+    /// may not hold the difference.
+    fn fitting<'a>(&self, id: u64, charged_bytes: u64, answer: Answer<'a>) -> Answer<'a> {
+        let Answer::Read { bytes, held_bytes } = &answer else { return answer };
+        let more_bytes = held_bytes.saturating_sub(charged_bytes);
+        let may_hold = |conn: &Conn| self.shares.may_hold(self.division(), &conn.holder(id), more_bytes);
+        if more_bytes == 0 || self.conns.get(&id).is_none_or(may_hold) {
+            return answer;
+        }
+        let copy = AlignedBuf::from(bytes.bytes());
+        Answer::Read { held_bytes: u64_from_usize(copy.held_bytes()), bytes: Segment::whole(copy) }
+    }
+
+    fn answer(&mut self, id: u64, request: Request, answer: Answer<'_>) {
         let wanted = match answer {
             Answer::Status { .. } => self.wanted(id, &request),
             _ => Vec::new(),
         };
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead) else { return };
         match answer {
-            Answer::Read { arena, skip_bytes } => conn.reply_read(request, arena, *skip_bytes),
+            Answer::Read { bytes, held_bytes } => conn.reply_read(request, bytes, held_bytes),
             Answer::Status { cache, origin } => {
                 let mut extents = status::extents(wanted, &request, cache, origin);
                 let of = |context: u32| {
@@ -103,8 +118,8 @@ impl NbdFront {
             }
             Answer::Failed(kind) => {
                 // Everything but a fast zeroing is served by origins one way or another.
-                let is_slow = *kind == ErrorKind::Unsupported && request.fast_zero();
-                let code = if is_slow { ErrorCode::NotSup } else { ErrorCode::from(*kind) };
+                let is_slow = kind == ErrorKind::Unsupported && request.fast_zero();
+                let code = if is_slow { ErrorCode::NotSup } else { ErrorCode::from(kind) };
                 let (session, head) = conn.reply();
                 session.reply_error(request, code, &kind.to_string(), head);
             }

@@ -25,7 +25,7 @@ enum Verdict {
 }
 
 impl NbdFront {
-    fn division(&self) -> Division {
+    pub(super) fn division(&self) -> Division {
         Division::of(&self.limits)
     }
 
