@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range;
 
 use zc_core::{VolumeId, u64_from_usize, usize_from_u64};
-use zc_io::{AlignedBuf, Memory, Operation, Segment, SharedFd, Target};
+use zc_io::{AlignedBuf, Memory, Operation, Segment, SharedFd, Source, Target};
 use zc_nbd::Need;
 use zc_nbd::server::{HoleForm, Request, ServerConfig, ServerEvent, ServerLimits, ServerSession, TlsMode};
 use zc_nbd::wire::HeaderStyle;
@@ -77,10 +77,11 @@ pub(crate) enum Arrived {
 
 /// A piece of a reply.
 #[derive(Debug)]
-struct Unsent {
-    segment: Segment,
-    /// Memory that is free when this has been sent.
-    held_bytes: u64,
+enum Unsent {
+    /// So many bytes of the connection's `head`, behind those of the pieces before.
+    Head { len_bytes: usize },
+    /// Bytes, and the memory that is free when they have been sent.
+    Data { segment: Segment, held_bytes: u64 },
 }
 
 /// A send under way.
@@ -117,8 +118,10 @@ pub(crate) struct Conn {
     /// Received and not yet taken by the session.
     input_range: Range<usize>,
     receiving: Receiving,
-    /// Reply headers since the last data segment.
+    /// Reply headers, and small replies that were copied together, since the last send.
     head: Vec<u8>,
+    /// Bytes of `head` that are in `segments`.
+    head_listed_bytes: usize,
     /// Replies of this turn.
     segments: Vec<Unsent>,
     /// Memory that `segments` and the send under way hold.
@@ -186,6 +189,7 @@ impl Conn {
             input_range: 0..0,
             receiving: Receiving::Nothing,
             head,
+            head_listed_bytes: 0,
             segments: Vec::new(),
             unsent_bytes: 0,
             sending: None,
@@ -399,7 +403,7 @@ impl Conn {
             self.session.reply_read(request, &mut self.head);
             self.head.extend_from_slice(data.bytes());
             if u64_from_usize(self.head.len()) >= COMPACT_UNSENT_BYTES {
-                self.flush_head();
+                self.freeze_head();
             }
             return;
         }
@@ -439,18 +443,38 @@ impl Conn {
 
     /// Appends data behind the headers written so far.
     fn push_data(&mut self, segment: Segment, held_bytes: u64) {
-        self.flush_head();
+        self.list_head();
         self.unsent_bytes += held_bytes;
-        self.segments.push(Unsent { segment, held_bytes });
+        self.segments.push(Unsent::Data { segment, held_bytes });
     }
 
-    fn flush_head(&mut self) {
-        if !self.head.is_empty() {
-            let held_bytes = u64_from_usize(self.head.len());
-            self.unsent_bytes += held_bytes;
-            self.segments.push(Unsent { segment: Segment::whole(&self.head[..]), held_bytes });
-            self.head.clear();
+    /// Puts what was written to the head since the last time behind the pieces before.
+    fn list_head(&mut self) {
+        let len_bytes = self.head.len() - self.head_listed_bytes;
+        if len_bytes > 0 {
+            self.segments.push(Unsent::Head { len_bytes });
+            self.head_listed_bytes = self.head.len();
         }
+    }
+
+    /// Gives all that the head has memory of its own, in which it can be sent.
+    fn freeze_head(&mut self) {
+        self.list_head();
+        if self.head.is_empty() {
+            return;
+        }
+        let frozen = Source::from(&self.head[..]);
+        let mut at = 0;
+        for unsent in &mut self.segments {
+            if let Unsent::Head { len_bytes } = *unsent {
+                let segment = Segment::new(frozen.clone(), at..at + len_bytes);
+                *unsent = Unsent::Data { segment, held_bytes: u64_from_usize(len_bytes) };
+                at += len_bytes;
+            }
+        }
+        self.unsent_bytes += u64_from_usize(at);
+        self.head.clear();
+        self.head_listed_bytes = 0;
     }
 
     /// Memory of replies that the client has not taken.
@@ -484,23 +508,11 @@ impl Conn {
         if self.dead || self.is_away || self.sending.is_some() {
             return None;
         }
-        self.flush_head();
+        self.freeze_head();
         if self.segments.is_empty() && !self.tls.as_ref().is_some_and(TlsLayer::has_output) {
             return None;
         }
-        let mut sending = Sending { wire_bytes: 0, held_bytes: 0 };
-        let mut count = 0;
-        for unsent in &self.segments {
-            count += 1;
-            sending.wire_bytes += u64_from_usize(unsent.segment.len_bytes());
-            sending.held_bytes += unsent.held_bytes;
-            if sending.wire_bytes >= SEND_BYTES_MAX {
-                break;
-            }
-        }
-        let rest = self.segments.split_off(count);
-        let taken = std::mem::replace(&mut self.segments, rest);
-        let mut segments: Vec<Segment> = taken.into_iter().map(|unsent| unsent.segment).collect();
+        let (mut segments, mut sending) = self.next_send();
         if let Some(tls) = &mut self.tls {
             tls.encrypt(&segments);
             let records = tls.take_output();
@@ -512,6 +524,27 @@ impl Conn {
         }
         self.sending = Some(sending);
         Some(Operation::Send { fd: SharedFd::clone(&self.fd), segments })
+    }
+
+    /// Takes the pieces that leave next.
+    fn next_send(&mut self) -> (Vec<Segment>, Sending) {
+        let mut sending = Sending { wire_bytes: 0, held_bytes: 0 };
+        let mut count = 0;
+        for unsent in &self.segments {
+            let Unsent::Data { segment, held_bytes } = unsent else { unreachable!("the head is frozen") };
+            count += 1;
+            sending.wire_bytes += u64_from_usize(segment.len_bytes());
+            sending.held_bytes += held_bytes;
+            if sending.wire_bytes >= SEND_BYTES_MAX {
+                break;
+            }
+        }
+        let mut segments = Vec::with_capacity(count);
+        segments.extend(self.segments.drain(..count).filter_map(|unsent| match unsent {
+            Unsent::Data { segment, .. } => Some(segment),
+            Unsent::Head { .. } => None,
+        }));
+        (segments, sending)
     }
 
     /// Whether there is a goodbye to send, for the first time: with TLS the end is told apart from a cut wire.
@@ -555,6 +588,7 @@ impl Conn {
             let _gone_already = rustix::net::shutdown(&*self.fd, rustix::net::Shutdown::Both);
             self.segments.clear();
             self.head.clear();
+            self.head_listed_bytes = 0;
             self.unsent_bytes = self.sending.map_or(0, |sending| sending.held_bytes);
         }
     }
