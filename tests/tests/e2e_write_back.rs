@@ -126,6 +126,7 @@ impl Twin {
 }
 
 /// A request without an answer.
+#[derive(Debug)]
 enum Open {
     Write { cookie: u64, write: u64, first: usize, sectors: usize, fua: bool },
     Flush { cookie: u64, newest: u64, open: Vec<u64> },
@@ -146,11 +147,19 @@ struct Load {
     writes: u64,
     /// A kill may have taken acknowledged writes along, which one flush of this session has to say.
     may_hear_of_loss: bool,
+    /// Flushes that were under way beside the one that said so: those that waited with it fail with it.
+    beside: Vec<u64>,
 }
 
 impl Load {
     fn new(world: &World, may_hear_of_loss: bool) -> Self {
-        Self { client: world.connect("disk"), open: Vec::new(), writes: 0, may_hear_of_loss }
+        Self {
+            client: world.connect("disk"),
+            open: Vec::new(),
+            writes: 0,
+            may_hear_of_loss,
+            beside: Vec::new(),
+        }
     }
 
     fn open_writes(&self) -> Vec<u64> {
@@ -192,17 +201,29 @@ impl Load {
         self.open.push(Open::Write { cookie, write: self.writes, first, sectors, fua });
     }
 
+    /// Whether a request that failed is the flush that says what a kill took along, or one that waited with it.
+    fn says_the_loss(&mut self, request: &Open) -> bool {
+        if !matches!(request, Open::Flush { .. }) {
+            return false;
+        }
+        if std::mem::take(&mut self.may_hear_of_loss) {
+            let others = self.open.iter().filter(|open| matches!(open, Open::Flush { .. }));
+            self.beside = others.map(Open::cookie).collect();
+            return true;
+        }
+        self.beside.contains(&request.cookie())
+    }
+
     /// Takes one answer; `None` when the daemon is gone.
     fn take(&mut self, twin: &mut Twin) -> Option<()> {
         let done = self.client.wait().ok()?;
         let index = self.open.iter().position(|open| open.cookie() == done.cookie).expect("it was asked for");
-        if matches!(self.open[index], Open::Flush { .. }) && done.result.is_err() && self.may_hear_of_loss {
-            self.may_hear_of_loss = false;
-            self.open.swap_remove(index);
+        let request = self.open.swap_remove(index);
+        if let Err(error) = done.result {
+            assert!(self.says_the_loss(&request), "{request:?} failed: {error:?}");
             return Some(());
         }
-        done.result.expect("the request succeeds");
-        match self.open.swap_remove(index) {
+        match request {
             Open::Flush { newest, open, .. } => twin.flushed(newest, &open),
             Open::Write { write, first, sectors, fua: true, .. } => {
                 // Durable with all before it in its sectors.
