@@ -184,6 +184,19 @@ fn an_import_that_is_killed_leaves_a_sound_store() {
 }
 
 #[test]
+fn a_store_that_cannot_be_made_leaves_no_file() {
+    let store = Store { dir: tempfile::tempdir().expect("it works") };
+    let (code, said) = store.run(&["create"], &["--size", "8 MiB"]);
+    assert!(code == Some(2) && said.contains("too small"), "{said}");
+    assert!(!store.path("pool").exists(), "a second try would find a file of the wrong size");
+    store.done(&["create"], &["--size", "128 MiB"]);
+    // What was there before stays.
+    std::fs::write(store.path("pool"), [0; 4096]).expect("it works");
+    let (code, said) = store.run(&["create"], &[]);
+    assert!(code == Some(2) && said.contains("too small") && store.path("pool").exists(), "{said}");
+}
+
+#[test]
 fn what_is_there_is_not_lost_by_mistake() {
     let store = Store::new(128);
     let (code, said) = store.run(&["create"], &[]);

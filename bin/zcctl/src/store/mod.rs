@@ -167,11 +167,17 @@ fn clean(pool: &Pool, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 fn create(path: &Path, wanted: Option<u64>, force: bool) -> anyhow::Result<()> {
+    let was_there = path.exists();
     let file = driver::lock(path, wanted)?;
     if !force && file.first_filled()?.is_some() {
         bail!("{} is not empty; to lose what is there, add --force", path.display());
     }
-    zc_pool_io::make(&file).map_err(|error| match error {
+    let made = zc_pool_io::make(&file);
+    if made.is_err() && !was_there {
+        // Or a second try with a fitting size would find a file of the wrong one.
+        std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    made.map_err(|error| match error {
         MakeError::TooSmall { least_bytes, .. } => {
             anyhow::anyhow!("{} is too small, {} are needed", path.display(), size(least_bytes))
         }
