@@ -51,7 +51,7 @@ const LAYERS: &[&[&str]] = &[
         "zc-flash",
         "zc-drive",
     ],
-    &["zc-setup", "zc-pool-io"],
+    &["zc-setup", "zc-pool-io", "zc-pool-drive"],
     &["zc-engine", "zc-sim", "zc-replay"],
     &["zc-figures"],
     &["zcached", "zcctl", "zcsim"],

@@ -6,33 +6,39 @@
 //! Invariants: counts and times are the same in every run and on every machine; processor times are not. `store.md`
 //! beside this crate is a run with `--out benches`.
 //!
-//! What the kept run fell short of, and why. Overwrites write more than the analysis allows. The log takes the client's
-//! byte, pages, headers and what is moved. A victim gives what is not moved out of it. With a share `m` of each victim
-//! moved, the device writes (1 + pages + headers) / (1 - m) bytes: a byte of pages costs as much as a byte of a client.
-//! Segments for pages alone do not change that. `m` itself is near the analysis once what is kept free is counted as not
-//! filled. Pages are written by the checkpoint that each group of victims needs: tables on the device lead to a victim
-//! until then. A checkpoint that frees more segments at once would cost fewer, in larger pools.
+//! What the kept run fell short of, and why. The log takes the client's byte, pages, headers and what is moved. A victim
+//! gives what is not moved out of it. With a share `m` of each victim moved, the device writes
+//! (1 + pages + headers) / (1 - m) bytes: a byte of pages costs as much as a byte of a client. One write at a time has a
+//! header of a block for itself, half of what it brings. A checkpoint writes its pages at once: what clients write
+//! meanwhile waits behind up to 8 MiB. In pools of some GiB and more, tables have more pages than may be changed between
+//! two checkpoints, so that writes all over a volume change pages for one of them each.
 //!
 //! What it does not do: measure a real device or the daemon (`bench rivals` does that for the cache).
 
 pub mod device;
 pub mod flushes;
 pub mod overwrite;
+pub mod programs;
 pub mod report;
 pub mod rig;
 pub mod series;
 
 use self::device::{DISK, Model, SSD};
 use self::overwrite::{Case, Pattern, Rounds};
+use self::programs::Program;
 use self::rig::Place;
 
-/// Bytes of a segment: the default of a new pool.
-const SEGMENT_BYTES: u32 = zc_store::limits::SEGMENT_BYTES_DEFAULT;
-/// Of a pool with as many segments as one eight times as large has of the default ones.
-const SMALL_SEGMENT_BYTES: u32 = SEGMENT_BYTES / 8;
+/// Bytes of a segment of a large pool.
+const LARGE_SEGMENT_BYTES: u32 = zc_store::limits::SEGMENT_BYTES_DEFAULT;
 
+/// In the segments that a new pool of this size has.
 const fn case(full_percent: u64, pattern: Pattern, depth: usize) -> Case {
-    Case { full_percent, pattern, depth, segment_bytes: SEGMENT_BYTES }
+    Case { full_percent, pattern, depth, segment_bytes: None }
+}
+
+/// In those of a large pool.
+const fn in_large(case: Case) -> Case {
+    Case { segment_bytes: Some(LARGE_SEGMENT_BYTES), ..case }
 }
 
 /// The loads of the SSD.
@@ -50,9 +56,9 @@ const CASES: [Case; 14] = {
         case(80, zipf, 1),
         case(80, zipf, 32),
         case(90, zipf, 32),
-        Case { segment_bytes: SMALL_SEGMENT_BYTES, ..case(80, Pattern::Uniform, 1) },
-        Case { segment_bytes: SMALL_SEGMENT_BYTES, ..case(80, Pattern::Uniform, 32) },
-        Case { segment_bytes: SMALL_SEGMENT_BYTES, ..case(80, zipf, 32) },
+        in_large(case(80, Pattern::Uniform, 1)),
+        in_large(case(80, Pattern::Uniform, 32)),
+        in_large(case(80, zipf, 32)),
     ]
 };
 /// The load of the disk.
@@ -82,6 +88,8 @@ pub struct Measured {
     pub flushes: Vec<flushes::Seen>,
     /// Snapshots.
     pub series: Option<series::Seen>,
+    /// Programs with and without compression.
+    pub programs: Vec<programs::Seen>,
 }
 
 /// Runs everything whose name contains `only`; `say` is told the names.
@@ -89,7 +97,8 @@ pub struct Measured {
 /// # Errors
 /// The device is too small for a pool, or the pool fails.
 pub fn run(size: Size, only: &str, say: &mut dyn FnMut(&str)) -> anyhow::Result<Measured> {
-    let place = |model| Place { model, device_bytes: size.device_bytes, segment_bytes: SEGMENT_BYTES };
+    let segment_bytes = zc_store::limits::segment_bytes(size.device_bytes);
+    let place = |model| Place { model, device_bytes: size.device_bytes, segment_bytes };
     let mut is_wanted = |name: &str| {
         let is_wanted = name.contains(only);
         if is_wanted {
@@ -100,7 +109,7 @@ pub fn run(size: Size, only: &str, say: &mut dyn FnMut(&str)) -> anyhow::Result<
     let mut overwrites = Vec::new();
     for case in CASES {
         if is_wanted(&format!("overwrites, {case}")) {
-            let place = Place { segment_bytes: case.segment_bytes, ..place(SSD) };
+            let place = Place { segment_bytes: case.segment_bytes.unwrap_or(segment_bytes), ..place(SSD) };
             overwrites.push(overwrite::run(place, case, size.rounds)?);
         }
     }
@@ -114,11 +123,18 @@ pub fn run(size: Size, only: &str, say: &mut dyn FnMut(&str)) -> anyhow::Result<
     }
     let series =
         is_wanted("generations").then(|| series::run(place(DISK), size.device_bytes / 4, GENERATIONS));
+    let mut played = Vec::new();
+    for (program, model) in Program::ALL.into_iter().flat_map(|program| [(program, SSD), (program, DISK)]) {
+        if is_wanted(&format!("program {} on the {}", program.name(), model.name)) {
+            played.push(programs::run(place(model), program)?);
+        }
+    }
     Ok(Measured {
         overwrites,
         disk: disk.transpose()?,
         disk_model: DISK,
         flushes,
         series: series.transpose()?,
+        programs: played,
     })
 }

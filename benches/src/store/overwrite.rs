@@ -51,15 +51,15 @@ pub struct Case {
     pub pattern: Pattern,
     /// Requests at once.
     pub depth: usize,
-    /// Bytes of a segment.
-    pub segment_bytes: u32,
+    /// Bytes of a segment, if they are not those that a new pool of its size has.
+    pub segment_bytes: Option<u32>,
 }
 
 impl std::fmt::Display for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { full_percent, pattern, depth, segment_bytes } = self;
-        let kib = segment_bytes >> 10;
-        write!(f, "{full_percent} % full, {pattern}, {depth} at once, segments of {kib} KiB")
+        write!(f, "{full_percent} % full, {pattern}, {depth} at once")?;
+        segment_bytes.map_or(Ok(()), |bytes| write!(f, ", segments of {} KiB", bytes >> 10))
     }
 }
 
@@ -68,6 +68,8 @@ impl std::fmt::Display for Case {
 pub struct Seen {
     /// The load.
     pub case: Case,
+    /// Bytes of a segment.
+    pub segment_bytes: u32,
     /// Share of what contents may use that tables refer to, at the end.
     pub utilisation: f64,
     /// Share of the segments that were not free, on the average, that tables refer to: victims are found there.
@@ -287,6 +289,7 @@ pub fn run(place: Place, case: Case, rounds: Rounds) -> anyhow::Result<Seen> {
     let chunk_table_bytes = pages(|stats| stats.chunk_pages_written);
     Ok(Seen {
         case,
+        segment_bytes: place.segment_bytes,
         utilisation: referred_bytes as f64 / rig.usable_bytes() as f64,
         filled: referred_bytes as f64 * requests as f64 / (not_free_bytes as f64).max(1.0),
         requests: writer.done,
@@ -323,8 +326,8 @@ mod tests {
 
     #[test]
     fn a_run_counts_all_and_cleans_no_less_than_it_must() {
-        let case = Case { full_percent: 80, pattern: Pattern::Uniform, depth: 8, segment_bytes: 1 << 20 };
-        let place = Place { model: SSD, device_bytes: 256 << 20, segment_bytes: case.segment_bytes };
+        let case = Case { full_percent: 80, pattern: Pattern::Uniform, depth: 8, segment_bytes: None };
+        let place = Place { model: SSD, device_bytes: 256 << 20, segment_bytes: 1 << 20 };
         let seen = run(place, case, Rounds { before_percent: 50, counted_percent: 100 }).unwrap();
         assert_eq!((seen.no_space, seen.requests), (0, seen.times_ns.len()));
         assert!(seen.moved_bytes > 0 && seen.amplification() > 1.0);

@@ -1,25 +1,17 @@
 //! A pool on a device in memory, in the device's time.
 //!
-//! Job: submit requests, let time go on to the next end of an operation, tell how long each request took.
+//! Job: make the pool and its volume, and count what processors really took beside the device's time ([`Cpu`]).
 //!
-//! Invariants: time goes on by operations and ticks alone, so that a run gives the same numbers everywhere. Processors
-//! take no time in it; what they really took is counted beside ([`Cpu`]).
+//! Invariants: processors take no time of the device, so that a run gives the same times everywhere.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-
-use anyhow::{Context as _, bail, ensure};
-use zc_core::{Codec, Map, OpId, ReqId, u64_from_usize, usize_from_u32, usize_from_u64};
-use zc_pool::{Answer, Ended, Pool, PoolError, Request, RequestKind, Work};
-use zc_reduce::Reducer;
-use zc_store::config::Shape;
-use zc_store::{CatalogChange, CatalogOp, Config, FLAG_DEDUP, RootId, Superblock};
+use zc_core::{Codec, usize_from_u64};
+use zc_pool::{Answer, DeviceOperation, Ended, Pool, RequestKind};
+use zc_pool_drive::{Answered, Blank, Computing, Drive, DriveError, Machine};
+use zc_store::{CatalogChange, CatalogOp, Config, FLAG_DEDUP, RootId};
 
 use super::device::{Device, Model, Tally};
 use crate::clock::now_ns;
 
-/// How often the daemon tells a pool the time.
-const TICK_NS: u64 = 10_000_000;
 /// Bytes of a chunk, and their binary logarithm.
 pub const CHUNK_BYTES: u64 = 8 << 10;
 const CHUNK_SHIFT: u8 = 13;
@@ -43,9 +35,16 @@ impl Place {
     ///
     /// # Errors
     /// The sizes are none that a pool can have.
-    pub fn rig(self) -> anyhow::Result<Rig> {
+    pub fn rig(self) -> Result<Rig, DriveError> {
         let config = Config { gather: self.model.seek_ns > 0, ..Config::default() };
-        Rig::new(self, config.bounded(self.segment_bytes))
+        let blank = Blank::new(self.device_bytes, self.segment_bytes, config)?;
+        let mut bytes = vec![0; usize_from_u64(self.device_bytes)];
+        blank.format(|offset_bytes, block| {
+            let at = usize_from_u64(offset_bytes);
+            bytes[at..at + block.len()].copy_from_slice(block);
+        });
+        let watched = Watched { device: Device::new(self.model, bytes), cpu: Cpu::default() };
+        Ok(Rig { drive: Drive::open(&blank, watched)?, usable_bytes: blank.usable_bytes() })
     }
 }
 
@@ -58,74 +57,38 @@ pub struct Cpu {
     pub jobs_ns: u64,
 }
 
-/// A request that ended.
+/// The device, and a clock at the processors.
 #[derive(Debug)]
-pub struct Answered {
-    /// How.
-    pub result: Result<Answer, PoolError>,
-    /// How long it took, in the device's time.
-    pub took_ns: u64,
+struct Watched {
+    device: Device,
+    cpu: Cpu,
+}
+
+impl Machine for Watched {
+    fn begin(&mut self, now_ns: u64, operation: &DeviceOperation) -> (u64, Ended) {
+        self.device.begin(now_ns, operation)
+    }
+
+    fn compute<T>(&mut self, who: Computing, work: impl FnOnce() -> T) -> T {
+        let began_ns = now_ns();
+        let result = work();
+        let sum_ns = match who {
+            Computing::Pool => &mut self.cpu.pool_ns,
+            Computing::Jobs => &mut self.cpu.jobs_ns,
+        };
+        *sum_ns += now_ns() - began_ns;
+        result
+    }
 }
 
 /// The pool, its device and the time.
 #[derive(Debug)]
 pub struct Rig {
-    pool: Pool,
-    device: Device,
-    reducer: Reducer,
-    now_ns: u64,
-    tick_ns: u64,
-    /// Ends that are to come: when, and a number that keeps their order.
-    due: BinaryHeap<Reverse<(u64, u64)>>,
-    ends: Map<u64, (OpId, Ended)>,
-    asked: Map<ReqId, u64>,
-    answers: VecDeque<Answered>,
-    next: u64,
-    opened: Option<bool>,
-    cpu: Cpu,
+    drive: Drive<Watched>,
     usable_bytes: u64,
 }
 
 impl Rig {
-    /// See [`Place::rig`].
-    fn new(place: Place, config: Config) -> anyhow::Result<Self> {
-        let Place { model, device_bytes, segment_bytes } = place;
-        let superblock =
-            Superblock::format([7; 16], device_bytes, segment_bytes, 1).context("too small for a pool")?;
-        let mut bytes = vec![0; usize_from_u64(device_bytes)];
-        for copy in 0..2 {
-            let at = usize_from_u64(Superblock::offset_bytes(copy));
-            let block = superblock.encode(copy);
-            bytes[at..at + block.len()].copy_from_slice(&block[..]);
-        }
-        let shape = Shape { segment_bytes, segments: superblock.segments };
-        let usable = usize_from_u32(shape.segments).saturating_sub(config.reserve_segments(shape));
-        let usable_bytes = u64_from_usize(usable) * u64::from(segment_bytes);
-        let mut work = Vec::new();
-        let pool = Pool::open(config, 2, &mut work);
-        let mut rig = Self {
-            pool,
-            device: Device::new(model, bytes),
-            reducer: Reducer::new(),
-            now_ns: 0,
-            tick_ns: TICK_NS,
-            due: BinaryHeap::new(),
-            ends: Map::default(),
-            asked: Map::default(),
-            answers: VecDeque::new(),
-            next: 0,
-            opened: None,
-            cpu: Cpu::default(),
-            usable_bytes,
-        };
-        rig.take(work)?;
-        while rig.opened.is_none() {
-            ensure!(rig.step()?, "the pool does not open");
-        }
-        ensure!(rig.opened == Some(true), "the pool cannot be opened");
-        Ok(rig)
-    }
-
     /// Bytes of the segments that contents may use.
     #[must_use]
     pub const fn usable_bytes(&self) -> u64 {
@@ -135,144 +98,60 @@ impl Rig {
     /// The pool.
     #[must_use]
     pub const fn pool(&self) -> &Pool {
-        &self.pool
+        self.drive.pool()
     }
 
     /// What was asked of the device so far.
     #[must_use]
     pub const fn tally(&self) -> Tally {
-        self.device.tally()
+        self.drive.machine().device.tally()
     }
 
     /// What processors took so far.
     #[must_use]
     pub const fn cpu(&self) -> Cpu {
-        self.cpu
+        self.drive.machine().cpu
     }
 
     /// The device's time, in nanoseconds.
     #[must_use]
     pub const fn now_ns(&self) -> u64 {
-        self.now_ns
-    }
-
-    fn take(&mut self, work: Vec<Work>) -> anyhow::Result<()> {
-        for work in work {
-            let (at_ns, op, ended) = match work {
-                Work::Device { op, operation } => {
-                    let (at_ns, ended) = self.device.begin(self.now_ns, &operation);
-                    (at_ns, op, ended)
-                }
-                Work::Job { op, job, .. } => {
-                    let began_ns = now_ns();
-                    let outcome = job.run(&mut self.reducer);
-                    self.cpu.jobs_ns += now_ns() - began_ns;
-                    (self.now_ns, op, Ended::Job(outcome))
-                }
-                Work::Answer { req, result } => {
-                    let asked_ns = self.asked.remove(&req).context("an answer that no request has")?;
-                    self.answers.push_back(Answered { result, took_ns: self.now_ns - asked_ns });
-                    continue;
-                }
-                Work::Opened { result } => {
-                    self.opened = Some(result.is_ok());
-                    continue;
-                }
-                Work::Stopped => bail!("the pool stopped"),
-            };
-            self.next += 1;
-            self.due.push(Reverse((at_ns, self.next)));
-            self.ends.insert(self.next, (op, ended));
-        }
-        Ok(())
-    }
-
-    fn drive(&mut self, input: impl FnOnce(&mut Pool, &mut Vec<Work>)) -> anyhow::Result<()> {
-        let mut work = Vec::new();
-        let began_ns = now_ns();
-        input(&mut self.pool, &mut work);
-        self.cpu.pool_ns += now_ns() - began_ns;
-        self.take(work)
-    }
-
-    /// Lets time go on to the next tick or end of an operation. False if there is none but ticks.
-    fn step(&mut self) -> anyhow::Result<bool> {
-        if self.pool.store().goes_on() {
-            let now_ms = self.now_ns / 1_000_000;
-            self.drive(|pool, work| pool.tick(now_ms, work))?;
-            return Ok(true);
-        }
-        let Some(&Reverse((at_ns, number))) = self.due.peek() else { return Ok(false) };
-        if self.tick_ns <= at_ns {
-            self.tick()?;
-            return Ok(true);
-        }
-        self.due.pop();
-        self.now_ns = at_ns;
-        let (op, ended) = self.ends.remove(&number).context("an end that was not begun")?;
-        self.drive(|pool, work| pool.ended(op, ended, work))?;
-        Ok(true)
-    }
-
-    fn tick(&mut self) -> anyhow::Result<()> {
-        self.now_ns = self.tick_ns;
-        self.tick_ns += TICK_NS;
-        let now_ms = self.now_ns / 1_000_000;
-        self.drive(|pool, work| pool.tick(now_ms, work))
+        self.drive.now_ns()
     }
 
     /// Gives the pool a request.
     ///
     /// # Errors
     /// The pool breaks the rules of its seam.
-    pub fn submit(&mut self, kind: RequestKind) -> anyhow::Result<()> {
-        self.next += 1;
-        let req = ReqId(self.next);
-        self.asked.insert(req, self.now_ns);
-        self.drive(|pool, work| pool.submit(Request { req, kind }, work))
+    pub fn submit(&mut self, kind: RequestKind) -> Result<(), DriveError> {
+        self.drive.submit(kind).map(|_| ())
     }
 
     /// Waits for the next answer.
     ///
     /// # Errors
     /// There is nothing left that could bring one.
-    pub fn answer(&mut self) -> anyhow::Result<Answered> {
-        loop {
-            if let Some(answered) = self.answers.pop_front() {
-                return Ok(answered);
-            }
-            // A pool may need ticks to go on.
-            if !self.step()? {
-                ensure!(!self.asked.is_empty(), "nothing was asked");
-                self.tick()?;
-            }
-        }
+    pub fn answer(&mut self) -> Result<Answered, DriveError> {
+        self.drive.answer()
     }
 
     /// Asks, and waits for the answer.
     ///
     /// # Errors
     /// It is an error.
-    pub fn ask(&mut self, kind: RequestKind) -> anyhow::Result<Answer> {
-        self.submit(kind)?;
-        Ok(self.answer()?.result?)
+    pub fn ask(&mut self, kind: RequestKind) -> Result<Answer, DriveError> {
+        self.drive.ask(kind)
     }
 
     /// Nothing is asked for so long; the pool may clean.
     ///
     /// # Errors
     /// The pool breaks the rules of its seam.
-    pub fn rest(&mut self, ns: u64) -> anyhow::Result<()> {
-        let until_ns = self.now_ns + ns;
-        while self.now_ns < until_ns {
-            if !self.step()? {
-                self.tick()?;
-            }
-        }
-        Ok(())
+    pub fn rest(&mut self, ns: u64) -> Result<(), DriveError> {
+        self.drive.rest(ns)
     }
 
-    /// Changes the catalog. New volumes share contents and have chunks of [`CHUNK_BYTES`].
+    /// Changes the catalog. New volumes share contents, and have LZ4 and chunks of [`CHUNK_BYTES`].
     ///
     /// # Errors
     /// The pool refuses.
@@ -282,21 +161,37 @@ impl Rig {
         id: RootId,
         source: RootId,
         size_bytes: u64,
-    ) -> anyhow::Result<()> {
-        let name = match op {
-            CatalogOp::Snapshot => format!("volume-{}@{}", source.0, id.0),
-            _ => format!("volume-{}", id.0),
-        };
-        let change = CatalogChange {
-            op,
-            id,
-            source,
-            codec: Codec::Lz4,
-            chunk_shift: CHUNK_SHIFT,
-            size_chunks: size_bytes / CHUNK_BYTES,
-            flags: FLAG_DEDUP,
-            name,
-        };
-        self.ask(RequestKind::Catalog(change)).map(|_| ())
+    ) -> Result<(), DriveError> {
+        self.drive.catalog(change(op, id, source, size_bytes))
+    }
+
+    /// Makes [`VOLUME`] with this codec, sharing contents or not.
+    ///
+    /// # Errors
+    /// The pool refuses.
+    pub fn create(&mut self, codec: Codec, dedup: bool, size_bytes: u64) -> Result<(), DriveError> {
+        let flags = if dedup { FLAG_DEDUP } else { 0 };
+        self.drive.catalog(CatalogChange {
+            codec,
+            flags,
+            ..change(CatalogOp::Create, VOLUME, VOLUME, size_bytes)
+        })
+    }
+}
+
+fn change(op: CatalogOp, id: RootId, source: RootId, size_bytes: u64) -> CatalogChange {
+    let name = match op {
+        CatalogOp::Snapshot => format!("volume-{}@{}", source.0, id.0),
+        _ => format!("volume-{}", id.0),
+    };
+    CatalogChange {
+        op,
+        id,
+        source,
+        codec: Codec::Lz4,
+        chunk_shift: CHUNK_SHIFT,
+        size_chunks: size_bytes / CHUNK_BYTES,
+        flags: FLAG_DEDUP,
+        name,
     }
 }
