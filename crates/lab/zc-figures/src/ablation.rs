@@ -41,11 +41,13 @@ pub enum Ablation {
     AlwaysAbsorbs,
     /// Units are written as small as extents.
     SameWrites,
+    /// Nothing is written over before an aged log is read.
+    FreshLog,
 }
 
 impl Ablation {
     /// All of them, each with its name on the command line and what it does.
-    pub const ALL: [(Self, &'static str, &'static str); 16] = [
+    pub const ALL: [(Self, &'static str, &'static str); 17] = [
         (Self::UniqueContents, "unique-contents", "no content is stored twice"),
         (Self::Incompressible, "incompressible", "no content compresses"),
         (Self::Irreducible, "irreducible", "no content is stored twice, and none compresses"),
@@ -62,6 +64,7 @@ impl Ablation {
         (Self::NoCleaner, "no-cleaner", "nothing cleans"),
         (Self::AlwaysAbsorbs, "always-absorbs", "pages written again leave the buffer of every layout"),
         (Self::SameWrites, "same-writes", "units are written as small as extents"),
+        (Self::FreshLog, "fresh-log", "nothing is written over before an aged log is read"),
     ];
 
     const fn entry(self) -> &'static (Self, &'static str, &'static str) {

@@ -1,12 +1,7 @@
 //! The papers' numbers that no figure makes, each with the reason.
 
 /// Names in `numbers.csv`, and why nothing of ours stands beside them.
-pub const NOT_HERE: [(&str, &str); 8] = [
-    (
-        "nitro.f9",
-        "Response over I/O sizes in an aged deduplicating disk system: that needs a model of the system, and its layout on \
-         disk is not published",
-    ),
+pub const NOT_HERE: [(&str, &str); 7] = [
     ("flaz.t3.mailbox1", "The authors' mail cannot be had"),
     ("flaz.t3.mailbox2", "The authors' mail cannot be had"),
     ("flaz.t3.word", "The authors' documents cannot be had, and no Linux system has such files"),

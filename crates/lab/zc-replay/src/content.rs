@@ -165,6 +165,11 @@ impl Contents {
         }
     }
 
+    /// The fingerprint of a content, and its bytes under LZ4.
+    pub(crate) fn made_of(&self, id: ContentId) -> (u128, u32) {
+        (self.get(id).print, u32::from(self.sizes(id).lz4))
+    }
+
     /// Contents whose size this codec did not tell, but another one.
     pub(crate) fn told_by_others(&self, codec: Codec) -> u64 {
         let other = match codec {

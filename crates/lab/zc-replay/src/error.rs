@@ -57,6 +57,9 @@ pub enum ReplayError {
     /// The cache does not fit into its RAM.
     #[error(transparent)]
     Ram(#[from] TooLittleRam),
+    /// The store behind the cache could not go on.
+    #[error("the store behind the cache: {0}")]
+    Store(#[from] zc_pool_drive::DriveError),
     /// The cache manager did something that it never should without a fault.
     #[error("the cache manager, after {requests} requests: {what}")]
     Manager {

@@ -80,6 +80,11 @@ pub(crate) const fn block_key(volume: u16, block: u64) -> u64 {
     (volume as u64) << BLOCK_BITS | block
 }
 
+/// Volume and number of the block that has this key.
+pub(crate) fn split_key(key: u64) -> (u16, u64) {
+    (u16::try_from(key >> BLOCK_BITS).unwrap_or(u16::MAX), key & ((1 << BLOCK_BITS) - 1))
+}
+
 struct Loader {
     trace: Trace,
     contents: Contents,

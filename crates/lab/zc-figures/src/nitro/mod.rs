@@ -1,6 +1,8 @@
 //! Figures of Nitro (Li et al., USENIX ATC 2014) that a cache simulator can speak to.
 
 mod against_flaz;
+mod aged;
+mod generations;
 mod grain;
 mod hits;
 mod index;
@@ -22,7 +24,7 @@ pub(crate) use runs::percent_of;
 pub(crate) use workloads::{SHAPES, sources};
 
 /// All of them.
-pub(crate) const FIGURES: [Figure; 17] = [
+pub(crate) const FIGURES: [Figure; 18] = [
     inputs::WORKLOADS,
     inputs::DEVICES,
     sharing::FIGURE_1,
@@ -38,6 +40,7 @@ pub(crate) const FIGURES: [Figure; 17] = [
     sensitivity::FIGURE_7,
     speed::TABLE_2,
     overhead::FIGURE_8,
+    aged::FIGURE_9,
     restore::FIGURE_10,
     against_flaz::AGAINST_FLAZ,
 ];

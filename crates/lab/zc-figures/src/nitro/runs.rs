@@ -3,7 +3,7 @@
 use zc_config::Config;
 use zc_replay::Trace;
 use zc_replay::cache::{self, CacheSize, Replay, Report};
-use zc_replay::time::{self, TimeReport, Timing};
+use zc_replay::time::{self, Store, TimeReport, Timing};
 
 use crate::error::FigureError;
 
@@ -78,6 +78,20 @@ impl Variant {
         let size = CacheSize::Units(unit_bytes);
         let replay = Replay { size, check: false, recipes: self.recipes, warm_requests, ssd: None };
         Ok(time::run(trace, &self.config()?, replay, timing)?)
+    }
+
+    /// Replays a trace in time over a store that was filled before.
+    pub(crate) fn time_on(
+        &self,
+        store: &mut Store,
+        trace: &Trace,
+        unit_bytes: u64,
+        timing: &Timing,
+        warm_requests: u64,
+    ) -> Result<TimeReport, FigureError> {
+        let size = CacheSize::Units(unit_bytes);
+        let replay = Replay { size, check: false, recipes: self.recipes, warm_requests, ssd: None };
+        Ok(time::run_on(store, trace, &self.config()?, replay, timing)?.1)
     }
 
     /// Replays a trace through so many bytes of units.

@@ -106,8 +106,8 @@ fn judge(name: &str, compressed: bool, at: &dyn Fn(u64, u64) -> Option<f64>, out
     if let (false, Some(near), Some(beyond), Some(twice)) = (compressed, at(4, 6), at(6, 6), at(2, 2)) {
         outcome.asserted(
             JUMP,
-            near < 2.0 && beyond > 8.0,
-            "(D,NC): from about 1 to more than 8 as the working set outgrows what is deduplicated 6 times",
+            near < 1.5 && beyond > 2.0,
+            "(D,NC): from about 1 to more than 2 as the working set outgrows what is deduplicated 6 times",
             format!("{near:.2} at 4 caches, {beyond:.1} at 6"),
         );
         outcome.beside(

@@ -53,13 +53,6 @@ const fn share(bytes: u64, per_s: u64) -> u64 {
     bytes * 1000 / (if per_s / 1_000_000 == 0 { 1 } else { per_s / 1_000_000 })
 }
 
-/// A number that tells nothing of its neighbours' (the finalizer of SplitMix64: Steele et al., OOPSLA 2014).
-const fn scattered(number: u64) -> u64 {
-    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 impl Disks {
     /// `scale` makes the write memory as much smaller as the volume is.
     pub(super) fn new(profile: DiskProfile, span: u64, memory_scale: f64) -> Self {
@@ -89,12 +82,22 @@ impl Disks {
         })
     }
 
+    /// So much is passed over rather than sought past: a track, of a store's log, which has headers between contents.
+    const fn near_bytes(&self) -> u64 {
+        if self.profile.is_store() {
+            self.profile.bytes_per_s / 1_000_000 * self.profile.turn_ns / 1000
+        } else {
+            0
+        }
+    }
+
     /// What it takes the disk to get there and move the bytes.
     fn cost(&mut self, part: Part, sorted: bool) -> u64 {
         let before = std::mem::replace(&mut self.arms[part.arm].at, part.at + part.bytes);
         let transfer = share(part.bytes, self.profile.bytes_per_s);
-        if before == part.at {
-            return transfer;
+        let passed = part.at.checked_sub(before).filter(|bytes| *bytes <= self.near_bytes());
+        if let Some(passed) = passed {
+            return transfer + share(passed, self.profile.bytes_per_s);
         }
         // The average seek goes over a third of the stroke, and takes time by the root of the distance.
         let span = self.span.div_ceil(self.spindles());
@@ -114,31 +117,10 @@ impl Disks {
 
     /// A read: when it is done.
     pub(super) fn read(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
-        let piece = self.profile.piece_bytes;
-        if piece == 0 {
-            return self.read_piece(now, place, bytes);
-        }
-        let last = (place + bytes).div_ceil(piece);
-        let pieces = place / piece..last;
-        pieces.fold(now, |done, number| {
-            let from = place.max(number * piece);
-            let to = (place + bytes).min((number + 1) * piece);
-            let chunk = self.profile.chunk_bytes.max(1);
-            let elsewhere = scattered(number) % self.span.div_ceil(chunk) * chunk;
-            done.max(self.read_piece(now, elsewhere + from % piece, to - from))
-        })
-    }
-
-    fn read_piece(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
         let mut done = now;
         for part in self.parts(place, bytes) {
-            // What has to be read first to know where the rest is.
-            let mut found = now;
-            for _ in 0..self.profile.log_reads.max(1) {
-                let ns = self.cost(part, false);
-                found = self.arms[part.arm].server.serve(found, ns);
-            }
-            done = done.max(found);
+            let ns = self.cost(part, false);
+            done = done.max(self.arms[part.arm].server.serve(now, ns));
         }
         done
     }
@@ -192,15 +174,18 @@ impl Disks {
     }
 
     fn owe(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
-        if self.profile.log_reads > 0 {
-            // A log: whole stripes, one disk after the other, parity with them.
-            self.log_bytes += bytes;
-            let arm = usize_from_u64(self.log_bytes / self.profile.chunk_bytes.max(1)) % self.arms.len();
-            let data = share(bytes, self.profile.bytes_per_s);
-            let parity = data * u64::from(self.profile.parities) / u64::from(self.profile.spindles.max(1));
-            return self.arms[arm].server.owe(now, data + parity);
-        }
         self.change(place, bytes, true, |server, ns| server.owe(now, ns))
+    }
+
+    /// A write at the end of a log, into memory: when it is answered. The log goes to the disks in whole stripes, one
+    /// disk after the other, parity with them.
+    pub(super) fn append(&mut self, now: u64, bytes: u64) -> u64 {
+        self.log_bytes += bytes;
+        let arm = usize_from_u64(self.log_bytes / self.profile.chunk_bytes.max(1)) % self.arms.len();
+        let data = share(bytes, self.profile.bytes_per_s);
+        let parity = data * u64::from(self.profile.parities) / u64::from(self.profile.spindles.max(1));
+        let owed = self.arms[arm].server.owe(now, data + parity);
+        (now + MEMORY_NS).max(owed.saturating_sub(OWED_MAX_NS))
     }
 
     /// Nanoseconds that all disks were at work.

@@ -25,11 +25,8 @@ pub struct DiskProfile {
     pub chunk_bytes: u64,
     /// Writes are answered from memory that keeps them, and go to disk when no client waits.
     pub write_memory_bytes: u64,
-    /// New data are appended to a log, and a read of such data takes so many disk reads; 0 for data in place.
-    pub log_reads: u32,
-    /// What lies together in an aged log: a longer read goes to several places at once. 0 for data that are not
-    /// scattered.
-    pub piece_bytes: u64,
+    /// Data lie in a store of ours, which has so much memory for its pages; 0 for data in place.
+    pub store_memory_bytes: u64,
 }
 
 /// An SSD.
@@ -82,8 +79,7 @@ const DISK_7200: DiskProfile = DiskProfile {
     bytes_per_s: 100 * MB,
     chunk_bytes: 64 << 10,
     write_memory_bytes: 0,
-    log_reads: 0,
-    piece_bytes: 0,
+    store_memory_bytes: 0,
 };
 
 /// Intel X25-E: 277 and 202 MB/s, 0.17 ms.
@@ -138,20 +134,29 @@ pub const PROFILES: [Profile; 5] = [
         ssd: SSD_SATA,
         cpu: CpuProfile { cores: 4, slowness: 3.0 },
     },
-    // RAID-6 of 12 disks, two of them spare; a log of deduplicated data, whose index and fragments cost reads.
+    // RAID-6 of 12 disks, two of them spare, under a store of deduplicated data. Its server has 36 GB of memory, of which
+    // less than half is for pages: a guess.
     Profile {
         name: "nitro-cos",
         disk: DiskProfile {
             spindles: 10,
             parities: 2,
             write_memory_bytes: 960 * MB,
-            log_reads: 2,
+            store_memory_bytes: 16_000 * MB,
             ..DISK_7200
         },
         ssd: SSD_SATA,
         cpu: CpuProfile { cores: 8, slowness: 2.5 },
     },
 ];
+
+impl DiskProfile {
+    /// Whether data lie in a store of ours.
+    #[must_use]
+    pub const fn is_store(&self) -> bool {
+        self.store_memory_bytes > 0
+    }
+}
 
 impl Profile {
     /// The profile of this name.

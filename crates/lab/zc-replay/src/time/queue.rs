@@ -12,54 +12,34 @@ use zc_trace::Op;
 use super::devices::{Cores, Disks, Ssd};
 use super::profile::{CpuProfile, Profile};
 use super::report::{Recorder, TimeReport};
+use super::stored::Store;
+use super::timing::{Arrival, Timing};
 use crate::error::ReplayError;
 use crate::load::{Step, Trace};
-use crate::work::{Asked, HitReads, VOLUME_GAP, Work};
+use crate::work::{Asked, VOLUME_GAP, Work};
 
-/// How requests come.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Arrival {
-    /// From so many clients, each of which waits for its answer.
-    Closed {
-        /// How many.
-        clients: u32,
-    },
-    /// At the times of the trace, so many times as fast.
-    Open {
-        /// How many times.
-        speed: f64,
-    },
+/// Where data lie that no cache has.
+enum Origin<'a> {
+    InPlace(Disks),
+    Store(&'a mut Store),
 }
 
-/// What a replay in time needs besides.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Timing {
-    /// Devices and processors.
-    pub profile: Profile,
-    /// How requests come.
-    pub arrival: Arrival,
-    /// How much smaller than in the profile the write memory of the array is, as the trace is smaller than what the
-    /// array was bought for.
-    pub memory_scale: f64,
-    /// How extents are read.
-    pub hits: HitReads,
-}
-
-struct Machine {
-    disks: Disks,
+struct Machine<'a> {
+    origin: Origin<'a>,
     ssd: Ssd,
     cores: Cores,
     cpu: CpuProfile,
     codec: Codec,
 }
 
-impl Machine {
-    fn new(timing: &Timing, trace: &Trace, codec: Codec) -> Self {
+impl<'a> Machine<'a> {
+    fn new(timing: &Timing, trace: &Trace, codec: Codec, store: Option<&'a mut Store>) -> Self {
         let Profile { disk, ssd, cpu, .. } = timing.profile;
         let last = u64_from_usize(trace.spans().len().saturating_sub(1)) * VOLUME_GAP;
         let span = last + trace.spans().last().copied().unwrap_or(0);
+        let in_place = || Origin::InPlace(Disks::new(disk, span, timing.memory_scale));
         Self {
-            disks: Disks::new(disk, span, timing.memory_scale),
+            origin: store.map_or_else(in_place, Origin::Store),
             ssd: Ssd::new(ssd),
             cores: Cores::new(cpu.cores),
             cpu,
@@ -70,8 +50,8 @@ impl Machine {
     /// Work that a client waits for: when it is done.
     fn serve(&mut self, now: u64, work: Work) -> u64 {
         match work {
-            Work::OriginRead { place, bytes } => self.disks.read(now, place, bytes),
-            Work::OriginWrite { place, bytes } => self.disks.write(now, place, bytes),
+            Work::OriginRead { place, bytes } => self.read_origin(now, place, bytes),
+            Work::OriginWrite { place, bytes } => self.write_origin(now, place, bytes),
             Work::CacheRead { place, bytes, .. } => self.ssd.read(now, place, bytes),
             Work::Transfer { bytes } => self.ssd.transfer(now, bytes),
             Work::CacheWrite { place, bytes } => {
@@ -82,6 +62,54 @@ impl Machine {
                 let ns = self.cpu_ns(work);
                 self.cores.serve(now, ns)
             }
+        }
+    }
+
+    fn read_origin(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
+        match &mut self.origin {
+            Origin::InPlace(disks) => disks.read(now, place, bytes),
+            Origin::Store(store) => {
+                let read = store.read(now, place, bytes);
+                self.cores.serve(read, self.cpu.decompress_ns(Codec::Lz4, bytes))
+            }
+        }
+    }
+
+    fn write_origin(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
+        match &mut self.origin {
+            Origin::InPlace(disks) => disks.write(now, place, bytes),
+            Origin::Store(store) => {
+                let ns = self.cpu.hash_ns(bytes) + self.cpu.compress_ns(Codec::Lz4, bytes);
+                let ready = self.cores.serve(now, ns);
+                store.overwrite(ready, place, bytes)
+            }
+        }
+    }
+
+    /// A request that counts begins.
+    fn note(&mut self, step: &Step, trace: &Trace) {
+        if let Origin::Store(store) = &mut self.origin {
+            store.set_timed(true);
+            store.note(step, trace);
+        }
+    }
+
+    /// A request that only warms the cache: what it writes is in the store, and takes no time.
+    fn pass(&mut self, step: &Step, trace: &Trace, asked: &[Asked]) {
+        let Origin::Store(store) = &mut self.origin else { return };
+        store.note(step, trace);
+        for asked in asked {
+            if let Work::OriginWrite { place, bytes } = asked.work {
+                store.overwrite(0, place, bytes);
+            }
+        }
+    }
+
+    /// Nanoseconds that all disks were at work, and how many there are.
+    fn disks_busy(&self) -> (u64, u64) {
+        match &self.origin {
+            Origin::InPlace(disks) => disks.busy(),
+            Origin::Store(store) => store.busy(),
         }
     }
 
@@ -151,15 +179,15 @@ impl Live {
 /// Time, number of the event, request, chain.
 type Event = Reverse<(u64, u64, u64, usize)>;
 
-struct Queue {
-    machine: Machine,
+struct Queue<'a> {
+    machine: Machine<'a>,
     events: BinaryHeap<Event>,
     numbers: u64,
     live: Map<u64, Live>,
     report: Recorder,
 }
 
-impl Queue {
+impl Queue<'_> {
     fn push(&mut self, time: u64, request: u64, chain: usize) {
         self.numbers += 1;
         self.events.push(Reverse((time, self.numbers, request, chain)));
@@ -195,17 +223,17 @@ impl Queue {
     fn run(
         &mut self,
         arrival: Arrival,
-        mut next: impl FnMut() -> Result<Option<Next>, ReplayError>,
+        mut next: impl FnMut(&mut Machine<'_>) -> Result<Option<Next>, ReplayError>,
     ) -> Result<(), ReplayError> {
         if let Arrival::Closed { clients } = arrival {
             for _ in 0..clients.max(1) {
-                if let Some(first) = next()? {
+                if let Some(first) = next(&mut self.machine)? {
                     self.begin(&first, 0);
                 }
             }
             while let Some(answered) = self.turn() {
                 if let Some(now) = answered
-                    && let Some(more) = next()?
+                    && let Some(more) = next(&mut self.machine)?
                 {
                     self.begin(&more, now);
                 }
@@ -214,7 +242,7 @@ impl Queue {
         }
         let Arrival::Open { speed } = arrival else { return Ok(()) };
         let mut start = None;
-        while let Some(request) = next()? {
+        while let Some(request) = next(&mut self.machine)? {
             let first = *start.get_or_insert(request.time_ns);
             #[expect(
                 clippy::cast_possible_truncation,
@@ -238,24 +266,54 @@ pub(super) fn simulate(
     timing: &Timing,
     codec: Codec,
     warm_requests: u64,
+    ask: impl FnMut(&Step) -> Result<Vec<Asked>, ReplayError>,
+) -> Result<TimeReport, ReplayError> {
+    if timing.profile.disk.is_store() {
+        return simulate_on(&mut Store::of(trace, timing)?, trace, timing, codec, warm_requests, ask);
+    }
+    simulate_with(Machine::new(timing, trace, codec, None), trace, timing, warm_requests, ask)
+}
+
+/// Sends a trace through the queues, with a store that was filled before, and shows the volumes of the trace.
+pub(super) fn simulate_on(
+    store: &mut Store,
+    trace: &Trace,
+    timing: &Timing,
+    codec: Codec,
+    warm_requests: u64,
+    ask: impl FnMut(&Step) -> Result<Vec<Asked>, ReplayError>,
+) -> Result<TimeReport, ReplayError> {
+    store.begin(trace);
+    let machine = Machine::new(timing, trace, codec, Some(store));
+    let report = simulate_with(machine, trace, timing, warm_requests, ask);
+    store.end()?;
+    report
+}
+
+fn simulate_with(
+    machine: Machine<'_>,
+    trace: &Trace,
+    timing: &Timing,
+    warm_requests: u64,
     mut ask: impl FnMut(&Step) -> Result<Vec<Asked>, ReplayError>,
 ) -> Result<TimeReport, ReplayError> {
-    let machine = Machine::new(timing, trace, codec);
     let (events, live) = (BinaryHeap::new(), Map::default());
     let mut queue = Queue { machine, events, numbers: 0, live, report: Recorder::default() };
     let mut steps = trace.steps.iter();
     let mut passed = 0;
-    let next = || {
+    let next = |machine: &mut Machine<'_>| {
         for step in steps.by_ref() {
             let asked = ask(step)?;
             passed += 1;
             if passed > warm_requests {
+                machine.note(step, trace);
                 return Ok(Some(Next { time_ns: step.time_us * 1000, kind: step.op, asked }));
             }
+            machine.pass(step, trace, &asked);
         }
         Ok(None)
     };
     queue.run(timing.arrival, next)?;
     let machine = &queue.machine;
-    Ok(queue.report.finish(machine.disks.busy(), machine.ssd.busy(), machine.cores.busy()))
+    Ok(queue.report.finish(machine.disks_busy(), machine.ssd.busy(), machine.cores.busy()))
 }

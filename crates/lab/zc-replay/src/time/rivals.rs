@@ -6,8 +6,9 @@
 use zc_core::Codec;
 use zc_trace::Op;
 
-use super::queue::{Timing, simulate};
+use super::queue::simulate;
 use super::report::TimeReport;
+use super::timing::Timing;
 use crate::content::BLOCK_BYTES;
 use crate::error::ReplayError;
 use crate::extent_lru::{self, Did, ExtentLru};
@@ -178,7 +179,7 @@ mod tests {
     use crate::Ratios;
     use crate::time::bare;
     use crate::time::profile::Profile;
-    use crate::time::queue::Arrival;
+    use crate::time::timing::Arrival;
     use crate::work::HitReads;
     use zc_trace::workload::{Kind, Workload};
 

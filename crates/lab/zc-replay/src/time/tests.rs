@@ -92,20 +92,63 @@ fn arrivals_keep_to_the_trace() {
     assert_eq!(fast, bare(&trace, &timing("hdd", Arrival::Open { speed: 10.0 }), 0).unwrap());
 }
 
+/// Where reads begin: each a few MiB from the one before.
+const fn far(number: u64) -> u64 {
+    (number * 37 % 128) << 19
+}
+
+/// Writes of 8 KiB all over 64 MiB, then reads of so many bytes there.
+fn overwritten(len_bytes: u32) -> Trace {
+    let at = |number: u64| number * 1201 % 8192 * 8192;
+    let writes = (0..8192).map(move |number| Request::new(number, Op::Write, at(number), 8192));
+    let reads = (0..128).map(move |number| Request::new(9000 + number, Op::Read, far(number), len_bytes));
+    Trace::load(writes.chain(reads).map(Ok), Ratios::default()).unwrap()
+}
+
 #[test]
-fn long_reads_of_an_aged_log_go_to_many_places_and_short_ones_do_not() {
-    let iops = |len_bytes: u32, piece_bytes: u64| {
-        let far = |number: u64| number * 7 % 512 * (17 << 16);
-        let reads = (0..512).map(|number| Ok(Request::new(number, Op::Read, far(number), len_bytes)));
-        let trace = Trace::load(reads, Ratios::default()).unwrap();
-        let mut timing = timing("nitro-cos", closed(32));
-        timing.profile.disk.piece_bytes = piece_bytes;
-        bare(&trace, &timing, 0).unwrap().iops()
+fn a_store_scatters_what_was_written_here_and_there() {
+    let mean = |len_bytes: u32, warm: u64| {
+        let timing = timing("nitro-cos", closed(1));
+        bare(&overwritten(len_bytes), &timing, warm).unwrap().reads.mean_us
     };
-    let piece = 16 << 10;
-    let (long, short) = (iops(512 << 10, piece) / iops(512 << 10, 0), iops(4096, piece) / iops(4096, 0));
-    assert!((0.2..0.4).contains(&long), "four seeks for each chunk's one, less to transfer for each: {long}");
-    assert!((0.65..1.1).contains(&short), "disks by chance and not by turns: {short}");
+    // Without the writes before, neighbours lie side by side.
+    let fresh = |len_bytes: u32| {
+        let reads = (0..128).map(|number| Ok(Request::new(number, Op::Read, far(number), len_bytes)));
+        let trace = Trace::load(reads, Ratios::default()).unwrap();
+        bare(&trace, &timing("nitro-cos", closed(1)), 0).unwrap().reads.mean_us
+    };
+    let (long, short, before) = (mean(512 << 10, 8192), mean(8192, 8192), fresh(512 << 10));
+    assert!(long > before * 2.0, "64 places and not one: {long} and {before}");
+    assert!(long > short * 2.0, "a short read is of one place: {long} and {short}");
+}
+
+#[test]
+fn a_store_that_was_filled_before_is_read_as_it_is_shown() {
+    let timing = timing("nitro-cos", closed(1));
+    let content = |number: u64| Content {
+        fingerprint: u128::from(number + 1),
+        lz4_bytes: Some(4096),
+        zstd1_bytes: Some(4096),
+    };
+    let mut store = Store::new(&timing, 32 << 20).unwrap();
+    let volume = store.volume(16 << 20).unwrap();
+    for first in (0..4096).step_by(128) {
+        let blocks: Vec<Content> = (first..first + 128).map(content).collect();
+        store.write(volume, first, &blocks).unwrap();
+    }
+    let snapshot = store.snapshot(volume).unwrap();
+    // Every other 8 KiB is new in the volume; the snapshot keeps what was.
+    for first in (0..4096).step_by(4) {
+        store.write(volume, first, &[content(10_000 + first), content(20_000 + first)]).unwrap();
+    }
+    let reads = (0..32).map(|number| Ok(Request::new(number, Op::Read, number << 19, 512 << 10)));
+    let trace = Trace::load(reads, Ratios::default()).unwrap();
+    let mut mean = |root: Root| {
+        store.show(&[root]);
+        bare_on(&mut store, &trace, &timing, 0).unwrap().reads.mean_us
+    };
+    let (new, old) = (mean(volume), mean(snapshot));
+    assert!(new > old * 1.3, "{new} {old}");
 }
 
 #[test]
