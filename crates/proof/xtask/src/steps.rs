@@ -195,13 +195,15 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
 
 /// `cargo xtask bench`: `nbd` compares the daemon with other servers, `cpu` their CPU time for each request,
 /// `bootstorm` the daemon with itself in pass-through while many machines boot, `write` write-back with the bare file
-/// and with write-through, `rivals` the daemon with other caches in a virtual machine; anything else goes to criterion.
+/// and with write-through, `rivals` the daemon with other caches in a virtual machine, `stores` its store with others
+/// there; anything else goes to criterion.
 ///
 /// # Errors
 /// A benchmark cannot be built or fails.
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
     match args {
         [first, rest @ ..] if first == "rivals" => zc_rig::rivals::bench(rest),
+        [first, rest @ ..] if first == "stores" => zc_rig::stores::bench(rest),
         [first, rest @ ..]
             if ["nbd", "cpu", "bootstorm", "write", "fair", "store"].contains(&first.as_str()) =>
         {

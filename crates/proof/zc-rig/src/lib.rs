@@ -24,6 +24,7 @@ mod report;
 pub mod rivals;
 mod scenarios;
 mod setup;
+pub mod stores;
 
 pub use boot::Packages;
 use clap::Subcommand;

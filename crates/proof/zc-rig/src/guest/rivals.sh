@@ -1,45 +1,13 @@
 # One contender under one workload. Words: contender, workload, iops of the slow disk, span: seconds of a measurement, warm:
 # how many hundredths of the usual number of requests fill the cache beforehand, when the slow disk is not slow.
 . /payload/contenders.sh
+. /payload/monitor.sh
 contender=$(word contender) workload=$(word workload) iops=$(word iops) span=$(word span) warm=$(word warm)
 cache_mib=$(($(blockdev --getsz /dev/vdb) / 2048))
 # The working set of most workloads; a scan reads what lies behind it.
 SET_MIB=$((8 * cache_mib))
 # Whoever takes longer to fill is measured with what it has then.
 FILL_SECONDS=300
-
-# QEMU's monitor on the third port. It greets, which the port may echo to it before it is told not to: 0xff has it forget
-# what it heard of that.
-open_monitor() {
-    stty -F /dev/ttyS2 raw -echo
-    exec 7<> /dev/ttyS2
-    while read -r -t 1 <&7; do :; done
-    printf '\377\n' >&7
-    while read -r -t 1 <&7; do :; done
-    monitor '"qmp_capabilities"'
-}
-
-# monitor COMMAND: as the monitor takes it, and its answer.
-monitor() {
-    local answer=nothing
-    printf '{"execute":%s}\n' "$1" >&7
-    while read -r -t 20 answer <&7; do
-        case $answer in
-            *'"return"'*) return 0 ;;
-            *'"error"'*) break ;;
-        esac
-    done
-    echo "the monitor says: $answer"
-    return 1
-}
-
-# slow IOPS: has QEMU limit the slow disk; 0: not at all.
-slow() {
-    local others='"bps":0,"bps_rd":0,"bps_wr":0,"iops_rd":0,"iops_wr":0'
-    monitor "\"block_set_io_throttle\",\"arguments\":{\"device\":\"hdd\",\"iops\":$1,$others}"
-}
-
-available() { awk '/MemAvailable/ { print $2 * 1024 }' /proc/meminfo; }
 
 # Bytes written to the SSD; reads and writes of the slow disk; what the cache itself counted.
 counts() {

@@ -1,0 +1,122 @@
+//! The tables of what was measured.
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use super::{Contender, DISK_IOPS, DISK_MIB, MEMORY_MIB, SPAN};
+
+const MIB: f64 = 1_048_576.0;
+
+const HEAD: &str = "\
+    | | files: MiB used, ratio | images: MiB used, ratio | 100 generations: MiB more | MiB at first | files and images, s | memory MiB |\n\
+    |---|---|---|---|---|---|---|\n";
+const RATES_HEAD: &str = "\
+    | | read 512 KiB, MiB/s | write 512 KiB, MiB/s | read 8 KiB a second, p99 ms | write 8 KiB a second, p99 ms \
+    | generation 1, 100 MiB/s | ratio |\n\
+    |---|---|---|---|---|---|---|\n";
+
+/// A number of a sample.
+fn number(value: &Value, sample: &str, key: &str) -> anyhow::Result<f64> {
+    value[sample][key].as_f64().with_context(|| format!("the result has no {key} of {sample}"))
+}
+
+fn space(contender: Contender, value: &Value) -> anyhow::Result<String> {
+    let of = |sample, key| number(value, sample, key);
+    let (files, images) = (of("files", "used_bytes")?, of("images", "used_bytes")?);
+    Ok(format!(
+        "| {} | {:.0}, {:.2} | {:.0}, {:.2} | {:.0} | {:.0} | {:.0}, {:.0} | {:.0} |\n",
+        contender.title(),
+        files / MIB,
+        of("files", "shown_bytes")? / files,
+        (images - files) / MIB,
+        of("images", "shown_bytes")? / (images - files),
+        of("series", "added_bytes")? / MIB,
+        of("fixed", "bytes")? / MIB,
+        of("files", "seconds")?,
+        of("images", "seconds")?,
+        of("memory", "bytes")? / MIB,
+    ))
+}
+
+fn rates(contender: Contender, value: &Value) -> anyhow::Result<String> {
+    let of = |sample, key| number(value, sample, key);
+    let mib = |sample| of(sample, "bytes_per_s").map(|rate| rate / MIB);
+    let reading = |sample| -> anyhow::Result<f64> { Ok(of(sample, "bytes")? / MIB / of(sample, "seconds")?) };
+    let (first, last) = (reading("generation-1")?, reading("generation-100")?);
+    Ok(format!(
+        "| {} | {:.1} | {:.1} | {:.0}, {:.0} | {:.0}, {:.0} | {first:.1}, {last:.1} | {:.2} |\n",
+        contender.title(),
+        mib("sequential-read")?,
+        mib("sequential-write")?,
+        of("random-read", "per_second")?,
+        of("random-read", "p99_ms")?,
+        of("random-write", "per_second")?,
+        of("random-write", "p99_ms")?,
+        last / first,
+    ))
+}
+
+/// The report as text.
+///
+/// # Errors
+/// A result lacks a number.
+pub(super) fn markdown(found: &[(Contender, Value)]) -> anyhow::Result<String> {
+    let mut text = format!(
+        "# Stores beside each other\n\n\
+         `cargo xtask bench stores`: Debian's kernel in QEMU without hardware acceleration, 2 processors, {MEMORY_MIB} MiB, a disk \
+         of {DISK_MIB} MiB. Computing costs five to ten times what it does otherwise, so who compresses is worse off here.\n\n\
+         ## Space\n\n\
+         *Files*: /usr/bin, /usr/lib and /usr/share of the machine. *Images*: four of 128 MiB of the root disk, 2.3 % different \
+         from one to the next. *Generations*: a file of 64 MiB, 2.3 % of which change a hundred times; its data compress two to \
+         one. Stores that have snapshots keep twelve of them; ext4 and dm-vdo have none. *At first*: what the empty store uses, \
+         not counted in the other columns. The disk is not limited meanwhile.\n\n{HEAD}"
+    );
+    for (contender, value) in found {
+        text.push_str(&space(*contender, value).with_context(|| contender.name())?);
+    }
+    text.push_str(&format!(
+        "\n## Rates\n\nThe disk does {DISK_IOPS} requests a second, of any size. {SPAN} s a load on a file of 128 MiB that compresses \
+         two to one, 4 requests of 512 KiB or 16 of 8 KiB at once. *Generation*: the file from front to back, 512 KiB a \
+         request, before and after its hundred generations.\n\n{RATES_HEAD}"
+    ));
+    for (contender, value) in found {
+        text.push_str(&rates(*contender, value).with_context(|| contender.name())?);
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn result() -> Value {
+        let load = json!({"per_second": 100.0, "bytes_per_s": 2.0 * MIB, "p99_ms": 5.0});
+        json!({
+            "fixed": {"bytes": 0}, "memory": {"bytes": MIB},
+            "files": {"shown_bytes": 4.0 * MIB, "used_bytes": 2.0 * MIB, "seconds": 1.0},
+            "images": {"shown_bytes": 9.0 * MIB, "used_bytes": 5.0 * MIB, "seconds": 1.0},
+            "series": {"added_bytes": MIB, "seconds": 1.0},
+            "sequential-read": load, "sequential-write": load, "random-read": load, "random-write": load,
+            "generation-1": {"bytes": 8.0 * MIB, "seconds": 1.0}, "generation-100": {"bytes": 8.0 * MIB, "seconds": 4.0},
+        })
+    }
+
+    #[test]
+    fn images_count_what_they_add_and_generations_are_compared() {
+        let text = markdown(&[(Contender::Vdo, result())]).unwrap();
+        assert!(text.contains("| ext4 on dm-vdo | 2, 2.00 | 3, 3.00 | 1 | 0 | 1, 1 | 1 |"), "{text}");
+        assert!(
+            text.contains("| ext4 on dm-vdo | 2.0 | 2.0 | 100, 5 | 100, 5 | 8.0, 2.0 | 0.25 |"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_result_that_lacks_something_is_an_error_that_names_it() {
+        let mut value = result();
+        value["series"] = json!({});
+        let error = format!("{:#}", markdown(&[(Contender::Ext4, value)]).unwrap_err());
+        assert!(error.contains("ext4") && error.contains("added_bytes of series"), "{error}");
+    }
+}
