@@ -209,7 +209,8 @@ impl Store {
     /// clients may wait for that work.
     #[must_use]
     pub fn goes_on(&self) -> bool {
-        self.opened().is_some_and(|open| open.cleaner.goes_on())
+        self.opened()
+            .is_some_and(|open| open.cleaner.goes_on() || open.survey.as_ref().is_some_and(Survey::goes_on))
     }
 
     /// Whether work of its own is in progress or due: a checkpoint, the cleaner, changes in line.

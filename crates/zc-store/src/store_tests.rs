@@ -7,7 +7,7 @@ use zc_core::{BufId, BufSlice, Codec, Map, ReqId};
 use crate::limits;
 use crate::media::superblock::Superblock;
 use crate::seam::{Action, Encoded, Event, FetchTo, NewChunk, PieceData, Request, RequestKind, StoreError};
-use crate::{CatalogChange, CatalogOp, Config, RootId, Store, payload_crc};
+use crate::{CatalogChange, CatalogOp, Config, RootId, Store, SurveyKind, payload_crc};
 
 const SEGMENT: u32 = 64 << 10;
 const CHUNK: u32 = 16 << 10;
@@ -24,6 +24,7 @@ struct Driver {
     /// Where the last chunk that was read lies on the device.
     read_at: u64,
     stopped: bool,
+    surveyed: bool,
     longer_by: u32,
     next: u64,
     now_ms: u64,
@@ -63,6 +64,7 @@ impl Driver {
             dest: Vec::new(),
             read_at: 0,
             stopped: false,
+            surveyed: false,
             longer_by: 0,
             next: 0,
             now_ms: 0,
@@ -79,6 +81,7 @@ impl Driver {
                 Action::Free { buf } => assert!(self.bufs.remove(&buf).is_some(), "{buf:?} is freed once"),
                 Action::Opened { result } => result.unwrap(),
                 Action::Stopped => self.stopped = true,
+                Action::Surveyed { .. } => self.surveyed = true,
                 Action::ReadBlock { op, offset_bytes } => {
                     let at = zc_core::usize_from_u64(offset_bytes);
                     let block = Box::new(*self.device[at..].first_chunk().unwrap());
@@ -281,6 +284,42 @@ fn a_full_store_takes_discards_and_then_contents_again() {
     let write = driver.write(0, 3, CHUNK);
     assert_eq!(driver.ask(write), Ok(()), "what was discarded is free when it is needed");
     (half..stored).for_each(|chunk| driver.is_there(chunk));
+}
+
+#[test]
+fn a_survey_that_lacks_nothing_waits_for_no_time_to_pass() {
+    let mut driver = Driver::new(64);
+    assert_eq!(driver.create(14), Ok(()));
+    for first in (0..60).step_by(3) {
+        let write = driver.write(first, 3, CHUNK);
+        assert_eq!(driver.ask(write), Ok(()));
+    }
+    for number in 2..60 {
+        let snapshot = CatalogChange {
+            op: CatalogOp::Snapshot,
+            id: RootId(number),
+            source: VOLUME,
+            codec: Codec::Lz4,
+            chunk_shift: 14,
+            size_chunks: 0,
+            flags: 0,
+            name: format!("disk@{number}"),
+        };
+        assert_eq!(driver.ask(RequestKind::Catalog(snapshot)), Ok(()));
+    }
+    driver.submit(RequestKind::Survey(SurveyKind::Account));
+    let mut steps = 0;
+    while !driver.surveyed {
+        match driver.events.pop_front() {
+            Some(event) => driver.give(event),
+            None => {
+                assert!(driver.store.goes_on(), "the next step would wait for a tick");
+                driver.give(Event::Tick { now_ms: driver.now_ms });
+            }
+        }
+        steps += 1;
+    }
+    assert!(steps > 1 && !driver.store.goes_on(), "{steps}");
 }
 
 #[test]

@@ -83,6 +83,11 @@ impl Survey {
         walk.roots().iter().map(|root| root.page)
     }
 
+    /// Whether another step needs neither a page nor contents from the device.
+    pub(crate) const fn goes_on(&self) -> bool {
+        matches!(self.work, Work::Account(_)) && self.lacks.is_none()
+    }
+
     /// Since when pages that it used must stay.
     pub(crate) fn tried_at(&self) -> Option<u64> {
         self.lacks.map(|_| self.tried_at)
