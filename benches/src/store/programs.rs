@@ -23,6 +23,8 @@ use crate::data::fill_noise;
 const BLOCK_BYTES: usize = 4096;
 /// Bytes of a volume.
 const VOLUME_BYTES: u64 = 192 << 20;
+/// Files of PostMark, of 500 to 10,000 bytes: as many as the volume has room for.
+const POSTMARK_FILES: u64 = 10_000;
 /// Lines of a program that are sent, a block each.
 const LINES: usize = 60_000;
 /// Requests at once.
@@ -119,7 +121,10 @@ fn made_up(kind: Kind, ratio: (f64, f64)) -> Script {
 fn script(program: Program) -> anyhow::Result<Script> {
     // A third of the database is saved by lzo in FlaZ's tables, half by zlib; "Compression and SSD" has 0.63 to 0.82.
     Ok(match program {
-        Program::Postmark => made_up(Kind::Postmark(Postmark::default()), (1.5, 0.5)),
+        Program::Postmark => {
+            let postmark = Postmark { files: POSTMARK_FILES, ..Postmark::default() };
+            made_up(Kind::Postmark(postmark), (1.5, 0.5))
+        }
         Program::Tpcc => made_up(Kind::Tpcc, ratio_of_saving(0.63, 0.5)),
         Program::Specsfs => made_up(Kind::Specsfs, (2.0, 0.5)),
         Program::Tpch => {
@@ -237,6 +242,15 @@ mod tests {
         let found: Vec<_> =
             all.iter().map(|(request, _)| (request.offset_bytes, request.len_bytes)).collect();
         assert_eq!(found, [(0, 8192), (8192, 4096), (0, 4096)]);
+    }
+
+    #[test]
+    fn every_program_fits_the_volume() {
+        for program in Program::ALL {
+            let script = script(program).unwrap();
+            assert_eq!(u64_from_usize(script.image.len()), VOLUME_BYTES, "{}", program.name());
+            assert!(script.requests.len() > 1000, "{}", program.name());
+        }
     }
 
     #[test]

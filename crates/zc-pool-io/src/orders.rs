@@ -76,7 +76,7 @@ pub enum Order {
         /// Its new size.
         size_bytes: u64,
     },
-    /// Deletes a volume: `frees_bytes`.
+    /// Deletes a volume; a dry run tells `frees_bytes`.
     DeleteVolume {
         /// Name of the volume.
         name: String,
@@ -84,7 +84,7 @@ pub enum Order {
         #[serde(default)]
         dry_run: bool,
     },
-    /// Deletes a snapshot: `frees_bytes`.
+    /// Deletes a snapshot; a dry run tells `frees_bytes`.
     DeleteSnapshot {
         /// Name of the snapshot.
         name: String,
@@ -419,12 +419,14 @@ fn grow(pool: &PoolClient, volume: &str, size_bytes: u64) -> Result<Value, Order
 
 fn delete(pool: &PoolClient, name: &str, kind: RootKind, dry_run: bool) -> Result<Value, OrderError> {
     let (id, _) = find(pool, name, Some(kind))?;
+    if !dry_run {
+        change(pool, blank(CatalogOp::Delete, id))?;
+        return Ok(json!({ "name": name }));
+    }
+    // What it frees, all maps tell.
     let accounts = accounts(pool)?;
     let account = accounts.roots.iter().find(|account| account.root == id);
     let frees_bytes = account.map_or(0, RootAccount::delete_frees_bytes);
-    if !dry_run {
-        change(pool, blank(CatalogOp::Delete, id))?;
-    }
     Ok(json!({ "name": name, "frees_bytes": frees_bytes }))
 }
 
