@@ -144,7 +144,8 @@ fn programs(all: &[programs::Seen], text: &mut String) {
     text.push_str(
         "\n## Programs with and without compression\n\nZBD's experiment. The longer of the device's time and of what two \
          processors take counts. Processors are those of this machine, with whatever else it did; the device's time is the \
-         model's. Sixteen requests at once, no deduplication. ZBD's paper has -34 % to +80 %.\n\n\
+         model's. Sixteen requests at once, no deduplication. What is stored \
+         includes what is to be cleaned. ZBD's paper has -34 % to +80 %.\n\n\
          | program | device | requests | device, s: raw, LZ4 | processors, s: raw, LZ4 | stored, MiB: raw, LZ4 | requests a second |\n\
          |---|---|---|---|---|---|---|\n",
     );
