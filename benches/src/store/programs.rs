@@ -73,7 +73,7 @@ pub struct Took {
 }
 
 impl Took {
-    /// How long requests took together, if the device and [`PROCESSORS`] work side by side.
+    /// How long requests took together, if the device and two processors work side by side.
     #[must_use]
     pub fn longer_ns(&self) -> f64 {
         (self.device_ns as f64).max(self.cpu_ns as f64 / PROCESSORS)
