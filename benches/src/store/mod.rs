@@ -28,17 +28,19 @@ use self::overwrite::{Case, Pattern, Rounds};
 use self::programs::Program;
 use self::rig::Place;
 
-/// Bytes of a segment of a large pool.
-const LARGE_SEGMENT_BYTES: u32 = zc_store::limits::SEGMENT_BYTES_DEFAULT;
+/// Bytes of a segment: the default of a new pool.
+const SEGMENT_BYTES: u32 = zc_store::limits::SEGMENT_BYTES_DEFAULT;
+/// Of a pool with as many segments as one eight times as large has of the default ones.
+const SMALL_SEGMENT_BYTES: u32 = SEGMENT_BYTES / 8;
 
-/// In the segments that a new pool of this size has.
+/// In the segments that a new pool has.
 const fn case(full_percent: u64, pattern: Pattern, depth: usize) -> Case {
     Case { full_percent, pattern, depth, segment_bytes: None }
 }
 
-/// In those of a large pool.
-const fn in_large(case: Case) -> Case {
-    Case { segment_bytes: Some(LARGE_SEGMENT_BYTES), ..case }
+/// In small segments.
+const fn in_small(case: Case) -> Case {
+    Case { segment_bytes: Some(SMALL_SEGMENT_BYTES), ..case }
 }
 
 /// The loads of the SSD.
@@ -56,9 +58,9 @@ const CASES: [Case; 14] = {
         case(80, zipf, 1),
         case(80, zipf, 32),
         case(90, zipf, 32),
-        in_large(case(80, Pattern::Uniform, 1)),
-        in_large(case(80, Pattern::Uniform, 32)),
-        in_large(case(80, zipf, 32)),
+        in_small(case(80, Pattern::Uniform, 1)),
+        in_small(case(80, Pattern::Uniform, 32)),
+        in_small(case(80, zipf, 32)),
     ]
 };
 /// The load of the disk.
@@ -97,8 +99,7 @@ pub struct Measured {
 /// # Errors
 /// The device is too small for a pool, or the pool fails.
 pub fn run(size: Size, only: &str, say: &mut dyn FnMut(&str)) -> anyhow::Result<Measured> {
-    let segment_bytes = zc_store::limits::segment_bytes(size.device_bytes);
-    let place = |model| Place { model, device_bytes: size.device_bytes, segment_bytes };
+    let place = |model| Place { model, device_bytes: size.device_bytes, segment_bytes: SEGMENT_BYTES };
     let mut is_wanted = |name: &str| {
         let is_wanted = name.contains(only);
         if is_wanted {
@@ -109,7 +110,7 @@ pub fn run(size: Size, only: &str, say: &mut dyn FnMut(&str)) -> anyhow::Result<
     let mut overwrites = Vec::new();
     for case in CASES {
         if is_wanted(&format!("overwrites, {case}")) {
-            let place = Place { segment_bytes: case.segment_bytes.unwrap_or(segment_bytes), ..place(SSD) };
+            let place = Place { segment_bytes: case.segment_bytes.unwrap_or(SEGMENT_BYTES), ..place(SSD) };
             overwrites.push(overwrite::run(place, case, size.rounds)?);
         }
     }

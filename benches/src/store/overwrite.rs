@@ -51,7 +51,7 @@ pub struct Case {
     pub pattern: Pattern,
     /// Requests at once.
     pub depth: usize,
-    /// Bytes of a segment, if they are not those that a new pool of its size has.
+    /// Bytes of a segment, if they are not those that a new pool has.
     pub segment_bytes: Option<u32>,
 }
 

@@ -80,8 +80,8 @@ fn overwrites(all: &[overwrite::Seen], text: &mut String) {
          contents may use. *Filled*: the same of all segments that were not free, on the average; the cleaner looks for victims \
          there. *Device*: bytes written per byte of a client, the sum of the client's own 1 and the five columns behind: \
          contents that the cleaner *moved*, pages of *maps*, of the *chunk table* and of *other tables*, *headers* of batches. \
-         *Bound*: see `overwrite::bound`, for what is in use and for what is filled; it knows no pages and no headers. What is \
-         kept free is a number of segments, so rows with large segments in this small pool show what those cost.\n\n",
+         *Bound*: see `overwrite::bound`, for what is in use and for what is filled; it knows no pages and no headers. Small \
+         segments stand for a larger pool: what is kept free is a number of segments.\n\n",
     );
     text.push_str(OVERWRITES_HEAD);
     all.iter().for_each(|seen| overwrite_row(seen, text));

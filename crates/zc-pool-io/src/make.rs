@@ -28,7 +28,7 @@ pub enum MakeError {
 /// [`MakeError`]; nothing was written if it is too small.
 pub fn make(file: &BlockFile) -> Result<(), MakeError> {
     let (uuid, nonce) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
-    let (bytes, segment_bytes) = (file.len_bytes(), limits::segment_bytes(file.len_bytes()));
+    let (bytes, segment_bytes) = (file.len_bytes(), limits::SEGMENT_BYTES_DEFAULT);
     let superblock = Superblock::format(*uuid.as_bytes(), bytes, segment_bytes, nonce.as_u64_pair().0);
     let shape = Shape { segment_bytes, segments: superblock.as_ref().map_or(0, |found| found.segments) };
     let kept = Config::default().reserve_segments(shape) + limits::LOG_SEGMENTS;

@@ -8,20 +8,6 @@ pub const SEGMENT_BYTES_MIN: u32 = 64 << 10;
 pub const SEGMENT_BYTES_MAX: u32 = 64 << 20;
 /// Default segment (Nitro's and LSVD's order of magnitude): some seeks cost little beside its transfer.
 pub const SEGMENT_BYTES_DEFAULT: u32 = 4 << 20;
-/// Segment of a small pool: what is kept free is a number of segments, so larger ones would cost it space and writes.
-const SEGMENT_BYTES_SMALL: u32 = 512 << 10;
-/// Segments that a new pool has at least, if its segments may be so small.
-const SEGMENTS_WANTED: u64 = 2048;
-
-/// Bytes of a segment of a new pool on a device of this size.
-#[must_use]
-pub const fn segment_bytes(device_bytes: u64) -> u32 {
-    let mut bytes = SEGMENT_BYTES_DEFAULT;
-    while bytes > SEGMENT_BYTES_SMALL && device_bytes / (bytes as u64) < SEGMENTS_WANTED {
-        bytes /= 2;
-    }
-    bytes
-}
 /// Most segments of one store: 4 TiB of the smallest, 64 TiB of the default ones. RAM: [`SEGMENT_RAM_BYTES`] each.
 pub const SEGMENTS_MAX: u32 = 1 << 24;
 /// Fewest segments: the log's two, the reserve and something to store.
