@@ -119,7 +119,7 @@ fn made_up(kind: Kind, ratio: (f64, f64)) -> Script {
 }
 
 fn script(program: Program) -> anyhow::Result<Script> {
-    // A third of the database is saved by lzo in FlaZ's tables, half by zlib; "Compression and SSD" has 0.63 to 0.82.
+    // PostMark: a third is saved by lzo (FlaZ, Table 2). TPC-C: the least of the three savings of "Compression and SSD".
     Ok(match program {
         Program::Postmark => {
             let postmark = Postmark { files: POSTMARK_FILES, ..Postmark::default() };
