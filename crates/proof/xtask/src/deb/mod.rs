@@ -64,8 +64,18 @@ pub(crate) fn build(profile: &str, install: bool) -> anyhow::Result<PathBuf> {
     write_pages(&folder_of(profile)?)?;
     let package = build_dir()?.join("debian").join("zcached.deb");
     let mut pack = Command::new(tool);
-    pack.args(["--package", "zcached", "--no-build", "--locked", "--profile", profile, "--output"])
-        .arg(&package);
+    // Of itself the tool leaves the line tables of the release profile in.
+    pack.args([
+        "--package",
+        "zcached",
+        "--no-build",
+        "--locked",
+        "--strip",
+        "--profile",
+        profile,
+        "--output",
+    ])
+    .arg(&package);
     if profile == TRIAL {
         pack.arg("--fast");
     }
