@@ -161,6 +161,18 @@ impl BlockFile {
         length_of(&self.file, self.kind).map_err(|error| self.failed("measure", error))
     }
 
+    /// This file or device, under the lock that it has, with its length as it is now.
+    ///
+    /// # Errors
+    /// When the device is gone, or no descriptor is left.
+    pub fn measured_again(&self) -> Result<Self, IoError> {
+        let file = self.file.try_clone().map_err(|error| self.failed("open", error))?;
+        let fd = SharedFd::of_file(file.try_clone().map_err(|error| self.failed("open", error))?);
+        let Self { ref path, kind, direct, write, block_bytes, .. } = *self;
+        let (path, len_bytes) = (path.clone(), self.len_now_bytes()?);
+        Ok(Self { path, file, fd, kind, direct, write, created: false, len_bytes, block_bytes })
+    }
+
     /// Makes a file longer, by a hole; a file that is long enough stays as it is.
     ///
     /// # Errors
