@@ -243,6 +243,17 @@ pub enum Refusal {
         /// What speaks against it.
         what: String,
     },
+    /// The state directory knows of dirty data of a volume that the cache does not know.
+    #[error(
+        "volume \"{volume}\" has dirty data, and the cache {} does not know the volume: it is not the one that was used \
+         last; bring that one back, or start with --drop-dirty {volume} to discard the dirty data", .cache.display()
+    )]
+    DirtyNotHere {
+        /// The volume.
+        volume: String,
+        /// The cache.
+        cache: PathBuf,
+    },
     /// A volume's dirty data was written in another dedup domain.
     #[error(
         "volume \"{volume}\" has dirty data on the cache {}, and {what}; set it back until the origin {origin} has the \

@@ -137,6 +137,12 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
                     continue;
                 }
             },
+            None if is_missed(known, candidate) => {
+                let (volume, cache) = (candidate.name.to_owned(), known.cache_path.to_owned());
+                let refusal = Refusal::DirtyNotHere { volume, cache };
+                refused.push((candidate.name.to_owned(), refusal.to_string()));
+                continue;
+            }
             None => {
                 let id = (0..u16::MAX).find(|id| !used.contains(id)).unwrap_or(u16::MAX);
                 if used.len() >= VOLUMES_PER_TABLE {
@@ -158,13 +164,20 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
                     may_be_dirty: false,
                     drop_dirty: false,
                     incomplete: false,
-                    lost_writes: false,
+                    lost_writes: known.state.volumes.get(candidate.name).is_some_and(|entry| entry.dirty),
                 }
             }
         };
         paired.push(verdict);
     }
     if refused.is_empty() { Ok(paired) } else { Err(EngineError::Unservable(refused)) }
+}
+
+/// Whether a volume that the cache does not know has dirty data on it, as the state directory knows, which the operator
+/// does not give up: the cache is an image that is not the newest, whatever its session says.
+fn is_missed(known: &Known<'_>, candidate: &Candidate<'_>) -> bool {
+    let is_dirty = known.state.volumes.get(candidate.name).is_some_and(|entry| entry.dirty);
+    is_dirty && !known.answers.drops(candidate.name)
 }
 
 fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) -> Result<Paired, EngineError> {
@@ -710,6 +723,18 @@ mod tests {
         assert!(dirty_verdict(doubt, Answers::default()).unwrap().incomplete);
         assert!(!dirty_verdict(doubt, Answers { trust: &name, drop: &[] }).unwrap().incomplete);
         assert!(!dirty_verdict(doubt, Answers { trust: &[], drop: &name }).unwrap().incomplete);
+    }
+
+    #[test]
+    fn dirty_data_of_a_volume_that_the_cache_does_not_know_is_missed() {
+        let unknown = |table: &mut VolumeTable, _: &mut State, _: &mut Identity| table.records.clear();
+        let error = dirty_verdict(unknown, Answers::default()).unwrap_err().to_string();
+        assert!(error.contains("does not know the volume") && error.contains("--drop-dirty v"), "{error}");
+        let name = ["v".to_owned()];
+        // There is nothing to trust.
+        dirty_verdict(unknown, Answers { trust: &name, drop: &[] }).unwrap_err();
+        let dropped = dirty_verdict(unknown, Answers { trust: &[], drop: &name }).unwrap();
+        assert!(!dropped.may_be_dirty && dropped.lost_writes, "{dropped:?}");
     }
 
     #[test]
