@@ -125,12 +125,14 @@ fn quick(args: &quickstart::QuickstartArgs) -> ExitCode {
 
 /// What speaks against a start with this file, and what is right and may still surprise.
 fn examine(file: &Path, syntax: bool) -> Result<Vec<String>, Vec<String>> {
-    let config = Config::load(file)
+    let mut config = Config::load(file)
         .map_err(|error| error.to_string().lines().map(str::to_owned).collect::<Vec<_>>())?;
     let mut notes = config.notes();
     if syntax {
         return Ok(notes);
     }
+    let moved = zc_engine::follow_moved_cache(&mut config, false).map_err(|error| vec![error.to_string()])?;
+    notes.extend(moved);
     let mut checked = zc_engine::check(&config);
     checked.problems.extend(sandbox::user(&config, None).err());
     notes.append(&mut checked.notes);
@@ -204,14 +206,21 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         Ok(passed) => passed,
         Err(error) => return fail(MISTAKE, &error),
     };
-    let config = match Config::load(&run.config) {
+    let mut config = match Config::load(&run.config) {
         Ok(config) => config,
         Err(error) => return fail(MISTAKE, &error.to_string()),
+    };
+    let moved = match zc_engine::follow_moved_cache(&mut config, true) {
+        Ok(moved) => moved,
+        Err(error) => return fail(code_of(&error), &error.to_string()),
     };
     let set_level = match logging::start(&config.log.level) {
         Ok(set_level) => set_level,
         Err(error) => return fail(MISTAKE, &format!("{}: log.level: {error}", run.config.display())),
     };
+    if let Some(note) = moved {
+        tracing::warn!("{note}");
+    }
     let user = match sandbox::user(&config, run.user.as_deref()) {
         Ok(user) => user,
         Err(error) => return fail(MISTAKE, &error),
@@ -232,7 +241,9 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
     sandbox::log(confined.as_ref());
     let named = run.user.clone();
     let read = move |path: &Path| {
-        let config = Config::load(path).map_err(|error| error.to_string())?;
+        let mut config = Config::load(path).map_err(|error| error.to_string())?;
+        // The log has told of it.
+        let _note = zc_engine::follow_moved_cache(&mut config, false).map_err(|error| error.to_string())?;
         // What the next start would refuse.
         sandbox::user(&config, named.as_deref()).map(|_| config)
     };

@@ -25,6 +25,18 @@ const ANSWER_WAIT: Duration = Duration::from_secs(30);
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for a command that waits for devices or the kernel. These commands have deadlines of their own.
 const DEVICE_WAIT: Duration = Duration::from_secs(150);
+/// These commands.
+const SLOW: [&str; 9] = [
+    "attach",
+    "detach",
+    "reattach",
+    "replace-cache",
+    "resize-cache",
+    "resize",
+    "store",
+    "reload",
+    "check-config",
+];
 
 /// Asks the daemon and prints the answer: as JSON if the command line says so, else as `show` does.
 ///
@@ -75,9 +87,7 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
         };
         anyhow::Error::new(error).context(what)
     })?;
-    let is_slow = ["attach", "detach", "reattach", "resize", "store", "reload", "check-config"]
-        .iter()
-        .any(|slow| request["cmd"] == **slow);
+    let is_slow = SLOW.iter().any(|slow| request["cmd"] == **slow);
     stream.set_read_timeout(Some(if is_slow { DEVICE_WAIT } else { ANSWER_WAIT }))?;
     writeln!(&stream, "{request}").with_context(|| format!("cannot ask the daemon at {place}"))?;
     let mut line = String::new();

@@ -57,4 +57,5 @@ pub use session::check::{Checked, check};
 pub use shard::metrics::{Durations, Latencies, Latency, Traffic};
 pub use shard::stats::{Dirty, Driver, Extents, ShardStats};
 pub use shard::warm::{WarmEnd, WarmUp};
+pub use state::moved::follow_moved_cache;
 pub use state::remembered::{RememberedCache, RememberedVolume, remembered};

@@ -207,6 +207,10 @@ pub(crate) const WARM_PIECES_PER_TURN: usize = 32;
 pub(crate) const WARM_RANGES_MAX: usize = 1 << 16;
 /// Milliseconds after which a warm-up ends that no program asked about.
 pub(crate) const WARM_PATIENCE_MS: u64 = 10_000;
+/// Milliseconds in which the origins must have what is dirty before the cache is moved. Writes may wait meanwhile.
+pub(crate) const DRAIN_REST_MS: u64 = 20_000;
+/// Milliseconds between two looks at that.
+pub(crate) const DRAIN_LOOK_MS: u64 = 20;
 /// Milliseconds for which requests are held back until what is under way has ended.
 pub(crate) const PAUSE_MAX_MS: u64 = 10_000;
 /// Milliseconds in which the origins of volumes that are to be served answer to being opened.

@@ -10,7 +10,7 @@
 
 mod machine;
 mod plan;
-mod signature;
+pub(crate) mod signature;
 
 use std::fs;
 use std::io::Write;

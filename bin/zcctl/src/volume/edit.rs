@@ -8,6 +8,7 @@
 
 use anyhow::{Context as _, anyhow, bail};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, TableLike, Value};
+use zc_core::units::ByteSize;
 
 /// The array of tables that volumes are.
 const VOLUMES: &str = "volume";
@@ -104,6 +105,21 @@ pub(crate) fn set(text: &str, name: &str, settings: &[Setting]) -> anyhow::Resul
     let table = volumes.get_mut(place).context("the volume is there")?;
     for setting in settings {
         put(table, setting)?;
+    }
+    Ok(document.to_string())
+}
+
+/// The text with the cache on another device, of this size. The size is written only if one is there.
+///
+/// # Errors
+/// The text is no TOML, or has no cache.
+pub(crate) fn set_cache(text: &str, path: &str, size_bytes: u64) -> anyhow::Result<String> {
+    let mut document = parse(text)?;
+    let cache = document.get_mut("cache").and_then(Item::as_table_like_mut);
+    let cache = cache.context("the configuration has no cache")?;
+    put(cache, &Setting::new("path", path))?;
+    if cache.get("size").is_some() {
+        put(cache, &Setting::new("size", &ByteSize(size_bytes).to_string()))?;
     }
     Ok(document.to_string())
 }
@@ -235,6 +251,16 @@ listen = []
 
     fn settings(texts: &[&str]) -> Vec<Setting> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_cache_that_moves_keeps_its_comments_and_a_size_is_that_of_the_new_device() {
+        let moved = set_cache(TEXT, "/dev/ssd2", 5 << 30).unwrap();
+        assert_eq!(moved, TEXT.replace("/srv/cache", "/dev/ssd2"));
+        let sized = TEXT.replace("# an SSD", "# an SSD\nsize = \"1 GiB\" # of two");
+        let moved = set_cache(&sized, "/dev/ssd2", 5 << 30).unwrap();
+        assert_eq!(moved, sized.replace("/srv/cache", "/dev/ssd2").replace("1 GiB", "5 GiB"));
+        assert!(set_cache("[nbd]\n", "/dev/ssd2", 1).unwrap_err().to_string().contains("no cache"));
     }
 
     /// Lines that one text has and the other lacks, in order.

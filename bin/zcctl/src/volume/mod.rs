@@ -9,8 +9,8 @@
 //!
 //! What it does not do: change a file that the daemon has not read as it is.
 
-mod edit;
-mod file;
+pub(crate) mod edit;
+pub(crate) mod file;
 
 use std::io::Write;
 use std::path::Path;
@@ -35,7 +35,7 @@ use edit::Setting;
 use file::{ConfigFile, Replaced};
 
 /// Exit status of a change that is written and takes a restart.
-const EXIT_LATER: u8 = 1;
+pub(crate) const EXIT_LATER: u8 = 1;
 
 /// Volumes of a running daemon.
 #[derive(Debug, Subcommand)]
@@ -146,7 +146,7 @@ fn key_of(volume: &str) -> String {
 }
 
 /// The daemon's configuration file, locked, as the daemon has read it.
-fn held_file(daemon: &Daemon) -> anyhow::Result<ConfigFile> {
+pub(crate) fn held_file(daemon: &Daemon) -> anyhow::Result<ConfigFile> {
     let answer = ask(&daemon.socket, &json!({"cmd": "config"}))?;
     let path = answer["path"].as_str().context("the daemon does not tell its configuration file")?;
     let file = ConfigFile::open(Path::new(path))?;
@@ -184,7 +184,7 @@ fn write(file: &ConfigFile, new: &str, daemon: &Daemon) -> anyhow::Result<(Value
     file.replace(new, |candidate| check(candidate, daemon))
 }
 
-fn check(candidate: &Path, daemon: &Daemon) -> anyhow::Result<Value> {
+pub(crate) fn check(candidate: &Path, daemon: &Daemon) -> anyhow::Result<Value> {
     let path = candidate.to_str().context("the path of the configuration is no UTF-8")?;
     ask(&daemon.socket, &json!({"cmd": "check-config", "path": path}))
 }

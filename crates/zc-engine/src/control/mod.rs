@@ -19,6 +19,7 @@ pub(crate) mod reattach;
 pub(crate) mod record;
 pub(crate) mod reload;
 pub(crate) mod remove_volume;
+pub(crate) mod replace;
 pub(crate) mod request;
 pub(crate) mod resize;
 pub(crate) mod returning;
@@ -30,7 +31,7 @@ pub(crate) mod windows;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::unix::net::UnixListener as StdListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex as BlockingMutex, MutexGuard as BlockingMutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -49,6 +50,7 @@ use crate::clock::{Clock, unix_s};
 use crate::control::connection_limit::{ConnectionLimit, Permit};
 use crate::control::record::{Recordings, Wanted};
 use crate::control::reload::live_mode;
+use crate::control::replace::Target;
 use crate::control::request::Request;
 use crate::control::ublk::UblkHandle;
 use crate::control::warm::Ranges;
@@ -140,7 +142,7 @@ pub(crate) struct Shared {
     /// Volumes that the start left out and that are not served yet.
     absent: BlockingMutex<Vec<Absent>>,
     pub(crate) stores: Arc<Stores>,
-    cache_path: PathBuf,
+    cache_path: RwLock<PathBuf>,
     ram_max_bytes: u64,
     /// Where numbers and live page are served.
     web: Web<SocketAddr>,
@@ -225,7 +227,7 @@ impl ControlHandle {
         let names = control.volumes.iter().map(|(name, config)| (name.clone(), config.id)).collect();
         let shared = Arc::new(Shared {
             names: RwLock::new(names),
-            cache_path: control.config.cache.path.clone(),
+            cache_path: RwLock::new(control.config.cache.path.clone()),
             ram_max_bytes: control.config.cache.max_ram_bytes,
             web: web.addresses(),
             connections_most: connections_most(&control.config),
@@ -431,6 +433,9 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
         Request::DropDirty { volume, unreadable } => shared.drop_dirty(&volume, unreadable).await,
         Request::AcceptLoss { volume } => shared.accept_loss(&volume).await,
         Request::Reattach {} => shared.reattach().await,
+        asked @ (Request::ReplaceCache { .. } | Request::ResizeCache { .. }) => {
+            exchange_cache(shared, asked).await
+        }
         Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
         Request::Resize { volume, size_bytes } => shared.resize(&volume, size_bytes).await,
         asked @ (Request::RecordStart { .. } | Request::RecordStop { .. } | Request::RecordStatus {}) => {
@@ -443,6 +448,16 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
         Request::Store { store, order } => shared.order(store, order).await,
         Request::Attach { volume } => shared.attach(&volume).await,
         Request::Detach { volume, force } => shared.detach(&volume, force).await,
+    }
+}
+
+async fn exchange_cache(shared: &Shared, request: Request) -> Result<Value, String> {
+    match request {
+        Request::ReplaceCache { path, force, dry_run } => {
+            shared.exchange_cache(&Target::Other { path: path.into(), force }, dry_run).await
+        }
+        Request::ResizeCache { dry_run } => shared.exchange_cache(&Target::Same, dry_run).await,
+        other => Err(format!("{other:?} is not about the cache device")),
     }
 }
 
@@ -557,6 +572,16 @@ impl Shared {
         self.names.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| known != name);
     }
 
+    /// Where the cache is.
+    fn cache_path(&self) -> PathBuf {
+        self.cache_path.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The cache is elsewhere now.
+    pub(crate) fn cache_moved(&self, path: &Path) {
+        path.clone_into(&mut self.cache_path.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
     fn connections(&self) -> Vec<Value> {
         let mut list: Vec<_> =
             self.registry.connections.iter().map(|e| (*e.key(), e.value().clone())).collect();
@@ -653,7 +678,7 @@ impl Shared {
         incidents.observe(stats, infos);
         let look = Look {
             stats,
-            cache: self.cache_path.display().to_string(),
+            cache: self.cache_path().display().to_string(),
             without_cache: self.without_cache,
             volumes: infos,
             unserved,
@@ -685,7 +710,7 @@ impl Shared {
         Ok(Live::of(Seen {
             unix_s: unix_s(),
             stats,
-            cache_path: self.cache_path.clone(),
+            cache_path: self.cache_path(),
             extent_bytes: self.extent_bytes,
             weu_bytes: self.weu_bytes,
             verdict,
@@ -720,7 +745,7 @@ impl Shared {
             "verdict": verdict,
             "extents": stats.extents,
             "cache": {
-                "path": self.cache_path,
+                "path": self.cache_path(),
                 "healthy": stats.cache_healthy,
                 "fault": stats.cache_fault,
                 "slots": stats.slots,

@@ -44,25 +44,25 @@ use crate::shard::pause::{Looked, Replacement};
 use crate::state::ledger::Ledger;
 use crate::state::risk::Risks;
 
-const COLD_REASON: &str = "the cache device had failed";
+pub(super) const COLD_REASON: &str = "the cache device had failed";
 
-/// A device that is the cache as it was left.
-struct Found {
-    device: CacheDevice,
-    manager: ManagerConfig,
-    paired: Vec<Paired>,
-    facing: Vec<Facing>,
+/// A device that is the cache as it was left, or the one that takes its place.
+pub(super) struct Found {
+    pub(super) device: CacheDevice,
+    pub(super) manager: ManagerConfig,
+    pub(super) paired: Vec<Paired>,
+    pub(super) facing: Vec<Facing>,
 }
 
 /// What is served, as it is now.
 #[derive(Debug, Clone)]
-struct Served {
-    config: Config,
-    volumes: Vec<(String, VolumeConfig)>,
+pub(super) struct Served {
+    pub(super) config: Config,
+    pub(super) volumes: Vec<(String, VolumeConfig)>,
 }
 
 /// The data plane holds requests back until this is dropped.
-struct Paused(Arc<Mailbox>);
+pub(super) struct Paused(pub(super) Arc<Mailbox>);
 
 impl Drop for Paused {
     fn drop(&mut self) {
@@ -85,11 +85,15 @@ impl Shared {
         let served = Served { config: in_force.config.clone(), volumes: in_force.volumes.clone() };
         let looked = self.look(false).await?;
         let (first, ledger) = (served.clone(), Arc::clone(&self.ledger));
-        blocking(move || examine(&first, &ledger, &looked).map(drop)).await?;
+        blocking(move || examine(&first, &ledger, &looked, Ended::CutOff).map(drop)).await?;
         let paused = Paused(Arc::clone(&self.mailbox));
         let looked = self.look(true).await?;
         let (path, ledger) = (served.config.cache.path.clone(), Arc::clone(&self.ledger));
-        let replacement = blocking(move || begin(&served, &ledger, &looked)).await?;
+        let replacement = blocking(move || {
+            let found = examine(&served, &ledger, &looked, Ended::CutOff)?;
+            begin(&served, &ledger, found)
+        })
+        .await?;
         let lost = in_force.volumes.iter().zip(&replacement.volumes).filter(|(_, new)| new.lost_writes);
         let lost: Vec<String> = lost.map(|((name, _), _)| name.clone()).collect();
         for ((name, config), new) in in_force.volumes.iter_mut().zip(&replacement.volumes) {
@@ -106,7 +110,7 @@ impl Shared {
         Ok(json!({ "path": path, "dirty": stats.dirty, "lost_writes": lost }))
     }
 
-    async fn look(&self, pause: bool) -> Result<Looked, String> {
+    pub(super) async fn look(&self, pause: bool) -> Result<Looked, String> {
         let (reply, looked) = oneshot::channel();
         self.mailbox.send(Command::Look { pause, reply });
         let looked = looked.await.map_err(|_| "the data plane is busy or has ended".to_owned())?;
@@ -114,7 +118,7 @@ impl Shared {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
 ) -> Result<T, String> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -122,14 +126,27 @@ async fn blocking<T: Send + 'static>(
         .map_err(|error| error.to_string())
 }
 
+/// How the last session of this process on the cache ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    CutOff,
+    /// Perhaps in order: what says so may not have become durable.
+    Closed,
+}
+
 /// Whether the cache is there as it was left. Writes nothing.
-fn examine(served: &Served, ledger: &Ledger, looked: &Looked) -> Result<Found, EngineError> {
+pub(super) fn examine(
+    served: &Served,
+    ledger: &Ledger,
+    looked: &Looked,
+    ended: Ended,
+) -> Result<Found, EngineError> {
     let config = &served.config;
     let last = ledger.superblock();
     let device = CacheDevice::again(config, &last.uuid, &looked.cache, looked.journal.as_ref())?;
     let superblock = &device.superblock;
     let place = config.cache.path.clone();
-    if superblock.session != last.session || superblock.clean {
+    if superblock.session != last.session || (superblock.clean && ended == Ended::CutOff) {
         let (session, here) = (superblock.session, last.session);
         return Err(EngineError::refused(Refusal::NotAsLeft { place, session, here }));
     }
@@ -161,10 +178,11 @@ fn examine(served: &Served, ledger: &Ledger, looked: &Looked) -> Result<Found, E
 }
 
 /// Begins a session on the cache. Nothing uses it meanwhile.
-fn begin(served: &Served, ledger: &Ledger, looked: &Looked) -> Result<Replacement, EngineError> {
-    let Found { device, manager, paired, facing } = examine(served, ledger, looked)?;
+pub(super) fn begin(served: &Served, ledger: &Ledger, found: Found) -> Result<Replacement, EngineError> {
+    let Found { device, manager, paired, facing } = found;
     let config = &served.config;
-    let (mut session, given_up) = open::start_session(config, &device, ledger.state(), &paired, true)?;
+    let cold = paired.iter().any(|paired| paired.cold_reason.is_some());
+    let (mut session, given_up) = open::start_session(config, &device, ledger.state(), &paired, cold)?;
     ledger.replace(session.on_media(&device));
     let write_back = served.volumes.iter().filter(|(_, volume)| volume.mode == Mode::WriteBack);
     let write_back: Vec<String> = write_back.map(|(name, _)| name.clone()).collect();
@@ -175,7 +193,7 @@ fn begin(served: &Served, ledger: &Ledger, looked: &Looked) -> Result<Replacemen
         .zip(&paired)
         .map(|((_, volume), paired)| VolumeConfig {
             region_bytes: paired.region_bytes,
-            trusted: false,
+            trusted: paired.cold_reason.is_none(),
             may_be_dirty: paired.may_be_dirty,
             lost_writes: paired.lost_writes,
             ..volume.clone()

@@ -64,6 +64,21 @@ pub(crate) enum Request {
         volume: String,
     },
     Reattach {},
+    /// Moves the cache to another device.
+    ReplaceCache {
+        path: String,
+        /// Also to one that holds something.
+        #[serde(default)]
+        force: bool,
+        /// Only say what it would come to.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Makes the cache anew on its device, as large as that has become.
+    ResizeCache {
+        #[serde(default)]
+        dry_run: bool,
+    },
     SetMode {
         volume: String,
         mode: String,
@@ -147,6 +162,8 @@ impl Request {
                 | Self::Events { .. }
                 | Self::RecordStatus {}
                 | Self::WarmStatus { .. }
+                | Self::ReplaceCache { dry_run: true, .. }
+                | Self::ResizeCache { dry_run: true }
         )
     }
 

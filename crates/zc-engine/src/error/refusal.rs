@@ -349,6 +349,31 @@ pub enum Refusal {
         /// What is wrong with it.
         reason: String,
     },
+    /// The record of where the cache was moved cannot be understood.
+    #[error("{}: {reason}; name the cache's device as cache.path, then remove the file", .path.display())]
+    MovedRecord {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A device that is to become the cache holds something.
+    #[error("{} {what}; --force makes an empty cache of it", .place.display())]
+    DeviceUsed {
+        /// The device.
+        place: PathBuf,
+        /// What it is, or holds.
+        what: String,
+    },
+    /// A device that is to become the cache is another one, and may have dirty data.
+    #[error(
+        "{} is another cache, and may have dirty data that no origin has; `zcctl format --force` says which, and with \
+         --discard-dirty gives it up", .0.display()
+    )]
+    DeviceOwes(PathBuf),
+    /// The cache cannot be closed, so it cannot be replaced.
+    #[error("the cache stays in use: {0}")]
+    NotClosed(String),
     /// Requests under way do not end, so that nothing can be changed.
     #[error(
         "requests that are under way did not end within {seconds} s, so that nothing was changed; an origin may hang"

@@ -382,6 +382,17 @@ pub(crate) fn format(
     journal: Option<&BlockFile>,
     uuid: [u8; 16],
 ) -> Result<Superblock, EngineError> {
+    format_above(config, file, journal, uuid, 0)
+}
+
+/// Makes an empty cache with this identity, whose sessions are above `session`.
+pub(crate) fn format_above(
+    config: &Config,
+    file: &BlockFile,
+    journal: Option<&BlockFile>,
+    uuid: [u8; 16],
+    session: u64,
+) -> Result<Superblock, EngineError> {
     if let Some(journal) = journal
         && !is_blank(journal)?
     {
@@ -392,7 +403,8 @@ pub(crate) fn format(
         uuid,
         fingerprint_kind: settings::fingerprint_kind(config.cache.fingerprint),
         label: String::new(),
-        now_unix_s: unix_s(),
+        // The first session is the time: see `zc-format/FORMAT.md`.
+        now_unix_s: unix_s().max(session.saturating_add(1)),
     };
     cache_startup::format(&mut FileMedia { cache: file, journal }, &options)
         .map_err(|error| EngineError::of_cache(file.path(), error))
@@ -415,6 +427,11 @@ pub(crate) fn check_layout(config: &Config, device_bytes: u64) -> Result<(), Eng
     };
     let refused = |error| EngineError::refused(Refusal::Layout { place: cache.path.clone(), error });
     check_new(config, &geometry.map_err(refused)?)
+}
+
+/// Refuses a device that cannot become a cache that is served.
+pub(crate) fn check_new_device(config: &Config, file: &BlockFile) -> Result<(), EngineError> {
+    check_new(config, &planned(config, file, None)?)
 }
 
 /// Refuses a new cache that could not be served, before it is made.

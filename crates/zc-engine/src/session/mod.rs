@@ -9,6 +9,7 @@ pub(crate) mod cache_device;
 pub(crate) mod check;
 pub(crate) mod distinct;
 pub(crate) mod looks;
+pub(crate) mod new_device;
 pub(crate) mod open;
 pub(crate) mod origins;
 pub(crate) mod pair;

@@ -126,7 +126,7 @@ impl Closer {
 }
 
 /// Does what may hang, or fails in time.
-fn in_time<T: Send + 'static>(
+pub(crate) fn in_time<T: Send + 'static>(
     of: T,
     work: impl FnOnce(&mut T) -> Result<(), EngineError> + Send + 'static,
 ) -> Result<(), EngineError> {

@@ -22,7 +22,7 @@ use crate::shard::clients::nbd::Which;
 use crate::shard::clients::ublk::NewDevice;
 use crate::shard::leaving::Removed;
 use crate::shard::lengths::Measured;
-use crate::shard::pause::{Looked, Replacement};
+use crate::shard::pause::{CloseReply, Looked, Replacement};
 use crate::shard::stats::ShardStats;
 use crate::shard::volumes::Volume;
 use crate::shard::warm::{Ask, WarmUp};
@@ -57,6 +57,8 @@ pub(crate) enum Command {
         /// The command's answer.
         reply: oneshot::Sender<Result<Looked, EngineError>>,
     },
+    /// In a pause: close the cache, in which nothing is dirty. Then only `Swap` goes on.
+    Close(CloseReply),
     /// In a pause: go on with another manager.
     Swap(Box<Replacement>),
     /// End a pause.

@@ -1,11 +1,12 @@
-//! A pause of the data plane, in which its manager can be exchanged (see `reattach`).
+//! A pause of the data plane, in which its manager can be exchanged (see `reattach` and `replace`).
 //!
-//! Job: hold back what clients ask of the manager until everything that it is at has ended; then `dispatch` puts another
-//! one in its place, or lets things go on.
+//! Job: hold back what clients ask of the manager until everything that it is at has ended; then `dispatch` has it close
+//! its cache, if that is wanted, and puts another one in its place, or lets things go on.
 //!
 //! Invariants: while requests are held back none is lost, answered or reordered; their number is bounded as that of
 //! requests in flight is. Connections, ranges and origins are the same before and after. A pause whose asker has gone
-//! ends, and one in which what is under way does not end either.
+//! ends, and one in which what is under way does not end either. A manager that has closed its cache takes no request
+//! any more: such a pause ends with another manager, or with the data plane.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tokio::sync::oneshot;
 use zc_cache::CacheManager;
 use zc_cache::config::VolumeConfig;
 use zc_cache::seam::{Event, RequestKind};
-use zc_core::{BufId, Set, VolumeId};
+use zc_core::{BufId, JournalSeq, Set, VolumeId};
 use zc_io::BlockFile;
 
 use crate::error::EngineError;
@@ -35,7 +36,20 @@ pub(crate) struct Looked {
     pub(crate) lost: Vec<VolumeId>,
 }
 
-/// What takes the place of a manager that lost its cache device.
+/// A manager that has closed its cache.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    /// The device has all of it, durably. Without that it has failed.
+    pub(crate) is_whole: bool,
+    /// The journal's end.
+    pub(crate) journal_next: JournalSeq,
+    /// The newest epoch of each volume. The origins have all of them.
+    pub(crate) epochs: Vec<(VolumeId, u64)>,
+    /// Volumes whose clients have yet to be told of an earlier loss.
+    pub(crate) owes_loss: Vec<VolumeId>,
+}
+
+/// What takes the place of a manager that lost its cache device, or closed it.
 pub(crate) struct Replacement {
     pub(crate) manager: CacheManager,
     pub(crate) device: Device,
@@ -52,6 +66,20 @@ impl std::fmt::Debug for Replacement {
 }
 
 type Reply = oneshot::Sender<Result<Looked, EngineError>>;
+/// The asker who waits for the cache to be closed.
+pub(crate) type CloseReply = oneshot::Sender<Result<Closed, EngineError>>;
+
+/// How far the manager is with closing its cache.
+#[derive(Debug, Default)]
+enum Closing {
+    /// The manager was not told to.
+    #[default]
+    No,
+    /// The manager is at it.
+    Begun(CloseReply),
+    /// The manager has, and takes no request any more.
+    Done,
+}
 
 /// What is held back, and who is told when nothing else is left.
 #[derive(Debug)]
@@ -59,6 +87,7 @@ struct Paused {
     events: VecDeque<Event>,
     since_ms: u64,
     reply: Option<Reply>,
+    closing: Closing,
 }
 
 /// Whether requests are held back, and which.
@@ -68,7 +97,8 @@ pub(crate) struct Pause(Option<Paused>);
 impl Pause {
     /// Requests are held back from now on; who asked for that is told when nothing else is left.
     pub(crate) fn begin(&mut self, reply: Reply, now_ms: u64) {
-        self.0 = Some(Paused { events: VecDeque::new(), since_ms: now_ms, reply: Some(reply) });
+        let (events, closing) = (VecDeque::new(), Closing::No);
+        self.0 = Some(Paused { events, since_ms: now_ms, reply: Some(reply), closing });
     }
 
     /// Whether requests are held back.
@@ -121,6 +151,31 @@ impl Pause {
         true
     }
 
+    /// The manager is told to close its cache. `reply` comes back if nothing is held back, or something is under way.
+    pub(crate) fn begin_closing(&mut self, reply: CloseReply) -> Result<(), CloseReply> {
+        match &mut self.0 {
+            Some(paused) if paused.reply.is_none() => {
+                paused.closing = Closing::Begun(reply);
+                Ok(())
+            }
+            _ => Err(reply),
+        }
+    }
+
+    /// The manager has closed its cache, as it was told to in this pause. Otherwise the daemon stops: false.
+    pub(crate) fn is_closed_by(&mut self, closed: impl FnOnce() -> Closed) -> bool {
+        let Some(Paused { closing, .. }) = &mut self.0 else { return false };
+        let Closing::Begun(reply) = std::mem::replace(closing, Closing::Done) else { return false };
+        // If the asker has gone, the pause ends without another manager.
+        let _asker_left = reply.send(Ok(closed()));
+        true
+    }
+
+    /// Whether the manager has closed its cache, and takes no request any more.
+    pub(crate) fn has_closed(&self) -> bool {
+        self.0.as_ref().is_some_and(|paused| matches!(paused.closing, Closing::Done))
+    }
+
     /// The pause is over: what was held back, in order.
     pub(crate) fn end(&mut self) -> VecDeque<Event> {
         self.0.take().map(|paused| paused.events).unwrap_or_default()
@@ -159,6 +214,37 @@ mod tests {
         assert!(matches!(&held[..], [Event::Submit(first), Event::Submit(second)]
             if first.req == ReqId(2) && second.req == ReqId(3)));
         assert!(!pause.is_on());
+    }
+
+    #[test]
+    fn a_cache_is_closed_in_a_pause_that_was_reached_and_only_once() {
+        let closed = || Closed {
+            is_whole: true,
+            journal_next: JournalSeq(7),
+            epochs: Vec::new(),
+            owes_loss: Vec::new(),
+        };
+        let mut pause = Pause::default();
+        assert!(pause.begin_closing(oneshot::channel().0).is_err(), "no pause");
+        assert!(!pause.is_closed_by(closed), "the daemon stops");
+        let (reply, mut looked) = oneshot::channel();
+        pause.begin(reply, 0);
+        assert!(pause.begin_closing(oneshot::channel().0).is_err(), "something is under way");
+        let look = || Ok(Looked { cache: file(), journal: None, facing: Vec::new(), lost: Vec::new() });
+        assert!(!pause.is_reached(look) && looked.try_recv().unwrap().is_ok());
+        let (reply, mut answer) = oneshot::channel();
+        pause.begin_closing(reply).unwrap();
+        assert!(!pause.has_closed());
+        assert!(pause.is_closed_by(closed) && pause.has_closed());
+        assert_eq!(answer.try_recv().unwrap().unwrap().journal_next, JournalSeq(7));
+        let _held = pause.end();
+        assert!(!pause.has_closed());
+    }
+
+    fn file() -> Arc<BlockFile> {
+        let dir = tempfile::tempdir().unwrap();
+        let options = zc_io::OpenOptions { direct: false, write: true, create_len: Some(4096) };
+        Arc::new(BlockFile::open(&dir.path().join("cache"), options).unwrap())
     }
 
     #[test]

@@ -13,6 +13,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zc_cache::startup as cache_startup;
+use zc_core::JournalSeq;
 use zc_format::{Features, Geometry, Superblock, VolumeTable};
 use zc_io::BlockFile;
 
@@ -136,6 +137,21 @@ impl Ledger {
         }
         self.set_flags(names, false)?;
         self.set_entries(names, false)
+    }
+
+    /// Records that the session ended in order, with nothing dirty: in these volumes, all that are served, and in any
+    /// other. Blocks.
+    pub(crate) fn ends_empty(&self, names: &[String], journal_next: JournalSeq) -> Result<(), EngineError> {
+        self.is_clean(names)?;
+        {
+            let media = self.lock();
+            cache_startup::mark_clean(&mut media.files(), &media.superblock, journal_next)
+                .map_err(|error| media.fail(error))?;
+        }
+        self.state.update(|state| {
+            state.clean = true;
+            state.volumes.values_mut().for_each(|entry| entry.given_up = 0);
+        })
     }
 
     /// Replaces the volume table, if it differs, or a copy of it does. Blocks.

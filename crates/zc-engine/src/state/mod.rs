@@ -11,6 +11,7 @@ pub(crate) mod intent;
 pub(crate) mod keeper;
 pub(crate) mod ledger;
 pub(crate) mod media;
+pub(crate) mod moved;
 pub(crate) mod private;
 pub(crate) mod remembered;
 pub(crate) mod risk;

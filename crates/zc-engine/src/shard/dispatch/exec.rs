@@ -19,7 +19,6 @@ use crate::shard::buffers::slice;
 use crate::shard::dispatch::Shard;
 use crate::shard::origins::{Origins, Wanted};
 use crate::shard::pending::Pending;
-use crate::shard::stop::Stopping;
 use crate::state::state_thread::Requester;
 
 impl Shard {
@@ -70,7 +69,7 @@ impl Shard {
                 Action::Note(note) => {
                     self.health.note(&mut self.base, &mut self.volumes, &self.registry, note);
                 }
-                Action::Stopped { clean } => self.base.stopping = Stopping::Stopped { clean },
+                Action::Stopped { clean } => self.has_stopped(clean),
                 Action::Distrust { op, volume } => self.distrust(op, volume),
                 Action::Abandon { op } => self.device.abandon(&mut self.base, op),
                 other => self.device.act(&mut self.base, &mut self.workers, other),

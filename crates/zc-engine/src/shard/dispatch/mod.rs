@@ -95,6 +95,8 @@ pub(crate) struct Shard {
     registry: Arc<Registry>,
     mailbox: Arc<Mailbox>,
     event: EventFd,
+    /// Why it cannot go on.
+    failure: Option<EngineError>,
     /// How the reads were served that are being answered.
     read_path: Path,
     last_tick_ms: u64,
@@ -135,6 +137,7 @@ impl Shard {
             registry: parts.registry,
             mailbox: parts.mailbox,
             event: parts.event,
+            failure: None,
             read_path: Path::Miss,
             last_tick_ms: 0,
             last_event_ms: 0,

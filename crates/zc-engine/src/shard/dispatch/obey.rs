@@ -9,14 +9,16 @@ use zc_cache::seam::Event;
 use zc_core::{VolumeId, u64_from_usize};
 
 use crate::error::EngineError;
+use crate::error::refusal::Refusal;
 use crate::origin::Facing;
 use crate::shard::commands::Command;
 use crate::shard::dispatch::Shard;
 use crate::shard::leaving::Removed;
 use crate::shard::lengths;
-use crate::shard::pause::{Looked, Replacement};
-use crate::shard::settled::Settled;
+use crate::shard::pause::{CloseReply, Closed, Looked, Replacement};
+use crate::shard::settled::{Settled, needs_no_cache};
 use crate::shard::stats::{Driver, Extents, ShardStats, dirty_by_volume};
+use crate::shard::stop::Stopping;
 use crate::shard::volumes::Volume;
 use crate::shard::warm::WarmEnd;
 
@@ -55,6 +57,7 @@ impl Shard {
             Command::LoseCache(why) => self.health.lost(why, &mut self.base.events),
             Command::Look { pause: true, reply } => self.pause.begin(reply, self.base.clock.now_ms()),
             Command::Look { pause: false, reply } => answer(reply, self.looked()),
+            Command::Close(reply) => self.close_cache(reply),
             Command::Swap(replacement) => self.swap(*replacement),
             Command::Resume => self.resume(),
             Command::Record { volume, tap, reply } => {
@@ -164,15 +167,66 @@ impl Shard {
     }
 
     fn resume(&mut self) {
+        if self.pause.has_closed() {
+            let why = "the cache was closed, and no other could take its place";
+            self.failure = Some(EngineError::DataPlane(why.to_owned()));
+            return;
+        }
         self.base.events.extend(self.pause.end());
     }
 
-    /// Another manager takes over, on the cache device that is back.
+    /// Has the manager close its cache, unless something speaks against it.
+    fn close_cache(&mut self, reply: CloseReply) {
+        let refusal = self.has_to_stay_open();
+        let reply = match refusal {
+            Some(why) => Err((reply, why)),
+            None => self.pause.begin_closing(reply).map_err(|reply| {
+                (reply, "requests that were under way did not end in time; try again".to_owned())
+            }),
+        };
+        match reply {
+            Ok(()) => self.base.tell(Event::Stop),
+            Err((reply, why)) => answer(reply, Err(EngineError::refused(Refusal::NotClosed(why)))),
+        }
+    }
+
+    /// Why the cache cannot be closed now.
+    fn has_to_stay_open(&self) -> Option<String> {
+        if !self.base.stopping.is_running() {
+            return Some("the daemon is stopping".to_owned());
+        }
+        let is_needed =
+            |id: VolumeId| needs_no_cache(&self.manager, id).is_none() || self.manager.has_volatile(id);
+        let (_, volume) = self.volumes.iter().find(|(id, _)| is_needed(*id))?;
+        let name = &volume.name;
+        Some(format!("volume \"{name}\" has dirty data again; `zcctl flush {name}`, then try again"))
+    }
+
+    /// The manager has ended: it closed its cache in a pause, or the daemon stops.
+    pub(super) fn has_stopped(&mut self, clean: bool) {
+        let (manager, volumes) = (&self.manager, &self.volumes);
+        let closed = || {
+            let ids = || volumes.iter().map(|(id, _)| id);
+            let epoch = |id| (id, manager.dirty(id).unwrap_or_default().newest_epoch);
+            Closed {
+                is_whole: clean,
+                journal_next: manager.journal_next(),
+                epochs: ids().map(epoch).collect(),
+                owes_loss: ids().filter(|id| manager.owes_loss(*id)).collect(),
+            }
+        };
+        if !self.pause.is_closed_by(closed) {
+            self.base.stopping = Stopping::Stopped { clean };
+        }
+    }
+
+    /// Another manager takes over, on the cache device that is back, or on another.
     fn swap(&mut self, replacement: Replacement) {
         if !self.pause.is_on() {
             return;
         }
-        if !self.base.stopping.is_running() {
+        let has_closed = self.pause.has_closed();
+        if !has_closed && !self.base.stopping.is_running() {
             // The old one may have been told to stop, and is the one to end.
             self.resume();
             return;
@@ -197,7 +251,11 @@ impl Shard {
         self.carry_out(&mut actions);
         self.base.tell(Event::Tick { now_ms: self.base.clock.now_ms() });
         self.close_connections_of(&lost);
-        self.resume();
+        self.base.events.extend(self.pause.end());
+        if self.base.stopping == Stopping::Finishing {
+            // The one before had been told.
+            self.base.tell(Event::Stop);
+        }
     }
 
     /// Clients of volumes that lost what was acknowledged and not flushed learn of it as of a server that restarts.

@@ -69,6 +69,9 @@ impl Shard {
                 let works = !self.health.has_fault();
                 closer.void_files(&mut self.intent, &mut self.risk, works)?;
             }
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
             if let Stopping::Stopped { clean } = self.base.stopping {
                 self.close(clean, closer)?;
                 return Ok(clean);

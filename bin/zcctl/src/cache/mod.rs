@@ -1,8 +1,10 @@
-//! `zcctl cache show`: the cache device of a running daemon on one page.
+//! `zcctl cache`: the cache device of a running daemon, on one page; `exchange` has it moved.
 //!
 //! Job: put together what the daemon's status and counters have on the device: size, filling, memory, wear.
 //!
 //! What it does not do: look at the device itself. `check` and `dump` do, while no daemon has it open.
+
+mod exchange;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,6 +16,7 @@ use crate::control::ask;
 use crate::options::Daemon;
 use crate::text::{self, hit_ratio, number, string};
 use crate::units::{duration, ratio, share, size};
+use exchange::{ReplaceArgs, ResizeArgs};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 86_400_000;
@@ -30,10 +33,33 @@ pub(crate) enum CacheCommand {
     ///
     /// Exit status: 0 the cache is in use, 1 it is out of order, 2 not possible.
     Show(Daemon),
+    /// Move the cache to another SSD while the daemon serves.
+    ///
+    /// Dirty data goes to the origins first. Then requests wait for a moment, and the daemon goes on with the new device,
+    /// which is empty. The new path is written to the daemon's configuration file. The old device is left as an empty
+    /// cache, and can be taken out.
+    ///
+    /// Exit status: 0 moved, 1 moved and the configuration file is not changed, or an origin does not take dirty data,
+    /// 2 not possible, and the old device is in use.
+    Replace(ReplaceArgs),
+    /// Make the cache as large as its device has become.
+    ///
+    /// The layout of a cache is fixed when it is made, so the daemon makes it anew: it goes on with an empty cache. Dirty
+    /// data goes to the origins first.
+    ///
+    /// Exit status: 0 done, 1 an origin does not take dirty data, 2 not possible.
+    Resize(ResizeArgs),
 }
 
 pub(crate) fn run(command: &CacheCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let CacheCommand::Show(daemon) = command;
+    match command {
+        CacheCommand::Show(daemon) => show(daemon, out),
+        CacheCommand::Replace(args) => exchange::replace(args, out),
+        CacheCommand::Resize(args) => exchange::resize(args, out),
+    }
+}
+
+fn show(daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
     let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
     let cache = summarize(&status, &stats);

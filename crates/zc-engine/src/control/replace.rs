@@ -1,0 +1,362 @@
+//! Moving the cache to another device, or making it anew on a device that has grown, while clients stay connected.
+//!
+//! Job: have the data plane close the cache that it has, make a cache of the other device, and have the data plane go on
+//! with a manager for that one.
+//!
+//! # The order, and what a crash leaves
+//! 1. What can be refused. The new device is opened, locked, and written once: one that takes no write is found here.
+//! 2. Write-back volumes become write-through, and the origins get all dirty data. A start finds the old cache as after
+//!    any kill.
+//! 3. Requests are held back (`shard/pause`). The manager closes its cache, as at a stop. The old device and the state
+//!    directory say that it ended in order and that nothing is dirty. A start from here on finds the old cache, clean.
+//! 4. The new device becomes the cache: it gets the old one's identity, and sessions above all that the old one had.
+//!    Then the state directory says where the cache is (`state/moved`). A start from here on takes the new device. It is
+//!    empty, and the origins have all that was acknowledged.
+//! 5. A session begins on it, by the code of a start, and a new manager takes the requests that were held back. Volumes
+//!    are write-back again, which is said durably before.
+//! 6. The old device is made an empty cache with an identity of its own, so that it can be used for anything.
+//!
+//! # Why this is sound
+//! To the manager it is a stop and a start with an empty cache. No acknowledged write depends on either device between
+//! steps 3 and 5: nothing is dirty, and no request is carried out. With the same identity, all that guards against an old
+//! image of the cache guards against the old device: its session is lower than what the state directory has seen.
+//!
+//! If a step from 4 on fails, the old cache is begun on again, cold. If that fails, too, the data plane ends, as by a
+//! kill: the service manager starts the daemon again, and that start has either device, clean, or goes on without.
+//!
+//! On the same device step 4 destroys the old cache. A crash within leaves a device that is no cache, and the start
+//! serves from the origins alone.
+//!
+//! # What it does not do
+//! Write the configuration (`zcctl cache replace` does, and `state/moved` says so until then), copy contents, or move a
+//! journal that has a device of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use zc_cache::config::VolumeConfig;
+use zc_config::Config;
+use zc_core::units::SizeOrShare;
+use zc_core::{Mode, VolumeId};
+
+use crate::control::reattach::{self, COLD_REASON, Ended, Found, Paused, Served, blocking};
+use crate::control::{InForce, Shared};
+use crate::error::EngineError;
+use crate::limits::{DRAIN_LOOK_MS, DRAIN_REST_MS};
+use crate::session::new_device::{self, NewDevice};
+use crate::session::pair::Paired;
+use crate::shard::close::in_time;
+use crate::shard::commands::Command;
+use crate::shard::pause::{Closed, Looked, Replacement};
+use crate::shard::stats::ShardStats;
+use crate::state::ledger::Ledger;
+use crate::state::moved::Moved;
+
+/// Where the cache is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// On another device.
+    Other { path: PathBuf, force: bool },
+    /// Where it is, as large as the device is now.
+    Same,
+}
+
+impl Shared {
+    /// Exchanges the cache; says from where to where. `dry_run`: says only that it can be done.
+    pub(crate) async fn exchange_cache(&self, target: &Target, dry_run: bool) -> Result<Value, String> {
+        let mut in_force = self.settings().await?;
+        let stats = self.stats().await?;
+        self.can_exchange(&in_force, &stats)?;
+        let from = in_force.config.cache.path.clone();
+        let mut config = in_force.config.clone();
+        if let Target::Other { path, .. } = target {
+            if is_same_place(path, &from) {
+                return Err(format!(
+                    "{} is the cache already; `zcctl cache resize` makes it larger",
+                    from.display()
+                ));
+            }
+            config.cache.path.clone_from(path);
+        }
+        let new = self.open_new(&config, target).await?;
+        let answer = json!({
+            "from": from,
+            "to": config.cache.path,
+            "size_bytes": new.len_bytes(),
+            "used_bytes": stats.slots[0].saturating_mul(self.weu_bytes.into()),
+            "dirty": stats.dirty,
+        });
+        if dry_run {
+            return Ok(answer);
+        }
+        if *target != Target::Same {
+            let (tried, config) = (new.clone(), config.clone());
+            blocking(move || tried.make_empty(&config)).await?;
+        }
+        let volumes = in_force.volumes.clone();
+        let done = self.exchange(&mut in_force, new, config).await;
+        if done.is_err() {
+            // They may have been write-through meanwhile. If the data plane has ended, that is said already.
+            let _ended = self.configure(volumes).await;
+        }
+        done.map(|()| answer)
+    }
+
+    /// Refuses what cannot be done now, or not without loss.
+    fn can_exchange(&self, in_force: &InForce, stats: &ShardStats) -> Result<(), String> {
+        if self.without_cache {
+            return Err(
+                "this daemon was started without its cache device: name the new device as cache.path, \
+                        `zcctl format` it, and restart the daemon"
+                    .to_owned(),
+            );
+        }
+        if in_force.config.cache.journal_path.is_some() {
+            return Err("the cache has its journal on a device of its own, which cannot be moved with it while the \
+                        daemon runs: `zcctl stop --flush`, `zcctl format --journal`, then start it with the new paths"
+                .to_owned());
+        }
+        if stats.cache_healthy && stats.index_loaded_ms.is_none() {
+            return Err(
+                "the index of the cache is still loading; try again when `zcctl cache show` says that it is \
+                        complete"
+                    .to_owned(),
+            );
+        }
+        let served: Vec<&str> = in_force.volumes.iter().map(|(name, _)| name.as_str()).collect();
+        if let Some(volume) = self.ledger.unserved(&served).first() {
+            return Err(format!(
+                "the cache has dirty data of volume \"{0}\", which is not served; serve it and `zcctl flush {0}`, or \
+                 start the daemon once with --drop-dirty {0}",
+                volume.name
+            ));
+        }
+        match stats.dirty.iter().find(|(_, dirty)| dirty.fenced) {
+            Some((name, _)) => Err(format!(
+                "volume \"{name}\" is fenced, and may have dirty data; `zcctl status` says what to do"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    async fn open_new(&self, config: &Config, target: &Target) -> Result<NewDevice, String> {
+        let config = config.clone();
+        match target {
+            Target::Other { force, .. } => {
+                let (force, now) = (*force, self.ledger.superblock().uuid);
+                blocking(move || NewDevice::open(&config, &now, force)).await
+            }
+            Target::Same => {
+                let looked = self.look(false).await?;
+                let (len_bytes, path) = (looked.cache.len_bytes(), config.cache.path.clone());
+                let new = blocking(move || NewDevice::again(&config, &looked.cache)).await?;
+                if new.len_bytes() == len_bytes {
+                    return Err(format!(
+                        "{} has the size that the cache has, {len_bytes} bytes",
+                        path.display()
+                    ));
+                }
+                Ok(new)
+            }
+        }
+    }
+
+    /// Steps 2 to 6.
+    async fn exchange(&self, in_force: &mut InForce, new: NewDevice, config: Config) -> Result<(), String> {
+        self.bring_all_to_origins(&in_force.volumes).await?;
+        let paused = Paused(Arc::clone(&self.mailbox));
+        let looked = self.look(true).await?;
+        let closed = self.close_cache().await?;
+        let (old, len_bytes) = (Arc::clone(&looked.cache), new.len_bytes());
+        let is_other = in_force.config.cache.path != config.cache.path;
+        let before = Served { config: in_force.config.clone(), volumes: in_force.volumes.clone() };
+        let after = Served { config: config.clone(), volumes: in_force.volumes.clone() };
+        let move_ = Move { ledger: Arc::clone(&self.ledger), before, after, new, looked, closed };
+        let (replacement, failure) = blocking(move || move_.carry_out()).await.map_err(|error| {
+            format!("{error}; neither device can be used now, so the daemon ends, and its next start says what is wrong")
+        })?;
+        for ((name, config), new) in in_force.volumes.iter_mut().zip(&replacement.volumes) {
+            config.clone_from(new);
+            if let Some(mut info) = self.registry.volumes.get_mut(name) {
+                info.cold_reason = failure.as_ref().map(|_| COLD_REASON.to_owned());
+            }
+        }
+        self.mailbox.send(Command::Swap(Box::new(replacement)));
+        drop(paused);
+        // It has answered once the new manager is there.
+        self.stats().await?;
+        if let Some(error) = failure {
+            return Err(format!("{error}; the cache is on its old device again, and cold"));
+        }
+        self.configure(in_force.volumes.clone()).await?;
+        in_force.config.cache.path.clone_from(&config.cache.path);
+        if let Some(size) = &mut in_force.config.cache.size {
+            // As the configuration file is going to say.
+            *size = SizeOrShare::Bytes(len_bytes);
+        }
+        self.cache_moved(&config.cache.path);
+        tracing::info!("the cache is {} now, and cold", config.cache.path.display());
+        if is_other {
+            leave(config, old).await;
+        }
+        Ok(())
+    }
+
+    /// Has volumes acknowledge no write that their origins lack, and waits until these have all.
+    async fn bring_all_to_origins(&self, volumes: &[(String, VolumeConfig)]) -> Result<(), String> {
+        let write_back = volumes.iter().filter(|(_, volume)| volume.mode == Mode::WriteBack);
+        let through: Vec<(String, VolumeConfig)> = write_back
+            .map(|(name, volume)| (name.clone(), VolumeConfig { mode: Mode::WriteThrough, ..volume.clone() }))
+            .collect();
+        if through.is_empty() {
+            return Ok(());
+        }
+        self.configure(through.clone()).await?;
+        for (_, volume) in &through {
+            self.mailbox.send(Command::Destage(volume.id));
+        }
+        let mut looks = DRAIN_REST_MS / DRAIN_LOOK_MS;
+        loop {
+            let Some(left) = left_dirty(&*self.stats().await?) else { return Ok(()) };
+            if looks == 0 {
+                return Err(format!(
+                    "the origins lack {left}, and take it too slowly; `zcctl flush` the volumes first. If their clients \
+                     write faster than the origins, `zcctl set-mode VOLUME write-through` before that"
+                ));
+            }
+            looks -= 1;
+            tokio::time::sleep(Duration::from_millis(DRAIN_LOOK_MS)).await;
+        }
+    }
+
+    async fn close_cache(&self) -> Result<Closed, String> {
+        let (reply, closed) = oneshot::channel();
+        self.mailbox.send(Command::Close(reply));
+        let closed = closed.await.map_err(|_| "the data plane is busy or has ended".to_owned())?;
+        closed.map_err(|error| error.to_string())
+    }
+}
+
+/// Whether two paths lead to one file or device.
+fn is_same_place(one: &Path, other: &Path) -> bool {
+    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+}
+
+/// What the origins lack, in words.
+fn left_dirty(stats: &ShardStats) -> Option<String> {
+    let is_dirty = |dirty: &crate::Dirty| dirty.bytes > 0 || dirty.waiting_writes > 0 || dirty.fenced;
+    let left = stats.dirty.iter().filter(|(_, dirty)| is_dirty(dirty));
+    let left: Vec<String> =
+        left.map(|(name, dirty)| format!("{} bytes of volume \"{name}\"", dirty.bytes)).collect();
+    (!left.is_empty()).then(|| left.join(", "))
+}
+
+/// The old device is not the cache any more. Nothing depends on whether that can be written on it.
+async fn leave(config: Config, old: Arc<zc_io::BlockFile>) {
+    let place: PathBuf = old.path().to_owned();
+    if let Err(error) = blocking(move || new_device::make_empty(&config, &old)).await {
+        tracing::warn!("{}, which was the cache, is left as it is: {error}", place.display());
+    }
+}
+
+/// Steps 3 to 5, as far as they block.
+struct Move {
+    ledger: Arc<Ledger>,
+    before: Served,
+    after: Served,
+    new: NewDevice,
+    looked: Looked,
+    closed: Closed,
+}
+
+impl Move {
+    /// A manager for the new device; or, and why, one for the old.
+    fn carry_out(self) -> Result<(Replacement, Option<EngineError>), EngineError> {
+        match self.end_old().and_then(|()| self.take_new()) {
+            Ok(replacement) => Ok((replacement, None)),
+            Err(error) => {
+                tracing::error!("{error}; the cache stays on its old device");
+                let looked = Looked { lost: self.closed.owes_loss.clone(), ..self.looked };
+                let found = reattach::examine(&self.before, &self.ledger, &looked, Ended::Closed)?;
+                reattach::begin(&self.before, &self.ledger, found).map(|old| (old, Some(error)))
+            }
+        }
+    }
+
+    /// The session on the old device has ended, and nothing is dirty there.
+    fn end_old(&self) -> Result<(), EngineError> {
+        let named = |id: VolumeId| {
+            self.before.volumes.iter().find(|(_, volume)| volume.id == id).map(|(name, _)| name.clone())
+        };
+        let epochs: Vec<(String, u64)> =
+            self.closed.epochs.iter().filter_map(|(id, epoch)| Some((named(*id)?, *epoch))).collect();
+        let (is_whole, journal_next) = (self.closed.is_whole, self.closed.journal_next);
+        in_time(Arc::clone(&self.ledger), move |ledger| {
+            if is_whole {
+                let names: Vec<String> = epochs.into_iter().map(|(name, _)| name).collect();
+                return ledger.ends_empty(&names, journal_next);
+            }
+            // The device has failed and cannot be told.
+            epochs.iter().try_for_each(|(name, epoch)| ledger.give_up(name, *epoch))
+        })
+    }
+
+    /// The new device is the cache.
+    fn take_new(&self) -> Result<Replacement, EngineError> {
+        let config = &self.after.config;
+        let last = self.ledger.superblock();
+        let session = last.session.max(self.ledger.state().snapshot().session);
+        let is_other = self.before.config.cache.path != config.cache.path;
+        let dir = &config.cache.state_dir;
+        let recorded = Moved::read(dir)?;
+        let device = self.new.become_cache(config, last.uuid, session)?;
+        let begun = (|| {
+            if is_other {
+                let moved =
+                    Moved::after(recorded.as_ref(), &self.before.config.cache.path, &config.cache.path);
+                Moved::write(Some(&moved), dir)?;
+            }
+            let manager = device.manager_config(config)?;
+            let facing = |(_, volume): &(String, VolumeConfig)| {
+                let of = self.looked.facing.iter().find(|(id, _)| *id == volume.id);
+                of.map(|(_, facing)| *facing)
+            };
+            let facing = self.after.volumes.iter().filter_map(facing).collect();
+            let found = Found { device, manager, paired: self.paired(), facing };
+            reattach::begin(&self.after, &self.ledger, found)
+        })();
+        begun.inspect_err(|_| {
+            if is_other {
+                self.take_back(recorded.as_ref(), dir);
+            }
+        })
+    }
+
+    /// Volumes as an empty cache takes them up, under the numbers that clients' requests have.
+    fn paired(&self) -> Vec<Paired> {
+        let state = self.ledger.state().snapshot();
+        let paired = |(name, volume): &(String, VolumeConfig)| Paired {
+            id: volume.id,
+            region_bytes: volume.region_bytes,
+            stamp: state.volumes.get(name).map_or(0, |entry| entry.stamp).wrapping_add(1),
+            cold_reason: None,
+            may_be_dirty: false,
+            drop_dirty: false,
+            incomplete: false,
+            lost_writes: self.closed.owes_loss.contains(&volume.id),
+        };
+        self.after.volumes.iter().map(paired).collect()
+    }
+
+    /// The new device does not become the cache after all, and must not pass for it.
+    fn take_back(&self, recorded: Option<&Moved>, dir: &Path) {
+        let emptied = self.new.make_empty(&self.after.config);
+        let undone = Moved::write(recorded, dir);
+        for error in [emptied.err(), undone.err()].into_iter().flatten() {
+            tracing::error!("the new device cannot be put aside: {error}");
+        }
+    }
+}
