@@ -147,10 +147,15 @@ fn a_new_ssd() {
     for mode in ["write-through", "write-back"] {
         let (mut machine, mut bytes) = Machine::serving(mode);
         machine.write(&mut bytes);
+        machine.world.loaded();
         machine.follow("new-ssd");
         machine.serves(&bytes);
-        let cache = machine.world.status()["cache"]["path"].as_str().map(str::to_owned);
-        assert_eq!(cache, Some(machine.world.path("NEW-SSD").display().to_string()));
+        let path = |machine: &Machine| machine.world.status()["cache"]["path"].as_str().map(str::to_owned);
+        let new = Some(machine.world.path("NEW-SSD").display().to_string());
+        assert_eq!(path(&machine), new);
+        machine.systemctl("restart");
+        machine.serves(&bytes);
+        assert_eq!(path(&machine), new);
     }
 }
 

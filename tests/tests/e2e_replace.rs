@@ -1,0 +1,355 @@
+//! The cache moves to another device, or is made anew on its own, while clients are served: `zcctl cache replace` and
+//! `zcctl cache resize`.
+
+#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Output;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use zc_engine::NbdClient;
+use zc_tests::{Daemon, DataGen, FilteredFile, MIB, World, read_file, same};
+
+const VOLUME_MIB: u64 = 16;
+const BLOCK: usize = 8192;
+
+/// A world with an SSD and a new one, and the volume `disk`. In write-back it stays dirty until a command asks.
+fn world(mode: &str) -> World {
+    let mut world = World::new(48, VOLUME_MIB);
+    world.cache.push_str(
+        "weu_size = \"256 KiB\"\ndirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\n",
+    );
+    world.volumes[0].2 = format!("mode = \"{mode}\"\nmax_dirty_age = \"24 h\"\n");
+    device(&world.path("new"), 64);
+    world
+}
+
+/// An empty device.
+fn device(path: &Path, mib: u64) {
+    let file = File::create(path).expect("cannot make a device");
+    file.set_len(mib * MIB).expect("cannot size a device");
+}
+
+fn image(seed: u64) -> Vec<u8> {
+    DataGen::new(seed, BLOCK).mixed(usize::try_from(VOLUME_MIB << 7).expect("small"))
+}
+
+fn write(client: &mut NbdClient, offset: usize, bytes: &[u8]) {
+    client.write(u64::try_from(offset).expect("small"), bytes).expect("write");
+    client.flush().expect("flush");
+}
+
+fn is(world: &World, expected: &[u8], what: &str) {
+    same(&world.connect("disk").read(0, expected.len()).expect(what), expected, what);
+}
+
+fn replace(world: &World, device: &str, options: &[&str]) -> Output {
+    let device = world.path(device).display().to_string();
+    world.zcctl_output(&[&["cache", "replace", device.as_str()], options].concat())
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn cache_path(world: &World) -> Value {
+    let status = world.status();
+    assert_eq!(status["cache"]["healthy"], true, "{status}");
+    status["cache"]["path"].clone()
+}
+
+fn path_of(world: &World, device: &str) -> Value {
+    json!(world.path(device).display().to_string())
+}
+
+/// The text of the configuration, as it is now.
+fn configuration(world: &World) -> String {
+    std::fs::read_to_string(world.path("zcached.toml")).expect("the configuration can be read")
+}
+
+/// Starts the daemon with the configuration as it is.
+fn start_again(world: &World) -> Daemon {
+    Daemon::start(&world.path("zcached.toml"))
+}
+
+/// Does something while a client writes, flushes and reads without a pause, compares every byte, and sees no error. The
+/// last 4 MiB of the volume are its.
+fn busy(world: &World, bytes: &mut [u8], work: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    let mut client = world.connect("disk");
+    let (first, blocks) = (bytes.len() - (4 << 20), 512_usize);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut round = 0_usize;
+            while !done.load(Ordering::Relaxed) || round < 64 {
+                let at = first + round * 37 % blocks * BLOCK;
+                let content = (round as u64).to_le_bytes().repeat(BLOCK / 8);
+                client.write(at as u64, &content).expect("a write waits and succeeds");
+                bytes[at..at + BLOCK].copy_from_slice(&content);
+                if round.is_multiple_of(16) {
+                    client.flush().expect("a flush waits and succeeds");
+                }
+                let at = first + round * 101 % blocks * BLOCK;
+                let found = client.read(at as u64, BLOCK).expect("a read waits and succeeds");
+                same(&found, &bytes[at..at + BLOCK], "what was written");
+                round += 1;
+            }
+            client.flush().expect("flush");
+        });
+        work();
+        done.store(true, Ordering::Relaxed);
+        load.join().expect("the client succeeds");
+    });
+}
+
+#[test]
+fn the_cache_moves_under_a_client_that_compares_every_byte() {
+    for mode in ["write-through", "write-back"] {
+        let world = world(mode);
+        let daemon = world.start();
+        let mut bytes = image(1);
+        write(&mut world.connect("disk"), 0, &bytes);
+        let old = path_of(&world, "cache.img");
+        assert_eq!(cache_path(&world), old);
+        let before = configuration(&world);
+        let planned = replace(&world, "new", &["--dry-run", "--json"]);
+        let plan: Value = serde_json::from_slice(&planned.stdout).expect("JSON");
+        assert_eq!(
+            (&plan["from"], &plan["to"], &plan["holds"]),
+            (&old, &path_of(&world, "new"), &json!("empty"))
+        );
+        assert!(
+            configuration(&world) == before && read_file(&world.path("new")).iter().all(|byte| *byte == 0)
+        );
+        busy(&world, &mut bytes, || {
+            let output = replace(&world, "new", &[]);
+            assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        });
+        assert_eq!(cache_path(&world), path_of(&world, "new"));
+        assert_eq!(world.status()["volumes"][0]["info"]["mode"], mode);
+        is(&world, &bytes, "the volume on the new device");
+        let expected = before.replace("cache.img", "new").replace("size = \"48 MiB\"", "size = \"64 MiB\"");
+        assert_eq!(configuration(&world), expected);
+        // The old one ended in order, and is free: a move back takes no force.
+        let check = world.path("cache.img").display().to_string();
+        let checked = std::process::Command::new(zc_tests::program("zcctl")).args(["check", &check]).output();
+        assert_eq!(checked.expect("zcctl starts").status.code(), Some(0));
+        daemon.kill9();
+        let daemon = start_again(&world);
+        assert_eq!(cache_path(&world), path_of(&world, "new"));
+        assert!(!world.path("state/moved.json").exists(), "the configuration has caught up");
+        is(&world, &bytes, "the volume after a kill");
+        world.loaded();
+        busy(&world, &mut bytes, || {
+            let output = replace(&world, "cache.img", &[]);
+            assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        });
+        assert_eq!(cache_path(&world), old);
+        assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
+        assert_eq!(daemon.terminate().code(), Some(0));
+        world.origin_is("disk", &bytes);
+    }
+}
+
+#[test]
+fn a_start_finds_the_cache_that_was_moved_although_the_configuration_does_not_say_so() {
+    let world = world("write-back");
+    let daemon = world.start();
+    let mut bytes = image(2);
+    write(&mut world.connect("disk"), 0, &bytes);
+    world.loaded();
+    // As if the command had been killed before it wrote the configuration.
+    let new = world.path("new").display().to_string();
+    let answer = world.control(&json!({"cmd": "replace-cache", "path": new}));
+    assert_eq!(answer["ok"], true, "{answer}");
+    bytes[..65536].fill(7);
+    write(&mut world.connect("disk"), 0, &bytes[..65536]);
+    assert_ne!(read_file(&world.origin("disk")), bytes, "the cache alone has it");
+    daemon.kill9();
+    let daemon = start_again(&world);
+    assert_eq!(cache_path(&world), path_of(&world, "new"));
+    is(&world, &bytes, "the volume");
+    daemon.until_logged("which the configuration names");
+    // A reload does not find another path either.
+    assert_eq!(world.control(&json!({"cmd": "reload"}))["needs_restart"], json!([]));
+    daemon.kill9();
+    // The old device does not pass for the cache: what the new one has is missed.
+    std::fs::remove_file(world.path("state/moved.json")).expect("the record is there");
+    let refusal = world.refused(&[]);
+    assert!(refusal.contains("dirty data") && refusal.contains("disk"), "{refusal}");
+}
+
+/// Whether the state directory says that the last session on the cache ended in order.
+fn is_closed(world: &World) -> bool {
+    let files = std::fs::read_dir(world.path("state")).into_iter().flatten().flatten();
+    let states = files.filter(|file| file.file_name().to_string_lossy().len() == 37);
+    states
+        .filter_map(|file| std::fs::read_to_string(file.path()).ok())
+        .any(|text| text.contains("\"clean\": true"))
+}
+
+#[test]
+fn a_kill_at_any_step_leaves_a_start_that_works_and_loses_nothing() {
+    type Moment = fn(&World) -> bool;
+    let moments: [(&str, Moment); 4] = [
+        ("the new device is written", |world| {
+            let mut start = [0; 4096];
+            let read = std::os::unix::fs::FileExt::read_exact_at;
+            let file = File::open(world.path("new")).expect("the new device is there");
+            read(&file, &mut start, 0).is_ok() && start != [0; 4096]
+        }),
+        ("the old cache is closed", is_closed),
+        ("the move is recorded", |world| world.path("state/moved.json").exists()),
+        ("the configuration is written", |world| configuration(world).contains("/new\"")),
+    ];
+    for (what, moment) in moments {
+        let world = world("write-back");
+        let daemon = world.start();
+        let mut bytes = image(3);
+        write(&mut world.connect("disk"), 0, &bytes);
+        world.loaded();
+        std::thread::scope(|scope| {
+            let command = scope.spawn(|| replace(&world, "new", &[]));
+            while !moment(&world) && !command.is_finished() {
+                std::thread::yield_now();
+            }
+            daemon.kill9();
+            let _it_may_have_failed = command.join().expect("it ends");
+        });
+        let daemon = start_again(&world);
+        assert_eq!(world.status()["cache"]["healthy"], true, "{what}");
+        is(&world, &bytes, what);
+        // It goes on from there: once more, to the same device.
+        bytes[..65536].fill(9);
+        write(&mut world.connect("disk"), 0, &bytes[..65536]);
+        world.loaded();
+        if cache_path(&world) != path_of(&world, "new") {
+            let output = replace(&world, "new", &["--force"]);
+            assert_eq!(output.status.code(), Some(0), "{what}: {}", said(&output));
+        }
+        is(&world, &bytes, what);
+        assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
+        assert_eq!(daemon.terminate().code(), Some(0));
+        world.origin_is("disk", &bytes);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_and_changes_nothing() {
+    let world = world("write-back");
+    let daemon = world.start();
+    let bytes = image(4);
+    write(&mut world.connect("disk"), 0, &bytes);
+    world.loaded();
+    let refused = |device: &str, options: &[&str], reason: &str| {
+        let before = (configuration(&world), std::fs::read(world.path(device)).ok());
+        let output = replace(&world, device, options);
+        assert_eq!(output.status.code(), Some(2), "{device}: {output:?}");
+        assert!(said(&output).contains(reason), "{device}: {}", said(&output));
+        assert!(before == (configuration(&world), std::fs::read(world.path(device)).ok()), "{device}");
+        assert_eq!(cache_path(&world), path_of(&world, "cache.img"));
+        assert!(world.stats()["dirty"]["disk"]["bytes"].as_u64() > Some(0), "nothing was flushed for it");
+    };
+    refused("none", &[], "none");
+    refused("disk.img", &["--force"], "disk.img");
+    refused("cache.img", &["--force"], "is the cache already");
+    device(&world.path("small"), 1);
+    refused("small", &[], "small");
+    let mut text = vec![0; 64 << 20];
+    text[1080..1082].copy_from_slice(b"\x53\xef");
+    std::fs::write(world.path("other"), &text).expect("cannot make a file system");
+    refused("other", &[], "holds ext; --force");
+    // Another daemon's cache is in use, and after that used.
+    let mut other = World::new(48, 1);
+    other.cache_path = world.path("new");
+    let neighbour = other.start();
+    refused("new", &["--force"], "has it open");
+    assert_eq!(neighbour.terminate().code(), Some(0));
+    refused("new", &[], "is a cache that was used");
+    let output = replace(&world, "new", &["--force"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    is(&world, &bytes, "the volume");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_new_device_that_takes_no_write_leaves_the_old_one_in_use() {
+    let world = world("write-back");
+    let daemon = world.start();
+    let bytes = image(5);
+    write(&mut world.connect("disk"), 0, &bytes);
+    world.loaded();
+    let broken = FilteredFile::failing_writes(&world, &world.path("new"));
+    broken.fail(true);
+    let path = broken.path().display().to_string();
+    let output = world.zcctl_output(&["cache", "replace", &path]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(cache_path(&world), path_of(&world, "cache.img"));
+    assert_eq!(world.status()["volumes"][0]["info"]["mode"], "write-back");
+    is(&world, &bytes, "the volume");
+    daemon.kill9();
+    let daemon = start_again(&world);
+    is(&world, &bytes, "the volume after a kill");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_cache_that_failed_is_replaced_without_a_restart() {
+    let mut world = world("write-through");
+    device(&world.path("behind"), 48);
+    let cache = FilteredFile::failing(&world, &world.path("behind"));
+    world.cache_path = cache.path().to_owned();
+    let daemon = world.start();
+    let mut bytes = image(6);
+    write(&mut world.connect("disk"), 0, &bytes);
+    world.settled();
+    cache.fail(true);
+    let _stats = world.stats_until("the failure is known", |stats| {
+        is(&world, &bytes, "the volume without a cache");
+        stats["cache_healthy"] == false
+    });
+    busy(&world, &mut bytes, || {
+        let output = replace(&world, "new", &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    });
+    assert_eq!(cache_path(&world), path_of(&world, "new"));
+    is(&world, &bytes, "the volume");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let daemon = start_again(&world);
+    assert_eq!(cache_path(&world), path_of(&world, "new"));
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.origin_is("disk", &bytes);
+}
+
+#[test]
+fn a_cache_takes_the_room_that_its_device_has_got() {
+    let world = world("write-back");
+    let daemon = world.start();
+    let mut bytes = image(7);
+    write(&mut world.connect("disk"), 0, &bytes);
+    world.loaded();
+    let size = || world.status()["cache"]["slots"][1].as_u64().expect("a number");
+    let before = size();
+    let resize = |options: &[&str]| world.zcctl_output(&[&["cache", "resize"], options].concat());
+    let same_size = resize(&["--yes"]);
+    assert!(same_size.status.code() == Some(2) && said(&same_size).contains("has the size"), "{same_size:?}");
+    let file = File::options().write(true).open(world.path("cache.img")).expect("the cache is there");
+    file.set_len(96 * MIB).expect("it grows");
+    let asked = resize(&[]);
+    assert!(asked.status.code() == Some(2) && said(&asked).contains("--yes"), "{asked:?}");
+    assert_eq!(size(), before);
+    busy(&world, &mut bytes, || {
+        let output = resize(&["--yes"]);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    });
+    assert!(size() > before * 3 / 2, "{} slots, {before} before", size());
+    assert!(configuration(&world).contains("size = \"96 MiB\""));
+    is(&world, &bytes, "the volume");
+    daemon.kill9();
+    let daemon = start_again(&world);
+    assert!(size() > before * 3 / 2);
+    is(&world, &bytes, "the volume after a kill");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
