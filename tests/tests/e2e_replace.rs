@@ -74,6 +74,15 @@ fn start_again(world: &World) -> Daemon {
     Daemon::start(&world.path("zcached.toml"))
 }
 
+/// Ends the client of [`busy`], also if the test fails meanwhile.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Does something while a client writes, flushes and reads without a pause, compares every byte, and sees no error. The
 /// last 4 MiB of the volume are its.
 fn busy(world: &World, bytes: &mut [u8], work: impl FnOnce()) {
@@ -98,8 +107,9 @@ fn busy(world: &World, bytes: &mut [u8], work: impl FnOnce()) {
             }
             client.flush().expect("flush");
         });
+        let ends = Ends(&done);
         work();
-        done.store(true, Ordering::Relaxed);
+        drop(ends);
         load.join().expect("the client succeeds");
     });
 }
