@@ -9,6 +9,7 @@
 mod logging;
 mod manual;
 mod quickstart;
+mod root_storage;
 mod sandbox;
 
 use std::io::Write;
@@ -32,6 +33,12 @@ struct Arguments {
     verb: Option<Verb>,
     #[command(flatten)]
     run: Run,
+    /// Serve the root file system: start again while FILE exists
+    ///
+    /// The daemon makes the file. Ended or killed, it starts again. systemd spares it at shutdown. It is for an
+    /// initramfs
+    #[arg(long, value_name = "FILE")]
+    root_storage: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -91,7 +98,12 @@ enum Verb {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.verb {
-        None => return daemon(&arguments.run, Sockets::Configured),
+        None => {
+            return match &arguments.root_storage {
+                Some(file) => below_root(file),
+                None => daemon(&arguments.run, Sockets::Configured),
+            };
+        }
         Some(Verb::Nbd { run, stdio }) => {
             return daemon(&run, if stdio { Sockets::Stdin } else { Sockets::Passed });
         }
@@ -108,7 +120,9 @@ fn main() -> ExitCode {
 /// Tells why, and gives the code.
 fn fail(code: u8, text: &str) -> ExitCode {
     // Without a standard error there is no place for the message.
-    let _told = writeln!(std::io::stderr(), "zcached: {}", zc_io::name_errnos(text));
+    let line = format!("zcached: {}\n", zc_io::name_errnos(text));
+    // In one piece: to the kernel's log each write is a line.
+    let _told = std::io::stderr().write_all(line.as_bytes());
     ExitCode::from(code)
 }
 
@@ -273,6 +287,13 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => fail(FAILURE, &error.to_string()),
+    }
+}
+
+fn below_root(file: &Path) -> ExitCode {
+    match root_storage::keep(file, MISTAKE) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => fail(FAILURE, &error),
     }
 }
 
