@@ -16,6 +16,8 @@ done
 test -s /usr/share/man/man5/zcached.toml.5.gz
 for unit in zcached.service zcached-nbd.service zcached-events.service zcached.socket; do test -s "/lib/systemd/system/$unit"; done
 test -s /lib/udev/rules.d/60-zcached.rules
+for part in /usr/share/initramfs-tools/hooks/zcached /usr/share/initramfs-tools/scripts/local-top/zcached \
+    /usr/lib/zcached/initramfs/daemon /usr/lib/zcached/initramfs/shutdown; do sh -n "$part"; test -x "$part"; done
 # The units name programs, pages and targets that are there.
 systemd-analyze verify zcached.service zcached-nbd.service zcached-events.service zcached.socket
 getent passwd zcached
