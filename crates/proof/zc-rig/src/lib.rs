@@ -22,6 +22,7 @@ mod machine;
 mod mode;
 mod report;
 pub mod rivals;
+mod root;
 mod scenarios;
 mod setup;
 pub mod stores;
@@ -84,6 +85,11 @@ pub(crate) enum Task {
     },
     /// Install the Debian package, boot from fstab, upgrade, end, remove.
     Boot,
+    /// Install the Debian package, and boot from a root file system on a volume.
+    Root {
+        #[command(flatten)]
+        modes: Modes,
+    },
     /// All of them, at length; about an hour. Tells what each took and came to, also as JSON.
     All,
     /// Some of each kind, in a few minutes; a step of `cargo xtask test`.
@@ -188,6 +194,10 @@ pub fn run(args: &Args, install: bool, package: impl Fn() -> anyhow::Result<Pack
             modes.each(|mode| scenarios::faults(&image, mode, &only))
         }
         Task::Boot => boot::boot(&image, &package()?),
+        Task::Root { modes } => {
+            let packages = package()?;
+            modes.each(|mode| root::root(&image, &packages, mode))
+        }
         Task::All => all::all(&image, &kernel.name(), &package()?),
         Task::Quick => quick(&image),
         Task::Shell => scenarios::shell(&image),

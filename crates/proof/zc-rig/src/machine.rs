@@ -27,6 +27,8 @@ const GUEST: &[(&str, &str)] = &[
     ("install.sh", include_str!("guest/install.sh")),
     ("late.sh", include_str!("guest/late.sh")),
     ("booted.sh", include_str!("guest/booted.sh")),
+    ("install-root.sh", include_str!("guest/install-root.sh")),
+    ("rooted.sh", include_str!("guest/rooted.sh")),
     ("60-zcached.rules", include_str!("../../../../configs/60-zcached.rules")),
 ];
 const INIT: &str = include_str!("guest/init.sh");
@@ -34,8 +36,8 @@ const INIT: &str = include_str!("guest/init.sh");
 /// of 16 bytes, which this kernel uses only if the processor says that it has it. Strings by the byte, long vectors and
 /// the instruction for checksums cost several times what it takes to do without them: to seal 4 KiB takes 51 us with
 /// the latter and 14 us without, BLAKE3 of 8 KiB 235 us with vectors of 32 bytes and 92 us with the oldest ones. The
-/// kernel's driver for AES, which systemd has loaded, takes SSE4.1 for granted where there is AES.
-const PROCESSOR: &str = "max,-aes,-cx16,-erms,-fsrm,-sse4.1,-sse4.2,-avx,-avx2";
+/// kernel's drivers for AES and for checksums by carry-less multiplication, which udev loads, take SSE4.1 for granted.
+const PROCESSOR: &str = "max,-aes,-pclmulqdq,-cx16,-erms,-fsrm,-sse4.1,-sse4.2,-avx,-avx2";
 /// Our programs: the last one is this package's own.
 const PROGRAMS: [&str; 3] = ["zcached", "zcctl", LOAD];
 const LOAD: &str = "vm-load";
@@ -117,7 +119,7 @@ impl Hardware {
 
 const ORIGIN: &str = "hdd";
 /// The root disk of a machine that keeps it.
-const ROOT: &str = "root";
+pub(crate) const ROOT: &str = "root";
 
 /// A word of the kernel's command line, which the scenario looks at.
 pub(crate) type Setting<'a> = (&'a str, &'a str);
@@ -175,7 +177,8 @@ impl Bench {
         Ok(())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A file in the place of the scenario.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -221,7 +224,23 @@ impl Bench {
         scenario: &str,
         settings: &[Setting<'_>],
     ) -> anyhow::Result<Machine> {
-        self.start(self.qemu(image, scenario, settings, &|disk| self.plain_disk(disk)))
+        self.start(self.qemu(image, &line(scenario, settings), &|disk| self.plain_disk(disk)))
+    }
+
+    /// Boots with an initramfs that was made in the machine, and with words for it.
+    pub(crate) fn boot_from(
+        &self,
+        image: &Image,
+        initramfs: &Path,
+        settings: &[Setting<'_>],
+        word: &str,
+    ) -> anyhow::Result<Machine> {
+        // The package that has /sbin/init is not among the root's.
+        let line = format!("{} init=/lib/systemd/systemd {word}", line("rooted", settings));
+        let mut command = self.qemu(image, &line, &|disk| self.plain_disk(disk));
+        // The later one counts.
+        command.arg("-initrd").arg(initramfs);
+        self.start(command)
     }
 
     /// Boots with disks that [`Self::lose`] makes lose what they were not told to flush.
@@ -235,7 +254,7 @@ impl Bench {
             duplicate(&self.path(disk.name), &self.in_use(disk))?;
             sparse(&self.log(disk), LOG_BYTES)?;
         }
-        let mut command = self.qemu(image, scenario, settings, &|disk| self.logged_disk(disk));
+        let mut command = self.qemu(image, &line(scenario, settings), &|disk| self.logged_disk(disk));
         for property in ["write-zeroes", "request-merging"] {
             command.arg("-global").arg(format!("virtio-blk-device.{property}=off"));
         }
@@ -302,18 +321,12 @@ impl Bench {
 
     /// Boots with the console on this terminal, and waits for the end.
     pub(crate) fn shell(&self, image: &Image) -> anyhow::Result<()> {
-        let mut command = self.qemu(image, "shell", &[], &|disk| self.plain_disk(disk));
+        let mut command = self.qemu(image, &line("shell", &[]), &|disk| self.plain_disk(disk));
         command.arg("-nographic").arg("-serial").arg("mon:stdio").args(["-serial", "null"]);
         run(&mut command)
     }
 
-    fn qemu(
-        &self,
-        image: &Image,
-        scenario: &str,
-        settings: &[Setting<'_>],
-        disk_option: &dyn Fn(&Disk) -> String,
-    ) -> Command {
+    fn qemu(&self, image: &Image, line: &str, disk_option: &dyn Fn(&Disk) -> String) -> Command {
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-accel", "tcg", "-cpu", PROCESSOR]);
         command.args([
@@ -327,11 +340,6 @@ impl Bench {
             "-nodefaults",
         ]);
         command.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(self.path("initrd"));
-        let mut line =
-            format!("console=ttyS0 quiet panic=-1 mitigations=off no_timer_check scenario={scenario}");
-        for (name, value) in settings {
-            line.push_str(&format!(" {name}={value}"));
-        }
         command.arg("-append").arg(line);
         let (root, keep) =
             if self.hardware.keeps_root { (self.path(ROOT), "") } else { (image.root(), ",snapshot=on") };
@@ -369,6 +377,15 @@ impl Bench {
             throttle(disk)
         )
     }
+}
+
+/// The kernel's command line.
+fn line(scenario: &str, settings: &[Setting<'_>]) -> String {
+    let mut line = format!("console=ttyS0 quiet panic=-1 mitigations=off no_timer_check scenario={scenario}");
+    for (name, value) in settings {
+        line.push_str(&format!(" {name}={value}"));
+    }
+    line
 }
 
 fn throttle(disk: &Disk) -> String {

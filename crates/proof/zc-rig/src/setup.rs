@@ -13,7 +13,7 @@ use zc_host::run::run;
 const SCRIPT: &str = include_str!("guest/setup.sh");
 const META_PACKAGE: &str = "linux-image-cloud-amd64";
 const PACKAGES: &str = "e2fsprogs,xfsprogs,btrfs-progs,fio,nbd-client,udev,kmod,fdisk,util-linux,mount,procps,jq,bash-completion,\
-    bcache-tools,dmsetup,nbdkit,systemd";
+    bcache-tools,dmsetup,nbdkit,systemd,initramfs-tools,busybox";
 
 /// Which kernel the machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

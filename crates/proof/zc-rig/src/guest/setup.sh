@@ -48,6 +48,8 @@ done
 mkdir -p "$work/tree/lib/modules"
 cp -a "$modules" "$work/tree/lib/modules/"
 chroot "$work/tree" depmod "$version"
+# For an initramfs of the root's own.
+cp "$(find "$work/kernel" -type f -name "config-$version")" "$work/tree/boot/"
 mke2fs -q -t ext4 -d "$work/tree" "$work/image" 1400M
 
 case $driver in
