@@ -31,6 +31,7 @@ wait_max = "1 min"
 name = "root"
 origin = "/dev/vda"
 mode = "$mode"
+ack = "durable"
 ublk.attach = true
 
 [nbd]
