@@ -231,6 +231,8 @@ fn a_browser_shows_numbers_that_move_on_any_screen() {
         browser.until(&format!("{offered} !== {before}"));
     }
     assert_eq!(browser.value(&cell("stores", "tank", 3)), "1");
+    let twice = browser.value(&cell("curve", "twice this size", 1));
+    assert!(twice.as_str().is_some_and(|text| text.ends_with(" %")), "{twice}");
     let dirty = browser.value(&cell("dirty", "disk", 2));
     assert!(dirty.as_str().is_some_and(|text| text.ends_with("of 30.0 s")), "{dirty}");
     assert_eq!(browser.value("document.querySelectorAll('#hits-chart path[d^=M]').length > 2"), true);

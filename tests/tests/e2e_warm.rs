@@ -47,7 +47,7 @@ fn missed(world: &World) -> u64 {
 
 #[test]
 fn ranges_of_line_and_file_are_hits_afterwards() {
-    for admission in ["never", "second-touch", "always"] {
+    for admission in ["never", "second-touch", "auto", "always"] {
         let (world, bytes) = world(&format!("admission = \"{admission}\"\n"));
         let daemon = world.start();
         let file = world.path("ranges");

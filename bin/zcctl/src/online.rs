@@ -307,6 +307,7 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         ("reads", format!("{} ({})", count(m("reads")), size(m("read_bytes")))),
         ("writes", format!("{} ({})", count(m("writes")), size(m("write_bytes")))),
         ("hit ratio", hit_ratio(&answer["extents"])),
+        ("  of other sizes", curve(&answer["curve"])),
         (
             "  device, memory, zero",
             ["extent_hits_device", "extent_hits_memory", "extent_hits_zero"]
@@ -351,6 +352,24 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let rows: Vec<Vec<String>> = ["hit", "miss", "mixed", "write", "flush"].into_iter().map(row).collect();
     Ok(text::table(out, &["latency in us", "count", "mean", "p50", "p99", "p99.9", "max"], &rows)?)
+}
+
+/// What caches of other sizes would answer of the reads.
+fn curve(curve: &Value) -> String {
+    let percent = |ratio: &Value| format!("{:.1} %", ratio.as_f64().unwrap_or(0.0) * 100.0);
+    let points = curve["points"].as_array().into_iter().flatten();
+    let sizes: Vec<String> = points
+        .map(|point| {
+            let size = match point["size"].as_f64() {
+                Some(0.25) => "a quarter".to_owned(),
+                Some(0.5) => "half".to_owned(),
+                Some(1.0) => "as it is".to_owned(),
+                size => format!("{} times", size.unwrap_or(0.0)),
+            };
+            format!("{size} {}", percent(&point["hit_ratio"]))
+        })
+        .collect();
+    if sizes.is_empty() { "no reads yet".to_owned() } else { sizes.join(", ") }
 }
 
 /// How requests waited for limits of their volumes, where any did.
@@ -444,6 +463,7 @@ mod tests {
         let answer = json!({
             "uptime_ms": 1500, "ram_bytes": {"files": 1024, "prints": 1024},
             "extents": {"read": 4, "hits": 2, "read_ahead": 1},
+            "curve": {"points": [{"size": 0.5, "hit_ratio": 0.25}, {"size": 4.0, "hit_ratio": 0.625}]},
             "manager": {"extent_hits_device": 2, "extent_hits_zero": 1, "extent_misses": 1, "insert_stored": 2,
                 "insert_duplicates": 4, "stored_raw_bytes": 300, "stored_bytes": 100},
             "latency": {"hit": {"count": 3, "p50_us": 12.4}},
@@ -456,6 +476,7 @@ mod tests {
         assert!(!text.contains("idle"), "{text}");
         for part in [
             "50.0 % of 4 extents read; 25.0 % more were read ahead",
+            "half 25.0 %, 4 times 62.5 %",
             "7.0 MiB",
             "25.0 %",
             "3.0 MiB",

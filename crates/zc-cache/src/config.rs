@@ -135,7 +135,6 @@ impl Default for DirtyConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Replacement {
     /// The least recently used one.
-    #[default]
     Lru,
     /// The oldest, unless it is used much.
     FifoReinsert,
@@ -144,6 +143,7 @@ pub enum Replacement {
     /// The least recently used one, unless many addresses share its content.
     SharedLru,
     /// The least recently used ones first, the emptier the sooner.
+    #[default]
     CostBenefit,
 }
 
@@ -166,6 +166,8 @@ pub enum Admission {
     Always,
     /// Read misses on their second time; writes always.
     SecondTouch,
+    /// What ghost caches of both find better for the cache as a whole: all, or read misses on their second time.
+    Auto,
     /// None: lookups and invalidation only.
     Never,
 }

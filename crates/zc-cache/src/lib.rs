@@ -53,6 +53,7 @@ mod residency;
 mod stats;
 mod stop;
 
+pub use clean::ghosts::Curve;
 pub use dirty::versions::DirtyState;
 pub use manager::CacheManager;
 pub use residency::{OriginLag, RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};

@@ -70,7 +70,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
             &limits::REGIONS_ACTIVE,
         ),
         region_size: region_size(&mut section),
-        policy: section.word("policy", Policy::WORDS, Policy::Lru),
+        policy: section.word("policy", Policy::WORDS, Policy::CostBenefit),
         packer: section.word("packer", Packer::WORDS, Packer::Append),
         dirty_high_percent,
         dirty_low_percent,

@@ -30,6 +30,8 @@ words! {
         Always = "always",
         /// Read misses on their second time.
         SecondTouch = "second-touch",
+        /// What brings more hits: all, or read misses on their second time.
+        Auto = "auto",
         /// None.
         Never = "never",
     }

@@ -167,7 +167,7 @@ fn mistakes_in_a_volume() {
             "6: volume.mode: \"write-trough\" is not one of write-through, write-around, write-back, read-only, \
              pass-through",
         ),
-        ("admission = 2", "6: volume.admission: 2 is not one of always, second-touch, never"),
+        ("admission = 2", "6: volume.admission: 2 is not one of always, second-touch, auto, never"),
         (again, "7: volume.name: there is a volume named \"v\" already"),
         (same_origin, "8: volume \"w\": origin: /./o is used already, as volume \"v\": origin"),
         ("[[volume]]\norigin = \"/o2\"", "6: volume.name: it is missing; every volume has one"),

@@ -400,6 +400,14 @@ const SOURCES = [
   ["origin", "the origin", 2],
 ];
 
+const SIZES = { 0.25: "a quarter of this size", 0.5: "half this size", 1: "this size", 2: "twice this size" };
+
+function curve({ curve: { points } }) {
+  rows("curve", points.map(({ size: times, hit_ratio: hits }) => [
+    SIZES[times] ?? `${times} times this size`, bar(hits, percent(hits, 1)),
+  ]), "no reads yet");
+}
+
 function sources(look) {
   const from = before(MINUTE_MS);
   const parts = SOURCES.map(([field]) => grown(from, look, (of) => of.reads_from[field]));
@@ -479,7 +487,7 @@ function draw() {
   say(by("version"), look.version);
   const stopping = look.stopping ? ", stopping" : "";
   say(by("updated"), `up ${time(look.uptime_ms)}${stopping}, as of ${new Date(look.unix_s * 1000).toLocaleTimeString()}`);
-  for (const part of [verdict, tiles, volumes, paths, capacity, dirty, sources, counters, stores, events]) part(look);
+  for (const part of [verdict, tiles, volumes, paths, capacity, dirty, sources, curve, counters, stores, events]) part(look);
 }
 
 // ---- Asking

@@ -98,6 +98,7 @@ const fn admission(admission: Admission) -> cache::Admission {
     match admission {
         Admission::Always => cache::Admission::Always,
         Admission::SecondTouch => cache::Admission::SecondTouch,
+        Admission::Auto => cache::Admission::Auto,
         Admission::Never => cache::Admission::Never,
     }
 }

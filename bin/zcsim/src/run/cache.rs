@@ -141,6 +141,7 @@ fn to_text(config: &Config, report: &Report) -> String {
         ("requests", format!("{}: {} reads, {} writes", report.requests, stats.reads, stats.writes)),
         ("reads", format!("{} extents, {} hits", report.read_extents(), report.read_hits())),
         ("hit ratio", format!("{:.2} %", report.read_hit_ratio() * 100.0)),
+        ("of other sizes", curve_text(&report.curve)),
         ("read ahead", read_ahead_text(report)),
         ("insertions", inserted),
         ("dirty data", dirty),
@@ -157,10 +158,20 @@ fn to_text(config: &Config, report: &Report) -> String {
         "read ahead" => stats.prefetched_extents > 0,
         "dirty data" => stats.dirty_written_bytes > 0,
         "flash" => report.flash.is_some(),
+        "of other sizes" => report.curve.reads > 0,
         _ => true,
     };
     let shown = lines.iter().filter(|(name, _)| wanted(name));
     shown.map(|(name, value)| format!("{name:<18}{value}\n")).collect()
+}
+
+/// What a sample says of caches of other sizes, with the size as so many times the cache.
+fn curve_text(curve: &zc_cache::Curve) -> String {
+    let points = zc_cache::Curve::SIZES_QUARTERS.into_iter().zip(curve.hits);
+    let text = points.map(|(quarters, hits)| {
+        format!("{} times {:.1} %", f64::from(quarters) / 4.0, percent_of(hits, curve.reads))
+    });
+    text.collect::<Vec<_>>().join(", ")
 }
 
 fn read_ahead_text(report: &Report) -> String {
@@ -214,6 +225,20 @@ fn flash_text(flash: &zc_flash::Stats) -> String {
     )
 }
 
+fn curve_json(curve: &zc_cache::Curve) -> Value {
+    let ratio = |hits| percent_of(hits, curve.reads) / 100.0;
+    let points = zc_cache::Curve::SIZES_QUARTERS.into_iter().zip(curve.hits);
+    let points: Vec<Value> = points
+        .map(|(quarters, hits)| json!({ "size": f64::from(quarters) / 4.0, "hit_ratio": ratio(hits) }))
+        .collect();
+    json!({
+        "reads": curve.reads,
+        "points": points,
+        "second_touch_hit_ratio": ratio(curve.second_touch_hits),
+        "second_touch": curve.second_touch,
+    })
+}
+
 pub(crate) fn to_json(report: &Report) -> Map<String, Value> {
     let counters: Map<String, Value> =
         report.stats.named().into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
@@ -235,6 +260,7 @@ pub(crate) fn to_json(report: &Report) -> Map<String, Value> {
         "read_hits": report.read_hits(),
         "read_hit_ratio": report.read_hit_ratio(),
         "read_hit_ratio_with_read_ahead": report.read_hit_ratio_with_ahead(),
+        "curve": curve_json(&report.curve),
         "dedup_hits": report.dedup_hits(),
         "evictions": report.stats.evictions,
         "ssd_bytes_written": report.ssd_bytes_written(),

@@ -53,6 +53,8 @@ pub struct Report {
     pub flash: Option<zc_flash::Stats>,
     /// Bytes of RAM by the manager's structures.
     pub manager_ram: Vec<(&'static str, u64)>,
+    /// What the manager holds for the hits of caches of other sizes.
+    pub curve: zc_cache::Curve,
     /// Bytes of RAM of the simulated devices, without the trace.
     pub replay_ram_bytes: u64,
 }
@@ -300,6 +302,7 @@ impl<'a> Running<'a> {
             warm: self.warm,
             origin: self.driver.origin.since(&self.warm_origin),
             flash: self.driver.ssd.as_ref().map(Watcher::stats),
+            curve: self.driver.manager.curve(),
             manager_ram: self.driver.manager.ram_by_structure(),
             replay_ram_bytes: self.driver.ram_bytes(),
         })

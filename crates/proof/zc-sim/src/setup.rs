@@ -272,7 +272,8 @@ pub(crate) fn reconfigure(rng: &mut Pcg64Mcg, volume: &mut VolumeConfig) {
     };
     volume.admission = match rng.random_range(0..20) {
         0..16 => Admission::Always,
-        16..19 => Admission::SecondTouch,
+        16 => Admission::Auto,
+        17..19 => Admission::SecondTouch,
         _ => Admission::Never,
     };
     volume.dedup = rng.random_bool(0.85);

@@ -2,6 +2,7 @@
 //!
 //! It caches what origins hold, by the rules of write-through. What it does not do: know of dirty data.
 
+pub(crate) mod ghosts;
 pub(crate) mod insert;
 pub(crate) mod order;
 pub(crate) mod read;
@@ -10,9 +11,10 @@ pub(crate) mod streams;
 mod turns;
 pub(crate) mod write;
 
-use zc_core::{ErrorKind, ExtentKey, KeyedMap, Map, RegionKey, VolumeId};
+use zc_core::{ErrorKind, ExtentKey, ExtentNo, KeyedMap, Map, Mode, RegionKey, SECTOR_BYTES, VolumeId};
 
 use crate::base::effects::Effect;
+use crate::clean::ghosts::{Answered, Choice, Curve, Ghosts};
 use crate::clean::insert::Inserts;
 use crate::clean::order::OriginOrder;
 use crate::clean::read::ReadOp;
@@ -26,10 +28,11 @@ use crate::clean::read::warm::Warms;
 use crate::clean::staging::Staging;
 use crate::clean::streams::{StreamConfig, StreamTable};
 use crate::clean::write::{WaitingWrites, WriteOp};
-use crate::config::ManagerConfig;
+use crate::config::{Admission, ManagerConfig};
 use crate::device::Core;
 use crate::device::meta::regions::Regions;
 use crate::expect_held::ExpectHeld;
+use crate::seam::{Request, RequestKind};
 
 /// Streams followed at once, reads and writes each.
 const STREAMS_MAX: usize = 64;
@@ -47,6 +50,7 @@ pub(crate) struct Clean {
     write_streams: StreamTable,
     seen: SeenFilter,
     touched: Touched,
+    ghosts: Ghosts,
     recipes: Recipes,
     reads: Map<u64, ReadOp>,
     hits: Map<u64, Hit>,
@@ -86,6 +90,7 @@ impl Clean {
             write_streams: streams(),
             seen: SeenFilter::new(SEEN_MAX),
             touched: Touched::new(config.file_index_entries),
+            ghosts: Ghosts::new(),
             recipes: Recipes::new(config.learned_recipes_bytes, key),
             reads: Map::default(),
             hits: Map::default(),
@@ -154,7 +159,7 @@ impl Clean {
         }
         ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
         for key in staged {
-            self.staging.get_mut(&key).expect_held().forget(core.base.extent_bytes() / zc_core::SECTOR_BYTES);
+            self.staging.get_mut(&key).expect_held().forget(core.base.extent_bytes() / SECTOR_BYTES);
             self.drop_idle_staged(key, core);
         }
         for key in mapped {
@@ -220,8 +225,55 @@ impl Clean {
         }
     }
 
+    /// Whether reads of the volume enter at their second time, at the moment.
+    fn enters_late(&self, volume: VolumeId, core: &Core) -> bool {
+        match core.base.volume(volume).map(|volume| volume.cfg().admission) {
+            Some(Admission::SecondTouch) => true,
+            Some(Admission::Auto) => self.ghosts.choice() == Choice::SecondTouch,
+            _ => false,
+        }
+    }
+
+    /// A client reads or writes, in a stream or not: the ghosts take note, if the cache serves the volume.
+    pub(crate) fn note(&mut self, request: &Request, in_stream: bool, core: &Core) {
+        let is_cached = core.base.volume(request.volume).is_some_and(|volume| {
+            volume.cfg().mode != Mode::PassThrough && volume.cfg().admission != Admission::Never
+        });
+        if !is_cached || !core.base.is_good() {
+            return;
+        }
+        let end = request.offset_bytes.saturating_add(request.len_bytes);
+        let extent_bytes = u64::from(core.base.extent_bytes());
+        let all = core.base.extent_bytes() / SECTOR_BYTES;
+        let stats = &core.base.stats;
+        let answered = Answered { read: stats.extents_read(), hits: stats.extent_hits() };
+        for extent in request.offset_bytes / extent_bytes..end.div_ceil(extent_bytes) {
+            let key = ExtentKey { volume: request.volume, extent: ExtentNo(extent) };
+            let Some(sampled) = self.ghosts.sampled(key) else { continue };
+            let Some(fits) = core.device.fits_extents() else { return };
+            if matches!(request.kind, RequestKind::Read { .. }) {
+                self.ghosts.read(sampled, in_stream, fits, answered);
+                continue;
+            }
+            let sector = |byte: u64| {
+                let skip_bytes = byte.saturating_sub(extent * extent_bytes).min(extent_bytes);
+                u32::try_from(skip_bytes / u64::from(SECTOR_BYTES)).unwrap_or(all)
+            };
+            self.ghosts.wrote(sampled, sector(request.offset_bytes)..sector(end), all, fits);
+        }
+    }
+
+    /// What reads would have found in caches of other sizes.
+    pub(crate) fn curve(&self) -> Curve {
+        self.ghosts.curve()
+    }
+
     /// Bytes of RAM of the structures that grow with the cache, by name.
-    pub(crate) fn ram_by_structure(&self) -> [(&'static str, u64); 2] {
-        [("learned_recipes", self.recipes.learned_ram_bytes()), ("first_misses", self.touched.ram_bytes())]
+    pub(crate) fn ram_by_structure(&self) -> [(&'static str, u64); 3] {
+        [
+            ("learned_recipes", self.recipes.learned_ram_bytes()),
+            ("first_misses", self.touched.ram_bytes()),
+            ("ghosts", self.ghosts.ram_bytes()),
+        ]
     }
 }

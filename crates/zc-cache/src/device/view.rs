@@ -64,6 +64,14 @@ impl Device {
         self.units.slots.leaving()
     }
 
+    /// Extents that the cache has room for, by how many lead to each slot that is in use. None while no slot is.
+    pub(crate) fn fits_extents(&self) -> Option<u64> {
+        let slots = u64::from(self.slot_count());
+        let idle = zc_core::u64_from_usize(self.free_slots() + self.leaving_slots());
+        let used = slots.checked_sub(idle).filter(|used| *used > 0)?;
+        Some(self.units.slots.live_total().saturating_mul(slots) / used)
+    }
+
     /// Keeps a slot from being used again until [`Self::unpin`].
     pub(crate) fn pin(&mut self, slot: WeuSlot) {
         self.units.slots.pin(slot);

@@ -52,6 +52,7 @@ impl DirtyLayer {
             clean.direct_read(read, request.volume, request.offset_bytes, dest, core);
         } else {
             let verdict = clean.follow(request);
+            clean.note(request, verdict.stream.is_some(), core);
             clean.begin_read(read, ReadOp::new(request, buf, len_bytes, verdict.stream));
             self.cached_read(read, core, clean);
             if let Some(range) = verdict.prefetch {
@@ -147,6 +148,9 @@ impl DirtyLayer {
             };
             core.base.answer_write(request, result);
             return;
+        }
+        if matches!(request.kind, RequestKind::Write { .. }) && mode != Some(Mode::WriteAround) {
+            clean.note(request, false, core);
         }
         // What clears goes past a dirty layer that is empty: discarding a new volume must not fill the journal.
         let clears = !matches!(request.kind, RequestKind::Write { .. });

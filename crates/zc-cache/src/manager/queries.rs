@@ -4,6 +4,7 @@
 
 use zc_core::{BufId, BufSlice, JournalSeq, VolumeId};
 
+use crate::clean::ghosts::Curve;
 use crate::clean::read::{portions, sector_range};
 use crate::dirty::overlay::residency_overlaid;
 use crate::dirty::versions::DirtyState;
@@ -51,6 +52,12 @@ impl CacheManager {
     pub fn slots_used(&self) -> (usize, usize) {
         let all = zc_core::usize_from_u32(self.core.device.slot_count());
         (all - self.core.device.free_slots() - self.core.device.leaving_slots(), all)
+    }
+
+    /// What reads would have found in caches of other sizes, and with another admission.
+    #[must_use]
+    pub fn curve(&self) -> Curve {
+        self.clean.curve()
     }
 
     /// Bytes of RAM that the structures growing with the cache hold, by name.

@@ -1,6 +1,7 @@
 //! The manager's promises, one test each, in a world without faults.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod admitting;
 mod bounds;
 mod cutoff;
 mod dropping;

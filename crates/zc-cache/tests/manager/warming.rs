@@ -18,7 +18,7 @@ fn warm(world: &mut World, offset_bytes: u64, len_bytes: u64) -> u64 {
 
 #[test]
 fn a_warmed_range_is_hit_whatever_the_admission_says() {
-    for admission in [Admission::Never, Admission::SecondTouch, Admission::Always] {
+    for admission in [Admission::Never, Admission::SecondTouch, Admission::Auto, Admission::Always] {
         let mut world = world();
         world.configure(VolumeConfig { admission, ..volume(V, 4 * MIB) });
         let req = warm(&mut world, EXTENT + 512, MIB);

@@ -92,6 +92,7 @@ impl Collector for Scrape {
 enum Value {
     Whole(u64),
     Seconds(f64),
+    Ratio(f64),
 }
 
 impl From<bool> for Value {
@@ -177,11 +178,11 @@ fn sample(metric: &mut MetricEncoder<'_>, kind: MetricType, value: Value) -> fmt
         (MetricType::Counter, Value::Whole(value)) => {
             metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
         }
-        (MetricType::Counter, Value::Seconds(value)) => {
+        (MetricType::Counter, Value::Seconds(value) | Value::Ratio(value)) => {
             metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
         }
         (_, Value::Whole(value)) => metric.encode_gauge(&value),
-        (_, Value::Seconds(value)) => metric.encode_gauge(&value),
+        (_, Value::Seconds(value) | Value::Ratio(value)) => metric.encode_gauge(&value),
     }
 }
 
@@ -196,6 +197,12 @@ impl Scrape {
         page.family(STATE, states)?;
         let ram = self.stats.ram_bytes.iter();
         page.family(RAM, ram.map(|(name, bytes)| (vec![("structure", *name)], Value::Whole(*bytes))))?;
+        let points = self.stats.curve.points.iter().map(|point| (point.size.to_string(), point.hit_ratio));
+        let points: Vec<_> = points.collect();
+        page.family(
+            CURVE,
+            points.iter().map(|(size, ratio)| (vec![("size", size.as_str())], Value::Ratio(*ratio))),
+        )?;
         page.family(BUILD, [(vec![("version", env!("CARGO_PKG_VERSION"))], Value::Whole(1))])
     }
 
@@ -308,6 +315,10 @@ const WHOLE: &[Number<Scrape>] = &[
 const STATE: Family<'_> =
     family("state", "1 for the state that `zcctl status` gives the daemon, 0 for the others.");
 const RAM: Family<'_> = family("ram_bytes", "Memory of the growing structures of the cache manager.");
+const CURVE: Family<'_> = family(
+    "curve_hit_ratio",
+    "Hit ratio of a cache so many times as large as this one, from a sample of what was read lately.",
+);
 const BUILD: Family<'_> = family("build_info", "The daemon's version; always 1.");
 const SERVED: Family<'_> =
     family("volume_served", "1 if the volume is served, 0 if its origin could not be opened at the start.");

@@ -17,7 +17,7 @@ use crate::origin::store_looks::StoreLook;
 use crate::registry::VolumeInfo;
 use crate::session::absent::Absent;
 use crate::shard::metrics::{BOUNDS_NS, Durations, Path, Traffic};
-use crate::shard::stats::{Dirty, Extents, ShardStats};
+use crate::shard::stats::{Curve, Dirty, Extents, ShardStats};
 
 /// Steps of latency, those that took longer than all bounds included.
 const STEPS: usize = BOUNDS_NS.len() + 1;
@@ -49,6 +49,7 @@ pub(crate) struct Live {
     verdict: Verdict,
     cache: Cache,
     extents: Extents,
+    curve: Curve,
     reads_from: ReadsFrom,
     insertion: Insertion,
     eviction: Eviction,
@@ -160,6 +161,7 @@ impl Live {
             stopping: stats.stopping,
             cache: Cache::of(&seen),
             extents: stats.extents,
+            curve: stats.curve.clone(),
             reads_from: ReadsFrom::of(stats),
             insertion: Insertion::of(stats),
             eviction: Eviction::of(stats),

@@ -31,6 +31,8 @@ pub struct ShardStats {
     pub manager: BTreeMap<&'static str, u64>,
     /// What the hit ratio is made of.
     pub extents: Extents,
+    /// What reads would have found in caches of other sizes.
+    pub curve: Curve,
     /// RAM of the manager's growing structures.
     pub ram_bytes: BTreeMap<&'static str, u64>,
     /// The daemon is ending.
@@ -65,6 +67,47 @@ pub struct Extents {
     pub hits: u64,
     /// Extents that had been read ahead: the origin was read, before they were asked for.
     pub read_ahead: u64,
+}
+
+/// Hit ratios of caches of other sizes, from a sample of the extents that reads asked for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Curve {
+    /// Reads of extents in the sample; older ones count for less.
+    pub reads: u64,
+    /// Sizes and their hit ratios, the smallest first. None while the sample is empty.
+    pub points: Vec<CurvePoint>,
+    /// The hit ratio of the cache as it is, if read misses entered at their second time.
+    pub second_touch_hit_ratio: Option<f64>,
+    /// Volumes with `admission = "auto"` admit read misses at their second time now.
+    pub second_touch: bool,
+}
+
+/// A point of a [`Curve`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// How many times as large as the cache is.
+    pub size: f64,
+    /// Its hit ratio, 0 to 1.
+    pub hit_ratio: f64,
+}
+
+impl Curve {
+    /// Ratios of what the manager counted.
+    pub(crate) fn of(seen: &zc_cache::Curve) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a sample has few reads")]
+        let ratio = |hits: u64| hits as f64 / seen.reads as f64;
+        let sizes = zc_cache::Curve::SIZES_QUARTERS.map(|quarters| f64::from(quarters) / 4.0);
+        let points = sizes.into_iter().zip(seen.hits);
+        Self {
+            reads: seen.reads,
+            points: points
+                .filter(|_| seen.reads > 0)
+                .map(|(size, hits)| CurvePoint { size, hit_ratio: ratio(hits) })
+                .collect(),
+            second_touch_hit_ratio: (seen.reads > 0).then(|| ratio(seen.second_touch_hits)),
+            second_touch: seen.second_touch,
+        }
+    }
 }
 
 /// What a volume's origin lacks.

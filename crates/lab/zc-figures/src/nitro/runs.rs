@@ -51,7 +51,7 @@ impl Variant {
             "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"1 GiB\"\nmax_ram = \"8 GiB\"\n\
              weu_size = \"{} KiB\"\nextent_size = \"{} KiB\"\ndedup = {}\ncompression = \"{}\"\n\
              fingerprint_index_ratio = {}\nprefetch_max = 0\nread_buffer = 0\nlearned_recipes = \"{}\"\n\
-             [[volume]]\nname = \"v\"\norigin = \"o\"\nmode = \"write-through\"\n",
+             policy = \"lru\"\n[[volume]]\nname = \"v\"\norigin = \"o\"\nmode = \"write-through\"\n",
             self.weu_kib, self.extent_kib, self.dedup, self.codec, self.index_percent, learned
         );
         Ok(Config::parse(&text, "a figure's configuration")?)

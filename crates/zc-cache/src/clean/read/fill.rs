@@ -300,7 +300,8 @@ impl Clean {
         self.uncount_prefetched(fill, core);
         self.drop_idle_staged(key, core);
         core.base.port.retain(fill.buf);
-        let only_if_duplicate = fill.is_ahead() && !self.seen.seen_or_record(key);
+        let only_if_duplicate =
+            fill.is_ahead() && !self.enters_late(key.volume, core) && !self.seen.seen_or_record(key);
         self.insert(batch, guard, src, InsertOptions { only_if_duplicate }, core);
     }
 
@@ -324,6 +325,7 @@ impl Clean {
             (Mode::PassThrough, _) | (_, Admission::Never) => false,
             (_, Admission::Always) => true,
             (_, Admission::SecondTouch) => self.touched.before(key),
+            (_, Admission::Auto) => !self.enters_late(key.volume, core) || self.touched.before(key),
         }
     }
 }

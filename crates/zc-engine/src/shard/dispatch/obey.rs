@@ -17,7 +17,7 @@ use crate::shard::leaving::Removed;
 use crate::shard::lengths;
 use crate::shard::pause::{CloseReply, Closed, Looked, Replacement};
 use crate::shard::settled::{Settled, needs_no_cache};
-use crate::shard::stats::{Driver, Extents, ShardStats, dirty_by_volume};
+use crate::shard::stats::{Curve, Driver, Extents, ShardStats, dirty_by_volume};
 use crate::shard::stop::Stopping;
 use crate::shard::volumes::Volume;
 use crate::shard::warm::WarmEnd;
@@ -289,6 +289,7 @@ impl Shard {
             intent_fault: self.intent.fault().map(str::to_owned),
             manager: counters.named().into_iter().collect(),
             extents,
+            curve: Curve::of(&self.manager.curve()),
             ram_bytes: self.manager.ram_by_structure().into_iter().collect(),
             stopping: !self.base.stopping.is_running(),
             slots: [u64_from_usize(slots), u64_from_usize(slots_max)],

@@ -23,6 +23,7 @@ use zc_core::WeuSlot;
 use crate::config::Replacement;
 
 pub(crate) use lru::WeuLru;
+pub(crate) use ring::{Queue, Ring};
 
 /// Order in which WEUs are evicted.
 pub(crate) trait ReplacementPolicy: core::fmt::Debug {

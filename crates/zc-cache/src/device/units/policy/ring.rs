@@ -11,7 +11,7 @@ const UNLISTED: u32 = u32::MAX;
 
 /// The queues.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     newer: Vec<u32>,
     older: Vec<u32>,
     slots: u32,
@@ -19,26 +19,26 @@ pub(super) struct Ring {
 
 /// One of the queues, counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Queue(pub(super) u32);
+pub(crate) struct Queue(pub(crate) u32);
 
 impl Ring {
     /// Empty queues for `slots` slots.
     ///
     /// # Panics
     /// With more slots than fit beside the heads below 2^32 - 1.
-    pub(super) fn new(slots: u32, queues: u32) -> Self {
+    pub(crate) fn new(slots: u32, queues: u32) -> Self {
         assert!(slots < UNLISTED - queues, "too many slots");
         let mut links = vec![UNLISTED; usize_from_u32(slots + queues)];
         (slots..slots + queues).for_each(|head| links[usize_from_u32(head)] = head);
         Self { newer: links.clone(), older: links, slots }
     }
 
-    pub(super) fn contains(&self, slot: WeuSlot) -> bool {
+    pub(crate) fn contains(&self, slot: WeuSlot) -> bool {
         slot.0 < self.slots && self.newer[usize_from_u32(slot.0)] != UNLISTED
     }
 
     /// Takes a slot out of its queue.
-    pub(super) fn unlink(&mut self, slot: WeuSlot) {
+    pub(crate) fn unlink(&mut self, slot: WeuSlot) {
         debug_assert!(self.contains(slot), "{slot:?} is in no queue");
         let at = usize_from_u32(slot.0);
         let (newer, older) = (self.newer[at], self.older[at]);
@@ -52,7 +52,7 @@ impl Ring {
     ///
     /// # Panics
     /// If there is no such slot.
-    pub(super) fn push(&mut self, queue: Queue, slot: WeuSlot) {
+    pub(crate) fn push(&mut self, queue: Queue, slot: WeuSlot) {
         assert!(slot.0 < self.slots, "{slot:?} does not exist");
         debug_assert!(!self.contains(slot), "{slot:?} is in a queue");
         let head = self.slots + queue.0;
@@ -64,17 +64,17 @@ impl Ring {
     }
 
     /// The oldest slot of a queue.
-    pub(super) fn oldest(&self, queue: Queue) -> Option<WeuSlot> {
+    pub(crate) fn oldest(&self, queue: Queue) -> Option<WeuSlot> {
         self.slot(self.newer[usize_from_u32(self.slots + queue.0)])
     }
 
     /// The newest slot of a queue.
-    pub(super) fn newest(&self, queue: Queue) -> Option<WeuSlot> {
+    pub(crate) fn newest(&self, queue: Queue) -> Option<WeuSlot> {
         self.slot(self.older[usize_from_u32(self.slots + queue.0)])
     }
 
     /// The next newer slot of the same queue.
-    pub(super) fn newer(&self, slot: WeuSlot) -> Option<WeuSlot> {
+    pub(crate) fn newer(&self, slot: WeuSlot) -> Option<WeuSlot> {
         self.slot(self.newer[usize_from_u32(slot.0)])
     }
 
@@ -83,7 +83,7 @@ impl Ring {
     }
 
     /// Makes a slot that is in some queue the newest of one.
-    pub(super) fn renew(&mut self, queue: Queue, slot: WeuSlot) {
+    pub(crate) fn renew(&mut self, queue: Queue, slot: WeuSlot) {
         self.unlink(slot);
         self.push(queue, slot);
     }
@@ -117,7 +117,7 @@ impl Ring {
     }
 
     /// RAM of the links, in bytes.
-    pub(super) fn ram_bytes(&self) -> u64 {
+    pub(crate) fn ram_bytes(&self) -> u64 {
         u64_from_usize((self.newer.capacity() + self.older.capacity()) * size_of::<u32>())
     }
 }

@@ -105,6 +105,8 @@ pub(crate) struct SlotTable {
     slots: Vec<Slot>,
     free: VecDeque<WeuSlot>,
     leaving: usize,
+    /// Mappings that lead to present units.
+    live_total: u64,
     generation_mask: u32,
     /// Index sweep passes that have ended.
     pass: u64,
@@ -136,6 +138,7 @@ impl SlotTable {
             slots: vec![slot; usize_from_u32(count)],
             free: VecDeque::new(),
             leaving: 0,
+            live_total: 0,
             generation_mask: (1 << generation_bits) - 1,
             pass: 0,
             #[cfg(zc_canary)]
@@ -217,6 +220,7 @@ impl SlotTable {
     /// A mapping leads to the place from now on.
     pub(crate) fn mapped(&mut self, place: &Place) {
         self.get_mut(place.slot).live += 1;
+        self.live_total += 1;
     }
 
     /// A mapping that led to the place is gone.
@@ -225,7 +229,13 @@ impl SlotTable {
             let entry = self.get_mut(place.slot);
             assert!(entry.live > 0, "{place:?} was never counted");
             entry.live -= 1;
+            self.live_total -= 1;
         }
+    }
+
+    /// Mappings that lead to the present units of all slots.
+    pub(crate) const fn live_total(&self) -> u64 {
+        self.live_total
     }
 
     /// Mappings that lead to the slot's present unit.
@@ -257,7 +267,8 @@ impl SlotTable {
         entry.filling = false;
         entry.void_bases = Vec::new();
         entry.damaged = Vec::new();
-        entry.live = 0;
+        let live = core::mem::take(&mut entry.live);
+        self.live_total -= u64::from(live);
         self.leaving -= left;
         self.free.push_back(slot);
     }

@@ -1,0 +1,339 @@
+//! Ghost caches: what the clients' reads would have found in caches of other sizes, and under the other admission.
+//!
+//! A ghost cache holds addresses and no data. A sample of the extents, chosen by a hash of the address, goes through
+//! ghosts that are smaller by the same rate, so that their hit ratios are those of the whole (Waldspurger and others,
+//! FAST 2015 and ATC 2017). One ghost list in order of use tells the curve of hit ratios over sizes. A second one admits
+//! a read miss at its second time. Where `admission = "auto"` the better of the two decides.
+//!
+//! **Size.** The ghost of the cache as it is holds at most [`SIZE_MAX`] addresses. When the cache holds more extents,
+//! every second address of the sample goes. About 1 MiB of RAM then, however large the cache is.
+//!
+//! Invariants: the same requests lead to the same choice; a request changes the ghosts once for each of its extents. What
+//! they do not do: know contents, units, or what is read ahead.
+
+mod choice;
+mod memory;
+mod stack;
+
+use core::ops::Range;
+
+use zc_core::ExtentKey;
+
+pub(crate) use crate::clean::ghosts::choice::Choice;
+use crate::clean::ghosts::choice::{AGE_PART, Chooser, ROUND_READS, Round};
+use crate::clean::ghosts::memory::{Missed, Partial};
+use crate::clean::ghosts::stack::Stack;
+
+/// Most addresses in the ghost of the cache as it is.
+const SIZE_MAX: u32 = 4096;
+/// Parts of the list, in quarters of the cache: it ends at a quarter, a half, one, two and four times the cache.
+const CURVE_QUARTERS: &[u32] = &[1, 1, 2, 4, 8];
+/// Parts of the list that the cache as it is has.
+const CACHE_PARTS: usize = 3;
+/// The ghost with the other admission has one size.
+const SECOND_QUARTERS: &[u32] = &[4];
+/// Caches with fewer extents than this choose nothing.
+const CHOICE_MIN: u32 = 64;
+/// Addresses of streams that are remembered: as many as [`crate::clean`] does, but no more than a ghost holds.
+const STREAMED_MAX: u32 = 1 << 16;
+
+/// The hit-ratio curve: sampled reads, and how many of them caches of other sizes would have answered. Older reads count
+/// for less. These caches have extents in order of use, where the manager evicts whole units.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Curve {
+    /// Reads of extents in the sample.
+    pub reads: u64,
+    /// Hits at each of [`Curve::SIZES_QUARTERS`].
+    pub hits: [u64; CURVE_QUARTERS.len()],
+    /// Hits of a cache of the size as it is that admits read misses at their second time.
+    pub second_touch_hits: u64,
+    /// Volumes with admission `auto` admit read misses at their second time now.
+    pub second_touch: bool,
+}
+
+impl Curve {
+    /// Sizes of the curve's points, in quarters of the cache as it is.
+    pub const SIZES_QUARTERS: [u32; CURVE_QUARTERS.len()] = [1, 2, 4, 8, 16];
+}
+
+/// Sampled reads, and what ghosts answered of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    reads: u64,
+    parts: [u64; CURVE_QUARTERS.len()],
+    second: u64,
+}
+
+impl Tally {
+    /// Hits of the cache as it is.
+    fn always(&self) -> u64 {
+        self.parts[..CACHE_PARTS].iter().sum()
+    }
+
+    /// Adds a round, and forgets a little of what was before.
+    fn add(&mut self, round: &Self) {
+        let grown = |count: u64, more: u64| count - count / AGE_PART + more;
+        self.reads = grown(self.reads, round.reads);
+        self.second = grown(self.second, round.second);
+        for (hits, more) in self.parts.iter_mut().zip(round.parts) {
+            *hits = grown(*hits, more);
+        }
+    }
+}
+
+/// Extents that reads asked for, all and those that the cache had, since the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answered {
+    pub(crate) read: u64,
+    pub(crate) hits: u64,
+}
+
+/// The ghosts. See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Ghosts {
+    /// Of 2 to this many addresses one is in the sample.
+    rate_bits: u32,
+    curve: Stack,
+    second: Stack,
+    missed: Missed,
+    /// Addresses of streams, which enter at their second time in any case.
+    streamed: Missed,
+    partial: Partial,
+    /// Of the round that is under way.
+    round: Tally,
+    /// Of the rounds before.
+    tally: Tally,
+    /// When the round began.
+    answered: Answered,
+    chooser: Chooser,
+}
+
+/// An extent that is in the sample.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sampled(u64);
+
+impl Ghosts {
+    /// Ghosts that have seen nothing.
+    pub(crate) fn new() -> Self {
+        Self {
+            rate_bits: 0,
+            curve: Stack::new(CURVE_QUARTERS, SIZE_MAX),
+            second: Stack::new(SECOND_QUARTERS, SIZE_MAX),
+            missed: Missed::default(),
+            streamed: Missed::default(),
+            partial: Partial::default(),
+            round: Tally::default(),
+            tally: Tally::default(),
+            answered: Answered::default(),
+            chooser: Chooser::new(),
+        }
+    }
+
+    /// The extent, if it is in the sample.
+    pub(crate) fn sampled(&self, key: ExtentKey) -> Option<Sampled> {
+        let hash = hash_of(key);
+        is_in(hash, self.rate_bits).then_some(Sampled(hash))
+    }
+
+    /// A client read an extent of the sample, in a stream or not, while the cache had room for `fits` extents.
+    /// `answered` is what the cache did so far.
+    pub(crate) fn read(&mut self, extent: Sampled, in_stream: bool, fits: u64, answered: Answered) {
+        let size = self.size(fits);
+        let Sampled(hash) = extent;
+        self.round.reads += 1;
+        let streamed_max = (STREAMED_MAX >> self.rate_bits).min(SIZE_MAX);
+        let passes = in_stream && !self.curve.holds(hash) && !self.streamed.before(hash, streamed_max);
+        if !passes && let Some(part) = self.curve.renew(hash, size) {
+            self.round.parts[part] += 1;
+        }
+        let hit = self.second.holds(hash);
+        self.round.second += u64::from(hit);
+        if hit || self.missed.before(hash, size) {
+            self.second.renew(hash, size);
+        }
+        if self.round.reads == ROUND_READS {
+            self.end_round(size, answered);
+        }
+    }
+
+    /// A client wrote these sectors of an extent of the sample that has `all`, while the cache had room for `fits`
+    /// extents. An extent that is written in part enters when all of it is known.
+    pub(crate) fn wrote(&mut self, extent: Sampled, sectors: Range<u32>, all: u32, fits: u64) {
+        let size = self.size(fits);
+        let Sampled(hash) = extent;
+        let is_complete = self.partial.complete(hash, sectors, all);
+        for ghost in [&mut self.curve, &mut self.second] {
+            if is_complete || ghost.holds(hash) {
+                ghost.renew(hash, size);
+            }
+        }
+    }
+
+    /// What enters the cache where the manager chooses.
+    pub(crate) const fn choice(&self) -> Choice {
+        self.chooser.choice()
+    }
+
+    /// What caches of other sizes would have answered.
+    pub(crate) fn curve(&self) -> Curve {
+        let mut all = self.tally;
+        all.add(&self.round);
+        for at in 1..all.parts.len() {
+            all.parts[at] += all.parts[at - 1];
+        }
+        Curve {
+            reads: all.reads,
+            hits: all.parts,
+            second_touch_hits: all.second,
+            second_touch: self.choice() == Choice::SecondTouch,
+        }
+    }
+
+    /// Bytes of RAM when they have filled.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        /// An address in a set, a byte that says so, and the eighth of the set that stays empty.
+        const MISSED_BYTES: u64 = 11;
+        self.curve.ram_bytes() + self.second.ram_bytes() + 2 * u64::from(SIZE_MAX) * MISSED_BYTES
+    }
+
+    /// Addresses in the ghost of a cache with room for so many extents. Takes fewer addresses in when they are too many.
+    fn size(&mut self, fits: u64) -> u32 {
+        while fits >> self.rate_bits > u64::from(SIZE_MAX) {
+            self.rate_bits += 1;
+            let bits = self.rate_bits;
+            self.curve.retain(|hash| is_in(hash, bits));
+            self.second.retain(|hash| is_in(hash, bits));
+            self.missed.retain(|hash| is_in(hash, bits));
+            self.streamed.retain(|hash| is_in(hash, bits));
+        }
+        u32::try_from(fits >> self.rate_bits).unwrap_or(SIZE_MAX)
+    }
+
+    fn end_round(&mut self, size: u32, answered: Answered) {
+        let tally = core::mem::take(&mut self.round);
+        let began = core::mem::replace(&mut self.answered, answered);
+        let (read, hits) = (answered.read - began.read, answered.hits - began.hits);
+        let round = Round {
+            reads: tally.reads,
+            always: tally.always(),
+            second: tally.second,
+            // What all reads had is what the sample would have had.
+            actual: (hits * tally.reads).checked_div(read).unwrap_or(0),
+        };
+        let is_full = u64::from(self.curve.held(CACHE_PARTS)) * 100 >= u64::from(size) * 95;
+        self.chooser.round(&round, is_full && size >= CHOICE_MIN);
+        self.tally.add(&tally);
+    }
+}
+
+const fn is_in(hash: u64, rate_bits: u32) -> bool {
+    hash.trailing_zeros() >= rate_bits
+}
+
+/// A hash of the address. Clients that choose addresses by it spoil an estimate, and nothing else.
+fn hash_of(key: ExtentKey) -> u64 {
+    let mut x = key.extent.0 ^ (u64::from(key.volume.0) << 48);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use zc_core::{ExtentNo, VolumeId};
+
+    use super::*;
+
+    const FITS: u64 = 1000;
+
+    /// Reads an extent of volume 0.
+    fn read(ghosts: &mut Ghosts, extent: u64, fits: u64) {
+        let key = ExtentKey { volume: VolumeId(0), extent: ExtentNo(extent) };
+        if let Some(sampled) = ghosts.sampled(key) {
+            ghosts.read(sampled, false, fits, Answered::default());
+        }
+    }
+
+    fn percent(curve: &Curve) -> Vec<u64> {
+        curve.hits.iter().map(|hits| (hits * 100 + curve.reads / 2) / curve.reads).collect()
+    }
+
+    /// A generator of numbers (Knuth's constants), for draws that repeat.
+    fn draw(state: &mut u64, below: u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) % below
+    }
+
+    #[test]
+    fn a_curve_rises_where_the_extents_fit() {
+        let mut ghosts = Ghosts::new();
+        // Around and around: 1,500 extents in turn fit twice the cache, and no smaller one.
+        for at in 0..100_000 {
+            read(&mut ghosts, at % 1500, FITS);
+        }
+        assert_eq!(percent(&ghosts.curve()), [0, 0, 0, 100, 100]);
+    }
+
+    #[test]
+    fn a_sample_of_a_large_cache_tells_what_the_whole_would() {
+        for (fits, within) in [(4000, 1), (4000 * 16, 3)] {
+            let (mut ghosts, mut state) = (Ghosts::new(), 7);
+            // Uniform over twice the cache: a cache of a quarter has an eighth of the hits, and so on.
+            for _ in 0..4_000_000 {
+                read(&mut ghosts, draw(&mut state, fits * 2), fits);
+            }
+            for (seen, wanted) in percent(&ghosts.curve()).into_iter().zip([12, 25, 50, 100, 100]) {
+                assert!(seen.abs_diff(wanted) <= within, "{fits}: {seen} for {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_scan_beside_what_is_used_again_is_kept_out_and_its_end_is_noticed() {
+        let (mut ghosts, mut state) = (Ghosts::new(), 1);
+        // Every other read is of 900 extents that fit the cache; the others come once.
+        for at in 0..60_000 {
+            read(&mut ghosts, draw(&mut state, 900), FITS);
+            read(&mut ghosts, 10_000 + at, FITS);
+        }
+        let curve = ghosts.curve();
+        assert!(curve.second_touch && ghosts.choice() == Choice::SecondTouch);
+        assert!(curve.second_touch_hits > curve.hits[2] + curve.reads / 10, "{curve:?}");
+        // What comes now is read twice, and not again: only what enters at once is hit.
+        for at in 0..100_000 {
+            let extent = 1_000_000 + at;
+            read(&mut ghosts, extent, FITS);
+            read(&mut ghosts, extent, FITS);
+        }
+        assert_eq!(ghosts.choice(), Choice::Always);
+    }
+
+    #[test]
+    fn a_cache_that_is_not_full_admits_all() {
+        let (mut ghosts, mut state) = (Ghosts::new(), 1);
+        for _ in 0..50_000 {
+            read(&mut ghosts, draw(&mut state, 500), FITS);
+        }
+        assert_eq!(ghosts.choice(), Choice::Always);
+        assert!(ghosts.curve().hits[2] > 0);
+    }
+
+    #[test]
+    fn streams_and_parts_of_extents_do_not_enter_at_once() {
+        let mut ghosts = Ghosts::new();
+        let key = |extent| ExtentKey { volume: VolumeId(0), extent: ExtentNo(extent) };
+        let hits = |ghosts: &Ghosts| ghosts.curve().hits[2];
+        let sampled = |ghosts: &Ghosts, extent| ghosts.sampled(key(extent)).unwrap();
+        for (time, hits_then) in [(1, 0), (2, 0), (3, 1)] {
+            let extent = sampled(&ghosts, 1);
+            ghosts.read(extent, true, FITS, Answered::default());
+            assert_eq!(hits(&ghosts), hits_then, "time {time} in a stream");
+        }
+        let extent = sampled(&ghosts, 2);
+        ghosts.wrote(extent, 0..8, 16, FITS);
+        read(&mut ghosts, 3, FITS);
+        assert!(!ghosts.curve.holds(extent.0));
+        ghosts.wrote(extent, 8..16, 16, FITS);
+        assert!(ghosts.curve.holds(extent.0) && ghosts.second.holds(extent.0));
+    }
+}
