@@ -9,7 +9,6 @@ only=
 # shellcheck source=/dev/null
 . /payload/lib.sh
 
-same() { [ "$1" = "$2" ] || { echo "$3: \"$1\" is not \"$2\""; return 1; }; }
 main_pid() { systemctl show --property MainPID --value zcached; }
 at_us() { systemctl show --property "$2" --value "$1"; }
 
@@ -24,7 +23,8 @@ mounted() {
 }
 
 in_order() {
-    ! journalctl -b --no-pager | grep -i "ordering cycle"
+    journalctl -b --no-pager > /tmp/boot
+    fails grep -i "ordering cycle" /tmp/boot
     same "$(systemctl list-units --failed --no-legend --plain | grep -E 'zcached|data|local-fs')" "" "failed units"
     # The daemon was started first, and waited.
     [ "$(at_us zcached ExecMainStartTimestampMonotonic)" -lt "$(at_us late-disks ActiveEnterTimestampMonotonic)" ]
@@ -52,7 +52,8 @@ beside_load() {
     wait $!
     [ ! -e /tmp/wrong ] || { cat /tmp/load; return 1; }
     # The file system was there all the time.
-    ! journalctl -b -u data.mount --no-pager | grep Unmount
+    journalctl -b -u data.mount --no-pager > /tmp/mounts
+    fails grep Unmount /tmp/mounts
     same "$(findmnt -n -o SOURCE /data)" /dev/ublkb0 "what is mounted"
 }
 
@@ -116,14 +117,14 @@ ended_in_order() {
 
 removed() {
     # A package whose device is mounted stays.
-    ! dpkg --purge zcached
+    fails dpkg --purge zcached
     systemctl is-active zcached
     umount /data
     sed -i /zcached/d /etc/fstab
     systemctl daemon-reload
     zcctl flush hdd
     dpkg --purge zcached
-    ! systemctl is-active zcached
+    fails systemctl is-active zcached
     same "$(ls /dev/ublkb* 2> /dev/null)" "" "devices that are left"
     # These two are the administrator's.
     rm /etc/zcached.toml

@@ -2,8 +2,6 @@
 D=/dev/ublkb0
 Q=/sys/block/ublkb0/queue
 
-same() { [ "$1" = "$2" ] || { echo "$3: \"$1\" is not \"$2\""; return 1; }; }
-
 attributes() {
     start_daemon
     zcctl ublk probe

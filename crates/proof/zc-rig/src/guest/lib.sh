@@ -28,6 +28,12 @@ check() {
     fi
 }
 
+# same ONE OTHER WHAT: fails if they differ.
+same() { [ "$1" = "$2" ] || { echo "$3: \"$1\" is not \"$2\""; return 1; }; }
+
+# fails COMMAND...: a negated command would not end a shell that stops at failures.
+fails() { if "$@"; then echo "it should fail: $*"; return 1; fi; }
+
 # figure NAME NUMBER: something measured.
 figure() { result "{\"figure\":\"$1\",\"value\":$2}"; }
 

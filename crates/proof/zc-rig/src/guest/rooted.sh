@@ -9,9 +9,6 @@ only=
 # shellcheck source=/dev/null
 . /payload/lib.sh
 
-same() { [ "$1" = "$2" ] || { echo "$3: \"$1\" is not \"$2\""; return 1; }; }
-# fails COMMAND...: a negated command would not end a shell that stops at failures.
-fails() { if "$@"; then echo "it should fail: $*"; return 1; fi; }
 root_device() { stat -c %d /; }
 device() { echo $((16#$(stat -L -c %t "$1") * 256 + 16#$(stat -L -c %T "$1"))); }
 daemon_pid() { daemon_status --json | jq .pid; }
