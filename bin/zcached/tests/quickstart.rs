@@ -49,6 +49,8 @@ fn a_first_start_stores_and_compares_and_a_second_one_is_warm() {
     assert!(!value(&report, "second read").contains(" 0.0 %"), "{report}");
     assert!(value(&report, "pool").contains("a and its clone b take"), "{report}");
     assert!(!value(&report, "change clone").is_empty());
+    assert!(value(&report, "cache holds").contains("of the cache device"), "{report}");
+    assert!(value(&report, "store takes").contains("#"), "{report}");
 
     let again = quickstart(&dir, Some(&input));
     assert!(!again.status.success() && text(&again.stderr).contains("holds volumes already"));

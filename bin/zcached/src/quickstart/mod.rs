@@ -13,6 +13,7 @@
 mod args;
 mod input;
 mod orders;
+mod pictures;
 mod place;
 mod report;
 mod traffic;
@@ -173,8 +174,11 @@ impl Session<'_> {
         let (shown_bytes, stored_bytes) = orders::shown_and_stored(&socket)?;
         report::store(shown_bytes, stored_bytes, out)?;
         let written = lines.iter().filter(|line| !line.phase.reads()).map(|line| line.measured.bytes).sum();
-        let (volumes, cache) = (self.image_bytes * 2, place::cache_bytes(self.image_bytes));
-        report::reduction(&self.stats()?, volumes, written, cache, out)
+        let stats = self.stats()?;
+        let ssd_bytes = stats.slots[0].saturating_mul(place::unit_bytes(self.image_bytes));
+        report::reduction(&stats, self.image_bytes * 2, written, ssd_bytes, out)?;
+        pictures::room(shown_bytes, stored_bytes, ssd_bytes, out)?;
+        pictures::speed(&lines, out)
     }
 
     /// Reads once from a cache of an earlier start.

@@ -39,6 +39,11 @@ pub(crate) const fn cache_bytes(image_bytes: u64) -> u64 {
     (image_bytes * 2 / 3).next_multiple_of(CACHE_ALIGN_BYTES)
 }
 
+/// Size of the write-evict units of that cache.
+pub(crate) const fn unit_bytes(image_bytes: u64) -> u64 {
+    if cache_bytes(image_bytes) < SMALL_CACHE_BYTES { 256 << 10 } else { 2 << 20 }
+}
+
 /// TCP ports of the loopback interface that the daemon listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ports {
@@ -156,10 +161,10 @@ impl Place {
         let quoted =
             |name: &str| path_text(&self.dir.join(name)).map(|path| serde_json::json!(path).to_string());
         let cache = cache_bytes(image_bytes);
-        let weu = if cache < SMALL_CACHE_BYTES { "256 KiB" } else { "2 MiB" };
+        let weu = unit_bytes(image_bytes);
         let mut text = format!(
             "{MARK}. Every key is explained in configs/zcached.toml.\n\n\
-             [cache]\npath = {}\nsize = {cache}\nstate_dir = {}\nweu_size = \"{weu}\"\n\n\
+             [cache]\npath = {}\nsize = {cache}\nstate_dir = {}\nweu_size = {weu}\n\n\
              [[store]]\nname = \"{STORE}\"\npath = {}\n\n",
             quoted("cache.img")?,
             quoted("state")?,

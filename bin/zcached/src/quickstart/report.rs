@@ -80,9 +80,14 @@ fn counter(stats: &ShardStats, name: &str) -> u64 {
 }
 
 impl Line {
+    /// Bytes per second.
+    pub(crate) fn bytes_per_s(&self) -> u64 {
+        let ms = self.measured.took.as_millis().max(1);
+        u64::try_from(u128::from(self.measured.bytes) * 1000 / ms).unwrap_or(u64::MAX)
+    }
+
     fn rate(&self) -> String {
-        let seconds = self.measured.took.as_secs_f64().max(1e-9);
-        format!("{:.0} MiB/s", self.measured.bytes as f64 / f64::from(1 << 20) / seconds)
+        format!("{:.0} MiB/s", self.bytes_per_s() as f64 / f64::from(1 << 20))
     }
 
     /// Extent reads that needed no origin, of all. What was read ahead came from the origin.
@@ -122,12 +127,12 @@ pub(crate) fn verified(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()
     Ok(())
 }
 
-/// What reduction brought.
+/// What reduction brought. `ssd_bytes` are those of the units in use.
 pub(crate) fn reduction(
     stats: &ShardStats,
     volume_bytes: u64,
     client_bytes: u64,
-    cache_bytes: u64,
+    ssd_bytes: u64,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let get = |name| counter(stats, name);
@@ -142,13 +147,13 @@ pub(crate) fn reduction(
         ("deduplication", format!("{} (extents cached to extents stored)", ratio(offered, stored))),
         ("compression", ratio(get("stored_raw_bytes"), get("stored_bytes"))),
         (
-            "effective capacity",
+            "cache holds",
             format!(
-                "{} of {} cached in {} ({})",
+                "{} of {} in {} of the cache device ({})",
                 size(mapped),
                 size(volume_bytes),
-                size(cache_bytes),
-                ratio(mapped, cache_bytes)
+                size(ssd_bytes),
+                ratio(mapped, ssd_bytes)
             ),
         ),
         ("evictions", format!("{} write-evict units", get("evictions"))),
@@ -276,9 +281,12 @@ mod tests {
         let mut out = Vec::new();
         reduction(&stats, 4 << 20, 2 << 20, 1 << 20, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        for part in
-            ["2.00 : 1", "1.50 : 1", "2.0 MiB of 4.0 MiB cached in 1.0 MiB", "50.0 % of client writes"]
-        {
+        for part in [
+            "2.00 : 1",
+            "1.50 : 1",
+            "2.0 MiB of 4.0 MiB in 1.0 MiB of the cache device (2.00 : 1)",
+            "50.0 % of client writes",
+        ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
     }
