@@ -167,10 +167,7 @@ fn to_text(config: &Config, report: &Report) -> String {
 
 /// What a sample says of caches of other sizes, with the size as so many times the cache.
 fn curve_text(curve: &zc_cache::Curve) -> String {
-    let points = zc_cache::Curve::SIZES_QUARTERS.into_iter().zip(curve.hits);
-    let text = points.map(|(quarters, hits)| {
-        format!("{} times {:.1} %", f64::from(quarters) / 4.0, percent_of(hits, curve.reads))
-    });
+    let text = curve.points().map(|(size, hit_ratio)| format!("{size} times {:.1} %", hit_ratio * 100.0));
     text.collect::<Vec<_>>().join(", ")
 }
 
@@ -226,15 +223,12 @@ fn flash_text(flash: &zc_flash::Stats) -> String {
 }
 
 fn curve_json(curve: &zc_cache::Curve) -> Value {
-    let ratio = |hits| percent_of(hits, curve.reads) / 100.0;
-    let points = zc_cache::Curve::SIZES_QUARTERS.into_iter().zip(curve.hits);
-    let points: Vec<Value> = points
-        .map(|(quarters, hits)| json!({ "size": f64::from(quarters) / 4.0, "hit_ratio": ratio(hits) }))
-        .collect();
+    let points: Vec<Value> =
+        curve.points().map(|(size, hit_ratio)| json!({ "size": size, "hit_ratio": hit_ratio })).collect();
     json!({
         "reads": curve.reads,
         "points": points,
-        "second_touch_hit_ratio": ratio(curve.second_touch_hits),
+        "second_touch_hit_ratio": curve.second_touch_ratio(),
         "second_touch": curve.second_touch,
     })
 }

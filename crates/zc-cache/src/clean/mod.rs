@@ -14,7 +14,7 @@ pub(crate) mod write;
 use zc_core::{ErrorKind, ExtentKey, ExtentNo, KeyedMap, Map, Mode, RegionKey, SECTOR_BYTES, VolumeId};
 
 use crate::base::effects::Effect;
-use crate::clean::ghosts::{Answered, Choice, Curve, Ghosts};
+use crate::clean::ghosts::{Answered, Choice, Curve, Ghosts, Remembered};
 use crate::clean::insert::Inserts;
 use crate::clean::order::OriginOrder;
 use crate::clean::read::ReadOp;
@@ -81,6 +81,8 @@ impl Clean {
             })
         };
         let (extent_bytes, key) = (config.geometry.extent_bytes, &config.hash_key);
+        let touched = Touched::new(config.file_index_entries);
+        let remembered = Remembered { missed: touched.entries_max(), streamed: SEEN_MAX };
         Self {
             staging: Staging::new(config.staging_bytes, extent_bytes, key),
             read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes, key),
@@ -89,8 +91,8 @@ impl Clean {
             read_streams: streams(),
             write_streams: streams(),
             seen: SeenFilter::new(SEEN_MAX),
-            touched: Touched::new(config.file_index_entries),
-            ghosts: Ghosts::new(),
+            touched,
+            ghosts: Ghosts::new(remembered),
             recipes: Recipes::new(config.learned_recipes_bytes, key),
             reads: Map::default(),
             hits: Map::default(),

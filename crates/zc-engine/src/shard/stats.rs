@@ -94,17 +94,10 @@ pub struct CurvePoint {
 impl Curve {
     /// Ratios of what the manager counted.
     pub(crate) fn of(seen: &zc_cache::Curve) -> Self {
-        #[expect(clippy::cast_precision_loss, reason = "a sample has few reads")]
-        let ratio = |hits: u64| hits as f64 / seen.reads as f64;
-        let sizes = zc_cache::Curve::SIZES_QUARTERS.map(|quarters| f64::from(quarters) / 4.0);
-        let points = sizes.into_iter().zip(seen.hits);
         Self {
             reads: seen.reads,
-            points: points
-                .filter(|_| seen.reads > 0)
-                .map(|(size, hits)| CurvePoint { size, hit_ratio: ratio(hits) })
-                .collect(),
-            second_touch_hit_ratio: (seen.reads > 0).then(|| ratio(seen.second_touch_hits)),
+            points: seen.points().map(|(size, hit_ratio)| CurvePoint { size, hit_ratio }).collect(),
+            second_touch_hit_ratio: seen.second_touch_ratio(),
             second_touch: seen.second_touch,
         }
     }

@@ -6,7 +6,8 @@
 //! a read miss at its second time. Where `admission = "auto"` the better of the two decides.
 //!
 //! **Size.** The ghost of the cache as it is holds at most [`SIZE_MAX`] addresses. When the cache holds more extents,
-//! every second address of the sample goes. About 1 MiB of RAM then, however large the cache is.
+//! every second address of the sample goes. Its memories of first misses and of streams are those of the cache, sampled
+//! likewise. About 1.2 MiB of RAM then, however large the cache is.
 //!
 //! Invariants: the same requests lead to the same choice; a request changes the ghosts once for each of its extents. What
 //! they do not do: know contents, units, or what is read ahead.
@@ -34,8 +35,18 @@ const CACHE_PARTS: usize = 3;
 const SECOND_QUARTERS: &[u32] = &[4];
 /// Caches with fewer extents than this choose nothing.
 const CHOICE_MIN: u32 = 64;
-/// Addresses of streams that are remembered: as many as [`crate::clean`] does, but no more than a ghost holds.
-const STREAMED_MAX: u32 = 1 << 16;
+/// Most addresses in each memory of what the ghosts do not hold. The cache remembers 65,536 at least, and so do these, of
+/// a cache with room for more than 8,192 extents. Of a smaller one they forget sooner.
+const REMEMBERED_MAX: u32 = 4 * SIZE_MAX;
+
+/// How many addresses that it does not hold the cache remembers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Remembered {
+    /// Missed once, where read misses enter at their second time.
+    pub(crate) missed: usize,
+    /// Of streams, which enter at their second time in any case.
+    pub(crate) streamed: usize,
+}
 
 /// The hit-ratio curve: sampled reads, and how many of them caches of other sizes would have answered. Older reads count
 /// for less. These caches have extents in order of use, where the manager evicts whole units.
@@ -54,6 +65,25 @@ pub struct Curve {
 impl Curve {
     /// Sizes of the curve's points, in quarters of the cache as it is.
     pub const SIZES_QUARTERS: [u32; CURVE_QUARTERS.len()] = [1, 2, 4, 8, 16];
+
+    /// Sizes, as so many times the cache as it is, each with its hit ratio from 0 to 1. None while the sample is empty.
+    pub fn points(&self) -> impl Iterator<Item = (f64, f64)> + use<> {
+        let of = *self;
+        let sizes = Self::SIZES_QUARTERS.into_iter().zip(self.hits);
+        sizes.filter_map(move |(quarters, hits)| Some((f64::from(quarters) / 4.0, of.ratio(hits)?)))
+    }
+
+    /// The hit ratio, from 0 to 1, of a cache of the size as it is that admits read misses at their second time. None
+    /// while the sample is empty.
+    #[must_use]
+    pub fn second_touch_ratio(&self) -> Option<f64> {
+        self.ratio(self.second_touch_hits)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a sample has few reads")]
+    fn ratio(&self, hits: u64) -> Option<f64> {
+        (self.reads > 0).then(|| hits as f64 / self.reads as f64)
+    }
 }
 
 /// Sampled reads, and what ghosts answered of them.
@@ -93,6 +123,7 @@ pub(crate) struct Answered {
 pub(crate) struct Ghosts {
     /// Of 2 to this many addresses one is in the sample.
     rate_bits: u32,
+    remembered: Remembered,
     curve: Stack,
     second: Stack,
     missed: Missed,
@@ -113,10 +144,11 @@ pub(crate) struct Ghosts {
 pub(crate) struct Sampled(u64);
 
 impl Ghosts {
-    /// Ghosts that have seen nothing.
-    pub(crate) fn new() -> Self {
+    /// Ghosts that have seen nothing, of a cache that remembers so much.
+    pub(crate) fn new(remembered: Remembered) -> Self {
         Self {
             rate_bits: 0,
+            remembered,
             curve: Stack::new(CURVE_QUARTERS, SIZE_MAX),
             second: Stack::new(SECOND_QUARTERS, SIZE_MAX),
             missed: Missed::default(),
@@ -141,14 +173,14 @@ impl Ghosts {
         let size = self.size(fits);
         let Sampled(hash) = extent;
         self.round.reads += 1;
-        let streamed_max = (STREAMED_MAX >> self.rate_bits).min(SIZE_MAX);
+        let streamed_max = self.in_sample(self.remembered.streamed);
         let passes = in_stream && !self.curve.holds(hash) && !self.streamed.before(hash, streamed_max);
         if !passes && let Some(part) = self.curve.renew(hash, size) {
             self.round.parts[part] += 1;
         }
         let hit = self.second.holds(hash);
         self.round.second += u64::from(hit);
-        if hit || self.missed.before(hash, size) {
+        if hit || self.missed.before(hash, self.in_sample(self.remembered.missed)) {
             self.second.renew(hash, size);
         }
         if self.round.reads == ROUND_READS {
@@ -193,7 +225,12 @@ impl Ghosts {
     pub(crate) fn ram_bytes(&self) -> u64 {
         /// An address in a set, a byte that says so, and the eighth of the set that stays empty.
         const MISSED_BYTES: u64 = 11;
-        self.curve.ram_bytes() + self.second.ram_bytes() + 2 * u64::from(SIZE_MAX) * MISSED_BYTES
+        self.curve.ram_bytes() + self.second.ram_bytes() + 2 * u64::from(REMEMBERED_MAX) * MISSED_BYTES
+    }
+
+    /// How many of so many addresses that the cache remembers a memory of the sample has.
+    fn in_sample(&self, addresses: usize) -> u32 {
+        u32::try_from(addresses >> self.rate_bits).unwrap_or(u32::MAX).min(REMEMBERED_MAX)
     }
 
     /// Addresses in the ghost of a cache with room for so many extents. Takes fewer addresses in when they are too many.
@@ -246,6 +283,10 @@ mod tests {
 
     const FITS: u64 = 1000;
 
+    fn ghosts() -> Ghosts {
+        Ghosts::new(Remembered { missed: 1 << 16, streamed: 1 << 16 })
+    }
+
     /// Reads an extent of volume 0.
     fn read(ghosts: &mut Ghosts, extent: u64, fits: u64) {
         let key = ExtentKey { volume: VolumeId(0), extent: ExtentNo(extent) };
@@ -266,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_curve_rises_where_the_extents_fit() {
-        let mut ghosts = Ghosts::new();
+        let mut ghosts = ghosts();
         // Around and around: 1,500 extents in turn fit twice the cache, and no smaller one.
         for at in 0..100_000 {
             read(&mut ghosts, at % 1500, FITS);
@@ -277,7 +318,7 @@ mod tests {
     #[test]
     fn a_sample_of_a_large_cache_tells_what_the_whole_would() {
         for (fits, within) in [(4000, 1), (4000 * 16, 3)] {
-            let (mut ghosts, mut state) = (Ghosts::new(), 7);
+            let (mut ghosts, mut state) = (ghosts(), 7);
             // Uniform over twice the cache: a cache of a quarter has an eighth of the hits, and so on.
             for _ in 0..4_000_000 {
                 read(&mut ghosts, draw(&mut state, fits * 2), fits);
@@ -290,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_scan_beside_what_is_used_again_is_kept_out_and_its_end_is_noticed() {
-        let (mut ghosts, mut state) = (Ghosts::new(), 1);
+        let (mut ghosts, mut state) = (ghosts(), 1);
         // Every other read is of 900 extents that fit the cache; the others come once.
         for at in 0..60_000 {
             read(&mut ghosts, draw(&mut state, 900), FITS);
@@ -310,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_cache_that_is_not_full_admits_all() {
-        let (mut ghosts, mut state) = (Ghosts::new(), 1);
+        let (mut ghosts, mut state) = (ghosts(), 1);
         for _ in 0..50_000 {
             read(&mut ghosts, draw(&mut state, 500), FITS);
         }
@@ -319,8 +360,26 @@ mod tests {
     }
 
     #[test]
+    fn a_scan_that_comes_again_is_a_hit_where_it_fits_however_small_the_cache() {
+        // Longer than the cache, and shorter than what it remembers of streams.
+        for (fits, scan) in [(4000, 14_000), (10_000, 36_000)] {
+            let mut ghosts = ghosts();
+            for _ in 0..10 {
+                for extent in 0..scan {
+                    let key = ExtentKey { volume: VolumeId(0), extent: ExtentNo(extent) };
+                    if let Some(sampled) = ghosts.sampled(key) {
+                        ghosts.read(sampled, true, fits, Answered::default());
+                    }
+                }
+            }
+            let percent = percent(&ghosts.curve());
+            assert!(percent[..4].iter().all(|hits| *hits == 0) && percent[4] >= 60, "{fits}: {percent:?}");
+        }
+    }
+
+    #[test]
     fn streams_and_parts_of_extents_do_not_enter_at_once() {
-        let mut ghosts = Ghosts::new();
+        let mut ghosts = ghosts();
         let key = |extent| ExtentKey { volume: VolumeId(0), extent: ExtentNo(extent) };
         let hits = |ghosts: &Ghosts| ghosts.curve().hits[2];
         let sampled = |ghosts: &Ghosts, extent| ghosts.sampled(key(extent)).unwrap();

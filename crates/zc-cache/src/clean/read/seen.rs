@@ -119,6 +119,11 @@ impl Touched {
         Self { filter: None, entries_max: entries.clamp(TOUCHED_MIN, TOUCHED_MAX) }
     }
 
+    /// How many first misses are remembered at most.
+    pub(crate) const fn entries_max(&self) -> usize {
+        self.entries_max
+    }
+
     /// Whether the extent was missed before, lately. It was from now on.
     pub(crate) fn before(&mut self, key: ExtentKey) -> bool {
         self.filter.get_or_insert_with(|| SeenFilter::new(self.entries_max)).seen_or_record(key)
