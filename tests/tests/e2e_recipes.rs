@@ -160,6 +160,28 @@ fn a_new_ssd() {
 }
 
 #[test]
+fn a_new_ssd_beside_a_journal_on_a_device_of_its_own() {
+    let (mut machine, mut bytes) = Machine::new("write-back");
+    let journal = machine.world.path("JOURNAL");
+    File::create(&journal).and_then(|file| file.set_len(4 * MIB)).expect("cannot make a device");
+    machine.world.cache.push_str(&format!("journal_path = \"{}\"\n", journal.display()));
+    let _path = machine.world.configure();
+    machine.line("zcctl format --journal /dev/disk/by-id/JOURNAL /dev/disk/by-id/SSD");
+    machine.systemctl("start");
+    machine.write(&mut bytes);
+    machine.world.loaded();
+    let new = machine.world.path("NEW-SSD").display().to_string();
+    let refused = machine.world.zcctl_output(&["cache", "replace", &new]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("zcctl stop --flush"), "{said}");
+    machine.follow("new-ssd-beside-journal");
+    machine.serves(&bytes);
+    assert_eq!(machine.world.status()["cache"]["path"].as_str(), Some(new.as_str()));
+    machine.systemctl("stop");
+    machine.world.origin_is("vm", &bytes);
+}
+
+#[test]
 fn the_ssd_died() {
     let (mut machine, mut bytes) = Machine::serving("write-through");
     machine.write(&mut bytes);

@@ -200,21 +200,25 @@ fn is_closed(world: &World) -> bool {
         .any(|text| text.contains("\"clean\": true"))
 }
 
-#[test]
-fn a_kill_at_any_step_leaves_a_start_that_works_and_loses_nothing() {
-    type Moment = fn(&World) -> bool;
-    let moments: [(&str, Moment); 4] = [
-        ("the new device is written", |world| {
-            let mut start = [0; 4096];
-            let read = std::os::unix::fs::FileExt::read_exact_at;
-            let file = File::open(world.path("new")).expect("the new device is there");
-            read(&file, &mut start, 0).is_ok() && start != [0; 4096]
-        }),
-        ("the old cache is closed", is_closed),
-        ("the move is recorded", |world| world.path("state/moved.json").exists()),
-        ("the configuration is written", |world| configuration(world).contains("/new\"")),
-    ];
-    for (what, moment) in moments {
+/// Whether a step of a move has been taken.
+type Moment = fn(&World) -> bool;
+
+/// Steps of a move that the file system shows.
+const MOMENTS: [(&str, Moment); 4] = [
+    ("the new device is written", |world| {
+        let mut start = [0; 4096];
+        let read = std::os::unix::fs::FileExt::read_exact_at;
+        let file = File::open(world.path("new")).expect("the new device is there");
+        read(&file, &mut start, 0).is_ok() && start != [0; 4096]
+    }),
+    ("the old cache is closed", is_closed),
+    ("the move is recorded", |world| world.path("state/moved.json").exists()),
+    ("the configuration is written", |world| configuration(world).contains("/new\"")),
+];
+
+/// Ends the daemon at each step of a move. The next start works, has all that was written, and moves the cache.
+fn ends_at_any_step(end: fn(Daemon)) {
+    for (what, moment) in MOMENTS {
         let world = world("write-back");
         let daemon = world.start();
         let mut bytes = image(3);
@@ -225,7 +229,7 @@ fn a_kill_at_any_step_leaves_a_start_that_works_and_loses_nothing() {
             while !moment(&world) && !command.is_finished() {
                 std::thread::yield_now();
             }
-            daemon.kill9();
+            end(daemon);
             let _it_may_have_failed = command.join().expect("it ends");
         });
         let daemon = start_again(&world);
@@ -244,6 +248,108 @@ fn a_kill_at_any_step_leaves_a_start_that_works_and_loses_nothing() {
         assert_eq!(daemon.terminate().code(), Some(0));
         world.origin_is("disk", &bytes);
     }
+}
+
+#[test]
+fn a_kill_at_any_step_leaves_a_start_that_works_and_loses_nothing() {
+    ends_at_any_step(Daemon::kill9);
+}
+
+#[test]
+fn a_stop_at_any_step_is_one_in_order_and_loses_nothing() {
+    ends_at_any_step(|daemon| assert_eq!(daemon.terminate().code(), Some(0)));
+}
+
+/// A world whose volume has an origin that fails when it is told to.
+fn with_filtered_origin(mode: &str) -> (World, FilteredFile) {
+    let mut world = world(mode);
+    device(&world.origin("disk"), VOLUME_MIB);
+    let origin = FilteredFile::failing(&world, &world.origin("disk"));
+    world.volumes[0].2.push_str(&origin.as_origin());
+    (world, origin)
+}
+
+/// Begins a move that waits for the origin, and calls `meanwhile` then; returns what the daemon answers.
+fn move_that_waits(world: &World, device: &Path, meanwhile: impl FnOnce()) -> Option<Value> {
+    let request = json!({"cmd": "replace-cache", "path": device.display().to_string()});
+    std::thread::scope(|scope| {
+        let answer = scope.spawn(|| std::panic::catch_unwind(|| world.control(&request)).ok());
+        world.status_until("the move waits for the origin", |status| {
+            status["volumes"][0]["info"]["mode"] == "write-through"
+        });
+        meanwhile();
+        answer.join().expect("the request ends")
+    })
+}
+
+#[test]
+fn a_stop_while_a_move_waits_for_the_origin_keeps_dirty_data_on_the_old_device() {
+    let (world, origin) = with_filtered_origin("write-back");
+    let daemon = world.start();
+    let bytes = image(8);
+    write(&mut world.connect("disk"), 0, &bytes);
+    world.loaded();
+    origin.fail(true);
+    let mut daemon = Some(daemon);
+    move_that_waits(&world, &world.path("new"), || {
+        let ended = daemon.take().map(Daemon::terminate);
+        assert_eq!(ended.and_then(|status| status.code()), Some(0));
+    });
+    origin.fail(false);
+    let daemon = start_again(&world);
+    assert_eq!(cache_path(&world), path_of(&world, "cache.img"));
+    assert_eq!(world.status()["volumes"][0]["info"]["mode"], "write-back");
+    is(&world, &bytes, "the volume after the stop");
+    world.loaded();
+    assert_eq!(replace(&world, "new", &["--force"]).status.code(), Some(0));
+    assert_eq!(cache_path(&world), path_of(&world, "new"));
+    is(&world, &bytes, "the volume on the new device");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.origin_is("disk", &bytes);
+}
+
+#[test]
+fn a_new_device_that_fails_when_the_old_cache_is_closed_leaves_the_old_one_in_use_and_cold() {
+    let (mut world, origin) = with_filtered_origin("write-back");
+    let beside = World::new(1, 1);
+    world.nbd = format!("[sandbox]\npaths = [\"{}\"]\n", beside.path("").display());
+    let new = FilteredFile::failing_writes(&beside, &world.path("new"));
+    let daemon = world.start();
+    let mut bytes = image(9);
+    write(&mut world.connect("disk"), 0, &bytes);
+    world.loaded();
+    origin.fail(true);
+    let answer = move_that_waits(&world, new.path(), || {
+        // It has been written once, and takes nothing more when its turn comes.
+        new.fail(true);
+        origin.fail(false);
+    });
+    let answer = answer.expect("the daemon answers");
+    assert_eq!(answer["ok"], false, "{answer}");
+    let error = answer["error"].as_str().unwrap_or_default();
+    assert!(error.contains("is on its old device again, and cold"), "{answer}");
+    assert_eq!(cache_path(&world), path_of(&world, "cache.img"));
+    assert!(!world.path("state/moved.json").exists(), "no start looks on the new device");
+    let volume = &world.status()["volumes"][0]["info"];
+    assert!(volume["mode"] == "write-back" && volume["cold_reason"].is_string(), "{volume}");
+    is(&world, &bytes, "the volume on the old device");
+    // Write-back goes on there, over a kill, too.
+    bytes[..65536].fill(5);
+    write(&mut world.connect("disk"), 0, &bytes[..65536]);
+    assert!(world.stats()["dirty"]["disk"]["bytes"].as_u64() >= Some(65536), "{}", world.stats());
+    daemon.kill9();
+    let daemon = start_again(&world);
+    assert_eq!(cache_path(&world), path_of(&world, "cache.img"));
+    is(&world, &bytes, "the volume after a kill");
+    world.loaded();
+    new.fail(false);
+    let path = new.path().display().to_string();
+    let output = world.zcctl_output(&["cache", "replace", "--force", &path]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(cache_path(&world), json!(path));
+    is(&world, &bytes, "the volume on the new device");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.origin_is("disk", &bytes);
 }
 
 #[test]

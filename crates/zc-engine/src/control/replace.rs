@@ -116,7 +116,8 @@ impl Shared {
         }
         if in_force.config.cache.journal_path.is_some() {
             return Err("the cache has its journal on a device of its own, which cannot be moved with it while the \
-                        daemon runs: `zcctl stop --flush`, `zcctl format --journal`, then start it with the new paths"
+                        daemon runs: `zcctl stop --flush`, `zcctl format --journal JOURNAL NEW-DEVICE`, name that device as \
+                        cache.path, and start the daemon"
                 .to_owned());
         }
         if stats.cache_healthy && stats.index_loaded_ms.is_none() {
