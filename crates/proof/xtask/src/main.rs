@@ -49,11 +49,11 @@ enum Task {
     Test(TestArgs),
     /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers, `bench cpu` measures their CPU
     /// time for each request, `bench bootstorm` boots machines, `bench write` looks at write-back, `bench fair` at a
-    /// quiet client beside others, `bench store` counts what a pool asks of its device. `bench rivals` compares caches
-    /// and `bench stores` compares stores, in a virtual machine.
+    /// quiet client beside others, `bench store` counts what a pool asks of its device, `bench trace` tells reading a
+    /// trace from replaying it. `bench rivals` compares caches and `bench stores` compares stores, in a virtual machine.
     Bench {
-        /// `nbd`, `cpu`, `bootstorm`, `write`, `fair`, `store`, `rivals` or `stores` and its options; or passed on to
-        /// criterion: a filter, `--save-baseline NAME`, ...
+        /// `nbd`, `cpu`, `bootstorm`, `write`, `fair`, `store`, `trace`, `rivals` or `stores` and its options; or passed
+        /// on to criterion: a filter, `--save-baseline NAME`, ...
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },

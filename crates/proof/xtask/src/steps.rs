@@ -196,7 +196,7 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
 /// `cargo xtask bench`: `nbd` compares the daemon with other servers, `cpu` their CPU time for each request,
 /// `bootstorm` the daemon with itself in pass-through while many machines boot, `write` write-back with the bare file
 /// and with write-through, `rivals` the daemon with other caches in a virtual machine, `stores` its store with others
-/// there; anything else goes to criterion.
+/// there, `trace` tells reading a trace from replaying it; anything else goes to criterion.
 ///
 /// # Errors
 /// A benchmark cannot be built or fails.
@@ -205,7 +205,7 @@ pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
         [first, rest @ ..] if first == "rivals" => zc_rig::rivals::bench(rest),
         [first, rest @ ..] if first == "stores" => zc_rig::stores::bench(rest),
         [first, rest @ ..]
-            if ["nbd", "cpu", "bootstorm", "write", "fair", "store"].contains(&first.as_str()) =>
+            if ["nbd", "cpu", "bootstorm", "write", "fair", "store", "trace"].contains(&first.as_str()) =>
         {
             // The programs look for each other beside their own executable.
             let release = |verb: &str| {
