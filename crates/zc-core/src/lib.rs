@@ -27,4 +27,4 @@ pub use ids::{
 pub use map::{FixedHasher, HashKey, KeyedMap, KeyedSet, Map, Set};
 pub use reduced::{Codec, DedupDomain, Fingerprint, FingerprintKind};
 pub use sectors::{SECTOR_BYTES, SectorMap, SectorSpan};
-pub use words::{Ack, Destage, Mode, NoSuchWord};
+pub use words::{Ack, Destage, Mode, NoSuchWord, Priority};

@@ -27,6 +27,10 @@ pub const SLOTS_MAX: u32 = 1 << 24;
 pub const VOLUMES_MAX: u16 = 1 << 10;
 /// Most extents of one volume: 38 bits of the file index key, 1 PiB at 4 KiB.
 pub const EXTENTS_PER_VOLUME_MAX: u64 = 1 << 38;
+/// Most volumes of one cache with a share of their own: each fills a unit of its own, which is in memory meanwhile.
+pub const CACHE_SHARES_MAX: u8 = 32;
+/// What the reserves of all volumes together may take of a cache, in per cent: the rest is for others and dirty data.
+pub const RESERVES_PERCENT_MAX: u8 = 80;
 /// Longest volume name in bytes.
 pub const VOLUME_NAME_BYTES_MAX: usize = 64;
 

@@ -79,6 +79,20 @@ words! {
 }
 
 words! {
+    /// Which volumes lose what the cache holds of them first, lowest first.
+    #[derive(Default, PartialOrd, Ord)]
+    Priority {
+        /// Before all others.
+        Low = "low",
+        /// As a volume that does not say.
+        #[default]
+        Normal = "normal",
+        /// After all others.
+        High = "high",
+    }
+}
+
+words! {
     /// In which order the origin gets what is written in write-back.
     #[derive(Default)]
     Destage {
