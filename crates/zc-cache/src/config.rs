@@ -1,7 +1,8 @@
 //! What the manager has to be told before it starts.
 
 use zc_core::limits::ACTIVE_REGIONS_DEFAULT;
-use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, HashKey, Mode, VolumeId};
+use zc_core::units::SizeOrShare;
+use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, HashKey, Mode, Priority, VolumeId};
 use zc_format::Geometry;
 
 /// Bits of a slot's generation in an index entry by default: the full sweep that separates equal ones is 255 reuses
@@ -206,6 +207,18 @@ impl Default for WriteBackConfig {
     }
 }
 
+/// A volume's share of the cache. Sizes are rounded down to whole units; shares are of the room for units. The bounds are
+/// said in the documentation of module `device::units::classes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShareConfig {
+    /// Its clean content takes at most so much; none: as much as there is.
+    pub quota: Option<SizeOrShare>,
+    /// Content of other volumes leaves so much of its content alone; none: nothing.
+    pub reserve: Option<SizeOrShare>,
+    /// Whether it loses content before other volumes, or after them.
+    pub priority: Priority,
+}
+
 /// Settings of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeConfig {
@@ -235,6 +248,8 @@ pub struct VolumeConfig {
     pub recipes: bool,
     /// Whether what the cache holds for it at start may be trusted (pairing with the origin held).
     pub trusted: bool,
+    /// Its share of the cache.
+    pub share: ShareConfig,
     /// How it writes back; also used while it still has dirty data after a change of its mode.
     pub write_back: WriteBackConfig,
     /// Whether it may have had dirty data when the last session ended: if journal and checkpoint do not tell
@@ -262,6 +277,7 @@ impl VolumeConfig {
             index_share_percent: 100,
             recipes: false,
             trusted: true,
+            share: ShareConfig::default(),
             write_back: WriteBackConfig::default(),
             may_be_dirty: false,
             lost_writes: false,

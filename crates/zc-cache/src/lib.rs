@@ -50,6 +50,7 @@ mod ops;
 mod reduce;
 mod removal;
 mod residency;
+mod shares;
 mod stats;
 mod stop;
 
@@ -57,4 +58,5 @@ pub use clean::ghosts::Curve;
 pub use dirty::versions::DirtyState;
 pub use manager::CacheManager;
 pub use residency::{OriginLag, RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
+pub use shares::VolumeShare;
 pub use stats::{Figure, Stats};

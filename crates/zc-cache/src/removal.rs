@@ -23,6 +23,7 @@ use zc_core::{ErrorKind, VolumeId};
 
 use crate::base::origin::FlushWaiter;
 use crate::clean::Clean;
+use crate::config::ShareConfig;
 use crate::device::Core;
 use crate::dirty::DirtyLayer;
 use crate::index::file_index::SweepCursor;
@@ -154,6 +155,7 @@ impl Removals {
             clean.forget_volume(volume);
             core.base.remove_volume(volume);
             core.device.forget_probes(volume);
+            core.configure_share(volume, &ShareConfig::default());
             core.base.tell_contents(volume, false);
             core.base.stats.volumes_removed += 1;
         }

@@ -173,6 +173,8 @@ stats! {
         insert_present,
         /// Extents read ahead, used once, not known elsewhere: not cached.
         insert_once_only,
+        /// Insertions dropped because their volume was at its quota and none of its units could be evicted.
+        insert_over_quota,
         /// Insertions dropped because the cache was out of order or no slot came free.
         insert_dropped,
         /// Bytes of extents stored, before compression.
@@ -241,6 +243,12 @@ stats! {
         evictions_headerless,
         /// WEUs that were next to go and that the replacement policy let pass.
         evictions_spared,
+        /// Evictions because a volume was at its quota, or above it.
+        evictions_for_quota,
+        /// Evictions from volumes within their reserve: for their own newer content, or for dirty data.
+        evictions_within_reserve,
+        /// WEUs that came to count for another volume: settings changed, or what was dirty in them became clean.
+        units_moved,
         /// Evictions while some slot was pinned by a reader.
         evictions_while_reading,
         /// Base entries overwritten whose content stayed for duplicates.

@@ -42,7 +42,7 @@ impl Stop {
         }
         clean.drop_copies(core);
         if core.base.is_good() {
-            core.device.seal(&mut core.base);
+            core.device.seal_all(&mut core.base);
             core.device.seal_dirty_unit(&mut core.base);
             if !self.is_all_durable(core, clean, dirty) {
                 return;

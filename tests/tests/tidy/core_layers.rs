@@ -10,6 +10,7 @@ const CORE: &[&str] = &[
     "seam",
     "loss",
     "residency",
+    "shares",
     "ops",
     "startup",
     "index",

@@ -15,6 +15,7 @@ use crate::base::Base;
 use crate::config::ManagerConfig;
 use crate::device::meta::MetaLog;
 use crate::device::recovery::Recovery;
+use crate::device::units::classes::Classes;
 use crate::device::units::dirty_slots::DirtySlots;
 use crate::device::units::dirty_unit::DirtyUnits;
 use crate::device::units::evict::Sweeps;
@@ -22,7 +23,7 @@ use crate::device::units::header_reads::HeaderReads;
 use crate::device::units::headers::HeaderCache;
 use crate::device::units::policy::{ReplacementPolicy, policy};
 use crate::device::units::slots::SlotTable;
-use crate::device::units::{OpenWeu, WritingWeu};
+use crate::device::units::{OpenWeus, WritingWeu};
 use crate::index::file_index::{FileIndex, IndexShape};
 use crate::index::fingerprint_index::FingerprintIndex;
 use crate::startup::StartState;
@@ -55,10 +56,11 @@ struct Index {
 struct Units {
     policy: Box<dyn ReplacementPolicy + Send>,
     slots: SlotTable,
+    classes: Classes,
     headers: HeaderCache,
     header_reads: HeaderReads,
     sweeps: Sweeps,
-    open: Option<OpenWeu>,
+    open: OpenWeus,
     writing: Map<WeuSlot, WritingWeu>,
     dirty: DirtyUnits,
     /// Dirty data in each slot.
@@ -87,10 +89,11 @@ impl Device {
             units: Units {
                 policy: policy(config.replacement, geometry.slots),
                 slots: SlotTable::new(geometry.slots, config.generation_bits),
+                classes: Classes::new(geometry.slots, geometry.weu_bytes),
                 headers: HeaderCache::new(header_prints, &config.hash_key),
                 header_reads: HeaderReads::default(),
                 sweeps: Sweeps::default(),
-                open: None,
+                open: OpenWeus::default(),
                 writing: Map::default(),
                 dirty: DirtyUnits::default(),
                 dirty_slots: DirtySlots::default(),
@@ -104,6 +107,6 @@ impl Device {
     pub(crate) fn device_failed(&mut self, base: &mut Base) {
         self.meta.device_failed();
         self.recovery.load = None;
-        self.drop_open_unit(base);
+        self.drop_open_units(base);
     }
 }

@@ -13,6 +13,7 @@ use crate::device::units::dirty_slots::{DirtyBounds, DirtySlots};
 use crate::device::units::header_reads::HeaderWaiter;
 use crate::device::units::headers::Stored;
 use crate::index::file_index::{Keep, Mapping, Place, SweepCursor};
+use crate::shares::VolumeShare;
 
 /// Durable metadata.
 impl Device {
@@ -115,12 +116,16 @@ impl Device {
 
     /// An extent in the slot was read.
     pub(crate) fn slot_used(&mut self, slot: WeuSlot) {
-        self.units.policy.touched(slot);
+        if let Some(class) = self.units.slots.note_use(slot).class() {
+            self.units.policy.touched(slot, class);
+        }
     }
 
     /// Another extent has its content in the slot.
     pub(crate) fn slot_shared(&mut self, slot: WeuSlot) {
-        self.units.policy.shared(slot);
+        if let Some(class) = self.units.slots.note_use(slot).class() {
+            self.units.policy.shared(slot, class);
+        }
     }
 
     /// Which slots hold dirty data.
@@ -134,8 +139,14 @@ impl Device {
     }
 
     /// Slots that could not be evicted may have become evictable.
-    pub(crate) const fn look_for_victims(&mut self) {
+    pub(crate) fn look_for_victims(&mut self) {
         self.units.sweeps.no_victim_ms = None;
+        self.units.classes.look_for_victims();
+    }
+
+    /// The volumes with a share of the cache of their own, and what they hold of it.
+    pub(crate) fn shares(&self) -> Vec<VolumeShare> {
+        self.units.classes.shares().collect()
     }
 }
 

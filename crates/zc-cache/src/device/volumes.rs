@@ -2,7 +2,7 @@
 
 use zc_core::VolumeId;
 
-use crate::config::VolumeConfig;
+use crate::config::{ShareConfig, VolumeConfig};
 use crate::device::Core;
 
 impl Core {
@@ -20,6 +20,11 @@ impl Core {
             Some(volume) => volume.configure(&cfg),
             None => self.add_volume(cfg),
         }
+    }
+
+    /// What share of the cache a volume is to have.
+    pub(crate) fn configure_share(&mut self, id: VolumeId, share: &ShareConfig) {
+        self.device.configure_share(id, share, &mut self.base);
     }
 
     /// A volume that exists becomes larger, if this is larger. The extent that its end used to cut may be cached from

@@ -277,7 +277,7 @@ fn is_held_back(volume: VolumeId, dirty: &VolumeDirty, base: &Base) -> bool {
 fn let_go(bodies: &[Body], core: &mut Core) {
     for body in bodies {
         if let Body::Stored { place, own } = *body {
-            core.device.remove_dirty(place.slot, own);
+            core.device.remove_dirty(place.slot, own, &mut core.base);
         }
     }
 }

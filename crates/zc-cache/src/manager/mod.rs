@@ -76,6 +76,7 @@ impl CacheManager {
             removals: Removals::default(),
         };
         for volume in volumes {
+            manager.core.configure_share(volume.id, &volume.share);
             manager.core.add_volume(volume);
         }
         #[cfg(zc_canary)]
@@ -142,7 +143,7 @@ impl CacheManager {
     fn tick(&mut self, now_ms: u64) {
         self.core.base.tick(now_ms);
         self.clean.age(&mut self.core);
-        self.core.device.age_open_weu(&mut self.core.base);
+        self.core.device.age_open_weus(&mut self.core.base);
         self.deadlines.age_device_ops(&mut self.core, &mut self.clean);
     }
 
@@ -153,6 +154,7 @@ impl CacheManager {
             is_for_dirty: self.dirty.is_placing(),
             are_hits: self.clean.is_reading_hits(),
         };
+        self.core.device.keep_quotas(need, &mut self.core.base);
         if !self.core.device.keep_free_slots(need, &mut self.core.base) {
             self.clean.drop_old_copies(&mut self.core);
         }
@@ -184,6 +186,7 @@ impl CacheManager {
     }
 
     fn configure(&mut self, cfg: VolumeConfig) {
+        self.core.configure_share(cfg.id, &cfg.share);
         self.core.grow(cfg.id, cfg.size_bytes);
         if !self.core.base.has_volume(cfg.id) && self.dirty.is_doubtful(&cfg, &self.core) {
             self.dirty.fence_incomplete(cfg.id, &mut self.core);

@@ -10,6 +10,7 @@ use crate::dirty::overlay::residency_overlaid;
 use crate::dirty::versions::DirtyState;
 use crate::manager::CacheManager;
 use crate::residency::{OriginLag, RESIDENCY_EXTENTS_MAX, RESIDENCY_RUNS_MAX, Residency, ResidencyRun, push};
+use crate::shares::VolumeShare;
 use crate::stats::Stats;
 
 impl CacheManager {
@@ -52,6 +53,13 @@ impl CacheManager {
     pub fn slots_used(&self) -> (usize, usize) {
         let all = zc_core::usize_from_u32(self.core.device.slot_count());
         (all - self.core.device.free_slots() - self.core.device.leaving_slots(), all)
+    }
+
+    /// The volumes with a quota, a reserve or a priority, and what they hold. While headers are read after a start, units
+    /// that are not read yet are missing.
+    #[must_use]
+    pub fn shares(&self) -> Vec<VolumeShare> {
+        self.core.device.shares()
     }
 
     /// What reads would have found in caches of other sizes, and with another admission.

@@ -18,6 +18,7 @@ mod packing;
 mod phases;
 mod removing;
 mod rotten;
+mod shares;
 mod summaries;
 mod tenants;
 mod warming;

@@ -5,8 +5,8 @@ use zc_core::{ExtentKey, WeuSlot};
 use crate::base::volume::Volume;
 use crate::clean::Clean;
 use crate::device::Core;
-use crate::device::units::in_share;
 use crate::device::units::unit::Content;
+use crate::device::units::{NoRoom, in_share};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
 use crate::reduce::Outcome;
@@ -102,8 +102,13 @@ impl Clean {
         }
         let raw_bytes = core.base.extent_bytes();
         let content = Content { key, print, codec, payload, raw_bytes, dirty: None };
-        let Some((slot, generation, stored)) = core.device.append(&content, together, &mut core.base) else {
-            return Placed::NeedsSlot;
+        let (slot, generation, stored) = match core.device.append(&content, together, &mut core.base) {
+            Ok(place) => place,
+            Err(NoRoom::Slot) => return Placed::NeedsSlot,
+            Err(NoRoom::Quota) => {
+                core.base.stats.insert_over_quota += 1;
+                return Placed::Done;
+            }
         };
         core.base.stats.insert_stored += 1;
         core.base.stats.stored_raw_bytes += u64::from(core.base.extent_bytes());

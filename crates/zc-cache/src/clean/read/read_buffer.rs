@@ -8,6 +8,7 @@
 use smallvec::SmallVec;
 use zc_core::{BufId, ExtentKey, HashKey, KeyedMap, WeuSlot, usize_from_u32};
 
+use crate::device::units::classes::ClassId;
 use crate::device::units::policy::{ReplacementPolicy, WeuLru};
 
 /// The buffer. See the module documentation.
@@ -37,7 +38,7 @@ impl ReadBuffer {
     /// The buffer of an extent, which becomes the most recently used one.
     pub(crate) fn get(&mut self, key: &ExtentKey) -> Option<BufId> {
         let place = *self.places.get(key)?;
-        self.order.touched(WeuSlot(place));
+        self.order.touched(WeuSlot(place), ClassId::DEFAULT);
         self.buffers[usize_from_u32(place)].map(|(_, buf)| buf)
     }
 
@@ -56,14 +57,14 @@ impl ReadBuffer {
             self.free.push(grown);
         }
         if self.free.is_empty()
-            && let Some(place) = self.order.victim(&mut |_| false)
+            && let Some(place) = self.order.victim(ClassId::DEFAULT, &mut |_| false)
         {
             gone.extend(self.vacate(place.0));
         }
         let Some(place) = self.free.pop() else { unreachable!("a place was freed") };
         self.buffers[usize_from_u32(place)] = Some((key, buf));
         self.places.insert(key, place);
-        self.order.inserted(WeuSlot(place));
+        self.order.inserted(WeuSlot(place), ClassId::DEFAULT);
         gone
     }
 
@@ -87,7 +88,7 @@ impl ReadBuffer {
     fn vacate(&mut self, place: u32) -> Option<BufId> {
         let (key, buf) = self.buffers[usize_from_u32(place)].take()?;
         self.places.remove(&key);
-        self.order.removed(WeuSlot(place));
+        self.order.removed(WeuSlot(place), ClassId::DEFAULT);
         self.free.push(place);
         Some(buf)
     }

@@ -24,6 +24,7 @@ use crate::base::port::Ended;
 use crate::device::Device;
 use crate::device::recovery::dirty_replay::DirtyReplay;
 use crate::device::recovery::probe::Probes;
+use crate::device::units::classes::ClassId;
 use crate::device::units::contents::stored_of;
 use crate::device::units::slots::SlotState;
 use crate::index::CALLED_UP;
@@ -167,7 +168,7 @@ impl Device {
         self.units.slots.adopt_headerless(slot);
         let entry = self.units.slots.get(slot);
         let (generation, weu_seq) = (entry.generation(), entry.weu_seq());
-        self.units.policy.inserted(slot);
+        self.units.join(slot, ClassId::DEFAULT);
         self.record(Record::SlotDirty { slot, generation, weu_seq }, base);
     }
 }
@@ -374,7 +375,7 @@ impl Device {
             .map(|(id, slot)| (slot.weu_seq(), id))
             .collect();
         by_age.sort_unstable();
-        by_age.into_iter().for_each(|(_, slot)| self.units.policy.inserted(slot));
+        self.units.order_by_age(by_age.into_iter().map(|(_, slot)| slot));
         let untrusted = base.volumes().any(|volume| !volume.cfg().trusted);
         if untrusted || !self.recovery.restart.mapping_trusted {
             self.meta.want_voids();
@@ -475,7 +476,7 @@ impl Device {
         base.stats.load_header_bytes += u64::from(bytes);
         base.device_read_worked();
         let known = self.units.slots.adopt_header(slot, header.generation, header.weu_seq, bytes);
-        self.units.policy.inserted(slot);
+        self.join_loaded(slot, header);
         if !known {
             let (generation, weu_seq) = (header.generation, header.weu_seq);
             self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: bytes }, base);
@@ -499,6 +500,15 @@ impl Device {
                 self.adopt_entry(slot, header.generation, entry, base);
             }
         }
+    }
+
+    /// The unit's owner is known by its header; what is dirty in it is known since the replay.
+    fn join_loaded(&mut self, slot: WeuSlot, header: &WeuHeader) {
+        self.set_owner(slot, header.entries.iter().map(|entry| entry.key));
+        let owner = self.units.slots.get(slot).owner();
+        let is_dirty = self.units.dirty_slots.contains(slot);
+        let class = if is_dirty { ClassId::DEFAULT } else { self.units.classes.of_owner(owner) };
+        self.units.join(slot, class);
     }
 
     fn adopt_entry(&mut self, slot: WeuSlot, generation: Generation, entry: &WeuEntry, base: &mut Base) {

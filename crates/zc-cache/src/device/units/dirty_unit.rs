@@ -12,6 +12,7 @@ use zc_format::{GrowingUnit, Record, WeuHeader};
 
 use crate::base::Base;
 use crate::device::Device;
+use crate::device::units::classes::ClassId;
 use crate::device::units::unit::{Content, Unit};
 use crate::device::units::unit_writes::UnitWrites;
 use crate::device::units::{Op, WritingWeu, placed_bytes};
@@ -146,7 +147,7 @@ impl Device {
             }
             self.seal_dirty_unit(base);
         }
-        let Some(unit) = self.open_unit(base) else { return false };
+        let Some(unit) = self.open_unit(ClassId::DEFAULT, base) else { return false };
         let slot = unit.slot();
         self.units.slots.begin_filling(slot);
         let entry = self.units.slots.get(slot);
@@ -231,6 +232,7 @@ impl Device {
         let DirtyUnit { unit, fill_bytes, written_bytes, parts } = open;
         let (slot, buf) = (unit.slot(), unit.buf());
         let (header, header_bytes) = unit.into_header(base.session.number());
+        self.set_owner(slot, header.entries.iter().map(|entry| entry.key));
         self.units.slots.begin_writing(slot, header_bytes);
         base.stats.weu_writes += 1;
         let sealed = SealedUnit {
@@ -314,8 +316,9 @@ impl Device {
     }
 
     /// A body of dirty data in the slot is not needed any more.
-    pub(crate) fn remove_dirty(&mut self, slot: WeuSlot, own: bool) {
+    pub(crate) fn remove_dirty(&mut self, slot: WeuSlot, own: bool, base: &mut Base) {
         self.units.slots.unpin(slot);
         self.units.dirty_slots.remove(slot, own);
+        self.settle(slot, base);
     }
 }

@@ -1,4 +1,4 @@
-//! The way a WEU leaves: victim, header, both indexes, discard; and the index sweep.
+//! The way a WEU leaves: class, victim, header, both indexes, discard; and the index sweep.
 //!
 //! A slot is reused whole (Nitro 3.2). Its header tells which base entries and fingerprints to drop; duplicate
 //! entries stay behind and are told stale by their generation, until a sweep of the index removes them. The sweep
@@ -9,14 +9,18 @@ use zc_core::{ErrorKind, WeuSlot};
 use zc_format::{Record, WeuHeader};
 
 use crate::base::Base;
-use crate::device::Device;
 use crate::device::units::Op;
+use crate::device::units::classes::ClassId;
+use crate::device::units::classes::choice::{Wanted, losers};
 use crate::device::units::slots::SlotState;
+use crate::device::{Device, Units};
 use crate::index::file_index::{Keep, Mapping, SweepCursor};
 use crate::seam::Action;
 
 /// Slots kept free, so that a WEU that fills up does not wait for an eviction.
 const FREE_SLOTS: usize = 2;
+/// Slots on their way to being free at once for the sake of quotas.
+const LEAVING_MAX: usize = 8;
 /// Index buckets swept per event while a slot waits for the sweep.
 const URGENT_BUCKETS: usize = 4096;
 
@@ -151,7 +155,7 @@ impl Device {
             if self.units.sweeps.no_victim_ms == Some(base.now_ms()) {
                 return true;
             }
-            if !self.evict_one(need.are_hits, base) {
+            if !self.evict_one(need, base) {
                 // A search walks the whole list: not again before something can have changed.
                 self.units.sweeps.no_victim_ms = Some(base.now_ms());
                 self.units.sweeps.urgent |= need.is_now();
@@ -161,20 +165,77 @@ impl Device {
         true
     }
 
-    fn evict_one(&mut self, are_hits: bool, base: &mut Base) -> bool {
+    /// Evicts a unit of the class that loses one first, of those that have any that may go.
+    fn evict_one(&mut self, need: SlotNeed, base: &mut Base) -> bool {
+        if !self.units.classes.are_divided() {
+            return self.evict_from(ClassId::DEFAULT, need.are_hits, base);
+        }
+        let wanted = Wanted {
+            class: self.units.classes.wanting().filter(|_| need.is_for_clean),
+            is_for_dirty: need.is_for_dirty,
+        };
+        let Units { policy, slots, classes, .. } = &self.units;
+        let last_used = |class| policy.oldest(class).map_or(0, |slot| slots.get(slot).used());
+        let losers = losers(classes.standings(base.now_ms(), last_used), wanted);
+        losers.into_iter().any(|class| {
+            let is_within = self.units.classes.is_within_reserve(class);
+            let evicted = self.evict_from(class, need.are_hits, base);
+            base.stats.evictions_within_reserve += u64::from(evicted && is_within);
+            evicted
+        })
+    }
+
+    /// Makes sure that the class may have one unit more: one at its quota evicts first. False if it cannot.
+    pub(super) fn make_room_in_quota(&mut self, class: ClassId, base: &mut Base) -> bool {
+        if !self.units.classes.is_at_quota(class) {
+            return true;
+        }
+        if !base.is_good()
+            || base.is_stopping()
+            || self.journal_is_pressed()
+            || self.units.classes.is_without_victim(class, base.now_ms())
+        {
+            return false;
+        }
+        let evicted = self.evict_from(class, false, base);
+        base.stats.evictions_for_quota += u64::from(evicted);
+        evicted && !self.units.classes.is_at_quota(class)
+    }
+
+    /// Evicts units of classes above their quota, as settings or the end of dirty data left them, a few at once.
+    pub(crate) fn keep_quotas(&mut self, need: SlotNeed, base: &mut Base) {
+        if !self.units.classes.are_divided() || self.recovery.load.is_some() {
+            return;
+        }
+        while base.is_good()
+            && !base.is_stopping()
+            && !self.journal_is_pressed()
+            && self.units.slots.leaving() < LEAVING_MAX
+            && let Some(class) = self.units.classes.over_quota(base.now_ms())
+        {
+            let evicted = self.evict_from(class, need.are_hits, base);
+            base.stats.evictions_for_quota += u64::from(evicted);
+        }
+    }
+
+    /// Evicts a unit of the class. False if none may go.
+    fn evict_from(&mut self, class: ClassId, are_hits: bool, base: &mut Base) -> bool {
         let slots = &mut self.units.slots;
         let mut pinned = false;
-        let victim = self.units.policy.emptiest(&mut |slot| {
+        let victim = self.units.policy.emptiest(class, &mut |slot| {
             let busy = slots.is_pinned(slot);
             pinned |= busy;
             let may_go = !busy && slots.get(slot).state() == SlotState::Sealed && slots.may_reuse(slot);
             may_go.then(|| slots.live(slot))
         });
         base.stats.evictions_spared = self.units.policy.spared();
-        let Some(slot) = victim else { return false };
+        let Some(slot) = victim else {
+            self.units.classes.has_no_victim(class, base.now_ms());
+            return false;
+        };
         base.stats.evictions += 1;
         base.stats.evictions_while_reading += u64::from(pinned || are_hits);
-        self.units.policy.removed(slot);
+        self.units.leave(slot);
         self.units.slots.begin_leaving(slot);
         // From here on entries of the slot are dropped without a record each.
         let generation = self.units.slots.get(slot).generation();

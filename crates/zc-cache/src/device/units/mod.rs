@@ -1,6 +1,8 @@
-//! The open WEU: placement of finished runs, and the writes of full WEUs. Where extents go is `packer`'s
-//! matter; the entries of a header are by offset whatever the order of placement was.
+//! The open WEUs: placement of finished runs, and the writes of full WEUs. Each class of units that is being filled has
+//! one (see `classes`). Where extents go is `packer`'s matter; the entries of a header are by offset whatever the order
+//! of placement was.
 
+pub(crate) mod classes;
 pub(crate) mod contents;
 pub(crate) mod dirty_slots;
 pub(crate) mod dirty_unit;
@@ -16,11 +18,14 @@ pub(crate) mod unit_writes;
 
 pub(crate) use crate::ops::unit::Op;
 
+use std::collections::BTreeMap;
+
 use zc_core::{BufId, ErrorKind, ExtentKey, Fingerprint, Generation, WeuSlot};
 use zc_format::{EXTENT_HEADER_BYTES, Record};
 
 use crate::base::Base;
 use crate::device::Device;
+use crate::device::units::classes::ClassId;
 use crate::device::units::dirty_unit::SealedUnit;
 use crate::device::units::headers::Stored;
 use crate::device::units::packer::{Layout, Spot};
@@ -32,7 +37,16 @@ use crate::seam::{Action, Note};
 /// WEUs that may be on their way to the device at once.
 const WRITING_MAX: usize = 4;
 
-/// The unit that clean extents are placed in.
+/// Why an extent has no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// No slot may be used now: it may be placed later.
+    Slot,
+    /// Its class is at its quota, and none of its units may go now.
+    Quota,
+}
+
+/// The unit that clean extents of a class are placed in.
 #[derive(Debug)]
 pub(crate) struct OpenWeu {
     unit: Unit,
@@ -40,10 +54,14 @@ pub(crate) struct OpenWeu {
     opened_ms: u64,
 }
 
-impl OpenWeu {
-    /// Its memory, if it is the slot's.
+/// The units that are being filled, one a class at most.
+#[derive(Debug, Default)]
+pub(crate) struct OpenWeus(BTreeMap<ClassId, OpenWeu>);
+
+impl OpenWeus {
+    /// The memory of the slot's unit, if it is one of them.
     fn memory_of(&self, slot: WeuSlot) -> Option<BufId> {
-        (self.unit.slot() == slot).then(|| self.unit.buf())
+        self.0.values().find(|open| open.unit.slot() == slot).map(|open| open.unit.buf())
     }
 }
 
@@ -57,33 +75,47 @@ pub(crate) struct WritingWeu {
 }
 
 impl Device {
-    /// Puts an extent into the open unit; `together`: it came with others. Where it is now, or none without a slot.
+    /// Puts an extent into the open unit of its volume's class; `together`: it came with others. Where it is now.
+    ///
+    /// # Errors
+    /// There is no room for it.
     pub(crate) fn append(
         &mut self,
         content: &Content,
         together: bool,
         base: &mut Base,
-    ) -> Option<(WeuSlot, Generation, Stored)> {
-        let offset_bytes = self.make_room(content.payload.len_bytes, together, base)?;
-        let unit = &mut self.units.open.as_mut().expect_held().unit;
+    ) -> Result<(WeuSlot, Generation, Stored), NoRoom> {
+        let class = self.units.classes.of(content.key.volume);
+        let offset_bytes = self.make_room(class, content.payload.len_bytes, together, base)?;
+        let unit = &mut self.units.open.0.get_mut(&class).expect_held().unit;
         let stored = unit.place(content, offset_bytes, base);
-        Some((unit.slot(), unit.generation(), stored))
+        Ok((unit.slot(), unit.generation(), stored))
     }
 
-    /// Finds a place for one more extent in the open WEU: seals a full one, opens the next.
-    pub(crate) fn make_room(&mut self, stored_bytes: u32, together: bool, base: &mut Base) -> Option<u32> {
-        if self.units.open.is_some() {
-            let offset_bytes = self.place_in_open(stored_bytes, together, base);
-            if offset_bytes.is_some() {
-                return offset_bytes;
-            }
-            self.seal(base);
+    /// Finds a place for one more extent in the open WEU of a class: seals a full one, opens the next.
+    fn make_room(
+        &mut self,
+        class: ClassId,
+        stored_bytes: u32,
+        together: bool,
+        base: &mut Base,
+    ) -> Result<u32, NoRoom> {
+        if let Some(offset_bytes) = self.place_in_open(class, stored_bytes, together, base) {
+            return Ok(offset_bytes);
         }
-        if self.open_next(base) { self.place_in_open(stored_bytes, together, base) } else { None }
+        self.seal(class, base);
+        self.open_next(class, base)?;
+        self.place_in_open(class, stored_bytes, together, base).ok_or(NoRoom::Slot)
     }
 
-    fn place_in_open(&mut self, stored_bytes: u32, together: bool, base: &mut Base) -> Option<u32> {
-        let open = self.units.open.as_mut().expect_held();
+    fn place_in_open(
+        &mut self,
+        class: ClassId,
+        stored_bytes: u32,
+        together: bool,
+        base: &mut Base,
+    ) -> Option<u32> {
+        let open = self.units.open.0.get_mut(&class)?;
         let weu_bytes = base.cfg().geometry.weu_bytes;
         let limit_bytes = weu_bytes.saturating_sub(open.unit.header_bytes_with_next());
         let bytes = placed_bytes(stored_bytes);
@@ -97,23 +129,31 @@ impl Device {
         Some(offset_bytes)
     }
 
-    /// Opens a WEU, if a slot is free and not too many are on their way to the device.
-    fn open_next(&mut self, base: &mut Base) -> bool {
+    /// Opens a WEU of a class, if a slot is free and not too many are on their way to the device.
+    fn open_next(&mut self, class: ClassId, base: &mut Base) -> Result<(), NoRoom> {
         if self.units.writing.values().filter(|weu| weu.dirty.is_none()).count() >= WRITING_MAX {
-            return false;
+            return Err(NoRoom::Slot);
         }
-        let Some(unit) = self.open_unit(base) else {
+        if !self.make_room_in_quota(class, base) {
+            return Err(NoRoom::Quota);
+        }
+        let Some(unit) = self.open_unit(class, base) else {
+            self.units.classes.set_wanting(Some(class));
             base.stats.reuse_waits += u64::from(self.free_slots() > 0);
-            return false;
+            return Err(NoRoom::Slot);
         };
+        self.units.classes.set_wanting(None);
+        let owner = self.units.classes.volume(class);
+        self.units.slots.set_owner(unit.slot(), owner);
         let layout = Layout::new(base.cfg().packer);
-        self.units.open = Some(OpenWeu { unit, layout, opened_ms: base.now_ms() });
+        self.units.open.0.insert(class, OpenWeu { unit, layout, opened_ms: base.now_ms() });
         self.sweep_share(base);
-        true
+        Ok(())
     }
 
-    /// An empty unit for clean or dirty extents, if a slot may be used again. Else the sweep that frees slots hurries.
-    fn open_unit(&mut self, base: &mut Base) -> Option<Unit> {
+    /// An empty unit for extents of a class, or dirty ones, if a slot may be used again. Else the sweep that frees slots
+    /// hurries.
+    fn open_unit(&mut self, class: ClassId, base: &mut Base) -> Option<Unit> {
         let weu_seq = base.session.next();
         let Some((slot, generation)) = self.units.slots.open(weu_seq) else {
             self.units.sweeps.urgent |= self.units.slots.free_len() > 0;
@@ -122,16 +162,28 @@ impl Device {
         base.session.take_next();
         let buf = base.port.alloc(base.cfg().geometry.weu_bytes);
         self.units.headers.open(slot, generation);
-        self.units.policy.inserted(slot);
+        self.units.slots.count_opened();
+        self.units.slots.note_use(slot);
+        self.units.join(slot, class);
         Some(Unit::new(slot, generation, weu_seq, buf))
     }
 
-    /// Writes the open WEU.
-    pub(crate) fn seal(&mut self, base: &mut Base) {
-        let Some(OpenWeu { unit, layout, .. }) = self.units.open.take() else { return };
+    /// Writes the open WEUs of all classes.
+    pub(crate) fn seal_all(&mut self, base: &mut Base) {
+        while let Some(class) = self.units.open.0.keys().next().copied() {
+            self.seal(class, base);
+        }
+    }
+
+    /// Writes the open WEU of a class.
+    fn seal(&mut self, class: ClassId, base: &mut Base) {
+        let Some(OpenWeu { unit, layout, .. }) = self.units.open.0.remove(&class) else { return };
         let (slot, buf) = (unit.slot(), unit.buf());
         let (header, header_bytes) = unit.into_header(base.session.number());
         let keys = header.entries.iter().map(|entry| (entry.key, entry.offset_bytes)).collect();
+        if class == ClassId::DEFAULT {
+            self.set_owner(slot, header.entries.iter().map(|entry| entry.key));
+        }
         self.units.slots.begin_writing(slot, header_bytes);
         let (fill_bytes, padding_bytes) = (layout.fill_bytes(), layout.padding_bytes());
         let weu_bytes = base.cfg().geometry.weu_bytes;
@@ -145,6 +197,7 @@ impl Device {
         let op = base.port.op(Op::Write(slot));
         let data_bytes = fill_bytes;
         base.port.emit(Action::WriteWeu { op, slot, weu: buf, start_bytes: 0, data_bytes, header });
+        self.settle(slot, base);
     }
 
     /// Whether a unit is on its way to the device.
@@ -152,22 +205,21 @@ impl Device {
         !self.units.writing.is_empty()
     }
 
-    /// The device failed: the unit that is being filled goes.
-    pub(crate) fn drop_open_unit(&mut self, base: &mut Base) {
-        if let Some(open) = self.units.open.take() {
+    /// The device failed: the units that are being filled go.
+    pub(crate) fn drop_open_units(&mut self, base: &mut Base) {
+        for open in core::mem::take(&mut self.units.open.0).into_values() {
             base.port.release(open.unit.buf());
         }
     }
 
-    /// Seals the open WEU when it has been open for too long.
-    pub(crate) fn age_open_weu(&mut self, base: &mut Base) {
-        let age = base.cfg().weu_max_age_ms;
-        let old =
-            self.units.open.as_ref().is_some_and(|open| {
-                !open.unit.is_empty() && base.now_ms().saturating_sub(open.opened_ms) >= age
-            });
-        if old {
-            self.seal(base);
+    /// Seals the open WEUs that have been open for too long.
+    pub(crate) fn age_open_weus(&mut self, base: &mut Base) {
+        let (age, now_ms) = (base.cfg().weu_max_age_ms, base.now_ms());
+        let is_old = |open: &OpenWeu| !open.unit.is_empty() && now_ms.saturating_sub(open.opened_ms) >= age;
+        while let Some(class) =
+            self.units.open.0.iter().find(|(_, open)| is_old(open)).map(|(class, _)| *class)
+        {
+            self.seal(class, base);
         }
     }
 }
@@ -181,6 +233,7 @@ impl Device {
     /// A unit is on the device, with its header.
     fn record_written(&mut self, slot: WeuSlot, base: &mut Base) {
         self.units.slots.written(slot);
+        self.settle(slot, base);
         self.units.headers.unit_written(slot);
         let entry = self.units.slots.get(slot);
         let (generation, weu_seq, header_bytes) = (entry.generation(), entry.weu_seq(), entry.header_bytes());
@@ -204,7 +257,7 @@ impl Device {
                     self.index.files.remove_if(key, |mapping| ours(&mapping));
                 }
                 self.units.headers.remove(slot);
-                self.units.policy.removed(slot);
+                self.units.leave(slot);
                 let generation = self.units.slots.get(slot).generation();
                 self.record(Record::SlotRetired { slot, generation }, base);
                 self.units.slots.release(slot);

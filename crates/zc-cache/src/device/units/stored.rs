@@ -108,7 +108,7 @@ impl Device {
 
     /// Where a slot's extents are read from now.
     pub(crate) fn source(&self, slot: WeuSlot) -> Source {
-        if let Some(buf) = self.units.open.as_ref().and_then(|open| open.memory_of(slot)) {
+        if let Some(buf) = self.units.open.memory_of(slot) {
             return Source::Memory(buf);
         }
         if let Some(open) = self.units.dirty.open().filter(|open| open.slot() == slot) {

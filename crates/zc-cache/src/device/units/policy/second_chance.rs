@@ -13,8 +13,7 @@ use zc_core::{WeuSlot, u64_from_usize};
 use super::ReplacementPolicy;
 use super::ring::{Queue, Ring};
 use super::uses::Uses;
-
-const ALL: Queue = Queue(0);
+use crate::device::units::classes::ClassId;
 
 /// What earns a unit another round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,15 +36,15 @@ pub(super) struct WeuSecondChance {
 impl WeuSecondChance {
     /// For `slots` slots, none of them known.
     pub(super) fn new(slots: u32, counts: Counts) -> Self {
-        Self { counts, ring: Ring::new(slots, 1), uses: Uses::new(slots), spared: 0 }
+        Self { counts, ring: Ring::new(slots, ClassId::COUNT), uses: Uses::new(slots), spared: 0 }
     }
 
-    fn used(&mut self, slot: WeuSlot, how: Counts) {
+    fn used(&mut self, slot: WeuSlot, class: ClassId, how: Counts) {
         if !self.ring.contains(slot) {
             return;
         }
         if self.counts == Counts::Shares {
-            self.ring.renew(ALL, slot);
+            self.ring.renew(of(class), slot);
         }
         if self.counts == Counts::Uses || how == Counts::Shares {
             self.uses.add(slot);
@@ -53,40 +52,49 @@ impl WeuSecondChance {
     }
 }
 
+/// The order of a class.
+fn of(class: ClassId) -> Queue {
+    Queue(class.number())
+}
+
 impl ReplacementPolicy for WeuSecondChance {
-    fn inserted(&mut self, slot: WeuSlot) {
-        self.removed(slot);
-        self.ring.push(ALL, slot);
+    fn inserted(&mut self, slot: WeuSlot, class: ClassId) {
+        self.removed(slot, class);
+        self.ring.push(of(class), slot);
         self.uses.enter();
     }
 
-    fn touched(&mut self, slot: WeuSlot) {
-        self.used(slot, Counts::Uses);
+    fn touched(&mut self, slot: WeuSlot, class: ClassId) {
+        self.used(slot, class, Counts::Uses);
     }
 
-    fn shared(&mut self, slot: WeuSlot) {
-        self.used(slot, Counts::Shares);
+    fn shared(&mut self, slot: WeuSlot, class: ClassId) {
+        self.used(slot, class, Counts::Shares);
     }
 
-    fn removed(&mut self, slot: WeuSlot) {
+    fn removed(&mut self, slot: WeuSlot, _class: ClassId) {
         if self.ring.contains(slot) {
             self.ring.unlink(slot);
             self.uses.leave(slot);
         }
     }
 
-    fn victim(&mut self, skip: &mut dyn FnMut(WeuSlot) -> bool) -> Option<WeuSlot> {
+    fn victim(&mut self, class: ClassId, skip: &mut dyn FnMut(WeuSlot) -> bool) -> Option<WeuSlot> {
         let Self { ring, uses, spared, .. } = self;
-        ring.second_chance(ALL, skip, |ring, slot| {
+        ring.second_chance(of(class), skip, |ring, slot| {
             let stays = uses.many(slot);
             if stays {
                 uses.halve(slot);
-                ring.renew(ALL, slot);
+                ring.renew(of(class), slot);
                 *spared += 1;
             }
             stays
         })
-        .or_else(|| ring.oldest_but(ALL, skip))
+        .or_else(|| ring.oldest_but(of(class), skip))
+    }
+
+    fn oldest(&self, class: ClassId) -> Option<WeuSlot> {
+        self.ring.oldest(of(class))
     }
 
     fn spared(&self) -> u64 {

@@ -15,18 +15,18 @@ const ALL: [Replacement; 5] = [
 ];
 
 fn slots(policy: &mut dyn ReplacementPolicy, count: u32) {
-    (0..count).for_each(|slot| policy.inserted(WeuSlot(slot)));
+    (0..count).for_each(|slot| policy.inserted(WeuSlot(slot), ClassId::DEFAULT));
 }
 
 fn use_times(policy: &mut dyn ReplacementPolicy, slot: u32, times: u32) {
-    (0..times).for_each(|_| policy.touched(WeuSlot(slot)));
+    (0..times).for_each(|_| policy.touched(WeuSlot(slot), ClassId::DEFAULT));
 }
 
 /// Evicts all; the order.
 fn order(policy: &mut dyn ReplacementPolicy) -> Vec<u32> {
     let next = || {
-        let slot = policy.victim(&mut |_| false)?;
-        policy.removed(slot);
+        let slot = policy.victim(ClassId::DEFAULT, &mut |_| false)?;
+        policy.removed(slot, ClassId::DEFAULT);
         Some(slot.0)
     };
     core::iter::from_fn(next).collect()
@@ -35,15 +35,19 @@ fn order(policy: &mut dyn ReplacementPolicy) -> Vec<u32> {
 #[test]
 fn the_least_recently_used_is_the_victim() {
     let mut lru = WeuLru::new(4);
-    assert_eq!(lru.victim(&mut |_| false), None);
+    assert_eq!(lru.victim(ClassId::DEFAULT, &mut |_| false), None);
     slots(&mut lru, 4);
-    lru.touched(WeuSlot(0));
-    assert_eq!(lru.victim(&mut |_| false), Some(WeuSlot(1)));
-    assert_eq!(lru.victim(&mut |_| false), Some(WeuSlot(1)), "naming a victim changes nothing");
-    assert_eq!(lru.victim(&mut |slot| slot.0 < 3 && slot.0 > 0), Some(WeuSlot(3)));
-    assert_eq!(lru.victim(&mut |_| true), None);
-    lru.removed(WeuSlot(1));
-    assert_eq!(lru.victim(&mut |_| false), Some(WeuSlot(2)));
+    lru.touched(WeuSlot(0), ClassId::DEFAULT);
+    assert_eq!(lru.victim(ClassId::DEFAULT, &mut |_| false), Some(WeuSlot(1)));
+    assert_eq!(
+        lru.victim(ClassId::DEFAULT, &mut |_| false),
+        Some(WeuSlot(1)),
+        "naming a victim changes nothing"
+    );
+    assert_eq!(lru.victim(ClassId::DEFAULT, &mut |slot| slot.0 < 3 && slot.0 > 0), Some(WeuSlot(3)));
+    assert_eq!(lru.victim(ClassId::DEFAULT, &mut |_| true), None);
+    lru.removed(WeuSlot(1), ClassId::DEFAULT);
+    assert_eq!(lru.victim(ClassId::DEFAULT, &mut |_| false), Some(WeuSlot(2)));
 }
 
 #[test]
@@ -65,28 +69,32 @@ fn new_units_leave_before_those_that_proved_themselves() {
     slots(&mut s3, 20);
     use_times(&mut s3, 0, 100);
     use_times(&mut s3, 2, 50);
-    assert_eq!(s3.victim(&mut |_| false), Some(WeuSlot(1)));
-    s3.removed(WeuSlot(1));
-    assert_eq!(s3.victim(&mut |_| false), Some(WeuSlot(3)));
+    assert_eq!(s3.victim(ClassId::DEFAULT, &mut |_| false), Some(WeuSlot(1)));
+    s3.removed(WeuSlot(1), ClassId::DEFAULT);
+    assert_eq!(s3.victim(ClassId::DEFAULT, &mut |_| false), Some(WeuSlot(3)));
     assert_eq!(s3.spared(), 2);
     // 0 and 2 wait in the main queue until few are in the small one.
     assert_eq!(order(&mut s3), (3..20).chain([0, 2]).collect::<Vec<_>>());
     slots(&mut s3, 20);
     use_times(&mut s3, 0, 100);
-    (1..20).for_each(|slot| s3.removed(WeuSlot(slot)));
-    assert_eq!(s3.victim(&mut |_| false), Some(WeuSlot(0)), "also what is used must go in the end");
+    (1..20).for_each(|slot| s3.removed(WeuSlot(slot), ClassId::DEFAULT));
+    assert_eq!(
+        s3.victim(ClassId::DEFAULT, &mut |_| false),
+        Some(WeuSlot(0)),
+        "also what is used must go in the end"
+    );
 }
 
 #[test]
 fn sharing_is_a_use_and_keeps_a_unit() {
     let mut shared = WeuSecondChance::new(4, Counts::Shares);
     slots(&mut shared, 4);
-    shared.shared(WeuSlot(1));
+    shared.shared(WeuSlot(1), ClassId::DEFAULT);
     [0, 2, 3].iter().for_each(|slot| use_times(&mut shared, *slot, 9));
     assert_eq!((order(&mut shared), shared.spared()), (vec![0, 2, 3, 1], 1));
     let mut lru = WeuLru::new(4);
     slots(&mut lru, 4);
-    lru.shared(WeuSlot(0));
+    lru.shared(WeuSlot(0), ClassId::DEFAULT);
     assert_eq!(order(&mut lru), [1, 2, 3, 0]);
 }
 
@@ -103,7 +111,7 @@ fn ram_is_what_is_said() {
 #[test]
 #[should_panic(expected = "does not exist")]
 fn unknown_slots_are_refused() {
-    WeuLru::new(4).inserted(WeuSlot(4));
+    WeuLru::new(4).inserted(WeuSlot(4), ClassId::DEFAULT);
 }
 
 /// What a policy should do, by searching.
@@ -190,29 +198,29 @@ proptest! {
             let slot = WeuSlot(slot);
             match step {
                 0..3 if slot.0 < 22 => {
-                    tested.inserted(slot);
+                    tested.inserted(slot, ClassId::DEFAULT);
                     model.inserted(slot);
                 }
                 3..6 => {
-                    tested.touched(slot);
+                    tested.touched(slot, ClassId::DEFAULT);
                     model.used(kind, slot, false);
                 }
                 6..9 => {
-                    tested.shared(slot);
+                    tested.shared(slot, ClassId::DEFAULT);
                     model.used(kind, slot, true);
                 }
                 9 => {
-                    tested.removed(slot);
+                    tested.removed(slot, ClassId::DEFAULT);
                     model.take(slot);
                 }
                 _ => {
                     // A third of the slots may not go; now and then none may.
                     let pinned = if pinned % 8 == 0 { u32::MAX } else { pinned & pinned >> 8 };
                     let skip = |slot: WeuSlot| pinned >> slot.0 & 1 == 1;
-                    let victim = tested.victim(&mut |slot| skip(slot));
+                    let victim = tested.victim(ClassId::DEFAULT, &mut |slot| skip(slot));
                     prop_assert_eq!(victim, model.victim(kind, &skip));
                     if let Some(victim) = victim {
-                        tested.removed(victim);
+                        tested.removed(victim, ClassId::DEFAULT);
                         model.take(victim);
                     }
                 }

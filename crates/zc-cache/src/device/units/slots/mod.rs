@@ -7,8 +7,9 @@ mod replay;
 
 use std::collections::VecDeque;
 
-use zc_core::{Generation, WeuSeq, WeuSlot, usize_from_u32};
+use zc_core::{Generation, VolumeId, WeuSeq, WeuSlot, usize_from_u32};
 
+use crate::device::units::classes::ClassId;
 use crate::index::file_index::Place;
 
 /// What a slot holds.
@@ -52,6 +53,12 @@ pub(crate) struct Slot {
     damaged: Vec<u16>,
     /// Mappings that lead to its present unit.
     live: u32,
+    /// The volume that most extents of its unit are of, once that is known.
+    owner: Option<VolumeId>,
+    /// What its unit counts for. None if the replacement policy does not know the slot.
+    class: Option<ClassId>,
+    /// How many units had been opened when its content was used last.
+    used: u32,
     reuses_now: u32,
     reuses_before: u32,
     reuse_pass: u64,
@@ -97,6 +104,21 @@ impl Slot {
     pub(crate) fn void_bases(&self) -> &[u16] {
         &self.void_bases
     }
+
+    /// The volume that most extents of its unit are of, once that is known.
+    pub(crate) const fn owner(&self) -> Option<VolumeId> {
+        self.owner
+    }
+
+    /// What its unit counts for. None if the replacement policy does not know the slot.
+    pub(crate) const fn class(&self) -> Option<ClassId> {
+        self.class
+    }
+
+    /// How many units had been opened when its content was used last.
+    pub(crate) const fn used(&self) -> u32 {
+        self.used
+    }
 }
 
 /// All slots.
@@ -110,6 +132,8 @@ pub(crate) struct SlotTable {
     generation_mask: u32,
     /// Index sweep passes that have ended.
     pass: u64,
+    /// Units opened so far: the time by which uses are dated.
+    opened: u32,
     /// A deliberate bug: slots are used again whatever the sweep has seen.
     #[cfg(zc_canary)]
     careless: bool,
@@ -130,6 +154,9 @@ impl SlotTable {
             void_bases: Vec::new(),
             damaged: Vec::new(),
             live: 0,
+            owner: None,
+            class: None,
+            used: 0,
             reuses_now: 0,
             reuses_before: 0,
             reuse_pass: 0,
@@ -141,6 +168,7 @@ impl SlotTable {
             live_total: 0,
             generation_mask: (1 << generation_bits) - 1,
             pass: 0,
+            opened: 0,
             #[cfg(zc_canary)]
             careless: false,
         }
@@ -243,6 +271,29 @@ impl SlotTable {
         self.get(slot).live
     }
 
+    /// Most extents of the slot's unit are of this volume, if they are of one.
+    pub(crate) fn set_owner(&mut self, slot: WeuSlot, owner: Option<VolumeId>) {
+        self.get_mut(slot).owner = owner;
+    }
+
+    /// What the slot's unit counts for.
+    pub(in crate::device::units) fn set_class(&mut self, slot: WeuSlot, class: Option<ClassId>) {
+        self.get_mut(slot).class = class;
+    }
+
+    /// Content of the slot is used now.
+    pub(crate) fn note_use(&mut self, slot: WeuSlot) -> &Slot {
+        let opened = self.opened;
+        let entry = self.get_mut(slot);
+        entry.used = opened;
+        entry
+    }
+
+    /// Time goes on.
+    pub(crate) const fn count_opened(&mut self) {
+        self.opened = self.opened.saturating_add(1);
+    }
+
     /// The mapping of a base entry is void. The generation that it is of.
     pub(crate) fn void_base(&mut self, place: &Place) -> Generation {
         let entry = self.get_mut(place.slot);
@@ -326,6 +377,7 @@ impl SlotTable {
                 entry.generation = Generation(entry.generation.0 + 1);
                 entry.weu_seq = weu_seq;
                 entry.header_bytes = 0;
+                entry.owner = None;
                 assert!(entry.void_bases.is_empty(), "{slot:?} opened with void entries");
                 return Some((slot, entry.generation));
             }
@@ -383,6 +435,12 @@ fn is_readable(slot: &Slot) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slot_leaves_room_for_the_policy_in_what_max_ram_counts_for_it() {
+        // `zc_setup` counts 128 bytes a slot; policies have up to 11 of them.
+        assert!(size_of::<Slot>() <= 112, "{}", size_of::<Slot>());
+    }
 
     #[test]
     fn a_slot_that_skipped_generations_waits_for_two_sweeps() {
