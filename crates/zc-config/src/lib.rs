@@ -22,6 +22,7 @@ mod notes;
 mod resolve;
 mod section;
 mod service;
+mod shares;
 mod show;
 mod store;
 mod volume;

@@ -4,7 +4,7 @@ use core::ops::RangeInclusive;
 
 use zc_core::limits::{
     ACTIVE_REGIONS_MAX, REDUCE_THREADS_MAX, REGION_BYTES_MIN, REQUEST_BYTES_MAX, SLOTS_MAX,
-    UBLK_QUEUE_DEPTH_MAX, UBLK_QUEUES_MAX, WEU_BYTES_MAX,
+    UBLK_QUEUE_DEPTH_MAX, UBLK_QUEUES_MAX, WEU_BYTES_MAX, WEU_BYTES_MIN,
 };
 
 /// Largest file that is read: 1,024 volumes take about 300 KiB with every key written out.
@@ -71,6 +71,10 @@ pub(crate) const DIRTY_SCRUB_MS: RangeInclusive<u64> = 0..=30 * 86_400_000;
 pub(crate) const PROVE_HITS: RangeInclusive<u32> = 0..=1 << 20;
 /// Consecutive bytes after which a stream's data is not inserted; 0 = none.
 pub(crate) const SEQUENTIAL_CUTOFF: RangeInclusive<u64> = 0..=1 << 40;
+/// Quota or reserve of a volume; 0 = none.
+pub(crate) const CACHE_SHARE: RangeInclusive<u64> = 0..=*CACHE_BYTES.end();
+/// The smallest of them: a quota has room for two units, one that fills and one to read from.
+pub(crate) const CACHE_SHARE_MIN: u64 = 2 * WEU_BYTES_MIN as u64;
 /// Size of a file origin that is to be created.
 pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=1 << 50;
 

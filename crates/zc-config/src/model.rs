@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use zc_core::units::SizeOrShare;
-use zc_core::{Ack, Destage, Mode, words};
+use zc_core::{Ack, Destage, Mode, Priority, words};
 
 use crate::address::AddressRange;
 use crate::key_lines::KeyLines;
@@ -287,6 +287,12 @@ pub struct VolumeConfig {
     pub admission: Admission,
     /// Consecutive bytes after which a stream's data is not inserted; 0: none.
     pub sequential_cutoff_bytes: u64,
+    /// Its clean content takes at most so much of the cache; no bytes: as much as there is.
+    pub quota: SizeOrShare,
+    /// Content of other volumes leaves so much of its content alone; no bytes: nothing.
+    pub reserve: SizeOrShare,
+    /// Whether it loses content before other volumes, or after them.
+    pub priority: Priority,
     /// Share content.
     pub dedup: bool,
     /// With the volumes of this domain; empty: with all that name none.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use zc_core::limits::VOLUME_NAME_BYTES_MAX;
-use zc_core::units::ByteSize;
-use zc_core::{Ack, Destage, Mode};
+use zc_core::units::{ByteSize, SizeOrShare};
+use zc_core::{Ack, Destage, Mode, Priority};
 
 use crate::cache::level;
 use crate::key_lines::volume_key;
@@ -35,6 +35,9 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
         on_cache_loss: section.word("on_cache_loss", OnCacheLoss::WORDS, OnCacheLoss::Error),
         admission: section.word("admission", Admission::WORDS, Admission::Always),
         sequential_cutoff_bytes: section.size("sequential_cutoff", &limits::SEQUENTIAL_CUTOFF).unwrap_or(0),
+        quota: share_of_cache(&mut section, "quota"),
+        reserve: share_of_cache(&mut section, "reserve"),
+        priority: section.word("priority", Priority::WORDS, Priority::Normal),
         dedup: section.flag("dedup").unwrap_or(cache.dedup),
         dedup_domain: domain(&mut section),
         compression,
@@ -168,6 +171,23 @@ fn rates(volume: &mut Section<'_, '_>) -> VolumeLimits {
     };
     section.finish();
     limits
+}
+
+/// No bytes where nothing is said.
+fn share_of_cache(section: &mut Section<'_, '_>, key: &'static str) -> SizeOrShare {
+    let none = SizeOrShare::Bytes(0);
+    let size = section.size_or_share(key, &limits::CACHE_SHARE).unwrap_or(none);
+    if let SizeOrShare::Bytes(bytes @ 1..limits::CACHE_SHARE_MIN) = size {
+        let at = section.get(key).map_or(section.at, |value| value.span().start);
+        let (bytes, least) = (ByteSize(bytes), ByteSize(limits::CACHE_SHARE_MIN));
+        section.mistake(
+            at,
+            key,
+            format_args!("{bytes} is less than {least}, two small units; \"0 B\" is none"),
+        );
+        return none;
+    }
+    size
 }
 
 fn bytes_per_s(section: &mut Section<'_, '_>, key: &'static str) -> u64 {

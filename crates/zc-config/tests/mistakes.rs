@@ -21,6 +21,70 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
+fn shares_of_the_cache_that_are_too_much_are_named_with_their_line() {
+    let two = |size: &str, first: &str, second: &str| {
+        format!(
+            "[cache]\npath = \"/c\"\nsize = \"{size}\"\n[[volume]]\nname = \"a\"\norigin = \"/a\"\n{first}\n\
+             [[volume]]\nname = \"b\"\norigin = \"/b\"\n{second}\n"
+        )
+    };
+    let cases = [
+        (
+            two("10 GiB", "reserve = \"50 %\"", "reserve = \"30.01 %\""),
+            "t.toml:11: volume.reserve: 30.01 % makes 80.01 % of the cache with the reserves above it; all together may be \
+             80 %",
+        ),
+        (
+            two("10 GiB", "reserve = \"5 GiB\"", "reserve = \"40 %\""),
+            "t.toml:11: volume.reserve: 40 % makes 90 % of the cache with the reserves above it; all together may be 80 %",
+        ),
+        (
+            two("10 GiB", "reserve = \"2 GiB\"\nquota = \"1 GiB\"", ""),
+            "t.toml:7: volume.reserve: 2 GiB is above the quota, which is 1 GiB",
+        ),
+        (
+            two("10 GiB", "quota = \"10 %\"\nreserve = \"2 GiB\"", ""),
+            "t.toml:8: volume.reserve: 2 GiB is above the quota, which is 10 %",
+        ),
+        (
+            two("10 GiB", "quota = 4096", ""),
+            "t.toml:7: volume.quota: 4 KiB is less than 64 KiB, two small units; \"0 B\" is none",
+        ),
+        (
+            two("10 GiB", "", "priority = \"urgent\""),
+            "t.toml:11: volume.priority: \"urgent\" is not one of low, normal, high",
+        ),
+    ];
+    for (text, message) in cases {
+        assert_eq!(refusal(&text), message);
+    }
+    // What is right, and what only the daemon can tell.
+    for (size, first, second) in [
+        ("10 GiB", "reserve = \"50 %\"", "reserve = \"3 GiB\""),
+        ("50 %", "reserve = \"5 TiB\"", "reserve = \"40 %\""),
+        ("10 GiB", "quota = \"0 B\"\nreserve = \"1 GiB\"", "priority = \"low\""),
+    ] {
+        let config = Config::parse(&two(size, first, second), "t.toml").unwrap();
+        let mistake = config.reserves_mistake(1 << 40).unwrap_or_default();
+        let is_wrong = first.contains("TiB");
+        assert_eq!(mistake.starts_with("t.toml:7: volume.reserve: 5 TiB makes 500 %"), is_wrong, "{mistake}");
+    }
+}
+
+#[test]
+fn there_are_so_many_volumes_with_a_share_at_most() {
+    let volumes = |count: u32| {
+        let volume =
+            |id: u32| format!("[[volume]]\nname = \"v{id}\"\norigin = \"/v{id}\"\nquota = \"1 GiB\"\n");
+        let volumes: String = (0..count).map(volume).collect();
+        format!("[cache]\npath = \"/c\"\n{volumes}")
+    };
+    Config::parse(&volumes(32), "t.toml").unwrap();
+    let message = "t.toml:134: volume.quota: more than 32 volumes have a quota, a reserve or a priority";
+    assert_eq!(refusal(&volumes(33)), message);
+}
+
+#[test]
 fn mistakes_in_sizes_and_numbers_of_the_cache() {
     let cases = [
         (

@@ -11,6 +11,7 @@ use zc_cache::index::{FileIndex, FingerprintIndex, IndexShape};
 use zc_config::{
     Admission, CacheConfig, Compression, Fingerprint, OnCacheLoss, Packer, Policy, RegionSize, VolumeConfig,
 };
+use zc_core::units::SizeOrShare;
 use zc_core::{Ack, Codec, DedupDomain, FingerprintKind, VolumeId, limits};
 use zc_format::Geometry;
 
@@ -70,6 +71,12 @@ fn write_back(volume: &VolumeConfig, durable_journal: bool) -> cache::WriteBackC
         destages_idly: volume.destage_window.is_empty(),
         on_loss,
     }
+}
+
+/// The volume's share of the cache.
+fn share(volume: &VolumeConfig) -> cache::ShareConfig {
+    let some = |size: SizeOrShare| Some(size).filter(|size| *size != SizeOrShare::Bytes(0));
+    cache::ShareConfig { quota: some(volume.quota), reserve: some(volume.reserve), priority: volume.priority }
 }
 
 /// The replacement policy.
@@ -152,6 +159,7 @@ pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig
         // A store tells fingerprints that have no key.
         recipes: volume.in_store.is_some() && volume.dedup_domain.is_empty(),
         trusted: found.trusted,
+        share: share(volume),
         write_back: write_back(volume, found.durable_journal),
         may_be_dirty: found.may_be_dirty,
         ..cache::VolumeConfig::new(found.id, found.size_bytes, found.region_bytes)
