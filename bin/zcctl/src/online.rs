@@ -336,6 +336,7 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out)?;
     traffic_table(&answer["traffic"], out)?;
     limits_table(&answer["limits"], out)?;
+    shares_table(&answer["shares"], out)?;
     dirty_table(&answer["dirty"], out)?;
     let row = |path: &str| {
         let latency = &answer["latency"][path];
@@ -385,6 +386,26 @@ fn limits_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(());
     }
     text::table(out, &["limits of", "requests that waited", "together", "wait now"], &rows)?;
+    Ok(writeln!(out)?)
+}
+
+/// What volumes with a quota, a reserve or a priority have of the cache.
+fn shares_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let row = |(name, share): (&String, &Value)| {
+        let bytes = |name: &str| share[name].as_u64().map_or_else(|| "-".to_owned(), size);
+        vec![
+            name.clone(),
+            bytes("held_bytes"),
+            bytes("quota_bytes"),
+            bytes("reserve_bytes"),
+            share["priority"].as_str().unwrap_or("-").to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = volumes.as_object().into_iter().flatten().map(row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    text::table(out, &["share of the cache", "holds", "quota", "reserve", "priority"], &rows)?;
     Ok(writeln!(out)?)
 }
 

@@ -52,6 +52,9 @@ pub(crate) fn facts(volume: &Value) -> Vec<(&'static str, String)> {
         ("writes", format!("{} ({})", count(n("writes")), size(n("write_bytes")))),
         ("flushes", count(n("flushes"))),
     ];
+    if !volume["share"].is_null() {
+        facts.push(("share of the cache", share_of_cache(&volume["share"])));
+    }
     let limits = &volume["limits"];
     if number(&limits["waited"]) > 0 {
         facts.push(("waited for limits", waited(limits)));
@@ -83,6 +86,19 @@ fn mode(info: &Value) -> String {
         words += ", coalesced";
     }
     words
+}
+
+/// What a volume has of the cache, against its bounds.
+fn share_of_cache(of: &Value) -> String {
+    let bytes = |name: &str| size(number(&of[name]));
+    let mut words = bytes("held_bytes");
+    if !of["quota_bytes"].is_null() {
+        words += &format!(", of at most {}", bytes("quota_bytes"));
+    }
+    if number(&of["reserve_bytes"]) > 0 {
+        words += &format!(", reserve {}", bytes("reserve_bytes"));
+    }
+    format!("{words}, priority {}", string(&of["priority"]))
 }
 
 /// How often, and how long, requests waited for limits of the volume.
@@ -118,7 +134,7 @@ fn remarks(volume: &Value) -> String {
 pub(crate) fn table(status: &Value, listing: &Listing, out: &mut dyn Write) -> anyhow::Result<()> {
     let of = |name: &str| status[name].as_array().cloned().unwrap_or_default();
     let rows = [of("volumes"), of("absent")].concat();
-    let columns: [Column<'_, Value>; 21] = [
+    let columns: [Column<'_, Value>; 24] = [
         ("name", &|row| Cell::of(&row["name"])),
         ("state", &|row| Cell::Text(Some(state(row).to_owned()))),
         ("size", &|row| Cell::Bytes(number(&row["info"]["size_bytes"]))),
@@ -139,6 +155,9 @@ pub(crate) fn table(status: &Value, listing: &Listing, out: &mut dyn Write) -> a
         ("waited", &|row| Cell::Count(number(&row["limits"]["waited"]))),
         ("waited-time", &|row| Cell::Millis(number(&row["limits"]["waited_us"]) / 1000)),
         ("waiting", &|row| Cell::Count(number(&row["limits"]["waiting"]))),
+        ("held", &|row| Cell::Bytes(number(&row["share"]["held_bytes"]))),
+        ("quota", &|row| Cell::Bytes(number(&row["share"]["quota_bytes"]))),
+        ("reserve", &|row| Cell::Bytes(number(&row["share"]["reserve_bytes"]))),
         ("domain", &|row| Cell::of(&row["info"]["dedup_domain"])),
     ];
     columns::print(&columns, &rows, listing, out)
@@ -147,6 +166,16 @@ pub(crate) fn table(status: &Value, listing: &Listing, out: &mut dyn Write) -> a
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_is_told_against_its_bounds() {
+        let mut share =
+            json!({"held_bytes": 6 << 20, "quota_bytes": null, "reserve_bytes": 0, "priority": "low"});
+        assert_eq!(share_of_cache(&share), "6.0 MiB, priority low");
+        share["quota_bytes"] = json!(8 << 20);
+        share["reserve_bytes"] = json!(4 << 20);
+        assert_eq!(share_of_cache(&share), "6.0 MiB, of at most 8.0 MiB, reserve 4.0 MiB, priority low");
+    }
 
     #[test]
     fn volumes_are_words() {

@@ -728,7 +728,10 @@ impl Shared {
         let volume = |(name, info): &(String, VolumeInfo)| {
             let (dirty, traffic) = (stats.dirty.get(name), stats.traffic.get(name));
             let limits = stats.limits.get(name);
-            json!({ "name": name, "info": info, "dirty": dirty, "traffic": traffic, "limits": limits })
+            let share = stats.shares.get(name);
+            json!({
+                "name": name, "info": info, "dirty": dirty, "traffic": traffic, "limits": limits, "share": share,
+            })
         };
         let volumes: Vec<Value> = infos.iter().map(volume).collect();
         let Judged { verdict, unserved, absent } = self.judge(&stats, &infos);

@@ -21,7 +21,7 @@ use crate::observe::verdict::Level;
 use crate::origin::store_looks::StoreLook;
 use crate::registry::VolumeInfo;
 use crate::shard::metrics::{BOUNDS_NS, Durations, Path, Traffic};
-use crate::shard::stats::{Dirty, Driver, ShardStats};
+use crate::shard::stats::{Dirty, Driver, ShardStats, Share};
 
 /// What stands before every name.
 const PREFIX: &str = "zcached";
@@ -240,6 +240,12 @@ impl Scrape {
         for number in LIMITS {
             page.by_volume(number, self.stats.limits.iter())?;
         }
+        for number in SHARES {
+            page.by_volume(number, self.stats.shares.iter())?;
+        }
+        let quota = |(name, share): (&'_ String, &Share)| Some((name.clone(), share.quota_bytes?));
+        let quotas: Vec<_> = self.stats.shares.iter().filter_map(quota).collect();
+        page.family(QUOTA, quotas.iter().map(|(name, bytes)| (volume(name), Value::Whole(*bytes))))?;
         for number in DIRTY {
             page.by_volume(number, self.stats.dirty.iter())?;
         }
@@ -464,6 +470,19 @@ const LIMITS: &[Number<Waits>] = &[
         Value::Whole(of.waiting)
     }),
 ];
+
+const SHARES: &[Number<Share>] = &[
+    gauge(
+        "share_held_bytes",
+        "Units of the cache that hold clean content of the volume, if it has a quota, a reserve or a priority.",
+        |of| Value::Whole(of.held_bytes),
+    ),
+    gauge("share_reserve_bytes", "What content of other volumes leaves the volume of the cache.", |of| {
+        Value::Whole(of.reserve_bytes)
+    }),
+];
+const QUOTA: Family<'_> =
+    family("share_quota_bytes", "The most that clean content of the volume may take of the cache.");
 
 const DIRTY: &[Number<Dirty>] = &[
     gauge("dirty_bytes", "Bytes of dirty data, with older versions that go to the origin first.", |of| {

@@ -127,7 +127,8 @@ impl CacheDevice {
     }
 
     /// Says what of the settings is not as whoever wrote them may think: a size that an existing cache does not have,
-    /// and indexes without a place for as many extents as the device would hold without reduction.
+    /// indexes without a place for as many extents as the device would hold without reduction, and reserves that the
+    /// device has no room for.
     pub(crate) fn warn_of_settings(&self, config: &Config, manager: &ManagerConfig) {
         let len_bytes = self.file.len_bytes();
         if let Some(SizeOrShare::Bytes(wanted)) = config.cache.size
@@ -154,6 +155,9 @@ impl CacheDevice {
                 ByteSize(extent_bytes.into()),
                 ByteSize(room_bytes)
             );
+        }
+        if let Some(mistake) = config.reserves_mistake(room_bytes) {
+            tracing::warn!("{mistake}. Each reserve is cut in proportion until they fit");
         }
     }
 

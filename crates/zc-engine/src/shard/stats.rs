@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use zc_cache::CacheManager;
+use zc_cache::{CacheManager, VolumeShare};
 use zc_core::VolumeId;
 
 use crate::front::throttle::Waits;
@@ -43,6 +43,8 @@ pub struct ShardStats {
     pub traffic: BTreeMap<String, Traffic>,
     /// How requests waited for the limits of their volume, by volume.
     pub limits: BTreeMap<String, Waits>,
+    /// What volumes with a quota, a reserve or a priority have of the cache, by volume.
+    pub shares: BTreeMap<String, Share>,
     /// What the origin lacks, by volume.
     pub dirty: BTreeMap<String, Dirty>,
     /// How far the last warm-up is, by volume; of volumes that had one.
@@ -101,6 +103,19 @@ impl Curve {
             second_touch: seen.second_touch,
         }
     }
+}
+
+/// What a volume has of the cache, in bytes of write-evict units.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// Units that hold its clean content.
+    pub held_bytes: u64,
+    /// The most that this may be; absent without a quota.
+    pub quota_bytes: Option<u64>,
+    /// What content of other volumes leaves alone.
+    pub reserve_bytes: u64,
+    /// The order in which volumes lose content: `low` first, then `normal`, then `high`.
+    pub priority: &'static str,
 }
 
 /// What a volume's origin lacks.
@@ -171,6 +186,22 @@ pub struct Driver {
     pub looked_us: u64,
     /// Buffers in use.
     pub buffers: u64,
+}
+
+/// The shares of the volumes that have one of their own.
+pub(crate) fn shares_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTreeMap<String, Share> {
+    let of = |share: VolumeShare| {
+        let bytes = |units: u32| u64::from(units) * u64::from(share.unit_bytes);
+        let made = Share {
+            held_bytes: bytes(share.units),
+            quota_bytes: share.quota.map(bytes),
+            reserve_bytes: bytes(share.reserve),
+            priority: share.priority.word(),
+        };
+        let (_, volume) = volumes.iter().find(|(id, _)| *id == share.volume)?;
+        Some((volume.name.clone(), made))
+    };
+    manager.shares().into_iter().filter_map(of).collect()
 }
 
 /// The dirty data of each volume that has a state of it.

@@ -17,7 +17,7 @@ use crate::shard::leaving::Removed;
 use crate::shard::lengths;
 use crate::shard::pause::{CloseReply, Closed, Looked, Replacement};
 use crate::shard::settled::{Settled, needs_no_cache};
-use crate::shard::stats::{Curve, Driver, Extents, ShardStats, dirty_by_volume};
+use crate::shard::stats::{Curve, Driver, Extents, ShardStats, dirty_by_volume, shares_by_volume};
 use crate::shard::stop::Stopping;
 use crate::shard::volumes::Volume;
 use crate::shard::warm::WarmEnd;
@@ -296,6 +296,7 @@ impl Shard {
             traffic: volumes().map(|volume| (volume.name.clone(), volume.traffic)).collect(),
             limits: self.volumes.waits(),
             warm: self.warm_by_volume(),
+            shares: shares_by_volume(&self.volumes, &self.manager),
             dirty: dirty_by_volume(&self.volumes, &self.manager),
             regions_active: [u64_from_usize(regions), u64_from_usize(regions_max)],
             latency: self.base.metrics.latencies(),
