@@ -18,6 +18,7 @@ use crate::disk::{self, Disk, PAGE};
 use crate::oracle::Oracle;
 use crate::pooled::PoolStart;
 use crate::setup;
+use crate::shares;
 use crate::world::{PATIENCE, World};
 use crate::write_back::Trouble;
 
@@ -325,6 +326,7 @@ impl World {
         for (volume, epoch) in &self.files.given_up {
             manager.replay_intent(&Record::Clean { volume: VolumeId(*volume as u16), epoch: *epoch });
         }
+        self.shares.forget();
         self.losses.own(self.files.session, self.files.boot);
         self.losses.note(&manager);
         let mut actions = Vec::new();
@@ -335,6 +337,9 @@ impl World {
 
     /// What a start decides about a volume before the manager hears of it.
     fn configure_start(&mut self, volume: usize, was_clean: bool) {
+        if self.sharing && self.rng.random_bool(0.2) {
+            self.volumes[volume].share = shares::draw(&mut self.rng, &self.geometry);
+        }
         let config = &mut self.volumes[volume];
         // Who is not served may be written elsewhere; its change time tells, where it matters.
         self.served[volume] = volume == 0 || self.rng.random_bool(0.93);

@@ -10,6 +10,7 @@ use crate::content;
 use crate::coverage::{KNOWN_CONTENTS, NEW_CONTENTS};
 use crate::pooled::Pooled;
 use crate::setup;
+use crate::shares;
 use crate::world::{PATIENCE, SECTOR, World};
 use crate::zone::Zone;
 
@@ -313,6 +314,9 @@ impl World {
     /// Other settings for a volume, which the manager does not know yet.
     pub(crate) fn draw_settings(&mut self, volume: usize) {
         setup::reconfigure(&mut self.rng, &mut self.volumes[volume]);
+        if self.sharing {
+            self.volumes[volume].share = shares::draw(&mut self.rng, &self.geometry);
+        }
         if self.write_back {
             setup::reconfigure_write_back(&mut self.rng, &mut self.volumes[volume]);
             if self.volumes[volume].write_back.destage == Destage::Coalesce {

@@ -23,6 +23,7 @@ use crate::excuses::Excuses;
 use crate::oracle::Oracle;
 use crate::run::{Options, Violation};
 use crate::setup::Setup;
+use crate::shares::Shares;
 use crate::world::World;
 
 /// Unflushed writes of which every subset is kept.
@@ -229,6 +230,7 @@ impl World {
             rng: self.rng.clone(),
             actions: self.actions.clone(),
             manager: None,
+            shares: Shares::default(),
             cache: self.cache.clone(),
             losses: self.losses.clone(),
             origins: self.origins.clone(),

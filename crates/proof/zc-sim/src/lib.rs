@@ -104,6 +104,7 @@ mod replaced;
 mod rot;
 mod run;
 mod setup;
+mod shares;
 mod shrink;
 mod state;
 pub mod store;

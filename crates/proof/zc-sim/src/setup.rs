@@ -11,6 +11,7 @@ use zc_format::{Geometry, PlanOptions};
 
 use crate::pooled::PoolSetup;
 use crate::profile::{Habits, Profile};
+use crate::shares;
 
 /// Faults that a seed may have. Rates are shares of operations.
 #[derive(Debug, Clone, Copy, Default)]
@@ -113,6 +114,8 @@ pub(crate) struct Setup {
     pub(crate) moving: bool,
     /// At times another volume takes the number of one.
     pub(crate) replacing: bool,
+    /// Volumes have shares of the cache, which change.
+    pub(crate) sharing: bool,
     /// The store that has some of the volumes.
     pub(crate) pool: Option<PoolSetup>,
     /// What kind of machine it is.
@@ -137,12 +140,14 @@ impl Setup {
             growing: matches!(seed % 8, 1 | 6),
             moving: false,
             replacing: seed % 4 == 1,
+            sharing: false,
             pool: None,
             profile: Profile::Plain,
             habits: Habits::default(),
         };
         // Not drawn: the other seeds are to stay what they were, and those that found something.
         setup.syncing = matches!(seed % 16, 4 | 10);
+        setup.shares(seed);
         if matches!(seed % 32, 4 | 26) {
             setup.learn();
         }
@@ -205,6 +210,7 @@ impl Setup {
             growing: false,
             moving: false,
             replacing: false,
+            sharing: false,
             pool: None,
             profile: Profile::Plain,
             habits: Habits::default(),
@@ -290,6 +296,27 @@ impl Setup {
         self.config.learned_recipes_bytes = 32 << 10;
         self.config.header_prints_max = 32;
         self.volumes.iter_mut().for_each(|volume| volume.recipes = false);
+    }
+
+    /// In a quarter of the seeds volumes have shares of a cache with room for them. Drawn apart.
+    fn shares(&mut self, seed: u64) {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5348);
+        if !rng.random_bool(0.25) {
+            return;
+        }
+        let Geometry { weu_bytes, extent_bytes, journal_blocks, .. } = self.config.geometry;
+        self.config.geometry = Geometry::plan(&PlanOptions {
+            device_bytes: (700 << 10) + rng.random_range(12..=28) * u64::from(weu_bytes),
+            weu_bytes,
+            extent_bytes,
+            align_bytes: 0,
+            journal_blocks: Some(journal_blocks),
+        })
+        .expect("a layout");
+        for volume in &mut self.volumes {
+            volume.share = shares::draw(&mut rng, &self.config.geometry);
+        }
+        self.sharing = true;
     }
 
     /// In a third of the seeds volumes share content inside two domains, and change between them. Drawn apart.

@@ -31,6 +31,7 @@ use crate::promise::Promise;
 use crate::rot::Placed;
 use crate::run::Options;
 use crate::setup::{Faults, Setup};
+use crate::shares::Shares;
 use crate::write_back::Trouble;
 use crate::zone::{self, Zone};
 
@@ -109,6 +110,9 @@ pub(crate) struct World {
     pub(crate) promise: Promise,
     pub(crate) losses: Losses,
     pub(crate) borders: Borders,
+    pub(crate) shares: Shares,
+    /// Volumes have shares of the cache, which change.
+    pub(crate) sharing: bool,
     /// At times a volume comes back in another domain.
     pub(crate) moving: bool,
     /// At times another volume takes the number of one.
@@ -203,6 +207,8 @@ impl World {
             mended: false,
             promise: Promise::default(),
             borders: Borders::default(),
+            shares: Shares::default(),
+            sharing: setup.sharing,
             moving: setup.moving,
             replacing: setup.replacing,
             reducer: Reducer::new(),
@@ -219,9 +225,14 @@ impl World {
             given_up: Vec::new(),
         };
         world.coverage.note(setup.profile.note());
-        world.format();
-        world.start();
-        world
+        world.begun()
+    }
+
+    /// The cache is made, and served.
+    fn begun(mut self) -> Self {
+        self.format();
+        self.start();
+        self
     }
 
     pub(crate) fn format(&mut self) {
@@ -274,6 +285,9 @@ impl World {
             if !manager.is_healthy() && !self.trouble.session {
                 let text = "the cache is out of order though none of its operations failed (G4)";
                 self.violation.get_or_insert_with(|| text.to_owned());
+            }
+            if let Some(breach) = self.shares.note(manager) {
+                self.violation.get_or_insert(breach);
             }
         }
     }

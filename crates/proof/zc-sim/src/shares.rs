@@ -1,0 +1,99 @@
+//! Shares of the cache: which a seed draws, and that they hold at every step.
+//!
+//! Job: watch what volumes with a quota or a reserve hold after each event. A quota is exceeded only by units that moved,
+//! or while less than there is has been given back; it never grows beyond by insertion. Nothing is taken from a reserve
+//! but for the volume itself or for dirty data, and the manager counts both.
+//!
+//! What it does not do: know which unit is whose.
+
+use std::collections::BTreeMap;
+
+use rand::RngExt as _;
+use rand_pcg::Pcg64Mcg;
+use zc_cache::config::ShareConfig;
+use zc_cache::{CacheManager, VolumeShare};
+use zc_core::units::SizeOrShare;
+use zc_core::{Priority, VolumeId};
+use zc_format::Geometry;
+
+/// What was seen after the event before.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shares {
+    seen: Option<Seen>,
+}
+
+#[derive(Debug, Clone)]
+struct Seen {
+    shares: BTreeMap<VolumeId, VolumeShare>,
+    /// Units that came to count for another volume.
+    moved: u64,
+    /// What may take from a reserve.
+    excused: u64,
+    is_loaded: bool,
+}
+
+impl Seen {
+    fn of(manager: &CacheManager) -> Self {
+        let stats = manager.stats();
+        Self {
+            shares: manager.shares().into_iter().map(|share| (share.volume, share)).collect(),
+            moved: stats.units_moved,
+            excused: stats.evictions_within_reserve + stats.evictions_for_quota + stats.device_write_errors,
+            is_loaded: manager.is_loaded(),
+        }
+    }
+}
+
+impl Shares {
+    /// Another manager begins.
+    pub(crate) fn forget(&mut self) {
+        self.seen = None;
+    }
+
+    /// An event was handled. What does not hold any more.
+    pub(crate) fn note(&mut self, manager: &CacheManager) -> Option<String> {
+        if self.seen.is_none() && manager.shares().is_empty() {
+            return None;
+        }
+        let now = Seen::of(manager);
+        let before = self.seen.replace(now.clone())?;
+        if !before.is_loaded || !manager.is_healthy() {
+            return None;
+        }
+        now.shares.values().find_map(|share| {
+            let earlier = before.shares.get(&share.volume)?;
+            let came = now.moved - before.moved;
+            let breaks_quota = share.quota.is_some_and(|quota| {
+                share.units > quota && u64::from(share.units) > u64::from(earlier.units) + came
+            });
+            let breaks_reserve = share.units < earlier.units
+                && share.units < share.reserve
+                && share.reserve == earlier.reserve
+                && came == 0
+                && now.excused == before.excused;
+            let bound = if breaks_quota {
+                "exceeds its quota"
+            } else if breaks_reserve {
+                "lost content of its reserve"
+            } else {
+                return None;
+            };
+            Some(format!("a volume {bound}: {share:?}, before {earlier:?}"))
+        })
+    }
+}
+
+/// A share of a cache of this layout.
+pub(crate) fn draw(rng: &mut Pcg64Mcg, geometry: &Geometry) -> ShareConfig {
+    let slots = u64::from(geometry.slots);
+    let mut size = |most: u64| {
+        let units = rng.random_range(1..=most.max(1));
+        let bytes = SizeOrShare::Bytes(units * u64::from(geometry.weu_bytes));
+        let share = SizeOrShare::Permyriad(units * 10_000 / slots);
+        rng.random_bool(0.5).then(|| if rng.random_bool(0.5) { bytes } else { share })
+    };
+    let (quota, reserve) = (size(slots / 2), size(slots / 3));
+    let priority =
+        [Priority::Low, Priority::Normal, Priority::Normal, Priority::High][rng.random_range(0..4)];
+    ShareConfig { quota, reserve, priority }
+}
