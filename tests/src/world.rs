@@ -275,8 +275,17 @@ impl World {
     pub fn inserted(&self) {
         self.stats_until("what was offered is inserted", |stats| {
             let count = |name: &str| stats["manager"][name].as_u64().unwrap_or_default();
-            let ends =
-                ["stored", "duplicates", "zero", "skipped", "dropped", "stale", "present", "once_only"];
+            let ends = [
+                "stored",
+                "duplicates",
+                "zero",
+                "skipped",
+                "dropped",
+                "stale",
+                "present",
+                "once_only",
+                "over_quota",
+            ];
             let ended: u64 = ends.iter().map(|end| count(&format!("insert_{end}"))).sum();
             ended == count("insert_offered")
         });
