@@ -155,8 +155,17 @@ fn quick(image: &setup::Image) -> anyhow::Result<()> {
     })
 }
 
-const QUICK_CHECKS: &[&str] =
-    &["bytes", "ext4", "discard", "stop-and-start", "attach-detach", "added-volume", "without-ssd"];
+const QUICK_CHECKS: &[&str] = &[
+    "bytes",
+    "ext4",
+    "discard",
+    "stop-and-start",
+    "attach-detach",
+    "limits",
+    "replace-cache",
+    "added-volume",
+    "without-ssd",
+];
 const QUICK_FAULTS: &[&str] = &["ssd-fails", "origin-fails"];
 const QUICK_CYCLES: u32 = 5;
 const QUICK_KILLS: u32 = 3;

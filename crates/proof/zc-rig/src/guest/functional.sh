@@ -250,6 +250,96 @@ variant() {
     start_daemon
 }
 
+# within WHAT RATE BURST COMMAND...: the command has requests that wait for a limit, and what it brought through is no
+# more than the limit lets through in the time that passed on the daemon's clock. WHAT is a sum of counters.
+within() {
+    local what=$1 rate=$2 burst=$3
+    shift 3
+    zcctl stats --json > /tmp/before
+    "$@"
+    zcctl stats --json > /tmp/after
+    jq -en --slurpfile before /tmp/before --slurpfile after /tmp/after --argjson rate "$rate" --argjson burst "$burst" "
+        (\$after[0].uptime_ms - \$before[0].uptime_ms + 1) as \$ms
+        | [\$before[0], \$after[0] | .traffic.hdd | $what] as [\$from, \$to]
+        | [\$before[0], \$after[0] | .limits.hdd | .waited, .waited_us] as [\$waited, \$us, \$waited_since, \$us_since]
+        | {ms: \$ms, served: (\$to - \$from), waited: (\$waited_since - \$waited)} | debug
+        | .served > \$burst and .served <= \$burst + \$rate * \$ms / 1000 + 1
+            and \$waited_since > \$waited and \$us_since > \$us"
+}
+
+waited() { zcctl stats --json | jq .limits.hdd.waited; }
+
+# requests COUNT: so many small ones, several at a time.
+requests() {
+    fio --name=l --filename=$D --direct=1 --ioengine=libaio --iodepth=8 --rw=randrw --bs=4k --size=32m --number_ios="$1" \
+        --output=/tmp/fio
+}
+
+# Limits far below what any machine does, of requests and of bytes, hold on a block device, also for what the page cache
+# writes when it is detached, and they can be lifted.
+limited() {
+    local before
+    zcctl attach hdd
+    dd if=/dev/urandom of=/tmp/data bs=1M count=3 status=none
+    zcctl volume set hdd limits.iops=10 limits.iops_burst=4
+    within '.reads + .writes' 10 4 requests 40
+    zcctl volume set hdd limits.iops=0 limits.bytes_per_s="256 KiB" limits.bytes_burst="512 KiB"
+    # The burst is the largest request, so that none is ahead of the limit at the end.
+    within '.read_bytes + .write_bytes' 262144 524288 dd if=/tmp/data of=$D bs=128k count=12 oflag=direct status=none
+    # As long as it is open, the kernel keeps what is written.
+    exec 9< $D
+    dd if=/tmp/data of=$D bs=128k count=12 skip=12 seek=12 status=none
+    within .write_bytes 262144 524288 zcctl detach hdd
+    exec 9<&-
+    zcctl volume set hdd limits.bytes_per_s=0
+    zcctl attach hdd
+    cmp -n $((3 << 20)) /tmp/data $D
+    before=$(waited)
+    requests 500
+    same "$(waited)" "$before" "requests that waited without a limit"
+    zcctl detach hdd
+    configure
+    zcctl reload
+}
+
+# The cache goes to another device and back under a mounted file system whose files are made durable meanwhile. In
+# write-back the writers stand still for the move: the slow disk would not get what they write beside what is dirty.
+replaced() {
+    local load device
+    zcctl attach hdd
+    mkfs.ext4 -qF $D
+    mount $D /mnt/a
+    : > /tmp/report
+    vm-load write /mnt/a/life /tmp/report > /tmp/load.txt 2>&1 &
+    load=$!
+    for device in /dev/vdd /dev/vdb; do
+        reported $(($(wc -l < /tmp/report) + 60))
+        if [ "$mode" = write-back ]; then kill -STOP $load; fi
+        zcctl cache replace --force $device
+        kill -CONT $load
+        daemon_status --json | jq -e ".cache | .healthy and .path == \"$device\""
+        same "$(cat /sys/block/ublkb0/ro)" 0 "read-only"
+    done
+    if [ "$mode" != write-back ]; then
+        # In write-back a kill may take what no flush covered, and the device with it.
+        kill -KILL "$(cat /tmp/daemon.pid)"
+        wait_gone
+        start_daemon
+    fi
+    reported $(($(wc -l < /tmp/report) + 60))
+    kill $load
+    wait $load || true
+    umount /mnt/a
+    e2fsck -fn $D
+    mount $D /mnt/a
+    vm-load check /mnt/a/life "$(steps)"
+    umount /mnt/a
+    # The origin has it all when the device is gone.
+    zcctl detach hdd
+    e2fsck -fn /dev/vdc
+    wipefs -aq /dev/vdd
+}
+
 SSD=$(basename "$(readlink -f /sys/block/vdb/device)")
 ssd() { echo "$SSD" > "/sys/bus/virtio/drivers/virtio_blk/$1"; }
 
@@ -456,6 +546,8 @@ check kernel-nbd kernel_nbd
 check attach-detach cycles "${rounds:-100}"
 check user-copy variant 'ublk.copy = "user"'
 check queues-and-large variant 'ublk.queues = 4' 'ublk.queue_depth = 32' 'ublk.request_max = "32 MiB"'
+check limits limited
+check replace-cache replaced
 check added-volume added
 check resize resized
 check pulled-ssd pulled
