@@ -5,6 +5,7 @@
 
 pub mod bootstorm;
 pub mod clock;
+pub mod cores;
 pub mod cpu;
 pub mod data;
 pub mod driver;

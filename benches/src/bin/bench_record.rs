@@ -169,7 +169,7 @@ fn main() -> anyhow::Result<()> {
     println!("{}, load averages {}; {} rounds of {} ms", machine(), machine::load(), args.rounds, args.time);
     let run = || {
         let (cache_bytes, size_bytes) = (args.size << 21, args.size << 20);
-        let setting = Setting { cache_bytes, size_bytes, poll_max_us: 0, tcp: None };
+        let setting = Setting { cache_bytes, size_bytes, poll_max_us: 0, tcp: None, io_threads: 1 };
         let daemon = volumes::start(&dir, setting, &[VOLUME])?;
         volumes::fill(&daemon, &VOLUME)?;
         (0..CASES.len()).try_for_each(|number| case(&daemon, &dir, number, &args))

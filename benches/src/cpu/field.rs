@@ -63,7 +63,8 @@ impl Field {
         let [daemon_tcp, floor_tcp] = [servers::free_address()?, servers::free_address()?];
         // What is started from here on stays on the servers' core.
         run_on(cores.server)?;
-        let setting = Setting { cache_bytes, size_bytes, poll_max_us: 0, tcp: Some(daemon_tcp) };
+        let setting =
+            Setting { cache_bytes, size_bytes, poll_max_us: 0, tcp: Some(daemon_tcp), io_threads: 1 };
         let field = Self {
             cores,
             daemon: volumes::start(&of_daemon, setting, &VOLUMES)?,

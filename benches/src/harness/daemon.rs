@@ -97,6 +97,23 @@ impl Counters {
     }
 }
 
+/// Turns of a daemon's I/O threads, or their difference, in microseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Turns {
+    /// What they took.
+    pub took_us: u64,
+    /// What threads waited for another's to end.
+    pub waited_us: u64,
+}
+
+impl Turns {
+    /// What passed since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self { took_us: self.took_us - before.took_us, waited_us: self.waited_us - before.waited_us }
+    }
+}
+
 /// The configuration of a daemon whose sockets and state are in `dir`. `cache` and `nbd` are further lines of these
 /// tables, and `volumes` whole tables.
 #[must_use]
@@ -162,6 +179,17 @@ impl Daemon {
     /// As [`Self::stats`], or a counter is missing.
     pub fn counters(&self) -> anyhow::Result<Counters> {
         Counters::of(&self.stats()?)
+    }
+
+    /// The turns of its I/O threads.
+    ///
+    /// # Errors
+    /// As [`Self::stats`], or a counter is missing.
+    pub fn turns(&self) -> anyhow::Result<Turns> {
+        let stats = self.stats()?;
+        let driver = find(&stats, "driver").context("no counters of the driver")?;
+        let get = |name: &str| driver.get(name).and_then(Value::as_u64).with_context(|| name.to_owned());
+        Ok(Turns { took_us: get("turns_us")?, waited_us: get("turns_waited_us")? })
     }
 
     /// Waits until the origin has everything of a volume.

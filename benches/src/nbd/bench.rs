@@ -54,7 +54,8 @@ impl Field {
         fill_file(&file, options.size_bytes)?;
         let null_bytes = options.size_bytes;
         let bytes = options.size_bytes;
-        let setting = Setting { cache_bytes: 4 * bytes, size_bytes: bytes, poll_max_us: 0, tcp: None };
+        let setting =
+            Setting { cache_bytes: 4 * bytes, size_bytes: bytes, poll_max_us: 0, tcp: None, io_threads: 1 };
         let daemon = volumes::start(&dir.join("zcached"), setting, &VOLUMES)?;
         let halving = &VOLUMES[1..2];
         let setting = Setting { cache_bytes: 2 * bytes, poll_max_us: POLL_MAX_US, ..setting };

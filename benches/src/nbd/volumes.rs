@@ -43,6 +43,8 @@ pub struct Setting {
     pub poll_max_us: u32,
     /// An address of TCP to serve on, too.
     pub tcp: Option<SocketAddr>,
+    /// As in the configuration.
+    pub io_threads: u32,
 }
 
 /// Starts a daemon in `dir` with fresh origins. The cache is what is in `dir` already, else a fresh one.
@@ -50,12 +52,12 @@ pub struct Setting {
 /// # Errors
 /// Files cannot be made, or the daemon does not start.
 pub fn start(dir: &Path, setting: Setting, volumes: &[Volume]) -> anyhow::Result<Daemon> {
-    let Setting { cache_bytes, size_bytes, poll_max_us, tcp } = setting;
+    let Setting { cache_bytes, size_bytes, poll_max_us, tcp, io_threads } = setting;
     std::fs::create_dir_all(dir)?;
     let at = |name: &str| dir.join(name).display().to_string();
     let cache = format!(
         "path = {:?}\nsize = {cache_bytes}\nread_buffer = 0\nprefetch_max = 0\nweu_max_age = \"500 ms\"\n\
-         poll_max = \"{poll_max_us} us\"",
+         poll_max = \"{poll_max_us} us\"\nio_threads = {io_threads}",
         at("cache.img")
     );
     let mut tables = String::new();

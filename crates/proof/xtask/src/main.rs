@@ -1,10 +1,9 @@
 //! `cargo xtask`: the development tasks that are more than one cargo command.
 //!
-//! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks;
-//! `soak` lets the simulator try seeds for as long as you like, and goes on where it stopped; `fuzz` feeds bytes to
-//! every decoder; `canaries` shows that the simulator finds deliberate bugs; `mutants` shows that tests notice small
-//! changes; `nbd-conformance` judges NBD servers; `deb`, `tarball` and `rpm` build packages; `vm` runs what needs another
-//! kernel.
+//! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks; `soak` lets the
+//! simulator try seeds for as long as you like, and goes on where it stopped; `fuzz` feeds bytes to every decoder;
+//! `canaries` shows that the simulator finds deliberate bugs; `mutants` shows that tests notice small changes;
+//! `nbd-conformance` judges NBD servers; `deb`, `tarball` and `rpm` build packages; `vm` runs what needs another kernel.
 //!
 //! Invariants: output of the tools is streamed, or, where it only matters then, shown when they fail; a missing tool is
 //! an error and never a skipped check (clients of a newer Debian than this one, the virtual machine and the database of
@@ -48,12 +47,13 @@ enum Task {
     /// Install what the tests need, then run every check in order.
     Test(TestArgs),
     /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers, `bench cpu` measures their CPU
-    /// time for each request, `bench bootstorm` boots machines, `bench write` looks at write-back, `bench fair` at a
-    /// quiet client beside others, `bench store` counts what a pool asks of its device, `bench trace` tells reading a
-    /// trace from replaying it. `bench rivals` compares caches and `bench stores` compares stores, in a virtual machine.
+    /// time for each request, `bench cores` compares one I/O thread with two, `bench bootstorm` boots machines, `bench
+    /// write` looks at write-back, `bench fair` at a quiet client beside others, `bench store` counts what a pool asks of
+    /// its device, `bench trace` tells reading a trace from replaying it. `bench rivals` compares caches and `bench
+    /// stores` compares stores, in a virtual machine.
     Bench {
-        /// `nbd`, `cpu`, `bootstorm`, `write`, `fair`, `store`, `trace`, `rivals` or `stores` and its options; or passed
-        /// on to criterion: a filter, `--save-baseline NAME`, ...
+        /// `nbd`, `cpu`, `cores`, `bootstorm`, `write`, `fair`, `store`, `trace`, `rivals` or `stores` and its options;
+        /// or passed on to criterion: a filter, `--save-baseline NAME`, ...
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -69,8 +69,7 @@ enum Task {
     },
     /// Change the cache manager in small ways, and let unit tests and seeds notice each change.
     Mutants(mutants::Args),
-    /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the
-    /// table.
+    /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the table.
     NbdConformance(conformance::Args),
     /// Build the Debian package; with --check, install, use and remove it in a clean root.
     Deb(deb::Args),

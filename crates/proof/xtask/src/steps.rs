@@ -1,7 +1,7 @@
 //! The steps of `cargo xtask test`, in order, with headings, times and a summary; and the benchmarks.
 //!
-//! Invariants: the order is that of [`Step`]; the first failure ends the run unless asked otherwise; a run in which
-//! any step failed ends with an error.
+//! Invariants: the order is that of [`Step`]; the first failure ends the run unless asked otherwise; a run in which any
+//! step failed ends with an error.
 
 use crate::TestArgs;
 use anyhow::bail;
@@ -193,10 +193,11 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
     table
 }
 
-/// `cargo xtask bench`: `nbd` compares the daemon with other servers, `cpu` their CPU time for each request,
-/// `bootstorm` the daemon with itself in pass-through while many machines boot, `write` write-back with the bare file
-/// and with write-through, `rivals` the daemon with other caches in a virtual machine, `stores` its store with others
-/// there, `trace` tells reading a trace from replaying it; anything else goes to criterion.
+/// `cargo xtask bench`: `nbd` compares the daemon with other servers, `cpu` their CPU time for each request, `cores`
+/// daemons with one I/O thread and with two, `bootstorm` the daemon with itself in pass-through while many machines boot,
+/// `write` write-back with the bare file and with write-through, `rivals` the daemon with other caches in a virtual
+/// machine, `stores` its store with others there, `trace` tells reading a trace from replaying it; anything else goes to
+/// criterion.
 ///
 /// # Errors
 /// A benchmark cannot be built or fails.
@@ -205,7 +206,8 @@ pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
         [first, rest @ ..] if first == "rivals" => zc_rig::rivals::bench(rest),
         [first, rest @ ..] if first == "stores" => zc_rig::stores::bench(rest),
         [first, rest @ ..]
-            if ["nbd", "cpu", "bootstorm", "write", "fair", "store", "trace"].contains(&first.as_str()) =>
+            if ["nbd", "cpu", "cores", "bootstorm", "write", "fair", "store", "trace"]
+                .contains(&first.as_str()) =>
         {
             // The programs look for each other beside their own executable.
             let release = |verb: &str| {
