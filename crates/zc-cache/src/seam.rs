@@ -1,6 +1,6 @@
 //! The seam: events in, actions out.
 //!
-//! Job: the vocabulary between the [`crate::CacheManager`] and whatever drives it (the daemon's shard thread, the
+//! Job: the vocabulary between the [`crate::CacheManager`] and whatever drives it (the daemon's I/O threads, the
 //! simulator). Bytes never cross it, facts about bytes do: buffers have ids, fingerprints and sizes are values.
 //!
 //! Rules a driver keeps:

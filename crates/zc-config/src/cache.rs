@@ -47,6 +47,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         max_ram_bytes,
         reduce_threads: u16::try_from(threads).unwrap_or(0),
         reduce_cpus: cpus(&mut section, "reduce_cpus"),
+        io_threads: u16::try_from(section.count("io_threads", 1, &limits::IO_THREADS)).unwrap_or(1),
         shard_cpus: cpus(&mut section, "shard_cpus"),
         poll_max_us: section.short_duration("poll_max", 0, &limits::POLL_US),
         device_deadline_ms: section.duration("device_deadline", 10_000, &limits::DEVICE_DEADLINE_MS),

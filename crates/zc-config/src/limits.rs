@@ -24,6 +24,8 @@ pub(crate) const JOURNAL_BYTES: RangeInclusive<u64> = 512 << 10..=2 << 30;
 pub(crate) const EXTENTS_PER_WEU_MIN: u32 = 4;
 /// RAM for the indexes: 1 MiB holds 70,000 extents, 16 TiB is beyond any machine.
 pub(crate) const RAM_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 44;
+/// Threads that serve requests: beyond 64 they would wait for each other more than they serve.
+pub(crate) const IO_THREADS: RangeInclusive<u32> = 1..=64;
 /// Reduce threads; 0 = automatic.
 pub(crate) const REDUCE_THREADS: RangeInclusive<u32> = 0..=REDUCE_THREADS_MAX;
 /// Looking for completions before sleeping, in microseconds: beyond a millisecond nothing is won.

@@ -210,7 +210,9 @@ pub struct CacheConfig {
     pub reduce_threads: u16,
     /// CPUs of the reduce workers; empty = any.
     pub reduce_cpus: Vec<u16>,
-    /// CPUs of the thread that serves requests; empty = any.
+    /// Threads that serve requests, each with a ring of its own.
+    pub io_threads: u16,
+    /// CPUs of the threads that serve requests; empty = any.
     pub shard_cpus: Vec<u16>,
     /// Longest time that the data plane looks for completions before it sleeps, in microseconds; 0 = off.
     pub poll_max_us: u32,

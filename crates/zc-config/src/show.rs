@@ -64,6 +64,7 @@ impl Config {
             ("reduce_threads", cache.reduce_threads.to_string()),
             ("reduce_cpus", cpus(&cache.reduce_cpus)),
             ("shard_cpus", cpus(&cache.shard_cpus)),
+            ("io_threads", cache.io_threads.to_string()),
             ("poll_max", text(&Micros(cache.poll_max_us.into()).to_string())),
             ("device_deadline", duration(cache.device_deadline_ms)),
             ("slow_read", duration(cache.slow_read_ms)),

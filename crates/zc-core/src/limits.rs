@@ -36,7 +36,7 @@ pub const VOLUME_NAME_BYTES_MAX: usize = 64;
 
 /// Largest single client request that moves payload: the size NBD clients may rely on (NBD spec, 32 MiB).
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
-/// Queues of a ublk device; one thread serves all of them.
+/// Queues of a ublk device; the I/O threads divide them.
 pub const UBLK_QUEUES_MAX: u16 = 32;
 /// Requests of a queue of a ublk device: the kernel's most (UBLK_MAX_QUEUE_DEPTH).
 pub const UBLK_QUEUE_DEPTH_MAX: u16 = 4096;

@@ -70,12 +70,12 @@ impl Engine {
         let shard = std::thread::Builder::new()
             .name("shard-0".to_owned())
             .spawn(move || {
-                let result = Shard::new(parts).and_then(|mut shard| {
+                let result = Shard::new(parts, closer).and_then(|mut shard| {
                     shard.apply_front(front);
                     if let Some(connection) = connection {
                         shard.serve_only(connection);
                     }
-                    shard.run(closer)
+                    shard.run()
                 });
                 shard_mailbox.close();
                 let _receiver_is_gone = ended.send(());

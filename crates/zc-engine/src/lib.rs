@@ -3,15 +3,15 @@
 //! Job: start from a configuration ([`Engine::start`]), serve NBD and ublk, carry out the manager's actions, stop in
 //! order.
 //!
-//! Threads: one per shard (there is one) with the ring, all connections, cache device and origins (`shard`); a fixed
-//! pool of reduce workers (`shard/reduce_pool`); one for the control plane with tokio (`control`); one for commands to
-//! the ublk driver (`control/ublk`), and one for a device while its detaching waits for it; some for handshakes of TLS
-//! (`front/tls_pool`); one for each origin whose holes clients ask for (`origin/map`), and for each recording
-//! (`record`). A cache hit stays on the shard's thread from the socket to the socket, unless it is compressed and larger
-//! than 32 KiB.
+//! Threads: I/O threads, each with a ring, that take turns with the shard, which has all connections, cache device and
+//! origins (`shard/dispatch/threads`); a fixed pool of reduce workers (`shard/reduce_pool`); one for the control plane
+//! with tokio (`control`); one for commands to the ublk driver (`control/ublk`), and one for a device while its detaching
+//! waits for it; some for handshakes of TLS (`front/tls_pool`); one for each origin whose holes clients ask for
+//! (`origin/map`), and for each recording (`record`). A cache hit stays on its I/O thread from the socket to the socket,
+//! unless it is compressed and larger than 32 KiB. Where there are several, another may answer a compressed one.
 //!
-//! Invariants: the shard's thread alone owns manager and connections; other threads reach it through a bounded mailbox
-//! and a wake-up. Errors of the cache device never reach clients from here (G4). Memory of payloads is bounded.
+//! Invariants: an I/O thread has manager and connections for a whole turn; other threads reach them through a bounded
+//! mailbox and a wake-up. Errors of the cache device never reach clients from here (G4). Memory of payloads is bounded.
 //!
 //! What it does not do: decide anything about caching (`zc-cache`), know the protocol (`zc-nbd`) or the media format
 //! (`zc-format`), or contain unsafe code.
@@ -23,7 +23,7 @@
 //! | `control` | the control socket (`CONTROL.md`): reloads, volumes that come and go, block devices, recordings |
 //! | `observe` | numbers, verdict, events, the live page |
 //! | `session` | a start: `open` and `pair`, what is checked before anything is touched; `without_cache` |
-//! | `shard` | `dispatch` has the event loop and leads actions to components; `clients` has connections and requests |
+//! | `shard` | `dispatch` has the I/O threads and leads actions to components; `clients` has connections and requests |
 //! | `front` | who may connect (`access`, `tls`), fair shares, limits of volumes |
 //! | `state` | the state directory, the intent log, and what else outlives the process |
 //! | `origin` | origins: files, devices, volumes of stores |

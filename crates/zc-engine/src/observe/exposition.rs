@@ -432,6 +432,13 @@ const DRIVER: &[Number<Driver>] = &[
     counter("driver_looked_seconds", "Time that the data plane looked for completions.", |of| {
         Value::us(of.looked_us)
     }),
+    counter("driver_turns", "Turns that the I/O threads had.", |of| Value::Whole(of.turns)),
+    counter("driver_turns_seconds", "Time that turns took. One thread at a time has a turn.", |of| {
+        Value::us(of.turns_us)
+    }),
+    counter("driver_turns_waited_seconds", "Time that I/O threads waited for another's turn to end.", |of| {
+        Value::us(of.turns_waited_us)
+    }),
     gauge("driver_buffers", "Buffers in use.", |of| Value::Whole(of.buffers)),
 ];
 

@@ -350,6 +350,7 @@ fn open_with(
         reduce_threads: settings::reduce_threads(config.cache.reduce_threads),
         shard_cpus: config.cache.shard_cpus.iter().map(|&cpu| usize::from(cpu)).collect(),
         reduce_cpus: config.cache.reduce_cpus.iter().map(|&cpu| usize::from(cpu)).collect(),
+        io_threads: usize::from(config.cache.io_threads),
         poll_max_us: settings::poll_max_us(config.cache.poll_max_us),
         ring_ops: settings::ring_ops(config)?,
         limits: settings::front_limits(config),

@@ -1,7 +1,8 @@
-//! What every component of the shard may use: the ring, the events for the manager, buffers, the clock, counters.
+//! What every component of the shard may use: what the rings get, the events for the manager, buffers, the clock,
+//! counters.
 //!
-//! Job: hold what belongs to no component alone. Components get it with each call, and reach the outside through it.
-//! Its fields are open for that reason.
+//! Job: hold what belongs to no component alone. Components get it with each call, and reach the outside through it. Its
+//! fields are open for that reason.
 //!
 //! What it does not do: decide anything.
 
@@ -48,7 +49,7 @@ impl Base {
         }
     }
 
-    /// Hands an operation to the ring, or keeps it until there is room.
+    /// Hands an operation to the ring of this turn, or keeps it until there is room.
     pub(crate) fn submit(&mut self, operation: Operation, pending: Pending) {
         self.io.submit(operation, pending);
     }

@@ -1,64 +1,125 @@
-//! The shard's ring, and what waits for a place in it.
+//! What the shard hands to its rings, and what waits for a place in them.
 //!
-//! Job: hand operations to the ring in the order in which they come, keep those that it has no place for, and say what
-//! an ended one was for.
+//! Job: keep the operations of a turn for the ring that they are for, in the order in which they come; keep those that
+//! the ring has no place for; say what an ended one was for.
 //!
-//! Invariants: an operation that was abandoned before it had a place is never handed to the device. Those of one origin
-//! take no more places than their share (`origin/queue`).
+//! Invariants: a ring is never handed more operations than it has places. An operation that was abandoned before it had a
+//! place is never handed to the device. Those of one origin take no more places than their share (`origin/queue`). What a
+//! turn submits goes to the ring whose thread has the turn, but for what has to stay with one ring.
 //!
-//! What it does not do: know what an operation's end means (`dispatch` leads it to its component).
+//! What it does not do: own a ring (`dispatch/threads`: each belongs to its thread), or know what an operation's end
+//! means (`dispatch` leads it to its component).
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use zc_core::{OpId, VolumeId};
-use zc_io::{Completion, Gather, Operation, PollStats, Ring, RingOptions};
+use zc_io::{Operation, PollStats};
 use zc_origin::Job;
 
-use crate::error::EngineError;
-use crate::limits::RING_ENTRIES;
 use crate::origin::queue::OriginQueue;
-use crate::shard::pending::{Abandoned, Pending, Tokens};
+use crate::shard::pending::{Abandoned, Pending, RingId, Tokens};
+
+/// An operation with its token.
+pub(crate) type Entry = (Operation, u64);
+
+/// What one ring is to get, and how much it has.
+#[derive(Debug, Default)]
+struct Outbox {
+    /// For the ring's next look. They have places.
+    ready: Vec<Entry>,
+    /// Operations that the ring had no place for.
+    backlog: VecDeque<Entry>,
+    /// Places taken, those of `ready` included.
+    taken: usize,
+    polls: PollStats,
+}
+
+impl Outbox {
+    fn put(&mut self, entry: Entry, places: usize) {
+        if self.taken < places && self.backlog.is_empty() {
+            self.taken += 1;
+            self.ready.push(entry);
+        } else {
+            self.backlog.push_back(entry);
+        }
+    }
+
+    fn fill(&mut self, places: usize) {
+        while self.taken < places {
+            let Some(entry) = self.backlog.pop_front() else { return };
+            self.taken += 1;
+            self.ready.push(entry);
+        }
+    }
+}
 
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Io {
-    ring: Ring,
-    /// Places that the ring has.
+    outboxes: Vec<Outbox>,
+    /// Whose thread has the turn.
+    current: RingId,
+    /// Places of each ring.
     places: usize,
     tokens: Tokens,
-    /// Operations that the ring had no place for.
-    backlog: VecDeque<(Operation, u64)>,
     /// Operations of origins.
     origins: OriginQueue<(Operation, Pending)>,
+    /// Connections, and queues of devices, of each ring.
+    clients: Vec<usize>,
 }
 
 impl Io {
-    /// A ring of so many places, which looks for completions for so long before it sleeps.
-    ///
-    /// # Errors
-    /// When the kernel gives no ring.
-    pub(crate) fn new(places: usize, poll_max_us: u32) -> Result<Self, EngineError> {
-        let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: places, poll_max_us })?;
-        Ok(Self {
-            ring,
+    /// So many rings, of so many places each.
+    pub(crate) fn new(rings: usize, places: usize) -> Self {
+        Self {
+            outboxes: (0..rings).map(|_| Outbox::default()).collect(),
+            current: RingId::FIRST,
             places,
-            tokens: Tokens::default(),
-            backlog: VecDeque::new(),
+            tokens: Tokens::new(rings),
             origins: OriginQueue::default(),
-        })
+            clients: vec![0; rings],
+        }
     }
 
-    /// Hands an operation to the ring, or keeps it until there is room.
+    /// The ring for a new connection, or a queue of a device: that with the fewest. The first has listeners and workers'
+    /// results to look after, so it comes last of those that have as few.
+    pub(crate) fn ring_for_client(&mut self) -> RingId {
+        let fewest = |ring: &RingId| (self.clients[ring.index()], std::cmp::Reverse(*ring));
+        let ring = self.rings().min_by_key(fewest).unwrap_or(RingId::FIRST);
+        self.clients[ring.index()] += 1;
+        ring
+    }
+
+    /// A connection or a queue of a ring is gone.
+    pub(crate) fn client_has_left(&mut self, ring: RingId) {
+        self.clients[ring.index()] -= 1;
+    }
+
+    /// A turn of a ring's thread begins, whose waits ended so.
+    pub(crate) fn begin_turn(&mut self, ring: RingId, polls: PollStats) {
+        self.current = ring;
+        self.outboxes[ring.index()].polls = polls;
+    }
+
+    /// The ring whose thread has the turn.
+    pub(crate) const fn current(&self) -> RingId {
+        self.current
+    }
+
+    /// All rings.
+    pub(crate) fn rings(&self) -> impl Iterator<Item = RingId> + use<> {
+        RingId::first(self.outboxes.len())
+    }
+
+    /// Hands an operation to the ring of this turn, or keeps it until there is room.
     pub(crate) fn submit(&mut self, operation: Operation, pending: Pending) {
-        let token = self.tokens.insert(pending);
-        if !self.backlog.is_empty() {
-            self.backlog.push_back((operation, token));
-            return;
-        }
-        if let Err(full) = self.ring.submit(operation, token) {
-            self.backlog.push_back((*full.operation, token));
-        }
+        self.submit_on(self.current, operation, pending);
+    }
+
+    /// Hands an operation to a ring, or keeps it until there is room.
+    pub(crate) fn submit_on(&mut self, ring: RingId, operation: Operation, pending: Pending) {
+        let token = self.tokens.insert(ring, pending);
+        self.outboxes[ring.index()].put((operation, token), self.places);
     }
 
     /// Hands a step of an origin's request to the ring, or keeps it until the origin has room.
@@ -77,55 +138,46 @@ impl Io {
         }
     }
 
-    /// Hands over what waited for a place, as far as there is room.
-    pub(crate) fn submit_backlog(&mut self) {
-        while self.ring.room() > 0 {
-            let Some((operation, token)) = self.backlog.pop_front() else { return };
-            if let Err(full) = self.ring.submit(operation, token) {
-                self.backlog.push_front((*full.operation, token));
-                return;
-            }
-        }
+    /// Appends what the ring of this turn gets, with what waited for a place, as far as there is room.
+    pub(crate) fn take_ready(&mut self, into: &mut Vec<Entry>) {
+        let outbox = &mut self.outboxes[self.current.index()];
+        outbox.fill(self.places);
+        into.append(&mut outbox.ready);
     }
 
-    /// Submits what was handed over, and waits for `min` completions, or for as long as is said.
-    ///
-    /// # Errors
-    /// When the ring fails.
-    pub(crate) fn wait(
-        &mut self,
-        min: usize,
-        gather: Option<Gather>,
-        timeout: Duration,
-        completions: &mut Vec<Completion>,
-    ) -> Result<(), EngineError> {
-        self.ring.submit_and_gather(min, gather, Some(timeout), completions)?;
-        Ok(())
+    /// The rings that get something by this turn of another thread.
+    pub(crate) fn others_with_work(&self) -> impl Iterator<Item = RingId> {
+        self.rings().filter(|ring| *ring != self.current && !self.outboxes[ring.index()].ready.is_empty())
     }
 
-    /// What an ended operation was for.
+    /// What an operation of this turn's ring that ended was for.
     pub(crate) fn ended(&mut self, token: u64) -> Pending {
-        self.tokens.take(token)
+        let (ring, pending) = self.tokens.take(token);
+        debug_assert_eq!(ring, self.current, "a ring's operations end with its thread");
+        self.outboxes[ring.index()].taken -= 1;
+        pending
     }
 
     /// Abandons the operations of a manager's operation: what they were. `None` if the device has none of it. Those that
-    /// the ring had no place for yet are gone.
+    /// a ring had no place for yet are gone.
     pub(crate) fn abandon(&mut self, op: OpId, join: Option<u64>) -> Option<Abandoned> {
         let (what, abandoned) = self.tokens.abandon(op, join)?;
         let tokens = &mut self.tokens;
-        self.backlog.retain(|(_, token)| {
-            let is_kept = !abandoned.contains(token);
-            if !is_kept {
-                drop(tokens.take(*token));
-            }
-            is_kept
-        });
+        for outbox in &mut self.outboxes {
+            outbox.backlog.retain(|(_, token)| {
+                let is_kept = !abandoned.contains(token);
+                if !is_kept {
+                    drop(tokens.take(*token));
+                }
+                is_kept
+            });
+        }
         Some(what)
     }
 
-    /// Reads of stored extents that the cache device works on.
-    pub(crate) const fn extent_reads(&self) -> usize {
-        self.tokens.extent_reads()
+    /// Reads of stored extents that the cache device works on for the ring of this turn.
+    pub(crate) fn extent_reads(&self) -> usize {
+        self.tokens.extent_reads(self.current)
     }
 
     /// Operations that a device or an origin works on.
@@ -133,14 +185,19 @@ impl Io {
         self.tokens.device_ops()
     }
 
-    /// Places that the ring has.
+    /// Places that each ring has.
     pub(crate) const fn places(&self) -> usize {
         self.places
     }
 
-    /// How the waits ended.
+    /// How the waits of all rings ended.
     pub(crate) fn poll_stats(&self) -> PollStats {
-        self.ring.poll_stats()
+        let polls = self.outboxes.iter().map(|outbox| outbox.polls);
+        polls.fold(PollStats::default(), |sum, polls| PollStats {
+            met: sum.met + polls.met,
+            slept: sum.slept + polls.slept,
+            looked_us: sum.looked_us + polls.looked_us,
+        })
     }
 }
 
@@ -149,22 +206,70 @@ mod tests {
     use super::*;
     use zc_io::EventFd;
 
+    fn taken(io: &mut Io) -> Vec<Entry> {
+        let mut ready = Vec::new();
+        io.take_ready(&mut ready);
+        ready
+    }
+
+    fn wait() -> Operation {
+        Operation::Wait { event: EventFd::new().unwrap() }
+    }
+
     #[test]
     fn what_is_abandoned_before_it_has_a_place_is_never_handed_over() {
-        let mut io = Io::new(1, 0).unwrap();
-        let event = EventFd::new().unwrap();
-        let wait = || Operation::Wait { event: event.clone() };
+        let mut io = Io::new(1, 1);
         io.submit(wait(), Pending::Wake);
         io.submit(wait(), Pending::Device { op: OpId(1) });
         io.submit(wait(), Pending::Device { op: OpId(2) });
-        assert_eq!((io.backlog.len(), io.device_ops()), (2, 2));
+        let ready = taken(&mut io);
+        assert_eq!((ready.len(), io.device_ops()), (1, 2));
         assert_eq!(io.abandon(OpId(1), None), Some(Abandoned::Change));
-        assert_eq!((io.backlog.len(), io.device_ops()), (1, 1));
-        event.waker().wake();
-        let mut completions = Vec::new();
-        io.wait(1, None, Duration::from_secs(60), &mut completions).unwrap();
-        assert!(matches!(io.ended(completions.remove(0).user), Pending::Wake));
-        io.submit_backlog();
-        assert!(io.backlog.is_empty(), "the other has its place");
+        assert_eq!(io.device_ops(), 1);
+        assert!(taken(&mut io).is_empty(), "the ring is full");
+        assert!(matches!(io.ended(ready[0].1), Pending::Wake));
+        let ready = taken(&mut io);
+        assert_eq!(ready.len(), 1, "the other has its place");
+        assert!(matches!(io.ended(ready[0].1), Pending::Device { op: OpId(2) }));
+    }
+
+    #[test]
+    fn operations_stay_in_order_while_some_wait_for_a_place() {
+        let mut io = Io::new(1, 1);
+        let op = |op| Pending::Device { op: OpId(op) };
+        (1..=3).for_each(|number| io.submit(wait(), op(number)));
+        let first = taken(&mut io);
+        assert!(matches!(io.ended(first[0].1), Pending::Device { op: OpId(1) }));
+        io.submit(wait(), op(4));
+        for number in 2..=4 {
+            let next = taken(&mut io);
+            assert_eq!(next.len(), 1);
+            assert!(matches!(io.ended(next[0].1), Pending::Device { op } if op == OpId(number)));
+        }
+    }
+
+    #[test]
+    fn clients_are_divided_evenly() {
+        let mut io = Io::new(3, 8);
+        let rings: Vec<usize> = (0..4).map(|_| io.ring_for_client().index()).collect();
+        assert_eq!(rings, [2, 1, 0, 2]);
+        io.client_has_left(RingId::FIRST);
+        assert_eq!(io.ring_for_client(), RingId::FIRST, "it has none");
+    }
+
+    #[test]
+    fn what_belongs_to_another_ring_waits_for_its_thread() {
+        let mut io = Io::new(2, 8);
+        let [first, second] = [0, 1].map(|index| io.rings().nth(index).unwrap());
+        io.begin_turn(first, PollStats::default());
+        io.submit(wait(), Pending::Wake);
+        io.submit_on(second, wait(), Pending::Receive { conn: 7 });
+        assert_eq!(io.others_with_work().collect::<Vec<_>>(), [second]);
+        assert_eq!(taken(&mut io).len(), 1);
+        io.begin_turn(second, PollStats { met: 2, ..PollStats::default() });
+        assert_eq!(io.others_with_work().count(), 0);
+        let ready = taken(&mut io);
+        assert!(matches!(io.ended(ready[0].1), Pending::Receive { conn: 7 }));
+        assert_eq!(io.poll_stats().met, 2);
     }
 }

@@ -59,6 +59,26 @@ impl Path {
     ];
 }
 
+/// Turns that the I/O threads had.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Turns {
+    /// How many.
+    pub(crate) count: u64,
+    /// Nanoseconds that they took.
+    pub(crate) had_ns: u64,
+    /// Nanoseconds that threads waited for another's turn to end.
+    pub(crate) waited_ns: u64,
+}
+
+impl Turns {
+    /// Counts a turn that is about to end.
+    pub(crate) const fn count(&mut self, waited_ns: u64, had_ns: u64) {
+        self.count += 1;
+        self.had_ns = self.had_ns.saturating_add(had_ns);
+        self.waited_ns = self.waited_ns.saturating_add(waited_ns);
+    }
+}
+
 /// How many requests of one path took how long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Steps {
@@ -165,6 +185,8 @@ pub(crate) struct Metrics {
     pub(crate) extents_dropped: u64,
     /// Reads put off because too many payload bytes were in flight.
     pub(crate) stalls: u64,
+    /// Turns of I/O threads.
+    pub(crate) turns: Turns,
 }
 
 /// Latencies of one path, in microseconds.
@@ -223,6 +245,7 @@ impl Default for Metrics {
             distrusts: 0,
             extents_dropped: 0,
             stalls: 0,
+            turns: Turns::default(),
         }
     }
 }

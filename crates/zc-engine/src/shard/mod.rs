@@ -1,27 +1,28 @@
-//! A shard: one thread, one ring, one cache manager, one event loop.
+//! A shard: one cache manager with its clients and devices, and I/O threads that take turns with it.
 //!
-//! Job: `dispatch` collects in each turn what ended, turns it into events, lets the manager handle them, has its actions
-//! carried out, gathers replies, and submits everything with one system call. It leads each event to its component, and
-//! alone knows all of them. A component has private fields and gets what else it needs with each call (`base`).
+//! Job: `dispatch` collects in each turn what ended on the ring of the thread that has it, turns that into events, lets
+//! the manager handle them, has its actions carried out, and gathers replies. After the turn the thread submits
+//! everything with one system call. `dispatch` leads each event to its component, and alone knows all of them. A
+//! component has private fields and gets what else it needs with each call (`base`).
 //!
-//! Invariants: this thread alone touches the manager, connections and buffers' table. An event is handled to its end
-//! before the next. Actions are carried out in order; what they make the ring do starts at the end of the turn, after
-//! the intent log was written. A module uses those before it in this list, and none behind it:
+//! Invariants: the thread that has the turn alone touches the manager, connections and buffers' table. An event is
+//! handled to its end before the next. Actions are carried out in order; what they make the rings do starts after the
+//! turn, after the intent log was written. A module uses those before it in this list, and none behind it:
 //!
 //! | Module | What is there |
 //! | --- | --- |
 //! | `cpus`, `reduce`, `extents`, `reduce_pool` | the worker threads and what they do with bytes |
 //! | `metrics`, `stop` | latencies and counters; how far the end has come |
-//! | `buffers`, `pending`, `io`, `base` | memory, the ring, and what every component may use |
+//! | `buffers`, `pending`, `io`, `base` | memory, what the rings get, and what every component may use |
 //! | `reads`, `workers`, `device` | bytes for the manager, the cache device |
 //! | `volumes`, `origins`, `lengths` | volumes with their limits and taps, their origins |
 //! | `settled`, `health`, `leaving`, `dirty_asks`, `pause`, `give_back`, `close` | what is told and kept of the cache and its end |
 //! | `warm` | ranges that an operator wants in the cache |
 //! | `clients` | connections, block devices, and their requests |
 //! | `stats`, `commands` | numbers and commands, as other threads see them |
-//! | `dispatch` | the shard itself: the loop, and who gets what |
+//! | `dispatch` | the shard itself: the I/O threads, their turns, and who gets what |
 //!
-//! What it does not do: wait for anything but the ring, or know configuration files. Hashing, compressing and decoding
+//! What it does not do: wait for anything but the rings, or know configuration files. Hashing, compressing and decoding
 //! are the workers', but for what `limits` allows here: small reads of compressed extents, a small job that is alone or
 //! that a flush waits for, and what no queue has room for.
 

@@ -5,6 +5,25 @@
 use zc_core::{ErrorKind, JournalSeq, Map, OpId, VolumeId, WeuSlot};
 use zc_origin::Job;
 
+/// A ring, and the I/O thread that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RingId(usize);
+
+impl RingId {
+    /// That of the thread that is always there.
+    pub(crate) const FIRST: Self = Self(0);
+
+    /// The first so many.
+    pub(crate) fn first(rings: usize) -> impl Iterator<Item = Self> {
+        (0..rings).map(Self)
+    }
+
+    /// Its number, from 0.
+    pub(crate) const fn index(self) -> usize {
+        self.0
+    }
+}
+
 /// A tag of a queue of a ublk device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag {
@@ -84,37 +103,42 @@ impl Pending {
 }
 
 /// Numbers for operations in flight.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tokens {
-    slots: Vec<Option<Pending>>,
+    slots: Vec<Option<(RingId, Pending)>>,
     free: Vec<usize>,
     device_ops: usize,
-    extent_reads: usize,
+    /// By ring.
+    extent_reads: Vec<usize>,
 }
 
 impl Tokens {
-    pub(crate) fn insert(&mut self, pending: Pending) -> u64 {
+    pub(crate) fn new(rings: usize) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), device_ops: 0, extent_reads: vec![0; rings] }
+    }
+
+    pub(crate) fn insert(&mut self, ring: RingId, pending: Pending) -> u64 {
         self.device_ops += usize::from(pending.is_device());
-        self.extent_reads += usize::from(pending.is_extent_read());
+        self.extent_reads[ring.index()] += usize::from(pending.is_extent_read());
         let index = if let Some(index) = self.free.pop() {
-            self.slots[index] = Some(pending);
+            self.slots[index] = Some((ring, pending));
             index
         } else {
-            self.slots.push(Some(pending));
+            self.slots.push(Some((ring, pending)));
             self.slots.len() - 1
         };
         zc_core::u64_from_usize(index)
     }
 
-    pub(crate) fn take(&mut self, token: u64) -> Pending {
+    pub(crate) fn take(&mut self, token: u64) -> (RingId, Pending) {
         let index = zc_core::usize_from_u64(token);
-        let Some(pending) = self.slots.get_mut(index).and_then(Option::take) else {
+        let Some((ring, pending)) = self.slots.get_mut(index).and_then(Option::take) else {
             panic!("token {token} completed twice")
         };
         self.device_ops -= usize::from(pending.is_device());
-        self.extent_reads -= usize::from(pending.is_extent_read());
+        self.extent_reads[ring.index()] -= usize::from(pending.is_extent_read());
         self.free.push(index);
-        pending
+        (ring, pending)
     }
 
     /// Abandons the ring operations of a manager's operation: what they were, and their tokens. `None` if the device has
@@ -123,26 +147,27 @@ impl Tokens {
         let mut found = None;
         let mut tokens = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            let kind = match slot {
-                Some(Pending::Device { op: of } | Pending::Journal { op: of, .. }) if *of == op => {
+            let Some((ring, pending)) = slot else { continue };
+            let kind = match pending {
+                Pending::Device { op: of } | Pending::Journal { op: of, .. } if *of == op => {
                     Abandoned::Change
                 }
-                Some(Pending::Joined { join: of }) if Some(*of) == join => Abandoned::Change,
-                Some(Pending::Extents(read)) if read.op == op => Abandoned::Extents,
-                Some(Pending::Header { op: of, .. }) if *of == op => Abandoned::Header,
+                Pending::Joined { join: of } if Some(*of) == join => Abandoned::Change,
+                Pending::Extents(read) if read.op == op => Abandoned::Extents,
+                Pending::Header { op: of, .. } if *of == op => Abandoned::Header,
                 _ => continue,
             };
-            self.extent_reads -= usize::from(kind == Abandoned::Extents);
-            *slot = Some(Pending::Late);
+            self.extent_reads[ring.index()] -= usize::from(kind == Abandoned::Extents);
+            *pending = Pending::Late;
             found = Some(kind);
             tokens.push(zc_core::u64_from_usize(index));
         }
         Some((found?, tokens))
     }
 
-    /// Reads of stored extents that the cache device works on.
-    pub(crate) const fn extent_reads(&self) -> usize {
-        self.extent_reads
+    /// Reads of stored extents that the cache device works on for a ring.
+    pub(crate) fn extent_reads(&self, ring: RingId) -> usize {
+        self.extent_reads[ring.index()]
     }
 
     /// Operations that a device or an origin works on.
@@ -205,30 +230,31 @@ mod tests {
 
     #[test]
     fn tokens_are_reused_after_their_end_only() {
-        let mut tokens = Tokens::default();
-        let one = tokens.insert(Pending::Wake);
-        let two = tokens.insert(Pending::Device { op: OpId(7) });
+        let mut tokens = Tokens::new(1);
+        let one = tokens.insert(RingId::FIRST, Pending::Wake);
+        let two = tokens.insert(RingId::FIRST, Pending::Device { op: OpId(7) });
         assert_ne!(one, two);
         assert_eq!(tokens.device_ops(), 1);
-        assert!(matches!(tokens.take(two), Pending::Device { op: OpId(7) }));
-        assert_eq!((tokens.device_ops(), tokens.insert(Pending::Wake)), (0, two));
+        assert!(matches!(tokens.take(two).1, Pending::Device { op: OpId(7) }));
+        assert_eq!((tokens.device_ops(), tokens.insert(RingId::FIRST, Pending::Wake)), (0, two));
     }
 
     #[test]
     fn an_abandoned_operation_keeps_its_tokens_until_the_device_answers() {
-        let (mut tokens, mut joins) = (Tokens::default(), Joins::default());
+        let (mut tokens, mut joins) = (Tokens::new(1), Joins::default());
         let join = joins.begin(OpId(1), 2);
-        let parts = [0, 1].map(|_| tokens.insert(Pending::Joined { join }));
-        let other = tokens.insert(Pending::Device { op: OpId(2) });
+        let parts = [0, 1].map(|_| tokens.insert(RingId::FIRST, Pending::Joined { join }));
+        let other = tokens.insert(RingId::FIRST, Pending::Device { op: OpId(2) });
         assert_eq!(joins.of(OpId(1)), Some(join));
         assert_eq!(tokens.abandon(OpId(1), joins.of(OpId(1))), Some((Abandoned::Change, parts.to_vec())));
         joins.forget(join);
         assert_eq!(joins.of(OpId(1)), None);
         assert_eq!(tokens.abandon(OpId(1), None), None, "once");
         assert_eq!(tokens.device_ops(), 3, "the device has them still");
-        assert!(matches!(tokens.take(parts[0]), Pending::Late));
-        assert!(matches!(tokens.take(other), Pending::Device { op: OpId(2) }));
-        let header = tokens.insert(Pending::Header { op: OpId(3), slot: WeuSlot(1), again: false });
+        assert!(matches!(tokens.take(parts[0]).1, Pending::Late));
+        assert!(matches!(tokens.take(other).1, Pending::Device { op: OpId(2) }));
+        let header =
+            tokens.insert(RingId::FIRST, Pending::Header { op: OpId(3), slot: WeuSlot(1), again: false });
         assert_eq!(tokens.abandon(OpId(3), None), Some((Abandoned::Header, vec![header])));
     }
 
@@ -238,15 +264,15 @@ mod tests {
             let read = ExtentsPending { op: OpId(op), start_bytes: 0, parts: Vec::new(), urgent: true };
             Pending::Extents(read)
         };
-        let mut tokens = Tokens::default();
-        let (first, second) = (tokens.insert(read(1)), tokens.insert(read(2)));
-        let _write = tokens.insert(Pending::Device { op: OpId(3) });
-        assert_eq!(tokens.extent_reads(), 2);
+        let mut tokens = Tokens::new(1);
+        let (first, second) = (tokens.insert(RingId::FIRST, read(1)), tokens.insert(RingId::FIRST, read(2)));
+        let _write = tokens.insert(RingId::FIRST, Pending::Device { op: OpId(3) });
+        assert_eq!(tokens.extent_reads(RingId::FIRST), 2);
         assert!(tokens.abandon(OpId(1), None).is_some());
-        assert_eq!(tokens.extent_reads(), 1, "no turn waits for an abandoned one");
-        assert!(matches!(tokens.take(first), Pending::Late));
-        assert!(matches!(tokens.take(second), Pending::Extents(_)));
-        assert_eq!(tokens.extent_reads(), 0);
+        assert_eq!(tokens.extent_reads(RingId::FIRST), 1, "no turn waits for an abandoned one");
+        assert!(matches!(tokens.take(first).1, Pending::Late));
+        assert!(matches!(tokens.take(second).1, Pending::Extents(_)));
+        assert_eq!(tokens.extent_reads(RingId::FIRST), 0);
     }
 
     #[test]

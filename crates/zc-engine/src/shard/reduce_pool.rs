@@ -8,7 +8,7 @@
 //! many or nothing came for a moment, unless a turn for another reason took them before. What a client waits for goes
 //! at once: decoding always, the rest while a client waits for a flush ([`ReducePool::hurry`]); and little of that is
 //! done by the thread that brings it, because to wake a worker and to be woken by it takes longer. So it is with a
-//! small job that is alone.
+//! small job that is alone. Where there are several I/O threads, such a thread does it after its turn ([`AfterTurn`]).
 //!
 //! Invariants: both queues are bounded together; a job that does not fit is carried out by the thread that brings it,
 //! so that none is lost and memory stays bounded. Each job yields one result, and the data plane hears of it without
@@ -120,6 +120,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Carries out jobs after a turn, on the thread that had it.
+pub(crate) struct AfterTurn(Arc<Shared>);
+
+impl AfterTurn {
+    /// Carries jobs out. The next turn, whoever has it, finds the results.
+    pub(crate) fn carry_out(&self, jobs: Vec<Job>, scratch: &mut reduce::Scratch) {
+        for job in jobs {
+            self.0.put(job.run(scratch));
+        }
+    }
+}
+
 /// The pool; dropping it ends the threads after the jobs they are at.
 pub(crate) struct ReducePool {
     shared: Arc<Shared>,
@@ -128,11 +140,21 @@ pub(crate) struct ReducePool {
     /// Jobs that no worker was given yet, and since when.
     fresh: Vec<Job>,
     fresh_since_ms: Option<u64>,
+    /// Jobs for the thread that has the turn; it does them afterwards.
+    after_turn: Vec<Job>,
+    /// Whether there are other threads that may have the next turn meanwhile.
+    has_company: bool,
 }
 
 impl ReducePool {
-    /// Starts `threads` threads on the given CPUs (all, if empty); results wake `waker`.
-    pub(crate) fn start(threads: u32, cpus: &[usize], waker: Waker) -> Result<Self, EngineError> {
+    /// Starts `threads` threads on the given CPUs (all, if empty); results wake `waker`. `has_company`: jobs come from
+    /// several I/O threads.
+    pub(crate) fn start(
+        threads: u32,
+        cpus: &[usize],
+        waker: Waker,
+        has_company: bool,
+    ) -> Result<Self, EngineError> {
         let shared = Arc::new(Shared {
             jobs: JobQueue::default(),
             done: Mutex::default(),
@@ -142,7 +164,15 @@ impl ReducePool {
             hurry: AtomicBool::new(false),
         });
         let scratch = reduce::Scratch::default();
-        let mut pool = Self { shared, threads: Vec::new(), scratch, fresh: Vec::new(), fresh_since_ms: None };
+        let mut pool = Self {
+            shared,
+            threads: Vec::new(),
+            scratch,
+            fresh: Vec::new(),
+            fresh_since_ms: None,
+            after_turn: Vec::new(),
+            has_company,
+        };
         for number in 0..threads.clamp(1, REDUCE_THREADS_MAX) {
             let shared = Arc::clone(&pool.shared);
             let cpus = cpus.to_vec();
@@ -168,6 +198,26 @@ impl ReducePool {
         self.fresh.push(job);
     }
 
+    /// Has the thread of this turn carry a job out after it.
+    pub(crate) fn do_after_turn(&mut self, job: Job) {
+        self.after_turn.push(job);
+    }
+
+    /// Whether several I/O threads have turns.
+    pub(crate) const fn has_company(&self) -> bool {
+        self.has_company
+    }
+
+    /// What the thread of this turn has to do after it.
+    pub(crate) fn take_after_turn(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.after_turn)
+    }
+
+    /// For the threads.
+    pub(crate) fn after_turn(&self) -> AfterTurn {
+        AfterTurn(Arc::clone(&self.shared))
+    }
+
     /// Whether jobs wait to be handed over.
     pub(crate) const fn has_fresh(&self) -> bool {
         !self.fresh.is_empty()
@@ -185,6 +235,10 @@ impl ReducePool {
         let alone = self.fresh.len() == 1 && quick_bytes <= ALONE_INLINE_BYTES && self.waiting() == 1;
         if alone || (hurry && quick_bytes <= HURRY_INLINE_BYTES) {
             self.fresh_since_ms = None;
+            if self.has_company {
+                self.after_turn.append(&mut self.fresh);
+                return;
+            }
             for job in std::mem::take(&mut self.fresh) {
                 let outcome = job.run(&mut self.scratch);
                 self.shared.put(outcome);
@@ -306,7 +360,7 @@ mod tests {
     fn every_job_yields_its_result_once() {
         let mut ring = Ring::new(RingOptions::default()).unwrap();
         let event = EventFd::new().unwrap();
-        let mut pool = ReducePool::start(2, &[], event.waker()).unwrap();
+        let mut pool = ReducePool::start(2, &[], event.waker(), false).unwrap();
         let zeros = Arena::new(AlignedBuf::new(8192));
         let mut other = AlignedBuf::new(8192);
         other[8191] = 1;
@@ -334,7 +388,7 @@ mod tests {
     fn bytes_come_back_as_facts() {
         let mut ring = Ring::new(RingOptions::default()).unwrap();
         let event = EventFd::new().unwrap();
-        let mut pool = ReducePool::start(1, &[0], event.waker()).unwrap();
+        let mut pool = ReducePool::start(1, &[0], event.waker(), false).unwrap();
         let text = AlignedBuf::from(&b"the same again and again; ".repeat(400)[..8192]);
         let (text, out) = (Arena::new(text), Arena::new(AlignedBuf::new(7000)));
         let kind = FingerprintKind::Blake3;
@@ -377,7 +431,7 @@ mod tests {
     fn a_single_result_is_told_although_nothing_follows() {
         let mut ring = Ring::new(RingOptions::default()).unwrap();
         let event = EventFd::new().unwrap();
-        let mut pool = ReducePool::start(1, &[], event.waker()).unwrap();
+        let mut pool = ReducePool::start(1, &[], event.waker(), false).unwrap();
         let zeros = Arena::new(AlignedBuf::new(512));
         for op in 0..3 {
             let src = zeros.read_lease(0..512);
@@ -398,7 +452,7 @@ mod tests {
     fn a_job_that_a_client_waits_for_does_not_wait_for_others() {
         let mut ring = Ring::new(RingOptions::default()).unwrap();
         let event = EventFd::new().unwrap();
-        let mut pool = ReducePool::start(1, &[], event.waker()).unwrap();
+        let mut pool = ReducePool::start(1, &[], event.waker(), false).unwrap();
         let zeros = Arena::new(AlignedBuf::new(512));
         let submit = |pool: &mut ReducePool, op| {
             let src = zeros.read_lease(0..512);
@@ -437,7 +491,7 @@ mod tests {
     #[test]
     fn results_that_a_turn_takes_before_they_are_told_are_not_lost() {
         let event = EventFd::new().unwrap();
-        let mut pool = ReducePool::start(2, &[], event.waker()).unwrap();
+        let mut pool = ReducePool::start(2, &[], event.waker(), false).unwrap();
         let zeros = Arena::new(AlignedBuf::new(512));
         let mut done = Vec::new();
         for op in 0..50 {

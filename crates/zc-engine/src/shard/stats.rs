@@ -184,6 +184,12 @@ pub struct Driver {
     pub waits_slept: u64,
     /// Microseconds it spent looking.
     pub looked_us: u64,
+    /// Turns that the I/O threads had.
+    pub turns: u64,
+    /// Microseconds that these took: one thread at a time has a turn.
+    pub turns_us: u64,
+    /// Microseconds that I/O threads waited for another's turn to end.
+    pub turns_waited_us: u64,
     /// Buffers in use.
     pub buffers: u64,
 }

@@ -20,7 +20,7 @@ use crate::shard::extents::{ExtentsRead, Found, Learned, PartDecode};
 use crate::shard::pending::ExtentsPending;
 use crate::shard::reads::{in_groups, inline_cost_bytes};
 use crate::shard::reduce::{Facts, Scratch};
-use crate::shard::reduce_pool::{Job, Outcome, ReducePool};
+use crate::shard::reduce_pool::{AfterTurn, Job, Outcome, ReducePool};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -34,12 +34,17 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts so many threads on the given CPUs (all, if empty).
+    /// Starts so many threads on the given CPUs (all, if empty). `has_company`: several I/O threads have turns.
     ///
     /// # Errors
     /// When a thread cannot start.
-    pub(crate) fn start(threads: u32, cpus: &[usize], waker: Waker) -> Result<Self, EngineError> {
-        let pool = ReducePool::start(threads, cpus, waker)?;
+    pub(crate) fn start(
+        threads: u32,
+        cpus: &[usize],
+        waker: Waker,
+        has_company: bool,
+    ) -> Result<Self, EngineError> {
+        let pool = ReducePool::start(threads, cpus, waker, has_company)?;
         Ok(Self { pool, scratch: Scratch::default(), reads: Map::default(), inline_left_bytes: 0 })
     }
 
@@ -52,6 +57,16 @@ impl Workers {
     pub(crate) fn end_turn(&mut self, hurry: bool, now_ms: u64) {
         self.pool.hurry(hurry);
         self.pool.hand_over(now_ms);
+    }
+
+    /// What the thread of this turn has to do after it.
+    pub(crate) fn take_after_turn(&mut self) -> Vec<Job> {
+        self.pool.take_after_turn()
+    }
+
+    /// For the threads that do it.
+    pub(crate) fn after_turn(&self) -> AfterTurn {
+        self.pool.after_turn()
     }
 
     /// Whether there are results.
@@ -140,8 +155,12 @@ impl Workers {
         // What is hashed is for the workers, whoever waits.
         let hashes = parts.iter().any(|part| part.proof.is_some());
         let inline = urgent && !hashes && cost_bytes.is_some_and(|bytes| bytes <= self.inline_left_bytes);
+        // To verify takes less than another turn; to decompress does not, and others can have theirs meanwhile.
+        let after_turn = inline && self.pool.has_company() && pages.len() < usize_from_u32(raw_bytes);
         if inline {
             self.inline_left_bytes -= cost_bytes.unwrap_or(0);
+        }
+        if inline && !after_turn {
             let results = self.decode_here(base, &parts, start_bytes, pages);
             base.tell(Event::ExtentsRead { op, result: Ok(results) });
             return;
@@ -156,9 +175,13 @@ impl Workers {
             dest: base.buffers.write(wanted.dest),
             wanted,
         });
-        let groups = in_groups(decodes.collect());
-        self.reads.insert(number, ExtentsRead::new(op, groups.iter().map(Vec::len).sum()));
-        for group in groups {
+        let decodes: Vec<PartDecode> = decodes.collect();
+        self.reads.insert(number, ExtentsRead::new(op, decodes.len()));
+        if after_turn {
+            self.pool.do_after_turn(Job::Decode(decodes));
+            return;
+        }
+        for group in in_groups(decodes) {
             self.pool.submit(Job::Decode(group));
         }
     }

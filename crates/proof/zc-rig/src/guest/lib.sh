@@ -40,7 +40,9 @@ figure() { result "{\"figure\":\"$1\",\"value\":$2}"; }
 # configure [LINE...]: writes the configuration; lines go to the volume, which has the mode that was asked for.
 configure() {
     {
-        printf '[cache]\npath = "/dev/vdb"\nstate_dir = "/tmp/state"\nmax_ram = "64 MiB"\n\n'
+        printf '[cache]\npath = "/dev/vdb"\nstate_dir = "/tmp/state"\nmax_ram = "64 MiB"\n'
+        # The second thread has the first queue of a device.
+        printf 'io_threads = 2\n\n'
         printf '[[volume]]\nname = "hdd"\norigin = "/dev/vdc"\nmode = "%s"\n' "${mode:-write-through}"
         printf '%s\n' "$@"
         printf '\n[nbd]\nlisten = []\nunix = ["/run/nbd.sock"]\n'

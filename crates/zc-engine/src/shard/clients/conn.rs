@@ -28,6 +28,7 @@ use crate::limits::{
     ARRIVAL_BYTES_PER_S_MIN, BARRED_MAX, COMPACT_BYTES_MAX, COMPACT_UNSENT_BYTES, HANDSHAKE_RECEIVE_BYTES,
     RECEIVE_BYTES, SEND_BYTES_MAX, SHORT_STALL_MS,
 };
+use crate::shard::pending::RingId;
 
 /// A WRITE whose payload is arriving.
 #[derive(Debug)]
@@ -99,6 +100,8 @@ pub(crate) struct Conn {
     /// What it counts for.
     pub(crate) source: peer::Source,
     pub(crate) session: ServerSession,
+    /// The ring that receives from it.
+    pub(crate) ring: RingId,
     /// The attached export.
     pub(crate) volume: Option<VolumeId>,
     pub(crate) payload: Option<Payload>,
@@ -177,6 +180,7 @@ impl Conn {
             peer,
             source,
             session,
+            ring: RingId::FIRST,
             volume: None,
             payload: None,
             waiting: None,

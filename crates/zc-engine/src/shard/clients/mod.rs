@@ -3,8 +3,9 @@
 //! Job: lead what connections (`nbd`, each a `conn`) and devices (`ublk`) ask for past the limits of its volume and its
 //! connection's share to the `requests`, which go to the manager and back; ask origins for their holes (`status`).
 //!
-//! Invariants: the shard's thread alone is here. Memory that clients make the daemon hold is bounded (G9). While the
-//! daemon stops, there are no limits: what waits is served, and what a block device asked goes back to the kernel.
+//! Invariants: the thread that has the turn alone is here. Memory that clients make the daemon hold is bounded (G9).
+//! While the daemon stops, there are no limits: what waits is served, and what a block device asked goes back to the
+//! kernel.
 //!
 //! What it does not do: decide who may connect or whose turn it is (`front`).
 

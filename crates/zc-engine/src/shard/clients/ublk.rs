@@ -17,7 +17,7 @@ use zc_ublk::{Request, Server, Step};
 
 use crate::limits::{CLOSING_MAX, RING_WORK_OPS};
 use crate::shard::base::Base;
-use crate::shard::pending::{Pending, Tag};
+use crate::shard::pending::{Pending, RingId, Tag};
 use crate::shard::volumes::Volumes;
 
 /// A device to be served.
@@ -36,6 +36,8 @@ pub(crate) struct NewDevice {
 struct UblkDevice {
     server: Server,
     volume: VolumeId,
+    /// The ring of each queue: the kernel takes the commands of a queue from one thread only.
+    rings: Vec<RingId>,
     /// Dropped last: whoever waits for it may remove the device then.
     gone: mpsc::Sender<()>,
 }
@@ -63,10 +65,13 @@ impl Devices {
         connections: usize,
     ) {
         let NewDevice { mut server, volume, answer, gone } = new;
-        let refusal = self.refusal_of(base, &server, connections);
+        let queues = server.tags().map(|(queue, _)| usize::from(queue) + 1).max().unwrap_or(0);
+        let rings: Vec<RingId> = (0..queues).map(|_| base.io.ring_for_client()).collect();
+        let refusal = self.refusal_of(base, (&server, &rings), connections);
         let is_refused = refusal.is_err();
         let _asker_left = answer.send(refusal);
         if is_refused {
+            rings.into_iter().for_each(|ring| base.io.client_has_left(ring));
             return;
         }
         // The volume may have grown since the device was planned.
@@ -74,25 +79,34 @@ impl Devices {
         let device = server.id();
         for (queue, tag) in server.tags() {
             let operation = server.fetch(queue, tag);
-            base.submit(operation, Pending::Ublk(Tag { device, queue, tag }));
+            let ring = rings[usize::from(queue)];
+            base.io.submit_on(ring, operation, Pending::Ublk(Tag { device, queue, tag }));
         }
-        let before = self.0.insert(device, UblkDevice { server, volume, gone });
+        let before = self.0.insert(device, UblkDevice { server, volume, rings, gone });
         assert!(before.is_none(), "the kernel gives a number to one device at a time");
     }
 
-    /// Why a device cannot be served, if so: each of its tags takes a place of the ring all the time.
-    fn refusal_of(&self, base: &Base, server: &Server, connections: usize) -> Result<(), String> {
+    /// Why a device cannot be served, if so: each of its tags takes a place of its queue's ring all the time.
+    fn refusal_of(
+        &self,
+        base: &Base,
+        (server, rings): (&Server, &[RingId]),
+        connections: usize,
+    ) -> Result<(), String> {
         if !base.stopping.is_running() {
             return Err("the daemon is stopping".to_owned());
         }
-        let served: usize = self.0.values().map(|device| device.server.tags().count()).sum();
-        let others = served + connections + CLOSING_MAX + RING_WORK_OPS;
-        let (tags, left) = (server.tags().count(), base.io.places().saturating_sub(others));
-        if tags > left {
-            return Err(format!(
-                "its {tags} requests are more than the {left} that can still be served at once: detach other volumes, or \
-                 lower its ublk.queues and ublk.queue_depth"
-            ));
+        for ring in base.io.rings() {
+            let served: usize =
+                self.0.values().map(|device| tags_on(ring, &device.server, &device.rings)).sum();
+            let others = served + connections + CLOSING_MAX + RING_WORK_OPS;
+            let (tags, left) = (tags_on(ring, server, rings), base.io.places().saturating_sub(others));
+            if tags > left {
+                return Err(format!(
+                    "its {tags} requests are more than the {left} that can still be served at once: detach other volumes, \
+                     or lower its ublk.queues and ublk.queue_depth"
+                ));
+            }
         }
         Ok(())
     }
@@ -138,7 +152,8 @@ impl Devices {
     fn step(&mut self, base: &mut Base, tag: Tag, step: Step) -> Option<Came> {
         match step {
             Step::Submit(operation) => {
-                base.submit(operation, Pending::Ublk(tag));
+                let ring = self.device(tag).rings[usize::from(tag.queue)];
+                base.io.submit_on(ring, operation, Pending::Ublk(tag));
                 None
             }
             Step::Serve { request, memory } if base.stopping.is_running() => {
@@ -146,7 +161,8 @@ impl Devices {
             }
             Step::Serve { .. } => None,
             Step::Gone if self.device(tag).server.is_gone() => {
-                if let Some(UblkDevice { server, gone, .. }) = self.0.remove(&tag.device) {
+                if let Some(UblkDevice { server, rings, gone, .. }) = self.0.remove(&tag.device) {
+                    rings.into_iter().for_each(|ring| base.io.client_has_left(ring));
                     // The files first.
                     drop(server);
                     drop(gone);
@@ -174,4 +190,9 @@ impl Devices {
         let came = self.step(base, tag, step);
         assert!(came.is_none(), "an answer goes to the kernel, and nothing comes of it at once");
     }
+}
+
+/// Requests of a device that a ring has.
+fn tags_on(ring: RingId, server: &Server, rings: &[RingId]) -> usize {
+    server.tags().filter(|(queue, _)| rings[usize::from(*queue)] == ring).count()
 }

@@ -1,12 +1,14 @@
 //! The shard itself: its components, and which of them gets what.
 //!
-//! Job: hold them. `turn` has the loop, `exec` leads the manager's actions and the ends of operations to components,
-//! `obey` the commands of other threads, `warming` has the manager asked for what an operator wants in the cache.
+//! Job: hold them. `threads` has the I/O threads and the lock, `turn` what one of them does with the shard, `exec` leads
+//! the manager's actions and the ends of operations to components, `obey` the commands of other threads, `warming` has
+//! the manager asked for what an operator wants in the cache.
 //!
 //! Invariants: no module below knows the shard.
 
 mod exec;
 mod obey;
+mod threads;
 mod turn;
 mod warming;
 
@@ -26,8 +28,8 @@ use crate::front::settings::FrontLimits;
 use crate::registry::Registry;
 use crate::shard::base::Base;
 use crate::shard::clients::{Clients, Shared};
+use crate::shard::close::Closer;
 use crate::shard::commands::Mailbox;
-use crate::shard::cpus;
 use crate::shard::device::{CacheDevice, Device};
 use crate::shard::dirty_asks::DirtyAsks;
 use crate::shard::give_back::GiveBack;
@@ -61,6 +63,9 @@ pub(crate) struct ShardParts {
     pub(crate) shard_cpus: Vec<usize>,
     /// Longest look for completions before sleeping; 0 = none.
     pub(crate) poll_max_us: u32,
+    /// Threads with a ring, one at least.
+    pub(crate) io_threads: usize,
+    /// Places of each ring.
     pub(crate) ring_ops: usize,
     pub(crate) limits: FrontLimits,
     pub(crate) registry: Arc<Registry>,
@@ -94,7 +99,11 @@ pub(crate) struct Shard {
     settled: Settled,
     registry: Arc<Registry>,
     mailbox: Arc<Mailbox>,
-    event: EventFd,
+    closer: Closer,
+    /// Wake the threads, by ring.
+    events: Vec<EventFd>,
+    shard_cpus: Vec<usize>,
+    poll_max_us: u32,
     /// Why it cannot go on.
     failure: Option<EngineError>,
     /// How the reads were served that are being answered.
@@ -104,15 +113,19 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Makes the shard on the thread that will run it.
+    /// Makes the shard.
     ///
     /// # Errors
-    /// When the kernel gives no ring or no thread.
-    pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
-        let io = Io::new(parts.ring_ops, parts.poll_max_us)?;
+    /// When the kernel gives no thread, or no descriptor to wake one.
+    pub(crate) fn new(parts: ShardParts, closer: Closer) -> Result<Self, EngineError> {
+        let io = Io::new(parts.io_threads, parts.ring_ops);
+        let mut events = vec![parts.event.clone()];
+        for _ in 1..parts.io_threads {
+            events.push(EventFd::new()?);
+        }
         let waker = || parts.event.waker();
-        let workers = Workers::start(parts.reduce_threads, &parts.reduce_cpus, waker())?;
-        cpus::bind_this_thread(&parts.shard_cpus, "the thread that serves requests");
+        let workers =
+            Workers::start(parts.reduce_threads, &parts.reduce_cpus, waker(), parts.io_threads > 1)?;
         let doors = (parts.exports, parts.listeners);
         let registry = Arc::clone(&parts.registry);
         Ok(Self {
@@ -136,7 +149,10 @@ impl Shard {
             settled: Settled::default(),
             registry: parts.registry,
             mailbox: parts.mailbox,
-            event: parts.event,
+            closer,
+            events,
+            shard_cpus: parts.shard_cpus,
+            poll_max_us: parts.poll_max_us,
             failure: None,
             read_path: Path::Miss,
             last_tick_ms: 0,

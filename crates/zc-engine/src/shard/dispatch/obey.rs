@@ -324,6 +324,9 @@ impl Shard {
             waits_met: polls.met,
             waits_slept: polls.slept,
             looked_us: polls.looked_us,
+            turns: metrics.turns.count,
+            turns_us: metrics.turns.had_ns / 1000,
+            turns_waited_us: metrics.turns.waited_ns / 1000,
             buffers: u64_from_usize(self.base.buffers.len()),
         }
     }

@@ -1,22 +1,23 @@
-//! The event loop.
+//! A turn: what ended on the ring of one I/O thread is turned into events, and these into operations.
 //!
-//! Invariants: an event is handled to its end before the next. Intents are written before the answers leave that they
-//! are for.
+//! Invariants: an event is handled to its end before the next. Intents are written before the answers leave that they are
+//! for: no ring is handed anything before the turn has ended.
 
 use std::time::Duration;
 
 use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Event};
-use zc_io::{Completion, Gather, Operation};
+use zc_io::{Completion, Gather, Operation, PollStats, Waker};
 
 use crate::error::EngineError;
 use crate::limits::{
     DRAIN_MS, GATHER_MAX, GATHER_OPS_MIN, GATHER_TIME_US, TICK_BUSY_MS, TICK_IDLE_MS, TICK_JOBS_MS,
 };
-use crate::shard::close::Closer;
 use crate::shard::dispatch::Shard;
+use crate::shard::io::Entry;
 use crate::shard::metrics::Path;
-use crate::shard::pending::Pending;
+use crate::shard::pending::{Pending, RingId};
+use crate::shard::reduce_pool::Job;
 use crate::shard::settled::needs_no_cache;
 use crate::shard::stop::Stopping;
 use crate::shard::warm::WarmEnd;
@@ -46,12 +47,49 @@ impl ReadCounts {
     }
 }
 
+/// A turn that begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TurnBegun {
+    /// The ring of the thread that has it.
+    pub(super) ring: RingId,
+    /// How the ring's waits ended.
+    pub(super) polls: PollStats,
+    /// When the thread asked for the shard.
+    pub(super) asked_ns: u64,
+}
+
+/// What a thread brings to its turns and takes along. Its memory is used again and again.
+#[derive(Default)]
+pub(super) struct Hands {
+    /// What ended on its ring; empty after the turn.
+    pub(super) completions: Vec<Completion>,
+    /// The manager's; empty before and after the turn.
+    actions: Vec<Action>,
+    /// For its ring.
+    pub(super) operations: Vec<Entry>,
+}
+
+/// What a thread does after its turn, without the shard.
+pub(super) struct Turn {
+    /// To be carried out. The next turn has the results.
+    pub(super) jobs: Vec<Job>,
+    /// Threads whose rings get something.
+    pub(super) wake: Vec<Waker>,
+    /// How long it waits for completions; `None` when the shard has stopped.
+    pub(super) wait: Option<Wait>,
+}
+
+/// What to wait for, and how long.
+pub(super) struct Wait {
+    /// Sends that end while they are submitted, and are waited for beside one completion.
+    pub(super) sends: usize,
+    pub(super) gather: Option<Gather>,
+    pub(super) timeout: Duration,
+}
+
 impl Shard {
-    /// Runs until stopped. Returns whether the cache was left clean.
-    ///
-    /// # Errors
-    /// When the ring fails, or the end cannot be recorded.
-    pub(crate) fn run(mut self, closer: Closer) -> Result<bool, EngineError> {
+    /// Begins to serve. The first turn carries out what comes of it.
+    pub(super) fn begin(&mut self) {
         let mut actions = Vec::new();
         self.manager.begin(self.base.clock.now_ms(), &mut actions);
         self.carry_out(&mut actions);
@@ -59,43 +97,63 @@ impl Shard {
             self.base.tell(Event::DeviceLost);
         }
         self.base.tell(Event::Tick { now_ms: self.base.clock.now_ms() });
-        self.wait_for_wake();
-        self.clients.nbd().accept_all(&mut self.base);
-        let mut completions: Vec<Completion> = Vec::new();
-        loop {
-            self.handle_events(&mut actions);
-            self.end_turn(&mut actions);
-            if self.intent.is_stuck() || self.risk.is_stuck() {
-                let works = !self.health.has_fault();
-                closer.void_files(&mut self.intent, &mut self.risk, works)?;
-            }
-            if let Some(failure) = self.failure.take() {
-                return Err(failure);
-            }
-            if let Stopping::Stopped { clean } = self.base.stopping {
-                self.close(clean, closer)?;
-                return Ok(clean);
-            }
-            let (min, gather, timeout) = self.wait();
-            self.base.io.wait(min, gather, timeout, &mut completions)?;
-            self.workers.begin_turn();
-            self.clients.nbd_mut().begin_turn();
-            for completion in completions.drain(..) {
-                self.completed(completion);
-            }
-            if self.workers.has_results() {
-                self.workers.take_results(&mut self.base);
-            }
-            self.base.io.submit_backlog();
-            self.tick();
-            let (clients, mut shared) = self.clients();
-            clients.begin_throttled(&mut shared);
-            clients.drop_unbegun(&mut shared);
+        for ring in self.base.io.rings() {
+            self.wait_for_wake(ring);
         }
+        self.clients.nbd().accept_all(&mut self.base);
     }
 
-    /// Records the end; the intent log and the risk file go last.
-    fn close(self, clean: bool, closer: Closer) -> Result<(), EngineError> {
+    /// One turn of the thread with this ring, on which these operations ended.
+    ///
+    /// # Errors
+    /// When the shard cannot go on.
+    pub(super) fn turn(&mut self, begun: TurnBegun, hands: &mut Hands) -> Result<Turn, EngineError> {
+        let began_ns = self.base.clock.now_ns();
+        self.base.io.begin_turn(begun.ring, begun.polls);
+        self.workers.begin_turn();
+        self.clients.nbd_mut().begin_turn();
+        for completion in hands.completions.drain(..) {
+            self.completed(completion);
+        }
+        if self.workers.has_results() {
+            self.workers.take_results(&mut self.base);
+        }
+        self.tick();
+        let (clients, mut shared) = self.clients();
+        clients.begin_throttled(&mut shared);
+        clients.drop_unbegun(&mut shared);
+        self.handle_events(&mut hands.actions);
+        self.end_turn(&mut hands.actions);
+        if self.intent.is_stuck() || self.risk.is_stuck() {
+            let works = !self.health.has_fault();
+            self.closer.void_files(&mut self.intent, &mut self.risk, works)?;
+        }
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        self.base.io.take_ready(&mut hands.operations);
+        let had_ns = self.base.clock.now_ns().saturating_sub(began_ns);
+        self.base.metrics.turns.count(began_ns.saturating_sub(begun.asked_ns), had_ns);
+        Ok(Turn {
+            wait: (!self.has_ended()).then(|| self.wait()),
+            wake: self.base.io.others_with_work().map(|ring| self.events[ring.index()].waker()).collect(),
+            jobs: self.workers.take_after_turn(),
+        })
+    }
+
+    /// Whether the shard has stopped.
+    pub(super) const fn has_ended(&self) -> bool {
+        matches!(self.base.stopping, Stopping::Stopped { .. })
+    }
+
+    /// Records the end, once no thread serves any more; the intent log and the risk file go last. Returns whether the
+    /// cache was left clean.
+    ///
+    /// # Errors
+    /// When the end cannot be recorded.
+    pub(super) fn close(self) -> Result<bool, EngineError> {
+        let clean = self.base.stopping == Stopping::Stopped { clean: true };
+        let closer = self.closer;
         if clean {
             let was_distrusted = self.base.metrics.distrusts > 0;
             closer.close(&self.volumes, &self.manager, &self.device, was_distrusted)?;
@@ -107,17 +165,17 @@ impl Shard {
             });
             closer.settle(settled.collect())?;
         }
-        Ok(())
+        Ok(clean)
     }
 
-    /// How many completions to wait for, and how long. Small sends end while they are submitted: waking up for them
-    /// alone would cost every request at queue depth 1 a system call. Where one does not end so, because its client
-    /// does not read, the turn goes on with the second completion or after a tick.
+    /// How many completions to wait for, and how long. Small sends end while they are submitted: waking up for them alone
+    /// would cost every request at queue depth 1 a system call. Where one does not end so, because its client does not
+    /// read, the turn goes on with the second completion or after a tick.
     ///
     /// With many hits on their way the turn waits a little for several of them: their replies leave in one send and wake
     /// their client once, and what it asks next comes in one receive. Writes and reads of origins are not waited for:
     /// their CPU time per request is less without.
-    fn wait(&mut self) -> (usize, Option<Gather>, Duration) {
+    fn wait(&mut self) -> Wait {
         let nbd = self.clients.nbd_mut();
         let sends = nbd.take_quick_sends();
         let ms = match (nbd.is_touched(), sends) {
@@ -131,7 +189,7 @@ impl Shard {
         let gather = if ms == 0 { None } else { gathered(self.base.io.extent_reads(), sends) };
         let time = Duration::from_millis(ms);
         let due = self.volumes.throttled_for(&self.base.clock);
-        (1 + sends, gather, due.map_or(time, |due| due.min(time)))
+        Wait { sends, gather, timeout: due.map_or(time, |due| due.min(time)) }
     }
 
     /// Handles events until there are none, carrying out what they cause.
@@ -239,13 +297,14 @@ impl Shard {
         }
     }
 
-    fn wait_for_wake(&mut self) {
-        self.base.submit(Operation::Wait { event: self.event.clone() }, Pending::Wake);
+    fn wait_for_wake(&mut self, ring: RingId) {
+        let event = self.events[ring.index()].clone();
+        self.base.io.submit_on(ring, Operation::Wait { event }, Pending::Wake);
     }
 
-    /// Another thread has something: results of workers or commands.
+    /// Another thread has something: results of workers, commands, or operations for this thread's ring.
     pub(super) fn woken(&mut self) {
-        self.wait_for_wake();
+        self.wait_for_wake(self.base.io.current());
         self.workers.take_results(&mut self.base);
         self.take_state_changes();
         let (clients, mut shared) = self.clients();

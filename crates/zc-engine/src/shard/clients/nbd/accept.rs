@@ -108,7 +108,8 @@ impl NbdFront {
         base.metrics.accepted += 1;
         let id = base.next_number();
         self.registry.connections.insert(id, Connection::new(listener, peer.to_string(), now_ms));
-        let conn = Conn::new(SharedFd::new(socket), (peer, source), &self.limits, self.tls.mode, now_ms);
+        let mut conn = Conn::new(SharedFd::new(socket), (peer, source), &self.limits, self.tls.mode, now_ms);
+        conn.ring = base.io.ring_for_client();
         self.conns.insert(id, conn);
         self.admission.enter(id, source, now_ms);
         self.touch(id);

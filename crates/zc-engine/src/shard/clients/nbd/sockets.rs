@@ -126,7 +126,8 @@ impl NbdFront {
             }
         }
         if let Some(operation) = conn.receive() {
-            base.submit(operation, Pending::Receive { conn: id });
+            let ring = conn.ring;
+            base.io.submit_on(ring, operation, Pending::Receive { conn: id });
         }
         Pumped::Idle
     }
@@ -299,6 +300,7 @@ impl NbdFront {
 
     fn forget_connection(&mut self, base: &mut Base, id: u64) -> bool {
         if let Some(conn) = self.conns.remove(&id) {
+            base.io.client_has_left(conn.ring);
             self.uncount(id, &conn);
             if conn.volume.is_some() {
                 let export = conn.session.export().map(|export| export.name.as_str());

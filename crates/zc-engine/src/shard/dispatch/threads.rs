@@ -1,0 +1,130 @@
+//! The I/O threads: each has a ring of its own, and takes the shard for a turn.
+//!
+//! Job: wait for completions of the thread's ring, take the shard, have it take them in, give it back, hand the ring what
+//! came of it, and do what the turn left to do: small reads of compressed extents are decoded then. What the kernel does
+//! for a thread, which is most of the work, it does while others have the shard.
+//!
+//! Invariants: a ring belongs to the thread that made it. The shard is taken for whole turns, so everything within it is
+//! as with one thread. No thread waits for a completion while it has the shard. A thread is woken after each turn of
+//! another that left something for its ring. When one thread ends, all do, whatever the reason.
+//!
+//! What it does not do: divide work. That of a connection or a device's queue is its ring's, and so is what comes of it.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, ScopedJoinHandle};
+
+use zc_io::{Ring, RingOptions, Waker};
+
+use crate::clock::Clock;
+use crate::error::EngineError;
+use crate::limits::RING_ENTRIES;
+use crate::shard::cpus;
+use crate::shard::dispatch::Shard;
+use crate::shard::dispatch::turn::{Hands, TurnBegun};
+use crate::shard::pending::RingId;
+use crate::shard::reduce::Scratch;
+use crate::shard::reduce_pool::AfterTurn;
+
+/// What the threads share.
+struct Served {
+    shard: Mutex<Shard>,
+    wakers: Vec<Waker>,
+    is_over: AtomicBool,
+    after_turn: AfterTurn,
+    options: RingOptions,
+    clock: Clock,
+    cpus: Vec<usize>,
+}
+
+/// However its thread ends, all end.
+struct EndsAll<'a>(&'a Served);
+
+impl Drop for EndsAll<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Release);
+        self.0.wakers.iter().for_each(Waker::wake);
+    }
+}
+
+impl Shard {
+    /// Runs until stopped, on this thread and those that the settings add. Returns whether the cache was left clean.
+    ///
+    /// # Errors
+    /// When a ring fails, or the end cannot be recorded.
+    pub(crate) fn run(mut self) -> Result<bool, EngineError> {
+        self.begin();
+        let mut rings = self.base.io.rings();
+        let own = rings.next().unwrap_or(RingId::FIRST);
+        let served = Served {
+            wakers: self.events.iter().map(zc_io::EventFd::waker).collect(),
+            is_over: AtomicBool::new(false),
+            after_turn: self.workers.after_turn(),
+            options: RingOptions {
+                entries: RING_ENTRIES,
+                ops_max: self.base.io.places(),
+                poll_max_us: self.poll_max_us,
+            },
+            clock: self.base.clock,
+            cpus: self.shard_cpus.clone(),
+            shard: Mutex::new(self),
+        };
+        std::thread::scope(|scope| {
+            let _ends = EndsAll(&served);
+            let mut others = Vec::new();
+            for ring in rings {
+                let served = &served;
+                let name = format!("shard-{}", ring.index());
+                let thread = Builder::new().name(name).spawn_scoped(scope, move || served.serve(ring));
+                others.push(thread.map_err(|source| EngineError::thread("the data plane", source))?);
+            }
+            let result = served.serve(own);
+            others.into_iter().map(joined).fold(result, Result::and)
+        })?;
+        let Served { shard, .. } = served;
+        match shard.into_inner() {
+            Ok(shard) => shard.close(),
+            Err(_poisoned) => unreachable!("the thread that panicked was joined"),
+        }
+    }
+}
+
+/// The end of another thread; its panic is this one's.
+fn joined(thread: ScopedJoinHandle<'_, Result<(), EngineError>>) -> Result<(), EngineError> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+impl Served {
+    /// Serves with a ring of this thread, until one of the threads ends.
+    fn serve(&self, id: RingId) -> Result<(), EngineError> {
+        let _ends = EndsAll(self);
+        cpus::bind_this_thread(&self.cpus, "a thread that serves requests");
+        let mut ring = Ring::new(self.options)?;
+        let (mut hands, mut scratch) = (Hands::default(), Scratch::default());
+        // Sends that were handed to the ring since the last look: they end at once.
+        let mut sends = 0;
+        while !self.is_over.load(Ordering::Acquire) {
+            let turn = {
+                // A panic in a turn leaves nothing to go on with: its thread ends all, and is heard of by the join.
+                let begun = TurnBegun { ring: id, polls: ring.poll_stats(), asked_ns: self.clock.now_ns() };
+                let Ok(mut shard) = self.shard.lock() else { return Ok(()) };
+                shard.turn(begun, &mut hands)?
+            };
+            turn.wake.iter().for_each(Waker::wake);
+            let Some(wait) = turn.wait else { return Ok(()) };
+            for (operation, token) in hands.operations.drain(..) {
+                if ring.submit(operation, token).is_err() {
+                    unreachable!("no more operations are handed over than the ring has places");
+                }
+            }
+            sends += wait.sends;
+            if turn.jobs.is_empty() {
+                let min = 1 + std::mem::take(&mut sends);
+                ring.submit_and_gather(min, wait.gather, Some(wait.timeout), &mut hands.completions)?;
+            } else {
+                self.after_turn.carry_out(turn.jobs, &mut scratch);
+            }
+        }
+        Ok(())
+    }
+}
