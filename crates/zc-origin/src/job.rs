@@ -3,7 +3,6 @@
 //! The engine calls [`crate::Origin::start`], submits the operation it gets, and hands each completion to
 //! [`crate::Origin::advance`] until the job is finished. A job has at most one operation in the ring at a time.
 
-use zc_core::ErrorKind;
 use zc_io::{Operation, Segment, Target};
 
 use crate::error::{OriginError, RequestClass};
@@ -84,8 +83,6 @@ pub struct Job {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) stage: Stage,
-    /// The answer it gets in place of success, for tests.
-    pub(crate) fault: Option<ErrorKind>,
 }
 
 /// Where a job is: the operation in the ring.

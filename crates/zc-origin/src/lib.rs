@@ -3,7 +3,7 @@
 //! Job: open a file or block device as the origin of a volume ([`Origin`]), turn reads, writes, flushes, trims and zero
 //! writes into ring operations one after the other ([`Job`], [`Step`]), learn what the origin cannot do and do it
 //! another way, tell whether an origin is still the one that a cache was filled from ([`compare`]) and as it was left
-//! ([`Landmark`]), and fail on purpose for tests ([`FaultPlan`]).
+//! ([`Landmark`]).
 //!
 //! Invariants:
 //! - The origin stays raw: byte n of the volume is byte n of the origin, nothing else is stored on it.
@@ -17,7 +17,6 @@
 #[cfg(test)]
 mod device_tests;
 mod error;
-mod fault;
 mod identity;
 mod job;
 mod landmarks;
@@ -26,7 +25,6 @@ mod origin;
 mod origin_tests;
 
 pub use error::{OriginError, RequestClass};
-pub use fault::{FaultEffect, FaultPlan, FaultRule, FaultWhen};
 pub use identity::{Likeness, compare};
 pub use job::{Finished, Job, OriginRequest, Step};
 pub use landmarks::{Landmark, MAX_BYTES, MAX_LANDMARKS};

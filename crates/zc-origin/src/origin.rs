@@ -16,7 +16,6 @@ use zc_io::{
 };
 
 use crate::error::{OriginError, RequestClass};
-use crate::fault::{FaultEffect, FaultPlan};
 use crate::job::{Finished, Job, OriginRequest, Stage, Step};
 
 /// Bytes of zeros written at a time where the origin has no faster way.
@@ -60,7 +59,6 @@ pub struct Origin {
     len_bytes: u64,
     caps: OriginCaps,
     zeros: Option<SharedBuf>,
-    faults: FaultPlan,
     /// No request is carried out any more.
     withdrawn: bool,
 }
@@ -105,28 +103,7 @@ impl Origin {
             writable: options.write,
         };
         let len_bytes = file.len_bytes() - file.len_bytes() % u64::from(SECTOR_BYTES);
-        Ok(Self {
-            file,
-            buffered,
-            len_bytes,
-            caps,
-            zeros: None,
-            faults: FaultPlan::default(),
-            withdrawn: false,
-        })
-    }
-
-    /// This origin, failing as planned. For tests.
-    #[must_use]
-    pub fn with_faults(mut self, plan: FaultPlan) -> Self {
-        self.faults = plan;
-        self
-    }
-
-    /// The plan given to [`Self::with_faults`], with its counters.
-    #[must_use]
-    pub const fn faults(&self) -> &FaultPlan {
-        &self.faults
+        Ok(Self { file, buffered, len_bytes, caps, zeros: None, withdrawn: false })
     }
 
     /// Length in bytes, a multiple of 512.
@@ -250,20 +227,9 @@ impl Origin {
     pub fn start(&mut self, request: OriginRequest) -> Step {
         let class = request.class();
         let (offset, len) = request.extent();
-        let mut job = Job { class, offset, len, stage: Stage::Flush, fault: None };
+        let job = Job { class, offset, len, stage: Stage::Flush };
         if let Some(kind) = self.objection(class, offset, len) {
             return self.refuse(&job, kind, request);
-        }
-        if let Some((kind, effect)) = self.faults.decide(class, offset, len) {
-            job.fault = Some(kind);
-            match (effect, request) {
-                (FaultEffect::Done, request) => return self.begin(job, request),
-                (FaultEffect::Torn, OriginRequest::Write { offset, segments, .. }) => {
-                    let segments = first_half(segments);
-                    return self.begin(job, OriginRequest::Write { offset, segments, fua: false });
-                }
-                (_, request) => return self.refuse(&job, kind, request),
-            }
         }
         self.begin(job, request)
     }
@@ -474,10 +440,9 @@ impl Origin {
     }
 
     fn outcome<T>(&self, job: &Job, result: io::Result<T>) -> Result<(), OriginError> {
-        match (result, job.fault) {
-            (_, Some(kind)) => Err(self.error(job, kind)),
-            (Ok(_), None) => Ok(()),
-            (Err(error), None) => Err(self.error(job, kind_of(&error)).with_source(error)),
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.error(job, kind_of(&error)).with_source(error)),
         }
     }
 
@@ -488,20 +453,4 @@ impl Origin {
 
 fn done(result: Result<(), OriginError>, target: Option<Target>) -> Step {
     Step::Done(Finished { result, target })
-}
-
-/// The first half of the sectors.
-fn first_half(segments: Vec<Segment>) -> Vec<Segment> {
-    let total: usize = segments.iter().map(Segment::len_bytes).sum();
-    let sector = usize_from_u32(SECTOR_BYTES);
-    let mut left = total / sector / 2 * sector;
-    let mut half = Vec::new();
-    for segment in segments {
-        let len = segment.len_bytes().min(left);
-        left -= len;
-        if len > 0 {
-            half.push(segment.part(0..len));
-        }
-    }
-    half
 }

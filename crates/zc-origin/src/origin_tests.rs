@@ -1,6 +1,5 @@
 //! Origins on real files, through a real ring.
 
-use std::num::NonZeroU64;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
@@ -8,10 +7,7 @@ use proptest::prelude::*;
 use zc_core::ErrorKind;
 use zc_io::{AlignedBuf, Arena, Operation, Ring, RingOptions, Segment, Target};
 
-use crate::{
-    FaultEffect, FaultPlan, FaultRule, FaultWhen, Finished, Job, Likeness, Origin, OriginOptions,
-    OriginRequest, RequestClass, Step, compare,
-};
+use crate::{Finished, Job, Likeness, Origin, OriginOptions, OriginRequest, RequestClass, Step, compare};
 
 const LEN: u64 = 1 << 20;
 const WRITE: OriginOptions = OriginOptions { write: true, direct: Some(false), create_len: Some(LEN) };
@@ -286,33 +282,6 @@ fn a_failed_operation_is_a_failed_request() {
         assert_eq!(finished.result.unwrap_err().kind(), ErrorKind::NoSpace);
         assert_eq!(finished.target.is_some(), class == RequestClass::Read);
     }
-}
-
-#[test]
-fn planned_faults_happen_as_planned() {
-    let dir = dir();
-    let second = FaultWhen::Once(NonZeroU64::new(2).unwrap());
-    let torn = FaultRule {
-        when: second,
-        effect: FaultEffect::Torn,
-        error: ErrorKind::NoSpace,
-        ..FaultRule::always(&[RequestClass::Write])
-    };
-    let lost = FaultRule {
-        range: Some(8192..8704),
-        effect: FaultEffect::Done,
-        ..FaultRule::always(&[RequestClass::Write])
-    };
-    let flush = FaultRule::always(&[RequestClass::Flush]);
-    let mut origin = open(dir.path(), WRITE).with_faults(FaultPlan::new([torn, lost, flush]));
-    write(&mut origin, 0, &[1; 2048], false).unwrap();
-    assert_eq!(write(&mut origin, 0, &[2; 2048], true), Err(ErrorKind::NoSpace));
-    let bytes = read(&mut origin, 0, 2048).unwrap();
-    assert_eq!((&bytes[..1024], &bytes[1024..]), (&[2; 1024][..], &[1; 1024][..]));
-    assert_eq!(write(&mut origin, 8192, &[3; 512], false), Err(ErrorKind::Io));
-    assert_eq!(read(&mut origin, 8192, 512).unwrap(), [3; 512]);
-    assert_eq!(simple(&mut origin, OriginRequest::Flush), (Err(ErrorKind::Io), Vec::new()));
-    assert_eq!(origin.faults().injected(), 3);
 }
 
 #[test]
