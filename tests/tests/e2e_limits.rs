@@ -176,3 +176,52 @@ fn a_client_that_leaves_takes_its_request_along() {
     world.status_until("the client is gone", |status| status["connections"] == 0);
     assert_eq!(daemon.terminate().code(), Some(0));
 }
+
+#[test]
+fn an_origin_is_asked_no_more_than_its_limit_and_hits_do_not_wait() {
+    let mut world = world("origin_iops = 20");
+    world.cache.push_str("prefetch_max = 0\nread_buffer = 0\n");
+    let daemon = world.start();
+    let mut client = world.connect("slow");
+    for extent in 0..20 {
+        client.read(extent * 8192, 4096).expect("a miss");
+    }
+    let stats = world.stats();
+    let most = at_most(20, 2, &stats);
+    assert!(number(&stats["manager"]["extent_misses"]) == 20 && most >= 20, "{most} were allowed: {stats}");
+    let waits = &stats["origin_limits"]["slow"];
+    assert!(number(&waits["waited"]) >= 10 && number(&waits["waited_us"]) > 0, "{waits}");
+    assert!(stats["origin_limits"]["free"].is_null(), "{stats}");
+    world.settled();
+    let before = world.stats();
+    for _ in 0..50 {
+        (0..20).for_each(|extent| drop(client.read(extent * 8192, 4096).expect("a hit")));
+    }
+    let stats = world.stats();
+    assert_eq!(stats["origin_limits"], before["origin_limits"], "a hit asks nothing of the origin");
+    assert!(
+        1000 > at_most(20, 2, &stats) || number(&stats["uptime_ms"]) > 40_000,
+        "hits are as slow as misses"
+    );
+
+    // Writes are held to it, and what waits for it at a stop goes to the origin.
+    let set = world.zcctl_output(&["volume", "set", "slow", "limits.origin_iops=1"]);
+    assert_eq!(set.status.code(), Some(0), "{}", String::from_utf8_lossy(&set.stderr));
+    for extent in 0..10 {
+        let data = [7; 8192];
+        client
+            .submit(NbdRequest::Write { offset: extent * 8192, data: &data, fua: false })
+            .expect("a write is sent");
+    }
+    world.stats_until("writes wait", |stats| number(&stats["origin_limits"]["slow"]["waiting"]) >= 5);
+    let shown = world.zcctl_output(&["volume", "show", "slow"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("waited for the origin's") && shown.contains("limits.origin_iops"), "{shown}");
+    let answers = std::thread::spawn(move || {
+        (0..10).for_each(|_| drop(client.wait().expect("an answer").result.expect("a write")));
+    });
+    assert_eq!(daemon.terminate().code(), Some(0));
+    answers.join().expect("all writes are answered");
+    let origin = zc_tests::read_file(&world.path("slow.img"));
+    assert_eq!(origin[..10 * 8192], [7; 10 * 8192], "the origin has what was written");
+}

@@ -90,6 +90,7 @@ fn no_number_of_stats_is_missing() {
         ("driver", "driver"),
         ("dirty", "dirty"),
         ("limits", "limits"),
+        ("origin_limits", "origin_limits"),
         ("traffic", "volume"),
     ];
     for (section, prefix) in sections {

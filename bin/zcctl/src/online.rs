@@ -335,7 +335,8 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     text::pairs(out, &rows)?;
     writeln!(out)?;
     traffic_table(&answer["traffic"], out)?;
-    limits_table(&answer["limits"], out)?;
+    limits_table("limits of", &answer["limits"], out)?;
+    limits_table("limits of the origin of", &answer["origin_limits"], out)?;
     shares_table(&answer["shares"], out)?;
     dirty_table(&answer["dirty"], out)?;
     let row = |path: &str| {
@@ -374,7 +375,7 @@ fn curve(curve: &Value) -> String {
 }
 
 /// How requests waited for limits of their volumes, where any did.
-fn limits_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+fn limits_table(title: &str, volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let row = |(name, limits): (&String, &Value)| {
         let n = |name: &str| number(&limits[name]);
         (n("waited") > 0).then(|| {
@@ -385,7 +386,7 @@ fn limits_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    text::table(out, &["limits of", "requests that waited", "together", "wait now"], &rows)?;
+    text::table(out, &[title, "requests that waited", "together", "wait now"], &rows)?;
     Ok(writeln!(out)?)
 }
 

@@ -59,6 +59,10 @@ pub(crate) fn facts(volume: &Value) -> Vec<(&'static str, String)> {
     if number(&limits["waited"]) > 0 {
         facts.push(("waited for limits", waited(limits)));
     }
+    let origin_limits = &volume["origin_limits"];
+    if number(&origin_limits["waited"]) > 0 {
+        facts.push(("waited for the origin's", waited(origin_limits)));
+    }
     let remarks = remarks(volume);
     if !remarks.is_empty() {
         facts.push(("remarks", remarks));

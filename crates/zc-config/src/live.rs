@@ -61,6 +61,8 @@ pub const LIVE: &[(&str, &str)] = &[
     ("volume", "limits.read_bytes_per_s"),
     ("volume", "limits.write_bytes_per_s"),
     ("volume", "limits.bytes_burst"),
+    ("volume", "limits.origin_iops"),
+    ("volume", "limits.origin_bytes_per_s"),
     ("log", "level"),
 ];
 

@@ -368,6 +368,24 @@ pub struct VolumeLimits {
     pub write_bytes_per_s: u64,
     /// Bytes that each of these three lets through at once after a pause; `None` = those of a tenth of a second.
     pub bytes_burst: Option<u64>,
+    /// Requests a second that the origin is asked, all together.
+    pub origin_iops: u32,
+    /// Bytes a second that the origin is asked to read and to write, all together.
+    pub origin_bytes_per_s: u64,
+}
+
+impl VolumeLimits {
+    /// What bounds clients.
+    #[must_use]
+    pub const fn of_clients(self) -> Self {
+        Self { origin_iops: 0, origin_bytes_per_s: 0, ..self }
+    }
+
+    /// What bounds the use of the origin, as limits of all requests and bytes.
+    #[must_use]
+    pub fn of_origin(self) -> Self {
+        Self { iops: self.origin_iops, bytes_per_s: self.origin_bytes_per_s, ..Self::default() }
+    }
 }
 
 /// `[volume.ublk]`.

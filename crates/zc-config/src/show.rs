@@ -218,6 +218,10 @@ fn limit_rows(limits: &VolumeLimits) -> Vec<Row> {
         ("limits.write_bytes_per_s", size(limits.write_bytes_per_s)),
     ]);
     rows.extend(limits.bytes_burst.map(|bytes| ("limits.bytes_burst", size(bytes))));
+    rows.extend([
+        ("limits.origin_iops", limits.origin_iops.to_string()),
+        ("limits.origin_bytes_per_s", size(limits.origin_bytes_per_s)),
+    ]);
     rows
 }
 

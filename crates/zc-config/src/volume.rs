@@ -168,6 +168,8 @@ fn rates(volume: &mut Section<'_, '_>) -> VolumeLimits {
         read_bytes_per_s: bytes_per_s(&mut section, "read_bytes_per_s"),
         write_bytes_per_s: bytes_per_s(&mut section, "write_bytes_per_s"),
         bytes_burst: section.size("bytes_burst", &limits::BYTES_BURST),
+        origin_iops: section.count("origin_iops", 0, &limits::IOPS),
+        origin_bytes_per_s: bytes_per_s(&mut section, "origin_bytes_per_s"),
     };
     section.finish();
     limits

@@ -40,6 +40,7 @@ const LAYOUTS: &[Layout] = &[
             "settled",
             "lengths",
             "origins",
+            "origin_limits",
             "volumes",
             "device",
             "workers",

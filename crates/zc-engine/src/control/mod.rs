@@ -727,10 +727,11 @@ impl Shared {
         let infos = self.infos();
         let volume = |(name, info): &(String, VolumeInfo)| {
             let (dirty, traffic) = (stats.dirty.get(name), stats.traffic.get(name));
-            let limits = stats.limits.get(name);
+            let (limits, origin_limits) = (stats.limits.get(name), stats.origin_limits.get(name));
             let share = stats.shares.get(name);
             json!({
-                "name": name, "info": info, "dirty": dirty, "traffic": traffic, "limits": limits, "share": share,
+                "name": name, "info": info, "dirty": dirty, "traffic": traffic, "limits": limits,
+                "origin_limits": origin_limits, "share": share,
             })
         };
         let volumes: Vec<Value> = infos.iter().map(volume).collect();

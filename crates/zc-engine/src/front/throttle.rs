@@ -44,6 +44,18 @@ impl Cost {
     }
 }
 
+impl Cost {
+    /// Of a read of an origin.
+    pub(crate) const fn of_read(bytes: u64) -> Self {
+        Self { line: Line::Reads, bytes }
+    }
+
+    /// Of a write to an origin; of a trim or a zeroing, which bring no bytes, too.
+    pub(crate) const fn of_write(bytes: u64) -> Self {
+        Self { line: Line::Writes, bytes }
+    }
+}
+
 /// How often, and for how long, requests waited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Waits {
@@ -269,6 +281,8 @@ mod tests {
         read_bytes_per_s: 0,
         write_bytes_per_s: 0,
         bytes_burst: None,
+        origin_iops: 0,
+        origin_bytes_per_s: 0,
     };
 
     fn cost(command: Command, len_bytes: u64) -> Cost {
@@ -381,6 +395,7 @@ mod tests {
                 read_bytes_per_s: u64::from(reads) * 100,
                 write_bytes_per_s: u64::from(writes) * 100,
                 bytes_burst: bytes.map(|bytes| u64::from(bytes) * 100),
+                ..NONE
             },
         )
     }

@@ -240,6 +240,9 @@ impl Scrape {
         for number in LIMITS {
             page.by_volume(number, self.stats.limits.iter())?;
         }
+        for number in ORIGIN_LIMITS {
+            page.by_volume(number, self.stats.origin_limits.iter())?;
+        }
         for number in SHARES {
             page.by_volume(number, self.stats.shares.iter())?;
         }
@@ -474,6 +477,18 @@ const LIMITS: &[Number<Waits>] = &[
     }),
     counter("limits_waited_seconds", "Time that they waited, all together.", |of| Value::us(of.waited_us)),
     gauge("limits_waiting", "Requests of clients that wait for a limit of the volume.", |of| {
+        Value::Whole(of.waiting)
+    }),
+];
+
+const ORIGIN_LIMITS: &[Number<Waits>] = &[
+    counter("origin_limits_waited", "Requests of the origin that waited for a limit of the origin.", |of| {
+        Value::Whole(of.waited)
+    }),
+    counter("origin_limits_waited_seconds", "Time that they waited, all together.", |of| {
+        Value::us(of.waited_us)
+    }),
+    gauge("origin_limits_waiting", "Requests of the origin that wait for a limit of the origin.", |of| {
         Value::Whole(of.waiting)
     }),
 ];

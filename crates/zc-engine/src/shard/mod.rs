@@ -15,7 +15,7 @@
 //! | `metrics`, `stop` | latencies and counters; how far the end has come |
 //! | `buffers`, `pending`, `io`, `base` | memory, what the rings get, and what every component may use |
 //! | `reads`, `workers`, `device` | bytes for the manager, the cache device |
-//! | `volumes`, `origins`, `lengths` | volumes with their limits and taps, their origins |
+//! | `volumes`, `origin_limits`, `origins`, `lengths` | volumes with their limits and taps, their origins with theirs |
 //! | `settled`, `health`, `leaving`, `dirty_asks`, `pause`, `give_back`, `close` | what is told and kept of the cache and its end |
 //! | `warm` | ranges that an operator wants in the cache |
 //! | `clients` | connections, block devices, and their requests |
@@ -42,6 +42,7 @@ pub(crate) mod io;
 pub(crate) mod leaving;
 pub(crate) mod lengths;
 pub(crate) mod metrics;
+pub(crate) mod origin_limits;
 pub(crate) mod origins;
 pub(crate) mod pause;
 pub(crate) mod pending;

@@ -6,7 +6,7 @@
 //! Invariants: each operation's end becomes exactly one event. The first failure is logged, then ever fewer: an origin
 //! that fails for hours fills no disk with its log.
 //!
-//! What it does not do: order what origins do (the cache manager does).
+//! What it does not do: order what origins do (the cache manager does), or the arithmetic of limits (`origin_limits`).
 
 use std::fmt;
 use std::io;
@@ -19,6 +19,7 @@ use zc_origin::{Job, OriginRequest, Step};
 use crate::origin::Origin;
 use crate::origin::store_volume::{Asker, StoreAnswer, StoreAnswers, StoreOutcome};
 use crate::shard::base::Base;
+use crate::shard::origin_limits::OriginLimits;
 use crate::shard::volumes::Volumes;
 
 /// See the module documentation.
@@ -26,16 +27,41 @@ use crate::shard::volumes::Volumes;
 pub(crate) struct Origins {
     /// What stores answered.
     answers: StoreAnswers,
+    /// What they may be asked for.
+    limits: OriginLimits,
 }
 
 impl Origins {
     /// Answers of stores wake `waker`.
     pub(crate) fn new(waker: Waker) -> Self {
-        Self { answers: StoreAnswers::new(waker) }
+        Self { answers: StoreAnswers::new(waker), limits: OriginLimits::default() }
     }
 
-    /// Carries out an action on an origin.
-    pub(crate) fn act(&self, base: &mut Base, volumes: &mut Volumes, action: Action, extent_bytes: u32) {
+    /// What bounds the use of origins.
+    pub(crate) const fn limits(&self) -> &OriginLimits {
+        &self.limits
+    }
+
+    /// What bounds the use of origins, to be changed.
+    pub(crate) const fn limits_mut(&mut self) -> &mut OriginLimits {
+        &mut self.limits
+    }
+
+    /// Carries out an action on an origin, now or when its limits let it.
+    pub(crate) fn act(&mut self, base: &mut Base, volumes: &mut Volumes, action: Action, extent_bytes: u32) {
+        if let Some(action) = self.limits.passes(action, || base.clock.now_ns()) {
+            self.begin(base, volumes, action, extent_bytes);
+        }
+    }
+
+    /// Carries out what waited for its limits and may begin now.
+    pub(crate) fn go_on(&mut self, base: &mut Base, volumes: &mut Volumes, extent_bytes: u32) {
+        while let Some(action) = self.limits.next(|| base.clock.now_ns()) {
+            self.begin(base, volumes, action, extent_bytes);
+        }
+    }
+
+    fn begin(&self, base: &mut Base, volumes: &mut Volumes, action: Action, extent_bytes: u32) {
         let mut known = Vec::new();
         let (op, volume, request) = match action {
             Action::OriginRead { op, volume, offset_bytes, dest } => {

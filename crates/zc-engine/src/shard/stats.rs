@@ -9,6 +9,7 @@ use zc_core::VolumeId;
 
 use crate::front::throttle::Waits;
 use crate::shard::metrics::{Durations, Latencies, Traffic};
+use crate::shard::origin_limits::OriginLimits;
 use crate::shard::volumes::{Volume, Volumes};
 use crate::shard::warm::WarmUp;
 
@@ -43,6 +44,8 @@ pub struct ShardStats {
     pub traffic: BTreeMap<String, Traffic>,
     /// How requests waited for the limits of their volume, by volume.
     pub limits: BTreeMap<String, Waits>,
+    /// How requests of origins waited for the limits of the origin, by volume; of volumes that have such limits.
+    pub origin_limits: BTreeMap<String, Waits>,
     /// What volumes with a quota, a reserve or a priority have of the cache, by volume.
     pub shares: BTreeMap<String, Share>,
     /// What the origin lacks, by volume.
@@ -208,6 +211,12 @@ pub(crate) fn shares_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTr
         Some((volume.name.clone(), made))
     };
     manager.shares().into_iter().filter_map(of).collect()
+}
+
+/// How the uses of origins waited for their limits.
+pub(crate) fn origin_waits(volumes: &Volumes, limits: &OriginLimits) -> BTreeMap<String, Waits> {
+    let of = |(id, waits)| Some((volumes.get(id)?.name.clone(), waits));
+    limits.waits().filter_map(of).collect()
 }
 
 /// The dirty data of each volume that has a state of it.

@@ -82,7 +82,7 @@ impl Volume {
             traffic: Traffic::default(),
             durations: Box::default(),
             config,
-            throttle: Box::new(Throttle::new(limits, 0)),
+            throttle: Box::new(Throttle::new(limits.of_clients(), 0)),
             tap: None,
         }
     }
@@ -213,7 +213,7 @@ impl Volumes {
     pub(crate) fn set_limits(&mut self, limits: Vec<(VolumeId, VolumeLimits)>, now_ns: u64) {
         for (id, limits) in limits {
             if let Some(volume) = self.table.get_mut(&id) {
-                volume.throttle.set(limits, now_ns);
+                volume.throttle.set(limits.of_clients(), now_ns);
             }
         }
     }

@@ -110,9 +110,11 @@ impl Shard {
     fn removed(&mut self, id: VolumeId, result: Result<(), ErrorKind>) {
         let (volumes, manager, clock) = (&mut self.volumes, &mut self.manager, self.base.clock);
         let (clients, risk, warm_ups) = (&mut self.clients, &mut self.risk, &mut self.warm_ups);
+        let origins = &mut self.origins;
         self.leaving.ended(id, result, || {
             volumes.set_tap(id, None, manager, &clock);
             clients.forget(id);
+            origins.limits_mut().forget(id);
             warm_ups.forget(id);
             risk.set(id, false);
             volumes.remove(id)

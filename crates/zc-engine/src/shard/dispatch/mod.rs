@@ -162,6 +162,12 @@ impl Shard {
 
     /// Puts settings of the front end in force.
     pub(crate) fn apply_front(&mut self, front: FrontSettings) {
+        if self.base.stopping.is_running() {
+            let now_ns = self.base.clock.now_ns();
+            for (id, limits) in &front.volumes {
+                self.origins.limits_mut().set(*id, *limits, now_ns);
+            }
+        }
         let (clients, mut shared) = self.clients();
         clients.apply(&mut shared, front);
     }

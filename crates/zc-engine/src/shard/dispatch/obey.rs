@@ -17,7 +17,9 @@ use crate::shard::leaving::Removed;
 use crate::shard::lengths;
 use crate::shard::pause::{CloseReply, Closed, Looked, Replacement};
 use crate::shard::settled::{Settled, needs_no_cache};
-use crate::shard::stats::{Curve, Driver, Extents, ShardStats, dirty_by_volume, shares_by_volume};
+use crate::shard::stats::{
+    Curve, Driver, Extents, ShardStats, dirty_by_volume, origin_waits, shares_by_volume,
+};
 use crate::shard::stop::Stopping;
 use crate::shard::volumes::Volume;
 use crate::shard::warm::WarmEnd;
@@ -295,6 +297,7 @@ impl Shard {
             slots: [u64_from_usize(slots), u64_from_usize(slots_max)],
             traffic: volumes().map(|volume| (volume.name.clone(), volume.traffic)).collect(),
             limits: self.volumes.waits(),
+            origin_limits: origin_waits(&self.volumes, self.origins.limits()),
             warm: self.warm_by_volume(),
             shares: shares_by_volume(&self.volumes, &self.manager),
             dirty: dirty_by_volume(&self.volumes, &self.manager),

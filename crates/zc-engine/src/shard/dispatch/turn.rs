@@ -122,6 +122,7 @@ impl Shard {
         let (clients, mut shared) = self.clients();
         clients.begin_throttled(&mut shared);
         clients.drop_unbegun(&mut shared);
+        self.origins.go_on(&mut self.base, &mut self.volumes, self.device.extent_bytes());
         self.handle_events(&mut hands.actions);
         self.end_turn(&mut hands.actions);
         if self.intent.is_stuck() || self.risk.is_stuck() {
@@ -188,7 +189,9 @@ impl Shard {
         };
         let gather = if ms == 0 { None } else { gathered(self.base.io.extent_reads(), sends) };
         let time = Duration::from_millis(ms);
-        let due = self.volumes.throttled_for(&self.base.clock);
+        let clock = &self.base.clock;
+        let of_origins = self.origins.limits_mut().due(|| clock.now_ns());
+        let due = [self.volumes.throttled_for(clock), of_origins].into_iter().flatten().min();
         Wait { sends, gather, timeout: due.map_or(time, |due| due.min(time)) }
     }
 
@@ -323,6 +326,7 @@ impl Shard {
         let (connections, requests) = (self.clients.nbd().len(), self.clients.requests().len());
         tracing::info!(connections, requests, "stopping");
         self.volumes.lift_limits(now_ns);
+        self.origins.limits_mut().lift(now_ns);
         self.warm_ups.end_all(WarmEnd::Stopped, now_ms);
         self.clients.nbd_mut().begin_shutdown();
     }
