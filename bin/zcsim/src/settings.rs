@@ -22,7 +22,7 @@ impl Mapping {
     pub(crate) fn model(self) -> zc_replay::Ssd {
         match self {
             Self::Page => zc_replay::Ssd::default(),
-            Self::Log => zc_replay::Ssd::LogBlocks,
+            Self::Log => zc_replay::Ssd::LogBlocks(zc_replay::Blocks::default()),
         }
     }
 }

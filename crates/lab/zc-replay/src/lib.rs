@@ -38,4 +38,4 @@ pub use error::ReplayError;
 pub use extents::{Extents, footprint};
 pub use load::{Fitted, REQUESTS_MAX, Trace};
 pub use sample::Sample;
-pub use ssd::Ssd;
+pub use ssd::{Blocks, Ssd};

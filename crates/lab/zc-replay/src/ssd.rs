@@ -1,6 +1,7 @@
 //! The SSD below the cache: every operation of the cache manager on its device, as page operations of a model of flash.
 //!
-//! Blocks of 512 KiB on four planes, so that 2 MiB written side by side lie side by side; page latencies of MLC flash.
+//! Blocks of 512 KiB on four planes unless said otherwise, so that 2 MiB written side by side lie side by side; page
+//! latencies of MLC flash.
 //! What is kept back is given in thousandths of what is exposed; the translation layer needs a few blocks at least.
 //!
 //! Invariants: a page has the offset that the daemon would write it to. Memory is some twenty bytes for each 4 KiB of
@@ -15,10 +16,6 @@ use zc_format::{Geometry, RECORDS_PER_BLOCK, REGION_MAP_BYTES, WeuHeader};
 
 /// Bytes of a flash page.
 const PAGE_BYTES: u32 = 4096;
-/// Pages of an erase block.
-const BLOCK_PAGES: u32 = 128;
-/// Planes that work side by side.
-const PLANES: u32 = 4;
 /// Blocks that are kept back at least: what a translation layer works with.
 const SPARE_BLOCKS_MIN: u64 = 8;
 /// Blocks of a device with log blocks at least, so that there is one of each kind.
@@ -33,7 +30,23 @@ pub enum Ssd {
         over_provisioning_permille: u32,
     },
     /// With log blocks, as in Nitro (section 5.4).
-    LogBlocks,
+    LogBlocks(Blocks),
+}
+
+/// Erase blocks of an SSD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocks {
+    /// Pages of 4 KiB of an erase block.
+    pub pages: u32,
+    /// Planes that work side by side.
+    pub planes: u32,
+}
+
+impl Default for Blocks {
+    /// 512 KiB on four planes.
+    fn default() -> Self {
+        Self { pages: 128, planes: 4 }
+    }
 }
 
 impl Default for Ssd {
@@ -55,22 +68,26 @@ impl Watcher {
     /// A new SSD for a cache of this layout.
     pub(crate) fn new(ssd: Ssd, cache: &Geometry) -> Result<Self, GeometryError> {
         let pages = cache.device_bytes.div_ceil(u64::from(PAGE_BYTES));
-        let exposed = pages.div_ceil(u64::from(BLOCK_PAGES));
+        let blocks = match ssd {
+            Ssd::PageMapped { .. } => Blocks::default(),
+            Ssd::LogBlocks(blocks) => blocks,
+        };
+        let exposed = pages.div_ceil(u64::from(blocks.pages));
         let all = match ssd {
             Ssd::PageMapped { over_provisioning_permille } => {
                 let kept = exposed * u64::from(over_provisioning_permille) / 1000;
                 exposed + kept.max(SPARE_BLOCKS_MIN)
             }
             // 17 % of all; what rounding takes is given back.
-            Ssd::LogBlocks => (exposed * 1000).div_ceil(830).max(HYBRID_BLOCKS_MIN) + 2,
+            Ssd::LogBlocks(_) => (exposed * 1000).div_ceil(830).max(HYBRID_BLOCKS_MIN) + 2,
         };
         let narrow = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX);
-        let per_plane = narrow(all.div_ceil(u64::from(PLANES)));
-        let flash = zc_flash::Geometry::new(PAGE_BYTES, BLOCK_PAGES, per_plane, PLANES, 1)?;
+        let per_plane = narrow(all.div_ceil(u64::from(blocks.planes)));
+        let flash = zc_flash::Geometry::new(PAGE_BYTES, blocks.pages, per_plane, blocks.planes, 1)?;
         let latencies = Latencies::nitro(flash.block_bytes());
         let ftl: Box<dyn Ftl> = match ssd {
             Ssd::PageMapped { .. } => Box::new(PageMapped::exposing(flash, latencies, narrow(exposed))?),
-            Ssd::LogBlocks => Box::new(Hybrid::new(flash, latencies, Logs::NITRO)?),
+            Ssd::LogBlocks(_) => Box::new(Hybrid::new(flash, latencies, Logs::NITRO)?),
         };
         Ok(Self { ftl, cache: cache.clone(), pages })
     }

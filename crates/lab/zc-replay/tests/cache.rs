@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use zc_config::Config;
 use zc_replay::cache::{CacheSize, Replay, Report, run};
-use zc_replay::{Ratios, Ssd, Trace};
+use zc_replay::{Blocks, Ratios, Ssd, Trace};
 use zc_trace::{Content, Op, Request};
 
 /// What a test may choose.
@@ -296,7 +296,7 @@ fn an_ssd_below_counts_what_the_manager_writes() {
         let report = run(&load(&requests), &config, replay, |_| {}).unwrap();
         (report.flash.unwrap(), report)
     };
-    for ssd in [Ssd::default(), Ssd::LogBlocks] {
+    for ssd in [Ssd::default(), Ssd::LogBlocks(Blocks::default())] {
         let (flash, report) = of(ssd, false);
         assert_eq!(flash.programs, flash.host_writes + flash.copies);
         assert_eq!(flash.host_writes * 4096, report.ssd_bytes_written(), "{ssd:?}: no more, no less");

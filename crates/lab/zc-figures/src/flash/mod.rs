@@ -2,6 +2,7 @@
 
 mod caftl;
 mod erasures;
+mod managed;
 mod packing;
 mod place;
 

@@ -20,8 +20,8 @@ mod workloads;
 mod writes;
 
 use crate::Figure;
-pub(crate) use runs::percent_of;
-pub(crate) use workloads::{SHAPES, sources};
+pub(crate) use runs::{Variant, percent_of};
+pub(crate) use workloads::{SHAPES, Shape, Source, sources};
 
 /// All of them.
 pub(crate) const FIGURES: [Figure; 18] = [

@@ -1,9 +1,9 @@
 //! Runs of the production cache manager under Nitro's variants.
 
 use zc_config::Config;
-use zc_replay::Trace;
 use zc_replay::cache::{self, CacheSize, Replay, Report};
 use zc_replay::time::{self, Store, TimeReport, Timing};
+use zc_replay::{Ssd, Trace};
 
 use crate::error::FigureError;
 
@@ -92,6 +92,21 @@ impl Variant {
         let size = CacheSize::Units(unit_bytes);
         let replay = Replay { size, check: false, recipes: self.recipes, warm_requests, ssd: None };
         Ok(time::run_on(store, trace, &self.config()?, replay, timing)?.1)
+    }
+
+    /// Replays a trace through so many bytes of units on this SSD, with or without discards, from the start on.
+    pub(crate) fn run_on(
+        &self,
+        ssd: Ssd,
+        discard: bool,
+        trace: &Trace,
+        unit_bytes: u64,
+    ) -> Result<Report, FigureError> {
+        let mut config = self.config()?;
+        config.cache.discard = Some(discard);
+        let size = CacheSize::Units(unit_bytes);
+        let replay = Replay { size, check: false, recipes: self.recipes, warm_requests: 0, ssd: Some(ssd) };
+        Ok(cache::run(trace, &config, replay, |_| {})?)
     }
 
     /// Replays a trace through so many bytes of units.

@@ -164,7 +164,8 @@ impl Shape {
         Ok(loaded)
     }
 
-    fn load(&self, context: &Context) -> Result<Loaded, FigureError> {
+    /// The trace, or what stands for it.
+    pub(crate) fn load(&self, context: &Context) -> Result<Loaded, FigureError> {
         let name = self.name;
         if let Some(folder) = &context.fiu {
             let lines = context.scale.pick(FIU_LINES_SMALL, REQUESTS_MAX);
