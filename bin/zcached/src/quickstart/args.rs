@@ -6,8 +6,8 @@ use std::path::PathBuf;
 ///
 /// It needs no root and changes nothing outside its directory. It copies the files into a volume of a store, makes a
 /// clone of the volume and changes a part of it. Then it reads both volumes twice through a cache, compares every byte,
-/// prints hits and times, and serves the volumes over NBD until Ctrl-C. A second start finds the cache warm. Delete the
-/// directory to undo it all.
+/// prints hits and times, and reads a disk that is made slow without a cache and with one. It serves the volumes over NBD
+/// until Ctrl-C. A second start finds the cache warm. Delete the directory to undo it all.
 #[derive(Debug, clap::Args)]
 pub(crate) struct QuickstartArgs {
     /// Directory to make for origins, cache, sockets and configuration

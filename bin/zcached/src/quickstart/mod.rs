@@ -1,8 +1,8 @@
 //! `zcached quickstart`: a cache with real data in one directory, measured, then served.
 //!
 //! Job: gather input, store it in a volume of a store through the daemon's own NBD front end, clone the volume, change
-//! the clone by a few per cent, read both back twice and compare every byte, report, and go on serving. A second start
-//! finds the cache warm.
+//! the clone by a few per cent, read both back twice and compare every byte, report, compare a slow disk without and
+//! with a cache, and go on serving. A second start finds the cache warm.
 //!
 //! Invariants: nothing outside the directory is written, and in it only files that quickstart made (a marker in the
 //! generated configuration tells). What it measures is measured at the client.
@@ -16,8 +16,10 @@ mod orders;
 mod pictures;
 mod place;
 mod report;
+mod slow_disk;
 mod traffic;
 mod volumes;
+mod watch;
 
 use std::io::Write;
 use std::path::Path;
@@ -143,7 +145,7 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn stats(&self) -> anyhow::Result<ShardStats> {
-        self.engine.stats().context("the engine has ended")
+        watch::stats(self.engine)
     }
 
     fn volumes(&self, names: &[&'static str]) -> anyhow::Result<Vec<Volume>> {
@@ -170,6 +172,7 @@ impl Session<'_> {
         }
         self.place.mark_complete()?;
         report::passes(&lines, out)?;
+        report::requests(out)?;
         report::verified(&lines, out)?;
         let (shown_bytes, stored_bytes) = orders::shown_and_stored(&socket)?;
         report::store(shown_bytes, stored_bytes, out)?;
@@ -178,14 +181,17 @@ impl Session<'_> {
         let ssd_bytes = stats.slots[0].saturating_mul(place::unit_bytes(self.image_bytes));
         report::reduction(&stats, self.image_bytes * 2, written, ssd_bytes, out)?;
         pictures::room(shown_bytes, stored_bytes, ssd_bytes, out)?;
-        pictures::speed(&lines, out)
+        pictures::speed(&lines, out)?;
+        out.flush()?;
+        slow_disk::compare(self.place, self.image_bytes, self.bars, out)
     }
 
     /// Reads once from a cache of an earlier start.
     fn again(&self, out: &mut dyn Write) -> anyhow::Result<()> {
-        self.wait_for_index()?;
+        watch::wait_for_index(self.engine)?;
         let lines = vec![self.phase(Phase::WarmRead, &BOTH)?];
         report::passes(&lines, out)?;
+        report::requests(out)?;
         report::verified(&lines, out)?;
         let cold: Vec<String> = self
             .engine
@@ -217,27 +223,8 @@ impl Session<'_> {
         }
         let measured = traffic.finish();
         if !phase.reads() {
-            self.settle()?;
+            watch::settle(self.engine)?;
         }
         Ok(Line { phase, measured, before, after: self.stats()? })
-    }
-
-    /// Waits until all that earlier starts cached is served: what is read before is read from the origin.
-    fn wait_for_index(&self) -> anyhow::Result<()> {
-        loop {
-            let stats = self.stats()?;
-            if stats.index_loaded_ms.is_some() || stats.cache_fault.is_some() {
-                return Ok(());
-            }
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
-        }
-    }
-
-    /// Waits until nothing waits for the reduce workers.
-    fn settle(&self) -> anyhow::Result<()> {
-        while self.stats()?.driver.reduce_jobs_waiting > 0 {
-            std::thread::park_timeout(std::time::Duration::from_millis(10));
-        }
-        Ok(())
     }
 }

@@ -33,6 +33,16 @@ pub(crate) fn speed(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> {
     bars(&rows, out)
 }
 
+/// How many requests each pass did in a second.
+pub(crate) fn reads(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> {
+    let rows: Vec<_> = lines
+        .iter()
+        .map(|line| (line.phase.name(), line.requests_per_s(), format!("{}/s", line.requests_per_s())))
+        .collect();
+    writeln!(out, "\n  Reads a second:\n")?;
+    bars(&rows, out)
+}
+
 /// Rows of name, value, and the value in words.
 fn bars(rows: &[(&str, u64, String)], out: &mut dyn Write) -> anyhow::Result<()> {
     let largest = rows.iter().map(|(_, value, _)| *value).max().unwrap_or(0).max(1);

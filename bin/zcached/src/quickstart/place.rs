@@ -18,6 +18,12 @@ const FILES: [&str; 5] = [COMPLETE, "source.img", POOL, "cache.img", "state"];
 const POOL: &str = "pool";
 /// The store's name.
 pub(crate) const STORE: &str = "tank";
+/// Directory of the comparison with a slow disk, while it runs.
+const SLOW_DISK: &str = "slow-disk";
+/// Name of the slow disk's volume.
+pub(crate) const DISK: &str = "disk";
+/// Size of the cache before it.
+const DISK_CACHE_BYTES: u64 = 32 << 20;
 /// Room in the store beside what the input takes uncompressed: the store's own, and changes.
 const POOL_MORE_BYTES: u64 = 256 << 20;
 /// First TCP port tried: NBD's own.
@@ -25,6 +31,7 @@ const PORT: u16 = zc_nbd::uri::DEFAULT_PORT;
 const PORTS_TRIED: u16 = 100;
 /// Caches below this get smaller write-evict units, so that there are some dozens.
 const SMALL_CACHE_BYTES: u64 = 64 << 20;
+const SMALL_UNIT_BYTES: u64 = 256 << 10;
 /// Caches are multiples of this.
 const CACHE_ALIGN_BYTES: u64 = 1 << 20;
 
@@ -41,7 +48,7 @@ pub(crate) const fn cache_bytes(image_bytes: u64) -> u64 {
 
 /// Size of the write-evict units of that cache.
 pub(crate) const fn unit_bytes(image_bytes: u64) -> u64 {
-    if cache_bytes(image_bytes) < SMALL_CACHE_BYTES { 256 << 10 } else { 2 << 20 }
+    if cache_bytes(image_bytes) < SMALL_CACHE_BYTES { SMALL_UNIT_BYTES } else { 2 << 20 }
 }
 
 /// TCP ports of the loopback interface that the daemon listens on.
@@ -79,7 +86,8 @@ impl Place {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let dir = std::fs::canonicalize(dir).with_context(|| format!("cannot open {}", dir.display()))?;
         let place = Self { dir };
-        let bytes = place.nbd_socket().as_os_str().len().max(place.control_socket().as_os_str().len());
+        let sockets = [place.control_socket(), place.disk_control_socket()];
+        let bytes = sockets.iter().map(|path| path.as_os_str().len()).max().unwrap_or(0);
         ensure!(
             bytes <= zc_config::SOCKET_PATH_BYTES_MAX,
             "the path of {} is too long for sockets in it; choose a shorter --dir",
@@ -116,6 +124,44 @@ impl Place {
         self.dir.join("control.sock")
     }
 
+    /// Where the slow disk is served.
+    pub(crate) fn disk_socket(&self) -> PathBuf {
+        self.dir.join(SLOW_DISK).join("nbd.sock")
+    }
+
+    fn disk_control_socket(&self) -> PathBuf {
+        self.dir.join(SLOW_DISK).join("control.sock")
+    }
+
+    /// Makes the directory of the slow disk, empty.
+    pub(crate) fn make_slow_disk(&self) -> anyhow::Result<()> {
+        self.remove_slow_disk()?;
+        let dir = self.dir.join(SLOW_DISK);
+        std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))
+    }
+
+    pub(crate) fn remove_slow_disk(&self) -> anyhow::Result<()> {
+        remove(&self.dir.join(SLOW_DISK))
+    }
+
+    /// Writes the configuration of a cache before the source, as an origin of so many requests a second.
+    pub(crate) fn write_disk_config(&self, mode: &str, iops: u32) -> anyhow::Result<PathBuf> {
+        let dir = self.dir.join(SLOW_DISK);
+        let text = format!(
+            "[cache]\npath = {}\nsize = {DISK_CACHE_BYTES}\nstate_dir = {}\nweu_size = {SMALL_UNIT_BYTES}\n\n\
+             [[volume]]\nname = \"{DISK}\"\norigin = {}\nmode = \"{mode}\"\nlimits.origin_iops = {iops}\n\n\
+             [nbd]\nlisten = []\nunix = [{}]\n\n[control]\nsocket = {}\n",
+            quoted(&dir.join("cache.img"))?,
+            quoted(&dir.join("state"))?,
+            quoted(&self.source())?,
+            quoted(&self.disk_socket())?,
+            quoted(&self.disk_control_socket())?,
+        );
+        let path = dir.join(CONFIG);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
     /// Makes an empty store with room for the input, in a sparse file.
     pub(crate) fn make_pool(&self, image_bytes: u64) -> anyhow::Result<()> {
         let len = image_bytes + image_bytes / 4 + POOL_MORE_BYTES;
@@ -137,16 +183,9 @@ impl Place {
     /// Removes what an interrupted start left, and leaves the mark.
     pub(crate) fn clear(&self) -> anyhow::Result<()> {
         for name in FILES {
-            let path = self.dir.join(name);
-            let removed =
-                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-            match removed {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(error).with_context(|| format!("cannot remove {}", path.display()));
-                }
-                _ => {}
-            }
+            remove(&self.dir.join(name))?;
         }
+        self.remove_slow_disk()?;
         let path = self.config();
         std::fs::write(&path, MARK).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -158,8 +197,7 @@ impl Place {
         image_bytes: u64,
         ports: Ports,
     ) -> anyhow::Result<PathBuf> {
-        let quoted =
-            |name: &str| path_text(&self.dir.join(name)).map(|path| serde_json::json!(path).to_string());
+        let quoted = |name: &str| quoted(&self.dir.join(name));
         let cache = cache_bytes(image_bytes);
         let weu = unit_bytes(image_bytes);
         let mut text = format!(
@@ -187,6 +225,22 @@ impl Place {
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
+}
+
+/// Removes a file or a directory, if it is there.
+fn remove(path: &Path) -> anyhow::Result<()> {
+    let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A path in quotes, as TOML has strings.
+fn quoted(path: &Path) -> anyhow::Result<String> {
+    Ok(serde_json::json!(path_text(path)?).to_string())
 }
 
 /// A path as the configuration has it.

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use zc_core::limits::EXTENT_BYTES_DEFAULT;
+use zc_core::u64_from_usize;
 use zc_engine::ShardStats;
 
 use super::place::{Place, Ports, STORE};
@@ -22,6 +23,12 @@ pub(crate) enum Phase {
     SecondRead,
     /// Everything was read after a restart.
     WarmRead,
+    /// Blocks of the slow disk were read.
+    NoCache,
+    /// Blocks of it were read through an empty cache.
+    ColdCache,
+    /// Blocks of it were read again.
+    WarmCache,
 }
 
 impl Phase {
@@ -32,12 +39,15 @@ impl Phase {
             Self::FirstRead => "first read",
             Self::SecondRead => "second read",
             Self::WarmRead => "warm read",
+            Self::NoCache => "no cache",
+            Self::ColdCache => "cold cache",
+            Self::WarmCache => "warm cache",
         }
     }
 
     /// Whether it reads.
     pub(crate) const fn reads(self) -> bool {
-        matches!(self, Self::FirstRead | Self::SecondRead | Self::WarmRead)
+        !matches!(self, Self::Store | Self::Change)
     }
 }
 
@@ -86,6 +96,12 @@ impl Line {
         u64::try_from(u128::from(self.measured.bytes) * 1000 / ms).unwrap_or(u64::MAX)
     }
 
+    /// Requests per second.
+    pub(crate) fn requests_per_s(&self) -> u64 {
+        let ms = u64::try_from(self.measured.took.as_millis().max(1)).unwrap_or(u64::MAX);
+        u64_from_usize(self.measured.latencies.len()) * 1000 / ms
+    }
+
     fn rate(&self) -> String {
         format!("{:.0} MiB/s", self.bytes_per_s() as f64 / f64::from(1 << 20))
     }
@@ -112,6 +128,11 @@ pub(crate) fn passes(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> 
         let (name, rate) = (line.phase.name(), line.rate());
         writeln!(out, "  {name:12} {rate:>12} {hits:>10} {p50:>11} {p99:>11} {p999:>11}")?;
     }
+    Ok(())
+}
+
+/// How the requests of whole volumes were made.
+pub(crate) fn requests(out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "  (requests of 128 KiB, 8 in flight; latency as the client sees it)\n")?;
     Ok(())
 }

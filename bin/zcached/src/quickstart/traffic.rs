@@ -112,6 +112,25 @@ impl Traffic {
         })
     }
 
+    /// Reads blocks at these offsets, each after the one before it.
+    pub(crate) fn read_blocks(
+        &mut self,
+        client: &mut NbdClient,
+        volume: &Volume,
+        offsets: impl Iterator<Item = u64>,
+    ) -> anyhow::Result<()> {
+        let mut expected = vec![0; usize_from_u64(BLOCK_BYTES)];
+        let len_bytes = u32::try_from(BLOCK_BYTES).context("a block has less than 4 GiB")?;
+        for offset in offsets {
+            let sent = now();
+            let cookie = client.submit(NbdRequest::Read { offset, len_bytes })?;
+            self.sent.insert(cookie, (offset, expected.len(), sent));
+            let done = client.wait()?;
+            self.finished(done, volume, &mut expected)?;
+        }
+        Ok(())
+    }
+
     fn each(
         &mut self,
         client: &mut NbdClient,

@@ -63,7 +63,7 @@ impl Volume {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): a good number for every number.
-const fn mix(state: u64) -> u64 {
+pub(super) const fn mix(state: u64) -> u64 {
     let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
