@@ -114,6 +114,8 @@ pub struct Case {
     pub connections: u32,
     /// Over TCP; else over a Unix socket.
     pub tcp: bool,
+    /// With TLS over TCP.
+    pub tls: bool,
     /// Server and load generator share a core.
     pub one_core: bool,
 }
@@ -127,7 +129,9 @@ impl Case {
         if self.connections > 1 {
             name.push_str(&format!(", {} connections", self.connections));
         }
-        if self.tcp {
+        if self.tls {
+            name.push_str(", TLS");
+        } else if self.tcp {
             name.push_str(", TCP");
         }
         if self.one_core {
@@ -157,6 +161,9 @@ impl Case {
     /// Whether the target belongs into this case.
     #[must_use]
     pub const fn has(&self, target: Target) -> bool {
+        if self.tls && !target.is_daemon() {
+            return false;
+        }
         match target {
             Target::BackNoise | Target::BackHalving => self.writes,
             Target::FloorNull => !self.writes,
@@ -168,7 +175,7 @@ impl Case {
 }
 
 const fn case(writes: bool, kib: u32, depth: u32) -> Case {
-    Case { writes, block_bytes: kib << 10, depth, connections: 1, tcp: false, one_core: false }
+    Case { writes, block_bytes: kib << 10, depth, connections: 1, tcp: false, tls: false, one_core: false }
 }
 
 /// 8 KiB hits one at a time, server and load generator on one core.
@@ -183,14 +190,16 @@ pub const HIT_128K_QD8: Case = case(false, 128, 8);
 pub const WRITES: [Case; 3] = [case(true, 8, 32), case(true, 4, 32), case(true, 128, 8)];
 
 /// Every case: hits first, because writes change what is there.
-pub const CASES: [Case; 10] = [
+pub const CASES: [Case; 12] = [
     case(false, 8, 1),
     HIT_QD1_ONE_CORE,
     HIT_QD32,
     Case { connections: 4, ..HIT_QD32 },
     Case { tcp: true, ..HIT_QD32 },
+    Case { tcp: true, tls: true, ..HIT_QD32 },
     HIT_4K_QD32,
     HIT_128K_QD8,
+    Case { tcp: true, tls: true, ..HIT_128K_QD8 },
     WRITES[0],
     WRITES[1],
     WRITES[2],

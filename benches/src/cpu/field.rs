@@ -1,12 +1,14 @@
 //! The run: who is asked, in which order, and what is noted.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 
 use super::cases::{CASES, Case, Target};
 use super::measured::{Measured, Options, Sample, Series, Work};
 use super::work::us_per_block;
+use crate::harness::certificate::certificate;
 use crate::harness::cores::{Cores, run_on};
 use crate::harness::daemon::{Counters, Daemon, fill_file, make_cache};
 use crate::harness::servers::{self, Server};
@@ -41,6 +43,8 @@ struct Field {
     cores: Cores,
     daemon: Daemon,
     daemon_tcp: SocketAddr,
+    /// What the daemon shows over TLS.
+    certificate: PathBuf,
     floor: Server,
     floor_tcp: SocketAddr,
     null: Server,
@@ -69,6 +73,7 @@ impl Field {
             cores,
             daemon: volumes::start(&of_daemon, setting, &VOLUMES)?,
             daemon_tcp,
+            certificate: certificate(&of_daemon),
             floor: servers::floor(dir, &floor_file, floor_tcp)?,
             floor_tcp,
             null: servers::null(dir, size_bytes, 0)?,
@@ -94,6 +99,7 @@ impl Field {
             _ => (self.daemon.server(), Some(self.daemon_tcp)),
         };
         let address = match tcp {
+            Some(tcp) if case.tls => Address::Tls(tcp, &self.certificate),
             Some(tcp) if case.tcp => Address::Tcp(tcp),
             _ => Address::Unix(server.socket()),
         };
@@ -213,7 +219,9 @@ fn cases(options: &Options) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for case in CASES {
         let connections = options.connections.unwrap_or(case.connections);
-        let case = Case { connections, tcp: case.tcp || options.tcp, ..case };
+        // TLS is on one connection (`Address::Tls`).
+        let tls = case.tls && connections == 1;
+        let case = Case { connections, tcp: case.tcp || options.tcp, tls, ..case };
         let wanted = options.only.as_ref().is_none_or(|only| case.name().contains(only));
         if wanted && !cases.contains(&case) {
             cases.push(case);
@@ -245,7 +253,7 @@ mod tests {
 
     fn options(connections: Option<u32>, tcp: bool, only: Option<&str>) -> Options {
         Options {
-            dir: std::path::PathBuf::new(),
+            dir: PathBuf::new(),
             time_ns: 1,
             rounds: 1,
             size_bytes: 1,
@@ -260,9 +268,9 @@ mod tests {
     fn options_change_cases_and_make_none_twice() {
         assert_eq!(cases(&options(None, false, None)), CASES);
         let changed = cases(&options(Some(4), true, None));
-        assert_eq!(changed.len(), CASES.len() - 2);
-        assert!(changed.iter().all(|case| case.tcp && case.connections == 4));
-        assert_eq!(cases(&options(None, false, Some("128k"))).len(), 2);
+        assert_eq!(changed.len(), CASES.len() - 4);
+        assert!(changed.iter().all(|case| case.tcp && !case.tls && case.connections == 4));
+        assert_eq!(cases(&options(None, false, Some("128k"))).len(), 3);
     }
 
     #[test]

@@ -19,7 +19,6 @@ pub mod raw;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -28,6 +27,7 @@ use anyhow::{Context as _, ensure};
 use self::loads::{LOADS, Load, Place};
 use self::raw::{PATIENCE, READ, WRITE, attached, attached_by_tcp, header, take};
 use crate::clock::{now_ns, pause};
+use crate::harness::certificate;
 use crate::harness::daemon::{self, Daemon, fill_file};
 
 /// Bytes of a volume.
@@ -129,8 +129,8 @@ fn configuration(dir: &Path, tcp: &str, write_back: bool) -> anyhow::Result<Stri
     }
     let nbd = format!(
         "listen = [{tcp:?}]\ntls = \"allowed\"\ntls_certificate = {:?}\ntls_key = {:?}",
-        at("cert.pem"),
-        at("key.pem")
+        certificate::certificate(dir),
+        certificate::key(dir)
     );
     Ok(daemon::configuration(dir, &cache, &volumes, &nbd))
 }
@@ -141,27 +141,7 @@ fn start(dir: &Path, tcp: &str, write_back: bool) -> anyhow::Result<Daemon> {
     for name in ["quiet", "loud"] {
         fill_file(&dir.join(format!("{name}.img")), VOLUME_BYTES)?;
     }
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:4096",
-            "-nodes",
-            "-days",
-            "1",
-            "-subj",
-            "/CN=localhost",
-            "-keyout",
-        ])
-        .arg(dir.join("key.pem"))
-        .arg("-out")
-        .arg(dir.join("cert.pem"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .context("openssl is needed for a certificate")?;
-    ensure!(made.success(), "openssl makes no certificate");
+    certificate::make(dir, "rsa:4096")?;
     Daemon::serve(dir, &configuration(dir, tcp, write_back)?)
 }
 

@@ -2,6 +2,7 @@
 //!
 //! What it does not do: choose volumes or loads; each benchmark does.
 
+pub mod certificate;
 pub mod cores;
 pub mod daemon;
 pub mod out;

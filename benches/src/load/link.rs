@@ -3,15 +3,20 @@
 //! Invariants: nothing is allocated per request once the connection has warmed up, apart from what the session does.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use zc_core::Map;
-use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession};
+use zc_nbd::client::{ClientConfig as NbdConfig, ClientEvent, ClientSession, ClientTls};
 use zc_nbd::proto::command_flag;
 
 use super::{Address, Durability};
@@ -20,11 +25,12 @@ use crate::clock::now_ns;
 /// Replies taken in one receive, in bytes.
 const INPUT_BYTES: usize = 512 << 10;
 
-/// A socket of either kind.
+/// A socket of some kind.
 #[derive(Debug)]
 enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Stream {
@@ -33,7 +39,7 @@ impl Stream {
             Address::Unix(path) => UnixStream::connect(path)
                 .map(Self::Unix)
                 .with_context(|| format!("cannot connect to {}", path.display())),
-            Address::Tcp(address) => {
+            Address::Tcp(address) | Address::Tls(address, _) => {
                 let stream =
                     TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
                 stream.set_nodelay(true)?;
@@ -42,15 +48,39 @@ impl Stream {
         }
     }
 
+    /// Wraps the socket in TLS.
+    fn secured(self, certificate: &Path) -> anyhow::Result<Self> {
+        let Self::Tcp(socket) = self else { bail!("TLS is for TCP") };
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(certificate)?)?;
+        let config = ClientConfig::builder_with_provider(ring::default_provider().into())
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::from(Ipv4Addr::LOCALHOST);
+        let connection = ClientConnection::new(config.into(), name)?;
+        Ok(Self::Tls(Box::new(StreamOwned::new(connection, socket))))
+    }
+
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
+            Self::Tls(stream) => stream.read(bytes),
             Self::Unix(stream) => stream.read(bytes),
             Self::Tcp(stream) => stream.read(bytes),
         }
     }
 
+    /// Lets what was encrypted leave.
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tls(stream) => stream.flush(),
+            Self::Unix(_) | Self::Tcp(_) => Ok(()),
+        }
+    }
+
     fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
+            Self::Tls(stream) => stream.write_vectored(slices),
             Self::Unix(stream) => stream.write_vectored(slices),
             Self::Tcp(stream) => stream.write_vectored(slices),
         }
@@ -60,6 +90,7 @@ impl Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
+            Self::Tls(stream) => stream.sock.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
             Self::Tcp(stream) => stream.as_fd(),
         }
@@ -85,11 +116,16 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn connect(server: Address<'_>, export: &str) -> anyhow::Result<Self> {
         let socket = Stream::connect(server)?;
-        let config = ClientConfig {
+        let (tls, certificate) = match server {
+            Address::Tls(_, certificate) => (ClientTls::Required, Some(certificate)),
+            _ => (ClientTls::Never, None),
+        };
+        let config = NbdConfig {
             export: export.to_owned(),
+            tls,
             extended: false,
             in_flight: 1 << 16,
-            ..ClientConfig::default()
+            ..NbdConfig::default()
         };
         let mut link = Self {
             socket,
@@ -101,10 +137,17 @@ impl Link {
             unflushed: None,
             size_bytes: 0,
         };
+        if let Some(certificate) = certificate {
+            link.shake_hands()?;
+            link.socket = link.socket.secured(certificate)?;
+            link.session.tls_started(&mut link.out);
+            link.send(&[])?;
+        }
         link.shake_hands()?;
         Ok(link)
     }
 
+    /// Negotiates until TLS is due, or the export is there.
     fn shake_hands(&mut self) -> anyhow::Result<()> {
         loop {
             let count = self.socket.read(&mut self.input)?;
@@ -114,6 +157,9 @@ impl Link {
             let mut bytes = &self.input[..count];
             let event = self.session.next_event(&mut bytes, &mut self.out)?;
             self.send(&[])?;
+            if self.session.tls_due() {
+                return Ok(());
+            }
             if event.is_some() {
                 let Some(export) = self.session.export() else { bail!("the server offers no export") };
                 self.size_bytes = export.size_bytes;
@@ -184,7 +230,7 @@ impl Link {
             IoSlice::advance_slices(&mut left, sent);
         }
         self.out.clear();
-        Ok(())
+        self.socket.flush().context("cannot send to the server")
     }
 
     /// Waits for bytes and takes all replies in them.

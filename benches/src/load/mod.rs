@@ -36,6 +36,8 @@ pub enum Address<'a> {
     Unix(&'a Path),
     /// On TCP.
     Tcp(SocketAddr),
+    /// On TCP with TLS; the server has the certificate in this file. One connection only.
+    Tls(SocketAddr, &'a Path),
 }
 
 impl<'a> From<&'a Path> for Address<'a> {

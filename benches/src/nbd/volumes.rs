@@ -11,6 +11,7 @@ use std::path::Path;
 
 use anyhow::bail;
 
+use crate::harness::certificate;
 use crate::harness::daemon::{Daemon, configuration, fill_file};
 use crate::load::{self, Content, Durability, Load, Op, Order};
 
@@ -41,7 +42,7 @@ pub struct Setting {
     pub size_bytes: u64,
     /// As in the configuration, in microseconds.
     pub poll_max_us: u32,
-    /// An address of TCP to serve on, too.
+    /// An address of TCP to serve on, too, with TLS for those who ask for it.
     pub tcp: Option<SocketAddr>,
     /// As in the configuration.
     pub io_threads: u32,
@@ -69,8 +70,18 @@ pub fn start(dir: &Path, setting: Setting, volumes: &[Volume]) -> anyhow::Result
         writeln!(tables, "mode = {:?}\ncompression = {:?}", volume.mode, volume.compression)?;
         writeln!(tables, "dedup = {}", volume.dedup)?;
     }
-    let listen: Vec<String> = tcp.iter().map(|address| address.to_string()).collect();
-    Daemon::serve(dir, &configuration(dir, &cache, &tables, &format!("listen = {listen:?}")))
+    let nbd = match tcp {
+        None => "listen = []".to_owned(),
+        Some(address) => {
+            certificate::make(dir, "rsa:2048")?;
+            let (certificate, key) = (certificate::certificate(dir), certificate::key(dir));
+            let listen = address.to_string();
+            format!(
+                "listen = [{listen:?}]\ntls = \"allowed\"\ntls_certificate = {certificate:?}\ntls_key = {key:?}"
+            )
+        }
+    };
+    Daemon::serve(dir, &configuration(dir, &cache, &tables, &nbd))
 }
 
 /// Writes a volume full and reads it until nothing is missed any more.
