@@ -1,5 +1,7 @@
 //! What the manager has to be told before it starts.
 
+use core::ops::Range;
+
 use zc_core::limits::ACTIVE_REGIONS_DEFAULT;
 use zc_core::units::SizeOrShare;
 use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, HashKey, Mode, Priority, VolumeId};
@@ -250,6 +252,9 @@ pub struct VolumeConfig {
     pub trusted: bool,
     /// Its share of the cache.
     pub share: ShareConfig,
+    /// Ranges of it, in bytes, that stay in the cache and are brought there, as far as the volume goes. See the
+    /// documentation of module `device::units::kept`.
+    pub pins: Vec<Range<u64>>,
     /// How it writes back; also used while it still has dirty data after a change of its mode.
     pub write_back: WriteBackConfig,
     /// Whether it may have had dirty data when the last session ended: if journal and checkpoint do not tell
@@ -278,6 +283,7 @@ impl VolumeConfig {
             recipes: false,
             trusted: true,
             share: ShareConfig::default(),
+            pins: Vec::new(),
             write_back: WriteBackConfig::default(),
             may_be_dirty: false,
             lost_writes: false,

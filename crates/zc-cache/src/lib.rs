@@ -58,5 +58,5 @@ pub use clean::ghosts::Curve;
 pub use dirty::versions::DirtyState;
 pub use manager::CacheManager;
 pub use residency::{OriginLag, RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
-pub use shares::VolumeShare;
+pub use shares::{VolumePins, VolumeShare};
 pub use stats::{Figure, Stats};

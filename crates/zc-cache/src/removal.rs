@@ -57,6 +57,8 @@ impl Removals {
     pub(crate) fn remove_volume(&mut self, volume: VolumeId, core: &mut Core) {
         if core.base.has_volume(volume) {
             self.0.entry(volume).or_insert(Step::Ending { looked_ms: None });
+            // Nothing more of it is brought into the cache.
+            core.configure_pins(volume, &[], 0);
         }
     }
 
@@ -158,6 +160,8 @@ impl Removals {
             core.configure_share(volume, &ShareConfig::default());
             core.base.tell_contents(volume, false);
             core.base.stats.volumes_removed += 1;
+        } else if let Some(cfg) = core.base.volume(volume).map(|volume| volume.cfg().clone()) {
+            core.configure_pins(volume, &cfg.pins, cfg.size_bytes);
         }
         core.base.port.emit(Action::Note(Note::Removed { volume, result }));
     }

@@ -1,4 +1,4 @@
-//! What volumes with a share of the cache of their own hold of it, for people and tools.
+//! What volumes with a share of the cache of their own, or with pins, hold of it, for people and tools.
 
 use zc_core::{Priority, VolumeId};
 
@@ -17,4 +17,17 @@ pub struct VolumeShare {
     pub reserve: u32,
     /// Whether it loses them before other volumes, or after them.
     pub priority: Priority,
+}
+
+/// What is pinned of a volume, in whole extents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumePins {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Bytes that its settings name.
+    pub asked_bytes: u64,
+    /// Of those, what the cache has room for.
+    pub kept_bytes: u64,
+    /// Of those, what was cached for good when the cache looked last.
+    pub safe_bytes: u64,
 }

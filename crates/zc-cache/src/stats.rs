@@ -207,6 +207,12 @@ stats! {
         prefetched_hits,
         /// Extents read from origins because an operator wanted them in the cache.
         warmed_extents,
+        /// Pinned extents read from origins to be cached.
+        pinned_extents_read,
+        /// Pinned extents read from the cache device to be placed among what stays.
+        pinned_extents_moved,
+        /// WEUs of pinned extents that were emptied, since most of what they held had been overwritten.
+        pinned_units_emptied,
         /// Runs of fingerprints asked of origins.
         recipes_wanted,
         /// Misses that a recipe turned into hits.
@@ -301,6 +307,8 @@ stats! {
         journal_blocks,
         /// Regions marked.
         regions_active,
+        /// WEUs that hold pinned extents.
+        pinned_units,
     }
 }
 

@@ -31,6 +31,13 @@ pub const EXTENTS_PER_VOLUME_MAX: u64 = 1 << 38;
 pub const CACHE_SHARES_MAX: u8 = 32;
 /// What the reserves of all volumes together may take of a cache, in per cent: the rest is for others and dirty data.
 pub const RESERVES_PERCENT_MAX: u8 = 80;
+/// What pinned ranges of all volumes together may be of a cache, in per cent: where nothing can be reduced and much is
+/// overwritten they take a quarter more, and reserves, dirty data and everything else needs room beside that.
+pub const PINS_PERCENT_MAX: u8 = 50;
+/// Pinned ranges of one volume.
+pub const PINS_MAX: usize = 64;
+/// Fewest write-evict units of a cache in which anything can be pinned.
+pub const KEPT_SLOTS_MIN: u32 = 16;
 /// Longest volume name in bytes.
 pub const VOLUME_NAME_BYTES_MAX: usize = 64;
 

@@ -33,6 +33,7 @@ pub(crate) mod effects;
 pub(crate) mod health;
 pub(crate) mod origin;
 pub(crate) mod port;
+pub(crate) mod rate;
 pub(crate) mod session;
 pub(crate) mod tracks;
 pub(crate) mod volume;

@@ -4,6 +4,7 @@
 
 pub(crate) mod ghosts;
 pub(crate) mod insert;
+pub(crate) mod keeper;
 pub(crate) mod order;
 pub(crate) mod read;
 pub(crate) mod staging;
@@ -16,6 +17,7 @@ use zc_core::{ErrorKind, ExtentKey, ExtentNo, KeyedMap, Map, Mode, RegionKey, SE
 use crate::base::effects::Effect;
 use crate::clean::ghosts::{Answered, Choice, Curve, Ghosts, Remembered};
 use crate::clean::insert::Inserts;
+use crate::clean::keeper::Keeper;
 use crate::clean::order::OriginOrder;
 use crate::clean::read::ReadOp;
 use crate::clean::read::fill::Fill;
@@ -46,6 +48,7 @@ pub(crate) struct Clean {
     read_buffer: ReadBuffer,
     ahead: ReadAhead,
     warms: Warms,
+    keeper: Keeper,
     read_streams: StreamTable,
     write_streams: StreamTable,
     seen: SeenFilter,
@@ -88,6 +91,7 @@ impl Clean {
             read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes, key),
             ahead: ReadAhead::new(key),
             warms: Warms::default(),
+            keeper: Keeper::default(),
             read_streams: streams(),
             write_streams: streams(),
             seen: SeenFilter::new(SEEN_MAX),

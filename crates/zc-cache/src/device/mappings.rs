@@ -38,32 +38,62 @@ impl Device {
                 );
             }
         }
-        self.count_mapped(mapping);
-        if let Some((other, mapping)) = self.index.files.insert(key, mapping) {
+        self.put(key, mapping, base);
+    }
+
+    /// Puts a mapping into the index. What it has no place for is void.
+    pub(in crate::device) fn put(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
+        self.count_mapped(key, mapping);
+        let Self { index, units, .. } = self;
+        let mut evicted = index.files.insert_sparing(key, mapping, |other| units.kept.has(other));
+        if let Some((other, theirs)) = evicted
+            && other != key
+            && self.is_kept(other)
+            && !self.is_kept(key)
+        {
+            // All that might go is kept. It has its place back, which this one has for now.
+            self.index.files.remove(key);
+            evicted = self.index.files.insert(other, theirs).or(Some((key, mapping)));
+        }
+        if let Some((other, mapping)) = evicted {
             base.stats.file_index_evictions += 1;
-            self.count_unmapped(mapping);
+            self.count_unmapped(other, mapping, base);
             self.void(other, mapping, base);
         }
     }
 
     /// A mapping came into the index.
-    pub(crate) fn count_mapped(&mut self, mapping: Mapping) {
+    fn count_mapped(&mut self, key: ExtentKey, mapping: Mapping) {
         if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
             self.units.slots.mapped(&place);
+        }
+        if self.is_kept(key) {
+            self.kept_mapped(key, mapping);
         }
     }
 
     /// A mapping left the index.
-    pub(crate) fn count_unmapped(&mut self, mapping: Mapping) {
+    fn count_unmapped(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
             self.units.slots.unmapped(&place);
         }
+        if self.is_kept(key) {
+            self.kept_unmapped(key, mapping, base);
+        }
+    }
+
+    /// As [`Self::map_extent`], for an extent that may have a mapping until now, since it is placed anew.
+    pub(crate) fn remap_extent(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
+        if self.is_astray(key) {
+            self.forget(key, base);
+        }
+        self.map_extent(key, mapping, base);
     }
 
     /// Takes an extent's mapping away, for good: also a restart must not find it. Returns it if it could be served.
     pub(crate) fn forget(&mut self, key: ExtentKey, base: &mut Base) -> Option<Mapping> {
         let mapping = self.index.files.remove(key)?;
-        self.count_unmapped(mapping);
+        self.count_unmapped(key, mapping, base);
         self.void(key, mapping, base).then_some(mapping)
     }
 

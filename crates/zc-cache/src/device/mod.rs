@@ -21,6 +21,7 @@ use crate::device::units::dirty_unit::DirtyUnits;
 use crate::device::units::evict::Sweeps;
 use crate::device::units::header_reads::HeaderReads;
 use crate::device::units::headers::HeaderCache;
+use crate::device::units::kept::Kept;
 use crate::device::units::policy::{ReplacementPolicy, policy};
 use crate::device::units::slots::SlotTable;
 use crate::device::units::{OpenWeus, WritingWeu};
@@ -57,6 +58,7 @@ struct Units {
     policy: Box<dyn ReplacementPolicy + Send>,
     slots: SlotTable,
     classes: Classes,
+    kept: Kept,
     headers: HeaderCache,
     header_reads: HeaderReads,
     sweeps: Sweeps,
@@ -90,6 +92,7 @@ impl Device {
                 policy: policy(config.replacement, geometry.slots),
                 slots: SlotTable::new(geometry.slots, config.generation_bits),
                 classes: Classes::new(geometry.slots, geometry.weu_bytes),
+                kept: Kept::new(config),
                 headers: HeaderCache::new(header_prints, &config.hash_key),
                 header_reads: HeaderReads::default(),
                 sweeps: Sweeps::default(),

@@ -133,9 +133,10 @@ impl Device {
         &self.units.dirty_slots
     }
 
-    /// How many slots may hold dirty data.
+    /// How many slots may hold dirty data: what is pinned has room beside it.
     pub(crate) fn dirty_bounds(&self, base: &Base) -> DirtyBounds {
-        DirtyBounds::new(self.units.slots.len(), base.cfg().dirty.high_percent)
+        let slots = self.units.slots.len() - self.units.kept.units_max();
+        DirtyBounds::new(slots, base.cfg().dirty.high_percent)
     }
 
     /// Slots that could not be evicted may have become evictable.
@@ -231,6 +232,7 @@ impl Device {
     pub(crate) fn gauges(&self, stats: &mut crate::stats::Stats) {
         let (files, prints) = (&self.index.files, &self.index.prints);
         stats.gauges(files, prints, self.meta.journal.used_blocks(), self.meta.regions.len());
+        stats.pinned_units = self.kept_units().into();
     }
 
     /// Switches a deliberate bug on.

@@ -1,5 +1,7 @@
 //! The settings of volumes: taken on, changed, grown.
 
+use core::ops::Range;
+
 use zc_core::VolumeId;
 
 use crate::config::{ShareConfig, VolumeConfig};
@@ -25,6 +27,13 @@ impl Core {
     /// What share of the cache a volume is to have.
     pub(crate) fn configure_share(&mut self, id: VolumeId, share: &ShareConfig) {
         self.device.configure_share(id, share, &mut self.base);
+    }
+
+    /// Which ranges of a volume stay in the cache.
+    pub(crate) fn configure_pins(&mut self, id: VolumeId, pins: &[Range<u64>], size_bytes: u64) {
+        let is_now = self.base.volume(id).map_or(0, |volume| volume.cfg().size_bytes);
+        let extents = size_bytes.max(is_now) / u64::from(self.base.extent_bytes());
+        self.device.configure_pins(id, pins, extents);
     }
 
     /// A volume that exists becomes larger, if this is larger. The extent that its end used to cut may be cached from

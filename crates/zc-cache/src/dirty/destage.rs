@@ -9,7 +9,7 @@
 //!
 //! When: while the volume is drained, above the low watermark, when writes wait for room, when the oldest epoch has half
 //! the age it may have, or when no client asks for anything, if its settings allow that. How fast: as the origin takes
-//! it, or bounded (`destage_rate`), unless a client or an operator waits for it.
+//! it, or bounded (`base::rate`), unless a client or an operator waits for it.
 //!
 //! A refusal of the origin or an unreadable version (but see `unreadable`) ends the attempt; the run is tried again from
 //! its beginning, and with what may have joined it, after a growing pause, and stays dirty.

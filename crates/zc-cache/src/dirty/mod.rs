@@ -15,7 +15,6 @@
 
 pub(crate) mod commit;
 pub(crate) mod destage;
-pub(crate) mod destage_rate;
 pub(crate) mod dirty_jobs;
 pub(crate) mod flushes;
 pub(crate) mod install;
@@ -39,6 +38,7 @@ use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, Mode,
 use zc_format::{EXTENT_HEADER_BYTES, Record};
 
 use crate::base::Base;
+use crate::base::rate::ByteRate;
 use crate::base::volume::Volume;
 use crate::clean::Clean;
 use crate::clean::read::{portions, sector_range};
@@ -46,7 +46,6 @@ use crate::config::{OnLoss, VolumeConfig};
 use crate::device::Core;
 use crate::dirty::commit::{Commit, epoch_writes_max};
 use crate::dirty::destage::{Destaging, Gather};
-use crate::dirty::destage_rate::DestageRate;
 use crate::dirty::dirty_jobs::DirtyJob;
 use crate::dirty::phase::{Dropping, Phase};
 use crate::dirty::scrub::DirtyScrub;
@@ -91,7 +90,7 @@ pub(crate) struct DirtyLayer {
     deferred_until: Option<u64>,
     deferred: VecDeque<Request>,
     /// Bound on what destaging writes in a second.
-    rate: DestageRate,
+    rate: ByteRate,
     /// Reads dirty data back, to find what rots.
     scrub: DirtyScrub,
     /// The volume whose waiting write is the next to be taken in.

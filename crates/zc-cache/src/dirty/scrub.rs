@@ -10,8 +10,8 @@
 use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, VolumeId, WeuSlot};
 
+use crate::base::rate::ByteRate;
 use crate::device::Core;
-use crate::dirty::destage_rate::DestageRate;
 use crate::dirty::versions::{Body, DirtyVolume, EpochState, Version};
 use crate::dirty::{DirtyLayer, Op};
 use crate::seam::{Action, ExtentRead, Note, PartResults, Source};
@@ -24,7 +24,7 @@ const RATE_MIN: u64 = 1 << 20;
 pub(crate) struct DirtyScrub {
     pass: Option<Pass>,
     reading: Option<Reading>,
-    rate: DestageRate,
+    rate: ByteRate,
     /// When the next pass begins; 0: none was planned yet.
     next_ms: u64,
 }

@@ -204,6 +204,16 @@ impl FileIndex {
     /// index has no place for: another one that was evicted, or this one (the extent is not mapped then) when its
     /// address or location lies outside of what the index was made for.
     pub fn insert(&mut self, key: ExtentKey, mapping: Mapping) -> Option<(ExtentKey, Mapping)> {
+        self.insert_sparing(key, mapping, |_| false)
+    }
+
+    /// As [`Self::insert`], but a mapping of an extent that `spares` names is evicted only if all that might be are.
+    pub fn insert_sparing(
+        &mut self,
+        key: ExtentKey,
+        mapping: Mapping,
+        spares: impl Fn(ExtentKey) -> bool,
+    ) -> Option<(ExtentKey, Mapping)> {
         let (Some(packed), Some(value)) = (pack(key), self.coding.encode(&mapping)) else {
             self.remove(key);
             return Some((key, mapping));
@@ -213,7 +223,7 @@ impl FileIndex {
             self.table.touch(spot);
             return None;
         }
-        let (evicted, value) = self.table.insert(packed, value)?;
+        let (evicted, value) = self.table.insert_sparing(packed, value, |other| spares(unpack(other)))?;
         Some((unpack(evicted), self.coding.decode(value)))
     }
 

@@ -98,6 +98,12 @@ fn the_least_recently_used_mapping_goes_first() {
     }
     index.touch(key(0, 0));
     assert_eq!(index.insert(key(0, 16), Mapping::Zero), Some((key(0, 1), Mapping::Zero)));
+    // The next that are to go are spared while any other may go.
+    let spares = |key: ExtentKey| key.extent.0 < 6;
+    let gone = index.insert_sparing(key(0, 17), Mapping::Zero, spares);
+    assert_eq!(gone, Some((key(0, 6), Mapping::Zero)));
+    let gone = index.insert_sparing(key(0, 18), Mapping::Zero, |_| true);
+    assert_eq!(gone, Some((key(0, 2), Mapping::Zero)));
 }
 
 /// 8 KiB extents, 2 MiB WEUs, 10 million extents without any data reduction.

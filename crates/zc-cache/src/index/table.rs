@@ -240,6 +240,16 @@ impl Table {
     /// Adds an entry as the most recently used of its bucket, beside others of the same key if there are any.
     /// Returns the entry that had to go for it. A table without buckets hands the new entry back.
     pub(crate) fn insert(&mut self, key: u64, value: u64) -> Option<(u64, u64)> {
+        self.insert_sparing(key, value, |_| false)
+    }
+
+    /// As [`Self::insert`]. An entry goes whose key `spares` does not name, unless it names all that might go.
+    pub(crate) fn insert_sparing(
+        &mut self,
+        key: u64,
+        value: u64,
+        spares: impl Fn(u64) -> bool,
+    ) -> Option<(u64, u64)> {
         if self.buckets == 0 {
             return Some((key, value));
         }
@@ -251,7 +261,8 @@ impl Table {
         } else if let Some(which) = self.make_room(choices.map(|(bucket, _)| bucket)) {
             (which, WAYS - 1, None)
         } else {
-            (0, WAYS - 1, Some(self.evict(choices[0].0)))
+            let (which, index) = self.victim(choices.map(|(bucket, _)| bucket), spares);
+            (which, WAYS - 1, Some(self.evict(Spot { bucket: choices[which].0, index })))
         };
         let (bucket, tag) = choices[which];
         let entry = self.entry(tag, value);
@@ -316,10 +327,22 @@ impl Table {
         None
     }
 
-    fn evict(&mut self, bucket: u64) -> (u64, u64) {
-        let entry = self.load(bucket, WAYS - 1);
-        let (key, _) = self.quotients.key_of(bucket, low_u64(entry));
-        self.remove(Spot { bucket, index: WAYS - 1 });
+    /// Which entry of two full buckets is to go.
+    fn victim(&self, full: [u64; 2], spares: impl Fn(u64) -> bool) -> (usize, usize) {
+        let both = full.iter().enumerate();
+        let mut entries =
+            both.flat_map(|(which, bucket)| (0..WAYS).rev().map(move |index| (which, *bucket, index)));
+        let may_go = |(_, bucket, index): &(usize, u64, usize)| {
+            let entry = self.load(*bucket, *index);
+            !spares(self.quotients.key_of(*bucket, low_u64(entry)).0)
+        };
+        entries.find(may_go).map_or((0, WAYS - 1), |(which, _, index)| (which, index))
+    }
+
+    fn evict(&mut self, spot: Spot) -> (u64, u64) {
+        let entry = self.load(spot.bucket, spot.index);
+        let (key, _) = self.quotients.key_of(spot.bucket, low_u64(entry));
+        self.remove(spot);
         (key, self.value_of(entry))
     }
 

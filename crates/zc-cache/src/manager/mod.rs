@@ -77,6 +77,7 @@ impl CacheManager {
         };
         for volume in volumes {
             manager.core.configure_share(volume.id, &volume.share);
+            manager.core.configure_pins(volume.id, &volume.pins, volume.size_bytes);
             manager.core.add_volume(volume);
         }
         #[cfg(zc_canary)]
@@ -144,6 +145,7 @@ impl CacheManager {
         self.core.base.tick(now_ms);
         self.clean.age(&mut self.core);
         self.core.device.age_open_weus(&mut self.core.base);
+        self.clean.keep(&mut self.core);
         self.deadlines.age_device_ops(&mut self.core, &mut self.clean);
     }
 
@@ -187,6 +189,7 @@ impl CacheManager {
 
     fn configure(&mut self, cfg: VolumeConfig) {
         self.core.configure_share(cfg.id, &cfg.share);
+        self.core.configure_pins(cfg.id, &cfg.pins, cfg.size_bytes);
         self.core.grow(cfg.id, cfg.size_bytes);
         if !self.core.base.has_volume(cfg.id) && self.dirty.is_doubtful(&cfg, &self.core) {
             self.dirty.fence_incomplete(cfg.id, &mut self.core);

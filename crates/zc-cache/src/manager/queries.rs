@@ -2,7 +2,7 @@
 //!
 //! Nothing here changes what is cached.
 
-use zc_core::{BufId, BufSlice, JournalSeq, VolumeId};
+use zc_core::{BufId, BufSlice, ExtentKey, JournalSeq, VolumeId};
 
 use crate::clean::ghosts::Curve;
 use crate::clean::read::{portions, sector_range};
@@ -10,7 +10,7 @@ use crate::dirty::overlay::residency_overlaid;
 use crate::dirty::versions::DirtyState;
 use crate::manager::CacheManager;
 use crate::residency::{OriginLag, RESIDENCY_EXTENTS_MAX, RESIDENCY_RUNS_MAX, Residency, ResidencyRun, push};
-use crate::shares::VolumeShare;
+use crate::shares::{VolumePins, VolumeShare};
 use crate::stats::Stats;
 
 impl CacheManager {
@@ -60,6 +60,24 @@ impl CacheManager {
     #[must_use]
     pub fn shares(&self) -> Vec<VolumeShare> {
         self.core.device.shares()
+    }
+
+    /// What is pinned, by volume.
+    #[must_use]
+    pub fn pins(&self) -> Vec<VolumePins> {
+        self.core.device.pins()
+    }
+
+    /// Whether the extent is pinned and cached where nothing but a write, damage or its unpinning takes it away.
+    #[must_use]
+    pub fn is_safe(&self, key: ExtentKey) -> bool {
+        self.core.device.is_safe(key)
+    }
+
+    /// Whether pinned extents are being brought into the cache: ticks must not become rare.
+    #[must_use]
+    pub fn is_keeping(&self) -> bool {
+        self.clean.is_keeping(&self.core)
     }
 
     /// What reads would have found in caches of other sizes, and with another admission.

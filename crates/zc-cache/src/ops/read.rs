@@ -13,13 +13,15 @@ pub(crate) enum Op {
     Hit(u64),
     /// An origin is asked for fingerprints.
     Recipe(u64),
+    /// A stored extent is read to be placed anew.
+    Move(u64),
 }
 
 impl Op {
     /// What the device does for it; `None` if the device has no part in it.
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self {
-            Self::Hit(_) => Some(Purpose::ExtentRead),
+            Self::Hit(_) | Self::Move(_) => Some(Purpose::ExtentRead),
             Self::Fill(_) | Self::Direct { .. } | Self::Recipe(_) => None,
         }
     }

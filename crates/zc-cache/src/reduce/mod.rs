@@ -97,9 +97,13 @@ impl Wanted {
         }
     }
 
-    /// Whether a slot's content is of use: clean extents may have any, dirty ones add to the dirty data of their slot.
+    /// Whether a slot's content is of use: clean extents may have any, unless they are kept; dirty ones add to the dirty
+    /// data of their slot.
     fn is_wanted(&self, device: &Device, slot: WeuSlot, lent_max: u64) -> bool {
-        self.owner == Owner::Clean || device.may_hold_dirty(slot, lent_max)
+        match self.owner {
+            Owner::Clean => !device.is_kept(self.key) || device.may_keep_in(slot),
+            Owner::Dirty => device.may_hold_dirty(slot, lent_max),
+        }
     }
 
     /// Whether a header's word is enough. A header of an earlier session names the content, but the body beside it may
@@ -194,8 +198,14 @@ impl Reduction {
         }
     }
 
-    /// For placement: where the content has been stored since the last lookup, by the extents beside it for instance.
+    /// For the placement of clean extents: where the content has been stored since the last lookup, by the extents beside
+    /// it for instance.
     pub(crate) fn found_since(&self, core: &mut Core) -> Option<Found> {
+        let found = self.found_somewhere(core)?;
+        self.wanted.is_wanted(&core.device, found.slot, 0).then_some(found)
+    }
+
+    fn found_somewhere(&self, core: &mut Core) -> Option<Found> {
         let print = self.print?;
         if self.written_units != core.device.written_units() {
             let (slot, generation, stored) = core.device.find_content(&print, &mut core.base)?;

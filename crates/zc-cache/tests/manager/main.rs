@@ -16,6 +16,7 @@ mod learned;
 mod meetings;
 mod packing;
 mod phases;
+mod pinned;
 mod removing;
 mod rotten;
 mod shares;

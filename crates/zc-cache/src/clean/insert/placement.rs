@@ -48,16 +48,17 @@ impl Clean {
             core.base.stats.insert_dropped += 1;
         } else if !holds {
             core.base.stats.insert_stale += 1;
-        } else if core.device.is_mapped(key) {
+        } else if core.device.is_mapped(key) && !core.device.is_astray(key) {
             core.base.stats.insert_present += 1;
         } else {
             match outcome {
                 Outcome::Zero => {
                     core.base.stats.insert_zero += 1;
-                    core.device.map_extent(key, Mapping::Zero, &mut core.base);
+                    core.device.remap_extent(key, Mapping::Zero, &mut core.base);
                 }
                 Outcome::Duplicate(found) => {
-                    if found.may_share(&core.device) {
+                    let is_moved = core.device.is_mapped(key) && !core.device.may_keep_in(found.slot);
+                    if found.may_share(&core.device) && !is_moved {
                         let place = found.place(&core.device);
                         self.share(key, print, found.slot, place, core);
                     } else {
@@ -85,7 +86,7 @@ impl Clean {
             self.learn(key, print, core);
         }
         core.device.slot_shared(slot);
-        core.device.map_extent(key, Mapping::Duplicate(place), &mut core.base);
+        core.device.remap_extent(key, Mapping::Duplicate(place), &mut core.base);
     }
 
     fn store(&mut self, id: u64, together: bool, core: &mut Core) -> Placed {
@@ -107,6 +108,7 @@ impl Clean {
             Err(NoRoom::Slot) => return Placed::NeedsSlot,
             Err(NoRoom::Quota) => {
                 core.base.stats.insert_over_quota += 1;
+                core.device.kept_not_placed(key);
                 return Placed::Done;
             }
         };
@@ -118,7 +120,7 @@ impl Clean {
         }
         let place = core.device.place(slot, generation, stored);
         self.learn(key, print, core);
-        core.device.map_extent(key, Mapping::Base(place), &mut core.base);
+        core.device.remap_extent(key, Mapping::Base(place), &mut core.base);
         Placed::Done
     }
 

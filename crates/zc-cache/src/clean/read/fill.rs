@@ -259,6 +259,10 @@ impl Clean {
         if let Some(Reason::Warm(req)) = fill.reason {
             self.warm_part_done(req, result, core);
         }
+        if fill.reason == Some(Reason::Kept) {
+            let extents = zc_core::u64_from_usize(fill.admitted.len());
+            self.keeper.fetched(extents * u64::from(core.base.extent_bytes()));
+        }
     }
 
     /// An extent of a fill that ended goes into the cache, among what was read ahead, or nowhere.

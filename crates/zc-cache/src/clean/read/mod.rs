@@ -393,6 +393,7 @@ impl Clean {
                 self.direct_read_done(read, turn, result, core);
             }
             (Op::Hit(hit), Ended::Extents(result)) => self.hit_done(hit, result, core),
+            (Op::Move(id), Ended::Extents(result)) => self.moved(id, result, core),
             (Op::Recipe(id), Ended::Recipe(prints)) => self.recipe_arrived(id, &prints, core),
             (op, ended) => panic!("{op:?} ended as {ended:?}"),
         }

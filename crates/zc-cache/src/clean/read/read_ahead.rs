@@ -32,8 +32,10 @@ pub(crate) enum Reason {
     Stream,
     /// A client asked for them to be brought into the cache.
     Hint,
-    /// An operator did, with this request.
+    /// An operator did, with this request,
     Warm(ReqId),
+    /// or pinned them.
+    Kept,
 }
 
 /// What was read ahead, and how much more may be.
@@ -69,7 +71,7 @@ impl ReadAhead {
         let (room, most) = match reason {
             Reason::Stream => (&mut self.bytes, PREFETCHED_BYTES_MAX),
             Reason::Hint => (&mut self.hinted_bytes, HINTED_BYTES_MAX),
-            Reason::Warm(_) => return true,
+            Reason::Warm(_) | Reason::Kept => return true,
         };
         let fits = *room + bytes <= most;
         if fits {
@@ -113,8 +115,9 @@ pub(crate) struct Prefetched {
     pub(in crate::clean) guard: Guard,
 }
 
-fn admits(key: ExtentKey, reason: Reason, base: &Base) -> bool {
-    let whatever_admission = matches!(reason, Reason::Warm(_));
+/// Whether the volume takes in what is read for this reason.
+pub(in crate::clean) fn admits(key: ExtentKey, reason: Reason, base: &Base) -> bool {
+    let whatever_admission = matches!(reason, Reason::Warm(_) | Reason::Kept);
     base.is_good()
         && !base.is_stopping()
         && base.volume(key.volume).is_some_and(|volume| {
@@ -164,7 +167,7 @@ impl Clean {
             let wanted = extent < extents.end
                 && self.is_absent(key, core)
                 && admits(key, reason, &core.base)
-                && !self.is_hit_by_recipe(key, core);
+                && (reason == Reason::Kept || !self.is_hit_by_recipe(key, core));
             let run = (extent - start) * u64::from(core.base.extent_bytes());
             if wanted && run < FILL_BYTES_MAX {
                 continue;
@@ -198,6 +201,7 @@ impl Clean {
                 core.base.stats.warmed_extents += extents;
                 self.warms.add_part(req);
             }
+            Reason::Kept => core.base.stats.pinned_extents_read += extents,
         }
         self.fill_ahead(volume, ExtentNo(run.start), count, reason, stream, core);
     }
@@ -214,8 +218,12 @@ impl Clean {
             Some(Mapping::Base(place) | Mapping::Duplicate(place)) => core.device.is_live(&place),
             None => false,
         };
-        !live
-            && self.ahead.get(&key).is_none()
+        !live && self.is_quiet_extent(key, core)
+    }
+
+    /// Whether nothing is under way for the extent, and no copy of it waits in memory.
+    pub(in crate::clean) fn is_quiet_extent(&self, key: ExtentKey, core: &Core) -> bool {
+        self.ahead.get(&key).is_none()
             && !self.fill_of.contains_key(&key)
             && self.staging.get(&key).is_none()
             && self.inserting(key, core).is_none()
@@ -252,6 +260,14 @@ impl Clean {
     /// An extent was read ahead, and no request wanted it yet.
     pub(crate) fn keep_prefetched(&mut self, key: ExtentKey, ahead: Prefetched) {
         self.ahead.keep(key, ahead);
+    }
+
+    /// An extent that was read ahead goes into the cache without being used, if there is one.
+    pub(in crate::clean) fn insert_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
+        let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) else { return };
+        let batch = self.begin_batch(None, core);
+        self.insert(batch, ahead.guard, ahead.src, InsertOptions { only_if_duplicate: false }, core);
+        self.inserts.batches.end_requests(batch);
     }
 
     /// Lets go of an extent read ahead.

@@ -291,12 +291,7 @@ impl Device {
     pub(crate) fn install(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         base.stats.load_mappings += 1;
         self.recovery.probes.loaded(key, mapping);
-        self.count_mapped(mapping);
-        if let Some((other, evicted)) = self.index.files.insert(key, mapping) {
-            self.count_unmapped(evicted);
-            base.stats.file_index_evictions += 1;
-            self.void(other, evicted, base);
-        }
+        self.put(key, mapping, base);
     }
 
     /// Whether a mapping from media may be believed.
@@ -507,7 +502,13 @@ impl Device {
         self.set_owner(slot, header.entries.iter().map(|entry| entry.key));
         let owner = self.units.slots.get(slot).owner();
         let is_dirty = self.units.dirty_slots.contains(slot);
-        let class = if is_dirty { ClassId::DEFAULT } else { self.units.classes.of_owner(owner) };
+        let class = if is_dirty {
+            ClassId::DEFAULT
+        } else if self.joins_kept(header.entries.iter().map(|entry| entry.key)) {
+            ClassId::KEPT
+        } else {
+            self.units.classes.of_owner(owner)
+        };
         self.units.join(slot, class);
     }
 

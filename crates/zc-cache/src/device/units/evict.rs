@@ -167,6 +167,10 @@ impl Device {
 
     /// Evicts a unit of the class that loses one first, of those that have any that may go.
     fn evict_one(&mut self, need: SlotNeed, base: &mut Base) -> bool {
+        if let Some(slot) = self.dead_unit() {
+            self.evict(slot, need.are_hits, base);
+            return true;
+        }
         if !self.units.classes.are_divided() {
             return self.evict_from(ClassId::DEFAULT, need.are_hits, base);
         }
@@ -185,8 +189,12 @@ impl Device {
         })
     }
 
-    /// Makes sure that the class may have one unit more: one at its quota evicts first. False if it cannot.
-    pub(super) fn make_room_in_quota(&mut self, class: ClassId, base: &mut Base) -> bool {
+    /// Makes sure that the class may have one unit more: one at its quota evicts first. False if it cannot. `anew`: for
+    /// kept extents that are placed anew.
+    pub(super) fn make_room_in_class(&mut self, class: ClassId, anew: bool, base: &mut Base) -> bool {
+        if class == ClassId::KEPT {
+            return self.make_room_to_keep(anew, base);
+        }
         if !self.units.classes.is_at_quota(class) {
             return true;
         }
@@ -200,6 +208,18 @@ impl Device {
         let evicted = self.evict_from(class, false, base);
         base.stats.evictions_for_quota += u64::from(evicted);
         evicted && !self.units.classes.is_at_quota(class)
+    }
+
+    fn make_room_to_keep(&mut self, anew: bool, base: &mut Base) -> bool {
+        if !self.has_room_to_keep(anew)
+            && base.is_good()
+            && !base.is_stopping()
+            && !self.journal_is_pressed()
+            && let Some(slot) = self.dead_unit()
+        {
+            self.evict(slot, false, base);
+        }
+        self.has_room_to_keep(anew)
     }
 
     /// Evicts units of classes above their quota, as settings or the end of dirty data left them, a few at once.
@@ -221,7 +241,7 @@ impl Device {
     /// Evicts a unit of the class. False if none may go.
     fn evict_from(&mut self, class: ClassId, are_hits: bool, base: &mut Base) -> bool {
         let slots = &mut self.units.slots;
-        let mut pinned = false;
+        let mut pinned = are_hits;
         let victim = self.units.policy.emptiest(class, &mut |slot| {
             let busy = slots.is_pinned(slot);
             pinned |= busy;
@@ -233,8 +253,20 @@ impl Device {
             self.units.classes.has_no_victim(class, base.now_ms());
             return false;
         };
+        self.evict(slot, pinned, base);
+        true
+    }
+
+    /// Evicts a unit; `while_reading`: stored extents are being read.
+    fn evict(&mut self, slot: WeuSlot, while_reading: bool, base: &mut Base) {
+        let entry = self.units.slots.get(slot);
+        assert!(
+            entry.kept() == 0 || entry.class() != Some(ClassId::KEPT),
+            "{slot:?} leaves with what is kept"
+        );
+        self.kept_may_be_gone(slot);
         base.stats.evictions += 1;
-        base.stats.evictions_while_reading += u64::from(pinned || are_hits);
+        base.stats.evictions_while_reading += u64::from(while_reading);
         self.units.leave(slot);
         self.units.slots.begin_leaving(slot);
         // From here on entries of the slot are dropped without a record each.
@@ -243,6 +275,5 @@ impl Device {
         let hint_bytes = self.units.slots.get(slot).header_bytes();
         let op = base.port.op(Op::HeaderEvict(slot));
         base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
-        true
     }
 }

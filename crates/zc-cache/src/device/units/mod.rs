@@ -9,6 +9,7 @@ pub(crate) mod dirty_unit;
 pub(crate) mod evict;
 pub(crate) mod header_reads;
 pub(crate) mod headers;
+pub(crate) mod kept;
 pub(crate) mod packer;
 pub(crate) mod policy;
 pub(crate) mod slots;
@@ -75,7 +76,7 @@ pub(crate) struct WritingWeu {
 }
 
 impl Device {
-    /// Puts an extent into the open unit of its volume's class; `together`: it came with others. Where it is now.
+    /// Puts an extent into the open unit of its class; `together`: it came with others. Where it is now.
     ///
     /// # Errors
     /// There is no room for it.
@@ -85,8 +86,10 @@ impl Device {
         together: bool,
         base: &mut Base,
     ) -> Result<(WeuSlot, Generation, Stored), NoRoom> {
-        let class = self.units.classes.of(content.key.volume);
-        let offset_bytes = self.make_room(class, content.payload.len_bytes, together, base)?;
+        let is_kept = self.is_kept(content.key);
+        let class = if is_kept { ClassId::KEPT } else { self.units.classes.of(content.key.volume) };
+        let anew = is_kept && self.is_mapped(content.key);
+        let offset_bytes = self.make_room(class, content.payload.len_bytes, together, anew, base)?;
         let unit = &mut self.units.open.0.get_mut(&class).expect_held().unit;
         let stored = unit.place(content, offset_bytes, base);
         Ok((unit.slot(), unit.generation(), stored))
@@ -98,13 +101,14 @@ impl Device {
         class: ClassId,
         stored_bytes: u32,
         together: bool,
+        anew: bool,
         base: &mut Base,
     ) -> Result<u32, NoRoom> {
         if let Some(offset_bytes) = self.place_in_open(class, stored_bytes, together, base) {
             return Ok(offset_bytes);
         }
         self.seal(class, base);
-        self.open_next(class, base)?;
+        self.open_next(class, anew, base)?;
         self.place_in_open(class, stored_bytes, together, base).ok_or(NoRoom::Slot)
     }
 
@@ -130,11 +134,11 @@ impl Device {
     }
 
     /// Opens a WEU of a class, if a slot is free and not too many are on their way to the device.
-    fn open_next(&mut self, class: ClassId, base: &mut Base) -> Result<(), NoRoom> {
+    fn open_next(&mut self, class: ClassId, anew: bool, base: &mut Base) -> Result<(), NoRoom> {
         if self.units.writing.values().filter(|weu| weu.dirty.is_none()).count() >= WRITING_MAX {
             return Err(NoRoom::Slot);
         }
-        if !self.make_room_in_quota(class, base) {
+        if !self.make_room_in_class(class, anew, base) {
             return Err(NoRoom::Quota);
         }
         let Some(unit) = self.open_unit(class, base) else {
@@ -181,7 +185,7 @@ impl Device {
         let (slot, buf) = (unit.slot(), unit.buf());
         let (header, header_bytes) = unit.into_header(base.session.number());
         let keys = header.entries.iter().map(|entry| (entry.key, entry.offset_bytes)).collect();
-        if class == ClassId::DEFAULT {
+        if class == ClassId::DEFAULT || class == ClassId::KEPT {
             self.set_owner(slot, header.entries.iter().map(|entry| entry.key));
         }
         self.units.slots.begin_writing(slot, header_bytes);
@@ -233,6 +237,7 @@ impl Device {
     /// A unit is on the device, with its header.
     fn record_written(&mut self, slot: WeuSlot, base: &mut Base) {
         self.units.slots.written(slot);
+        self.nothing_kept_in(slot, base);
         self.settle(slot, base);
         self.units.headers.unit_written(slot);
         let entry = self.units.slots.get(slot);
@@ -257,6 +262,7 @@ impl Device {
                     self.index.files.remove_if(key, |mapping| ours(&mapping));
                 }
                 self.units.headers.remove(slot);
+                self.kept_may_be_gone(slot);
                 self.units.leave(slot);
                 let generation = self.units.slots.get(slot).generation();
                 self.record(Record::SlotRetired { slot, generation }, base);

@@ -30,12 +30,19 @@ impl Units {
     fn leave_class(&mut self, slot: WeuSlot, class: ClassId) {
         self.policy.removed(slot, class);
         self.classes.left(class);
+        if class == ClassId::KEPT {
+            self.kept.left(slot);
+        }
         self.slots.set_class(slot, None);
     }
 
-    /// The class that the unit in the slot is to be in. One with dirty data in the default class stays there.
+    /// The class that the unit in the slot is to be in. One with dirty data in the default class stays there, and one of
+    /// kept extents stays until nothing in it is kept.
     fn home(&self, slot: WeuSlot) -> ClassId {
         let entry = self.slots.get(slot);
+        if entry.class() == Some(ClassId::KEPT) {
+            return ClassId::KEPT;
+        }
         if entry.class() == Some(ClassId::DEFAULT) && self.dirty_slots.contains(slot) {
             return ClassId::DEFAULT;
         }

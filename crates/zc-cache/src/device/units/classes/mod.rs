@@ -15,6 +15,8 @@
 //!
 //! Duplicates take no room. Shared content is charged to the class whose unit holds it, whoever stored it first.
 //!
+//! Kept extents have units of a class of their own, whatever volume they are of (see `kept`).
+//!
 //! Invariants: a slot that holds a unit which the replacement policy knows is in one class, and counts there once. The
 //! default class always exists; a class without a volume has no units. The effective reserves take at most
 //! [`RESERVES_PERCENT_MAX`] of the slots together: if volumes ask for more, each gets less in proportion.
@@ -45,8 +47,10 @@ pub(crate) struct ClassId(u8);
 impl ClassId {
     /// That of all volumes without a share of their own.
     pub(crate) const DEFAULT: Self = Self(0);
+    /// That of kept extents (see `kept`). It has no quota or reserve of the kinds that volumes have.
+    pub(crate) const KEPT: Self = Self(CACHE_SHARES_MAX + 1);
     /// Numbers that there are.
-    pub(crate) const COUNT: u32 = CACHE_SHARES_MAX as u32 + 1;
+    pub(crate) const COUNT: u32 = CACHE_SHARES_MAX as u32 + 2;
 
     /// The number.
     pub(crate) const fn number(self) -> u32 {
@@ -118,9 +122,13 @@ impl Class {
 pub(crate) struct Classes {
     /// By number; those that are not in use stay until they are used again.
     classes: Vec<Class>,
+    /// That of kept extents.
+    kept: Class,
     of: BTreeMap<VolumeId, ClassId>,
     slots: u32,
     weu_bytes: u32,
+    /// Units that kept extents may take.
+    kept_units: u32,
     /// The class that an extent waits for a slot in.
     wanting: Option<ClassId>,
 }
@@ -128,7 +136,15 @@ pub(crate) struct Classes {
 impl Classes {
     /// The default class, of a cache of so many slots.
     pub(crate) fn new(slots: u32, weu_bytes: u32) -> Self {
-        Self { classes: vec![Class::new(None)], of: BTreeMap::new(), slots, weu_bytes, wanting: None }
+        Self {
+            classes: vec![Class::new(None)],
+            kept: Class::new(None),
+            of: BTreeMap::new(),
+            slots,
+            weu_bytes,
+            kept_units: 0,
+            wanting: None,
+        }
     }
 
     /// The class that a volume's extents are placed in.
@@ -274,8 +290,15 @@ impl Classes {
         free.or_else(|| self.ids().last())
     }
 
+    /// Kept extents may take so many units: reserves are cut where there is no room for both.
+    pub(in crate::device::units) fn set_kept(&mut self, units: u32) {
+        self.kept_units = units;
+        self.cut_reserves();
+    }
+
     fn cut_reserves(&mut self) {
-        let bound = u64::from(self.slots) * u64::from(RESERVES_PERCENT_MAX) / 100;
+        let most = u64::from(self.slots) * u64::from(RESERVES_PERCENT_MAX) / 100;
+        let bound = most.saturating_sub(self.kept_units.into());
         let sum: u64 = self.classes.iter().map(|class| u64::from(class.wanted.reserve)).sum();
         for class in &mut self.classes {
             let wanted = u64::from(class.wanted.reserve);
@@ -290,11 +313,11 @@ impl Classes {
     }
 
     fn get(&self, class: ClassId) -> &Class {
-        &self.classes[class.index()]
+        if class == ClassId::KEPT { &self.kept } else { &self.classes[class.index()] }
     }
 
     fn get_mut(&mut self, class: ClassId) -> &mut Class {
-        &mut self.classes[class.index()]
+        if class == ClassId::KEPT { &mut self.kept } else { &mut self.classes[class.index()] }
     }
 }
 

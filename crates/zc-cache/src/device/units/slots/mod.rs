@@ -53,6 +53,8 @@ pub(crate) struct Slot {
     damaged: Vec<u16>,
     /// Mappings that lead to its present unit.
     live: u32,
+    /// Mappings of kept extents among those (see `kept`).
+    kept: u32,
     /// The volume that most extents of its unit are of, once that is known.
     owner: Option<VolumeId>,
     /// What its unit counts for. None if the replacement policy does not know the slot.
@@ -115,6 +117,11 @@ impl Slot {
         self.class
     }
 
+    /// Mappings of kept extents that lead to its unit.
+    pub(crate) const fn kept(&self) -> u32 {
+        self.kept
+    }
+
     /// How many units had been opened when its content was used last.
     pub(crate) const fn used(&self) -> u32 {
         self.used
@@ -154,6 +161,7 @@ impl SlotTable {
             void_bases: Vec::new(),
             damaged: Vec::new(),
             live: 0,
+            kept: 0,
             owner: None,
             class: None,
             used: 0,
@@ -261,6 +269,19 @@ impl SlotTable {
         }
     }
 
+    /// A mapping of a kept extent leads to the slot's present unit.
+    pub(in crate::device::units) fn keep(&mut self, slot: WeuSlot) {
+        self.get_mut(slot).kept += 1;
+    }
+
+    /// One mapping of a kept extent less leads there. How many still do.
+    pub(in crate::device::units) fn let_go(&mut self, slot: WeuSlot) -> u32 {
+        let entry = self.get_mut(slot);
+        assert!(entry.kept > 0, "nothing was kept in {slot:?}");
+        entry.kept -= 1;
+        entry.kept
+    }
+
     /// Mappings that lead to the present units of all slots.
     pub(crate) const fn live_total(&self) -> u64 {
         self.live_total
@@ -318,6 +339,7 @@ impl SlotTable {
         entry.filling = false;
         entry.void_bases = Vec::new();
         entry.damaged = Vec::new();
+        entry.kept = 0;
         let live = core::mem::take(&mut entry.live);
         self.live_total -= u64::from(live);
         self.leaving -= left;

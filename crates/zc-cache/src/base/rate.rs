@@ -1,22 +1,22 @@
-//! A bound on the bytes that destaging writes to origins in a second.
+//! A bound on bytes in a second.
 //!
 //! Job: a token bucket over the clock that the manager is told. It holds a quarter of a second's bytes, so that a clock
 //! that ticks rarely does not halve the rate, and goes into debt for a write that is larger than what is left: over
-//! time the rate holds, whatever the size of writes. What it does not do: decide when it counts (see `destage`).
+//! time the rate holds, whatever the size of writes. What it does not do: decide when it counts (its owner does).
 
-/// A full bucket is what may be written in so many milliseconds.
+/// A full bucket is what may go in so many milliseconds.
 const BURST_MS: u64 = 250;
 const MS_PER_S: u64 = 1000;
 
-/// The bucket of a cache.
+/// See the module documentation.
 #[derive(Debug, Default)]
-pub(crate) struct DestageRate {
-    /// Thousandths of bytes that may be written; below 0 the debt.
+pub(crate) struct ByteRate {
+    /// Thousandths of bytes that may go; below 0 the debt.
     left: i128,
     filled_ms: u64,
 }
 
-impl DestageRate {
+impl ByteRate {
     /// Whether a write may go off now; always at 0 bytes a second, which is no bound.
     pub(crate) fn allows(&mut self, bytes_per_s: u64, now_ms: u64) -> bool {
         if bytes_per_s == 0 {
@@ -50,10 +50,10 @@ mod tests {
 
     #[test]
     fn without_a_bound_everything_goes_and_with_one_it_holds() {
-        let mut rate = DestageRate::default();
+        let mut rate = ByteRate::default();
         rate.spend(1 << 30);
         assert!(rate.allows(0, 5));
-        let mut rate = DestageRate::default();
+        let mut rate = ByteRate::default();
         assert!(!rate.allows(1000, 0), "a bucket begins empty");
         assert!(rate.allows(1000, 1));
         rate.spend(101);
@@ -69,7 +69,7 @@ mod tests {
         fn over_time_it_is_the_rate(
             bytes_per_s in 1_u64..1 << 30, steps in prop::collection::vec((0_u64..300, 1_u32..1 << 20), 1..200),
         ) {
-            let mut rate = DestageRate::default();
+            let mut rate = ByteRate::default();
             let (mut now_ms, mut written, mut last) = (0, 0_u64, 0);
             for (wait_ms, len_bytes) in steps {
                 now_ms += wait_ms;

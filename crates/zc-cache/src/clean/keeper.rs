@@ -1,0 +1,310 @@
+//! The keeper: has kept extents in the cache, where they stay (see `device::units::kept`).
+//!
+//! Job: walk over all kept extents. What is absent is read from the origin and inserted, whatever the volume's admission
+//! says. What is astray is read from the cache device and placed anew. A walk that is through is followed by another one,
+//! until one finds all of them safe; from then on nothing happens before something changes.
+//!
+//! Bounds: a walk looks at [`LOOKUPS_PER_TICK`] extents a tick. It reads at most [`BYTES_PER_S`], or
+//! [`BYTES_PER_S_BUSY`] while clients wait. It has at most [`IN_FLIGHT_BYTES`] of reads in flight, and leaves half of the
+//! room for insertions to clients. Walks that gain nothing become rare.
+//!
+//! Invariants: an extent is placed anew once at a time, and a slot is not evicted while it is read for that. What was
+//! written meanwhile is not inserted. What it does not do: know where extents are placed.
+
+use core::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
+
+use zc_core::{BufSlice, ErrorKind, ExtentKey, ExtentNo, Map, VolumeId};
+
+use crate::base::rate::ByteRate;
+use crate::base::tracks::Guard;
+use crate::clean::Clean;
+use crate::clean::insert::InsertOptions;
+use crate::clean::read::read_ahead::{Reason, admits};
+use crate::device::Core;
+use crate::device::units::kept::Keeping;
+use crate::expect_held::ExpectHeld;
+use crate::index::file_index::{Mapping, Place};
+use crate::ops::read::Op;
+use crate::seam::Action;
+use crate::seam::{ExtentRead, Note, PartResults, Purpose};
+
+/// Extents that are looked up in a tick.
+const LOOKUPS_PER_TICK: u64 = 4096;
+/// Bytes a second that are read from origins and placed anew while no client waits for anything, ...
+const BYTES_PER_S: u64 = 64 << 20;
+/// ... and otherwise.
+const BYTES_PER_S_BUSY: u64 = 16 << 20;
+/// Bytes that are read from an origin at once.
+const RUN_BYTES: u64 = 256 << 10;
+/// Bytes of reads in flight.
+const IN_FLIGHT_BYTES: u64 = 1 << 20;
+/// The next walk begins so long after one that was through.
+const PAUSE_MS: u64 = 500;
+/// The longest pause, after walks that gained nothing.
+const PAUSE_MAX_MS: u64 = 64_000;
+
+/// An extent that is read to be placed anew.
+#[derive(Debug)]
+struct Move {
+    guard: Guard,
+    src: BufSlice,
+    mapping: Mapping,
+    place: Place,
+}
+
+/// A walk under way.
+#[derive(Debug)]
+struct Walk {
+    next: ExtentKey,
+    safe: BTreeMap<VolumeId, u64>,
+    /// Extents that were not safe.
+    missing: u64,
+    /// What had changed when it began.
+    changes: u64,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    walk: Option<Walk>,
+    /// What had changed when the last walk began that found all safe, or gained nothing.
+    seen_changes: u64,
+    /// What the last walk did not find safe.
+    missing: u64,
+    ended_ms: u64,
+    pause_ms: u64,
+    rate: ByteRate,
+    in_flight_bytes: u64,
+    moves: Map<u64, Move>,
+    moving: BTreeSet<ExtentKey>,
+}
+
+impl Default for Keeper {
+    fn default() -> Self {
+        Self {
+            walk: None,
+            seen_changes: 0,
+            missing: 0,
+            ended_ms: 0,
+            pause_ms: PAUSE_MS,
+            rate: ByteRate::default(),
+            in_flight_bytes: 0,
+            moves: Map::default(),
+            moving: BTreeSet::new(),
+        }
+    }
+}
+
+impl Keeper {
+    /// So many bytes are read from the origin.
+    pub(in crate::clean) const fn fetched(&mut self, bytes: u64) {
+        self.in_flight_bytes -= bytes;
+    }
+
+    /// Whether something is to be done soon. Walks that gained nothing are no reason for that.
+    fn is_at_work(&self, changes: u64) -> bool {
+        !self.is_done(changes)
+            && (self.pause_ms == PAUSE_MS || self.walk.is_some() || changes != self.seen_changes)
+    }
+
+    /// Whether the last walk found all safe, and nothing has changed since it began.
+    fn is_done(&self, changes: u64) -> bool {
+        self.walk.is_none() && self.missing == 0 && self.seen_changes == changes
+    }
+
+    fn begin_if_due(&mut self, changes: u64, now_ms: u64) {
+        if self.walk.is_some() || self.is_done(changes) {
+            return;
+        }
+        if changes != self.seen_changes {
+            self.pause_ms = PAUSE_MS;
+        }
+        if now_ms < self.ended_ms + self.pause_ms {
+            return;
+        }
+        let next = ExtentKey { volume: VolumeId(0), extent: ExtentNo(0) };
+        self.walk = Some(Walk { next, safe: BTreeMap::new(), missing: 0, changes });
+    }
+
+    /// The walk is through: what was safe.
+    fn end_walk(&mut self, now_ms: u64) -> BTreeMap<VolumeId, u64> {
+        let walk = self.walk.take().expect_held();
+        let gained = walk.missing == 0 || walk.missing < self.missing || walk.changes != self.seen_changes;
+        self.pause_ms = if gained { PAUSE_MS } else { (self.pause_ms * 2).min(PAUSE_MAX_MS) };
+        self.missing = walk.missing;
+        self.seen_changes = walk.changes;
+        self.ended_ms = now_ms;
+        walk.safe
+    }
+}
+
+impl Clean {
+    /// Whether the keeper has something to do: ticks must not become rare.
+    pub(crate) fn is_keeping(&self, core: &Core) -> bool {
+        core.device.has_kept() && self.keeper.is_at_work(core.device.kept_changes())
+    }
+
+    /// A tick: goes on with the walk.
+    pub(crate) fn keep(&mut self, core: &mut Core) {
+        if !core.device.has_kept() || !core.base.is_good() || core.base.is_stopping() {
+            return;
+        }
+        if core.device.change_kept(LOOKUPS_PER_TICK, &mut core.base) || !core.device.is_loaded() {
+            return;
+        }
+        core.device.empty_units(&mut core.base);
+        let now_ms = core.base.now_ms();
+        self.keeper.begin_if_due(core.device.kept_changes(), now_ms);
+        let mut left = LOOKUPS_PER_TICK;
+        while let Some(next) = self.keeper.walk.as_ref().map(|walk| walk.next)
+            && left > 0
+            && self.may_read_to_keep(core)
+        {
+            let Some((volume, run)) = core.device.next_kept(next) else {
+                let safe = self.keeper.end_walk(now_ms);
+                core.device.set_safe(&safe);
+                return;
+            };
+            let first = ExtentKey { volume, extent: ExtentNo(run.start) };
+            let whole = core.base.volume(volume).map_or(0, |volume| volume.whole_extents());
+            let run = run.start..run.end.min(whole);
+            let is_admitted = admits(first, Reason::Kept, &core.base);
+            if run.is_empty() || !is_admitted {
+                self.skip_volume(volume, is_admitted);
+                continue;
+            }
+            left -= self.walk_run(volume, run, left, core);
+        }
+    }
+
+    fn may_read_to_keep(&mut self, core: &Core) -> bool {
+        let is_busy = !self.reads.is_empty() || !self.writes.is_empty();
+        let bytes_per_s = if is_busy { BYTES_PER_S_BUSY } else { BYTES_PER_S };
+        self.keeper.in_flight_bytes < IN_FLIGHT_BYTES
+            && self.keeper.rate.allows(bytes_per_s, core.base.now_ms())
+            && self.has_room_to_warm(self.keeper.in_flight_bytes + RUN_BYTES, core)
+    }
+
+    /// What is left of the volume lies behind its end, or cannot be kept now.
+    fn skip_volume(&mut self, volume: VolumeId, is_behind_end: bool) {
+        if let Some(walk) = &mut self.keeper.walk {
+            walk.missing += u64::from(!is_behind_end);
+            walk.next = ExtentKey { volume: VolumeId(volume.0 + 1), extent: ExtentNo(0) };
+        }
+    }
+
+    /// Walks along neighbours until something has to be read. How many it looked at.
+    fn walk_run(&mut self, volume: VolumeId, run: Range<u64>, most: u64, core: &mut Core) -> u64 {
+        let most_absent = RUN_BYTES / u64::from(core.base.extent_bytes());
+        let (mut safe, mut missing) = (0, 0);
+        let mut absent: Option<Range<u64>> = None;
+        let mut at = run.start;
+        while at < run.end && at - run.start < most {
+            let key = ExtentKey { volume, extent: ExtentNo(at) };
+            let keeping = core.device.keeping(key);
+            let is_to_be_read = keeping == Keeping::Absent && self.is_quiet_extent(key, core);
+            if absent.as_ref().is_some_and(|run| !is_to_be_read || run.end - run.start >= most_absent) {
+                break;
+            }
+            at += 1;
+            match keeping {
+                Keeping::Safe => safe += 1,
+                Keeping::Absent => {
+                    missing += 1;
+                    self.insert_prefetched(key, core);
+                    if is_to_be_read {
+                        absent = Some(absent.map_or(at - 1..at, |run| run.start..at));
+                    }
+                }
+                Keeping::Astray(mapping, place) => {
+                    missing += 1;
+                    if self.place_anew(key, mapping, place, core) {
+                        break;
+                    }
+                }
+            }
+        }
+        if let Some(absent) = absent {
+            let bytes = (absent.end - absent.start) * u64::from(core.base.extent_bytes());
+            self.spend(bytes);
+            self.fetch_extents(volume, absent, Reason::Kept, None, core);
+        }
+        if let Some(walk) = &mut self.keeper.walk {
+            *walk.safe.entry(volume).or_default() += safe;
+            walk.missing += missing;
+            walk.next = ExtentKey { volume, extent: ExtentNo(at) };
+        }
+        (at - run.start).max(1)
+    }
+
+    fn spend(&mut self, bytes: u64) {
+        self.keeper.rate.spend(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.keeper.in_flight_bytes += bytes;
+    }
+
+    /// Reads a stored extent to place it elsewhere. Whether it is being read.
+    fn place_anew(&mut self, key: ExtentKey, mapping: Mapping, place: Place, core: &mut Core) -> bool {
+        if self.keeper.moving.contains(&key)
+            || !self.is_quiet_extent(key, core)
+            || !core.device.is_past_gate(key.volume, mapping, &core.base)
+        {
+            return false;
+        }
+        let Some(guard) = core.base.tracks.guard(key) else { return false };
+        let len_bytes = core.base.extent_bytes();
+        let src = BufSlice { buf: core.base.port.alloc(len_bytes), start_bytes: 0, len_bytes };
+        core.device.pin(place.slot);
+        let id = core.base.port.number();
+        let expected = core.device.expected(&mapping, &place, key, &core.base);
+        // It will be stored under the fingerprint of what is read.
+        let proof = core.device.proof(key.volume, &place, &core.base.whole_sectors(), &core.base);
+        let part = ExtentRead { expected, skip_bytes: 0, dest: src, proof, keep: false };
+        core.device.read_stored_extent(Op::Move(id), &place, part, &mut core.base);
+        self.spend(len_bytes.into());
+        self.keeper.moving.insert(key);
+        self.keeper.moves.insert(id, Move { guard, src, mapping, place });
+        true
+    }
+
+    /// A stored extent was read that is to be placed anew.
+    pub(in crate::clean) fn moved(
+        &mut self,
+        id: u64,
+        result: Result<PartResults, ErrorKind>,
+        core: &mut Core,
+    ) {
+        let Move { guard, src, mapping, place } = self.keeper.moves.remove(&id).expect_held();
+        let key = guard.key;
+        self.keeper.moving.remove(&key);
+        self.keeper.in_flight_bytes -= u64::from(src.len_bytes);
+        core.device.unpin(place.slot);
+        let fault = match result {
+            Ok(parts) => {
+                core.base.device_read_worked();
+                parts.into_iter().find_map(Result::err)
+            }
+            Err(error) => {
+                core.base.tracks.release(&guard);
+                core.base.port.release(src.buf);
+                core.base.device_read_failed(Purpose::ExtentRead, error);
+                return;
+            }
+        };
+        if let Some(fault) = fault {
+            core.base.stats.failed_hits += 1;
+            core.device.note_damaged(&mapping);
+            if core.device.mapping(key) == Some(mapping) {
+                core.device.forget(key, &mut core.base);
+            }
+            core.base.port.emit(Action::Note(Note::ExtentDropped { slot: place.slot, fault }));
+            core.base.tracks.release(&guard);
+            core.base.port.release(src.buf);
+            return;
+        }
+        core.base.stats.pinned_extents_moved += 1;
+        let batch = self.begin_batch(None, core);
+        self.insert(batch, guard, src, InsertOptions { only_if_duplicate: false }, core);
+        self.inserts.batches.end_requests(batch);
+    }
+}
