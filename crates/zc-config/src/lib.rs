@@ -19,6 +19,7 @@ mod limits;
 mod live;
 mod model;
 mod notes;
+mod pins;
 mod resolve;
 mod section;
 mod service;

@@ -27,6 +27,7 @@ pub const LIVE: &[(&str, &str)] = &[
     ("volume", "quota"),
     ("volume", "reserve"),
     ("volume", "priority"),
+    ("volume", "pin"),
     ("volume", "dedup"),
     ("volume", "compression"),
     ("volume", "compression_level"),

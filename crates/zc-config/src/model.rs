@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use zc_core::units::SizeOrShare;
+use zc_core::units::{ByteSpan, SizeOrShare};
 use zc_core::{Ack, Destage, Mode, Priority, words};
 
 use crate::address::AddressRange;
@@ -295,6 +295,8 @@ pub struct VolumeConfig {
     pub reserve: SizeOrShare,
     /// Whether it loses content before other volumes, or after them.
     pub priority: Priority,
+    /// Ranges of it that are brought into the cache and stay there.
+    pub pins: Vec<ByteSpan>,
     /// Share content.
     pub dedup: bool,
     /// With the volumes of this domain; empty: with all that name none.

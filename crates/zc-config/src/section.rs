@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use zc_core::units::{ByteSize, Micros, Millis, Percent, SizeOrShare};
+use zc_core::units::{ByteSize, ByteSpan, Micros, Millis, Percent, SizeOrShare};
 
 use crate::address::AddressRange;
 use crate::limits;
@@ -360,6 +360,18 @@ impl<'t, 's> Section<'t, 's> {
             }
         }
         Some(windows)
+    }
+
+    /// A list of ranges.
+    pub(crate) fn spans(&mut self, key: &'static str, most: usize) -> Vec<ByteSpan> {
+        let mut spans = Vec::new();
+        for entry in self.list(key, most).unwrap_or_default() {
+            match entry.value.parse() {
+                Ok(span) => spans.push(span),
+                Err(error) => self.mistake(entry.at, key, error),
+            }
+        }
+        spans
     }
 
     /// A path to something that is only read, and may be named more than once.

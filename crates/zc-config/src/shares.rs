@@ -56,6 +56,12 @@ pub(crate) fn check(sheet: &mut Sheet, volumes: &[VolumeConfig], cache: &CacheCo
     }
 }
 
+/// What the reserves of all volumes take of the cache, in hundredths of a per cent.
+pub(crate) fn reserved(volumes: &[VolumeConfig], cache_bytes: u64) -> u64 {
+    let of = |volume: &VolumeConfig| share(volume.reserve, Some(cache_bytes)).unwrap_or(0);
+    volumes.iter().map(of).fold(0, u64::saturating_add)
+}
+
 /// A size as a share of the cache; none if that is not known.
 fn share(size: SizeOrShare, cache_bytes: Option<u64>) -> Option<u64> {
     match (size, cache_bytes) {

@@ -181,6 +181,7 @@ pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
         ("quota", text(&volume.quota.to_string())),
         ("reserve", text(&volume.reserve.to_string())),
         ("priority", text(volume.priority.word())),
+        ("pin", list(&volume.pins)),
         ("dedup", volume.dedup.to_string()),
         ("dedup_domain", text(&volume.dedup_domain)),
         ("compression", text(volume.compression.word())),

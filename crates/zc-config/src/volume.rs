@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use zc_core::limits::VOLUME_NAME_BYTES_MAX;
+use zc_core::limits::{PINS_MAX, VOLUME_NAME_BYTES_MAX};
 use zc_core::units::{ByteSize, SizeOrShare};
 use zc_core::{Ack, Destage, Mode, Priority};
 
@@ -38,6 +38,7 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
         quota: share_of_cache(&mut section, "quota"),
         reserve: share_of_cache(&mut section, "reserve"),
         priority: section.word("priority", Priority::WORDS, Priority::Normal),
+        pins: section.spans("pin", PINS_MAX),
         dedup: section.flag("dedup").unwrap_or(cache.dedup),
         dedup_domain: domain(&mut section),
         compression,

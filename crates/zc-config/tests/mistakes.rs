@@ -72,6 +72,52 @@ fn shares_of_the_cache_that_are_too_much_are_named_with_their_line() {
 }
 
 #[test]
+fn pins_that_are_no_ranges_or_too_much_are_named_with_their_line() {
+    let two = |first: &str, second: &str| {
+        format!(
+            "[cache]\npath = \"/c\"\nsize = \"10 GiB\"\n[[volume]]\nname = \"a\"\norigin = \"/a\"\n{first}\n\
+             [[volume]]\nname = \"b\"\norigin = \"/b\"\n{second}\n"
+        )
+    };
+    let many = format!("pin = [{}]", (0..65).map(|n| format!("\"{n}-{}\",", n + 1)).collect::<String>());
+    let cases = [
+        (
+            two("pin = [\"0-3GiB\", \"1GiB - 4 GiB\"]", "pin = [\"0-2GiB\"]"),
+            "t.toml:11: volume.pin: 2 GiB makes 6 GiB with the pins above it; a cache of 10 GiB keeps 50 %, 5 GiB, \
+             at most",
+        ),
+        (
+            two("pin = [\"0-4GiB\"]", "reserve = \"30.01 %\""),
+            "t.toml:7: volume.pin: pins take 50 % of the cache, with a quarter more for what is overwritten, and reserves \
+             30.01 %; together they may take 80 %",
+        ),
+        (
+            two("pin = [\"4GiB-1GiB\"]", ""),
+            "t.toml:7: volume.pin: \"4GiB-1GiB\" is not a range: its end is not behind its start",
+        ),
+        (
+            two("pin = [\"0-1GiB\",\n\"first\"]", ""),
+            "t.toml:8: volume.pin: \"first\" is not a range such as \"10GiB-12GiB\" or \"10GiB-\"",
+        ),
+        (two("pin = \"0-1GiB\"", ""), "t.toml:7: volume.pin: \"0-1GiB\" is not a list in brackets"),
+        (two("", &many), "t.toml:11: volume.pin: more than 64 entries"),
+    ];
+    for (text, message) in cases {
+        assert_eq!(refusal(&text), message);
+    }
+    // A range without an end counts when the size of the volume is known, and no byte behind that does.
+    let config = Config::parse(&two("pin = [\"1GiB-\"]", "pin = [\"0-4GiB\"]"), "t.toml").unwrap();
+    let mistake = |bytes: u64| config.pins_mistake(10 << 30, |name| (name == "a").then_some(bytes << 30));
+    assert_eq!(mistake(1), None);
+    assert!(mistake(3).unwrap().starts_with("t.toml:11: volume.pin: 4 GiB makes 6 GiB"));
+    let other = Config::parse(&two("pin = [\"1GiB-\"]", "pin = [\"0-3 GiB\"]"), "t.toml").unwrap();
+    let changes = zc_config::diff_live(&config, &other);
+    let after = changes.first().and_then(|change| change.after.clone());
+    assert_eq!((changes.len(), after.as_deref()), (1, Some("[\"0 B-3 GiB\"]")));
+    assert!(changes.iter().all(|change| change.live && change.key == "volume \"b\": pin"));
+}
+
+#[test]
 fn there_are_so_many_volumes_with_a_share_at_most() {
     let volumes = |count: u32| {
         let volume =

@@ -9,6 +9,7 @@
 //! | Value | Units |
 //! |---|---|
 //! | [`ByteSize`] | none or `B`: bytes; `KiB`, `MiB`, `GiB`, `TiB`, `PiB` or `K`, `M`, `G`, `T`, `P`: powers of 1024 |
+//! | [`ByteSpan`] | two sizes with `-` between them; the second may be missing |
 //! | [`Percent`] | `%`, at most 100 |
 //! | [`SizeOrShare`] | those of a size, or `%` with at most two decimals |
 //! | [`Millis`] | `ms`, `s`, `min`, `h`, `d` |
@@ -19,6 +20,7 @@
 //! What it does not do: say whether a value is sensible.
 
 use core::fmt;
+use core::ops::Range;
 use core::str::FromStr;
 
 const SIZES: [(&str, u64); 6] =
@@ -38,6 +40,15 @@ pub enum SizeOrShare {
     Bytes(u64),
     /// Hundredths of a per cent.
     Permyriad(u64),
+}
+
+/// A part of a whole, in bytes: `START-END`, or `START-` for all from there on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteSpan {
+    /// Its first byte.
+    pub start_bytes: u64,
+    /// The first byte behind it, if it is not the end of the whole.
+    pub end_bytes: Option<u64>,
 }
 
 /// A share in per cent, 0 to 100.
@@ -164,6 +175,21 @@ impl FromStr for ByteSize {
     }
 }
 
+impl FromStr for ByteSpan {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let wrong = || Unreadable::new(text, "a range such as \"10GiB-12GiB\" or \"10GiB-\"");
+        let (start, end) = text.split_once('-').ok_or_else(wrong)?;
+        let start_bytes = bytes(start).ok_or_else(wrong)?;
+        let end_bytes = if end.trim().is_empty() { None } else { Some(bytes(end).ok_or_else(wrong)?) };
+        if end_bytes.is_some_and(|end| end <= start_bytes) {
+            return Err(Unreadable::new(text, "a range: its end is not behind its start"));
+        }
+        Ok(Self { start_bytes, end_bytes })
+    }
+}
+
 impl FromStr for SizeOrShare {
     type Err = Unreadable;
 
@@ -204,6 +230,22 @@ impl FromStr for Micros {
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(f, self.0, &SIZES)
+    }
+}
+
+impl ByteSpan {
+    /// Its bytes, of a whole of so many; none if it lies behind that.
+    #[must_use]
+    pub fn of(self, whole_bytes: u64) -> Range<u64> {
+        let end = self.end_bytes.unwrap_or(whole_bytes).min(whole_bytes);
+        self.start_bytes.min(end)..end
+    }
+}
+
+impl fmt::Display for ByteSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-", ByteSize(self.start_bytes))?;
+        self.end_bytes.map_or(Ok(()), |end| ByteSize(end).fmt(f))
     }
 }
 
@@ -312,6 +354,22 @@ mod tests {
             "90".parse::<Millis>().unwrap_err().to_string(),
             "\"90\" is not a duration such as \"30 s\": a whole number of ms, s, min, h or d"
         );
+    }
+
+    #[test]
+    fn ranges_have_units_and_may_be_open() {
+        let of = |text: &str| text.parse::<ByteSpan>().map(|span| span.of(1 << 40));
+        assert_eq!(of("0-4096"), Ok(0..4096));
+        assert_eq!(of("1MiB - 2 MiB"), Ok(1 << 20..2 << 20));
+        assert_eq!(of("1GiB-"), Ok(1 << 30..1 << 40));
+        assert_eq!(of("1 MiB-2 TiB"), Ok(1 << 20..1 << 40));
+        assert!(of("3TiB-").unwrap().is_empty());
+        for wrong in ["", "4096", "2MiB-1MiB", "5-5", "a-b", "-5", "5--"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+        for shown in ["0 B-64 MiB", "1536 KiB-", "1 B-2 B"] {
+            assert_eq!(shown.parse::<ByteSpan>().unwrap().to_string(), shown);
+        }
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! What it does not do: look at devices or files. What is found there comes in as [`Found`] and [`Geometry`].
 #![forbid(unsafe_code)]
 
+use core::ops::Range;
+
 use zc_cache::config as cache;
 use zc_cache::index::{FileIndex, FingerprintIndex, IndexShape};
 use zc_config::{
@@ -77,6 +79,11 @@ fn write_back(volume: &VolumeConfig, durable_journal: bool) -> cache::WriteBackC
 fn share(volume: &VolumeConfig) -> cache::ShareConfig {
     let some = |size: SizeOrShare| Some(size).filter(|size| *size != SizeOrShare::Bytes(0));
     cache::ShareConfig { quota: some(volume.quota), reserve: some(volume.reserve), priority: volume.priority }
+}
+
+/// The ranges that stay in the cache. One without an end goes as far as the volume does, also when it grows.
+fn pins(volume: &VolumeConfig) -> Vec<Range<u64>> {
+    volume.pins.iter().map(|pin| pin.of(u64::MAX)).collect()
 }
 
 /// The replacement policy.
@@ -160,6 +167,7 @@ pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig
         recipes: volume.in_store.is_some() && volume.dedup_domain.is_empty(),
         trusted: found.trusted,
         share: share(volume),
+        pins: pins(volume),
         write_back: write_back(volume, found.durable_journal),
         may_be_dirty: found.may_be_dirty,
         ..cache::VolumeConfig::new(found.id, found.size_bytes, found.region_bytes)

@@ -23,14 +23,14 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use zc_core::u64_from_usize;
-use zc_core::units::ByteSize;
+use zc_core::units::{ByteSize, ByteSpan};
 
 use crate::control::ask;
 use crate::options::Daemon;
 use crate::text;
 use crate::units::{bar, duration, share, size};
 
-use ranges::{Span, cut, in_volume, of_file, of_recording};
+use ranges::{cut, in_volume, of_file, of_recording};
 
 /// Time between two looks.
 const PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
@@ -47,7 +47,7 @@ pub(crate) struct WarmArgs {
     ///
     /// Without an end, as in 10GiB-, it goes up to the end of the volume.
     #[arg(long, value_name = "START-END", group = "what")]
-    range: Vec<Span>,
+    range: Vec<ByteSpan>,
     /// File with one such range a line.
     #[arg(long, value_name = "FILE", group = "what")]
     from: Option<PathBuf>,

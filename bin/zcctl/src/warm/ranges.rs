@@ -8,72 +8,42 @@ use std::fs::File;
 use std::io::BufReader;
 use std::ops::Range;
 use std::path::Path;
-use std::str::FromStr;
 
 use anyhow::{Context as _, bail};
 use zc_core::Map;
-use zc_core::units::ByteSize;
+use zc_core::units::{ByteSpan, Unreadable};
 use zc_recording::{Asked, Decoder, Share};
 
 use crate::units::size;
 
-/// A range as it is written: `START-END`, without an end up to the end of the volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Span {
-    start_bytes: u64,
-    end_bytes: Option<u64>,
-}
-
-impl FromStr for Span {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("\"{text}\" is no range: write START-END, such as 10GiB-12GiB, or START-");
-        let (start, end) = text.split_once('-').ok_or_else(wrong)?;
-        let read = |text: &str| text.trim().parse::<ByteSize>().map(|size| size.0).map_err(|_| wrong());
-        let start_bytes = read(start)?;
-        let end_bytes = if end.trim().is_empty() { None } else { Some(read(end)?) };
-        if end_bytes.is_some_and(|end| end <= start_bytes) {
-            return Err(format!("\"{text}\" is no range: its end is not behind its start"));
-        }
-        Ok(Self { start_bytes, end_bytes })
+/// The bytes of a volume that a range names.
+fn of(span: ByteSpan, volume_bytes: u64) -> anyhow::Result<Range<u64>> {
+    let end = span.end_bytes.unwrap_or(volume_bytes);
+    if span.start_bytes >= end || end > volume_bytes {
+        bail!("the range {span} is not in the volume, which has {volume_bytes} bytes");
     }
-}
-
-impl Span {
-    /// The bytes of a volume that it names.
-    fn of(self, volume_bytes: u64) -> anyhow::Result<Range<u64>> {
-        let end = self.end_bytes.unwrap_or(volume_bytes);
-        if self.start_bytes >= end || end > volume_bytes {
-            bail!(
-                "the range {} - {} is not in the volume, which has {volume_bytes} bytes",
-                self.start_bytes,
-                end
-            );
-        }
-        Ok(self.start_bytes..end)
-    }
+    Ok(span.start_bytes..end)
 }
 
 /// The ranges of a file, one a line. Empty lines, and those that begin with `#`, have none.
-pub(crate) fn of_file(path: &Path) -> anyhow::Result<Vec<Span>> {
+pub(crate) fn of_file(path: &Path) -> anyhow::Result<Vec<ByteSpan>> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read the file {}", path.display()))?;
     of_lines(&text).with_context(|| format!("in {}", path.display()))
 }
 
-fn of_lines(text: &str) -> anyhow::Result<Vec<Span>> {
+fn of_lines(text: &str) -> anyhow::Result<Vec<ByteSpan>> {
     let lines = (1..).zip(text.lines().map(str::trim));
     let meant = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let read = |(number, line): (u64, &str)| {
-        line.parse().map_err(|error: String| anyhow::anyhow!("line {number}: {error}"))
+        line.parse().map_err(|error: Unreadable| anyhow::anyhow!("line {number}: {error}"))
     };
     meant.map(read).collect()
 }
 
 /// The bytes of a volume that ranges name.
-pub(crate) fn in_volume(spans: &[Span], volume_bytes: u64) -> anyhow::Result<Vec<Range<u64>>> {
-    spans.iter().map(|span| span.of(volume_bytes)).collect()
+pub(crate) fn in_volume(spans: &[ByteSpan], volume_bytes: u64) -> anyhow::Result<Vec<Range<u64>>> {
+    spans.iter().map(|span| of(*span, volume_bytes)).collect()
 }
 
 /// What a recording says was read.
@@ -159,18 +129,6 @@ mod tests {
     use zc_recording::{End, Ended, Header, Record, Writer};
 
     use super::*;
-
-    #[test]
-    fn ranges_have_units_and_may_be_open() {
-        let of =
-            |text: &str| text.parse::<Span>().and_then(|span| span.of(1 << 40).map_err(|e| e.to_string()));
-        assert_eq!(of("0-4096"), Ok(0..4096));
-        assert_eq!(of("1MiB - 2 MiB"), Ok(1 << 20..2 << 20));
-        assert_eq!(of("1GiB-"), Ok(1 << 30..1 << 40));
-        for wrong in ["", "4096", "2MiB-1MiB", "5-5", "a-b", "-5", "1 MiB-2 TiB"] {
-            assert!(of(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_file_has_one_range_a_line() {
