@@ -16,6 +16,7 @@ use zc_format::{Geometry, Record};
 use crate::canary::DriverBug;
 use crate::disk::{self, Disk, PAGE};
 use crate::oracle::Oracle;
+use crate::pins;
 use crate::pooled::PoolStart;
 use crate::setup;
 use crate::shares;
@@ -327,6 +328,7 @@ impl World {
             manager.replay_intent(&Record::Clean { volume: VolumeId(*volume as u16), epoch: *epoch });
         }
         self.shares.forget();
+        self.pins.forget();
         self.losses.own(self.files.session, self.files.boot);
         self.losses.note(&manager);
         let mut actions = Vec::new();
@@ -339,6 +341,10 @@ impl World {
     fn configure_start(&mut self, volume: usize, was_clean: bool) {
         if self.sharing && self.rng.random_bool(0.2) {
             self.volumes[volume].share = shares::draw(&mut self.rng, &self.geometry);
+        }
+        if self.pins.are_drawn() && self.rng.random_bool(0.2) {
+            let size_bytes = self.volumes[volume].size_bytes;
+            self.volumes[volume].pins = pins::draw(&mut self.rng, size_bytes);
         }
         let config = &mut self.volumes[volume];
         // Who is not served may be written elsewhere; its change time tells, where it matters.

@@ -8,6 +8,7 @@ use zc_core::{Ack, BufId, Destage, ErrorKind, Mode, ReqId, VolumeId};
 
 use crate::content;
 use crate::coverage::{KNOWN_CONTENTS, NEW_CONTENTS};
+use crate::pins;
 use crate::pooled::Pooled;
 use crate::setup;
 use crate::shares;
@@ -37,6 +38,13 @@ pub(crate) enum ClientKind {
     Clear { trim: bool, fua: bool },
     Flush,
     Hint,
+}
+
+impl Client {
+    /// Whether it may change contents of a volume.
+    pub(crate) fn may_write(&self, volume: usize) -> bool {
+        self.volume == volume && !matches!(self.kind, ClientKind::Read(_) | ClientKind::Hint)
+    }
 }
 
 impl World {
@@ -316,6 +324,11 @@ impl World {
         setup::reconfigure(&mut self.rng, &mut self.volumes[volume]);
         if self.sharing {
             self.volumes[volume].share = shares::draw(&mut self.rng, &self.geometry);
+        }
+        if self.pins.are_drawn() {
+            let size_bytes = self.volumes[volume].size_bytes;
+            self.volumes[volume].pins = pins::draw(&mut self.rng, size_bytes);
+            self.coverage.note("pins changed");
         }
         if self.write_back {
             setup::reconfigure_write_back(&mut self.rng, &mut self.volumes[volume]);

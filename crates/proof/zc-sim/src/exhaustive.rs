@@ -21,6 +21,7 @@ use crate::clients::ClientKind;
 use crate::coverage::Coverage;
 use crate::excuses::Excuses;
 use crate::oracle::Oracle;
+use crate::pins::Pins;
 use crate::run::{Options, Violation};
 use crate::setup::Setup;
 use crate::shares::Shares;
@@ -231,6 +232,7 @@ impl World {
             actions: self.actions.clone(),
             manager: None,
             shares: Shares::default(),
+            pins: Pins::new(self.pins.are_drawn(), &self.geometry),
             cache: self.cache.clone(),
             losses: self.losses.clone(),
             origins: self.origins.clone(),

@@ -96,6 +96,7 @@ mod liveness;
 mod losses;
 mod oracle;
 mod origin;
+mod pins;
 mod pooled;
 mod profile;
 mod promise;

@@ -9,6 +9,7 @@ use zc_cache::config::{
 use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, Mode, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
+use crate::pins;
 use crate::pooled::PoolSetup;
 use crate::profile::{Habits, Profile};
 use crate::shares;
@@ -116,6 +117,8 @@ pub(crate) struct Setup {
     pub(crate) replacing: bool,
     /// Volumes have shares of the cache, which change.
     pub(crate) sharing: bool,
+    /// Ranges of volumes are pinned, and others later.
+    pub(crate) pinning: bool,
     /// The store that has some of the volumes.
     pub(crate) pool: Option<PoolSetup>,
     /// What kind of machine it is.
@@ -141,6 +144,7 @@ impl Setup {
             moving: false,
             replacing: seed % 4 == 1,
             sharing: false,
+            pinning: false,
             pool: None,
             profile: Profile::Plain,
             habits: Habits::default(),
@@ -148,6 +152,7 @@ impl Setup {
         // Not drawn: the other seeds are to stay what they were, and those that found something.
         setup.syncing = matches!(seed % 16, 4 | 10);
         setup.shares(seed);
+        setup.pins(seed);
         if matches!(seed % 32, 4 | 26) {
             setup.learn();
         }
@@ -211,6 +216,7 @@ impl Setup {
             moving: false,
             replacing: false,
             sharing: false,
+            pinning: false,
             pool: None,
             profile: Profile::Plain,
             habits: Habits::default(),
@@ -317,6 +323,30 @@ impl Setup {
             volume.share = shares::draw(&mut rng, &self.config.geometry);
         }
         self.sharing = true;
+    }
+
+    /// In a fifth of the seeds ranges of volumes are pinned, in a cache with room for them. Drawn apart.
+    fn pins(&mut self, seed: u64) {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5049);
+        if !rng.random_bool(0.2) {
+            return;
+        }
+        let Geometry { weu_bytes, extent_bytes, journal_blocks, .. } = self.config.geometry;
+        self.config.geometry = Geometry::plan(&PlanOptions {
+            device_bytes: (700 << 10) + rng.random_range(20..=40) * u64::from(weu_bytes),
+            weu_bytes,
+            extent_bytes,
+            align_bytes: 0,
+            journal_blocks: Some(journal_blocks),
+        })
+        .expect("a layout");
+        if rng.random_bool(0.8) {
+            self.config.file_index_entries = rng.random_range(150..600);
+        }
+        for volume in &mut self.volumes {
+            volume.pins = pins::draw(&mut rng, volume.size_bytes);
+        }
+        self.pinning = true;
     }
 
     /// In a third of the seeds volumes share content inside two domains, and change between them. Drawn apart.

@@ -8,7 +8,9 @@ use zc_cache::CacheManager;
 use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::seam::{Action, Event, Note};
 use zc_cache::startup::{self, FormatOptions};
-use zc_core::{BufId, BufSlice, Destage, ErrorKind, ExtentNo, SECTOR_BYTES, SectorSpan, usize_from_u32};
+use zc_core::{
+    BufId, BufSlice, Destage, ErrorKind, ExtentNo, SECTOR_BYTES, SectorSpan, VolumeId, usize_from_u32,
+};
 use zc_format::{Geometry, Record, Salt};
 use zc_reduce::Reducer;
 
@@ -25,8 +27,9 @@ use crate::excuses::Excuses;
 use crate::known::Known;
 use crate::losses::Losses;
 use crate::oracle::Oracle;
+use crate::pins::Pins;
 use crate::pooled::Pooled;
-use crate::profile::Habits;
+use crate::profile::{Habits, Profile};
 use crate::promise::Promise;
 use crate::rot::Placed;
 use crate::run::Options;
@@ -113,6 +116,7 @@ pub(crate) struct World {
     pub(crate) shares: Shares,
     /// Volumes have shares of the cache, which change.
     pub(crate) sharing: bool,
+    pub(crate) pins: Pins,
     /// At times a volume comes back in another domain.
     pub(crate) moving: bool,
     /// At times another volume takes the number of one.
@@ -160,12 +164,13 @@ impl World {
         let (mut config, volumes) = (setup.config, setup.volumes);
         config.geometry.salt = Salt::of(&UUID);
         let geometry = config.geometry.clone();
-        let mut world = Self {
+        let world = Self {
             rng,
             seed,
             now: 1,
             now_ms: 0,
             manager: None,
+            pins: Pins::new(setup.pinning, &geometry),
             cache: Disk::new(disk::device_bytes(&geometry)),
             pooled,
             is_over: false,
@@ -224,12 +229,12 @@ impl World {
             placed: VecDeque::new(),
             given_up: Vec::new(),
         };
-        world.coverage.note(setup.profile.note());
-        world.begun()
+        world.begun(setup.profile)
     }
 
     /// The cache is made, and served.
-    fn begun(mut self) -> Self {
+    fn begun(mut self, profile: Profile) -> Self {
+        self.coverage.note(profile.note());
         self.format();
         self.start();
         self
@@ -277,6 +282,7 @@ impl World {
             _ => {}
         }
         self.withdraw_files();
+        self.pins.comes(&event);
         let mut actions = Vec::new();
         self.manager.as_mut().expect("runs").handle(event, &mut actions);
         self.carry_out(actions);
@@ -289,6 +295,9 @@ impl World {
             if let Some(breach) = self.shares.note(manager) {
                 self.violation.get_or_insert(breach);
             }
+            if let Some(breach) = self.pins.handled(manager) {
+                self.violation.get_or_insert(breach);
+            }
         }
     }
 
@@ -297,11 +306,26 @@ impl World {
         let now_ms = self.now_ms;
         self.end_late_changes();
         self.event(Event::Tick { now_ms });
+        self.look_at_pins();
         self.tick_pool();
         // Mostly the manager finds out by itself.
         if self.is_dead() && now_ms.is_multiple_of(8) {
             self.trouble.session = true;
             self.event(Event::DeviceLost);
+        }
+    }
+
+    fn look_at_pins(&mut self) {
+        let Some(manager) = self.manager.as_ref().filter(|_| self.pins.are_drawn()) else { return };
+        let is_written = |id: VolumeId| {
+            let dirty = manager.dirty(id).unwrap_or_default();
+            dirty.bytes > 0
+                || dirty.waiting > 0
+                || dirty.fenced
+                || self.clients.values().any(|client| client.may_write(usize::from(id.0)))
+        };
+        if self.pins.look(manager, &self.volumes, is_written) > 0 {
+            self.coverage.note("pinned extents that are safe");
         }
     }
 
