@@ -139,7 +139,8 @@ pub(crate) enum Online {
     /// With -o, --no-headings or --bytes only the table of volumes is printed. Its cells are single words: "-" stands
     /// for nothing, and \040 for a space in a path. Columns: name, state (served, fenced, absent), size, mode, hits
     /// (reads that needed no origin), dirty, dirty-age, origin, device, reads, read, writes, written, trims, flushes,
-    /// failed, origin-errors, waited, waited-time, waiting (for limits), held, quota, reserve (of the cache), domain.
+    /// failed, origin-errors, waited, waited-time, waiting (for limits), held, quota, reserve (of the cache), pinned,
+    /// pinned-cached, domain.
     Status {
         #[command(flatten)]
         daemon: Daemon,

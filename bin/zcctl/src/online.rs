@@ -338,6 +338,7 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     limits_table("limits of", &answer["limits"], out)?;
     limits_table("limits of the origin of", &answer["origin_limits"], out)?;
     shares_table(&answer["shares"], out)?;
+    pins_table(&answer["pins"], out)?;
     dirty_table(&answer["dirty"], out)?;
     let row = |path: &str| {
         let latency = &answer["latency"][path];
@@ -407,6 +408,20 @@ fn shares_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(());
     }
     text::table(out, &["share of the cache", "holds", "quota", "reserve", "priority"], &rows)?;
+    Ok(writeln!(out)?)
+}
+
+/// What is pinned of volumes.
+fn pins_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let row = |(name, pins): (&String, &Value)| {
+        let bytes = |name: &str| size(number(&pins[name]));
+        vec![name.clone(), bytes("pinned_bytes"), bytes("kept_bytes"), bytes("cached_bytes")]
+    };
+    let rows: Vec<Vec<String>> = volumes.as_object().into_iter().flatten().map(row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    text::table(out, &["pins of", "pinned", "has room", "cached"], &rows)?;
     Ok(writeln!(out)?)
 }
 

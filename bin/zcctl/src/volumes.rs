@@ -55,6 +55,9 @@ pub(crate) fn facts(volume: &Value) -> Vec<(&'static str, String)> {
     if !volume["share"].is_null() {
         facts.push(("share of the cache", share_of_cache(&volume["share"])));
     }
+    if !volume["pins"].is_null() {
+        facts.push(("pinned", pinned(&volume["pins"])));
+    }
     let limits = &volume["limits"];
     if number(&limits["waited"]) > 0 {
         facts.push(("waited for limits", waited(limits)));
@@ -105,6 +108,16 @@ fn share_of_cache(of: &Value) -> String {
     format!("{words}, priority {}", string(&of["priority"]))
 }
 
+/// What is pinned of a volume, and what of that is in the cache.
+fn pinned(of: &Value) -> String {
+    let n = |name: &str| number(&of[name]);
+    let (pinned, kept, cached) = (n("pinned_bytes"), n("kept_bytes"), n("cached_bytes"));
+    let of_that =
+        if cached >= pinned { "all of it cached".to_owned() } else { format!("{} cached", size(cached)) };
+    let room = if kept < pinned { format!(", room for {}", size(kept)) } else { String::new() };
+    format!("{}, {of_that}{room}", size(pinned))
+}
+
 /// How often, and how long, requests waited for limits of the volume.
 fn waited(limits: &Value) -> String {
     let n = |name: &str| number(&limits[name]);
@@ -138,7 +151,7 @@ fn remarks(volume: &Value) -> String {
 pub(crate) fn table(status: &Value, listing: &Listing, out: &mut dyn Write) -> anyhow::Result<()> {
     let of = |name: &str| status[name].as_array().cloned().unwrap_or_default();
     let rows = [of("volumes"), of("absent")].concat();
-    let columns: [Column<'_, Value>; 24] = [
+    let columns: [Column<'_, Value>; 26] = [
         ("name", &|row| Cell::of(&row["name"])),
         ("state", &|row| Cell::Text(Some(state(row).to_owned()))),
         ("size", &|row| Cell::Bytes(number(&row["info"]["size_bytes"]))),
@@ -162,6 +175,8 @@ pub(crate) fn table(status: &Value, listing: &Listing, out: &mut dyn Write) -> a
         ("held", &|row| Cell::Bytes(number(&row["share"]["held_bytes"]))),
         ("quota", &|row| Cell::Bytes(number(&row["share"]["quota_bytes"]))),
         ("reserve", &|row| Cell::Bytes(number(&row["share"]["reserve_bytes"]))),
+        ("pinned", &|row| Cell::Bytes(number(&row["pins"]["pinned_bytes"]))),
+        ("pinned-cached", &|row| Cell::Bytes(number(&row["pins"]["cached_bytes"]))),
         ("domain", &|row| Cell::of(&row["info"]["dedup_domain"])),
     ];
     columns::print(&columns, &rows, listing, out)
@@ -179,6 +194,15 @@ mod tests {
         share["quota_bytes"] = json!(8 << 20);
         share["reserve_bytes"] = json!(4 << 20);
         assert_eq!(share_of_cache(&share), "6.0 MiB, of at most 8.0 MiB, reserve 4.0 MiB, priority low");
+    }
+
+    #[test]
+    fn pins_are_told_with_what_is_cached_of_them() {
+        let mut pins = json!({"pinned_bytes": 8 << 20, "kept_bytes": 8 << 20, "cached_bytes": 8 << 20});
+        assert_eq!(pinned(&pins), "8.0 MiB, all of it cached");
+        pins["kept_bytes"] = json!(6 << 20);
+        pins["cached_bytes"] = json!(5 << 20);
+        assert_eq!(pinned(&pins), "8.0 MiB, 5.0 MiB cached, room for 6.0 MiB");
     }
 
     #[test]

@@ -109,6 +109,20 @@ pub(crate) fn set(text: &str, name: &str, settings: &[Setting]) -> anyhow::Resul
     Ok(document.to_string())
 }
 
+/// A list of texts among the settings of a volume; empty if it is not there.
+///
+/// # Errors
+/// As of [`remove`]; or it is no list of texts.
+pub(crate) fn texts(text: &str, name: &str, key: &str) -> anyhow::Result<Vec<String>> {
+    let mut document = parse(text)?;
+    let volumes = volumes(&mut document)?;
+    let place = place_of(volumes, name).ok_or_else(|| missing(name))?;
+    let Some(item) = volumes.get(place).and_then(|table| table.get(key)) else { return Ok(Vec::new()) };
+    let wrong = || anyhow!("{key} of the volume \"{name}\" is no list of texts");
+    let list = item.as_array().ok_or_else(wrong)?;
+    list.iter().map(|entry| entry.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+}
+
 /// The text with the cache on another device, of this size. The size is written only if one is there.
 ///
 /// # Errors
@@ -331,6 +345,15 @@ listen = []
             grouped.contains("name = 'vm'\ndedup = false\n[volume.ublk]\nattach = false\nqueues = 4\n"),
             "{grouped}"
         );
+    }
+
+    #[test]
+    fn a_list_of_texts_is_read() {
+        let pins = set(TEXT, "db", &settings(&["pin=[\"0-8 KiB\", \"1 GiB-\"]"])).unwrap();
+        assert_eq!(texts(&pins, "db", "pin").unwrap(), ["0-8 KiB", "1 GiB-"]);
+        assert_eq!(texts(&pins, "vm", "pin").unwrap(), [""; 0]);
+        assert!(texts(&pins, "db", "mode").unwrap_err().to_string().contains("no list"));
+        texts(&pins, "x", "pin").unwrap_err();
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 pub(crate) mod edit;
 pub(crate) mod file;
+mod pin;
 
 use std::io::Write;
 use std::path::Path;
@@ -21,7 +22,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use zc_core::Mode;
-use zc_core::units::ByteSize;
+use zc_core::units::{ByteSize, ByteSpan};
 
 use crate::control::ask;
 use crate::dirty;
@@ -100,6 +101,27 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         daemon: Daemon,
     },
+    /// Pin ranges of a volume: they are cached, and stay.
+    ///
+    /// The daemon reads what is not cached in the background. Pins are in the configuration file, under the key pin.
+    ///
+    /// Exit status: 0 in force, 1 written, and takes a restart, 2 not possible, and nothing is changed.
+    Pin(PinArgs),
+    /// Unpin ranges of a volume; they age like anything else.
+    ///
+    /// Exit status: 0 in force, 1 written, and takes a restart, 2 not possible, and nothing is changed.
+    Unpin(PinArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PinArgs {
+    /// Name of the volume.
+    volume: String,
+    /// Ranges such as 0-64MiB or 1GiB-; 0- is all of it.
+    #[arg(required = true, value_name = "START-END")]
+    ranges: Vec<ByteSpan>,
+    #[command(flatten)]
+    daemon: Daemon,
 }
 
 #[derive(Debug, Args)]
@@ -137,6 +159,8 @@ pub(crate) fn run(command: &VolumeCommand, out: &mut dyn Write) -> anyhow::Resul
         VolumeCommand::List { daemon, listing } => list(daemon, listing, out),
         VolumeCommand::Show { volume, daemon } => show(volume, daemon, out),
         VolumeCommand::Set { volume, settings, daemon } => set(volume, settings, daemon, out),
+        VolumeCommand::Pin(args) => change_pins(args, pin::with, out),
+        VolumeCommand::Unpin(args) => change_pins(args, pin::without, out),
     }
 }
 
@@ -484,8 +508,33 @@ fn set(volume: &str, settings: &[Setting], daemon: &Daemon, out: &mut dyn Write)
         }
     }
     let file = held_file(daemon)?;
+    put(&file, volume, settings, daemon, out)
+}
+
+/// Pins or unpins ranges: `change` makes the new list of the old one.
+fn change_pins(
+    args: &PinArgs,
+    change: fn(&[ByteSpan], &[ByteSpan]) -> Vec<ByteSpan>,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    let PinArgs { volume, ranges, daemon } = args;
+    let file = held_file(daemon)?;
+    let before = edit::texts(file.text(), volume, pin::KEY)?;
+    let before: Vec<ByteSpan> = before.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let after = change(&before, ranges);
+    put(&file, volume, &[Setting::new(pin::KEY, &pin::to_toml(&after))], daemon, out)
+}
+
+/// Writes settings of a volume, and has the daemon take them on.
+fn put(
+    file: &ConfigFile,
+    volume: &str,
+    settings: &[Setting],
+    daemon: &Daemon,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
     let new = edit::set(file.text(), volume, settings)?;
-    let (_, replaced) = write(&file, &new, daemon)?;
+    let (_, replaced) = write(file, &new, daemon)?;
     let answer = reload(replaced, daemon, |_| Ok(()))?;
     let mut answer = about(&answer, volume);
     // What an earlier change waits for a restart with is not this one's business.

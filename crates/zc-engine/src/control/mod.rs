@@ -728,10 +728,10 @@ impl Shared {
         let volume = |(name, info): &(String, VolumeInfo)| {
             let (dirty, traffic) = (stats.dirty.get(name), stats.traffic.get(name));
             let (limits, origin_limits) = (stats.limits.get(name), stats.origin_limits.get(name));
-            let share = stats.shares.get(name);
+            let (share, pins) = (stats.shares.get(name), stats.pins.get(name));
             json!({
                 "name": name, "info": info, "dirty": dirty, "traffic": traffic, "limits": limits,
-                "origin_limits": origin_limits, "share": share,
+                "origin_limits": origin_limits, "share": share, "pins": pins,
             })
         };
         let volumes: Vec<Value> = infos.iter().map(volume).collect();

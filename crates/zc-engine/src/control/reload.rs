@@ -118,7 +118,7 @@ impl Shared {
         let new = (file.read)(&candidate)?;
         crate::front::tls::load(&new.nbd).map_err(|error| error.to_string())?;
         self.check_connections(&new)?;
-        self.check_reserves(&new).await?;
+        self.check_room(&new).await?;
         let in_force = self.settings().await?;
         let mut changed = self.would_remove(&in_force, &new).await?;
         changed.and(self.would_add(&in_force, &new, &changed).await?);
@@ -136,14 +136,18 @@ impl Shared {
         Ok(())
     }
 
-    /// Reserves that the cache has no room for. What is out of order has no size to compare with.
-    async fn check_reserves(&self, new: &Config) -> Result<(), String> {
+    /// Reserves and pins that the cache has no room for. What is out of order has no size to compare with.
+    async fn check_room(&self, new: &Config) -> Result<(), String> {
         let stats = self.stats().await?;
         if !stats.cache_healthy {
             return Ok(());
         }
         let cache_bytes = stats.slots[1].saturating_mul(self.weu_bytes.into());
-        new.reserves_mistake(cache_bytes).map_or(Ok(()), Err)
+        let infos = self.infos();
+        let volume_bytes =
+            |name: &str| infos.iter().find(|(served, _)| served == name).map(|(_, info)| info.size_bytes);
+        let pins = || new.pins_mistake(cache_bytes, volume_bytes);
+        new.reserves_mistake(cache_bytes).or_else(pins).map_or(Ok(()), Err)
     }
 
     async fn apply(&self, read: Result<Config, String>) -> Result<Value, String> {
@@ -151,7 +155,7 @@ impl Shared {
         // First what can fail.
         let tls = crate::front::tls::load(&new.nbd).map_err(|error| error.to_string())?;
         self.check_connections(&new)?;
-        self.check_reserves(&new).await?;
+        self.check_room(&new).await?;
         let mut in_force = self.settings().await?;
         // Volumes that go make room for those that come with their origins.
         let mut changed = self.remove_volumes(&mut in_force, &new).await?;

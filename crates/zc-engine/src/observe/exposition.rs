@@ -21,7 +21,7 @@ use crate::observe::verdict::Level;
 use crate::origin::store_looks::StoreLook;
 use crate::registry::VolumeInfo;
 use crate::shard::metrics::{BOUNDS_NS, Durations, Path, Traffic};
-use crate::shard::stats::{Dirty, Driver, ShardStats, Share};
+use crate::shard::stats::{Dirty, Driver, Pins, ShardStats, Share};
 
 /// What stands before every name.
 const PREFIX: &str = "zcached";
@@ -249,6 +249,9 @@ impl Scrape {
         let quota = |(name, share): (&'_ String, &Share)| Some((name.clone(), share.quota_bytes?));
         let quotas: Vec<_> = self.stats.shares.iter().filter_map(quota).collect();
         page.family(QUOTA, quotas.iter().map(|(name, bytes)| (volume(name), Value::Whole(*bytes))))?;
+        for number in PINS {
+            page.by_volume(number, self.stats.pins.iter())?;
+        }
         for number in DIRTY {
             page.by_volume(number, self.stats.dirty.iter())?;
         }
@@ -505,6 +508,20 @@ const SHARES: &[Number<Share>] = &[
 ];
 const QUOTA: Family<'_> =
     family("share_quota_bytes", "The most that clean content of the volume may take of the cache.");
+
+const PINS: &[Number<Pins>] = &[
+    gauge("pinned_bytes", "What is pinned of the volume, in whole extents.", |of| {
+        Value::Whole(of.pinned_bytes)
+    }),
+    gauge("pinned_kept_bytes", "What is pinned of the volume and the cache has room to keep.", |of| {
+        Value::Whole(of.kept_bytes)
+    }),
+    gauge(
+        "pinned_cached_bytes",
+        "What is pinned of the volume and was cached when the cache looked last.",
+        |of| Value::Whole(of.cached_bytes),
+    ),
+];
 
 const DIRTY: &[Number<Dirty>] = &[
     gauge("dirty_bytes", "Bytes of dirty data, with older versions that go to the origin first.", |of| {

@@ -159,6 +159,9 @@ impl CacheDevice {
         if let Some(mistake) = config.reserves_mistake(room_bytes) {
             tracing::warn!("{mistake}. Each reserve is cut in proportion until they fit");
         }
+        if let Some(mistake) = config.pins_mistake(room_bytes, |_| None) {
+            tracing::warn!("{mistake}. What is beyond that is not kept, and reserves are cut");
+        }
     }
 
     /// That the cache of a configuration is there, or that one may be made: its size is given, and none that is

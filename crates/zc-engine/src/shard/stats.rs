@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use zc_cache::{CacheManager, VolumeShare};
+use zc_cache::{CacheManager, VolumePins, VolumeShare};
 use zc_core::VolumeId;
 
 use crate::front::throttle::Waits;
@@ -48,6 +48,8 @@ pub struct ShardStats {
     pub origin_limits: BTreeMap<String, Waits>,
     /// What volumes with a quota, a reserve or a priority have of the cache, by volume.
     pub shares: BTreeMap<String, Share>,
+    /// What is pinned of volumes that have pins, by volume.
+    pub pins: BTreeMap<String, Pins>,
     /// What the origin lacks, by volume.
     pub dirty: BTreeMap<String, Dirty>,
     /// How far the last warm-up is, by volume; of volumes that had one.
@@ -119,6 +121,17 @@ pub struct Share {
     pub reserve_bytes: u64,
     /// The order in which volumes lose content: `low` first, then `normal`, then `high`.
     pub priority: &'static str,
+}
+
+/// What is pinned of a volume, in bytes of whole extents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Pins {
+    /// All that its settings name.
+    pub pinned_bytes: u64,
+    /// Of that, what the cache has room to keep.
+    pub kept_bytes: u64,
+    /// Of that, what was cached to stay when the cache looked last.
+    pub cached_bytes: u64,
 }
 
 /// What a volume's origin lacks.
@@ -217,6 +230,20 @@ pub(crate) fn shares_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTr
 pub(crate) fn origin_waits(volumes: &Volumes, limits: &OriginLimits) -> BTreeMap<String, Waits> {
     let of = |(id, waits)| Some((volumes.get(id)?.name.clone(), waits));
     limits.waits().filter_map(of).collect()
+}
+
+/// What is pinned of the volumes that have pins.
+pub(crate) fn pins_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTreeMap<String, Pins> {
+    let of = |pins: VolumePins| {
+        let made = Pins {
+            pinned_bytes: pins.asked_bytes,
+            kept_bytes: pins.kept_bytes,
+            cached_bytes: pins.safe_bytes,
+        };
+        let (_, volume) = volumes.iter().find(|(id, _)| *id == pins.volume)?;
+        Some((volume.name.clone(), made))
+    };
+    manager.pins().into_iter().filter_map(of).collect()
 }
 
 /// The dirty data of each volume that has a state of it.

@@ -18,7 +18,7 @@ use crate::shard::lengths;
 use crate::shard::pause::{CloseReply, Closed, Looked, Replacement};
 use crate::shard::settled::{Settled, needs_no_cache};
 use crate::shard::stats::{
-    Curve, Driver, Extents, ShardStats, dirty_by_volume, origin_waits, shares_by_volume,
+    Curve, Driver, Extents, ShardStats, dirty_by_volume, origin_waits, pins_by_volume, shares_by_volume,
 };
 use crate::shard::stop::Stopping;
 use crate::shard::volumes::Volume;
@@ -300,6 +300,7 @@ impl Shard {
             origin_limits: origin_waits(&self.volumes, self.origins.limits()),
             warm: self.warm_by_volume(),
             shares: shares_by_volume(&self.volumes, &self.manager),
+            pins: pins_by_volume(&self.volumes, &self.manager),
             dirty: dirty_by_volume(&self.volumes, &self.manager),
             regions_active: [u64_from_usize(regions), u64_from_usize(regions_max)],
             latency: self.base.metrics.latencies(),

@@ -258,6 +258,7 @@ impl Shard {
             && self.base.io.device_ops() == 0
             && self.workers.waiting() == 0
             && !self.manager.is_removing()
+            && !self.manager.is_keeping()
             && !self.warm_ups.are_running();
         // For a while after the last event there is still work that only time triggers.
         let settled = self.last_tick_ms.saturating_sub(self.last_event_ms) > 2_000;
