@@ -1,7 +1,7 @@
-# One store on one disk, vdb. Words: contender, iops: of the disk when it is slow, span: seconds of a load. vdc is an
-# SSD for who wants one. Data are files of this machine, and images of its root disk.
+# One store on one disk, vdb. Words: contender, part: which loads, iops: of the disk when it is slow, span: seconds of a
+# load. vdc is an SSD for who wants one. Data are files of this machine, and images of its root disk.
 . /payload/monitor.sh
-contender=$(word contender) iops=$(word iops) span=$(word span)
+contender=$(word contender) part=$(word part) iops=$(word iops) span=$(word span)
 S=/mnt/store
 IMAGE_RUNS=2048 # of 64 KiB: an image has 128 MiB
 IMAGES=4
@@ -35,7 +35,7 @@ btrfs_with() {
     modprobe btrfs
     mkfs.btrfs -q /dev/vdb
     mkdir -p $S
-    mount -o "compress-force=$1" /dev/vdb $S
+    mount ${1:+-o "compress-force=$1"} /dev/vdb $S
     btrfs -q subvolume create $S/series
     used() { btrfs filesystem usage -b $S | awk '/^ *Used:/ { print $2; exit }'; }
     snapshot() { btrfs -q subvolume snapshot -r $S/series "$S/series.$1"; }
@@ -77,6 +77,7 @@ zcached_with() {
 enter() {
     case $1 in
         ext4) ext4 ;;
+        btrfs) btrfs_with '' ;;
         btrfs-lzo) btrfs_with lzo ;;
         btrfs-zstd) btrfs_with zstd:1 ;;
         vdo) vdo ;;
@@ -197,17 +198,50 @@ series() {
     read_series generation-100
 }
 
+# Pages of 4 KiB that the disk read and wrote.
+pages() { awk '{ print $3 / 8, $7 / 8 }' /sys/block/vdb/stat; }
+
+# Transactions of ten reads and six writes of 4 KiB, and a flush, on a file whose data compress by so many per cent. btrfs
+# compresses only what comes through the page cache, so all do it that way, without the pages of the fill.
+transactions() {
+    local percent before after
+    for percent in 25 50 75; do
+        load fill --filename=$S/data --size=256m --rw=write --bs=1m --end_fsync=1 --buffer_compress_percentage=$percent --direct=0
+        settled
+        echo 3 > /proc/sys/vm/drop_caches
+        before=$(pages)
+        load transactions --filename=$S/data --size=256m --rw=randrw --rwmixread=62 --bs=4k --ioengine=psync --direct=0 --fsync=6 \
+            --number_ios=16000 --random_distribution=zipf:0.9 --buffer_compress_percentage=$percent
+        settled
+        after=$(pages)
+        result "$(jq -c --arg name "compressed-by-$percent" --arg pages "$before $after" '
+            ($pages | split(" ") | map(tonumber)) as [$r0, $w0, $r1, $w1] | .jobs[0] |
+            {sample: $name, transactions: (.write.total_ios / 6), pages_read: ($r1 - $r0), pages_written: ($w1 - $w0)}' \
+            /tmp/fio.transactions)"
+        rm $S/data
+        settled
+    done
+}
+
+store() {
+    sample fixed bytes "$fixed"
+    files
+    images
+    loads
+    series
+}
+
 work() {
     local free
     open_monitor
     slow 0
     free=$(available)
     enter "$contender"
-    sample fixed bytes "$fixed"
-    files
-    images
-    loads
-    series
+    case $part in
+        store) store ;;
+        transactions) transactions ;;
+        *) echo "there is no part $part"; return 1 ;;
+    esac
     sample memory bytes $((free - $(available)))
 }
 

@@ -2,7 +2,8 @@
 //! disk, with the same data.
 //!
 //! Job: for every contender a machine is booted with an empty disk. Files and images are stored on it, loads run, and a
-//! file changes over a hundred generations. Space, rates and memory are told by a table.
+//! file changes over a hundred generations. Space, rates and memory are told by a table. Another part counts what a disk
+//! reads and writes for transactions, as Zuck et al. (Compression and SSD: Where and How?, INFLOW 2014) do in Figure 3.
 //!
 //! Invariants: every run begins with a fresh disk. What was measured is kept in the target directory and not measured
 //! again unless it is asked for. Loads and readings run while QEMU limits the requests of the disk; space is counted
@@ -38,6 +39,7 @@ const LIMIT: Duration = Duration::from_secs(3600);
 enum Contender {
     /// A file system that reduces nothing.
     Ext4,
+    Btrfs,
     BtrfsLzo,
     BtrfsZstd,
     /// ext4 on dm-vdo.
@@ -58,6 +60,7 @@ impl Contender {
     fn title(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
+            Self::Btrfs => "btrfs, not compressed",
             Self::BtrfsLzo => "btrfs, lzo",
             Self::BtrfsZstd => "btrfs, zstd:1",
             Self::Vdo => "ext4 on dm-vdo",
@@ -68,6 +71,24 @@ impl Contender {
     }
 }
 
+/// What is done to a store. Each has a machine of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Files, images, loads and generations.
+    Store,
+    /// Transactions of small reads and writes.
+    Transactions,
+}
+
+impl Part {
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// Results of contenders.
+type Found = Vec<(Contender, Value)>;
+
 /// Compare the stores.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench stores", bin_name = "cargo xtask bench stores")]
@@ -75,6 +96,9 @@ struct Args {
     /// These contenders only, separated by commas
     #[arg(long, value_name = "CONTENDER", value_delimiter = ',')]
     only: Vec<Contender>,
+    /// These parts only, separated by commas
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    part: Vec<Part>,
     /// Measure again what was measured before
     #[arg(long)]
     again: bool,
@@ -95,11 +119,12 @@ pub fn bench(args: &[String]) -> anyhow::Result<()> {
     let results = build_dir()?.join("stores");
     std::fs::create_dir_all(&results).with_context(|| format!("cannot create {}", results.display()))?;
     let failed = if args.report { Vec::new() } else { measure_all(&args, &results)? };
-    let found = read_all(&results)?;
-    ensure!(!found.is_empty(), "nothing was measured yet");
+    let [stores, transactions] = [Part::Store, Part::Transactions].map(|part| read_all(&results, part));
+    let (stores, transactions) = (stores?, transactions?);
+    ensure!(!stores.is_empty() || !transactions.is_empty(), "nothing was measured yet");
     let out = workspace().join(&args.out);
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
-    let (text, path) = (report::markdown(&found)?, out.join("stores.md"));
+    let (text, path) = (report::markdown(&stores, &transactions)?, out.join("stores.md"));
     println!("\n{text}");
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     println!("{}", path.display());
@@ -107,15 +132,15 @@ pub fn bench(args: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn place(results: &Path, contender: Contender) -> PathBuf {
-    results.join(format!("{}.json", contender.name()))
+fn place(results: &Path, part: Part, contender: Contender) -> PathBuf {
+    results.join(format!("{}.{}.json", contender.name(), part.name()))
 }
 
 /// Results of all that were measured.
-fn read_all(results: &Path) -> anyhow::Result<Vec<(Contender, Value)>> {
+fn read_all(results: &Path, part: Part) -> anyhow::Result<Found> {
     let mut found = Vec::new();
     for contender in Contender::value_variants() {
-        let path = place(results, *contender);
+        let path = place(results, part, *contender);
         if path.is_file() {
             let text = std::fs::read_to_string(&path);
             let text = text.with_context(|| format!("cannot read {}", path.display()))?;
@@ -131,17 +156,22 @@ fn measure_all(args: &Args, results: &Path) -> anyhow::Result<Vec<String>> {
     let image = setup::ensure(Kernel::default(), false, true)?;
     let bench = Bench::with(&image, hardware())?;
     let mut failed = Vec::new();
-    for contender in Contender::value_variants() {
-        let (path, is_wanted) =
-            (place(results, *contender), args.only.is_empty() || args.only.contains(contender));
-        if !is_wanted || (path.is_file() && !args.again) {
+    for part in Part::value_variants() {
+        if !args.part.is_empty() && !args.part.contains(part) {
             continue;
         }
-        match measure(&image, &bench, *contender) {
-            Ok(measured) => std::fs::write(&path, measured.to_string())
-                .with_context(|| format!("cannot write {}", path.display()))?,
-            // The others can do better.
-            Err(error) => failed.push(format!("{}: {error:#}", contender.name())),
+        for contender in Contender::value_variants() {
+            let path = place(results, *part, *contender);
+            let is_wanted = args.only.is_empty() || args.only.contains(contender);
+            if !is_wanted || (path.is_file() && !args.again) {
+                continue;
+            }
+            match measure(&image, &bench, *part, *contender) {
+                Ok(measured) => std::fs::write(&path, measured.to_string())
+                    .with_context(|| format!("cannot write {}", path.display()))?,
+                // The others can do better.
+                Err(error) => failed.push(format!("{}: {error:#}", contender.name())),
+            }
         }
     }
     Ok(failed)
@@ -168,11 +198,12 @@ fn hardware() -> Hardware {
 }
 
 /// One machine from boot to end.
-fn measure(image: &Image, bench: &Bench, contender: Contender) -> anyhow::Result<Value> {
-    println!("    {}", contender.name());
+fn measure(image: &Image, bench: &Bench, part: Part, contender: Contender) -> anyhow::Result<Value> {
+    println!("    {}: {}", contender.name(), part.name());
     bench.empty_disks()?;
     let (name, iops, span) = (contender.name(), DISK_IOPS.to_string(), SPAN.to_string());
-    let settings = [("contender", name.as_str()), ("iops", &iops), ("span", &span)];
+    let part = part.name();
+    let settings = [("contender", name.as_str()), ("part", &part), ("iops", &iops), ("span", &span)];
     let mut machine = bench.boot(image, "stores", &settings)?;
     let lines = machine.follow(LIMIT, |line| println!("    {line}"), |_| false)?;
     judge(&lines, &["work"]).inspect_err(|_| machine.show_console())?;

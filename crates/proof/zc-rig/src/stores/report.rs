@@ -3,13 +3,31 @@
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::{Contender, DISK_IOPS, DISK_MIB, MEMORY_MIB, SPAN};
+use super::{Contender, DISK_IOPS, DISK_MIB, Found, MEMORY_MIB, SPAN};
 
 const MIB: f64 = 1_048_576.0;
 
-const HEAD: &str = "\
-    | | files: MiB used, ratio | images: MiB used, ratio | 100 generations: MiB more | MiB at first | files and images, s | memory MiB |\n\
-    |---|---|---|---|---|---|---|\n";
+const SPACE: &str = "
+## Space
+
+*Files*: /usr/bin, /usr/lib and /usr/share of the machine. *Images*: four of 128 MiB of the root disk, 2.3 % different from \
+one to the next. *Generations*: a file of 64 MiB, 2.3 % of which change a hundred times; its data compress two to one. Stores \
+that have snapshots keep twelve of them; ext4 and dm-vdo have none. *At first*: what the empty store uses, not counted in the \
+other columns. The disk is not limited meanwhile.
+
+| | files: MiB used, ratio | images: MiB used, ratio | 100 generations: MiB more | MiB at first | files and images, s | memory MiB |
+|---|---|---|---|---|---|---|
+";
+const TRANSACTIONS: &str = "
+## Transactions
+
+Pages of 4 KiB that the disk read and wrote for a transaction: ten reads and six writes of 4 KiB, and a flush, on a file of \
+256 MiB, by Zipf's law with an exponent of 0.9, through the page cache, which is empty at first. Data compress by so much of \
+512 bytes. The disk is not limited.
+
+| | by 25 %: read, written | by 50 % | by 75 % |
+|---|---|---|---|
+";
 const RATES_HEAD: &str = "\
     | | read 512 KiB, MiB/s | write 512 KiB, MiB/s | read 8 KiB a second, p99 ms | write 8 KiB a second, p99 ms \
     | generation 1, 100 MiB/s | ratio |\n\
@@ -56,31 +74,55 @@ fn rates(contender: Contender, value: &Value) -> anyhow::Result<String> {
     ))
 }
 
+/// Pages that the disk read and wrote for a transaction, of data that compress by 25, 50 and 75 per cent.
+fn pages(contender: Contender, value: &Value) -> anyhow::Result<String> {
+    let mut row = format!("| {} |", contender.title());
+    for percent in [25, 50, 75] {
+        let sample = format!("compressed-by-{percent}");
+        let of = |key| number(value, &sample, key);
+        let transactions = of("transactions")?;
+        let each = |key| of(key).map(|pages| pages / transactions);
+        row.push_str(&format!(" {:.1}, {:.1} |", each("pages_read")?, each("pages_written")?));
+    }
+    row.push('\n');
+    Ok(row)
+}
+
+/// The rows of a table.
+fn rows(
+    found: &Found,
+    row: fn(Contender, &Value) -> anyhow::Result<String>,
+    text: &mut String,
+) -> anyhow::Result<()> {
+    for (contender, value) in found {
+        text.push_str(&row(*contender, value).with_context(|| contender.name())?);
+    }
+    Ok(())
+}
+
 /// The report as text.
 ///
 /// # Errors
 /// A result lacks a number.
-pub(super) fn markdown(found: &[(Contender, Value)]) -> anyhow::Result<String> {
+pub(super) fn markdown(stores: &Found, transactions: &Found) -> anyhow::Result<String> {
     let mut text = format!(
         "# Stores beside each other\n\n\
          `cargo xtask bench stores`: Debian's kernel in QEMU without hardware acceleration, 2 processors, {MEMORY_MIB} MiB, a disk \
-         of {DISK_MIB} MiB. Computing costs five to ten times what it does otherwise, so who compresses is worse off here.\n\n\
-         ## Space\n\n\
-         *Files*: /usr/bin, /usr/lib and /usr/share of the machine. *Images*: four of 128 MiB of the root disk, 2.3 % different \
-         from one to the next. *Generations*: a file of 64 MiB, 2.3 % of which change a hundred times; its data compress two to \
-         one. Stores that have snapshots keep twelve of them; ext4 and dm-vdo have none. *At first*: what the empty store uses, \
-         not counted in the other columns. The disk is not limited meanwhile.\n\n{HEAD}"
+         of {DISK_MIB} MiB. Computing costs five to ten times what it does otherwise, so who compresses is worse off here.\n"
     );
-    for (contender, value) in found {
-        text.push_str(&space(*contender, value).with_context(|| contender.name())?);
+    if !stores.is_empty() {
+        text.push_str(SPACE);
+        rows(stores, space, &mut text)?;
+        text.push_str(&format!(
+            "\n## Rates\n\nThe disk does {DISK_IOPS} requests a second, of any size. {SPAN} s a load on a file of 128 MiB that \
+             compresses two to one, 4 requests of 512 KiB or 16 of 8 KiB at once. *Generation*: the file from front to back, \
+             512 KiB a request, before and after its hundred generations.\n\n{RATES_HEAD}"
+        ));
+        rows(stores, rates, &mut text)?;
     }
-    text.push_str(&format!(
-        "\n## Rates\n\nThe disk does {DISK_IOPS} requests a second, of any size. {SPAN} s a load on a file of 128 MiB that compresses \
-         two to one, 4 requests of 512 KiB or 16 of 8 KiB at once. *Generation*: the file from front to back, 512 KiB a \
-         request, before and after its hundred generations.\n\n{RATES_HEAD}"
-    ));
-    for (contender, value) in found {
-        text.push_str(&rates(*contender, value).with_context(|| contender.name())?);
+    if !transactions.is_empty() {
+        text.push_str(TRANSACTIONS);
+        rows(transactions, pages, &mut text)?;
     }
     Ok(text)
 }
@@ -104,7 +146,7 @@ mod tests {
 
     #[test]
     fn images_count_what_they_add_and_generations_are_compared() {
-        let text = markdown(&[(Contender::Vdo, result())]).unwrap();
+        let text = markdown(&vec![(Contender::Vdo, result())], &Vec::new()).unwrap();
         assert!(text.contains("| ext4 on dm-vdo | 2, 2.00 | 3, 3.00 | 1 | 0 | 1, 1 | 1 |"), "{text}");
         assert!(
             text.contains("| ext4 on dm-vdo | 2.0 | 2.0 | 100, 5 | 100, 5 | 8.0, 2.0 | 0.25 |"),
@@ -116,7 +158,17 @@ mod tests {
     fn a_result_that_lacks_something_is_an_error_that_names_it() {
         let mut value = result();
         value["series"] = json!({});
-        let error = format!("{:#}", markdown(&[(Contender::Ext4, value)]).unwrap_err());
+        let error = format!("{:#}", markdown(&vec![(Contender::Ext4, value)], &Vec::new()).unwrap_err());
         assert!(error.contains("ext4") && error.contains("added_bytes of series"), "{error}");
+    }
+
+    #[test]
+    fn pages_are_those_of_a_transaction() {
+        let sample = json!({"transactions": 100, "pages_read": 1000, "pages_written": 650});
+        let value =
+            json!({"compressed-by-25": sample, "compressed-by-50": sample, "compressed-by-75": sample});
+        let text = markdown(&Vec::new(), &vec![(Contender::Btrfs, value)]).unwrap();
+        assert!(text.contains("| btrfs, not compressed | 10.0, 6.5 | 10.0, 6.5 | 10.0, 6.5 |"), "{text}");
+        assert!(!text.contains("## Space"), "{text}");
     }
 }
