@@ -11,7 +11,7 @@ use crate::crc::{Binding, BlockType, Salt};
 use crate::samples_tests as samples;
 use crate::{
     Access, BLOCK, CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, FormatError, GrowingUnit,
-    JournalBlock, OriginIdentity, OriginKind, RECORDS_PER_BLOCK, Record, RegionMap, Superblock,
+    ImageHead, JournalBlock, OriginIdentity, OriginKind, RECORDS_PER_BLOCK, Record, RegionMap, Superblock,
     VOLUMES_PER_TABLE, VolumeRecord, VolumeTable, WeuEntry, WeuHeader, decode_checkpoint_block,
     encode_checkpoint_block,
 };
@@ -46,6 +46,13 @@ fn cases() -> Vec<Case> {
             JournalBlock::decode(b, JournalSeq(17), Salt::NONE).is_ok()
         }),
         ("WEU header", samples::encode_weu(&samples::weu_header(5)), |b| weu(b, 5).is_ok()),
+        ("image head", samples::image_head().encode(1, Salt::NONE), |b| {
+            ImageHead::decode(b, 1, 8, Salt::NONE).is_ok()
+        }),
+        ("image piece", samples::image_piece(), |b| {
+            let head = samples::image_head();
+            head.decode_piece(&head.piece(0).unwrap(), b, Salt::NONE).is_ok()
+        }),
         ("extent", samples::sealed_extent(5, 192)[..164].to_vec(), |b| extent(b, 5, 192)),
     ]
 }
@@ -555,6 +562,7 @@ proptest! {
             created_unix_s,
             journal_next: JournalSeq(journal_next),
             checkpoint: journal_next ^ 5,
+            index_image: journal_next ^ 9,
             label,
             ..samples::superblock()
         };

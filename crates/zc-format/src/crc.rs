@@ -21,6 +21,8 @@ pub(crate) enum BlockType {
     Extent = 0x7a63_0008,
     JournalLabel = 0x7a63_0009,
     Summary = 0x7a63_000a,
+    ImageHead = 0x7a63_000b,
+    ImagePiece = 0x7a63_000c,
 }
 
 /// What all checksums of a cache begin with: the CRC of its uuid. So a block of another cache, which was on the device

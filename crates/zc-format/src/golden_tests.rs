@@ -7,8 +7,8 @@ use zc_core::{ExtentKey, ExtentNo, JournalSeq, SectorSpan, VolumeId, WeuSlot};
 
 use crate::samples_tests as samples;
 use crate::{
-    CheckpointHeader, ExtentHeader, JournalBlock, Record, RegionMap, Salt, Summary, Superblock, VolumeTable,
-    WeuHeader, decode_checkpoint_block, encode_checkpoint_block,
+    CheckpointHeader, ExtentHeader, ImageHead, ImageSlot, JournalBlock, Record, RegionMap, Salt, Summary,
+    Superblock, VolumeTable, WeuHeader, decode_checkpoint_block, encode_checkpoint_block,
 };
 
 const GOLDEN: &str = include_str!("golden.txt");
@@ -65,6 +65,11 @@ fn checkpoint_superblock() -> Superblock {
     Superblock { checkpoint: 0x5152_5354_5556_5758, ..journal_next_superblock() }
 }
 
+/// With the feature of that name, and those before.
+fn index_image_superblock() -> Superblock {
+    Superblock { index_image: 0x2122_2324_2526_2728, ..checkpoint_superblock() }
+}
+
 #[test]
 fn every_structure_encodes_to_the_golden_bytes() {
     let text = [
@@ -84,6 +89,9 @@ fn every_structure_encodes_to_the_golden_bytes() {
         dump("growing-journal-block", &samples::growing_journal_block(17).encode(Salt::NONE)),
         dump("summary-page", &samples::summary_page(&samples::summary(), &samples::summary_place())),
         dump("journal-label", &crate::JournalLabel::of(&samples::superblock()).encode()),
+        dump("index-image-superblock", &index_image_superblock().encode(2)),
+        dump("image-head", &samples::image_head().encode(1, Salt::NONE)),
+        dump("image-piece", &samples::image_piece()),
     ]
     .concat();
     assert_eq!(text, GOLDEN, "the format has drifted:\n{text}");
@@ -94,6 +102,7 @@ fn the_golden_bytes_decode_to_every_structure() {
     assert_eq!(Superblock::decode(&golden("superblock"), 2), Ok(samples::superblock()));
     assert_eq!(Superblock::decode(&golden("journal-next-superblock"), 2), Ok(journal_next_superblock()));
     assert_eq!(Superblock::decode(&golden("checkpoint-superblock"), 2), Ok(checkpoint_superblock()));
+    assert_eq!(Superblock::decode(&golden("index-image-superblock"), 2), Ok(index_image_superblock()));
     assert_eq!(VolumeTable::decode(&golden("volume-table"), 1, Salt::NONE), Ok(samples::volume_table()));
     assert_eq!(
         VolumeTable::decode(&golden("dirty-volume-table"), 1, Salt::NONE),
@@ -118,6 +127,12 @@ fn the_golden_bytes_decode_to_every_structure() {
     );
     let summary = Summary::decode(&golden("summary-page"), &samples::summary_place(), JournalSeq(18));
     assert_eq!(summary, Ok(samples::summary()));
+    let head = ImageHead::decode(&golden("image-head"), 1, 8, Salt::NONE).unwrap();
+    assert_eq!(head, samples::image_head());
+    let piece = golden("image-piece");
+    let units = head.decode_piece(&head.piece(0).unwrap(), &piece, Salt::NONE).unwrap();
+    let slots: Result<Vec<_>, _> = ImageSlot::decode_all(units).collect();
+    assert_eq!(slots, Ok(samples::image_slots().to_vec()));
     let weu = WeuHeader::decode(
         &golden("weu-header"),
         WeuSlot(5),

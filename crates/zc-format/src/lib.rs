@@ -23,6 +23,7 @@ mod extent;
 mod geometry;
 #[cfg(test)]
 mod golden_tests;
+mod index_image;
 mod journal_label;
 mod record;
 pub mod recover;
@@ -39,6 +40,7 @@ pub use crc::Salt;
 pub use error::FormatError;
 pub use extent::{EXTENT_HEADER_BYTES, ExpectedExtent, ExtentError, ExtentHeader, VerifiedExtent};
 pub use geometry::{Geometry, GeometryError, JOURNAL_DEVICE, PlanOptions};
+pub use index_image::{ImageHead, ImagePart, ImagePiece, ImageSlot, ImageTable};
 pub use journal_label::JournalLabel;
 pub use record::{
     GrowingUnit, JournalBlock, RECORD_BYTES, RECORDS_PER_BLOCK, Record, decode_checkpoint_block,

@@ -8,8 +8,9 @@ use zc_core::{
 use crate::damage::Image;
 use crate::{
     CheckpointHeader, EXTENT_HEADER_BYTES, ExpectedExtent, ExtentHeader, Features, Geometry, GrowingUnit,
-    JournalBlock, OriginIdentity, OriginKind, PlanOptions, Record, RegionMap, Salt, Summary, SummaryPlace,
-    Superblock, VolumeRecord, VolumeTable, WeuEntry, WeuHeader, encode_checkpoint_block,
+    ImageHead, ImageSlot, ImageTable, JournalBlock, OriginIdentity, OriginKind, PlanOptions, Record,
+    RegionMap, Salt, Summary, SummaryPlace, Superblock, VolumeRecord, VolumeTable, WeuEntry, WeuHeader,
+    encode_checkpoint_block,
 };
 
 pub(crate) const WEU_BYTES: u32 = 32 << 10;
@@ -40,6 +41,7 @@ pub(crate) fn superblock() -> Superblock {
         created_unix_s: 0x3132_3334_3536_3738,
         journal_next: JournalSeq(0),
         checkpoint: 0,
+        index_image: 0,
         label: "caf\u{e9}".to_owned(),
     }
 }
@@ -185,6 +187,39 @@ pub(crate) fn summary_page(summary: &Summary, place: &SummaryPlace) -> Vec<u8> {
     let mut page = vec![0; crate::BLOCK];
     summary.encode_into(place, &mut page);
     page
+}
+
+/// What [`crate::Features::INDEX_IMAGE`] tells of: two slots, one bucket of files and two of fingerprints.
+pub(crate) fn image_head() -> ImageHead {
+    ImageHead {
+        session: 0x2122_2324_2526_2728,
+        journal_next: JournalSeq(0x4142_4344_4546_4748),
+        checkpoint: 9,
+        region_map_sequence: 8,
+        layout: 1,
+        slots: 2,
+        weu_bytes: WEU_BYTES,
+        extent_bytes: EXTENT_BYTES,
+        generation_bits: 8,
+        files: ImageTable { buckets: 1, entries: 3, bucket_bytes: 144, key_bits: 48 },
+        prints: ImageTable { buckets: 2, entries: 5, bucket_bytes: 64, key_bits: 15 },
+    }
+}
+
+/// Its slots.
+pub(crate) fn image_slots() -> [ImageSlot; 2] {
+    let (generation, weu_seq) = (Generation(0x3132_3334), WeuSeq(0x4142_4344_4546_4748));
+    let full = ImageSlot { generation, weu_seq, owner: Some(VolumeId(0x0102)), sealed: true, filling: true };
+    let free = ImageSlot { weu_seq: WeuSeq(0), owner: None, sealed: false, filling: false, ..full };
+    [full, free]
+}
+
+/// The first piece: its slots.
+pub(crate) fn image_piece() -> Vec<u8> {
+    let mut units = Vec::new();
+    image_slots().iter().for_each(|slot| slot.encode_into(&mut units));
+    let head = image_head();
+    head.encode_piece(&head.piece(0).unwrap(), &units, Salt::NONE)
 }
 
 pub(crate) fn fingerprint() -> Fingerprint {

@@ -72,6 +72,8 @@ pub struct Superblock {
     pub journal_next: JournalSeq,
     /// Sequence of the checkpoint that the session began from; 0 says nothing.
     pub checkpoint: u64,
+    /// The session whose index image tells what the indexes hold: that which ended with this copy; 0: none does.
+    pub index_image: u64,
     /// A name for people; what goes beyond 64 bytes of UTF-8 is not kept.
     pub label: String,
 }
@@ -86,6 +88,9 @@ impl Features {
     /// In `compat`: the session's intent log failed and could not be withdrawn; it says less than was done.
     pub const INTENTS_VOID: u64 = 4;
 
+    /// In `compat`: the superblock of a clean stop names the index image, if there is one.
+    pub const INDEX_IMAGE: u64 = 8;
+
     /// In `incompat`: the journal is on a device of its own.
     pub const EXTERNAL_JOURNAL: u64 = 1;
 
@@ -99,7 +104,7 @@ impl Features {
 
     /// A session begins, of this version: with dirty extents there may be summaries, and its intent log is a new one.
     pub const fn begin_session(&mut self, geometry: &Geometry) {
-        self.compat |= Self::JOURNAL_NEXT | Self::CHECKPOINT;
+        self.compat |= Self::JOURNAL_NEXT | Self::CHECKPOINT | Self::INDEX_IMAGE;
         self.compat &= !Self::INTENTS_VOID;
         if self.incompat & Self::WRITE_BACK != 0 && !geometry.has_journal_device() {
             self.incompat |= Self::SUMMARIES;
@@ -110,7 +115,8 @@ impl Features {
     #[must_use]
     pub const fn of(geometry: &Geometry) -> Self {
         let incompat = if geometry.has_journal_device() { Self::EXTERNAL_JOURNAL } else { 0 };
-        Self { compat: Self::JOURNAL_NEXT | Self::CHECKPOINT, ro_compat: 0, incompat }
+        let compat = Self::JOURNAL_NEXT | Self::CHECKPOINT | Self::INDEX_IMAGE;
+        Self { compat, ro_compat: 0, incompat }
     }
 }
 
@@ -153,7 +159,7 @@ impl Superblock {
         w.u64(self.sequence).u64(self.session).put(&self.boot_id).u64(self.created_unix_s);
         w.u8(u8::from(self.clean)).u8(fingerprint_code(self.fingerprint_kind));
         w.u8(u8::from(self.distrusted)).put(&[0; 5]);
-        w.put(&geometry).put(&label).u64(self.journal_next.0).u64(self.checkpoint);
+        w.put(&geometry).put(&label).u64(self.journal_next.0).u64(self.checkpoint).u64(self.index_image);
         Binding::copy(BlockType::Superblock, copy, Salt::NONE).seal(&mut block);
         block
     }
@@ -200,7 +206,7 @@ impl Superblock {
             return Err(FormatError::Field("journal_offset"));
         }
         let label = core::str::from_utf8(r.take(LABEL_BYTES)?).map_err(|_| FormatError::Field("label"))?;
-        let (journal_next, checkpoint) = (JournalSeq(r.u64()?), r.u64()?);
+        let (journal_next, checkpoint, index_image) = (JournalSeq(r.u64()?), r.u64()?, r.u64()?);
         Ok(Self {
             uuid,
             features,
@@ -214,6 +220,7 @@ impl Superblock {
             created_unix_s,
             journal_next,
             checkpoint,
+            index_image,
             label: label.trim_end_matches('\0').to_owned(),
         })
     }

@@ -333,6 +333,7 @@ pub fn format<M: Media>(media: &mut M, options: &FormatOptions) -> Result<Superb
         created_unix_s: base,
         journal_next: JournalSeq(1),
         checkpoint: 0,
+        index_image: 0,
         label: options.label.clone(),
     };
     if geometry.has_journal_device() {
@@ -496,6 +497,8 @@ fn next_superblock(previous: &Superblock, options: &OpenOptions, found: &Found) 
     superblock.features.begin_session(&previous.geometry);
     superblock.journal_next = found.journal.next;
     superblock.checkpoint = found.checkpoints.newest.as_ref().map_or(0, |(header, _)| header.sequence);
+    // What the session changes, it does not tell.
+    superblock.index_image = 0;
     superblock
 }
 

@@ -332,6 +332,7 @@ pub(crate) mod tests {
             created_unix_s: 0,
             journal_next: JournalSeq(0),
             checkpoint: 0,
+            index_image: 0,
             label: String::new(),
         }
     }

@@ -3,9 +3,9 @@
 
 use zc_core::{Generation, JournalSeq, WeuSlot};
 use zc_format::{
-    Access, BLOCK, CheckpointHeader, FormatError, JournalBlock, JournalLabel, RECORD_BYTES, Record,
-    RegionMap, Salt, Summary, SummaryPlace, Superblock, VolumeTable, decode_checkpoint_block,
-    encode_checkpoint_block,
+    Access, BLOCK, CheckpointHeader, FormatError, ImageHead, ImageSlot, JournalBlock, JournalLabel,
+    RECORD_BYTES, Record, RegionMap, Salt, Summary, SummaryPlace, Superblock, VolumeTable,
+    decode_checkpoint_block, encode_checkpoint_block,
 };
 
 /// The largest structure.
@@ -42,6 +42,11 @@ pub(crate) fn run(data: &[u8]) {
         |records: &Vec<Record>| encode_checkpoint_block(0, 0, records, Salt::NONE),
         |bytes| decode_checkpoint_block(bytes, 0, 0, Salt::NONE),
     );
+    let head = |bytes: &[u8]| ImageHead::decode(bytes, 1, AREA_BLOCKS, Salt::NONE);
+    stable(&bytes, |value: &ImageHead| value.encode(1, Salt::NONE), head);
+    if let Ok(head) = head(&bytes) {
+        in_the_area(&head, &bytes);
+    }
     let sequence = JournalBlock::peek_sequence(&bytes).unwrap_or(JournalSeq(0));
     stable(
         &bytes,
@@ -69,6 +74,21 @@ fn on_the_device(superblock: &Superblock) {
     assert!(end.is_some_and(|end| end <= geometry.device_bytes), "slots end at {end:?}: {geometry:?}");
     let offsets = Superblock::offsets(geometry.device_bytes);
     assert!(offsets.is_sorted() && offsets[3] < geometry.device_bytes, "copies at {offsets:?}");
+}
+
+/// The pieces of an image lie behind its head, one behind the other, and the last ends with it.
+fn in_the_area(head: &ImageHead, bytes: &[u8]) {
+    let mut next = 1;
+    for number in 0..head.pieces() {
+        let Some(piece) = head.piece(number) else { panic!("piece {number} of {head:?} is missing") };
+        assert_eq!(piece.first_block, next, "{piece:?} of {head:?}");
+        next += u64::from(piece.blocks);
+        if let Ok(units) = head.decode_piece(&piece, bytes, Salt::NONE) {
+            let _slots: Result<Vec<_>, _> = ImageSlot::decode_all(units).collect();
+        }
+    }
+    assert_eq!(next, head.blocks(), "{head:?}");
+    assert_eq!(head.piece(head.pieces()), None);
 }
 
 fn stable<T: PartialEq + core::fmt::Debug>(

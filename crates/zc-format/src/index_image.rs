@@ -1,0 +1,377 @@
+//! The index image: what a clean stop writes of both indexes, so that a start need not read headers (`FORMAT.md`,
+//! section 10).
+//!
+//! Job: encode and decode its head, its pieces and the entries of slots; say where each piece lies. Invariants: a decoded
+//! head names no more blocks than its area has; a piece counts in its place of the image of its session alone. What it
+//! does not do: know what is in a bucket, or whether the image is that of the newest stop (the superblock names it).
+
+use zc_core::{Generation, JournalSeq, VolumeId, WeuSeq, limits, u64_from_usize, usize_from_u32};
+
+use crate::bytes::{Reader, Writer};
+use crate::crc::{Binding, BlockType, Salt};
+use crate::{BLOCK, FormatError, Geometry};
+
+const HEAD_MAGIC: u32 = u32::from_le_bytes(*b"zcIh");
+const PIECE_MAGIC: u32 = u32::from_le_bytes(*b"zcIp");
+/// What precedes the units of a piece.
+const PIECE_HEADER_BYTES: u32 = 64;
+/// Largest piece: a few hundred microseconds of work for the thread that serves clients.
+const PIECE_BYTES_MAX: u32 = 256 << 10;
+/// Bytes of an [`ImageSlot`].
+const SLOT_BYTES: u32 = 16;
+/// Largest bucket: 16 entries of 16 bytes.
+const BUCKET_BYTES_MAX: u32 = 256;
+/// Most buckets of an index.
+const BUCKETS_MAX: u64 = 1 << 32;
+/// Owner of a unit that has none.
+const NO_OWNER: u16 = u16::MAX;
+const FLAG_SEALED: u8 = 1;
+const FLAG_FILLING: u8 = 2;
+
+/// The shape of an index: what its buckets mean depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ImageTable {
+    /// Its buckets.
+    pub buckets: u64,
+    /// Entries in them.
+    pub entries: u64,
+    /// Size of a bucket in bytes.
+    pub bucket_bytes: u32,
+    /// Bits of a key.
+    pub key_bits: u32,
+}
+
+/// The first block of an index image: of which stop it is, and what it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ImageHead {
+    /// The session that wrote it, at its end.
+    pub session: u64,
+    /// The journal's end then.
+    pub journal_next: JournalSeq,
+    /// The newest checkpoint then.
+    pub checkpoint: u64,
+    /// The newest region map then.
+    pub region_map_sequence: u64,
+    /// How buckets are laid out.
+    pub layout: u32,
+    /// Slots of the cache.
+    pub slots: u32,
+    /// Size of a slot in bytes.
+    pub weu_bytes: u32,
+    /// Size of an extent in bytes.
+    pub extent_bytes: u32,
+    /// Bits of a slot's generation in an entry of the file index.
+    pub generation_bits: u32,
+    /// The file index.
+    pub files: ImageTable,
+    /// The fingerprint index.
+    pub prints: ImageTable,
+}
+
+/// What a piece holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ImagePart {
+    /// Slots.
+    Slots,
+    /// Buckets of the file index.
+    Files,
+    /// Buckets of the fingerprint index.
+    Prints,
+}
+
+/// A piece: its number, what it holds, and where it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ImagePiece {
+    /// Its number.
+    pub number: u64,
+    /// What it holds.
+    pub part: ImagePart,
+    /// The first slot or bucket in it.
+    pub first: u64,
+    /// How many there are in it.
+    pub count: u32,
+    /// Its first block in the area.
+    pub first_block: u64,
+    /// Its blocks.
+    pub blocks: u32,
+}
+
+/// What the image says of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ImageSlot {
+    /// Its generation.
+    pub generation: Generation,
+    /// The number of its unit, if it holds one.
+    pub weu_seq: WeuSeq,
+    /// The volume that most extents of its unit are of.
+    pub owner: Option<VolumeId>,
+    /// Whether it holds a unit whose extents may be read.
+    pub sealed: bool,
+    /// Whether that is one of dirty extents, without a header.
+    pub filling: bool,
+}
+
+impl ImagePart {
+    const ALL: [Self; 3] = [Self::Slots, Self::Files, Self::Prints];
+
+    const fn code(self) -> u32 {
+        match self {
+            Self::Slots => 1,
+            Self::Files => 2,
+            Self::Prints => 3,
+        }
+    }
+}
+
+impl ImageTable {
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.u64(self.buckets).u64(self.entries).u32(self.bucket_bytes).u32(self.key_bits);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let table = Self { buckets: r.u64()?, entries: r.u64()?, bucket_bytes: r.u32()?, key_bits: r.u32()? };
+        if table.buckets > BUCKETS_MAX || table.bucket_bytes > BUCKET_BYTES_MAX {
+            return Err(FormatError::Field("index buckets"));
+        }
+        Ok(table)
+    }
+}
+
+impl ImageHead {
+    /// The block's bytes, for checkpoint area 0 or 1.
+    #[must_use]
+    pub fn encode(&self, area: usize, salt: Salt) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        let mut w = Writer::new(&mut block);
+        w.u32(0).u32(HEAD_MAGIC).u64(self.session).u64(self.journal_next.0).u64(self.checkpoint);
+        w.u64(self.region_map_sequence).u32(self.layout).u32(self.slots);
+        w.u32(self.weu_bytes).u32(self.extent_bytes).u32(self.generation_bits).u32(0);
+        self.files.encode(&mut w);
+        self.prints.encode(&mut w);
+        Binding::copy(BlockType::ImageHead, area, salt).seal(&mut block);
+        block
+    }
+
+    /// Reads the head of an image in area 0 or 1, which has room for `area_blocks` blocks, the head included.
+    ///
+    /// # Errors
+    /// When it is damaged, from another place, or names more blocks than there are.
+    pub fn decode(bytes: &[u8], area: usize, area_blocks: u64, salt: Salt) -> Result<Self, FormatError> {
+        let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
+        let mut r = Reader::new(bytes);
+        r.u32()?;
+        if r.u32()? != HEAD_MAGIC {
+            return Err(FormatError::Magic);
+        }
+        Binding::copy(BlockType::ImageHead, area, salt).check(bytes)?;
+        let (session, journal_next, checkpoint) = (r.u64()?, JournalSeq(r.u64()?), r.u64()?);
+        let (region_map_sequence, layout, slots) = (r.u64()?, r.u32()?, r.u32()?);
+        let (weu_bytes, extent_bytes, generation_bits) = (r.u32()?, r.u32()?, r.u32()?);
+        r.u32()?;
+        let (files, prints) = (ImageTable::decode(&mut r)?, ImageTable::decode(&mut r)?);
+        let head = Self {
+            session,
+            journal_next,
+            checkpoint,
+            region_map_sequence,
+            layout,
+            slots,
+            weu_bytes,
+            extent_bytes,
+            generation_bits,
+            files,
+            prints,
+        };
+        if head.blocks() > area_blocks {
+            return Err(FormatError::Field("image blocks"));
+        }
+        Ok(head)
+    }
+
+    /// Whether a block begins as the head of an image does.
+    #[must_use]
+    pub fn is_head(bytes: &[u8]) -> bool {
+        bytes.get(4..8).is_some_and(|magic| magic == HEAD_MAGIC.to_le_bytes())
+    }
+
+    /// Blocks of the image, the head included.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        ImagePart::ALL.into_iter().fold(1, |blocks, part| self.run(part).blocks().saturating_add(blocks))
+    }
+
+    /// Number of its pieces.
+    #[must_use]
+    pub fn pieces(&self) -> u64 {
+        ImagePart::ALL.into_iter().fold(0, |pieces, part| self.run(part).pieces().saturating_add(pieces))
+    }
+
+    /// The piece of a number.
+    #[must_use]
+    pub fn piece(&self, number: u64) -> Option<ImagePiece> {
+        let (mut before, mut first_block) = (0_u64, 1_u64);
+        for part in ImagePart::ALL {
+            let run = self.run(part);
+            let index = number.checked_sub(before)?;
+            if index < run.pieces() {
+                let first = index.checked_mul(u64::from(run.per_piece))?;
+                let rest = run.units.checked_sub(first)?;
+                let count = u32::try_from(rest.min(u64::from(run.per_piece))).ok()?;
+                let skip = index.checked_mul(u64::from(run.blocks_of(run.per_piece)))?;
+                let first_block = first_block.checked_add(skip)?;
+                return Some(ImagePiece {
+                    number,
+                    part,
+                    first,
+                    count,
+                    first_block,
+                    blocks: run.blocks_of(count),
+                });
+            }
+            before = before.checked_add(run.pieces())?;
+            first_block = first_block.checked_add(run.blocks())?;
+        }
+        None
+    }
+
+    fn run(&self, part: ImagePart) -> Run {
+        let (units, unit_bytes) = match part {
+            ImagePart::Slots => (u64::from(self.slots), SLOT_BYTES),
+            ImagePart::Files => (self.files.buckets, self.files.bucket_bytes),
+            ImagePart::Prints => (self.prints.buckets, self.prints.bucket_bytes),
+        };
+        let room = PIECE_BYTES_MAX.saturating_sub(PIECE_HEADER_BYTES);
+        let per_piece = room.checked_div(unit_bytes).unwrap_or(room);
+        Run { units, unit_bytes, per_piece }
+    }
+
+    /// The bytes of a piece, whole blocks, with these units.
+    ///
+    /// # Panics
+    /// When the units are not as long as those of the piece.
+    #[must_use]
+    pub fn encode_piece(&self, piece: &ImagePiece, units: &[u8], salt: Salt) -> Vec<u8> {
+        let len = self.run(piece.part).bytes_of(piece.count);
+        assert!(units.len() == len, "a piece of another length");
+        let mut bytes = vec![0; usize_from_u32(piece.blocks).saturating_mul(BLOCK)];
+        let mut w = Writer::new(&mut bytes);
+        w.u32(0).u32(PIECE_MAGIC).u64(piece.number).u32(piece.part.code()).u32(piece.count);
+        w.u64(piece.first).put(&[0; 32]).put(units);
+        self.binding(piece, salt).seal(&mut bytes);
+        bytes
+    }
+
+    /// The units of a piece.
+    ///
+    /// # Errors
+    /// When it is damaged, of another image, or from another place.
+    pub fn decode_piece<'a>(
+        &self,
+        piece: &ImagePiece,
+        bytes: &'a [u8],
+        salt: Salt,
+    ) -> Result<&'a [u8], FormatError> {
+        let len = usize_from_u32(piece.blocks).saturating_mul(BLOCK);
+        let bytes = bytes.get(..len).ok_or(FormatError::Truncated)?;
+        let mut r = Reader::new(bytes);
+        r.u32()?;
+        if r.u32()? != PIECE_MAGIC {
+            return Err(FormatError::Magic);
+        }
+        self.binding(piece, salt).check(bytes)?;
+        let (number, part, count, first) = (r.u64()?, r.u32()?, r.u32()?, r.u64()?);
+        if (number, part, count, first) != (piece.number, piece.part.code(), piece.count, piece.first) {
+            return Err(FormatError::Field("image piece"));
+        }
+        r.take(32)?;
+        r.take(self.run(piece.part).bytes_of(piece.count))
+    }
+
+    const fn binding(&self, piece: &ImagePiece, salt: Salt) -> Binding {
+        Binding {
+            salt,
+            kind: BlockType::ImagePiece,
+            place: piece.number,
+            sequence: self.session,
+            generation: 0,
+        }
+    }
+}
+
+/// The pieces of one part.
+struct Run {
+    units: u64,
+    unit_bytes: u32,
+    per_piece: u32,
+}
+
+impl Run {
+    fn pieces(&self) -> u64 {
+        self.units.div_ceil(u64::from(self.per_piece.max(1)))
+    }
+
+    fn blocks(&self) -> u64 {
+        let Some(others) = self.pieces().checked_sub(1) else { return 0 };
+        let full = u64::from(self.blocks_of(self.per_piece)).saturating_mul(others);
+        let last = self.units.saturating_sub(others.saturating_mul(u64::from(self.per_piece)));
+        full.saturating_add(u64::from(self.blocks_of(u32::try_from(last).unwrap_or(u32::MAX))))
+    }
+
+    fn bytes_of(&self, count: u32) -> usize {
+        usize_from_u32(count).saturating_mul(usize_from_u32(self.unit_bytes))
+    }
+
+    fn blocks_of(&self, count: u32) -> u32 {
+        let bytes = u64_from_usize(self.bytes_of(count)).saturating_add(u64::from(PIECE_HEADER_BYTES));
+        u32::try_from(bytes.div_ceil(u64::from(limits::BLOCK_BYTES))).unwrap_or(u32::MAX)
+    }
+}
+
+impl ImageSlot {
+    /// Its bytes, appended.
+    pub fn encode_into(&self, bytes: &mut Vec<u8>) {
+        let mut unit = [0; SLOT_BYTES as usize];
+        let sealed = if self.sealed { FLAG_SEALED } else { 0 };
+        let filling = if self.filling { FLAG_FILLING } else { 0 };
+        let owner = self.owner.map_or(NO_OWNER, |owner| owner.0);
+        let mut w = Writer::new(&mut unit);
+        w.u32(self.generation.0).u16(owner).u8(sealed | filling).u8(0).u64(self.weu_seq.0);
+        bytes.extend_from_slice(&unit);
+    }
+
+    /// The slots of a piece.
+    ///
+    /// # Errors
+    /// When one has an owner that cannot be, or flags that are unknown.
+    pub fn decode_all(units: &[u8]) -> impl Iterator<Item = Result<Self, FormatError>> {
+        units.chunks_exact(usize_from_u32(SLOT_BYTES)).map(Self::decode)
+    }
+
+    fn decode(unit: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(unit);
+        let (generation, owner, flags) = (Generation(r.u32()?), r.u16()?, r.u8()?);
+        r.u8()?;
+        let owner = (owner != NO_OWNER).then_some(VolumeId(owner));
+        if flags & !(FLAG_SEALED | FLAG_FILLING) != 0
+            || owner.is_some_and(|owner| owner.0 >= limits::VOLUMES_MAX)
+        {
+            return Err(FormatError::Field("image slot"));
+        }
+        let (sealed, filling) = (flags & FLAG_SEALED != 0, flags & FLAG_FILLING != 0);
+        Ok(Self { generation, weu_seq: WeuSeq(r.u64()?), owner, sealed, filling })
+    }
+}
+
+impl Geometry {
+    /// Where a block of an index image lies in checkpoint area 0 or 1; its head is block 0.
+    #[must_use]
+    pub fn image_block_offset(&self, area: usize, block: u64) -> u64 {
+        let [first, second] = self.checkpoint;
+        let start = if area == 0 { first } else { second };
+        start.saturating_add(block.saturating_mul(u64::from(limits::BLOCK_BYTES)))
+    }
+}
+
+#[cfg(test)]
+#[path = "index_image_tests.rs"]
+mod tests;
