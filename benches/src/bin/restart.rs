@@ -200,7 +200,7 @@ fn fill(image: &mut Image, geometry: &Geometry) -> Result<(), Box<dyn std::error
         image.write(end - zc_core::u64_from_usize(tail.len()), &tail).map_err(|kind| kind.to_string())?;
     }
     let ended = zc_format::Superblock { session: superblock.session + 1, ..superblock };
-    startup::mark_clean(image, &ended, ended.journal_next)?;
+    startup::mark_clean(image, &ended, ended.journal_next, 0)?;
     Ok(())
 }
 

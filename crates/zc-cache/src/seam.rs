@@ -129,6 +129,13 @@ pub enum Event {
         /// The header, verified as far as the slot alone allows.
         result: Result<Option<Box<WeuHeader>>, ErrorKind>,
     },
+    /// An [`Action::ReadImage`] ended.
+    ImageRead {
+        /// The operation.
+        op: OpId,
+        /// The blocks.
+        result: Result<ImageBytes, ErrorKind>,
+    },
     /// An [`Action::Hash`] ended.
     Hashed {
         /// The operation.
@@ -208,6 +215,48 @@ pub enum Event {
     /// Stop: finish requests, write what is in memory, make it durable, then [`Action::Stopped`].
     /// No request may follow.
     Stop,
+}
+
+/// Blocks of the index image, as they are on media.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ImageBytes(pub Vec<u8>);
+
+impl core::fmt::Debug for ImageBytes {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+/// Why an index image is not written, or not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum ImageFault {
+    /// The area has no room for it.
+    #[error("the indexes do not fit the checkpoint area")]
+    NoRoom,
+    /// Dirty data stays, and the older checkpoint with it.
+    #[error("dirty data stays, and the older checkpoint is kept in case that the newest is damaged")]
+    Dirty,
+    /// The indexes have another size or layout than when it was written.
+    #[error("the indexes have another size than when it was written, or another layout")]
+    Shape,
+    /// The device cannot read or write it.
+    #[error("the cache device failed: {0}")]
+    Device(ErrorKind),
+    /// What was read is not what was written.
+    #[error("a part of it is damaged")]
+    Damaged,
+    /// Checkpoint and journal say something else of a slot.
+    #[error("it does not agree with checkpoint and journal")]
+    Slots,
+    /// A volume is gone, has changed, or is not trusted.
+    #[error("a volume in it is not served, or is not trusted")]
+    Volumes,
+    /// A volume has pinned ranges.
+    #[error("a volume has pinned ranges")]
+    Pins,
+    /// Too much was written meanwhile, or an origin did not flush.
+    #[error("too much has changed while it was read")]
+    Overtaken,
 }
 
 /// What the bytes of an extent are.
@@ -518,6 +567,28 @@ pub enum Action {
         /// The header.
         header: Box<CheckpointHeader>,
     },
+    /// Write blocks of the index image.
+    WriteImage {
+        /// The operation.
+        op: OpId,
+        /// Checkpoint area 0 or 1.
+        area: usize,
+        /// Number of the first block in the area, of which block 0 is the head.
+        first_block: u64,
+        /// Whole blocks.
+        bytes: ImageBytes,
+    },
+    /// Read blocks of the index image; answered by [`Event::ImageRead`].
+    ReadImage {
+        /// The operation.
+        op: OpId,
+        /// Checkpoint area 0 or 1.
+        area: usize,
+        /// Number of the first block in the area.
+        first_block: u64,
+        /// How many.
+        blocks: u32,
+    },
     /// Flush the cache device: everything that ended before is durable when it ends.
     FlushCache {
         /// The operation.
@@ -581,6 +652,8 @@ impl Action {
             | Self::WriteRegionMap { op, .. }
             | Self::WriteCheckpoint { op, .. }
             | Self::CommitCheckpoint { op, .. }
+            | Self::WriteImage { op, .. }
+            | Self::ReadImage { op, .. }
             | Self::FlushCache { op } => Some(*op),
             _ => None,
         }
@@ -687,10 +760,23 @@ pub enum Note {
         /// Whether it is gone.
         result: Result<(), ErrorKind>,
     },
-    /// All headers are read, the samples are compared: the index is complete and all of it is served.
+    /// All headers are read, or the index image in their place. The samples are compared: the index is complete and all
+    /// of it is served.
     IndexLoaded {
         /// Extents in the file index.
         extents: u64,
+        /// No header was read.
+        by_image: bool,
+    },
+    /// A start does not use the index image: it reads headers.
+    ImageRefused {
+        /// Why.
+        fault: ImageFault,
+    },
+    /// A clean stop leaves no index image: the next start reads headers.
+    ImageOmitted {
+        /// Why.
+        fault: ImageFault,
     },
 }
 
@@ -709,6 +795,8 @@ pub enum Purpose {
     RegionMap,
     /// Checkpoint.
     Checkpoint,
+    /// Index image.
+    IndexImage,
     /// Flush.
     Flush,
     /// Discard.
@@ -728,6 +816,7 @@ impl Purpose {
             Self::Journal => "writing the journal",
             Self::RegionMap => "writing the region map",
             Self::Checkpoint => "writing a checkpoint",
+            Self::IndexImage => "reading or writing the index image",
             Self::Flush => "flushing",
             Self::Discard => "discarding",
             Self::Presence => "being looked for",

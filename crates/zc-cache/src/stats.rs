@@ -285,6 +285,14 @@ stats! {
         load_headers,
         /// Bytes of those.
         load_header_bytes,
+        /// Bytes of the index image that the last start read.
+        load_image_bytes,
+        /// Whether the last start took its indexes from the index image, and read no header.
+        load_by_image,
+        /// Whether the last start found an index image and did not use it.
+        load_image_refused,
+        /// Bytes of the index image that a stop wrote.
+        image_bytes_written,
         /// Mappings found at the start.
         load_mappings,
         /// Mappings distrusted at the start.

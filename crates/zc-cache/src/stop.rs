@@ -1,4 +1,4 @@
-//! A clean stop: drain, place, seal, persist, say so.
+//! A clean stop: drain, place, seal, persist, write the index image, say so.
 
 use crate::base::health::Distrusts;
 use crate::clean::Clean;
@@ -49,6 +49,9 @@ impl Stop {
             }
             match self.flush {
                 None => {
+                    if !core.device.pump_image_write(dirty.keeps_dirty(), &mut core.base) {
+                        return;
+                    }
                     self.flush = Some(false);
                     core.device.meta_mut().close();
                     meta::flush_cache(meta::Op::StopFlush, &mut core.base);

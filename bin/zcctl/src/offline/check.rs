@@ -67,6 +67,7 @@ pub(crate) fn check(image: &Image, data: bool) -> anyhow::Result<Report> {
             report.count("checkpoint records", u64_from_usize(records.len()));
         }
     }
+    check_index_image(image, &mut report);
     let checkpoint = newest_checkpoint.map(|(header, _)| header);
     let journal = image.journal(checkpoint)?;
     check_journal(image, &journal, map, checkpoint, &mut report);
@@ -111,12 +112,28 @@ fn check_copies<T>(report: &mut Report, class: Class, copies: &[Found<T>; 2], se
     let first = newest(copies, &sequence).is_some_and(|(found, _)| sequence(found) <= 1);
     for (copy, found) in copies.iter().enumerate() {
         match found {
-            Found::Valid(_) => {}
+            Found::Valid(_) | Found::IndexImage => {}
             Found::Blank if first => {}
             Found::Blank => report.problem(class, format!("{name} copy {copy} is zero")),
             Found::Damaged(fault) => report.problem(class, format!("{name} copy {copy}: {fault}")),
             Found::Unreadable(error) => report.problem(class, format!("{name} copy {copy}: {error}")),
         }
+    }
+}
+
+/// What is wrong with the index image costs a start time, and nothing else.
+fn check_index_image(image: &Image, report: &mut Report) {
+    if image.superblock.index_image == 0 {
+        return;
+    }
+    match image.index_image() {
+        Some((valid, pieces)) if valid == pieces => report.count("index image pieces", pieces),
+        Some((valid, pieces)) => report.note(format!(
+            "{} of {pieces} pieces of the index image are damaged: the next start reads headers, which takes longer",
+            pieces - valid
+        )),
+        None => report
+            .note("the index image is damaged: the next start reads headers, which takes longer".to_owned()),
     }
 }
 

@@ -46,6 +46,7 @@ fn superblock(superblock: &Superblock) -> Value {
         "clean": superblock.clean,
         "journal_next": superblock.journal_next.0,
         "checkpoint": superblock.checkpoint,
+        "index_image": superblock.index_image,
         "boot_id": hex(&superblock.boot_id),
         "created_unix_s": superblock.created_unix_s,
         "feature_compat": superblock.features.compat,

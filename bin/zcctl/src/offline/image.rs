@@ -11,9 +11,9 @@ use anyhow::{Context, bail};
 use zc_core::{JournalSeq, limits::BLOCK_BYTES, u64_from_usize, usize_from_u32, usize_from_u64};
 use zc_format::recover::{Choice, JournalReplay, ReplayEnd, newest_superblock};
 use zc_format::{
-    Access, BLOCK, CheckpointHeader, FormatError, Geometry, GrowingUnit, JOURNAL_DEVICE, JournalBlock,
-    JournalLabel, REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, SummaryChain, Superblock,
-    VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
+    Access, BLOCK, CheckpointHeader, FormatError, Geometry, GrowingUnit, ImageHead, JOURNAL_DEVICE,
+    JournalBlock, JournalLabel, REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, SummaryChain,
+    Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
 };
 use zc_io::{AlignedBuf, BlockFile, IoError, OpenOptions};
 
@@ -42,6 +42,8 @@ pub(crate) enum Found<T> {
     Valid(T),
     /// All zero.
     Blank,
+    /// The index image was written over it.
+    IndexImage,
     /// Not valid.
     Damaged(FormatError),
     /// The device did not give it.
@@ -185,11 +187,34 @@ impl Image {
         let blocks = self.geometry().checkpoint_blocks;
         let area = |area: usize| {
             let offset = self.geometry().checkpoint[area];
-            Found::of(self.read(offset, BLOCK), |bytes| {
-                CheckpointHeader::decode(bytes, area, blocks, self.geometry().salt)
-            })
+            let read = self.read(offset, BLOCK);
+            if read.as_ref().is_ok_and(|bytes| ImageHead::is_head(bytes)) {
+                return Found::IndexImage;
+            }
+            Found::of(read, |bytes| CheckpointHeader::decode(bytes, area, blocks, self.geometry().salt))
         };
         [area(0), area(1)]
+    }
+
+    /// The index image that the superblock names: how many of its pieces are valid, and how many there are. `None` if it
+    /// names none, or that has no valid head.
+    pub(crate) fn index_image(&self) -> Option<(u64, u64)> {
+        let named = self.superblock.index_image;
+        let (geometry, blocks) = (self.geometry(), self.geometry().checkpoint_blocks);
+        let head = |area: usize| {
+            let bytes = self.read(geometry.image_block_offset(area, 0), BLOCK).ok()?;
+            let head = ImageHead::decode(&bytes, area, blocks, geometry.salt).ok()?;
+            (head.session == named).then_some((head, area))
+        };
+        let (head, area) = (0..2).filter(|_| named != 0).find_map(head)?;
+        let is_valid = |number: &u64| {
+            head.piece(*number).is_some_and(|piece| {
+                let offset = geometry.image_block_offset(area, piece.first_block);
+                let bytes = self.read(offset, usize_from_u32(piece.blocks) * BLOCK);
+                bytes.is_ok_and(|bytes| head.decode_piece(&piece, &bytes, geometry.salt).is_ok())
+            })
+        };
+        Some((u64_from_usize((0..head.pieces()).filter(is_valid).count()), head.pieces()))
     }
 
     pub(crate) fn checkpoint_records(&self, header: &CheckpointHeader, area: usize) -> Records {
@@ -296,7 +321,7 @@ fn label_fault(journal: &BlockFile, superblock: &Superblock) -> anyhow::Result<O
     match Found::of(journal.read_blocking(0, BLOCK), JournalLabel::decode) {
         Found::Valid(label) if label == JournalLabel::of(superblock) => Ok(None),
         Found::Valid(_) => bail!("{place} is the journal of another cache"),
-        Found::Blank => {
+        Found::Blank | Found::IndexImage => {
             Ok(Some(format!("{place} does not say whose journal it is: its first block is zero")))
         }
         Found::Damaged(fault) => Ok(Some(format!("{place} does not say whose journal it is: {fault}"))),

@@ -139,7 +139,7 @@ fn plan_volume_table(image: &Image, fixes: &mut Vec<Fix>) {
         Found::Valid(_) => true,
         // The second copy may never have been written.
         Found::Blank => table.sequence <= 1,
-        Found::Damaged(_) | Found::Unreadable(_) => false,
+        Found::Damaged(_) | Found::Unreadable(_) | Found::IndexImage => false,
     };
     if !sound {
         fixes.push(Fix {

@@ -14,7 +14,7 @@
 mod turns;
 
 use zc_cache::CacheManager;
-use zc_cache::seam::{Action, Digest, Event, ExtentRead, Note, PartResults, Source};
+use zc_cache::seam::{Action, Digest, Event, ExtentRead, ImageBytes, Note, PartResults, Source};
 use zc_core::{
     BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentNo, Fingerprint, ReqId, VolumeId, WeuSlot,
 };
@@ -131,6 +131,15 @@ pub enum Metadata {
         /// The header.
         header: Box<CheckpointHeader>,
     },
+    /// Blocks of the index image.
+    Image {
+        /// Checkpoint area 0 or 1.
+        area: usize,
+        /// Number of the first block in the area.
+        first_block: u64,
+        /// The blocks.
+        bytes: Vec<u8>,
+    },
 }
 
 impl Metadata {
@@ -148,6 +157,9 @@ impl Metadata {
             }
             Self::CheckpointHeader { area, header } => {
                 (geometry.checkpoint[*area], header.encode(*area, salt))
+            }
+            Self::Image { area, first_block, bytes } => {
+                (geometry.image_block_offset(*area, *first_block), bytes.clone())
             }
         }
     }
@@ -235,6 +247,14 @@ pub trait Backend {
     /// When the device cannot be read.
     fn read_header(&mut self, _slot: WeuSlot) -> Result<Option<Box<WeuHeader>>, ErrorKind> {
         Ok(None)
+    }
+
+    /// Reads blocks of the index image.
+    ///
+    /// # Errors
+    /// When the device cannot be read.
+    fn read_image(&mut self, _area: usize, _first_block: u64, _blocks: u32) -> Result<Vec<u8>, ErrorKind> {
+        Err(ErrorKind::Io)
     }
 
     /// Writes to a slot, from its unit's buffer.
@@ -352,6 +372,10 @@ fn operate<B: Backend + ?Sized>(backend: &mut B, action: Action) -> Event {
             Event::ExtentsRead { op, result: backend.read_extents(&piece) }
         }
         Action::ReadHeader { op, slot, .. } => Event::HeaderRead { op, result: backend.read_header(slot) },
+        Action::ReadImage { op, area, first_block, blocks } => {
+            let result = backend.read_image(area, first_block, blocks);
+            Event::ImageRead { op, result: result.map(ImageBytes) }
+        }
         other => change(backend, other),
     }
 }
@@ -376,6 +400,9 @@ fn change<B: Backend + ?Sized>(backend: &mut B, action: Action) -> Event {
         }
         Action::CommitCheckpoint { op, area, header } => {
             (op, backend.write_metadata(Metadata::CheckpointHeader { area, header }))
+        }
+        Action::WriteImage { op, area, first_block, bytes: ImageBytes(bytes) } => {
+            (op, backend.write_metadata(Metadata::Image { area, first_block, bytes }))
         }
         Action::FlushCache { op } => (op, backend.flush()),
         Action::Distrust { op, volume } => (op, backend.distrust(volume)),

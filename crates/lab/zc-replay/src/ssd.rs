@@ -151,6 +151,10 @@ impl Watcher {
                 let blocks = u64_from_usize(records.len().div_ceil(RECORDS_PER_BLOCK));
                 self.write(self.cache.checkpoint_block_offset(*area, *first_block), blocks * page);
             }
+            Action::WriteImage { area, first_block, bytes, .. } => {
+                let place = self.cache.image_block_offset(*area, *first_block);
+                self.write(place, u64_from_usize(bytes.0.len()));
+            }
             Action::CommitCheckpoint { area, .. } => self.write(self.cache.checkpoint[area & 1], page),
             _ => {}
         }

@@ -307,7 +307,7 @@ impl World {
             self.configure_start(volume, opened.was_clean);
         }
         let served = self.volumes.iter().zip(&self.served).filter(|(_, served)| **served);
-        let volumes = served.map(|(volume, _)| volume.clone()).collect();
+        let volumes: Vec<_> = served.map(|(volume, _)| volume.clone()).collect();
         let unjournaled = core::mem::take(&mut opened.start.unjournaled);
         let records = if self.has_bug(DriverBug::ForgetSummaries) {
             &records[..records.len() - unjournaled.len()]
@@ -315,6 +315,8 @@ impl World {
             opened.start.unjournaled = unjournaled;
             records
         };
+        let differs = self.compare_starts(&opened.start, records, &volumes);
+        self.violation = self.violation.take().or(differs);
         let mut manager = CacheManager::new(self.config.clone(), volumes, opened.start);
         #[cfg(zc_canary)]
         if let Some(crate::canary::Canary::Manager(bug)) = self.canary {
@@ -438,6 +440,7 @@ impl World {
         }
         if let Some(manager) = self.manager.take() {
             self.losses.over(&manager, clean);
+            self.trouble.left_out |= manager.stats().checkpoint_left_out > 0;
             if !manager.is_loaded() {
                 self.coverage.note("crashes while the index loads");
             }
@@ -483,6 +486,7 @@ impl World {
                     | Action::WriteRegionMap { .. }
                     | Action::WriteCheckpoint { .. }
                     | Action::CommitCheckpoint { .. }
+                    | Action::WriteImage { .. }
                     | Action::FlushCache { .. }
                     | Action::OriginFlush { .. }
                     | Action::Distrust { .. }
@@ -636,14 +640,15 @@ impl World {
         let superblock = self.superblock.clone().expect("opened");
         let left = (!self.mended && self.rng.random_bool(0.1)).then(|| self.rng.random_range(0..6));
         let forgets = self.faults.lost > 0.0 && self.rng.random_bool(0.03);
-        let journal_next = self.manager.as_ref().expect("runs").journal_next();
+        let manager = self.manager.as_ref().expect("runs");
+        let (journal_next, image) = (manager.journal_next(), manager.index_image());
         if self.is_state_failing() {
             // The origins' marks are noted first.
             self.coverage.note("stops that the state directory did not hear of");
             return false;
         }
         let mut media = Raw::new(&mut self.cache, &self.geometry, left, forgets);
-        let done = startup::mark_clean(&mut media, &superblock, journal_next).is_ok();
+        let done = startup::mark_clean(&mut media, &superblock, journal_next, image).is_ok();
         if done {
             self.distrusted.fill(false);
             self.files.given_up.clear();

@@ -4,7 +4,7 @@
 //! the faults are there, once for all zones.
 
 use rand::RngExt as _;
-use zc_cache::seam::{Action, Event, ExtentRead, Source};
+use zc_cache::seam::{Action, Event, ExtentRead, ImageBytes, Source};
 use zc_core::{BufId, ErrorKind, OpId, WeuSlot, limits};
 use zc_format::{EXTENT_HEADER_BYTES, ExtentError, ExtentHeader, WeuHeader};
 
@@ -172,6 +172,7 @@ impl World {
                 Event::ExtentsRead { op, result: Err(late) }
             }
             Action::ReadHeader { .. } => Event::HeaderRead { op, result: Err(late) },
+            Action::ReadImage { .. } => Event::ImageRead { op, result: Err(late) },
             _ => {
                 self.coverage.note("abandoned: writes");
                 if self.rng.random_bool(0.5) {
@@ -289,6 +290,15 @@ impl World {
             Action::CommitCheckpoint { op, area, header } => {
                 let write = (self.geometry.checkpoint[*area], header.encode(*area, self.geometry.salt));
                 self.meta_write(*op, Zone::Checkpoint, &[write])
+            }
+            Action::WriteImage { op, area, first_block, bytes } => {
+                let write = (self.geometry.image_block_offset(*area, *first_block), bytes.0.clone());
+                self.meta_write(*op, Zone::Checkpoint, &[write])
+            }
+            Action::ReadImage { op, area, first_block, blocks } => {
+                let at = self.geometry.image_block_offset(*area, *first_block) as usize;
+                let result = self.cache_read(at, *blocks as usize * PAGE);
+                Event::ImageRead { op: *op, result: result.map(|(bytes, _)| ImageBytes(bytes)) }
             }
             other => panic!("{other:?} is no operation"),
         }

@@ -109,6 +109,7 @@ mod shares;
 mod shrink;
 mod state;
 pub mod store;
+mod twin;
 mod world;
 mod write_back;
 mod zone;

@@ -72,6 +72,7 @@ impl World {
     fn mend(&mut self) {
         self.trace(|| "mended".to_owned());
         self.mended = true;
+        self.trouble.lied_before = self.faults.may_lie();
         self.faults = Faults::default();
         self.stalled = None;
         self.habits.hangs = None;

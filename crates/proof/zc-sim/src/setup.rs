@@ -61,6 +61,12 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
+    /// What the cache device has acknowledged may not be there, or not as it was.
+    pub(crate) fn may_lie(&self) -> bool {
+        let is_lying = self.lost > 0.0 || self.misdirected > 0.0;
+        is_lying || self.rot || self.rot_dirty || self.latent || self.replayed || self.rollback
+    }
+
     pub(crate) fn random(rng: &mut Pcg64Mcg) -> Self {
         if rng.random_bool(0.4) {
             return Self { slow: rng.random_bool(0.3), ..Self::default() };

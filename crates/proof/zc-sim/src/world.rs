@@ -35,6 +35,7 @@ use crate::rot::Placed;
 use crate::run::Options;
 use crate::setup::{Faults, Setup};
 use crate::shares::Shares;
+use crate::twin;
 use crate::write_back::Trouble;
 use crate::zone::{self, Zone};
 
@@ -450,6 +451,8 @@ impl World {
             Note::DestageFailed { .. } => self.coverage.note("destaging failed"),
             Note::Removed { volume, result } => self.removed = Some((usize::from(volume.0), *result)),
             Note::Fenced { .. } => self.coverage.note("volumes fenced"),
+            Note::ImageRefused { fault } => self.coverage.note(twin::refused(*fault)),
+            Note::ImageOmitted { .. } => self.coverage.note("index images omitted"),
             Note::CommitsDropped { .. } => self.coverage.note("tentative commits dropped"),
             _ => {}
         }
@@ -579,6 +582,7 @@ fn event_name(event: &Event) -> &'static str {
         Event::DeviceDone { .. } => "event DeviceDone",
         Event::ExtentsRead { .. } => "event ExtentsRead",
         Event::HeaderRead { .. } => "event HeaderRead",
+        Event::ImageRead { .. } => "event ImageRead",
         Event::Hashed { .. } => "event Hashed",
         Event::RecipeArrived { .. } => "event RecipeArrived",
         Event::Compressed { .. } => "event Compressed",

@@ -34,6 +34,10 @@ pub(crate) struct Trouble {
     pub(crate) undecided: bool,
     /// When the cache got out of order in this session.
     pub(crate) failed_at: Option<u64>,
+    /// What the cache device acknowledged before the run came to its end may not be there, or not as it was.
+    pub(crate) lied_before: bool,
+    /// A checkpoint had no room for all mappings.
+    pub(crate) left_out: bool,
     /// Since when a distrust could not be recorded in this session.
     pub(crate) unrecorded_ms: Option<u64>,
 }

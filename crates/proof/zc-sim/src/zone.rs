@@ -52,7 +52,10 @@ impl Zone {
             Action::WriteWeu { .. } | Action::DiscardSlot { .. } => Self::SlotWrite,
             Action::WriteJournal { .. } => Self::Journal,
             Action::WriteRegionMap { .. } => Self::Map,
-            Action::WriteCheckpoint { .. } | Action::CommitCheckpoint { .. } => Self::Checkpoint,
+            Action::WriteCheckpoint { .. }
+            | Action::CommitCheckpoint { .. }
+            | Action::WriteImage { .. }
+            | Action::ReadImage { .. } => Self::Checkpoint,
             Action::FlushCache { .. } => Self::Flush,
             Action::OriginRead { .. } => Self::OriginRead,
             Action::OriginWrite { .. }

@@ -11,7 +11,7 @@ use zc_core::{BufId, ErrorKind, Fingerprint, Map, OpId};
 use zc_format::WeuHeader;
 
 use crate::expect_held::ExpectHeld as _;
-use crate::seam::{Action, Digest, MANAGER_BUF_BIT, PartResults, Source};
+use crate::seam::{Action, Digest, ImageBytes, MANAGER_BUF_BIT, PartResults, Source};
 
 /// How an operation ended, as its event tells.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub(crate) enum Ended {
     /// A read of stored extents.
     Extents(Result<PartResults, ErrorKind>),
     Header(Result<Option<Box<WeuHeader>>, ErrorKind>),
+    Image(Result<ImageBytes, ErrorKind>),
     Hashed(Digest),
     Compressed(Option<u32>),
     Compared(bool),

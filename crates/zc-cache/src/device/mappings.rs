@@ -73,7 +73,7 @@ impl Device {
     }
 
     /// A mapping left the index.
-    fn count_unmapped(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
+    pub(in crate::device) fn count_unmapped(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
             self.units.slots.unmapped(&place);
         }

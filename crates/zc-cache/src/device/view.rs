@@ -219,8 +219,9 @@ impl Device {
 
     /// Bytes of RAM that the structures of the device hold, by name.
     pub(crate) fn ram_by_structure(&self) -> [(&'static str, u64); 5] {
+        let image = self.recovery.load.as_ref().and_then(|load| load.image.as_ref());
         [
-            ("file_index", self.index.files.ram_bytes()),
+            ("file_index", self.index.files.ram_bytes() + image.map_or(0, |image| image.ram_bytes())),
             ("fingerprint_index", self.index.prints.ram_bytes()),
             ("slots", self.units.slots.ram_bytes()),
             ("policy", self.units.policy.ram_bytes()),

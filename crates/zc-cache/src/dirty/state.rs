@@ -69,6 +69,11 @@ impl DirtyLayer {
             && !self.volumes.get(&volume).is_some_and(|dirty| dirty.is_dirty() || dirty.is_busy())
     }
 
+    /// Whether anything is dirty, of any volume, or may be.
+    pub(crate) fn keeps_dirty(&self) -> bool {
+        self.volumes.iter().any(|(_, dirty)| dirty.is_dirty() || dirty.phase.is_unrecorded())
+    }
+
     /// A stop: a cache that is out of order places nothing any more.
     pub(crate) fn wind_down(&mut self, core: &mut Core) {
         if !core.base.is_good() {

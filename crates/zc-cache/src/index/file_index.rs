@@ -17,6 +17,7 @@
 //! inline header of the stored extent; stale entries go by [`FileIndex::sweep`].
 
 use zc_core::{ExtentKey, ExtentNo, Generation, VolumeId, WeuSlot, limits, u64_from_usize, usize_from_u64};
+use zc_format::ImageTable;
 
 use crate::index::divisor::Divisor;
 use crate::index::table;
@@ -126,6 +127,18 @@ impl Coding {
             CODE_STORED + ((((2 * pages + duplicate) * self.slots + slot) << self.offset_bits) | offset);
         let generation = u64::from(place.generation.0) & ((1 << self.generation_bits) - 1);
         Some(code | (generation << self.code_bits))
+    }
+
+    /// The mapping of a number that is none that [`Self::encode`] gives for certain.
+    fn decode_foreign(&self, value: u64) -> Option<Mapping> {
+        let code = value & ((1 << self.code_bits) - 1);
+        if code == CODE_ZERO {
+            return (value == code).then_some(Mapping::Zero);
+        }
+        let located = code.checked_sub(CODE_STORED)?;
+        let (variant, _) = self.by_slots.divide(located >> self.offset_bits);
+        let offset = located & ((1 << self.offset_bits) - 1);
+        (variant < 2 * self.pages_max && offset < self.offsets).then(|| self.decode(value))
     }
 
     fn decode(&self, value: u64) -> Mapping {
@@ -273,6 +286,31 @@ impl FileIndex {
     #[must_use]
     pub fn ram_bytes(&self) -> u64 {
         self.table.ram_bytes() + u64_from_usize(size_of::<Self>())
+    }
+
+    /// What its buckets depend on, and how many there are.
+    #[must_use]
+    pub(crate) const fn shape(&self) -> ImageTable {
+        self.table.shape()
+    }
+
+    /// Some buckets as they are in memory.
+    pub(crate) fn buckets_as_bytes(&self, first: u64, count: u32) -> &[u8] {
+        self.table.buckets_as_bytes(first, count)
+    }
+
+    /// Puts buckets in the place of those from `first` on, and shows their mappings to `take`. False if they are no
+    /// buckets of this index, or `take` refuses a mapping: the index is not to be used then.
+    pub(crate) fn set_buckets(
+        &mut self,
+        first: u64,
+        bytes: &[u8],
+        mut take: impl FnMut(ExtentKey, Mapping) -> bool,
+    ) -> bool {
+        let coding = self.coding;
+        self.table.set_buckets(first, bytes, |key, value| {
+            coding.decode_foreign(value).is_some_and(|mapping| take(unpack(key), mapping))
+        })
     }
 
     /// Shows the mappings in the next `buckets` buckets to `f`, which decides whether they stay. Returns true when this

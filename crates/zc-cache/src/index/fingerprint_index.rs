@@ -15,6 +15,7 @@
 
 use smallvec::SmallVec;
 use zc_core::{Fingerprint, WeuSlot, u64_from_usize, usize_from_u64};
+use zc_format::ImageTable;
 
 use crate::index::file_index::IndexShape;
 use crate::index::table;
@@ -147,6 +148,23 @@ impl FingerprintIndex {
     #[must_use]
     pub fn ram_bytes(&self) -> u64 {
         self.table.ram_bytes() + u64_from_usize(size_of::<Self>())
+    }
+
+    /// What its buckets depend on, and how many there are.
+    pub(crate) const fn shape(&self) -> ImageTable {
+        self.table.shape()
+    }
+
+    /// Some buckets as they are in memory.
+    pub(crate) fn buckets_as_bytes(&self, first: u64, count: u32) -> &[u8] {
+        self.table.buckets_as_bytes(first, count)
+    }
+
+    /// Puts buckets in the place of those from `first` on. False if they are no buckets of this index, which is not to be
+    /// used then.
+    pub(crate) fn set_buckets(&mut self, first: u64, bytes: &[u8]) -> bool {
+        let slots = u64::from(self.slots);
+        self.table.set_buckets(first, bytes, |_, value| value <= slots)
     }
 
     /// Shows the slots of the entries in the next `buckets` buckets to `f`, which decides whether they stay. Returns

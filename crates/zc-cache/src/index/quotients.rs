@@ -102,6 +102,11 @@ impl Quotients {
         }
     }
 
+    /// Bits of a key.
+    pub(super) const fn key_bits(&self) -> u32 {
+        self.key_bits
+    }
+
     /// Bucket of a key under one of the hash functions, and the key's part of the entry.
     pub(super) fn locate(&self, key: u64, which: usize) -> (u64, u64) {
         debug_assert!(key >> self.key_bits == 0, "key wider than the table's");

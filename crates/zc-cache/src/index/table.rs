@@ -22,11 +22,13 @@
 //! What it does not do: grow, iterate in order of keys, give meaning to values.
 
 use zc_core::{u64_from_usize, usize_from_u32, usize_from_u64};
+use zc_format::ImageTable;
 
 use crate::index::quotients::{Quotients, low_u64, remainder_bits};
 
 /// Entries of a bucket.
-pub(crate) const WAYS: usize = 16;
+pub(crate) const WAYS: usize = usize_from_u32(WAYS_U32);
+const WAYS_U32: u32 = 16;
 /// Entries are moved to make room only up to this load in per cent.
 const MOVE_PERCENT_MAX: u64 = 97;
 /// The table is sized so that its nominal capacity is this load in per cent.
@@ -304,6 +306,59 @@ impl Table {
         false
     }
 
+    /// What its buckets depend on, and how many there are.
+    pub(crate) const fn shape(&self) -> ImageTable {
+        ImageTable {
+            buckets: self.buckets,
+            entries: self.len,
+            bucket_bytes: self.entry_bytes * WAYS_U32,
+            key_bits: self.quotients.key_bits(),
+        }
+    }
+
+    /// Some buckets as they are in memory.
+    pub(crate) fn buckets_as_bytes(&self, first: u64, count: u32) -> &[u8] {
+        &self.bytes[self.start(first)..self.start(first + u64::from(count))]
+    }
+
+    /// Puts buckets in the place of those from `first` on, and shows key and value of each entry to `take`. False if they
+    /// are no buckets of this table, or `take` refuses an entry: the table is not to be used then.
+    pub(crate) fn set_buckets(
+        &mut self,
+        first: u64,
+        bytes: &[u8],
+        mut take: impl FnMut(u64, u64) -> bool,
+    ) -> bool {
+        let bucket_bytes = WAYS * usize_from_u32(self.entry_bytes);
+        let count = u64_from_usize(bytes.len() / bucket_bytes);
+        let end = first.saturating_add(count);
+        if !bytes.len().is_multiple_of(bucket_bytes) || end > self.buckets {
+            return false;
+        }
+        self.len -= (first..end).map(|bucket| u64_from_usize(self.used(bucket))).sum::<u64>();
+        let start = self.start(first);
+        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+        (first..end).all(|bucket| self.check_bucket(bucket, &mut take))
+    }
+
+    /// Counts the entries of a bucket that came from elsewhere. False if it is none of this table.
+    fn check_bucket(&mut self, bucket: u64, take: &mut impl FnMut(u64, u64) -> bool) -> bool {
+        let first = self.quotients.first_of(bucket);
+        let ranks = self.quotients.first_of(bucket + 1) - first;
+        let used = self.used(bucket);
+        for index in 0..used {
+            let entry = self.load(bucket, index);
+            let (key, value) = (low_u64(entry), self.value_of(entry));
+            let rank = key & (self.quotients.tag_mask >> 1);
+            let is_whole = entry == self.load_whole(bucket, index) && value != 0 && rank < ranks;
+            if !is_whole || !take(self.quotients.key_after(first, key).0, value) {
+                return false;
+            }
+        }
+        self.len += u64_from_usize(used);
+        (used..WAYS).all(|index| self.load_whole(bucket, index) == 0)
+    }
+
     /// Moves one entry of two full buckets elsewhere; says which bucket has room now.
     fn make_room(&mut self, full: [u64; 2]) -> Option<usize> {
         if self.len * 100 > self.places() * MOVE_PERCENT_MAX {
@@ -413,6 +468,14 @@ impl Table {
         let first = self.bytes[self.start(bucket) + index];
         let rest = window(&self.bytes, self.rest(bucket, index));
         (u128::from(first) | (rest << 8)) & self.entry_mask
+    }
+
+    /// As [`Self::load`], with the bits that no entry has.
+    fn load_whole(&self, bucket: u64, index: usize) -> u128 {
+        let first = self.bytes[self.start(bucket) + index];
+        let rest =
+            window(&self.bytes, self.rest(bucket, index)) & !(u128::MAX << (8 * (self.entry_bytes - 1)));
+        u128::from(first) | (rest << 8)
     }
 
     fn store(&mut self, bucket: u64, index: usize, entry: u128) {

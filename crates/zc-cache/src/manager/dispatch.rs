@@ -23,6 +23,9 @@ impl CacheManager {
             (OpKind::Origin(origin::Op::Flush(volume)), Ended::Origin(result)) => {
                 dirty.origin_flushed(volume, result, core, clean);
             }
+            (OpKind::Persist(meta::Op::Image), Ended::Device(result)) => {
+                core.device.image_part_written(result);
+            }
             (OpKind::Persist(op), Ended::Device(result)) => {
                 dirty.persist_done(op, result, core, clean);
                 if op == meta::Op::StopFlush {

@@ -14,7 +14,7 @@ use crate::shares::{VolumePins, VolumeShare};
 use crate::stats::Stats;
 
 impl CacheManager {
-    /// Whether all WEU headers have been read since the start.
+    /// Whether all WEU headers have been read since the start, or the index image in their place.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.core.device.is_loaded()
@@ -201,6 +201,12 @@ impl CacheManager {
     /// From now on tells what it learns of the volume's contents, or no longer.
     pub fn tell_contents(&mut self, volume: VolumeId, tell: bool) {
         self.core.base.tell_contents(volume, tell);
+    }
+
+    /// After a clean stop, the session whose index image the superblock may name; 0: there is none.
+    #[must_use]
+    pub fn index_image(&self) -> u64 {
+        if self.core.device.has_image() { self.core.base.session.number() } else { 0 }
     }
 
     /// The first journal block that is not durable; after a clean stop the journal's end.

@@ -9,6 +9,8 @@ use crate::seam::Purpose;
 pub(crate) enum Op {
     /// A header is read.
     Header(WeuSlot),
+    /// A piece of the index image is read.
+    Image(u64),
     /// A sample is read from the origin
     ProbeOrigin(u64),
     /// and from the cache device,
@@ -24,6 +26,7 @@ impl Op {
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self {
             Self::Header(_) => Some(Purpose::HeaderRead),
+            Self::Image(_) => Some(Purpose::IndexImage),
             Self::ProbeRead(_) => Some(Purpose::ExtentRead),
             Self::ProbeOrigin(_) | Self::ProbeCompare(_) | Self::ProbeHash(_) => None,
         }

@@ -13,6 +13,8 @@ pub(crate) enum Op {
     CheckpointFlush,
     CheckpointCommit,
     CheckpointCommitFlush,
+    /// A part of the index image is written.
+    Image,
     /// The last flush of a stop.
     StopFlush,
 }
@@ -24,6 +26,7 @@ impl Op {
             Self::JournalWrite => Purpose::Journal,
             Self::MapWrite => Purpose::RegionMap,
             Self::CheckpointChunk | Self::CheckpointCommit => Purpose::Checkpoint,
+            Self::Image => Purpose::IndexImage,
             Self::JournalFlush
             | Self::MapFlush
             | Self::CheckpointFlush

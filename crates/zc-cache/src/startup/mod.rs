@@ -25,8 +25,8 @@ use zc_core::{
     ErrorKind, FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u64,
 };
 use zc_format::{
-    BLOCK, CheckpointHeader, Features, FormatError, Geometry, JOURNAL_DEVICE, JournalLabel, REGION_MAP_BYTES,
-    Record, RegionMap, SUPERBLOCK_COPIES, Salt, SummaryChain, Superblock, VolumeTable,
+    BLOCK, CheckpointHeader, Features, FormatError, Geometry, ImageHead, JOURNAL_DEVICE, JournalLabel,
+    REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, Salt, SummaryChain, Superblock, VolumeTable,
 };
 
 use crate::startup::tail::{Dangling, Tail, TailEnd, drop_incomplete};
@@ -239,9 +239,9 @@ pub struct StartState {
     /// Volumes of which an earlier start could not say that, and no operator has accepted it since. The device does not
     /// remember: the caller adds them.
     pub fenced: Vec<VolumeId>,
-    /// There is no valid checkpoint: until there is one, every start has to do without.
-    pub checkpoint_missing: bool,
-    /// Sequence of the newest checkpoint.
+    /// Sequence of the newest checkpoint, if one is valid: until there is one, every start has to do without.
+    pub checkpoint_found: Option<u64>,
+    /// The next checkpoints number from here on.
     pub checkpoint_sequence: u64,
     /// Area (0 or 1) of the newest checkpoint.
     pub checkpoint_area: usize,
@@ -249,6 +249,8 @@ pub struct StartState {
     pub region_map_sequence: u64,
     /// Copy (0 or 1) that holds it.
     pub region_map_copy: usize,
+    /// The index image that may be read in place of headers, and the checkpoint area (0 or 1) that it is in.
+    pub index_image: Option<(ImageHead, usize)>,
 }
 
 impl StartState {
@@ -272,11 +274,12 @@ impl StartState {
             dropped_commits: Vec::new(),
             dirty_complete: true,
             fenced: Vec::new(),
-            checkpoint_missing: false,
+            checkpoint_found: Some(1),
             checkpoint_sequence: 1,
             checkpoint_area: 0,
             region_map_sequence: 1,
             region_map_copy: 0,
+            index_image: None,
         }
     }
 }
@@ -447,6 +450,7 @@ pub fn look<M: Media>(
     let distrust = found.distrust_reason(options.cold, required).or(cut_off);
     let mut superblock = next_superblock(&previous, options, &found);
     superblock.distrusted = distrust.is_some();
+    let index_image = if distrust.is_none() { index_image(media, &previous, &found) } else { None };
     let Found { maps, checkpoints, journal } = found;
     let start = StartState {
         session: superblock.session,
@@ -467,23 +471,41 @@ pub fn look<M: Media>(
         fenced: Vec::new(),
         // Beyond any attempt of an earlier session that was cut off: its record blocks must not verify for ours.
         checkpoint_sequence: checkpoints.sequence_seen.max(superblock.session << 20),
-        checkpoint_missing: checkpoints.newest.is_none(),
+        checkpoint_found: checkpoints.newest.as_ref().map(|(header, _)| header.sequence),
         checkpoint_area: checkpoints.newest.as_ref().map_or(1, |(_, area)| *area),
         region_map_sequence: maps.mentioned().max(checkpoints.map_sequence).max(journal.map_sequence),
         region_map_copy: maps.newest.as_ref().map_or(1, |(_, copy)| *copy),
+        index_image,
     };
-    let was_clean = previous.clean;
     Ok(Opened {
         superblock,
         volumes,
         volume_table_copy,
         volume_table_whole,
         start,
-        was_clean,
+        was_clean: previous.clean,
         distrust,
         bytes_read,
         dangling,
     })
+}
+
+/// The index image that the superblock names, if nothing that a start finds is newer than it.
+fn index_image<M: Media>(media: &mut M, previous: &Superblock, found: &Found) -> Option<(ImageHead, usize)> {
+    let named = previous.clean && previous.index_image != 0 && previous.index_image == previous.session;
+    let (newest, area) = found.checkpoints.newest.as_ref().filter(|_| named)?;
+    let geometry = &previous.geometry;
+    let area = 1 - area;
+    let mut block = vec![0; BLOCK];
+    media.read(geometry.image_block_offset(area, 0), &mut block).ok()?;
+    let head = ImageHead::decode(&block, area, geometry.checkpoint_blocks, geometry.salt).ok()?;
+    let (map, _) = found.maps.newest.as_ref()?;
+    let is_newest = head.session == previous.session
+        && head.journal_next == previous.journal_next
+        && head.journal_next == found.journal.next
+        && head.checkpoint == newest.sequence
+        && head.region_map_sequence == map.sequence;
+    is_newest.then_some((head, area))
 }
 
 /// The superblock of the session that begins, which believes what was found.
@@ -520,8 +542,9 @@ pub fn write_volume_table<M: Media>(
     Ok(())
 }
 
-/// Marks the session as ended cleanly, with the journal's end ([`crate::manager::CacheManager::journal_next`]), after
-/// [`crate::seam::Action::Stopped`] with `clean`; the last thing before the device is closed.
+/// Marks the session as ended cleanly, with the journal's end ([`crate::manager::CacheManager::journal_next`]) and its
+/// index image ([`crate::manager::CacheManager::index_image`]), after [`crate::seam::Action::Stopped`] with `clean`; the
+/// last thing before the device is closed.
 ///
 /// # Errors
 /// When the device fails; the next start then takes the stop for unclean.
@@ -529,11 +552,13 @@ pub fn mark_clean<M: Media>(
     media: &mut M,
     superblock: &Superblock,
     journal_next: JournalSeq,
+    index_image: u64,
 ) -> Result<(), StartError> {
     let clean = Superblock {
         clean: true,
         distrusted: false,
         journal_next,
+        index_image,
         sequence: superblock.sequence + 1,
         features: Features {
             incompat: superblock.features.incompat & !Features::SUMMARIES,

@@ -154,7 +154,7 @@ fn a_fresh_cache_opens_trusted_and_the_next_start_sees_an_unclean_stop() {
     let second = open_it(&mut memory).0.unwrap();
     assert!(!second.start.fresh && !second.start.intact && second.start.mapping_trusted);
     assert!(second.start.weu_seq_next > first.start.weu_seq_next);
-    mark_clean(&mut memory, &second.superblock, JournalSeq(1)).unwrap();
+    mark_clean(&mut memory, &second.superblock, JournalSeq(1), 0).unwrap();
     assert!(open_it(&mut memory).0.unwrap().start.intact);
 }
 
@@ -216,7 +216,7 @@ fn a_checkpoint_that_can_be_read_again_is_not_that_of_the_sessions_that_went_on_
     memory.bytes[usize_from_u64(at) + 100] ^= 1;
     let opened = open_it(&mut memory).0.unwrap();
     put_journal(&mut memory, &geometry, 1, opened.superblock.session, 1);
-    mark_clean(&mut memory, &opened.superblock, JournalSeq(2)).unwrap();
+    mark_clean(&mut memory, &opened.superblock, JournalSeq(2), 0).unwrap();
     memory.bytes[usize_from_u64(at) + 100] ^= 1;
     let (opened, records) = open_it(&mut memory);
     let opened = opened.unwrap();
@@ -264,7 +264,7 @@ fn what_does_not_vouch_for_each_other_is_distrusted() {
     put_journal(&mut memory, &geometry, 1, 1001, 2);
     let opened = open_it(&mut memory).0.unwrap();
     assert_eq!(opened.distrust, Some(DistrustReason::CutOff), "distrust lasts until a clean stop");
-    mark_clean(&mut memory, &opened.superblock, opened.start.journal_next).unwrap();
+    mark_clean(&mut memory, &opened.superblock, opened.start.journal_next, 0).unwrap();
     let opened = open_it(&mut memory).0.unwrap();
     assert_eq!((opened.distrust, opened.start.active_regions.len()), (None, 1));
     put_journal(&mut memory, &geometry, 2, 1001, 3);
@@ -437,7 +437,7 @@ fn a_journal_device_is_replayed_and_a_lost_one_costs_trust_only() {
 fn after_a_clean_stop_the_journal_device_may_be_new() {
     let (mut memory, _) = with_journal_device();
     let superblock = open_it(&mut memory).0.unwrap().superblock;
-    mark_clean(&mut memory, &superblock, JournalSeq(1)).unwrap();
+    mark_clean(&mut memory, &superblock, JournalSeq(1), 0).unwrap();
     memory.journal.fill(0);
     let opened = open_it(&mut memory).0.unwrap();
     assert!(opened.was_clean && opened.distrust.is_none());
@@ -451,7 +451,7 @@ fn blocks_that_only_the_superblock_knows_of_are_missed() {
     let opened = open_it(&mut memory).0.unwrap();
     put_journal(&mut memory, &geometry, 1, opened.superblock.session, 1);
     put_journal(&mut memory, &geometry, 2, opened.superblock.session, 1);
-    mark_clean(&mut memory, &opened.superblock, JournalSeq(3)).unwrap();
+    mark_clean(&mut memory, &opened.superblock, JournalSeq(3), 0).unwrap();
     let image = memory.bytes.clone();
     let whole = open_it(&mut memory).0.unwrap();
     assert_eq!((whole.distrust, whole.superblock.journal_next), (None, JournalSeq(3)));
@@ -465,7 +465,7 @@ fn blocks_that_only_the_superblock_knows_of_are_missed() {
     }
     // A daemon that does not know the field writes nothing there.
     memory.bytes.clone_from(&image);
-    mark_clean(&mut memory, &opened.superblock, JournalSeq(0)).unwrap();
+    mark_clean(&mut memory, &opened.superblock, JournalSeq(0), 0).unwrap();
     let at = usize_from_u64(geometry.journal_block_offset(JournalSeq(2)));
     memory.bytes[at + 70] ^= 1;
     assert_eq!(open_it(&mut memory).0.unwrap().distrust, None);

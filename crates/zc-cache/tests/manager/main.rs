@@ -10,6 +10,7 @@ mod failing;
 mod forged;
 mod golden;
 mod hanging;
+mod image;
 mod intents;
 mod kept;
 mod learned;

@@ -115,6 +115,7 @@ pub(crate) struct World {
     pub(crate) kinds: Vec<core::mem::Discriminant<Action>>,
     /// Reads of origins do not end; what they brought is what was there when they began.
     pub(crate) origin_reads_hang: bool,
+    image_reads_hang: bool,
     /// Writes of origins do not end; they take effect when they begin.
     pub(crate) origin_writes_hang: bool,
     /// The cache device answers nothing: its operations take no effect.
@@ -130,9 +131,9 @@ pub(crate) struct World {
     now_ms: u64,
     kind: FingerprintKind,
     reducer: Reducer,
-    superblock: zc_format::Superblock,
+    pub(crate) superblock: zc_format::Superblock,
     volumes: Vec<VolumeConfig>,
-    config: ManagerConfig,
+    pub(crate) config: ManagerConfig,
 }
 
 pub(crate) fn volume(id: VolumeId, size_bytes: u64) -> VolumeConfig {
@@ -321,6 +322,7 @@ impl World {
             kinds: Vec::new(),
             flushless: None,
             origin_reads_hang: false,
+            image_reads_hang: false,
             origin_writes_hang: false,
             hanging: Vec::new(),
             hanging_journal: Vec::new(),
@@ -348,10 +350,31 @@ impl World {
     /// Starts again with the same device and origins.
     pub(crate) fn restart(mut self, clean: bool) -> Self {
         if clean {
-            let next = self.manager.journal_next();
-            startup::mark_clean(&mut self.device, &self.superblock, next).unwrap();
+            let (next, image) = (self.manager.journal_next(), self.manager.index_image());
+            startup::mark_clean(&mut self.device, &self.superblock, next, image).unwrap();
         }
         Self::start(self.kept(), &OpenOptions::default())
+    }
+
+    /// Starts again in order. Reads of the index image do not end.
+    pub(crate) fn restart_reading(mut self) -> Self {
+        let (next, image) = (self.manager.journal_next(), self.manager.index_image());
+        startup::mark_clean(&mut self.device, &self.superblock, next, image).unwrap();
+        let (mut world, mut turns) = Self::begun(self.kept(), &OpenOptions::default(), &[]);
+        world.image_reads_hang = true;
+        turns.settle(&mut world);
+        world
+    }
+
+    /// Reads of the index image end, also those that hung.
+    pub(crate) fn end_image_reads(&mut self) {
+        self.image_reads_hang = false;
+        std::mem::take(&mut self.hanging).into_iter().for_each(|event| self.event(event));
+    }
+
+    /// The layout of the device.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
     }
 
     /// Starts again after a power cut. Writes of the journal do not end.
@@ -592,6 +615,7 @@ impl World {
         Some(match self.hung.swap_remove(index) {
             Action::ReadExtents { .. } => Event::ExtentsRead { op, result: Err(late) },
             Action::ReadHeader { .. } => Event::HeaderRead { op, result: Err(late) },
+            Action::ReadImage { .. } => Event::ImageRead { op, result: Err(late) },
             _ => Event::DeviceDone { op, result: Err(late) },
         })
     }
@@ -626,6 +650,7 @@ impl World {
     /// Where the end of an action goes.
     fn end_of(&self, action: &Action) -> End {
         match action {
+            Action::ReadImage { .. } if self.image_reads_hang => End::Hangs,
             Action::OriginRead { .. } if self.origin_reads_hang => End::Hangs,
             Action::OriginWrite { .. } if self.origin_writes_hang => End::Hangs,
             Action::OriginFlush { .. } if self.origin_flushes_hang => End::Hangs,
@@ -819,6 +844,12 @@ impl Backend for World {
     fn read_header(&mut self, slot: WeuSlot) -> Result<Option<Box<WeuHeader>>, ErrorKind> {
         let Geometry { weu_bytes: weu, extent_bytes: extent, salt, .. } = self.geometry;
         Ok(WeuHeader::decode(self.slot_bytes(slot), slot, weu, extent, salt).ok().map(Box::new))
+    }
+
+    fn read_image(&mut self, area: usize, first_block: u64, blocks: u32) -> Result<Vec<u8>, ErrorKind> {
+        let mut bytes = vec![0; usize_from_u32(blocks) * BLOCK];
+        self.device.read(self.geometry.image_block_offset(area, first_block), &mut bytes)?;
+        Ok(bytes)
     }
 
     fn write_unit(&mut self, slot: WeuSlot, weu: BufId, write: UnitWrite) -> Ended {

@@ -102,6 +102,7 @@ impl Closer {
             lefts: Vec::new(),
             was_distrusted,
             journal_next: manager.journal_next(),
+            index_image: manager.index_image(),
             cache: Arc::clone(device.file()),
             journal: device.journal().cloned(),
             ledger: self.ledger,
@@ -149,6 +150,7 @@ struct Ending {
     /// Whether a part of the cache was not to be trusted meanwhile.
     was_distrusted: bool,
     journal_next: JournalSeq,
+    index_image: u64,
     cache: Arc<BlockFile>,
     journal: Option<Arc<BlockFile>>,
     ledger: Arc<Ledger>,
@@ -172,7 +174,7 @@ impl Ending {
             }
         })?;
         let mut media = FileMedia { cache: &self.cache, journal: self.journal.as_deref() };
-        cache_startup::mark_clean(&mut media, &self.ledger.superblock(), self.journal_next)
+        cache_startup::mark_clean(&mut media, &self.ledger.superblock(), self.journal_next, self.index_image)
             .map_err(|error| EngineError::of_cache(self.cache.path(), error))?;
         // Last: whoever is cut off before finds a session that ended in order, or one that did not, but never a device
         // that lags behind what is remembered of it.

@@ -14,7 +14,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use zc_cache::seam::{Action, Event, Source};
+use zc_cache::seam::{Action, Event, ImageBytes, Source};
 use zc_core::limits::{BLOCK_BYTES, PLACE_ALIGN_BYTES};
 use zc_core::{BufId, BufSlice, ErrorKind, FingerprintKind, JournalSeq, OpId, WeuSlot, usize_from_u32};
 use zc_format::{
@@ -187,6 +187,16 @@ impl CacheDevice {
                 let offset = self.device.geometry.checkpoint[area & 1];
                 self.write_block(base, Pending::Device { op }, offset, &header.encode(area, salt), false);
             }
+            Action::WriteImage { op, area, first_block, bytes } => {
+                let offset = self.device.geometry.image_block_offset(area, first_block);
+                self.write_block(base, Pending::Device { op }, offset, &bytes.0, false);
+            }
+            Action::ReadImage { op, area, first_block, blocks } => {
+                let offset = self.device.geometry.image_block_offset(area, first_block);
+                let memory = base.buffers.memory(usize_from_u32(blocks) * usize_from_u32(BLOCK_BYTES));
+                let operation = Operation::read(self.device.file.fd(), offset, memory);
+                base.submit(operation, Pending::Image { op });
+            }
             Action::FlushCache { op } => self.flush_cache(base, op),
             other => unreachable!("{other:?} is not for the cache device"),
         }
@@ -322,6 +332,13 @@ impl CacheDevice {
             (Pending::Header { op, slot, again }, Ok(())) => {
                 self.header_arrived(base, op, slot, again, &memory_of(operation));
             }
+            (Pending::Image { op }, Err(error)) => {
+                base.tell(Event::ImageRead { op, result: Err(error) });
+            }
+            (Pending::Image { op }, Ok(())) => {
+                let bytes = ImageBytes(memory_of(operation).to_vec());
+                base.tell(Event::ImageRead { op, result: Ok(bytes) });
+            }
             (pending, result) => {
                 drop(operation);
                 self.changed(base, &pending, result);
@@ -367,6 +384,7 @@ impl CacheDevice {
             Abandoned::Change => Event::DeviceDone { op, result: Err(late) },
             Abandoned::Extents => Event::ExtentsRead { op, result: Err(late) },
             Abandoned::Header => Event::HeaderRead { op, result: Err(late) },
+            Abandoned::Image => Event::ImageRead { op, result: Err(late) },
         });
     }
 }
@@ -374,7 +392,7 @@ impl CacheDevice {
 /// The memory that a read of the device filled.
 fn memory_of(operation: Operation) -> AlignedBuf {
     let Some(Memory::Buf(memory)) = operation.into_target().map(Target::into_memory) else {
-        unreachable!("extents and headers are read into whole buffers")
+        unreachable!("extents, headers and images are read into whole buffers")
     };
     memory
 }

@@ -115,10 +115,17 @@ impl Health {
             }
             // What follows of it is said elsewhere.
             Note::Removed { .. } => {}
-            Note::IndexLoaded { extents } => {
+            Note::IndexLoaded { extents, by_image } => {
                 let ms = base.clock.now_ms();
                 self.loaded_ms = Some(ms);
-                tracing::info!("index complete: {extents} extents, {ms} ms after the start");
+                let from = if by_image { "the index image" } else { "headers" };
+                tracing::info!("index complete: {extents} extents from {from}, {ms} ms after the start");
+            }
+            Note::ImageRefused { fault } => {
+                tracing::warn!("the index image is not used ({fault}); headers are read, which takes longer");
+            }
+            Note::ImageOmitted { fault } => {
+                tracing::info!("no index image is left ({fault}); the next start reads headers");
             }
         }
     }

@@ -63,6 +63,8 @@ pub(crate) enum Pending {
     Extents(ExtentsPending),
     /// A WEU header, or the end of one.
     Header { op: OpId, slot: WeuSlot, again: bool },
+    /// Blocks of the index image.
+    Image { op: OpId },
     /// A cache device operation that was abandoned. The device still has it, and with it its memory.
     Late,
 }
@@ -76,6 +78,8 @@ pub(crate) enum Abandoned {
     Extents,
     /// As that of a read of a header.
     Header,
+    /// As that of a read of the index image.
+    Image,
 }
 
 /// A device read of stored extents.
@@ -155,6 +159,7 @@ impl Tokens {
                 Pending::Joined { join: of } if Some(*of) == join => Abandoned::Change,
                 Pending::Extents(read) if read.op == op => Abandoned::Extents,
                 Pending::Header { op: of, .. } if *of == op => Abandoned::Header,
+                Pending::Image { op: of } if *of == op => Abandoned::Image,
                 _ => continue,
             };
             self.extent_reads[ring.index()] -= usize::from(kind == Abandoned::Extents);

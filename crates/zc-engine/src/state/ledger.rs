@@ -145,7 +145,7 @@ impl Ledger {
         self.is_clean(names)?;
         {
             let media = self.lock();
-            cache_startup::mark_clean(&mut media.files(), &media.superblock, journal_next)
+            cache_startup::mark_clean(&mut media.files(), &media.superblock, journal_next, 0)
                 .map_err(|error| media.fail(error))?;
         }
         self.state.update(|state| {

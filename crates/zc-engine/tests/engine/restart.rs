@@ -19,6 +19,33 @@ fn a_second_start_is_warm() {
 }
 
 #[test]
+fn a_start_reads_the_index_image_of_a_clean_stop_unless_it_is_damaged() {
+    let mut rig = Rig::new();
+    // Of smaller extents a cache of this size has an index that is larger than the room for its image.
+    rig.cache = "extent_size = \"16 KiB\"".to_owned();
+    let data = content(&mut random(5), 2 << 20);
+    let engine = rig.start(&["v"]);
+    rig.client("v").write(0, &data).unwrap();
+    assert!(engine.stop().unwrap());
+    for is_damaged in [false, true] {
+        if is_damaged {
+            let mut cache = std::fs::read(rig.path("cache.img")).unwrap();
+            let piece = cache.windows(4).position(|bytes| bytes == b"zcIp").expect("there is an image");
+            cache[piece + 80] ^= 1;
+            std::fs::write(rig.path("cache.img"), cache).unwrap();
+        }
+        let engine = rig.start(&["v"]);
+        while engine.stats().unwrap().index_loaded_ms.is_none() {}
+        assert_eq!(rig.client("v").read(0, data.len()).unwrap(), data);
+        let count = |name| counter(&engine, name);
+        let start = (count("load_by_image"), count("load_image_refused"), count("load_headers") > 0);
+        assert_eq!(start, (u64::from(!is_damaged), u64::from(is_damaged), is_damaged));
+        assert_eq!(count("extent_misses"), 0);
+        assert!(engine.stop().unwrap());
+    }
+}
+
+#[test]
 fn a_cold_start_believes_nothing_and_serves_everything() {
     let rig = Rig::new();
     let data = content(&mut random(2), 2 << 20);

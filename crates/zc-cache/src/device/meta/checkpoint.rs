@@ -27,12 +27,28 @@ pub(super) struct Checkpoints {
     area: usize,
     /// There is none on the device.
     missing: bool,
+    /// Sequence of the one that a start would find.
+    found: u64,
 }
 
 impl Checkpoints {
-    /// After a start that found the checkpoint of this sequence in this area, or none.
-    pub(super) const fn new(sequence: u64, area: usize, missing: bool) -> Self {
-        Self { running: None, sequence, area, missing }
+    /// After a start that found a checkpoint in this area, or none. The next ones number from `sequence` on.
+    pub(super) const fn new(sequence: u64, area: usize, found: Option<u64>) -> Self {
+        let (missing, found) = match found {
+            Some(found) => (false, found),
+            None => (true, 0),
+        };
+        Self { running: None, sequence, area, missing, found }
+    }
+
+    /// Sequence of the one that a start would find.
+    pub(super) const fn found(&self) -> u64 {
+        self.found
+    }
+
+    /// The area that it is in.
+    pub(super) const fn area(&self) -> usize {
+        self.area
     }
 
     /// Whether one is under way.
@@ -234,7 +250,8 @@ impl Device {
     pub(crate) fn is_checkpoint_due(&self) -> bool {
         let full = self.meta.journal.used_blocks() * 2 > self.meta.journal.ring_blocks();
         let missing = self.meta.checkpoints.missing && self.recovery.load.is_none();
-        self.meta.checkpoints.running.is_none() && (full || missing)
+        // The area of the next one holds the image that is being read.
+        self.meta.checkpoints.running.is_none() && !self.is_reading_image() && (full || missing)
     }
 
     /// Begins a checkpoint that makes journal blocks before `journal_start` needless; it begins with these records.
@@ -276,6 +293,7 @@ impl Device {
                 checkpoints.sequence = writing.sequence;
                 checkpoints.area = writing.area;
                 checkpoints.missing = false;
+                checkpoints.found = writing.sequence;
                 checkpoints.running = None;
                 self.meta.journal.truncate(start);
                 base.stats.checkpoints += 1;

@@ -6,6 +6,7 @@
 //! What it does not do: decide when a part is due (its neighbours do), or what a failed device means (`failure` does).
 
 use super::checkpoint::Checkpoints;
+use super::image::ImageWrite;
 use super::journal::Journal;
 use super::region_map::RegionMaps;
 use super::regions::Regions;
@@ -23,6 +24,7 @@ pub(crate) struct MetaLog {
     pub(super) maps: RegionMaps,
     pub(super) retirements: Retirements,
     pub(super) checkpoints: Checkpoints,
+    pub(super) image: ImageWrite,
     /// Journal records that the intent log was told to forget.
     intent_trimmed: u64,
 }
@@ -41,8 +43,9 @@ impl MetaLog {
             checkpoints: Checkpoints::new(
                 start.checkpoint_sequence,
                 start.checkpoint_area,
-                start.checkpoint_missing,
+                start.checkpoint_found,
             ),
+            image: ImageWrite::default(),
             intent_trimmed: 0,
         }
     }

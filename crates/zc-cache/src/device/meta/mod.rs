@@ -1,5 +1,6 @@
-//! Durable metadata: journal blocks and the order in which all of it becomes durable. The region map is in
-//! `region_map`, retirements are in `retire`, checkpoints in `checkpoint`; a failing device is in `failure`.
+//! Durable metadata: journal blocks and the order in which all of it becomes durable. The region map is in `region_map`,
+//! retirements are in `retire`, checkpoints in `checkpoint`, the index image in `image`; a failing device is in
+//! `failure`.
 //!
 //! # Why a restart never finds a stale mapping (G2)
 //! - A mapping made void is recorded in the journal (`BaseInvalid`, `Unmap`). Until that is durable the region of the
@@ -12,6 +13,7 @@
 //!   it leads to the state at the end, because each record states a fact about one key or one slot generation.
 
 mod checkpoint;
+mod image;
 pub(crate) mod journal;
 mod meta_log;
 mod region_map;

@@ -1,5 +1,6 @@
 //! The way of a restart: records of checkpoint, journal and intent log are replayed, then WEU headers are read in the
-//! background while requests are served.
+//! background while requests are served. After a clean stop an image of the index may take the place of headers (see
+//! `image`).
 //!
 //! A header is believed if it was written since the cache was formatted, its generation is not void and, where
 //! checkpoint or journal name the slot's WEU, it is that one: a slot that a device rolled back is told by this. Its
@@ -8,6 +9,7 @@
 //! the next start does not believe it either. Its fingerprints are indexed in any case: content proves itself.
 
 pub(crate) mod dirty_replay;
+mod image;
 pub(crate) mod probe;
 
 pub(crate) use crate::ops::load::Op;
@@ -17,12 +19,13 @@ use std::collections::BTreeMap;
 use zc_core::{
     ErrorKind, ExtentKey, Generation, HashKey, KeyedMap, KeyedSet, RegionKey, Set, VolumeId, WeuSlot,
 };
-use zc_format::{Record, WeuEntry, WeuHeader};
+use zc_format::{ImageHead, Record, WeuEntry, WeuHeader};
 
 use crate::base::Base;
 use crate::base::port::Ended;
 use crate::device::Device;
 use crate::device::recovery::dirty_replay::DirtyReplay;
+use crate::device::recovery::image::ImageLoad;
 use crate::device::recovery::probe::Probes;
 use crate::device::units::classes::ClassId;
 use crate::device::units::contents::stored_of;
@@ -62,6 +65,8 @@ pub(super) struct Restart {
     pub(super) dirty_complete: bool,
     /// Volumes of which an earlier start could not say that.
     pub(super) fenced_before: Vec<VolumeId>,
+    /// An index image that may be read, and the checkpoint area that it is in.
+    image: Option<(ImageHead, usize)>,
 }
 
 /// What a start still has to do, and what it goes by.
@@ -87,6 +92,7 @@ impl Recovery {
                 dropped_commits: start.dropped_commits,
                 dirty_complete: start.dirty_complete,
                 fenced_before: start.fenced,
+                image: start.index_image,
             },
         }
     }
@@ -144,6 +150,8 @@ pub(crate) struct Load {
     overflow: bool,
     /// Volumes whose origins failed to flush meanwhile, and may have lost what earlier sessions wrote.
     lost: Set<VolumeId>,
+    /// The index image, while it is read in place of headers.
+    pub(in crate::device) image: Option<Box<ImageLoad>>,
 }
 
 impl Load {
@@ -156,6 +164,7 @@ impl Load {
             written: key.set(),
             overflow: false,
             lost: Set::default(),
+            image: None,
         }
     }
 }
@@ -225,6 +234,13 @@ impl Device {
 
     /// The replay is over: what it left becomes mappings, and headers are read from now on.
     pub(crate) fn begin(&mut self, base: &mut Base) {
+        let restart = &mut self.recovery.restart;
+        let is_believed = restart.intact && restart.mapping_trusted && !restart.fresh;
+        let image = restart.image.take().filter(|_| is_believed);
+        if image.is_some_and(|(head, area)| self.begin_image_load(head, area, base)) {
+            // It has what checkpoint and journal told of mappings.
+            return;
+        }
         self.install_replayed(base);
         if self.recovery.restart.fresh {
             for slot in 0..self.units.slots.len() {
@@ -259,8 +275,13 @@ impl Device {
         let Some(load) = &mut self.recovery.load else { return };
         let mut mappings: Vec<_> = load.mappings.drain().collect();
         mappings.sort_unstable_by_key(|(key, _)| *key);
+        let is_first = load.written.is_empty() && self.index.files.is_empty();
         for (key, mapping) in mappings {
-            if !self.trusts(key, base) {
+            if !is_first && self.index.files.get(key).is_some() {
+                // Newer, and recorded.
+                continue;
+            }
+            if !is_first && self.was_written(key) || !self.trusts(key, base) {
                 base.stats.load_distrusted += 1;
                 self.record(Record::Unmap { key }, base);
                 continue;
@@ -337,7 +358,10 @@ impl Device {
 
     /// Reads headers, a bounded number at once, as fast as the journal can take what has to be voided.
     pub(crate) fn pump_load(&mut self, base: &mut Base) {
-        if !base.is_good() || self.journal_is_pressed() {
+        if base.is_good() && self.is_reading_image() {
+            self.pump_image_load(base);
+        }
+        if !base.is_good() || self.is_reading_image() || self.journal_is_pressed() {
             return;
         }
         while let Some(load) = &mut self.recovery.load {
@@ -353,6 +377,10 @@ impl Device {
             }
             let slot = WeuSlot(load.next);
             load.next += 1;
+            if !matches!(self.units.slots.get(slot).state(), SlotState::Unread { .. }) {
+                // An image that was given up told that it holds nothing.
+                continue;
+            }
             load.in_flight += 1;
             let hint_bytes = self.units.slots.get(slot).header_bytes();
             let op = base.port.op(Op::Header(slot));
@@ -555,6 +583,7 @@ impl Device {
     pub(crate) fn load_op_ended(&mut self, op: Op, ended: Ended, base: &mut Base) {
         match (op, ended) {
             (Op::Header(slot), Ended::Header(result)) => self.header_loaded(slot, result, base),
+            (Op::Image(number), Ended::Image(result)) => self.image_piece_read(number, result, base),
             (Op::ProbeOrigin(id), Ended::Origin(result)) => self.probe_read(id, result.is_ok(), base),
             (Op::ProbeRead(id), Ended::Extents(result)) => self.probe_ours_read(id, result, base),
             (Op::ProbeCompare(id), Ended::Compared(equal)) => self.probe_ended(id, Some(equal), base),

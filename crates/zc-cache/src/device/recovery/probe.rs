@@ -33,14 +33,33 @@ const IN_FLIGHT_MAX: usize = 4;
 /// spans the first thousand extents, or all of a small cache.
 const FIRST_STRIDE: u64 = 8;
 
-/// Sampling of one volume.
-#[derive(Debug, Default)]
-struct Sample {
+/// Which of a volume's mappings are picked, in the order in which they come.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Picker {
     /// Mappings loaded.
     loaded: u64,
     /// The number of the mapping to pick next.
     next: u64,
     picked: u32,
+}
+
+impl Picker {
+    /// A mapping comes: whether it is picked.
+    pub(super) const fn takes(&mut self) -> bool {
+        let takes = self.picked < SAMPLE && self.loaded == self.next;
+        if takes {
+            self.picked += 1;
+            self.next += FIRST_STRIDE << (4 * self.picked / SAMPLE);
+        }
+        self.loaded += 1;
+        takes
+    }
+}
+
+/// Sampling of one volume.
+#[derive(Debug, Default)]
+struct Sample {
+    picker: Picker,
     /// Picked and not yet compared.
     outstanding: u32,
     open: bool,
@@ -92,13 +111,17 @@ impl Probes {
     /// A mapping was loaded.
     pub(crate) fn loaded(&mut self, key: ExtentKey, mapping: Mapping) {
         let Some(sample) = self.samples.get_mut(&key.volume).filter(|sample| !sample.open) else { return };
-        if sample.picked < SAMPLE && sample.loaded == sample.next {
-            sample.picked += 1;
+        if sample.picker.takes() {
             sample.outstanding += 1;
-            sample.next += FIRST_STRIDE << (4 * sample.picked / SAMPLE);
             self.picked.push_back((key, mapping));
         }
-        sample.loaded += 1;
+    }
+
+    /// A mapping was picked elsewhere, as the sample's own picker would have.
+    pub(super) fn pick(&mut self, key: ExtentKey, mapping: Mapping) {
+        let Some(sample) = self.samples.get_mut(&key.volume).filter(|sample| !sample.open) else { return };
+        sample.outstanding += 1;
+        self.picked.push_back((key, mapping));
     }
 
     fn ended(&mut self, volume: VolumeId) {
@@ -136,12 +159,13 @@ impl Device {
         }
         let loaded = self.recovery.load.is_none();
         for sample in self.recovery.probes.samples.values_mut() {
-            sample.open |= sample.outstanding == 0 && (loaded || sample.picked == SAMPLE);
+            sample.open |= sample.outstanding == 0 && (loaded || sample.picker.picked == SAMPLE);
         }
         if loaded && !self.recovery.probes.announced && base.is_good() {
             self.recovery.probes.announced = self.recovery.probes.samples.values().all(|sample| sample.open);
             if self.recovery.probes.announced {
-                base.port.emit(Action::Note(Note::IndexLoaded { extents: self.index.files.len() }));
+                let by_image = base.stats.load_by_image > 0;
+                base.port.emit(Action::Note(Note::IndexLoaded { extents: self.index.files.len(), by_image }));
             }
         }
     }

@@ -35,6 +35,13 @@ pub(crate) struct Sweeps {
     pub(in crate::device) no_victim_ms: Option<u64>,
 }
 
+impl Sweeps {
+    /// The file index is another one.
+    pub(in crate::device) fn restart_files(&mut self) {
+        self.files = SweepCursor::default();
+    }
+}
+
 impl Device {
     /// Free slots are kept ahead of need only once the cache has filled up.
     fn spare_slots(&self) -> usize {
@@ -102,6 +109,10 @@ impl Device {
     }
 
     fn sweep_buckets(&mut self, buckets: usize, base: &mut Base) -> bool {
+        if self.is_reading_image() {
+            // A pass over what stands in for the index would say nothing of it.
+            return false;
+        }
         let slots = &self.units.slots;
         let mut swept = 0;
         let wrapped =

@@ -187,7 +187,11 @@ impl Shard {
             }),
         };
         match reply {
-            Ok(()) => self.base.tell(Event::Stop),
+            Ok(()) => {
+                // Clients wait, and nothing will start from this device soon.
+                self.manager.leave_no_image();
+                self.base.tell(Event::Stop);
+            }
             Err((reply, why)) => answer(reply, Err(EngineError::refused(Refusal::NotClosed(why)))),
         }
     }

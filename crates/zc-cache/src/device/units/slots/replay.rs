@@ -2,7 +2,7 @@
 //!
 //! Invariant: a slot moves to a later generation only, and what is said of an earlier one is passed over.
 
-use zc_core::{Generation, WeuSeq, WeuSlot};
+use zc_core::{Generation, VolumeId, WeuSeq, WeuSlot};
 
 use crate::device::units::slots::{SlotState, SlotTable};
 
@@ -80,6 +80,17 @@ impl SlotTable {
         is_known
     }
 
+    /// The unit in the slot is the one that a record named, and so many mappings lead to it beside those that are
+    /// counted.
+    pub(crate) fn adopt_known(&mut self, slot: WeuSlot, owner: Option<VolumeId>, live: u32) {
+        let entry = self.get_mut(slot);
+        assert!(entry.state == SlotState::Unread { known: true } && !entry.retired, "{slot:?} is not known");
+        entry.state = SlotState::Sealed;
+        entry.owner = owner;
+        entry.live += live;
+        self.live_total += u64::from(live);
+    }
+
     /// No header that turns up in the slot is believed, as before.
     pub(crate) fn stay_tombstone(&mut self, slot: WeuSlot) {
         self.get_mut(slot).tombstone = true;
@@ -90,6 +101,8 @@ impl SlotTable {
         let entry = self.get_mut(slot);
         entry.weu_seq = weu_seq;
         entry.tombstone = true;
+        // As the record has it: a checkpoint repeats that.
+        entry.header_bytes = 0;
         if matches!(entry.state, SlotState::Unread { known: true }) {
             // Mappings of what was known to be here have been installed.
             self.skip_to(slot, generation);

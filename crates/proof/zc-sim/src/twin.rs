@@ -1,0 +1,171 @@
+//! A start by the index image, held against a start by headers of the same media.
+//!
+//! Job: have two managers start from what lies on the device now, one by the image that the real one is about to read,
+//! one without it, and compare what clients would get: where each extent is read from, and how many slots are in use.
+//!
+//! Invariants: the media are only read, and the run goes on as if nothing had been compared. Devices that lie are not
+//! judged: a header that rots is missed by the one and not by the other, and both are right.
+//!
+//! What it does not do: compare hints of the fingerprint index, or the order within a bucket.
+
+use std::collections::VecDeque;
+
+use zc_cache::config::VolumeConfig;
+use zc_cache::seam::{Action, Event, ImageBytes, ImageFault, Request, RequestKind};
+use zc_cache::startup::StartState;
+use zc_cache::{CacheManager, ResidencyRun};
+use zc_core::{BufId, ErrorKind, ReqId};
+use zc_format::{ExpectedExtent, ExtentError, Record, WeuHeader};
+
+use crate::disk::PAGE;
+use crate::world::World;
+
+/// Turns after which a start has to be over.
+const TURNS_MAX: u32 = 10_000;
+/// Where requests of the comparison number from.
+const REQUESTS: u64 = 1 << 40;
+
+/// Where an extent is read from.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    state: Vec<ResidencyRun>,
+    stored: Vec<ExpectedExtent>,
+}
+
+impl Seen {
+    /// Whether all that is read from here is read there, too.
+    fn is_part_of(&self, other: &Self) -> bool {
+        self.stored.iter().all(|expected| other.stored.contains(expected))
+    }
+}
+
+impl World {
+    /// Compares the two ways of a start that the image allows. What differs, if anything.
+    pub(crate) fn compare_starts(
+        &mut self,
+        start: &StartState,
+        records: &[Record],
+        volumes: &[VolumeConfig],
+    ) -> Option<String> {
+        if start.index_image.is_none() || self.faults.may_lie() || self.trouble.lied_before {
+            return None;
+        }
+        let by_headers = StartState { index_image: None, ..start.clone() };
+        let image = self.twin(start.clone(), records, volumes);
+        let headers = self.twin(by_headers, records, volumes);
+        let (Some(mut image), Some(mut headers)) = (image, headers) else {
+            return Some("a start does not end".to_owned());
+        };
+        if image.stats().load_by_image == 0 {
+            return None;
+        }
+        self.coverage.note("starts by image compared with headers");
+        // Both make room once they have started, and a comparison with the origin may be under way in other slots.
+        let found = |manager: &CacheManager| manager.slots_used().0 as u64 + manager.stats().evictions;
+        if found(&image) != found(&headers) {
+            let found = (found(&image), found(&headers));
+            return Some(format!("slots in use after a start by image and by headers: {found:?}"));
+        }
+        // What a full index or checkpoint has no room for is left out.
+        let lacks = |manager: &CacheManager| {
+            manager.stats().evictions > 0 || manager.stats().file_index_evictions > 0
+        };
+        let (image_lacks, headers_lack) = (lacks(&image), lacks(&headers) || self.trouble.left_out);
+        for config in volumes {
+            let extent_bytes = u64::from(self.geometry.extent_bytes);
+            for offset in (0..config.size_bytes).step_by(self.geometry.extent_bytes as usize) {
+                let len = extent_bytes.min(config.size_bytes - offset);
+                let [ours, theirs] =
+                    [&mut image, &mut headers].map(|manager| seen(manager, config, offset, len));
+                let is_missing =
+                    image_lacks && ours.is_part_of(&theirs) || headers_lack && theirs.is_part_of(&ours);
+                if ours != theirs && !is_missing {
+                    let what = (config.id, offset / extent_bytes);
+                    return Some(format!("{what:?} by image: {ours:?}, by headers: {theirs:?}"));
+                }
+            }
+        }
+        None
+    }
+
+    /// A manager that has started from the media as they are.
+    fn twin(&self, start: StartState, records: &[Record], volumes: &[VolumeConfig]) -> Option<CacheManager> {
+        let mut manager = CacheManager::new(self.config.clone(), volumes.to_vec(), start);
+        records.iter().for_each(|record| manager.replay(record));
+        let mut actions = Vec::new();
+        manager.begin(self.now_ms, &mut actions);
+        let mut pending: VecDeque<Action> = actions.drain(..).collect();
+        let mut now_ms = self.now_ms;
+        for _ in 0..TURNS_MAX {
+            let event = match pending.pop_front() {
+                Some(action) => self.answer(&action),
+                None if manager.is_loaded() => return Some(manager),
+                None => {
+                    now_ms += 1;
+                    Some(Event::Tick { now_ms })
+                }
+            };
+            if let Some(event) = event {
+                manager.handle(event, &mut actions);
+                pending.extend(actions.drain(..));
+            }
+        }
+        None
+    }
+
+    /// What is told of the end of an action: reads bring what lies there, changes end well, origins are not there.
+    fn answer(&self, action: &Action) -> Option<Event> {
+        let geometry = &self.geometry;
+        Some(match action {
+            Action::ReadHeader { op, slot, .. } => {
+                let at = geometry.slot_offset(*slot) as usize;
+                let (weu, extent) = (geometry.weu_bytes, geometry.extent_bytes);
+                let bytes = &self.cache.seen[at..at + weu as usize];
+                let header = WeuHeader::decode(bytes, *slot, weu, extent, geometry.salt);
+                Event::HeaderRead { op: *op, result: Ok(header.ok().map(Box::new)) }
+            }
+            Action::ReadImage { op, area, first_block, blocks } => {
+                let at = geometry.image_block_offset(*area, *first_block) as usize;
+                let bytes = self.cache.seen[at..at + *blocks as usize * PAGE].to_vec();
+                Event::ImageRead { op: *op, result: Ok(ImageBytes(bytes)) }
+            }
+            Action::ReadExtents { op, parts, .. } => {
+                let parts = parts.iter().map(|_| Err(ExtentError::Checksum)).collect();
+                Event::ExtentsRead { op: *op, result: Ok(parts) }
+            }
+            Action::OriginRead { op, .. } => Event::OriginDone { op: *op, result: Err(ErrorKind::Io) },
+            Action::OriginFlush { op, .. } => Event::OriginDone { op: *op, result: Ok(()) },
+            other => Event::DeviceDone { op: other.device_op()?, result: Ok(()) },
+        })
+    }
+}
+
+/// A name for what speaks against an image.
+pub(crate) const fn refused(fault: ImageFault) -> &'static str {
+    match fault {
+        ImageFault::Slots => "index images refused: slots",
+        ImageFault::Volumes => "index images refused: volumes",
+        ImageFault::Pins => "index images refused: pins",
+        ImageFault::Overtaken => "index images refused: overtaken",
+        ImageFault::Damaged => "index images refused: damage",
+        ImageFault::Device(_) => "index images refused: read errors",
+        ImageFault::Shape | ImageFault::NoRoom | ImageFault::Dirty => "index images refused: shape",
+    }
+}
+
+/// Where a manager would read an extent from. It is not told how that ends.
+fn seen(manager: &mut CacheManager, volume: &VolumeConfig, offset_bytes: u64, len_bytes: u64) -> Seen {
+    let mut state = Vec::new();
+    manager.residency(volume.id, offset_bytes, len_bytes, &mut state);
+    let number = REQUESTS + (u64::from(volume.id.0) << 32) + offset_bytes / 512;
+    let kind = RequestKind::Read { buf: BufId(number) };
+    let request = Request { req: ReqId(number), volume: volume.id, offset_bytes, len_bytes, kind };
+    let mut actions = Vec::new();
+    manager.handle(Event::Submit(request), &mut actions);
+    let parts = actions.into_iter().filter_map(|action| match action {
+        Action::ReadExtents { parts, urgent: true, .. } => Some(parts),
+        _ => None,
+    });
+    let stored = parts.flatten().map(|part| part.expected).collect();
+    Seen { state, stored }
+}
