@@ -105,7 +105,7 @@ fn tables_for_scripts_are_words() {
     assert_eq!(words, "disk\tserved\twrite-through\t16777216\t-\nback\tserved\twrite-back\t1048576\t-\n");
     let all = text(&["status", "--bytes"]);
     let counts: Vec<usize> = all.lines().map(|line| line.split_whitespace().count()).collect();
-    assert_eq!(counts, [24; 3], "{all}");
+    assert_eq!(counts, [26; 3], "{all}");
     let _client = world.connect("back");
     let clients = text(&["connections", "--no-headings", "-o", "volume,listener"]);
     assert!(clients.starts_with("back\t") && clients.lines().count() == 1, "{clients}");

@@ -236,6 +236,10 @@ impl DirtyLayer {
         if paused || doubtful || entry.origin().has_direct_writes() || entry.cfg().mode == Mode::ReadOnly {
             return None;
         }
+        // What the intent log alone calls clean is dirty again after a power cut. Nothing newer may be there by then.
+        if dirty.phase.is_unrecorded() && core.base.is_good() {
+            return None;
+        }
         if core.base.is_stopping() && !self.is_waiting() {
             return None;
         }

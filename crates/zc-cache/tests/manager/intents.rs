@@ -1,5 +1,6 @@
 //! What the intent log alone tells of dirty data.
 
+use zc_cache::seam::Event;
 use zc_core::WeuSlot;
 use zc_format::Record;
 
@@ -43,4 +44,27 @@ fn a_body_stays_until_the_journal_has_that_its_epoch_is_clean() {
     fill(&mut t.world, 200);
     assert!(t.world.slot_bytes(slot) != body, "it is kept for ever");
     t.check(0, 40 * E);
+}
+
+#[test]
+fn the_next_epoch_waits_until_the_journal_has_what_the_intent_log_alone_calls_clean() {
+    let mut t = Twin::new(Shape { slots: 8, weu_bytes: 64 << 10, ..Shape::default() });
+    t.write(0, &extents(1, 1));
+    t.flush();
+    let first = t.twin.clone();
+    t.write(0, &extents(2, 1));
+    t.write(E, &extents(3, 1));
+    t.flush();
+    t.world.tick(100);
+    // The first epoch was destaged; the daemon was killed before the journal heard of it.
+    t.world.origins.insert(V, first.clone());
+    t.world = t.world.restart_killed_told(&[Record::Clean { volume: V, epoch: 1 }]);
+    assert_eq!(t.world.manager.dirty(V).unwrap().extents, 2);
+    t.world.event(Event::Destage { volume: V });
+    t.world.tick(1000);
+    let is_first = t.world.origins[&V] == first;
+    assert!(is_first, "after a power cut the first epoch would be written over the second");
+    t.world.end_journal_writes(Ok(()));
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin, "the origin has it all");
 }
