@@ -54,6 +54,8 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
     );
     writeln!(out, "\nzcached quickstart in {}\n", place.dir().display())?;
     let bars = Bars::new();
+    // What an interrupted comparison left.
+    place.remove_slow_disk()?;
     if !warm {
         place.clear()?;
         let gathered = input::gather(&args.input, &place.source(), &bars)?;

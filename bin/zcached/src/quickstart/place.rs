@@ -96,7 +96,7 @@ impl Place {
         path_text(&place.dir)?;
         let config = std::fs::read_to_string(place.config()).unwrap_or_default();
         if !config.starts_with(MARK) {
-            let mut names = FILES.iter().chain(&[CONFIG]);
+            let mut names = FILES.iter().chain(&[CONFIG, SLOW_DISK]);
             if let Some(name) = names.find(|name| place.dir.join(name).exists()) {
                 bail!("{} was not made by quickstart; choose another --dir", place.dir.join(name).display());
             }
@@ -133,13 +133,13 @@ impl Place {
         self.dir.join(SLOW_DISK).join("control.sock")
     }
 
-    /// Makes the directory of the slow disk, empty.
+    /// Makes the directory of the slow disk.
     pub(crate) fn make_slow_disk(&self) -> anyhow::Result<()> {
-        self.remove_slow_disk()?;
         let dir = self.dir.join(SLOW_DISK);
         std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))
     }
 
+    /// Removes what the comparison with a slow disk made.
     pub(crate) fn remove_slow_disk(&self) -> anyhow::Result<()> {
         remove(&self.dir.join(SLOW_DISK))
     }
@@ -185,7 +185,6 @@ impl Place {
         for name in FILES {
             remove(&self.dir.join(name))?;
         }
-        self.remove_slow_disk()?;
         let path = self.config();
         std::fs::write(&path, MARK).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -279,6 +278,9 @@ mod tests {
         let place = Place::open(dir.path()).unwrap();
         place.clear().unwrap();
         assert!(!dir.path().join(POOL).exists() && !place.is_complete());
+        let other = tempfile::tempdir().unwrap();
+        std::fs::create_dir(other.path().join(SLOW_DISK)).unwrap();
+        assert!(Place::open(other.path()).unwrap_err().to_string().contains(SLOW_DISK));
     }
 
     #[test]
