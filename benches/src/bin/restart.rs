@@ -3,7 +3,7 @@
 //! Makes a cache of GIB GiB (default 1024) in DIR (default the working directory) whose slots hold headers full of raw 8
 //! KiB extents and no data. It opens the cache as the daemon would: by its headers, and after a clean stop by the index
 //! image. It prints the time until requests could be served, the CPU time until the index is complete, the bytes read and
-//! the RAM. The file takes about 1.3 % of its size on disk and is removed at the end.
+//! the RAM. The file takes about 1 % of its size on disk and is removed at the end.
 #![expect(clippy::print_stdout, reason = "it is a program for people")]
 
 use std::fs::{File, OpenOptions};

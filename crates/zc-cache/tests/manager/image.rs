@@ -24,7 +24,7 @@ fn stopped() -> World {
 }
 
 /// Reads what the cache holds, without the origins.
-fn all_is_there(world: &mut World) {
+pub(crate) fn all_is_there(world: &mut World) {
     world.tick(1);
     assert!(world.manager.is_loaded());
     world.origin_reads.clear();

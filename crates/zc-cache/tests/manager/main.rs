@@ -216,13 +216,7 @@ fn a_clean_restart_is_warm_for_bases_duplicates_and_zeros() {
     world.stop();
     assert_eq!(world.stopped, Some(true));
     let mut world = world.restart(true);
-    world.tick(1);
-    assert!(world.manager.is_loaded());
-    world.origin_reads.clear();
-    world.read(V, 0, 512 << 10);
-    world.read(W, 0, 512 << 10);
-    world.read(V, 1 << 20, 64 << 10);
-    assert!(world.origin_reads.is_empty(), "origin reads after a clean restart: {:?}", world.origin_reads);
+    image::all_is_there(&mut world);
     world.stop();
 }
 
