@@ -189,6 +189,32 @@ fn what_is_written_while_the_image_is_read_is_newer() {
 }
 
 #[test]
+fn what_is_stored_while_an_image_is_read_that_is_refused_is_newer() {
+    let mut world = stopped();
+    // The last piece is damaged: that is found when all others have been read.
+    let at = usize_from_u64(world.geometry().image_block_offset(area(&world), 0));
+    let head =
+        ImageHead::decode(&world.device.0[at..], area(&world), u64::MAX, world.geometry().salt).unwrap();
+    let last = usize_from_u64(head.piece(head.pieces() - 1).unwrap().first_block);
+    world.device.0[at + last * BLOCK + 70] ^= 1;
+    let mut world = world.restart_reading();
+    world.end_an_image_read();
+    // Slots are free now. What the checkpoint calls duplicates is stored once more.
+    world.read(W, 0, 512 << 10);
+    world.end_image_reads();
+    world.tick(1);
+    assert_eq!(start_of(&world), (0, 1, true));
+    world.write(W, 21 * EXTENT, &half(700, 8192));
+    world.manager.leave_no_image();
+    world.stop();
+    let mut world = world.restart(true);
+    world.tick(1);
+    assert_eq!(start_of(&world), (0, 0, true));
+    world.read(W, 0, 512 << 10);
+    world.stop();
+}
+
+#[test]
 fn a_header_that_rotted_is_not_missed_until_its_extents_are_read() {
     let mut world = stopped();
     (0..world.slots()).for_each(|slot| world.slot_bytes(WeuSlot(slot)).fill(0));

@@ -366,6 +366,12 @@ impl World {
         world
     }
 
+    /// The first of the reads of the index image that hang ends.
+    pub(crate) fn end_an_image_read(&mut self) {
+        let event = self.hanging.remove(0);
+        self.event(event);
+    }
+
     /// Reads of the index image end, also those that hung.
     pub(crate) fn end_image_reads(&mut self) {
         self.image_reads_hang = false;

@@ -277,8 +277,11 @@ impl Device {
         mappings.sort_unstable_by_key(|(key, _)| *key);
         let is_first = load.written.is_empty() && self.index.files.is_empty();
         for (key, mapping) in mappings {
-            if !is_first && self.index.files.get(key).is_some() {
-                // Newer, and recorded.
+            if !is_first && let Some(newer) = self.index.files.get(key) {
+                // A base has no record that would take the place of the older one's.
+                if matches!(newer, Mapping::Base(_)) {
+                    self.record(Record::Unmap { key }, base);
+                }
                 continue;
             }
             if !is_first && self.was_written(key) || !self.trusts(key, base) {
