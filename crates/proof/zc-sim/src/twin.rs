@@ -8,13 +8,13 @@
 //!
 //! What it does not do: compare hints of the fingerprint index, or the order within a bucket.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use zc_cache::config::VolumeConfig;
 use zc_cache::seam::{Action, Event, ImageBytes, ImageFault, Request, RequestKind};
 use zc_cache::startup::StartState;
 use zc_cache::{CacheManager, ResidencyRun};
-use zc_core::{BufId, ErrorKind, ReqId};
+use zc_core::{BufId, ErrorKind, Generation, ReqId, WeuSeq, WeuSlot};
 use zc_format::{ExpectedExtent, ExtentError, Record, WeuHeader};
 
 use crate::disk::PAGE;
@@ -53,7 +53,7 @@ impl World {
         let by_headers = StartState { index_image: None, ..start.clone() };
         let image = self.twin(start.clone(), records, volumes);
         let headers = self.twin(by_headers, records, volumes);
-        let (Some((mut image, _)), Some((mut headers, unreadable))) = (image, headers) else {
+        let (Some((mut image, _)), Some((mut headers, lost))) = (image, headers) else {
             return Some("a start does not end".to_owned());
         };
         if image.stats().load_by_image == 0 {
@@ -62,12 +62,13 @@ impl World {
         self.coverage.note("starts by image compared with headers");
         // Both make room once they have started, and a comparison with the origin may be under way in other slots.
         let found = |manager: &CacheManager| manager.slots_used().0 as u64 + manager.stats().evictions;
-        // A header that rotted before an earlier start by image: that start missed nothing, and neither does this one.
+        // A header that rotted, or that the device rolled back, before an earlier start by image: that start missed
+        // nothing, and neither does this one.
         let are_missing = found(&image) != found(&headers);
-        if !(found(&headers)..=found(&headers) + unreadable).contains(&found(&image)) {
+        if !(found(&headers)..=found(&headers) + lost).contains(&found(&image)) {
             let found = (found(&image), found(&headers));
             return Some(format!(
-                "slots in use after a start by image and by headers: {found:?}, {unreadable} headers unreadable"
+                "slots in use after a start by image and by headers: {found:?}, {lost} headers lost"
             ));
         }
         // What a full index or checkpoint has no room for is left out.
@@ -93,7 +94,8 @@ impl World {
         None
     }
 
-    /// A manager that has started from the media as they are, and how many headers it could not read.
+    /// A manager that has started from the media as they are, and how many headers it could not read, or are not those of
+    /// the units that checkpoint and journal name.
     fn twin(
         &self,
         start: StartState,
@@ -105,18 +107,21 @@ impl World {
         let mut actions = Vec::new();
         manager.begin(self.now_ms, &mut actions);
         let mut pending: VecDeque<Action> = actions.drain(..).collect();
-        let (mut now_ms, mut unreadable) = (self.now_ms, 0);
+        let named = named_units(records);
+        let (mut now_ms, mut lost) = (self.now_ms, 0);
         for _ in 0..TURNS_MAX {
             let event = match pending.pop_front() {
                 Some(action) => self.answer(&action),
-                None if manager.is_loaded() => return Some((manager, unreadable)),
+                None if manager.is_loaded() => return Some((manager, lost)),
                 None => {
                     now_ms += 1;
                     Some(Event::Tick { now_ms })
                 }
             };
             if let Some(event) = event {
-                unreadable += u64::from(matches!(event, Event::HeaderRead { result: Ok(None), .. }));
+                if let Event::HeaderRead { result: Ok(header), .. } = &event {
+                    lost += u64::from(header.as_ref().is_none_or(|header| is_another(header, &named)));
+                }
                 manager.handle(event, &mut actions);
                 pending.extend(actions.drain(..));
             }
@@ -149,6 +154,21 @@ impl World {
             other => Event::DeviceDone { op: other.device_op()?, result: Ok(()) },
         })
     }
+}
+
+/// The unit in each slot that checkpoint and journal name.
+fn named_units(records: &[Record]) -> BTreeMap<WeuSlot, (Generation, WeuSeq)> {
+    let named = records.iter().filter_map(|record| match *record {
+        Record::SlotSealed { slot, generation, weu_seq, .. }
+        | Record::SlotDirty { slot, generation, weu_seq } => Some((slot, (generation, weu_seq))),
+        _ => None,
+    });
+    named.collect()
+}
+
+/// Whether checkpoint and journal name another unit than this header is of.
+fn is_another(header: &WeuHeader, named: &BTreeMap<WeuSlot, (Generation, WeuSeq)>) -> bool {
+    named.get(&header.slot).is_some_and(|unit| *unit != (header.generation, header.weu_seq))
 }
 
 /// A name for what speaks against an image.
