@@ -26,6 +26,8 @@ use crate::clock::pause;
 pub struct Place<'a> {
     /// The daemon's Unix socket.
     pub socket: &'a Path,
+    /// Its control socket.
+    pub control: &'a Path,
     /// Its TCP address.
     pub tcp: &'a str,
     /// The volume that loads use, and its size.
@@ -187,9 +189,8 @@ fn lists(place: Place<'_>) {
 
 /// A monitor that has no measure. Who can reach the control socket is trusted, but may be mistaken.
 fn looks(place: Place<'_>) {
-    let control = place.socket.with_file_name("control.sock");
     while place.goes_on() {
-        let Ok(stream) = UnixStream::connect(&control) else { continue };
+        let Ok(stream) = UnixStream::connect(place.control) else { continue };
         let _bounded = stream.set_read_timeout(Some(super::raw::PATIENCE));
         let mut answers = BufReader::new(&stream);
         for word in ["status", "stats", "connections"].iter().cycle() {

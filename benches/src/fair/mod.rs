@@ -193,6 +193,7 @@ pub fn run(dir: &Path, for_ns: u64, only: &str, say: &mut dyn FnMut(&str)) -> an
         let stop = AtomicBool::new(false);
         let place = Place {
             socket: daemon.socket(),
+            control: daemon.control(),
             tcp: &tcp,
             volume: "loud",
             volume_bytes: VOLUME_BYTES,

@@ -13,9 +13,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::servers::{Server, beside};
 
+/// Where Linux keeps files in memory for whoever wants to.
+const MEMORY_DIR: &str = "/dev/shm";
 /// Looks at insertions that go on after a run, and the time between two.
 const SETTLE_LOOKS_MAX: u32 = 100;
 const SETTLE_PAUSE: Duration = Duration::from_millis(20);
@@ -25,6 +28,8 @@ const SETTLE_PAUSE: Duration = Duration::from_millis(20);
 pub struct Daemon {
     server: Server,
     control: PathBuf,
+    /// Goes after the server.
+    _run: TempDir,
 }
 
 /// Counters of the manager that benchmarks look at, or their differences.
@@ -114,16 +119,26 @@ impl Turns {
     }
 }
 
-/// The configuration of a daemon whose sockets and state are in `dir`. `cache` and `nbd` are further lines of these
-/// tables, and `volumes` whole tables.
+/// The configuration of a daemon whose socket for clients and state are in `dir`, but for its control socket. `cache`
+/// and `nbd` are further lines of these tables, and `volumes` whole tables.
 #[must_use]
 pub fn configuration(dir: &Path, cache: &str, volumes: &str, nbd: &str) -> String {
     let at = |name: &str| dir.join(name).display().to_string();
-    let (state, clients, control) = (at("state"), at("nbd.sock"), at("control.sock"));
+    let (state, clients) = (at("state"), at("nbd.sock"));
     format!(
-        "[cache]\nstate_dir = {state:?}\n{cache}\n{volumes}\n[nbd]\nunix = [{clients:?}]\n{nbd}\n[control]\nsocket = \
-         {control:?}\n[log]\nlevel = \"warn\"\n"
+        "[cache]\nstate_dir = {state:?}\n{cache}\n{volumes}\n[nbd]\nunix = [{clients:?}]\n{nbd}\n[log]\nlevel = \"warn\"\n"
     )
+}
+
+/// A folder for the control socket: in memory if there is such a place, as `/run` is where a service runs. There the
+/// daemon keeps its intent log, too. On a disk each turn that has records would wait for a thread that writes them.
+fn run_dir(dir: &Path) -> anyhow::Result<TempDir> {
+    let place = Path::new(MEMORY_DIR);
+    let place = if place.is_dir() { place } else { dir };
+    tempfile::Builder::new()
+        .prefix("zcached-bench-")
+        .tempdir_in(place)
+        .context("no folder for the control socket")
 }
 
 impl Daemon {
@@ -133,12 +148,14 @@ impl Daemon {
     /// It does not start.
     pub fn serve(dir: &Path, configuration: &str) -> anyhow::Result<Self> {
         let config = dir.join("zcached.toml");
-        std::fs::write(&config, configuration)?;
+        let run = run_dir(dir)?;
+        let control = run.path().join("control.sock");
+        std::fs::write(&config, format!("{configuration}[control]\nsocket = {control:?}\n"))?;
         let socket = dir.join("nbd.sock");
         let mut command = Command::new(beside("zcached")?);
         command.arg("--config").arg(&config);
         let server = Server::start(&mut command, &socket)?;
-        Ok(Self { server, control: dir.join("control.sock") })
+        Ok(Self { server, control, _run: run })
     }
 
     /// The process.
