@@ -331,6 +331,8 @@ pub enum Canary {
     ShortFingerprint,
     /// G9: content is shared over the border of a domain.
     ForgetDomain,
+    /// Pins: a unit may be evicted as soon as one of its pinned extents is gone, whatever else of it is pinned.
+    PinsEvicted,
 }
 
 /// In every program that has a cache manager with deliberate bugs, and in no other.

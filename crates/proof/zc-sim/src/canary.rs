@@ -32,7 +32,7 @@ pub enum DriverBug {
     KillTakesStore,
 }
 
-/// The deliberate bugs of this build, with the guarantee that each breaks.
+/// The deliberate bugs of this build, with the guarantee that each breaks, or what else.
 pub const CANARIES: &[(&str, Canary)] = &[
     ("g3-trust-extent", Canary::Driver(DriverBug::TrustExtent)),
     ("g5-repeat-intents", Canary::Driver(DriverBug::RepeatIntents)),
@@ -70,6 +70,8 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("g5-ignore-elsewhere", Canary::Manager(Bug::IgnoreElsewhere)),
     #[cfg(zc_canary)]
     ("g5-unpinned-chain", Canary::Manager(Bug::UnpinnedChain)),
+    #[cfg(zc_canary)]
+    ("pins-evicted", Canary::Manager(Bug::PinsEvicted)),
 ];
 
 impl Canary {

@@ -2,7 +2,8 @@
 //!
 //! Job: remember which pinned extents the manager calls safe, and look after each event whether they still are. An extent
 //! may stop being safe when it is written, when settings change, and when something fails that may take it away.
-//! All of that is known here from events and requests, not from the manager.
+//! All of that is known here from events and requests, not from the manager. The canary `pins-evicted` shows that a unit
+//! which may be evicted with pinned extents in it is noticed.
 //!
 //! What it does not do: expect that anything becomes safe.
 

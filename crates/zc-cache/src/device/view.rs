@@ -240,6 +240,7 @@ impl Device {
     #[cfg(zc_canary)]
     pub(crate) fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
         self.units.slots.set_careless(canary == Some(crate::config::Canary::NoSweepGate));
+        self.units.slots.set_forgets_kept(canary == Some(crate::config::Canary::PinsEvicted));
         self.units.headers.careless = canary == Some(crate::config::Canary::ShortFingerprint);
     }
 }

@@ -144,6 +144,9 @@ pub(crate) struct SlotTable {
     /// A deliberate bug: slots are used again whatever the sweep has seen.
     #[cfg(zc_canary)]
     careless: bool,
+    /// A deliberate bug: with one kept extent of a unit all of them go.
+    #[cfg(zc_canary)]
+    forgets_kept: bool,
 }
 
 impl SlotTable {
@@ -179,6 +182,8 @@ impl SlotTable {
             opened: 0,
             #[cfg(zc_canary)]
             careless: false,
+            #[cfg(zc_canary)]
+            forgets_kept: false,
         }
     }
 
@@ -186,6 +191,12 @@ impl SlotTable {
     #[cfg(zc_canary)]
     pub(crate) const fn set_careless(&mut self, careless: bool) {
         self.careless = careless;
+    }
+
+    /// Has all kept extents of a unit forgotten with the first that goes.
+    #[cfg(zc_canary)]
+    pub(crate) const fn set_forgets_kept(&mut self, forgets_kept: bool) {
+        self.forgets_kept = forgets_kept;
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -276,6 +287,11 @@ impl SlotTable {
 
     /// One mapping of a kept extent less leads there. How many still do.
     pub(in crate::device::units) fn let_go(&mut self, slot: WeuSlot) -> u32 {
+        #[cfg(zc_canary)]
+        if self.forgets_kept {
+            self.get_mut(slot).kept = 0;
+            return 0;
+        }
         let entry = self.get_mut(slot);
         assert!(entry.kept > 0, "nothing was kept in {slot:?}");
         entry.kept -= 1;
