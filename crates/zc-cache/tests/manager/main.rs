@@ -13,6 +13,7 @@ mod hanging;
 mod image;
 mod intents;
 mod kept;
+mod late;
 mod learned;
 mod meetings;
 mod packing;

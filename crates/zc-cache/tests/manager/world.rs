@@ -256,6 +256,14 @@ impl World {
         world
     }
 
+    /// The power fails, and something happens before anything is loaded.
+    pub(crate) fn restart_cut_off_and(self, meanwhile: impl FnOnce(&mut Self)) -> Self {
+        let (mut world, mut turns) = Self::begun(self.kept(), &OpenOptions::default(), &[]);
+        meanwhile(&mut world);
+        turns.settle(&mut world);
+        world
+    }
+
     /// The process dies. The start finds these records of the intent log, and writes of the journal do not end.
     pub(crate) fn restart_killed_told(self, intents: &[Record]) -> Self {
         let intent_session = Some(self.superblock.session);

@@ -277,11 +277,9 @@ impl Device {
         mappings.sort_unstable_by_key(|(key, _)| *key);
         let is_first = load.written.is_empty() && self.index.files.is_empty();
         for (key, mapping) in mappings {
-            if !is_first && let Some(newer) = self.index.files.get(key) {
-                // A base has no record that would take the place of the older one's.
-                if matches!(newer, Mapping::Base(_)) {
-                    self.record(Record::Unmap { key }, base);
-                }
+            let newer = self.index.files.get(key).filter(|_| !is_first);
+            if newer.is_some() {
+                self.supersede(key, newer, base);
                 continue;
             }
             if !is_first && self.was_written(key) || !self.trusts(key, base) {
@@ -304,6 +302,14 @@ impl Device {
                     }
                 }
             }
+        }
+    }
+
+    /// A mapping that checkpoint and journal told does not count, as the extent has a newer one, or none. That of newer
+    /// zeros or a newer duplicate is recorded already, in the place of the older one. A base has no record.
+    fn supersede(&mut self, key: ExtentKey, newer: Option<Mapping>, base: &mut Base) {
+        if matches!(newer, None | Some(Mapping::Base(_))) {
+            self.record(Record::Unmap { key }, base);
         }
     }
 
@@ -507,14 +513,12 @@ impl Device {
             let (generation, weu_seq) = (header.generation, header.weu_seq);
             self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: bytes }, base);
         }
-        for (key, place) in late {
-            if !self.trusts(*key, base) {
-                self.record(Record::Unmap { key: *key }, base);
-            } else if place.generation == header.generation
-                && self.index.files.get(*key).is_none()
-                && !self.was_written(*key)
-            {
-                self.install_duplicate(*key, *place, base);
+        for (key, place) in late.iter().filter(|(_, place)| place.generation == header.generation) {
+            match self.index.files.get(*key) {
+                None if self.trusts(*key, base) && !self.was_written(*key) => {
+                    self.install_duplicate(*key, *place, base);
+                }
+                newer => self.supersede(*key, newer, base),
             }
         }
         for entries in header.entries.chunks(CALLED_UP) {
