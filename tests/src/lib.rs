@@ -17,6 +17,7 @@
 
 mod browser;
 mod companion;
+mod contents;
 mod daemon;
 mod data;
 mod filtered;

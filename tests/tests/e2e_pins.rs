@@ -6,39 +6,15 @@
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
 use serde_json::Value;
-use zc_engine::NbdClient;
-use zc_tests::{BlockKind, Daemon, DataGen, MIB, World};
+use zc_tests::{Daemon, MIB, World};
 
-/// A cache of 32 MiB and two volumes, each larger than it; 4 MiB of one are pinned.
-fn world() -> World {
-    let mut world = World::new(32, 16);
-    // Units are full when they are written, also where the machine is slow.
-    world.cache =
-        "size = \"32 MiB\"\nweu_max_age = \"1 h\"\nweu_size = \"512 KiB\"\ncompression = \"none\"\n"
-            .to_owned();
-    world.volumes = vec![
-        ("db".to_owned(), 64 * MIB, "pin = [\"2MiB-6MiB\"]\n".to_owned()),
-        ("flood".to_owned(), 64 * MIB, String::new()),
-    ];
-    world
-}
-
-/// Writes so many MiB of contents that are nowhere else, from an offset on.
-fn fill(world: &World, client: &mut NbdClient, from_mib: u64, mib: u64, seed: u64) {
-    let contents = DataGen::new(seed, 1 << 20);
-    for at in from_mib..from_mib + mib {
-        client.write(at * MIB, &contents.block(BlockKind::Incompressible, at)).expect("a write");
-        world.inserted();
-    }
+/// A cache of 32 MiB and two volumes, each larger than it; ranges of one are pinned.
+fn world(db: &str) -> World {
+    World::small(&[("db", 64, db), ("flood", 64, "")])
 }
 
 fn number(value: &Value) -> u64 {
     value.as_u64().expect("a number")
-}
-
-/// Extents that clients read and that came from the origin, in parts.
-fn missed(stats: &Value) -> u64 {
-    number(&stats["extents"]["read"]) - number(&stats["extents"]["hits"])
 }
 
 /// Waits until all that is pinned of the volume, so many MiB, is cached.
@@ -49,51 +25,37 @@ fn kept(world: &World, mib: u64) {
     });
 }
 
-/// How a command of `zcctl volume` ends, and what it says.
-fn volume(world: &World, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = world.zcctl_output(&[&["volume"], arguments].concat());
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
-}
-
-/// Whether these MiBs of a volume are read without the origin.
-fn is_cached(world: &World, client: &mut NbdClient, mibs: core::ops::Range<u64>) -> bool {
-    let before = missed(&world.stats());
-    mibs.for_each(|at| drop(client.read(at * MIB, 1 << 20).expect("a read")));
-    missed(&world.stats()) == before
-}
-
 #[test]
 fn what_is_pinned_is_brought_into_the_cache_and_outlives_floods_and_restarts() {
-    let world = world();
+    let world = world("pin = [\"2MiB-6MiB\"]\n");
     let daemon = world.start();
     kept(&world, 4);
     let (mut db, mut flood) = (world.connect("db"), world.connect("flood"));
     // What is written to a pinned range is kept as well.
-    fill(&world, &mut db, 4, 1, 1);
-    fill(&world, &mut flood, 0, 64, 2);
+    world.fill(&mut db, 4..5, 1);
+    world.fill(&mut flood, 0..64, 2);
     assert!(world.counter("evictions") > 40, "the cache is full");
     kept(&world, 4);
-    assert!(is_cached(&world, &mut db, 2..6), "{}", world.stats()["pins"]);
+    assert!(world.is_cached(&mut db, 2..6), "{}", world.stats()["pins"]);
 
     // Live: more, and less.
-    let (code, said) = volume(&world, &["pin", "db", "8MiB-10MiB", "5MiB-7MiB"]);
+    let (code, said) = world.zcctl_volume(&["pin", "db", "8MiB-10MiB", "5MiB-7MiB"]);
     assert_eq!((code, said.as_str()), (Some(0), "in force: pin\n"));
     kept(&world, 7);
     let file = std::fs::read_to_string(world.path("zcached.toml")).expect("the configuration");
     assert!(file.contains("pin = [\"2 MiB-7 MiB\", \"8 MiB-10 MiB\"]"), "{file}");
-    let (_, shown) = volume(&world, &["show", "db"]);
+    let (_, shown) = world.zcctl_volume(&["show", "db"]);
     assert!(shown.contains("7.0 MiB, all of it cached"), "{shown}");
     let metrics = world.zcctl_output(&["stats", "--prometheus"]);
     let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
     assert!(metrics.contains("zcached_pinned_cached_bytes{volume=\"db\"} 7340032"), "{metrics}");
-    let (code, said) = volume(&world, &["unpin", "db", "0-6MiB"]);
+    let (code, said) = world.zcctl_volume(&["unpin", "db", "0-6MiB"]);
     assert_eq!(code, Some(0), "{said}");
     kept(&world, 3);
 
     // More than there is room for, also without an end.
     for (ranges, what) in [("16MiB-48MiB", "32 MiB"), ("32MiB-", "32 MiB")] {
-        let (code, said) = volume(&world, &["pin", "db", ranges]);
+        let (code, said) = world.zcctl_volume(&["pin", "db", ranges]);
         assert!(
             code == Some(2) && said.contains("a cache of") && said.contains("keeps 50 %"),
             "{what}: {said}"
@@ -108,27 +70,26 @@ fn what_is_pinned_is_brought_into_the_cache_and_outlives_floods_and_restarts() {
     kept(&world, 3);
     assert_eq!(world.counter("pinned_extents_read"), 0, "it was there");
     let (mut db, mut flood) = (world.connect("db"), world.connect("flood"));
-    fill(&world, &mut flood, 0, 64, 3);
-    assert!(is_cached(&world, &mut db, 6..7) && is_cached(&world, &mut db, 8..10));
-    assert!(!is_cached(&world, &mut db, 2..6), "what was unpinned has gone");
+    world.fill(&mut flood, 0..64, 3);
+    assert!(world.is_cached(&mut db, 6..7) && world.is_cached(&mut db, 8..10));
+    assert!(!world.is_cached(&mut db, 2..6), "what was unpinned has gone");
     drop((db, flood));
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
 #[test]
 fn a_volume_that_writes_back_keeps_what_it_wrote_to_a_pinned_range() {
-    let mut world = world();
-    world.volumes[0].2 = "mode = \"write-back\"\npin = [\"0-2MiB\"]\n".to_owned();
+    let world = world("mode = \"write-back\"\npin = [\"0-2MiB\"]\n");
     let daemon = world.start();
     kept(&world, 2);
     let (mut db, mut flood) = (world.connect("db"), world.connect("flood"));
-    fill(&world, &mut db, 0, 8, 1);
+    world.fill(&mut db, 0..8, 1);
     let flushed = world.zcctl_output(&["flush", "db"]);
     assert!(flushed.status.success());
     kept(&world, 2);
-    fill(&world, &mut flood, 0, 64, 2);
-    assert!(is_cached(&world, &mut db, 0..2), "{}", world.stats()["pins"]);
-    assert!(!is_cached(&world, &mut db, 2..8));
+    world.fill(&mut flood, 0..64, 2);
+    assert!(world.is_cached(&mut db, 0..2), "{}", world.stats()["pins"]);
+    assert!(!world.is_cached(&mut db, 2..8));
     drop((db, flood));
     assert_eq!(daemon.terminate().code(), Some(0));
 }
