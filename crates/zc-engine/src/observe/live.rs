@@ -17,7 +17,7 @@ use crate::origin::store_looks::StoreLook;
 use crate::registry::VolumeInfo;
 use crate::session::absent::Absent;
 use crate::shard::metrics::{BOUNDS_NS, Durations, Path, Traffic};
-use crate::shard::stats::{Curve, Dirty, Extents, ShardStats};
+use crate::shard::stats::{Curve, Dirty, Extents, Pins, ShardStats, Share};
 
 /// Steps of latency, those that took longer than all bounds included.
 const STEPS: usize = BOUNDS_NS.len() + 1;
@@ -139,6 +139,10 @@ struct Volume {
     max_dirty_age_ms: Option<u64>,
     traffic: Traffic,
     dirty: Option<Dirty>,
+    /// Of a volume with a share of its own.
+    share: Option<Share>,
+    /// Of a volume with pinned ranges.
+    pins: Option<Pins>,
 }
 
 impl Live {
@@ -153,6 +157,8 @@ impl Live {
             max_dirty_age_ms: info.max_dirty_age_ms,
             traffic: stats.traffic.get(name).copied().unwrap_or_default(),
             dirty: stats.dirty.get(name).copied(),
+            share: stats.shares.get(name).copied(),
+            pins: stats.pins.get(name).copied(),
         };
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -307,6 +313,35 @@ mod tests {
         let stats = ShardStats { manager: manager.into(), ..ShardStats::default() };
         let from = Live::of(seen(stats)).reads_from;
         assert_eq!((from.memory, from.read_ahead, from.origin_joined), (5, 4, 2));
+    }
+
+    #[test]
+    fn a_volume_has_its_share_and_its_pins() {
+        let share = Share { held_bytes: 3 << 20, quota_bytes: Some(4 << 20), ..Share::default() };
+        let pins = Pins { pinned_bytes: 2 << 20, kept_bytes: 2 << 20, cached_bytes: 1 << 20 };
+        let stats = ShardStats {
+            shares: [("vm".to_owned(), share)].into(),
+            pins: [("db".to_owned(), pins)].into(),
+            ..ShardStats::default()
+        };
+        let info = VolumeInfo {
+            id: 1,
+            size_bytes: 8 << 20,
+            mode: "write-through".to_owned(),
+            ack: None,
+            destage: None,
+            max_dirty_age_ms: None,
+            origin: "/dev/o".into(),
+            dedup_domain: String::new(),
+            cold_reason: None,
+            origin_truncated_bytes: None,
+            device: None,
+        };
+        let volumes = ["db", "vm"].map(|name| (name.to_owned(), info.clone()));
+        let live = Live::of(Seen { volumes: volumes.into(), ..seen(stats) });
+        let [db, vm] = live.volumes.as_slice() else { panic!("there are two volumes") };
+        assert_eq!((db.share, db.pins), (None, Some(pins)));
+        assert_eq!((vm.share, vm.pins), (Some(share), None));
     }
 
     #[test]
