@@ -77,6 +77,30 @@ fn what_is_pinned_is_brought_into_the_cache_and_outlives_floods_and_restarts() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
+/// The commands write the configuration file, and a start knows the pins from there.
+#[test]
+fn what_was_pinned_live_holds_after_a_kill() {
+    let world = world("");
+    let daemon = world.start();
+    world.fill(&mut world.connect("db"), 0..12, 1);
+    for command in [["pin", "db", "2MiB-6MiB"], ["pin", "db", "8MiB-10MiB"], ["unpin", "db", "4MiB-6MiB"]] {
+        let (code, said) = world.zcctl_volume(&command);
+        assert_eq!((code, said.as_str()), (Some(0), "in force: pin\n"), "{command:?}");
+    }
+    kept(&world, 4);
+    daemon.kill9();
+
+    let daemon = Daemon::start(&world.path("zcached.toml"));
+    world.loaded();
+    kept(&world, 4);
+    let (mut db, mut flood) = (world.connect("db"), world.connect("flood"));
+    world.fill(&mut flood, 0..64, 2);
+    assert!(world.is_cached(&mut db, 2..4) && world.is_cached(&mut db, 8..10));
+    assert!(!world.is_cached(&mut db, 4..6), "what was unpinned has gone");
+    drop((db, flood));
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
 #[test]
 fn a_volume_that_writes_back_keeps_what_it_wrote_to_a_pinned_range() {
     let world = world("mode = \"write-back\"\npin = [\"0-2MiB\"]\n");

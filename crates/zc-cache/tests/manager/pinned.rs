@@ -174,6 +174,28 @@ fn a_restart_knows_what_is_pinned_again() {
     }
 }
 
+/// A start finds units of which everything is pinned, and newer elsewhere.
+#[test]
+fn what_is_newer_elsewhere_leaves_its_room_to_what_is_pinned_after_a_kill() {
+    let mut world = world(shape());
+    let (before, extents) = (5 * UNIT - 4, 5 * UNIT);
+    for extent in 0..before {
+        world.read(V, extent * E, E);
+    }
+    (0..3).for_each(|_| world.tick(1000));
+    // The first copies stay where they are.
+    world.configure(pinned(0..before * E));
+    settle(&mut world);
+    assert_eq!(world.stat("pinned_extents_moved"), before);
+    (0..3).for_each(|_| world.tick(1000));
+    let mut world = world.restart_killed();
+    world.configure(pinned(0..extents * E));
+    settle(&mut world);
+    assert!(are_safe(&world, 0..extents * E), "{:?}", world.manager.pins());
+    assert_eq!(world.stat("pinned_extents_read"), extents - before, "each was read once");
+    world.stop();
+}
+
 #[test]
 fn what_was_dirty_is_placed_among_what_is_pinned_when_it_is_clean() {
     let mut world = world(shape());

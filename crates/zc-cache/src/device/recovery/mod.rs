@@ -530,6 +530,8 @@ impl Device {
                 self.adopt_entry(slot, header.generation, entry, base);
             }
         }
+        // All that it has of pinned ranges may be newer elsewhere. Nothing would ever let go of it then.
+        self.nothing_kept_in(slot, base);
     }
 
     /// The unit's owner is known by its header; what is dirty in it is known since the replay.

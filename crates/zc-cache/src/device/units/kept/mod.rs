@@ -384,7 +384,7 @@ impl Device {
     }
 
     /// If nothing is kept in a unit of the class it ages as any other one, or is the next to go if nothing leads to it.
-    pub(in crate::device::units) fn nothing_kept_in(&mut self, slot: WeuSlot, base: &mut Base) {
+    pub(in crate::device) fn nothing_kept_in(&mut self, slot: WeuSlot, base: &mut Base) {
         let entry = self.units.slots.get(slot);
         let is_free_of_kept = entry.class() == Some(ClassId::KEPT) && entry.kept() == 0;
         if !is_free_of_kept || entry.state() != SlotState::Sealed {
