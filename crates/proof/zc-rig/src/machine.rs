@@ -104,7 +104,7 @@ impl Hardware {
             torn_at_bytes,
         };
         let slow = Disk { iops: Some(SLOW_IOPS), is_direct: false, ..disk(ORIGIN, 512, 4096) };
-        let disks = vec![disk("ssd", 96, 512), slow, disk("small", 64, 4096)];
+        let disks = vec![disk(SSD, 96, 512), slow, disk("small", 64, 4096)];
         Self {
             processors: 1,
             memory_mib: 1024,
@@ -117,6 +117,8 @@ impl Hardware {
     }
 }
 
+/// The first of the usual disks.
+pub(crate) const SSD: &str = "ssd";
 const ORIGIN: &str = "hdd";
 /// The root disk of a machine that keeps it.
 pub(crate) const ROOT: &str = "root";
@@ -224,20 +226,22 @@ impl Bench {
         scenario: &str,
         settings: &[Setting<'_>],
     ) -> anyhow::Result<Machine> {
-        self.start(self.qemu(image, &line(scenario, settings), &|disk| self.plain_disk(disk)))
+        self.start(self.qemu(image, &line(scenario, settings), &|disk| Some(self.plain_disk(disk))))
     }
 
-    /// Boots with an initramfs that was made in the machine, and with words for it.
+    /// Boots with an initramfs that was made in the machine, and with words for it; without the disk `missing`.
     pub(crate) fn boot_from(
         &self,
         image: &Image,
         initramfs: &Path,
         settings: &[Setting<'_>],
         word: &str,
+        missing: Option<&str>,
     ) -> anyhow::Result<Machine> {
         // The package that has /sbin/init is not among the root's.
         let line = format!("{} init=/lib/systemd/systemd {word}", line("rooted", settings));
-        let mut command = self.qemu(image, &line, &|disk| self.plain_disk(disk));
+        let is_there = |disk: &Disk| missing != Some(disk.name);
+        let mut command = self.qemu(image, &line, &|disk| is_there(disk).then(|| self.plain_disk(disk)));
         // The later one counts.
         command.arg("-initrd").arg(initramfs);
         self.start(command)
@@ -254,7 +258,7 @@ impl Bench {
             duplicate(&self.path(disk.name), &self.in_use(disk))?;
             sparse(&self.log(disk), LOG_BYTES)?;
         }
-        let mut command = self.qemu(image, &line(scenario, settings), &|disk| self.logged_disk(disk));
+        let mut command = self.qemu(image, &line(scenario, settings), &|disk| Some(self.logged_disk(disk)));
         for property in ["write-zeroes", "request-merging"] {
             command.arg("-global").arg(format!("virtio-blk-device.{property}=off"));
         }
@@ -321,12 +325,12 @@ impl Bench {
 
     /// Boots with the console on this terminal, and waits for the end.
     pub(crate) fn shell(&self, image: &Image) -> anyhow::Result<()> {
-        let mut command = self.qemu(image, &line("shell", &[]), &|disk| self.plain_disk(disk));
+        let mut command = self.qemu(image, &line("shell", &[]), &|disk| Some(self.plain_disk(disk)));
         command.arg("-nographic").arg("-serial").arg("mon:stdio").args(["-serial", "null"]);
         run(&mut command)
     }
 
-    fn qemu(&self, image: &Image, line: &str, disk_option: &dyn Fn(&Disk) -> String) -> Command {
+    fn qemu(&self, image: &Image, line: &str, disk_option: &dyn Fn(&Disk) -> Option<String>) -> Command {
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-accel", "tcg", "-cpu", PROCESSOR]);
         command.args([
@@ -344,8 +348,8 @@ impl Bench {
         let (root, keep) =
             if self.hardware.keeps_root { (self.path(ROOT), "") } else { (image.root(), ",snapshot=on") };
         command.arg("-drive").arg(format!("if=virtio,format=raw,file={}{keep}", root.display()));
-        for disk in &self.hardware.disks {
-            command.arg("-drive").arg(disk_option(disk));
+        for option in self.hardware.disks.iter().filter_map(disk_option) {
+            command.arg("-drive").arg(option);
         }
         command
     }
@@ -488,6 +492,26 @@ impl Machine {
             if left == 0 {
                 self.show_console();
                 bail!("the machine did not end within {} s", limit.as_secs());
+            }
+            left -= 1;
+            wait(POLL);
+        }
+    }
+
+    /// Lets it run until it has said all of this on its console, or it ends.
+    ///
+    /// # Errors
+    /// It has not said it.
+    pub(crate) fn until_said(&mut self, words: &[&str], limit: Duration) -> anyhow::Result<()> {
+        let mut left = limit.as_millis() / POLL.as_millis();
+        loop {
+            let ended = self.qemu.try_wait().context("cannot wait for qemu")?.is_some();
+            let text = std::fs::read(&self.console).context("cannot read the console")?;
+            let text = String::from_utf8_lossy(&text);
+            let Some(unsaid) = words.iter().find(|words| !text.contains(**words)) else { return Ok(()) };
+            if ended || left == 0 {
+                self.show_console();
+                bail!("the console does not say \"{unsaid}\"");
             }
             left -= 1;
             wait(POLL);

@@ -1,5 +1,5 @@
 # Makes the machine's own root disk the origin of a volume, for the boots that follow, with an initramfs of Debian's
-# initramfs-tools. vdb is the cache; vdd has the state directory.
+# initramfs-tools. vdd is the cache, so that it can be missing; vdc has the state directory.
 
 # The programs of the package.
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -16,16 +16,17 @@ install_package() {
     umount /mnt/a
 }
 
-make_cache() { zcctl format /dev/vdb; }
+make_cache() { zcctl format /dev/vdd; }
 
-make_state() { mkfs.ext4 -q -L zcached-state /dev/vdd; }
+# As small as the book says that it may be.
+make_state() { mkfs.ext4 -q -L zcached-state /dev/vdc 16M; }
 
 configure_root() {
     cat > /etc/zcached.toml << END
 [cache]
-path = "/dev/vdb"
+path = "/dev/vdd"
 max_ram = "64 MiB"
-wait_max = "1 min"
+wait_max = "10 s"
 
 [[volume]]
 name = "root"

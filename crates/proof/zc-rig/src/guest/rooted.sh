@@ -4,6 +4,7 @@
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LC_ALL=C
 word() { sed -n "s/.* $1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 stage=$(word stage)
+mode=$(word mode)
 # shellcheck disable=SC2034
 only=
 # shellcheck source=/dev/null
@@ -126,6 +127,32 @@ out_of_date() {
     [ "$(volume info.cold_reason)" != null ]
 }
 
+# The SSD is missing.
+without_ssd() {
+    daemon_status --json | jq -e '.cache.healthy | not'
+    same "$(daemon_status --json | jq -r .verdict.state)" DEGRADED "the verdict"
+    echo "written without the SSD" > /kept
+    sync /kept
+    echo 3 > /proc/sys/vm/drop_caches
+    same "$(cat /kept)" "written without the SSD" "a file"
+}
+
+back() {
+    daemon_status --json | jq -e .cache.healthy
+    same "$(cat /kept)" "written without the SSD" "a file"
+    [ "$(volume info.cold_reason)" != null ]
+}
+
+only_the_cache_has_this() { yes "only the cache has this" | head -c 4M; }
+
+leave_dirty() {
+    only_the_cache_has_this > /kept
+    sync /kept
+    [ "$(daemon_status --json | jq '.volumes[0].dirty.bytes')" -gt 0 ]
+}
+
+found() { only_the_cache_has_this | cmp - /kept; }
+
 systemctl is-system-running --wait
 mkdir -p /mnt/a
 case $stage in
@@ -148,6 +175,17 @@ warm)
     check settle settled
     ;;
 after) check out-of-date out_of_date ;;
+missing) check without-ssd without_ssd ;;
+back)
+    check back back
+    if [ "$mode" = write-back ]; then
+        check dirty leave_dirty
+        result '{"end":true}'
+        # As if the power went.
+        echo b > /proc/sysrq-trigger
+    fi
+    ;;
+found) check found found ;;
 esac
 result '{"end":true}'
 systemctl reboot
