@@ -340,6 +340,49 @@ replaced() {
     wipefs -aq /dev/vdd
 }
 
+paced_load() {
+    exec fio --name=r --filename=$D --direct=1 --ioengine=libaio --iodepth=4 --rw=randrw --bs=4k,8k --size=16m \
+        --rate_iops=40,40 --verify=crc32c --verify_fatal=1 --verify_backlog=64 --time_based --runtime=600 --randseed=5 \
+        --output=/tmp/fio
+}
+
+# written SECTORS: waits until the volume's device was written so much further.
+written() {
+    local until
+    until=$(($(awk '{ print $7 }' /sys/block/ublkb0/stat) + $1))
+    for _ in $(seq 1 600); do
+        if [ "$(awk '{ print $7 }' /sys/block/ublkb0/stat)" -ge "$until" ]; then return 0; fi
+        sleep 0.1
+    done
+    return 1
+}
+
+# The cache moves there and back while fio writes and verifies, no faster than the slow disk takes it.
+replaced_under_load() {
+    local load device status=0
+    zcctl attach hdd
+    paced_load &
+    load=$!
+    for device in /dev/vdd /dev/vdb; do
+        written 2000
+        zcctl cache replace --force $device
+        kill -0 $load
+        daemon_status --json | jq -e ".cache | .healthy and .path == \"$device\""
+    done
+    written 2000
+    kill -INT $load
+    wait $load || status=$?
+    cat /tmp/fio
+    # As fio ends when it is interrupted.
+    [ "$status" -eq 0 ] || [ "$status" -eq 128 ]
+    grep -q 'err= 0' /tmp/fio
+    fails grep -qi 'verify.*fail\|I/O error' /tmp/fio
+    dmesg > /tmp/kernel
+    fails grep -i 'I/O error.*ublk' /tmp/kernel
+    zcctl detach hdd
+    wipefs -aq /dev/vdd
+}
+
 SSD=$(basename "$(readlink -f /sys/block/vdb/device)")
 ssd() { echo "$SSD" > "/sys/bus/virtio/drivers/virtio_blk/$1"; }
 
@@ -548,6 +591,7 @@ check user-copy variant 'ublk.copy = "user"'
 check queues-and-large variant 'ublk.queues = 4' 'ublk.queue_depth = 32' 'ublk.request_max = "32 MiB"'
 check limits limited
 check replace-cache replaced
+check replace-under-load replaced_under_load
 check added-volume added
 check resize resized
 check pulled-ssd pulled
