@@ -321,6 +321,8 @@ pub enum Canary {
     UnpinnedChain,
     /// G2: requests do not wait until what a start decided is durable.
     NoDefer,
+    /// G2: a start believes the index image that lies there, whichever stop left it.
+    StaleImage,
     /// G1: a slot is used again while the index may hold entries of the same short generation.
     NoSweepGate,
     /// G6: an epoch is destaged before the one it follows is on the origin.

@@ -248,6 +248,11 @@ impl World {
             session_floor: self.files.session,
             intent_session: self.files.ready.then_some(self.files.owner),
             intent_journal: self.files.journal_needed,
+            #[cfg(zc_canary)]
+            canary: match self.canary {
+                Some(crate::canary::Canary::Manager(bug)) => Some(bug),
+                _ => None,
+            },
         };
         let left = (!self.mended && self.rng.random_bool(0.1)).then(|| self.rng.random_range(0..START_IOS));
         let left = self.cut_start_at.take().or(left);

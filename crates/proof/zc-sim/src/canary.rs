@@ -65,6 +65,8 @@ pub const CANARIES: &[(&str, Canary)] = &[
     #[cfg(zc_canary)]
     ("g2-no-defer", Canary::Manager(Bug::NoDefer)),
     #[cfg(zc_canary)]
+    ("g2-stale-image", Canary::Manager(Bug::StaleImage)),
+    #[cfg(zc_canary)]
     ("g5-early-summary", Canary::Manager(Bug::EarlySummary)),
     #[cfg(zc_canary)]
     ("g5-ignore-elsewhere", Canary::Manager(Bug::IgnoreElsewhere)),
