@@ -11,9 +11,9 @@ use crate::crc::{Binding, BlockType, Salt};
 use crate::samples_tests as samples;
 use crate::{
     Access, BLOCK, CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, FormatError, GrowingUnit,
-    ImageHead, JournalBlock, OriginIdentity, OriginKind, RECORDS_PER_BLOCK, Record, RegionMap, Superblock,
-    VOLUMES_PER_TABLE, VolumeRecord, VolumeTable, WeuEntry, WeuHeader, decode_checkpoint_block,
-    encode_checkpoint_block,
+    ImageDirectory, ImageHead, JournalBlock, OriginIdentity, OriginKind, RECORDS_PER_BLOCK, Record,
+    RegionMap, Superblock, VOLUMES_PER_TABLE, VolumeRecord, VolumeTable, WeuEntry, WeuHeader,
+    decode_checkpoint_block, encode_checkpoint_block,
 };
 
 fn weu(bytes: &[u8], slot: u32) -> Result<WeuHeader, FormatError> {
@@ -51,7 +51,10 @@ fn cases() -> Vec<Case> {
         }),
         ("image piece", samples::image_piece(), |b| {
             let head = samples::image_head();
-            head.decode_piece(&head.piece(0).unwrap(), b, Salt::NONE).is_ok()
+            head.decode_piece(&head.piece(1).unwrap(), b, Salt::NONE).is_ok()
+        }),
+        ("image directory", samples::image_directory().encode(&samples::image_head(), Salt::NONE), |b| {
+            ImageDirectory::decode(&samples::image_head(), b, 8, Salt::NONE).is_ok()
         }),
         ("extent", samples::sealed_extent(5, 192)[..164].to_vec(), |b| extent(b, 5, 192)),
     ]

@@ -7,8 +7,8 @@ use zc_core::{ExtentKey, ExtentNo, JournalSeq, SectorSpan, VolumeId, WeuSlot};
 
 use crate::samples_tests as samples;
 use crate::{
-    CheckpointHeader, ExtentHeader, ImageHead, ImageSlot, JournalBlock, Record, RegionMap, Salt, Summary,
-    Superblock, VolumeTable, WeuHeader, decode_checkpoint_block, encode_checkpoint_block,
+    CheckpointHeader, ExtentHeader, ImageDirectory, ImageHead, ImageSlot, JournalBlock, Record, RegionMap,
+    Salt, Summary, Superblock, VolumeTable, WeuHeader, decode_checkpoint_block, encode_checkpoint_block,
 };
 
 const GOLDEN: &str = include_str!("golden.txt");
@@ -91,6 +91,7 @@ fn every_structure_encodes_to_the_golden_bytes() {
         dump("journal-label", &crate::JournalLabel::of(&samples::superblock()).encode()),
         dump("index-image-superblock", &index_image_superblock().encode(2)),
         dump("image-head", &samples::image_head().encode(1, Salt::NONE)),
+        dump("image-directory", &samples::image_directory().encode(&samples::image_head(), Salt::NONE)),
         dump("image-piece", &samples::image_piece()),
     ]
     .concat();
@@ -127,12 +128,6 @@ fn the_golden_bytes_decode_to_every_structure() {
     );
     let summary = Summary::decode(&golden("summary-page"), &samples::summary_place(), JournalSeq(18));
     assert_eq!(summary, Ok(samples::summary()));
-    let head = ImageHead::decode(&golden("image-head"), 1, 8, Salt::NONE).unwrap();
-    assert_eq!(head, samples::image_head());
-    let piece = golden("image-piece");
-    let units = head.decode_piece(&head.piece(0).unwrap(), &piece, Salt::NONE).unwrap();
-    let slots: Result<Vec<_>, _> = ImageSlot::decode_all(units).collect();
-    assert_eq!(slots, Ok(samples::image_slots().to_vec()));
     let weu = WeuHeader::decode(
         &golden("weu-header"),
         WeuSlot(5),
@@ -148,4 +143,16 @@ fn the_golden_bytes_decode_to_every_structure() {
     assert_eq!(extent.codec, header.codec);
     assert_eq!(extent.header.fingerprint.0[..24], header.fingerprint.0[..24]);
     assert_eq!(extent.header.fingerprint.0[24..], [0; 8]);
+}
+
+#[test]
+fn the_golden_bytes_decode_to_an_index_image() {
+    let head = ImageHead::decode(&golden("image-head"), 1, 8, Salt::NONE).unwrap();
+    assert_eq!(head, samples::image_head());
+    let directory = ImageDirectory::decode(&head, &golden("image-directory"), 8, Salt::NONE);
+    assert_eq!(directory, Ok(samples::image_directory()));
+    let piece = golden("image-piece");
+    let units = head.decode_piece(&head.piece(1).unwrap(), &piece, Salt::NONE).unwrap();
+    let slots: Result<Vec<_>, _> = ImageSlot::decode_all(units).collect();
+    assert_eq!(slots, Ok(samples::image_slots().to_vec()));
 }

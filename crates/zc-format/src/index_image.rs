@@ -1,11 +1,12 @@
 //! The index image: what a clean stop writes of both indexes, so that a start need not read headers (`FORMAT.md`,
 //! section 10).
 //!
-//! Job: encode and decode its head, its pieces and the entries of slots; say where each piece lies. Invariants: a decoded
-//! head names no more blocks than its area has; a piece counts in its place of the image of its session alone. What it
-//! does not do: know what is in a bucket, or whether the image is that of the newest stop (the superblock names it).
+//! Job: encode and decode its head, its pieces, their directory and the entries of slots; say where each piece lies.
+//! Invariants: a decoded directory names no more blocks than its area has; a piece counts in its place of the image of
+//! its session alone. What it does not do: know what is in a bucket, or whether the image is that of the newest stop (the
+//! superblock names it).
 
-use zc_core::{Generation, JournalSeq, VolumeId, WeuSeq, limits, u64_from_usize, usize_from_u32};
+use zc_core::{Generation, JournalSeq, VolumeId, WeuSeq, limits, usize_from_u32};
 
 use crate::bytes::{Reader, Writer};
 use crate::crc::{Binding, BlockType, Salt};
@@ -17,10 +18,20 @@ const PIECE_MAGIC: u32 = u32::from_le_bytes(*b"zcIp");
 const PIECE_HEADER_BYTES: u32 = 64;
 /// Largest piece: a few hundred microseconds of work for the thread that serves clients.
 const PIECE_BYTES_MAX: u32 = 256 << 10;
+/// Blocks of the largest piece.
+const PIECE_BLOCKS_MAX: u32 = PIECE_BYTES_MAX / limits::BLOCK_BYTES;
+/// Most bytes of a piece's units.
+const UNITS_BYTES_MAX: u32 = PIECE_BYTES_MAX - PIECE_HEADER_BYTES;
 /// Bytes of an [`ImageSlot`].
 const SLOT_BYTES: u32 = 16;
 /// Largest bucket: 16 entries of 16 bytes.
 const BUCKET_BYTES_MAX: u32 = 256;
+/// What a bucket takes beside its entries: how many are in use.
+const BUCKET_COUNT_BYTES: u32 = 1;
+/// Entries of a bucket.
+const BUCKET_ENTRIES: u64 = 16;
+/// What the directory has of a piece.
+const DIRECTORY_UNIT_BYTES: u32 = 1;
 /// Most buckets of an index.
 const BUCKETS_MAX: u64 = 1 << 32;
 /// Owner of a unit that has none.
@@ -71,6 +82,8 @@ pub struct ImageHead {
 /// What a piece holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ImagePart {
+    /// Blocks of the other pieces.
+    Directory,
     /// Slots.
     Slots,
     /// Buckets of the file index.
@@ -79,7 +92,7 @@ pub enum ImagePart {
     Prints,
 }
 
-/// A piece: its number, what it holds, and where it lies.
+/// A piece: its number, and what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImagePiece {
     /// Its number.
@@ -90,10 +103,21 @@ pub struct ImagePiece {
     pub first: u64,
     /// How many there are in it.
     pub count: u32,
+}
+
+/// Where a piece lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ImagePlace {
     /// Its first block in the area.
     pub first_block: u64,
     /// Its blocks.
     pub blocks: u32,
+}
+
+/// Where the pieces of an image lie: in the order of their numbers, the first one is the directory itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageDirectory {
+    places: Vec<ImagePlace>,
 }
 
 /// What the image says of a slot.
@@ -112,18 +136,26 @@ pub struct ImageSlot {
 }
 
 impl ImagePart {
-    const ALL: [Self; 3] = [Self::Slots, Self::Files, Self::Prints];
+    const ALL: [Self; 4] = [Self::Directory, Self::Slots, Self::Files, Self::Prints];
 
     const fn code(self) -> u32 {
         match self {
             Self::Slots => 1,
             Self::Files => 2,
             Self::Prints => 3,
+            Self::Directory => 4,
         }
     }
 }
 
 impl ImageTable {
+    /// Most bytes of its buckets in an image.
+    fn packed_bytes_max(&self) -> u64 {
+        let entry_bytes = u64::from(self.bucket_bytes).div_ceil(BUCKET_ENTRIES);
+        let counts = self.buckets.saturating_mul(u64::from(BUCKET_COUNT_BYTES));
+        self.entries.saturating_mul(entry_bytes).saturating_add(counts)
+    }
+
     fn encode(&self, w: &mut Writer<'_>) {
         w.u64(self.buckets).u64(self.entries).u32(self.bucket_bytes).u32(self.key_bits);
     }
@@ -155,7 +187,7 @@ impl ImageHead {
     /// Reads the head of an image in area 0 or 1, which has room for `area_blocks` blocks, the head included.
     ///
     /// # Errors
-    /// When it is damaged, from another place, or names more blocks than there are.
+    /// When it is damaged, from another place, or its directory does not fit.
     pub fn decode(bytes: &[u8], area: usize, area_blocks: u64, salt: Salt) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
         let mut r = Reader::new(bytes);
@@ -182,7 +214,7 @@ impl ImageHead {
             files,
             prints,
         };
-        if head.blocks() > area_blocks {
+        if head.directory().blocks_end() > area_blocks || !head.has_directory() {
             return Err(FormatError::Field("image blocks"));
         }
         Ok(head)
@@ -194,74 +226,108 @@ impl ImageHead {
         bytes.get(4..8).is_some_and(|magic| magic == HEAD_MAGIC.to_le_bytes())
     }
 
-    /// Blocks of the image, the head included.
+    /// Whether an image with at most so many entries fits an area for certain.
     #[must_use]
-    pub fn blocks(&self) -> u64 {
-        ImagePart::ALL.into_iter().fold(1, |blocks, part| self.run(part).blocks().saturating_add(blocks))
+    pub fn fits(&self, area_blocks: u64) -> bool {
+        self.has_directory() && self.blocks_max() <= area_blocks
+    }
+
+    /// Most blocks of an image with so many entries, the head included: those of a part, if each of its pieces but one
+    /// ends with a byte of a block.
+    fn blocks_max(&self) -> u64 {
+        let block = u64::from(limits::BLOCK_BYTES);
+        let beside = u64::from(PIECE_HEADER_BYTES).saturating_add(block).saturating_sub(1);
+        ImagePart::ALL.into_iter().fold(1_u64, |blocks, part| {
+            let pieces = self.run(part).pieces();
+            let bytes = pieces.saturating_mul(beside).saturating_add(self.bytes_max(part));
+            blocks.saturating_add(bytes.checked_div(block).unwrap_or(bytes))
+        })
+    }
+
+    /// Most bytes of the units of a part.
+    fn bytes_max(&self, part: ImagePart) -> u64 {
+        match part {
+            ImagePart::Directory => self.others().saturating_mul(u64::from(DIRECTORY_UNIT_BYTES)),
+            ImagePart::Slots => u64::from(self.slots).saturating_mul(u64::from(SLOT_BYTES)),
+            ImagePart::Files => self.files.packed_bytes_max(),
+            ImagePart::Prints => self.prints.packed_bytes_max(),
+        }
+    }
+
+    /// Whether one piece has room for the directory.
+    fn has_directory(&self) -> bool {
+        self.run(ImagePart::Directory).pieces() == 1
+    }
+
+    /// Where the directory lies: it is the first piece.
+    #[must_use]
+    pub fn directory(&self) -> ImagePlace {
+        ImagePlace { first_block: 1, blocks: blocks_of(self.bytes_max(ImagePart::Directory)) }
     }
 
     /// Number of its pieces.
     #[must_use]
     pub fn pieces(&self) -> u64 {
-        ImagePart::ALL.into_iter().fold(0, |pieces, part| self.run(part).pieces().saturating_add(pieces))
+        self.others().saturating_add(1)
+    }
+
+    /// Number of the pieces that the directory tells of.
+    fn others(&self) -> u64 {
+        let [_, parts @ ..] = ImagePart::ALL;
+        parts.into_iter().fold(0, |pieces, part| self.run(part).pieces().saturating_add(pieces))
     }
 
     /// The piece of a number.
     #[must_use]
     pub fn piece(&self, number: u64) -> Option<ImagePiece> {
-        let (mut before, mut first_block) = (0_u64, 1_u64);
+        let mut before = 0_u64;
         for part in ImagePart::ALL {
             let run = self.run(part);
             let index = number.checked_sub(before)?;
             if index < run.pieces() {
                 let first = index.checked_mul(u64::from(run.per_piece))?;
-                let rest = run.units.checked_sub(first)?;
-                let count = u32::try_from(rest.min(u64::from(run.per_piece))).ok()?;
-                let skip = index.checked_mul(u64::from(run.blocks_of(run.per_piece)))?;
-                let first_block = first_block.checked_add(skip)?;
-                return Some(ImagePiece {
-                    number,
-                    part,
-                    first,
-                    count,
-                    first_block,
-                    blocks: run.blocks_of(count),
-                });
+                return Some(ImagePiece { number, part, first, count: run.count_of(first) });
             }
             before = before.checked_add(run.pieces())?;
-            first_block = first_block.checked_add(run.blocks())?;
         }
         None
     }
 
     fn run(&self, part: ImagePart) -> Run {
         let (units, unit_bytes) = match part {
+            ImagePart::Directory => (self.others(), DIRECTORY_UNIT_BYTES),
             ImagePart::Slots => (u64::from(self.slots), SLOT_BYTES),
-            ImagePart::Files => (self.files.buckets, self.files.bucket_bytes),
-            ImagePart::Prints => (self.prints.buckets, self.prints.bucket_bytes),
+            ImagePart::Files => {
+                (self.files.buckets, BUCKET_COUNT_BYTES.saturating_add(self.files.bucket_bytes))
+            }
+            ImagePart::Prints => {
+                (self.prints.buckets, BUCKET_COUNT_BYTES.saturating_add(self.prints.bucket_bytes))
+            }
         };
-        let room = PIECE_BYTES_MAX.saturating_sub(PIECE_HEADER_BYTES);
-        let per_piece = room.checked_div(unit_bytes).unwrap_or(room);
-        Run { units, unit_bytes, per_piece }
+        Run {
+            units,
+            unit_bytes,
+            per_piece: UNITS_BYTES_MAX.checked_div(unit_bytes).unwrap_or(UNITS_BYTES_MAX),
+        }
     }
 
     /// The bytes of a piece, whole blocks, with these units.
     ///
     /// # Panics
-    /// When the units are not as long as those of the piece.
+    /// When the units are longer than those of a piece, or not as long as its part says.
     #[must_use]
     pub fn encode_piece(&self, piece: &ImagePiece, units: &[u8], salt: Salt) -> Vec<u8> {
-        let len = self.run(piece.part).bytes_of(piece.count);
-        assert!(units.len() == len, "a piece of another length");
-        let mut bytes = vec![0; usize_from_u32(piece.blocks).saturating_mul(BLOCK)];
+        let len = u32::try_from(units.len()).unwrap_or(u32::MAX);
+        assert!(self.may_be_long(piece, len), "a piece of another length");
+        let mut bytes = vec![0; usize_from_u32(blocks_of(u64::from(len))).saturating_mul(BLOCK)];
         let mut w = Writer::new(&mut bytes);
         w.u32(0).u32(PIECE_MAGIC).u64(piece.number).u32(piece.part.code()).u32(piece.count);
-        w.u64(piece.first).put(&[0; 32]).put(units);
+        w.u64(piece.first).u32(len).u32(0).put(&[0; 24]).put(units);
         self.binding(piece, salt).seal(&mut bytes);
         bytes
     }
 
-    /// The units of a piece.
+    /// The units of a piece. `bytes` are all of its blocks.
     ///
     /// # Errors
     /// When it is damaged, of another image, or from another place.
@@ -271,8 +337,6 @@ impl ImageHead {
         bytes: &'a [u8],
         salt: Salt,
     ) -> Result<&'a [u8], FormatError> {
-        let len = usize_from_u32(piece.blocks).saturating_mul(BLOCK);
-        let bytes = bytes.get(..len).ok_or(FormatError::Truncated)?;
         let mut r = Reader::new(bytes);
         r.u32()?;
         if r.u32()? != PIECE_MAGIC {
@@ -280,11 +344,23 @@ impl ImageHead {
         }
         self.binding(piece, salt).check(bytes)?;
         let (number, part, count, first) = (r.u64()?, r.u32()?, r.u32()?, r.u64()?);
-        if (number, part, count, first) != (piece.number, piece.part.code(), piece.count, piece.first) {
+        let len = r.u32()?;
+        let is_this =
+            (number, part, count, first) == (piece.number, piece.part.code(), piece.count, piece.first);
+        if !is_this || !self.may_be_long(piece, len) {
             return Err(FormatError::Field("image piece"));
         }
-        r.take(32)?;
-        r.take(self.run(piece.part).bytes_of(piece.count))
+        r.take(28)?;
+        r.take(usize_from_u32(len))
+    }
+
+    /// Whether a piece may have so many bytes of units.
+    fn may_be_long(&self, piece: &ImagePiece, len: u32) -> bool {
+        let most = u64::from(piece.count).saturating_mul(u64::from(self.run(piece.part).unit_bytes));
+        match piece.part {
+            ImagePart::Directory | ImagePart::Slots => u64::from(len) == most,
+            ImagePart::Files | ImagePart::Prints => u64::from(len) <= most && len >= piece.count,
+        }
     }
 
     const fn binding(&self, piece: &ImagePiece, salt: Salt) -> Binding {
@@ -298,9 +374,77 @@ impl ImageHead {
     }
 }
 
+impl ImagePlace {
+    /// The first block behind it.
+    #[must_use]
+    pub fn blocks_end(&self) -> u64 {
+        self.first_block.saturating_add(u64::from(self.blocks))
+    }
+}
+
+impl ImageDirectory {
+    /// That of an image of which nothing is placed yet but the directory.
+    #[must_use]
+    pub fn new(head: &ImageHead) -> Self {
+        Self { places: vec![head.directory()] }
+    }
+
+    /// Places the next piece, which has so many bytes.
+    pub fn place_next(&mut self, bytes: usize) -> ImagePlace {
+        let blocks = u32::try_from(bytes.div_ceil(BLOCK)).unwrap_or(u32::MAX);
+        let place = ImagePlace { first_block: self.blocks(), blocks };
+        self.places.push(place);
+        place
+    }
+
+    /// Where a piece lies.
+    #[must_use]
+    pub fn place(&self, number: u64) -> Option<ImagePlace> {
+        self.places.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// Blocks of what is placed, the head included.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.places.last().map_or(1, ImagePlace::blocks_end)
+    }
+
+    /// Its bytes. All pieces are placed.
+    ///
+    /// # Panics
+    /// When some are not, or one is too long.
+    #[must_use]
+    pub fn encode(&self, head: &ImageHead, salt: Salt) -> Vec<u8> {
+        let others = self.places.iter().skip(1);
+        let units: Vec<u8> = others.map(|place| u8::try_from(place.blocks).unwrap_or(0)).collect();
+        let Some(piece) = head.piece(0) else { unreachable!("an image has a directory") };
+        head.encode_piece(&piece, &units, salt)
+    }
+
+    /// Reads the directory of an image in an area that has room for `area_blocks` blocks, the head included.
+    ///
+    /// # Errors
+    /// When it is damaged, of another image, or names more blocks than there are.
+    pub fn decode(head: &ImageHead, bytes: &[u8], area_blocks: u64, salt: Salt) -> Result<Self, FormatError> {
+        let piece = head.piece(0).ok_or(FormatError::Field("image blocks"))?;
+        let mut directory = Self::new(head);
+        for blocks in head.decode_piece(&piece, bytes, salt)? {
+            if !(1..=PIECE_BLOCKS_MAX).contains(&u32::from(*blocks)) {
+                return Err(FormatError::Field("image blocks"));
+            }
+            directory.place_next(usize::from(*blocks).saturating_mul(BLOCK));
+        }
+        if directory.blocks() > area_blocks {
+            return Err(FormatError::Field("image blocks"));
+        }
+        Ok(directory)
+    }
+}
+
 /// The pieces of one part.
 struct Run {
     units: u64,
+    /// Most bytes of a unit.
     unit_bytes: u32,
     per_piece: u32,
 }
@@ -310,21 +454,17 @@ impl Run {
         self.units.div_ceil(u64::from(self.per_piece.max(1)))
     }
 
-    fn blocks(&self) -> u64 {
-        let Some(others) = self.pieces().checked_sub(1) else { return 0 };
-        let full = u64::from(self.blocks_of(self.per_piece)).saturating_mul(others);
-        let last = self.units.saturating_sub(others.saturating_mul(u64::from(self.per_piece)));
-        full.saturating_add(u64::from(self.blocks_of(u32::try_from(last).unwrap_or(u32::MAX))))
+    /// Units of the piece that begins with this one.
+    fn count_of(&self, first: u64) -> u32 {
+        let rest = self.units.saturating_sub(first).min(u64::from(self.per_piece));
+        u32::try_from(rest).unwrap_or(u32::MAX)
     }
+}
 
-    fn bytes_of(&self, count: u32) -> usize {
-        usize_from_u32(count).saturating_mul(usize_from_u32(self.unit_bytes))
-    }
-
-    fn blocks_of(&self, count: u32) -> u32 {
-        let bytes = u64_from_usize(self.bytes_of(count)).saturating_add(u64::from(PIECE_HEADER_BYTES));
-        u32::try_from(bytes.div_ceil(u64::from(limits::BLOCK_BYTES))).unwrap_or(u32::MAX)
-    }
+/// Blocks of a piece with so many bytes of units.
+fn blocks_of(units_bytes: u64) -> u32 {
+    let bytes = units_bytes.saturating_add(u64::from(PIECE_HEADER_BYTES));
+    u32::try_from(bytes.div_ceil(u64::from(limits::BLOCK_BYTES))).unwrap_or(u32::MAX)
 }
 
 impl ImageSlot {

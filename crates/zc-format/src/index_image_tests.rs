@@ -19,32 +19,61 @@ fn pieces(head: &ImageHead) -> Vec<ImagePiece> {
 }
 
 #[test]
-fn the_pieces_of_a_large_cache_take_what_its_indexes_hold() {
-    // 256 GiB: 131,072 slots, 33.5 million extents.
-    let head = head(1 << 17, table(2_207_529, 160), table(2_207_529, 64));
-    let bytes = head.blocks() * u64::from(limits::BLOCK_BYTES);
-    let units = (1_u64 << 17) * 16 + 2_207_529 * (160 + 64);
-    assert!((units..units + units / 50).contains(&bytes), "{bytes} for {units}");
+fn an_image_takes_what_is_in_use_and_a_byte_for_each_bucket() {
+    // 16 GiB in extents of 8 KiB, and room for four times as many.
+    let entries = 1 << 21;
+    let head = head(
+        8192,
+        ImageTable { entries, ..table(551_883, 160) },
+        ImageTable { entries, ..table(551_883, 64) },
+    );
+    let blocks = head.blocks_max();
+    let units = 8192 * 16 + 2 * 551_883 + entries * 14;
+    let bytes = blocks * u64::from(limits::BLOCK_BYTES);
+    assert!((units..units + units / 10).contains(&bytes), "{bytes} for {units}");
+    assert!(head.fits(blocks) && !head.fits(blocks - 1));
+    // A directory of so many pieces does not fit one.
+    let large = ImageHead { files: table(BUCKETS_MAX, 256), ..head };
+    assert!(!large.fits(u64::MAX));
 }
 
 #[test]
-fn a_head_that_needs_more_blocks_than_the_area_has_is_refused() {
+fn a_head_whose_directory_does_not_fit_is_refused() {
     let head = samples::image_head();
     let bytes = head.encode(0, Salt::NONE);
-    assert_eq!(head.blocks(), 4);
-    assert_eq!(ImageHead::decode(&bytes, 0, 4, Salt::NONE), Ok(head));
-    assert_eq!(ImageHead::decode(&bytes, 0, 3, Salt::NONE), Err(FormatError::Field("image blocks")));
-    assert_eq!(ImageHead::decode(&bytes, 1, 4, Salt::NONE), Err(FormatError::Checksum), "another area");
-    let large = ImageHead { files: table(BUCKETS_MAX + 1, 1), ..head }.encode(0, Salt::NONE);
-    let refused = ImageHead::decode(&large, 0, u64::MAX, Salt::NONE);
-    assert_eq!(refused, Err(FormatError::Field("index buckets")));
+    assert_eq!(ImageHead::decode(&bytes, 0, 2, Salt::NONE), Ok(head));
+    assert_eq!(ImageHead::decode(&bytes, 0, 1, Salt::NONE), Err(FormatError::Field("image blocks")));
+    assert_eq!(ImageHead::decode(&bytes, 1, 2, Salt::NONE), Err(FormatError::Checksum), "another area");
+    let decode = |files| {
+        let bytes = ImageHead { files, ..head }.encode(0, Salt::NONE);
+        ImageHead::decode(&bytes, 0, u64::MAX, Salt::NONE)
+    };
+    assert_eq!(decode(table(BUCKETS_MAX + 1, 1)), Err(FormatError::Field("index buckets")));
+    assert_eq!(decode(table(BUCKETS_MAX, 256)), Err(FormatError::Field("image blocks")));
     assert!(ImageHead::is_head(&bytes) && !ImageHead::is_head(&samples::image_piece()));
+}
+
+#[test]
+fn a_directory_that_names_what_cannot_be_is_refused() {
+    let head = samples::image_head();
+    let piece = head.piece(0).unwrap();
+    let decode = |units: [u8; 3], area_blocks| {
+        let bytes = head.encode_piece(&piece, &units, Salt::NONE);
+        ImageDirectory::decode(&head, &bytes, area_blocks, Salt::NONE).map(|directory| directory.blocks())
+    };
+    let refused = Err(FormatError::Field("image blocks"));
+    assert_eq!((decode([1, 64, 3], 70), decode([1, 64, 3], 69)), (Ok(70), refused));
+    assert_eq!((decode([1, 65, 1], 1000), decode([1, 0, 1], 1000)), (refused, refused));
+    let bytes = samples::image_directory().encode(&head, Salt::NONE);
+    let later = ImageHead { session: head.session + 1, ..head };
+    let refused = ImageDirectory::decode(&later, &bytes, 70, Salt::NONE);
+    assert_eq!(refused, Err(FormatError::Checksum), "of another stop");
 }
 
 #[test]
 fn a_piece_counts_in_its_place_of_its_image_alone() {
     let head = samples::image_head();
-    let (first, second) = (head.piece(0).unwrap(), head.piece(1).unwrap());
+    let (first, second) = (head.piece(1).unwrap(), head.piece(2).unwrap());
     let bytes = samples::image_piece();
     head.decode_piece(&first, &bytes, Salt::NONE).unwrap();
     let refused = |head: &ImageHead, piece, salt| head.decode_piece(piece, &bytes, salt);
@@ -54,6 +83,22 @@ fn a_piece_counts_in_its_place_of_its_image_alone() {
     assert_eq!(refused(&head, &first, Salt::of(&[1; 16])), Err(FormatError::Checksum));
     let other = ImagePiece { count: 1, ..first };
     assert_eq!(refused(&head, &other, Salt::NONE), Err(FormatError::Field("image piece")));
+}
+
+#[test]
+fn a_piece_of_a_length_that_cannot_be_is_refused() {
+    let head = samples::image_head();
+    let piece = head.piece(2).unwrap();
+    let decode = |len: u32| {
+        let mut bytes = head.encode_piece(&piece, &[0; 8], Salt::NONE);
+        bytes[32..36].copy_from_slice(&len.to_le_bytes());
+        head.binding(&piece, Salt::NONE).seal(&mut bytes);
+        head.decode_piece(&piece, &bytes, Salt::NONE).map(<[u8]>::len)
+    };
+    // One bucket of 144 bytes and its count.
+    let refused = Err(FormatError::Field("image piece"));
+    assert_eq!((decode(1), decode(145)), (Ok(1), Ok(145)));
+    assert_eq!((decode(0), decode(146), decode(u32::MAX)), (refused, refused, refused));
 }
 
 #[test]
@@ -73,25 +118,45 @@ fn a_slot_that_cannot_be_is_refused() {
 proptest! {
     #[test]
     fn pieces_lie_one_behind_the_other_and_hold_every_unit_once(
-        slots in 0_u32..40_000, buckets: [u16; 2], bucket_bytes in prop::array::uniform2(0_u32..=BUCKET_BYTES_MAX),
+        slots in 1_u32..40_000, buckets: [u16; 2], bucket_bytes in prop::array::uniform2(0_u32..=BUCKET_BYTES_MAX),
+        fill in 0_usize..=16,
     ) {
         let [files, prints] = buckets.map(u64::from);
-        let head = head(slots, table(files, bucket_bytes[0]), table(prints, bucket_bytes[1]));
-        let mut next = [0; 3];
-        let mut block = 1;
-        for piece in pieces(&head) {
+        let mut head = head(slots, table(files, bucket_bytes[0]), table(prints, bucket_bytes[1]));
+        (head.files.entries, head.prints.entries) = (files * fill as u64, prints * fill as u64);
+        let mut directory = ImageDirectory::new(&head);
+        let mut next = [0; 4];
+        let pieces = pieces(&head);
+        for piece in &pieces {
             let part = ImagePart::ALL.iter().position(|part| *part == piece.part).unwrap();
             prop_assert!(next[part + 1..].iter().all(|next| *next == 0), "parts are in order");
-            prop_assert_eq!((piece.first, piece.first_block), (next[part], block));
+            prop_assert_eq!(piece.first, next[part]);
             next[part] += u64::from(piece.count);
-            block += u64::from(piece.blocks);
-            let units = vec![0x5a; head.run(piece.part).bytes_of(piece.count)];
-            let bytes = head.encode_piece(&piece, &units, Salt::NONE);
+            let unit = match piece.part {
+                ImagePart::Directory => continue,
+                ImagePart::Slots => SLOT_BYTES as usize,
+                ImagePart::Files => 1 + bucket_bytes[0] as usize * fill / 16,
+                ImagePart::Prints => 1 + bucket_bytes[1] as usize * fill / 16,
+            };
+            let units = vec![0x5a; piece.count as usize * unit];
+            let bytes = head.encode_piece(piece, &units, Salt::NONE);
             prop_assert!(bytes.len() <= PIECE_BYTES_MAX as usize);
-            prop_assert_eq!(head.decode_piece(&piece, &bytes, Salt::NONE), Ok(&units[..]));
+            prop_assert_eq!(head.decode_piece(piece, &bytes, Salt::NONE), Ok(&units[..]));
+            directory.place_next(bytes.len());
         }
-        prop_assert_eq!((next, block), ([u64::from(slots), files, prints], head.blocks()));
+        prop_assert_eq!(next, [pieces.len() as u64 - 1, u64::from(slots), files, prints]);
         prop_assert_eq!(head.piece(head.pieces()), None);
+        prop_assert!(head.fits(head.blocks_max()) && directory.blocks() <= head.blocks_max());
+        let bytes = directory.encode(&head, Salt::NONE);
+        let found = ImageDirectory::decode(&head, &bytes, directory.blocks(), Salt::NONE);
+        prop_assert_eq!(found.as_ref(), Ok(&directory));
+        prop_assert_eq!(directory.place(head.pieces()), None);
+        let mut block = 1;
+        for piece in &pieces {
+            let place = directory.place(piece.number).unwrap();
+            prop_assert_eq!(place.first_block, block);
+            block = place.blocks_end();
+        }
     }
 
     #[test]

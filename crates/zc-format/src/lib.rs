@@ -40,7 +40,7 @@ pub use crc::Salt;
 pub use error::FormatError;
 pub use extent::{EXTENT_HEADER_BYTES, ExpectedExtent, ExtentError, ExtentHeader, VerifiedExtent};
 pub use geometry::{Geometry, GeometryError, JOURNAL_DEVICE, PlanOptions};
-pub use index_image::{ImageHead, ImagePart, ImagePiece, ImageSlot, ImageTable};
+pub use index_image::{ImageDirectory, ImageHead, ImagePart, ImagePiece, ImagePlace, ImageSlot, ImageTable};
 pub use journal_label::JournalLabel;
 pub use record::{
     GrowingUnit, JournalBlock, RECORD_BYTES, RECORDS_PER_BLOCK, Record, decode_checkpoint_block,

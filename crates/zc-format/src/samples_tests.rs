@@ -8,9 +8,9 @@ use zc_core::{
 use crate::damage::Image;
 use crate::{
     CheckpointHeader, EXTENT_HEADER_BYTES, ExpectedExtent, ExtentHeader, Features, Geometry, GrowingUnit,
-    ImageHead, ImageSlot, ImageTable, JournalBlock, OriginIdentity, OriginKind, PlanOptions, Record,
-    RegionMap, Salt, Summary, SummaryPlace, Superblock, VolumeRecord, VolumeTable, WeuEntry, WeuHeader,
-    encode_checkpoint_block,
+    ImageDirectory, ImageHead, ImageSlot, ImageTable, JournalBlock, OriginIdentity, OriginKind, PlanOptions,
+    Record, RegionMap, Salt, Summary, SummaryPlace, Superblock, VolumeRecord, VolumeTable, WeuEntry,
+    WeuHeader, encode_checkpoint_block,
 };
 
 pub(crate) const WEU_BYTES: u32 = 32 << 10;
@@ -196,7 +196,7 @@ pub(crate) fn image_head() -> ImageHead {
         journal_next: JournalSeq(0x4142_4344_4546_4748),
         checkpoint: 9,
         region_map_sequence: 8,
-        layout: 1,
+        layout: 2,
         slots: 2,
         weu_bytes: WEU_BYTES,
         extent_bytes: EXTENT_BYTES,
@@ -214,12 +214,21 @@ pub(crate) fn image_slots() -> [ImageSlot; 2] {
     [full, free]
 }
 
-/// The first piece: its slots.
+/// Where its pieces lie: a block for each part, but for the fingerprints.
+pub(crate) fn image_directory() -> ImageDirectory {
+    let mut directory = ImageDirectory::new(&image_head());
+    [1, 1, 3].into_iter().for_each(|blocks| {
+        directory.place_next(blocks * crate::BLOCK);
+    });
+    directory
+}
+
+/// Its slots, as a piece.
 pub(crate) fn image_piece() -> Vec<u8> {
     let mut units = Vec::new();
     image_slots().iter().for_each(|slot| slot.encode_into(&mut units));
     let head = image_head();
-    head.encode_piece(&head.piece(0).unwrap(), &units, Salt::NONE)
+    head.encode_piece(&head.piece(1).unwrap(), &units, Salt::NONE)
 }
 
 pub(crate) fn fingerprint() -> Fingerprint {

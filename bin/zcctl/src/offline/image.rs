@@ -11,9 +11,9 @@ use anyhow::{Context, bail};
 use zc_core::{JournalSeq, limits::BLOCK_BYTES, u64_from_usize, usize_from_u32, usize_from_u64};
 use zc_format::recover::{Choice, JournalReplay, ReplayEnd, newest_superblock};
 use zc_format::{
-    Access, BLOCK, CheckpointHeader, FormatError, Geometry, GrowingUnit, ImageHead, JOURNAL_DEVICE,
-    JournalBlock, JournalLabel, REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, SummaryChain,
-    Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
+    Access, BLOCK, CheckpointHeader, FormatError, Geometry, GrowingUnit, ImageDirectory, ImageHead,
+    ImagePlace, JOURNAL_DEVICE, JournalBlock, JournalLabel, REGION_MAP_BYTES, Record, RegionMap,
+    SUPERBLOCK_COPIES, SummaryChain, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
 };
 use zc_io::{AlignedBuf, BlockFile, IoError, OpenOptions};
 
@@ -207,11 +207,17 @@ impl Image {
             (head.session == named).then_some((head, area))
         };
         let (head, area) = (0..2).filter(|_| named != 0).find_map(head)?;
+        let read = |place: ImagePlace| {
+            let offset = geometry.image_block_offset(area, place.first_block);
+            self.read(offset, usize_from_u32(place.blocks) * BLOCK).ok()
+        };
+        // The directory alone tells where the others are.
+        let directory = read(head.directory())
+            .and_then(|bytes| ImageDirectory::decode(&head, &bytes, blocks, geometry.salt).ok());
         let is_valid = |number: &u64| {
-            head.piece(*number).is_some_and(|piece| {
-                let offset = geometry.image_block_offset(area, piece.first_block);
-                let bytes = self.read(offset, usize_from_u32(piece.blocks) * BLOCK);
-                bytes.is_ok_and(|bytes| head.decode_piece(&piece, &bytes, geometry.salt).is_ok())
+            let place = directory.as_ref().and_then(|directory| directory.place(*number));
+            head.piece(*number).zip(place).is_some_and(|(piece, place)| {
+                read(place).is_some_and(|bytes| head.decode_piece(&piece, &bytes, geometry.salt).is_ok())
             })
         };
         Some((u64_from_usize((0..head.pieces()).filter(is_valid).count()), head.pieces()))

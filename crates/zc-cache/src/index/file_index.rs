@@ -294,21 +294,22 @@ impl FileIndex {
         self.table.shape()
     }
 
-    /// Some buckets as they are in memory.
-    pub(crate) fn buckets_as_bytes(&self, first: u64, count: u32) -> &[u8] {
-        self.table.buckets_as_bytes(first, count)
+    /// Some buckets without what is not in use.
+    pub(crate) fn packed_buckets(&self, first: u64, count: u32) -> Vec<u8> {
+        self.table.packed_buckets(first, count)
     }
 
-    /// Puts buckets in the place of those from `first` on, and shows their mappings to `take`. False if they are no
-    /// buckets of this index, or `take` refuses a mapping: the index is not to be used then.
+    /// Puts packed buckets in the place of those from `first` on, and shows their mappings to `take`. False if they are
+    /// no buckets of this index, or `take` refuses a mapping: the index is not to be used then.
     pub(crate) fn set_buckets(
         &mut self,
         first: u64,
-        bytes: &[u8],
+        count: u32,
+        packed: &[u8],
         mut take: impl FnMut(ExtentKey, Mapping) -> bool,
     ) -> bool {
         let coding = self.coding;
-        self.table.set_buckets(first, bytes, |key, value| {
+        self.table.set_buckets(first, count, packed, |key, value| {
             coding.decode_foreign(value).is_some_and(|mapping| take(unpack(key), mapping))
         })
     }

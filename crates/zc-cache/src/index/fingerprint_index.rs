@@ -155,16 +155,16 @@ impl FingerprintIndex {
         self.table.shape()
     }
 
-    /// Some buckets as they are in memory.
-    pub(crate) fn buckets_as_bytes(&self, first: u64, count: u32) -> &[u8] {
-        self.table.buckets_as_bytes(first, count)
+    /// Some buckets without what is not in use.
+    pub(crate) fn packed_buckets(&self, first: u64, count: u32) -> Vec<u8> {
+        self.table.packed_buckets(first, count)
     }
 
-    /// Puts buckets in the place of those from `first` on. False if they are no buckets of this index, which is not to be
-    /// used then.
-    pub(crate) fn set_buckets(&mut self, first: u64, bytes: &[u8]) -> bool {
+    /// Puts packed buckets in the place of those from `first` on. False if they are no buckets of this index, which is
+    /// not to be used then.
+    pub(crate) fn set_buckets(&mut self, first: u64, count: u32, packed: &[u8]) -> bool {
         let slots = u64::from(self.slots);
-        self.table.set_buckets(first, bytes, |_, value| value <= slots)
+        self.table.set_buckets(first, count, packed, |_, value| value <= slots)
     }
 
     /// Shows the slots of the entries in the next `buckets` buckets to `f`, which decides whether they stay. Returns

@@ -316,36 +316,66 @@ impl Table {
         }
     }
 
-    /// Some buckets as they are in memory.
-    pub(crate) fn buckets_as_bytes(&self, first: u64, count: u32) -> &[u8] {
-        &self.bytes[self.start(first)..self.start(first + u64::from(count))]
+    /// Some buckets without what is not in use: how many entries are in use of each, and then these (`FORMAT.md`,
+    /// section 10).
+    pub(crate) fn packed_buckets(&self, first: u64, count: u32) -> Vec<u8> {
+        let buckets = first..first + u64::from(count);
+        let mut packed: Vec<u8> = buckets.clone().map(|bucket| low_u8(self.used(bucket))).collect();
+        for (at, bucket) in buckets.enumerate() {
+            let used = usize::from(packed[at]);
+            let (start, rest, end) = (self.start(bucket), self.rest(bucket, 0), self.rest(bucket, used));
+            packed.extend_from_slice(&self.bytes[start..start + used]);
+            packed.extend_from_slice(&self.bytes[rest..end]);
+        }
+        packed
     }
 
-    /// Puts buckets in the place of those from `first` on, and shows key and value of each entry to `take`. False if they
-    /// are no buckets of this table, or `take` refuses an entry: the table is not to be used then.
+    /// Puts packed buckets in the place of those from `first` on, and shows key and value of each entry to `take`. False
+    /// if they are no buckets of this table, or `take` refuses an entry: the table is not to be used then.
     pub(crate) fn set_buckets(
         &mut self,
         first: u64,
-        bytes: &[u8],
+        count: u32,
+        packed: &[u8],
         mut take: impl FnMut(u64, u64) -> bool,
     ) -> bool {
-        let bucket_bytes = WAYS * usize_from_u32(self.entry_bytes);
-        let count = u64_from_usize(bytes.len() / bucket_bytes);
-        let end = first.saturating_add(count);
-        if !bytes.len().is_multiple_of(bucket_bytes) || end > self.buckets {
+        let Some((counts, mut entries)) = packed.split_at_checked(usize_from_u32(count)) else {
+            return false;
+        };
+        let buckets = first..first.saturating_add(u64::from(count));
+        if buckets.end > self.buckets {
             return false;
         }
-        self.len -= (first..end).map(|bucket| u64_from_usize(self.used(bucket))).sum::<u64>();
-        let start = self.start(first);
-        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
-        (first..end).all(|bucket| self.check_bucket(bucket, &mut take))
+        for (bucket, used) in buckets.zip(counts) {
+            let used = usize::from(*used);
+            let Some((own, others)) = entries.split_at_checked(used * usize_from_u32(self.entry_bytes))
+            else {
+                return false;
+            };
+            entries = others;
+            if used > WAYS || !self.set_bucket(bucket, used, own, &mut take) {
+                return false;
+            }
+        }
+        entries.is_empty()
     }
 
-    /// Counts the entries of a bucket that came from elsewhere. False if it is none of this table.
-    fn check_bucket(&mut self, bucket: u64, take: &mut impl FnMut(u64, u64) -> bool) -> bool {
+    /// Puts entries that came from elsewhere in the place of those of a bucket. False if they are none of this table.
+    fn set_bucket(
+        &mut self,
+        bucket: u64,
+        used: usize,
+        entries: &[u8],
+        take: &mut impl FnMut(u64, u64) -> bool,
+    ) -> bool {
+        self.len -= u64_from_usize(self.used(bucket));
+        let (start, rest, end) = (self.start(bucket), self.rest(bucket, 0), self.start(bucket + 1));
+        self.bytes[start..end].fill(0);
+        let (firsts, others) = entries.split_at(used);
+        self.bytes[start..start + used].copy_from_slice(firsts);
+        self.bytes[rest..rest + others.len()].copy_from_slice(others);
         let first = self.quotients.first_of(bucket);
         let ranks = self.quotients.first_of(bucket + 1) - first;
-        let used = self.used(bucket);
         for index in 0..used {
             let entry = self.load(bucket, index);
             let (key, value) = (low_u64(entry), self.value_of(entry));
@@ -356,7 +386,7 @@ impl Table {
             }
         }
         self.len += u64_from_usize(used);
-        (used..WAYS).all(|index| self.load_whole(bucket, index) == 0)
+        true
     }
 
     /// Moves one entry of two full buckets elsewhere; says which bucket has room now.
@@ -485,6 +515,11 @@ impl Table {
         let stored = (window(&self.bytes, rest) & others) | (entry >> 8);
         self.bytes[rest..rest + WINDOW_BYTES].copy_from_slice(&stored.to_le_bytes());
     }
+}
+
+/// A number of entries of a bucket.
+fn low_u8(used: usize) -> u8 {
+    u8::try_from(used).unwrap_or(u8::MAX)
 }
 
 /// The number of the lowest byte that is not 0.

@@ -200,6 +200,52 @@ proptest! {
     }
 
     #[test]
+    fn packed_buckets_are_the_table_and_other_bytes_are_refused(
+        buckets in 1_u64..6,
+        value_bits in 3_u32..60,
+        keys in prop::collection::vec((0_u64..256, 1_u64..8), 0..100),
+        (at, flip) in (any::<prop::sample::Index>(), 1_u8..),
+    ) {
+        let mut table = Table::new(32, value_bits, buckets);
+        let mut other = Table::new(32, value_bits, buckets);
+        for (key, value) in keys {
+            table.insert(key, value);
+            other.insert(key ^ 0xffff, value);
+        }
+        let entries = |table: &mut Table| {
+            let mut seen = Vec::new();
+            table.sweep(&mut SweepCursor::default(), 8, |key, value| {
+                seen.push((key, value));
+                Keep::Yes
+            });
+            seen
+        };
+        let count = u32::try_from(buckets).unwrap();
+        let mut packed = table.packed_buckets(0, count);
+        prop_assert_eq!(packed.len(), usize_from_u64(buckets + table.len() * u64::from(table.entry_bytes)));
+        let mut seen = Vec::new();
+        let is_set = other.set_buckets(0, count, &packed, |key, value| {
+            seen.push((key, value));
+            true
+        });
+        prop_assert!(is_set);
+        prop_assert_eq!((&other.bytes, other.len()), (&table.bytes, table.len()));
+        prop_assert_eq!(seen, entries(&mut table));
+        let take = |_, _| true;
+        prop_assert!(!other.set_buckets(1, count, &packed, take), "behind the last bucket");
+        prop_assert!(!other.set_buckets(0, count, &packed[..packed.len() - 1], take), "too short");
+        prop_assert!(!other.set_buckets(0, count, &[&packed[..], &[0]].concat(), take), "too long");
+        prop_assert!(table.len() == 0 || !other.set_buckets(0, count, &packed, |_, _| false));
+        // Whatever they are, they are refused or are those of a table.
+        let at = at.index(packed.len());
+        packed[at] ^= flip;
+        let mut other = Table::new(32, value_bits, buckets);
+        if other.set_buckets(0, count, &packed, take) {
+            prop_assert_eq!(other.packed_buckets(0, count), packed);
+        }
+    }
+
+    #[test]
     fn behaves_like_a_map(
         buckets in 1u64..6,
         key_bits in 8u32..50,

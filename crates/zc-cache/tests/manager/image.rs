@@ -1,8 +1,10 @@
 //! The index image: what a clean stop leaves, when a start takes it, and that nothing but time depends on it.
 
+use core::ops::Range;
+
 use zc_cache::startup;
-use zc_core::{WeuSlot, usize_from_u64};
-use zc_format::{BLOCK, ImageHead, Superblock};
+use zc_core::{WeuSlot, usize_from_u32, usize_from_u64};
+use zc_format::{BLOCK, ImageDirectory, ImageHead, ImagePiece, Superblock};
 
 use crate::EXTENT;
 use crate::world::{Shape, V, W, World, half};
@@ -49,6 +51,33 @@ fn area(world: &World) -> usize {
     (0..2).find(is_head).expect("there is an image")
 }
 
+/// The image that lies there.
+struct Found {
+    /// Where its area begins.
+    at: usize,
+    head: ImageHead,
+    directory: ImageDirectory,
+}
+
+impl Found {
+    fn of(world: &World) -> Self {
+        let (area, salt) = (area(world), world.geometry().salt);
+        let at = usize_from_u64(world.geometry().image_block_offset(area, 0));
+        let head = ImageHead::decode(&world.device.0[at..], area, u64::MAX, salt).unwrap();
+        let blocks = usize_from_u32(head.directory().blocks);
+        let bytes = &world.device.0[at + BLOCK..at + BLOCK + blocks * BLOCK];
+        let directory = ImageDirectory::decode(&head, bytes, u64::MAX, salt).unwrap();
+        Self { at, head, directory }
+    }
+
+    /// A piece, and where it lies on the device.
+    fn piece(&self, number: u64) -> (ImagePiece, Range<usize>) {
+        let place = self.directory.place(number).unwrap();
+        let start = self.at + usize_from_u64(place.first_block) * BLOCK;
+        (self.head.piece(number).unwrap(), start..start + usize_from_u32(place.blocks) * BLOCK)
+    }
+}
+
 #[test]
 fn a_start_after_a_clean_stop_reads_the_image_and_no_header() {
     let mut world = stopped().restart(true);
@@ -85,12 +114,9 @@ fn a_session_that_is_cut_off_leaves_no_image_though_one_lies_there() {
 #[test]
 fn damage_anywhere_in_the_image_is_found_and_headers_are_read() {
     let mut world = stopped();
-    let at = usize_from_u64(world.geometry().image_block_offset(area(&world), 0));
-    let head =
-        ImageHead::decode(&world.device.0[at..], area(&world), u64::MAX, world.geometry().salt).unwrap();
-    for number in 0..head.pieces() {
-        let block = usize_from_u64(head.piece(number).unwrap().first_block);
-        world.device.0[at + block * BLOCK + 70] ^= 1;
+    for number in 0..Found::of(&world).head.pieces() {
+        let (_, place) = Found::of(&world).piece(number);
+        world.device.0[place.start + 70] ^= 1;
         world = world.restart(true);
         all_is_there(&mut world);
         assert_eq!(start_of(&world), (0, 1, true), "piece {number}");
@@ -148,16 +174,12 @@ fn another_size_of_the_indexes_or_a_volume_without_trust_needs_headers() {
 fn a_slot_that_changed_after_the_image_is_no_part_of_it() {
     let mut world = stopped();
     // The unit is another one by journal, which the image does not know.
-    let at = usize_from_u64(world.geometry().image_block_offset(area(&world), 0));
-    let head =
-        ImageHead::decode(&world.device.0[at..], area(&world), u64::MAX, world.geometry().salt).unwrap();
-    let piece = head.piece(0).unwrap();
-    let block = at + usize_from_u64(piece.first_block) * BLOCK;
-    let mut units =
-        head.decode_piece(&piece, &world.device.0[block..], world.geometry().salt).unwrap().to_vec();
+    let (found, salt) = (Found::of(&world), world.geometry().salt);
+    let (piece, place) = found.piece(1);
+    let bytes = &mut world.device.0[place];
+    let mut units = found.head.decode_piece(&piece, bytes, salt).unwrap().to_vec();
     units[8] ^= 1;
-    let forged = head.encode_piece(&piece, &units, world.geometry().salt);
-    world.device.0[block..block + forged.len()].copy_from_slice(&forged);
+    bytes.copy_from_slice(&found.head.encode_piece(&piece, &units, salt));
     let mut world = world.restart(true);
     all_is_there(&mut world);
     assert_eq!(start_of(&world), (0, 1, true));
@@ -192,12 +214,12 @@ fn what_is_written_while_the_image_is_read_is_newer() {
 fn what_is_stored_while_an_image_is_read_that_is_refused_is_newer() {
     let mut world = stopped();
     // The last piece is damaged: that is found when all others have been read.
-    let at = usize_from_u64(world.geometry().image_block_offset(area(&world), 0));
-    let head =
-        ImageHead::decode(&world.device.0[at..], area(&world), u64::MAX, world.geometry().salt).unwrap();
-    let last = usize_from_u64(head.piece(head.pieces() - 1).unwrap().first_block);
-    world.device.0[at + last * BLOCK + 70] ^= 1;
+    let found = Found::of(&world);
+    let (_, last) = found.piece(found.head.pieces() - 1);
+    world.device.0[last.start + 70] ^= 1;
     let mut world = world.restart_reading();
+    // The directory, and then the slots.
+    world.end_an_image_read();
     world.end_an_image_read();
     // Slots are free now. What the checkpoint calls duplicates is stored once more.
     world.read(W, 0, 512 << 10);

@@ -11,7 +11,7 @@
 //! What it does not do: make it durable, or name it. The last flush of the stop does the first, the driver the second.
 
 use zc_core::ErrorKind;
-use zc_format::{ImageHead, ImagePart, ImagePiece, ImageSlot};
+use zc_format::{ImageDirectory, ImageHead, ImagePart, ImagePiece, ImageSlot};
 
 use super::Op;
 use crate::base::Base;
@@ -46,7 +46,10 @@ pub(super) struct Writing {
     /// Records in the journal when it began.
     position: u64,
     cursor: SweepCursor,
+    /// The next piece. The directory, which is the first one, comes behind the last.
     next: u64,
+    directory: ImageDirectory,
+    is_directory_written: bool,
     is_head_written: bool,
     in_flight: u32,
     fault: Option<ImageFault>,
@@ -102,7 +105,7 @@ impl Device {
         // A start goes on from the checkpoint that this session began from, if the newest one is damaged.
         let fault = if keeps_dirty && base.stats.checkpoints > 0 {
             Some(ImageFault::Dirty)
-        } else if head.blocks() > base.cfg().geometry.checkpoint_blocks {
+        } else if !head.fits(base.cfg().geometry.checkpoint_blocks) {
             Some(ImageFault::NoRoom)
         } else {
             None
@@ -116,7 +119,9 @@ impl Device {
             area: 1 - checkpoints.area(),
             position: self.meta.journal.appended(),
             cursor: SweepCursor::default(),
-            next: 0,
+            next: 1,
+            directory: ImageDirectory::new(&head),
+            is_directory_written: false,
             is_head_written: false,
             in_flight: 0,
             fault: None,
@@ -141,13 +146,16 @@ impl Device {
         }
     }
 
-    /// Writes the next piece, or the head behind the last. False if there is nothing left to write.
+    /// Writes the next piece, or directory and head behind the last. False if there is nothing left to write.
     fn write_image_part(&mut self, writing: &mut Writing, base: &mut Base) -> bool {
         let salt = base.cfg().geometry.salt;
         let (first_block, bytes) = if let Some(piece) = writing.head.piece(writing.next) {
             writing.next += 1;
             let units = self.image_units(&piece, &mut writing.cursor);
-            (piece.first_block, writing.head.encode_piece(&piece, &units, salt))
+            let bytes = writing.head.encode_piece(&piece, &units, salt);
+            (writing.directory.place_next(bytes.len()).first_block, bytes)
+        } else if !core::mem::replace(&mut writing.is_directory_written, true) {
+            (writing.head.directory().first_block, writing.directory.encode(&writing.head, salt))
         } else if !core::mem::replace(&mut writing.is_head_written, true) {
             // Sweeping took out what cannot be read.
             writing.head.files.entries = self.index.files.len();
@@ -155,6 +163,11 @@ impl Device {
         } else {
             return false;
         };
+        // What is swept out makes it shorter than it was taken to be, and nothing is added at a stop.
+        if writing.directory.blocks() > base.cfg().geometry.checkpoint_blocks {
+            writing.fault = Some(ImageFault::NoRoom);
+            return false;
+        }
         base.stats.image_bytes_written += zc_core::u64_from_usize(bytes.len());
         let op = base.port.op(Op::Image);
         let bytes = ImageBytes(bytes);
@@ -164,6 +177,7 @@ impl Device {
 
     fn image_units(&mut self, piece: &ImagePiece, cursor: &mut SweepCursor) -> Vec<u8> {
         match piece.part {
+            ImagePart::Directory => unreachable!("the directory is written behind what it tells of"),
             ImagePart::Slots => self.image_slots(piece),
             ImagePart::Files => {
                 let slots = &self.units.slots;
@@ -172,9 +186,9 @@ impl Device {
                     Mapping::Base(place) | Mapping::Duplicate(place) if !slots.is_live(&place) => Keep::No,
                     _ => Keep::Yes,
                 });
-                self.index.files.buckets_as_bytes(piece.first, piece.count).to_vec()
+                self.index.files.packed_buckets(piece.first, piece.count)
             }
-            ImagePart::Prints => self.index.prints.buckets_as_bytes(piece.first, piece.count).to_vec(),
+            ImagePart::Prints => self.index.prints.packed_buckets(piece.first, piece.count),
         }
     }
 

@@ -13,7 +13,7 @@
 //! What it does not do: read what cannot be checked; stored extents are verified when they are read, as ever.
 
 use zc_core::{ErrorKind, ExtentKey, ExtentNo, Generation, VolumeId, WeuSlot, usize_from_u32};
-use zc_format::{FormatError, ImageHead, ImagePart, ImagePiece, ImageSlot};
+use zc_format::{FormatError, ImageDirectory, ImageHead, ImagePart, ImagePiece, ImagePlace, ImageSlot};
 
 use crate::base::Base;
 use crate::device::Device;
@@ -37,6 +37,8 @@ pub(in crate::device) struct ImageLoad {
     area: usize,
     next: u64,
     in_flight: u32,
+    /// Where its pieces lie: the first piece tells.
+    directory: Option<ImageDirectory>,
     /// What it says of slots, as far as that has been read.
     slots: Vec<Expected>,
     /// What is to be the index.
@@ -101,7 +103,7 @@ impl ImageLoad {
     /// Takes mappings of the file index. False if one leads nowhere.
     fn take_files(&mut self, piece: &ImagePiece, units: &[u8]) -> bool {
         let Self { slots, files, volumes, .. } = self;
-        files.set_buckets(piece.first, units, |key, mapping| {
+        files.set_buckets(piece.first, piece.count, units, |key, mapping| {
             if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
                 let slot = slots.get_mut(usize_from_u32(place.slot.0));
                 let Some(slot) = slot.filter(|slot| slot.unit == Some(place.generation)) else {
@@ -161,6 +163,7 @@ impl Device {
             area,
             next: 0,
             in_flight: 0,
+            directory: None,
             slots: Vec::with_capacity(usize_from_u32(head.slots)),
             files,
             volumes: Volumes::default(),
@@ -168,23 +171,27 @@ impl Device {
         true
     }
 
-    /// Reads pieces, a bounded number at once. What is said of mappings is held against what is said of slots, so slots
-    /// come first.
+    /// Reads pieces, a bounded number at once. The first one tells where the others are. What is said of mappings is held
+    /// against what is said of slots, so slots come next.
     pub(super) fn pump_image_load(&mut self, base: &mut Base) {
         let Some(image) = self.recovery.load.as_mut().and_then(|load| load.image.as_mut()) else { return };
         while image.in_flight < PIECES_IN_FLIGHT
             && let Some(piece) = image.head.piece(image.next)
         {
             let are_slots_read = image.slots.len() == usize_from_u32(image.head.slots);
-            if piece.part == ImagePart::Slots && image.in_flight > 0
-                || piece.part != ImagePart::Slots && !are_slots_read
-            {
-                return;
-            }
+            let may_be_read = match piece.part {
+                ImagePart::Directory | ImagePart::Slots => image.in_flight == 0,
+                ImagePart::Files | ImagePart::Prints => are_slots_read,
+            };
+            let place = match &image.directory {
+                Some(directory) => directory.place(piece.number),
+                None => (piece.part == ImagePart::Directory).then(|| image.head.directory()),
+            };
+            let Some(ImagePlace { first_block, blocks }) = place.filter(|_| may_be_read) else { return };
             image.next += 1;
             image.in_flight += 1;
             let op = base.port.op(Op::Image(piece.number));
-            let (area, ImagePiece { first_block, blocks, .. }) = (image.area, piece);
+            let area = image.area;
             base.port.emit(Action::ReadImage { op, area, first_block, blocks });
         }
         if image.in_flight == 0 {
@@ -235,11 +242,20 @@ impl Device {
         let head = image.head;
         let units = head.decode_piece(&piece, bytes, salt).map_err(|_: FormatError| ImageFault::Damaged)?;
         match piece.part {
+            ImagePart::Directory => {
+                let area_blocks = base.cfg().geometry.checkpoint_blocks;
+                let directory = ImageDirectory::decode(&head, bytes, area_blocks, salt);
+                image.directory = Some(directory.map_err(|_: FormatError| ImageFault::Damaged)?);
+                Ok(())
+            }
             ImagePart::Slots => self.take_slots(image, units),
             ImagePart::Files => image.take_files(&piece, units).then_some(()).ok_or(ImageFault::Damaged),
-            ImagePart::Prints => {
-                self.index.prints.set_buckets(piece.first, units).then_some(()).ok_or(ImageFault::Damaged)
-            }
+            ImagePart::Prints => self
+                .index
+                .prints
+                .set_buckets(piece.first, piece.count, units)
+                .then_some(())
+                .ok_or(ImageFault::Damaged),
         }
     }
 
