@@ -77,10 +77,12 @@ impl World {
         self.dirty(volume).is_some_and(|state| state.fenced && (state.bytes > 0 || unknown))
     }
 
-    /// A request may fail: the cache device is in trouble, and may hold what only it has.
+    /// A request may fail: the cache device is in trouble, and may hold what only it has. Or a store rotted, and came
+    /// back older than what the cache knows of it: dirty data is not for that one.
     pub(crate) fn is_excused(&self, volume: usize) -> bool {
         let troubled = self.trouble.session || self.trouble.damaged || self.trouble.rotten;
-        troubled && (self.maybe_dirty[volume] || self.writes_back(volume))
+        let is_older = self.pooled.as_ref().is_some_and(|pooled| pooled.is_rotten && pooled.has(volume));
+        (troubled || is_older) && (self.maybe_dirty[volume] || self.writes_back(volume))
     }
 
     /// For each sector of an origin, what it may hold after a power cut.
