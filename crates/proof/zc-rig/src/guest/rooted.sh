@@ -143,7 +143,8 @@ back() {
     [ "$(volume info.cold_reason)" != null ]
 }
 
-only_the_cache_has_this() { yes "only the cache has this" | head -c 4M; }
+# Not by a pipe: `yes` fails when nothing reads on.
+only_the_cache_has_this() { head -c 4M < <(yes "only the cache has this"); }
 
 leave_dirty() {
     only_the_cache_has_this > /kept
