@@ -444,16 +444,16 @@ pub fn look<M: Media>(
     let TailEnd { dangling, proved, dropped: dropped_commits, unjournaled } =
         tail.finish(reader.media, &geometry, chain.summaries);
     let bytes_read = reader.bytes_read;
-    let by_superblock = JournalSeq(previous.journal_next.0.saturating_sub(1));
-    let required = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };
-    let required = required.max(by_superblock);
+    let required = journal_required(&previous, options, by_intent);
     let found = Found { maps, checkpoints, journal };
     let cut_off = (previous.distrusted && !previous.clean).then_some(DistrustReason::CutOff);
     let dirty_complete = !journal_lost && !chain.broken && found.lacks(required).is_none();
     let distrust = found.distrust_reason(options.cold, required).or(cut_off);
     let mut superblock = next_superblock(&previous, options, &found);
     superblock.distrusted = distrust.is_some();
-    let index_image = if distrust.is_none() { index_image(media, &previous, &found, options) } else { None };
+    let index_image = if distrust.is_none() { index_image(media, &previous, &found) } else { None };
+    #[cfg(zc_canary)]
+    let index_image = index_image.or_else(|| any_index_image(media, &previous, &found, options));
     let Found { maps, checkpoints, journal } = found;
     let start = StartState {
         session: superblock.session,
@@ -493,40 +493,47 @@ pub fn look<M: Media>(
     })
 }
 
+/// The block that the journal has to reach: superblock and intent log say that it did.
+fn journal_required(previous: &Superblock, options: &OpenOptions, by_intent: bool) -> JournalSeq {
+    let by_superblock = JournalSeq(previous.journal_next.0.saturating_sub(1));
+    let trimmed = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };
+    trimmed.max(by_superblock)
+}
+
 /// The index image that the superblock names, if nothing that a start finds is newer than it.
-fn index_image<M: Media>(
-    media: &mut M,
-    previous: &Superblock,
-    found: &Found,
-    options: &OpenOptions,
-) -> Option<(ImageHead, usize)> {
+fn index_image<M: Media>(media: &mut M, previous: &Superblock, found: &Found) -> Option<(ImageHead, usize)> {
     let named = previous.clean && previous.index_image != 0 && previous.index_image == previous.session;
-    let named = named || believes_any_image(options);
     let (newest, area) = found.checkpoints.newest.as_ref().filter(|_| named)?;
-    let geometry = &previous.geometry;
     let area = 1 - area;
-    let mut block = vec![0; BLOCK];
-    media.read(geometry.image_block_offset(area, 0), &mut block).ok()?;
-    let head = ImageHead::decode(&block, area, geometry.checkpoint_blocks, geometry.salt).ok()?;
+    let head = image_head(media, &previous.geometry, area)?;
     let (map, _) = found.maps.newest.as_ref()?;
     let is_newest = head.session == previous.session
         && head.journal_next == previous.journal_next
         && head.journal_next == found.journal.next
         && head.checkpoint == newest.sequence
         && head.region_map_sequence == map.sequence;
-    let is_newest = is_newest || believes_any_image(options);
     is_newest.then_some((head, area))
 }
 
-/// G2: whether a deliberate bug takes an image that is older than what else lies there.
-fn believes_any_image(options: &OpenOptions) -> bool {
-    #[cfg(zc_canary)]
-    return options.canary == Some(crate::config::Canary::StaleImage);
-    #[cfg(not(zc_canary))]
-    {
-        let _ = options;
-        false
-    }
+/// The head of the image in a checkpoint area, if one is there.
+fn image_head<M: Media>(media: &mut M, geometry: &Geometry, area: usize) -> Option<ImageHead> {
+    let mut block = vec![0; BLOCK];
+    media.read(geometry.image_block_offset(area, 0), &mut block).ok()?;
+    ImageHead::decode(&block, area, geometry.checkpoint_blocks, geometry.salt).ok()
+}
+
+/// G2: a deliberate bug takes an image that is older than what else lies there.
+#[cfg(zc_canary)]
+fn any_index_image<M: Media>(
+    media: &mut M,
+    previous: &Superblock,
+    found: &Found,
+    options: &OpenOptions,
+) -> Option<(ImageHead, usize)> {
+    let is_on = options.canary == Some(crate::config::Canary::StaleImage);
+    let (_, area) = found.checkpoints.newest.as_ref().filter(|_| is_on)?;
+    let area = 1 - area;
+    image_head(media, &previous.geometry, area).map(|head| (head, area))
 }
 
 /// The superblock of the session that begins, which believes what was found.
