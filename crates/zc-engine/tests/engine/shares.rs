@@ -14,6 +14,8 @@ use crate::rig::Rig;
 
 /// How long a test waits for an answer that is due at once.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Of a zeroing: what is with the manager at once.
+const PIECE_BYTES: u64 = 4 << 20;
 
 /// A client that gives up after [`PATIENCE`].
 fn quiet(rig: &Rig) -> UnixStream {
@@ -81,8 +83,6 @@ fn writes_that_stop_midway_hold_up_no_stranger() {
 fn what_waits_of_clients_that_left_never_begins() {
     const CLIENTS: u64 = 50;
     const EACH: u64 = 120;
-    /// Of a zeroing: what is with the manager at once.
-    const PIECE_BYTES: u64 = 4 << 20;
     let rig = Rig::new();
     let engine = rig.start(&["v"]);
     let zeroing = header(6, 7, 0, u32::try_from(crate::rig::VOLUME_BYTES).unwrap());
@@ -140,11 +140,12 @@ fn a_large_zeroing_goes_in_pieces_and_keeps_what_it_does_not_cover() {
 #[test]
 fn what_runs_of_clients_that_left_ends_with_its_piece() {
     const BYTES: u64 = 64 << 30;
+    const PIECES_EACH: u64 = (1 << 32) / PIECE_BYTES;
     let rig = large(BYTES);
     let engine = rig.start(&["v"]);
     let mut greedy: Vec<UnixStream> = (0..8).map(|_| attached(&rig)).collect();
     for (number, stream) in (0_u64..).zip(&mut greedy) {
-        // 128 pieces each; no two clients zero the same, so that none waits for another's range.
+        // No two clients zero the same, so that none waits for another's range.
         let zeroing = header(6, 7, number << 32, u32::MAX);
         stream.write_all(&zeroing.repeat(8)).unwrap();
     }
@@ -158,7 +159,8 @@ fn what_runs_of_clients_that_left_ends_with_its_piece() {
     write(&mut quiet(&rig), 0, &[3; 4096]);
     while engine.stats().unwrap().driver.requests_in_flight > 0 {}
     let begun = crate::rig::counter(&engine, "writes") - at_the_cut;
-    // Two requests' worth, for pieces that begin before the daemon sees the cut. A dozen was seen.
-    assert!(begun < 2 * 128, "{begun} pieces were begun afterwards");
+    // Eight requests run at the cut. Two requests' worth may begin before the daemon sees it: on a machine with other
+    // work, a third of a request's worth was seen.
+    assert!(begun < 2 * PIECES_EACH, "{begun} pieces were begun afterwards");
     assert!(engine.stop().unwrap());
 }
