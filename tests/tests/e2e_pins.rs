@@ -68,6 +68,7 @@ fn what_is_pinned_is_brought_into_the_cache_and_outlives_floods_and_restarts() {
     let daemon = Daemon::start(&world.path("zcached.toml"));
     world.loaded();
     kept(&world, 3);
+    assert_eq!(world.counter("load_by_image"), 1, "no header was read");
     assert_eq!(world.counter("pinned_extents_read"), 0, "it was there");
     let (mut db, mut flood) = (world.connect("db"), world.connect("flood"));
     world.fill(&mut flood, 0..64, 3);

@@ -251,9 +251,6 @@ pub enum ImageFault {
     /// A volume is gone, has changed, or is not trusted.
     #[error("a volume in it is not served, or is not trusted")]
     Volumes,
-    /// A volume has pinned ranges.
-    #[error("a volume has pinned ranges")]
-    Pins,
     /// Too much was written meanwhile, or an origin did not flush.
     #[error("too much has changed while it was read")]
     Overtaken,

@@ -176,7 +176,6 @@ pub(crate) const fn refused(fault: ImageFault) -> &'static str {
     match fault {
         ImageFault::Slots => "index images refused: slots",
         ImageFault::Volumes => "index images refused: volumes",
-        ImageFault::Pins => "index images refused: pins",
         ImageFault::Overtaken => "index images refused: overtaken",
         ImageFault::Damaged => "index images refused: damage",
         ImageFault::Device(_) => "index images refused: read errors",

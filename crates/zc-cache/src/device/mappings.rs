@@ -44,6 +44,11 @@ impl Device {
     /// Puts a mapping into the index. What it has no place for is void.
     pub(in crate::device) fn put(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         self.count_mapped(key, mapping);
+        self.put_counted(key, mapping, base);
+    }
+
+    /// As [`Self::put`], for a mapping that is counted already.
+    pub(in crate::device) fn put_counted(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         let Self { index, units, .. } = self;
         let mut evicted = index.files.insert_sparing(key, mapping, |other| units.kept.has(other));
         if let Some((other, theirs)) = evicted

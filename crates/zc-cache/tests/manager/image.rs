@@ -37,8 +37,15 @@ pub(crate) fn all_is_there(world: &mut World) {
 }
 
 /// Whether the start took the image, refused it, and how many headers it read.
-fn start_of(world: &World) -> (u64, u64, bool) {
+pub(crate) fn start_of(world: &World) -> (u64, u64, bool) {
     (world.stat("load_by_image"), world.stat("load_image_refused"), world.stat("load_headers") > 0)
+}
+
+/// Damages the last piece of the image: that is found when all others have been read.
+pub(crate) fn damage_the_last_piece(world: &mut World) {
+    let found = Found::of(world);
+    let (_, last) = found.piece(found.head.pieces() - 1);
+    world.device.0[last.start + 70] ^= 1;
 }
 
 /// Where the image is.
@@ -213,10 +220,7 @@ fn what_is_written_while_the_image_is_read_is_newer() {
 #[test]
 fn what_is_stored_while_an_image_is_read_that_is_refused_is_newer() {
     let mut world = stopped();
-    // The last piece is damaged: that is found when all others have been read.
-    let found = Found::of(&world);
-    let (_, last) = found.piece(found.head.pieces() - 1);
-    world.device.0[last.start + 70] ^= 1;
+    damage_the_last_piece(&mut world);
     let mut world = world.restart_reading();
     // The directory, and then the slots.
     world.end_an_image_read();

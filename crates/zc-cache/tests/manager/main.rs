@@ -19,6 +19,7 @@ mod meetings;
 mod packing;
 mod phases;
 mod pinned;
+mod pinned_image;
 mod removing;
 mod rotten;
 mod shares;

@@ -10,19 +10,19 @@ use zc_core::{ExtentKey, ExtentNo, Mode, VolumeId};
 
 use crate::world::{Shape, V, W, World, noise, volume};
 
-const E: u64 = 8 << 10;
-const MIB: u64 = 1 << 20;
+pub(crate) const E: u64 = 8 << 10;
+pub(crate) const MIB: u64 = 1 << 20;
 const UNIT_BYTES: u64 = 256 << 10;
 /// Extents that do not shrink in a unit.
-const UNIT: u64 = 31;
+pub(crate) const UNIT: u64 = 31;
 const SLOTS: u64 = 24;
-const VOLUME_BYTES: u64 = 16 * MIB;
+pub(crate) const VOLUME_BYTES: u64 = 16 * MIB;
 
-fn shape() -> Shape {
+pub(crate) fn shape() -> Shape {
     Shape { slots: SLOTS, volume_bytes: VOLUME_BYTES, ..Shape::default() }
 }
 
-fn world(shape: Shape) -> World {
+pub(crate) fn world(shape: Shape) -> World {
     let mut world = World::new(shape);
     for extent in 0..VOLUME_BYTES / E {
         let at = usize::try_from(extent * E).unwrap();
@@ -31,12 +31,12 @@ fn world(shape: Shape) -> World {
     world
 }
 
-fn pinned(range: Range<u64>) -> VolumeConfig {
+pub(crate) fn pinned(range: Range<u64>) -> VolumeConfig {
     VolumeConfig { pins: vec![range], ..volume(V, VOLUME_BYTES) }
 }
 
 /// Lets the keeper work until nothing is left to do.
-fn settle(world: &mut World) {
+pub(crate) fn settle(world: &mut World) {
     for _ in 0..2000 {
         world.tick(20);
         if !world.manager.is_keeping() {
@@ -46,12 +46,12 @@ fn settle(world: &mut World) {
     panic!("the keeper does not end: {:?}", world.manager.pins());
 }
 
-fn pins(world: &World) -> VolumePins {
+pub(crate) fn pins(world: &World) -> VolumePins {
     world.manager.pins().into_iter().find(|pins| pins.volume == V).expect("something is pinned")
 }
 
 /// Another volume writes whole units of content that is new.
-fn flood(world: &mut World, units: u64) {
+pub(crate) fn flood(world: &mut World, units: u64) {
     let first = world.stat("writes");
     for extent in 0..units * UNIT {
         world.write(W, extent * E % VOLUME_BYTES, &noise((1 << 40) + first + extent, 8192));
@@ -62,7 +62,7 @@ fn flood(world: &mut World, units: u64) {
 }
 
 /// Extents of a range of the volume that are read without the origin.
-fn hits(world: &mut World, id: VolumeId, bytes: Range<u64>) -> u64 {
+pub(crate) fn hits(world: &mut World, id: VolumeId, bytes: Range<u64>) -> u64 {
     let is_hit = |extent: u64| {
         world.origin_reads.clear();
         world.read(id, extent * E, E);
@@ -71,7 +71,7 @@ fn hits(world: &mut World, id: VolumeId, bytes: Range<u64>) -> u64 {
     (bytes.start / E..bytes.end / E).map(is_hit).sum()
 }
 
-fn are_safe(world: &World, bytes: Range<u64>) -> bool {
+pub(crate) fn are_safe(world: &World, bytes: Range<u64>) -> bool {
     (bytes.start / E..bytes.end / E)
         .all(|extent| world.manager.is_safe(ExtentKey { volume: V, extent: ExtentNo(extent) }))
 }

@@ -401,11 +401,14 @@ impl World {
 
     /// Starts again after a power cut, with other settings of a volume. Writes of the journal do not end.
     pub(crate) fn restart_hanging_with(mut self, volume: &VolumeConfig) -> Self {
-        self.volumes
-            .iter_mut()
-            .filter(|known| known.id == volume.id)
-            .for_each(|known| *known = volume.clone());
+        self.remember(volume);
         self.restart_hanging()
+    }
+
+    /// Settings that a restart takes.
+    pub(crate) fn remember(&mut self, volume: &VolumeConfig) {
+        let known = self.volumes.iter_mut().filter(|known| known.id == volume.id);
+        known.for_each(|known| *known = volume.clone());
     }
 
     /// Starts again in order. Says whether what the cache holds for the volume is to be believed.
@@ -558,7 +561,7 @@ impl World {
 
     /// New settings, which a restart keeps.
     pub(crate) fn configure(&mut self, volume: VolumeConfig) {
-        self.volumes.iter_mut().filter(|v| v.id == volume.id).for_each(|v| *v = volume.clone());
+        self.remember(&volume);
         self.event(Event::Configure(Box::new(volume)));
     }
 

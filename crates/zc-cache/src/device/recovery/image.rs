@@ -20,7 +20,8 @@ use crate::device::Device;
 use crate::device::recovery::Op;
 use crate::device::recovery::probe::Picker;
 use crate::device::units::classes::ClassId;
-use crate::device::units::slots::SlotState;
+use crate::device::units::kept::Kept;
+use crate::device::units::slots::{Leads, SlotState};
 use crate::index::file_index::{FileIndex, IndexShape, Keep, Mapping, SweepCursor};
 use crate::index::fingerprint_index::FingerprintIndex;
 use crate::seam::{Action, ImageBytes, ImageFault, Note, Purpose};
@@ -52,8 +53,7 @@ struct Expected {
     /// Short generation of the unit that it holds, if it holds one.
     unit: Option<Generation>,
     owner: Option<VolumeId>,
-    /// Mappings that lead there.
-    live: u32,
+    leads: Leads,
 }
 
 /// A volume that the image has mappings of.
@@ -61,6 +61,8 @@ struct Expected {
 struct Seen {
     /// The last of its extents there, if there is any.
     last: Option<ExtentNo>,
+    /// Kept extents of it there.
+    kept: u64,
     picker: Picker,
 }
 
@@ -73,16 +75,22 @@ struct Volumes {
 }
 
 impl Volumes {
-    fn take(&mut self, key: ExtentKey, mapping: Mapping) {
+    fn take(&mut self, key: ExtentKey, mapping: Mapping, is_kept: bool) {
         let at = usize::from(key.volume.0);
         if self.seen.len() <= at {
             self.seen.resize(at + 1, Seen::default());
         }
         let seen = &mut self.seen[at];
         seen.last = seen.last.max(Some(key.extent));
+        seen.kept += u64::from(is_kept);
         if seen.picker.takes() {
             self.picked.push((key, mapping));
         }
+    }
+
+    /// How many kept extents of each there are.
+    fn kept(&self) -> impl Iterator<Item = (VolumeId, u64)> {
+        (0..).map(VolumeId).zip(self.seen.iter().map(|seen| seen.kept))
     }
 
     /// The last extent of each.
@@ -101,17 +109,18 @@ impl ImageLoad {
     }
 
     /// Takes mappings of the file index. False if one leads nowhere.
-    fn take_files(&mut self, piece: &ImagePiece, units: &[u8]) -> bool {
+    fn take_files(&mut self, piece: &ImagePiece, units: &[u8], kept: &Kept) -> bool {
         let Self { slots, files, volumes, .. } = self;
         files.set_buckets(piece.first, piece.count, units, |key, mapping| {
+            let is_kept = kept.has(key);
             if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
                 let slot = slots.get_mut(usize_from_u32(place.slot.0));
                 let Some(slot) = slot.filter(|slot| slot.unit == Some(place.generation)) else {
                     return false;
                 };
-                slot.live += 1;
+                slot.leads.count(mapping, is_kept);
             }
-            volumes.take(key, mapping);
+            volumes.take(key, mapping, is_kept);
             true
         })
     }
@@ -146,11 +155,6 @@ impl Device {
             region_map_sequence: head.region_map_sequence,
             ..own
         };
-        if self.has_kept() {
-            // What is kept is counted slot by slot, from headers.
-            refuse(ImageFault::Pins, base);
-            return false;
-        }
         let Some(load) = &mut self.recovery.load else { return false };
         if like_own != shape || files != own.files || prints != own.prints {
             refuse(ImageFault::Shape, base);
@@ -249,7 +253,9 @@ impl Device {
                 Ok(())
             }
             ImagePart::Slots => self.take_slots(image, units),
-            ImagePart::Files => image.take_files(&piece, units).then_some(()).ok_or(ImageFault::Damaged),
+            ImagePart::Files => {
+                image.take_files(&piece, units, &self.units.kept).then_some(()).ok_or(ImageFault::Damaged)
+            }
             ImagePart::Prints => self
                 .index
                 .prints
@@ -282,7 +288,8 @@ impl Device {
                 }
                 self.units.slots.release(slot);
             }
-            image.slots.push(Expected { unit: unit.sealed.then_some(short), owner: unit.owner, live: 0 });
+            let (unit, owner) = (unit.sealed.then_some(short), unit.owner);
+            image.slots.push(Expected { unit, owner, leads: Leads::default() });
         }
         Ok(())
     }
@@ -292,9 +299,7 @@ impl Device {
         let Some(load) = self.recovery.load.as_mut() else { return };
         let Some(image) = load.image.take() else { return };
         let overtaken = load.overflow || !load.lost.is_empty() && self.meta.regions.inherited_len() > 0;
-        let fault = if self.has_kept() {
-            Some(ImageFault::Pins)
-        } else if overtaken {
+        let fault = if overtaken {
             Some(ImageFault::Overtaken)
         } else if image.files.len() != image.head.files.entries {
             Some(ImageFault::Damaged)
@@ -318,14 +323,15 @@ impl Device {
         base.stats.load_mappings += files.len();
         let meanwhile = core::mem::replace(&mut self.index.files, files);
         self.units.sweeps.restart_files();
+        let mut astray = 0;
         for (slot, expected) in (0..).map(WeuSlot).zip(&slots) {
             if expected.unit.is_some() {
-                self.units.slots.adopt_known(slot, expected.owner, expected.live);
-                let is_dirty = self.units.dirty_slots.contains(slot);
-                let of_owner = self.units.classes.of_owner(expected.owner);
-                self.units.join(slot, if is_dirty { ClassId::DEFAULT } else { of_owner });
+                self.adopt_known(slot, expected);
+                let is_safe = self.may_keep_in(slot);
+                astray += u64::from(if is_safe { 0 } else { expected.leads.kept() });
             }
         }
+        volumes.kept().for_each(|(volume, extents)| self.units.kept.found(volume, extents, astray));
         let newer = mappings_of(meanwhile);
         for (key, mapping) in &newer {
             self.forget_older(*key, *mapping, base);
@@ -341,6 +347,20 @@ impl Device {
         self.load_ended(base);
     }
 
+    /// The unit in the slot is the one that checkpoint or journal named, with what the image has of it.
+    fn adopt_known(&mut self, slot: WeuSlot, expected: &Expected) {
+        let Expected { owner, leads, .. } = *expected;
+        self.units.slots.adopt_known(slot, owner, &leads);
+        let class = if self.units.dirty_slots.contains(slot) {
+            ClassId::DEFAULT
+        } else if self.joins_kept_with(&leads) {
+            ClassId::KEPT
+        } else {
+            self.units.classes.of_owner(owner)
+        };
+        self.units.join(slot, class);
+    }
+
     /// The image has a mapping of an extent that was mapped anew meanwhile.
     fn forget_older(&mut self, key: ExtentKey, newer: Mapping, base: &mut Base) {
         let Some(older) = self.index.files.remove(key) else { return };
@@ -354,11 +374,7 @@ impl Device {
     /// Puts mappings of this session into the index. They are counted and recorded already.
     fn keep_newer(&mut self, newer: Vec<(ExtentKey, Mapping)>, base: &mut Base) {
         for (key, mapping) in newer {
-            if let Some((other, evicted)) = self.index.files.insert(key, mapping) {
-                self.count_unmapped(other, evicted, base);
-                base.stats.file_index_evictions += 1;
-                self.void(other, evicted, base);
-            }
+            self.put_counted(key, mapping, base);
         }
     }
 

@@ -22,7 +22,9 @@
 //! that the others always get on. When the file index is full a kept extent does not go for one that is not.
 //!
 //! A change of pins is taken on in pieces, since each extent has to be looked up. After a restart the ranges come with
-//! the settings. A unit whose header names kept extents alone joins the class again.
+//! the settings. A unit whose header names kept extents alone joins the class again. The index image tells less of a
+//! unit than its header: mappings that lead there. By those it joins if some are of kept extents and none is the base of
+//! another one. Mappings are counted as the image is read, so changes of pins wait until that is over.
 //!
 //! What it does not do: read or place anything.
 
@@ -41,7 +43,7 @@ use crate::device::Device;
 use crate::device::units::classes::ClassId;
 use crate::device::units::kept::ranges::RangeSet;
 use crate::device::units::placed_bytes;
-use crate::device::units::slots::SlotState;
+use crate::device::units::slots::{Leads, SlotState};
 use crate::index::file_index::{Mapping, Place};
 use crate::shares::VolumePins;
 
@@ -196,6 +198,12 @@ impl Kept {
         }
     }
 
+    /// An index image has so many kept extents of the volume. So many of all volumes are not safe: each counts for all of
+    /// them, until a walk tells.
+    pub(in crate::device) fn found(&mut self, volume: VolumeId, extents: u64, astray: u64) {
+        self.count_safe(volume, i64::try_from(extents.saturating_sub(astray)).unwrap_or(i64::MAX));
+    }
+
     fn changed(&mut self, id: VolumeId, piece: &Range<u64>, is_kept: bool) {
         let Some(volume) = self.volumes.get_mut(&id) else { return };
         if is_kept {
@@ -219,15 +227,20 @@ impl Device {
     pub(crate) fn configure_pins(&mut self, volume: VolumeId, pins: &[Range<u64>], extents: u64) {
         self.units.kept.configure(volume, pins, extents);
         self.units.classes.set_kept(self.units.kept.units_max());
-        if self.index.files.is_empty() {
+        if self.index.files.is_empty() && !self.is_reading_image() {
             while let Some((volume, piece, is_kept)) = self.units.kept.next_change(u64::MAX) {
                 self.units.kept.changed(volume, &piece, is_kept);
             }
         }
     }
 
-    /// Takes on the next so many extents of what is pinned or unpinned. Whether there are more.
+    /// Takes on the next so many extents of what is pinned or unpinned, unless an index image is being read. Whether
+    /// there are more.
     pub(crate) fn change_kept(&mut self, most: u64, base: &mut Base) -> bool {
+        if self.is_reading_image() {
+            // It is counted by what was kept when that began.
+            return false;
+        }
         let Some((volume, piece, is_kept)) = self.units.kept.next_change(most) else { return false };
         for extent in piece.clone() {
             let mapping = self.index.files.get(ExtentKey { volume, extent: ExtentNo(extent) });
@@ -418,6 +431,12 @@ impl Device {
     /// Whether a unit that was found with these extents is one of the class.
     pub(in crate::device) fn joins_kept(&self, mut keys: impl Iterator<Item = ExtentKey>) -> bool {
         self.has_kept() && keys.all(|key| self.is_kept(key)) && self.has_room_to_keep(false)
+    }
+
+    /// Whether a unit that an index image has these mappings of is one of the class. What was overwritten of it does not
+    /// count, so that a header may say no where this says yes.
+    pub(in crate::device) fn joins_kept_with(&self, leads: &Leads) -> bool {
+        leads.are_of_kept() && self.has_room_to_keep(false)
     }
 
     /// Has units emptied if the class is short of room: the emptiest ones, as many as there is room for elsewhere.

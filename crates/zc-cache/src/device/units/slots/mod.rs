@@ -5,6 +5,8 @@
 
 mod replay;
 
+pub(crate) use crate::device::units::slots::replay::Leads;
+
 use std::collections::VecDeque;
 
 use zc_core::{Generation, VolumeId, WeuSeq, WeuSlot, usize_from_u32};

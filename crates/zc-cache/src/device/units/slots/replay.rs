@@ -5,6 +5,36 @@
 use zc_core::{Generation, VolumeId, WeuSeq, WeuSlot};
 
 use crate::device::units::slots::{SlotState, SlotTable};
+use crate::index::file_index::Mapping;
+
+/// What the index image has of mappings that lead to a unit.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Leads {
+    live: u32,
+    /// How many of them are of kept extents.
+    kept: u32,
+    /// Whether the unit is the base of an extent that is not kept.
+    has_other_base: bool,
+}
+
+impl Leads {
+    /// One more leads there.
+    pub(crate) fn count(&mut self, mapping: Mapping, is_kept: bool) {
+        self.live += 1;
+        self.kept += u32::from(is_kept);
+        self.has_other_base |= !is_kept && matches!(mapping, Mapping::Base(_));
+    }
+
+    /// Mappings of kept extents.
+    pub(crate) const fn kept(&self) -> u32 {
+        self.kept
+    }
+
+    /// Whether kept extents are what the unit is for. Others may share what they stored.
+    pub(crate) const fn are_of_kept(&self) -> bool {
+        self.kept > 0 && !self.has_other_base
+    }
+}
 
 impl SlotTable {
     /// Moves a slot to the generation a record speaks of. False if the record is of an older one (or of no slot).
@@ -80,15 +110,15 @@ impl SlotTable {
         is_known
     }
 
-    /// The unit in the slot is the one that a record named, and so many mappings lead to it beside those that are
-    /// counted.
-    pub(crate) fn adopt_known(&mut self, slot: WeuSlot, owner: Option<VolumeId>, live: u32) {
+    /// The unit in the slot is the one that a record named, and these mappings lead to it beside those that are counted.
+    pub(crate) fn adopt_known(&mut self, slot: WeuSlot, owner: Option<VolumeId>, leads: &Leads) {
         let entry = self.get_mut(slot);
         assert!(entry.state == SlotState::Unread { known: true } && !entry.retired, "{slot:?} is not known");
         entry.state = SlotState::Sealed;
         entry.owner = owner;
-        entry.live += live;
-        self.live_total += u64::from(live);
+        entry.live += leads.live;
+        entry.kept += leads.kept;
+        self.live_total += u64::from(leads.live);
     }
 
     /// No header that turns up in the slot is believed, as before.
