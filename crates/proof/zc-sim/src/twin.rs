@@ -1,7 +1,9 @@
 //! A start by the index image, held against a start by headers of the same media.
 //!
 //! Job: have two managers start from what lies on the device now, one by the image that the real one is about to read,
-//! one without it, and compare what clients would get: where each extent is read from, and how many slots are in use.
+//! one without it, and compare what clients would get: where each extent is read from, and how many slots are in use. Of
+//! pinned ranges, what is safe by headers is safe by the image. And the image counts as much of a unit as there is: with
+//! the last pin, its last unit is as any other.
 //!
 //! Invariants: the media are only read, and the run goes on as if nothing had been compared. Devices that lie are not
 //! judged: a header that rots is missed by the one and not by the other, and both are right.
@@ -14,7 +16,7 @@ use zc_cache::config::VolumeConfig;
 use zc_cache::seam::{Action, Event, ImageBytes, ImageFault, Request, RequestKind};
 use zc_cache::startup::StartState;
 use zc_cache::{CacheManager, ResidencyRun};
-use zc_core::{BufId, ErrorKind, Generation, ReqId, WeuSeq, WeuSlot};
+use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Generation, ReqId, WeuSeq, WeuSlot};
 use zc_format::{ExpectedExtent, ExtentError, Record, WeuHeader};
 
 use crate::disk::PAGE;
@@ -77,10 +79,14 @@ impl World {
         };
         let (image_lacks, headers_lack) =
             (lacks(&image), lacks(&headers) || self.trouble.left_out || are_missing);
+        // By the image more units may be of what is pinned, and take the room of others.
+        let has_room = image.stats().pinned_units < headers.stats().pinned_units;
         for config in volumes {
             let extent_bytes = u64::from(self.geometry.extent_bytes);
             for offset in (0..config.size_bytes).step_by(self.geometry.extent_bytes as usize) {
                 let len = extent_bytes.min(config.size_bytes - offset);
+                let key = ExtentKey { volume: config.id, extent: ExtentNo(offset / extent_bytes) };
+                let [is_safe, is_safe_there] = [&image, &headers].map(|manager| manager.is_safe(key));
                 let [ours, theirs] =
                     [&mut image, &mut headers].map(|manager| seen(manager, config, offset, len));
                 let is_missing =
@@ -89,9 +95,34 @@ impl World {
                     let what = (config.id, offset / extent_bytes);
                     return Some(format!("{what:?} by image: {ours:?}, by headers: {theirs:?}"));
                 }
+                if ours == theirs && has_room && is_safe_there && !is_safe {
+                    return Some(format!("{key:?} is pinned, and safe after a start by headers alone"));
+                }
             }
         }
-        None
+        self.unpin(image, volumes)
+    }
+
+    /// With the last pin, the last unit is as any other. What is wrong with that, if anything.
+    fn unpin(&mut self, mut image: CacheManager, volumes: &[VolumeConfig]) -> Option<String> {
+        if image.stats().pinned_units == 0 {
+            return None;
+        }
+        self.coverage.note("starts by image with pinned ranges");
+        let mut actions = Vec::new();
+        for config in volumes {
+            let unpinned = VolumeConfig { pins: Vec::new(), ..config.clone() };
+            image.handle(Event::Configure(Box::new(unpinned)), &mut actions);
+        }
+        for now_ms in (self.now_ms + u64::from(TURNS_MAX)..).take(TURNS_MAX as usize) {
+            if image.pins().is_empty() {
+                break;
+            }
+            image.handle(Event::Tick { now_ms }, &mut actions);
+        }
+        let left = (image.pins(), image.stats().pinned_units);
+        (left != (Vec::new(), 0))
+            .then(|| format!("what is left without pins after a start by image: {left:?}"))
     }
 
     /// A manager that has started from the media as they are, and how many headers it could not read, or are not those of
