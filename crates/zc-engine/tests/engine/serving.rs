@@ -144,6 +144,44 @@ fn a_mixed_load_of_two_clients_agrees_with_its_twin() {
     assert!(engine.stop().unwrap());
 }
 
+/// What does not compress lies in the cache as the client gets it; an answer of one extent leaves from there.
+#[test]
+fn long_hits_are_whole_wherever_they_begin_and_whatever_lies_between() {
+    const BYTES: usize = 4 << 20;
+    const EXTENT: usize = 8192;
+    let rig = Rig::new();
+    let mut random = random(6);
+    let mut data = vec![0; BYTES];
+    random.fill(&mut data[..]);
+    // Here and there what compresses, blocks of zeros, and what lies elsewhere already.
+    for extent in (0..BYTES / EXTENT).filter(|extent| extent % 9 > 5) {
+        let at = extent * EXTENT;
+        match extent % 4 {
+            0 => data[at..at + EXTENT].fill(7),
+            1 => data[at..at + 4096].fill(0),
+            2 => data[at..at + EXTENT].fill(0),
+            _ => data.copy_within(0..EXTENT, at),
+        }
+    }
+    let engine = rig.start(&["v"]);
+    rig.client("v").write(0, &data).unwrap();
+    assert!(engine.stop().unwrap());
+    let engine = rig.start(&["v"]);
+    while engine.stats().unwrap().index_loaded_ms.is_none() {}
+    let mut client = rig.client("v");
+    for round in 0..400 {
+        // Whole extents every other time.
+        let unit = if round % 2 == 0 { EXTENT } else { 1 };
+        let at = random.random_range(0..BYTES / unit) * unit;
+        let len = random.random_range(1..=(BYTES - at).min(256 << 10) / unit) * unit;
+        assert!(client.read(u64_from_usize(at), len).unwrap() == data[at..at + len], "{len} bytes at {at}");
+    }
+    assert_eq!(counter(&engine, "extent_misses"), 0);
+    let (reads, extents) = (counter(&engine, "device_reads"), counter(&engine, "device_read_extents"));
+    assert!(extents > 3 * reads, "{reads} reads of the device brought {extents} extents");
+    assert!(engine.stop().unwrap());
+}
+
 #[test]
 fn equal_content_is_stored_once_across_volumes() {
     let rig = Rig::new();
