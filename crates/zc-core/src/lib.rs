@@ -1,4 +1,4 @@
-//! Words that every zcached crate shares: ids, fingerprints, codecs, sector maps and limits.
+//! Words that every zcached crate shares: ids, fingerprints, codecs, sector maps, checksums and limits.
 //!
 //! Job: give each concept of the design one type, so that a slot can never be passed for an extent number. Counts are
 //! plain integers whose names say what they count (`_bytes`, `_ms`).
@@ -8,6 +8,7 @@
 //! What it does not do: anything with behaviour of its own. Policy lives in `zc-cache`, layout in `zc-format`.
 #![forbid(unsafe_code)]
 
+mod checksum;
 mod convert;
 mod error;
 mod ids;
@@ -18,6 +19,7 @@ mod sectors;
 pub mod units;
 mod words;
 
+pub use checksum::{crc32c, crc32c_append};
 pub use convert::{u64_from_usize, usize_from_u32, usize_from_u64};
 pub use error::{Errno, ErrorKind};
 pub use ids::{

@@ -37,7 +37,7 @@ impl Salt {
     /// That of a cache.
     #[must_use]
     pub fn of(uuid: &[u8; 16]) -> Self {
-        Self(crc32c::crc32c(uuid))
+        Self(zc_core::crc32c(uuid))
     }
 }
 
@@ -65,7 +65,7 @@ impl Binding {
             .u64(self.place)
             .u64(self.sequence)
             .u64(self.generation);
-        crc32c::crc32c_append(crc32c::crc32c_append(self.salt.0, &prefix), bytes)
+        zc_core::crc32c_append(zc_core::crc32c_append(self.salt.0, &prefix), bytes)
     }
 
     /// Puts the checksum of everything after the first four bytes into the first four.

@@ -171,7 +171,7 @@ impl Decoder {
         // What follows can be read, whatever this one holds.
         self.over = is_end;
         let expected = std::mem::replace(&mut self.next_block, word(8).wrapping_add(1));
-        if word(12) != crc32c::crc32c_append(crc32c::crc32c(&head[..12]), &self.payload) {
+        if word(12) != zc_core::crc32c_append(zc_core::crc32c(&head[..12]), &self.payload) {
             self.payload.clear();
             self.next_block = expected.wrapping_add(1);
             return Ok(Some("a block is damaged"));

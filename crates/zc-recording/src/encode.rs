@@ -170,7 +170,8 @@ impl<W: Write> Writer<W> {
         self.block[..4].copy_from_slice(&magic);
         self.block[4..8].copy_from_slice(&payload.to_le_bytes());
         self.block[8..12].copy_from_slice(&self.blocks.to_le_bytes());
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&self.block[..12]), &self.block[BLOCK_HEADER_BYTES..]);
+        let crc =
+            zc_core::crc32c_append(zc_core::crc32c(&self.block[..12]), &self.block[BLOCK_HEADER_BYTES..]);
         self.block[12..16].copy_from_slice(&crc.to_le_bytes());
         self.out.write_all(&self.block)?;
         self.written += u64_from_usize(self.block.len());

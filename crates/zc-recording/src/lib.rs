@@ -184,7 +184,7 @@ impl Header {
         put(28, &self.share.of().to_le_bytes());
         put(32, &SAMPLE_UNIT_BYTES.to_le_bytes());
         put(40, &self.began_s.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..60]);
+        let crc = zc_core::crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
@@ -196,7 +196,7 @@ impl Header {
         if bytes[..8] != MAGIC {
             return Err("it does not begin like a recording");
         }
-        if word(60) != crc32c::crc32c(&bytes[..60]) {
+        if word(60) != zc_core::crc32c(&bytes[..60]) {
             return Err("the header of the recording is damaged");
         }
         if (short(8), usize::from(short(10))) != (VERSION, HEADER_BYTES) {

@@ -145,7 +145,7 @@ fn missing_blocks_are_told() {
 /// A block with a good checksum over any payload.
 fn sealed(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut block = [&magic[..], &u32::try_from(payload.len()).unwrap().to_le_bytes(), &[0; 4]].concat();
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&block), payload);
+    let crc = zc_core::crc32c_append(zc_core::crc32c(&block), payload);
     block.extend_from_slice(&crc.to_le_bytes());
     block.extend_from_slice(payload);
     [&HEADER.to_bytes()[..], &block].concat()

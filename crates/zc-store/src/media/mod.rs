@@ -72,7 +72,7 @@ impl Binding {
         prefix[8..24].copy_from_slice(&self.uuid);
         put_u64(&mut prefix, 24, self.place.0);
         put_u64(&mut prefix, 32, self.place.1);
-        crc32c::crc32c_append(crc32c::crc32c(&prefix), bytes)
+        zc_core::crc32c_append(zc_core::crc32c(&prefix), bytes)
     }
 
     /// Puts the checksum into the block's first four bytes, and tells it.
@@ -91,7 +91,7 @@ impl Binding {
 /// The CRC of a payload, as chunk records have it.
 #[must_use]
 pub fn payload_crc(stored: &[u8]) -> u32 {
-    crc32c::crc32c(stored)
+    zc_core::crc32c(stored)
 }
 
 pub(crate) fn as_block(bytes: &[u8]) -> Result<&Block, MediaError> {

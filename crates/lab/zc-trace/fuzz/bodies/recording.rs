@@ -14,7 +14,7 @@ fn block(number: u32, part: &[u8]) -> Vec<u8> {
     let magic = if choice & 1 == 1 { b"ZCRe" } else { b"ZCRb" };
     let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
     let mut bytes = [&magic[..], &len.to_le_bytes(), &number.to_le_bytes()].concat();
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), payload);
+    let crc = zc_core::crc32c_append(zc_core::crc32c(&bytes), payload);
     bytes.extend_from_slice(&crc.to_le_bytes());
     bytes.extend_from_slice(payload);
     bytes
