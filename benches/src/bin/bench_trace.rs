@@ -36,17 +36,17 @@ struct Args {
     out: PathBuf,
 }
 
-/// Lines a second of what was measured in one round. `None` where Linux does not tell processor time.
+/// Lines a second of what was measured in one round.
 #[derive(Debug, Clone, Copy)]
 struct Round {
     /// Of processor time: decompressing and parsing alone.
-    reading: Option<f64>,
+    reading: f64,
     /// Replaying by least recent use, reading left out.
-    lru: Option<f64>,
+    lru: f64,
     /// Building the trace in memory for the daemon's manager.
-    loading: Option<f64>,
+    loading: f64,
     /// Replaying it through the manager.
-    manager: Option<f64>,
+    manager: f64,
     /// Of elapsed time: replaying by least recent use while a thread reads.
     lru_elapsed: f64,
     /// Loading while a thread reads, then replaying through the manager.
@@ -59,10 +59,10 @@ fn now() -> Instant {
 }
 
 /// The processor time that this thread takes for something.
-fn timed<T>(work: impl FnOnce() -> T) -> (T, Option<Duration>) {
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let before = thread_time();
     let done = work();
-    (done, before.zip(thread_time()).map(|(before, after)| after.saturating_sub(before)))
+    (done, thread_time().saturating_sub(before))
 }
 
 fn open(path: &Path) -> anyhow::Result<Reader> {
@@ -94,13 +94,13 @@ fn measure(path: &Path, config: &Config, share: u32) -> anyhow::Result<(u64, Rou
     let (done, manager) = timed(|| cache::run(&trace, config, replay, |_| {}));
     done?;
     let manager_elapsed = per_second(began.elapsed());
-    let [reading, lru, loading, manager] = [reading, lru, loading, manager].map(|time| time.map(per_second));
+    let [reading, lru, loading, manager] = [reading, lru, loading, manager].map(per_second);
     Ok((lines, Round { reading, lru, loading, manager, lru_elapsed, manager_elapsed }))
 }
 
 /// The median, and from the least to the most, in thousands.
-fn summary(rounds: &[Round], of: impl Fn(&Round) -> Option<f64>) -> String {
-    let mut values: Vec<f64> = rounds.iter().filter_map(of).collect();
+fn summary(rounds: &[Round], of: impl Fn(&Round) -> f64) -> String {
+    let mut values: Vec<f64> = rounds.iter().map(of).collect();
     values.sort_unstable_by(f64::total_cmp);
     let thousands = |value: &f64| format!("{:.0}", value / 1000.0);
     match (values.first(), values.get(values.len() / 2), values.last()) {
@@ -118,8 +118,8 @@ fn row(path: &Path, lines: u64, rounds: &[Round]) -> String {
         summary(rounds, |round| round.lru),
         summary(rounds, |round| round.loading),
         summary(rounds, |round| round.manager),
-        summary(rounds, |round| Some(round.lru_elapsed)),
-        summary(rounds, |round| Some(round.manager_elapsed)),
+        summary(rounds, |round| round.lru_elapsed),
+        summary(rounds, |round| round.manager_elapsed),
     ];
     format!("| {name} | {lines} | {} |\n", columns.join(" | "))
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use zc_replay::{Ratios, ReplayError, Trace};
 use zc_trace::{Reader, thread_time};
 
-/// Processor time of the parts of a run; `None` where Linux does not tell.
+/// Processor time of the parts of a run that were measured.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spent {
     /// Decompressing and parsing, on a thread of its own.
@@ -18,11 +18,10 @@ pub(crate) struct Spent {
 }
 
 /// The processor time that this thread takes for something.
-pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Option<Duration>) {
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let before = thread_time();
     let done = work();
-    let spent = before.zip(thread_time()).map(|(before, after)| after.saturating_sub(before));
-    (done, spent)
+    (done, thread_time().saturating_sub(before))
 }
 
 /// Loads a trace into memory while a thread reads it.
@@ -32,7 +31,7 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Option<Duration>) {
 pub(crate) fn load(reader: &mut Reader, ratios: Ratios) -> Result<(Trace, Spent), ReplayError> {
     let ((loaded, reading), loading) =
         timed(|| zc_trace::alongside(reader, |requests| Trace::load(requests, ratios)));
-    Ok((loaded?, Spent { reading, loading, replaying: None }))
+    Ok((loaded?, Spent { reading: Some(reading), loading: Some(loading), replaying: None }))
 }
 
 impl Spent {

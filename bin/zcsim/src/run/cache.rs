@@ -36,7 +36,7 @@ pub(super) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
             .map_err(anyhow::Error::from),
     });
     let (report, times) = done?;
-    spent.replaying = replaying;
+    spent.replaying = Some(replaying);
     let seconds = began.elapsed().as_secs_f64().max(1e-9);
     let per_second = report.requests as f64 / seconds;
     if args.json {

@@ -52,7 +52,7 @@ pub(super) fn print(args: &Args, policy: Kind) -> anyhow::Result<()> {
     });
     let outcome = outcome.with_context(shown)?;
     let seconds = began.elapsed().as_secs_f64();
-    let spent = Spent { reading, replaying, ..Spent::default() };
+    let spent = Spent { reading: Some(reading), replaying: Some(replaying), ..Spent::default() };
     let run = Run { capacity, extent_bytes, outcome, bad_lines: reader.bad_count(), seconds, spent };
     if args.json {
         say!("{:#}", to_json(args, policy, &run));

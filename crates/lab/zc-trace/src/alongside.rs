@@ -8,6 +8,8 @@
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
+use rustix::time::ClockId;
+
 use crate::error::TraceError;
 use crate::reader::Reader;
 use crate::request::Request;
@@ -16,25 +18,23 @@ use crate::request::Request;
 const BATCH: usize = 4096;
 /// Batches that may wait.
 const WAITING_MAX: usize = 4;
-/// Where Linux tells for how many nanoseconds the thread that reads it has run.
-const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
-/// Processor time that the calling thread has taken; `None` where Linux does not tell.
+/// Processor time that the calling thread has taken. The clock counts up to this call; `/proc` would tell the time of the
+/// last tick.
 #[must_use]
-pub fn thread_time() -> Option<Duration> {
-    let text = std::fs::read_to_string(SCHEDSTAT).ok()?;
-    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+pub fn thread_time() -> Duration {
+    // The kernel gives neither a negative time nor more nanoseconds than a second has.
+    Duration::try_from(rustix::time::clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Gives the requests of a trace to `take` while a thread reads on; also the processor time of the reading, where
-/// Linux tells it.
+/// Gives the requests of a trace to `take` while a thread reads on; also the processor time of the reading.
 ///
 /// # Panics
 /// As `take` or the reader does.
 pub fn alongside<T>(
     reader: &mut Reader,
     take: impl FnOnce(&mut dyn Iterator<Item = Result<Request, TraceError>>) -> T,
-) -> (T, Option<Duration>) {
+) -> (T, Duration) {
     let (batches, read) = sync_channel(WAITING_MAX);
     std::thread::scope(|scope| {
         let reading = scope.spawn(move || {
@@ -81,7 +81,7 @@ mod tests {
             alongside(&mut reader, |requests| requests.map(Result::unwrap).collect::<Vec<_>>());
         assert_eq!(found, expected);
         assert_eq!((found.len(), reader.bad_count()), (count, 1));
-        assert!(time.is_none_or(|time| time > Duration::ZERO));
+        assert!(time > Duration::ZERO);
     }
 
     #[test]
