@@ -602,6 +602,9 @@ impl World {
             self.losses.reboot(self.now.is_multiple_of(2));
         }
         self.start();
+        if self.pins.are_drawn() && !self.mended && self.rng.random_bool(0.5) {
+            self.change_pins_early();
+        }
     }
 
     /// Whether the stop was clean; `None` if it did not come to an end.

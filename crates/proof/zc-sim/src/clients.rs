@@ -319,6 +319,18 @@ impl World {
         self.reconfigured(volume);
     }
 
+    /// Pins change while a start reads headers, or the index image in their place.
+    pub(crate) fn change_pins_early(&mut self) {
+        for _ in 0..self.rng.random_range(0..8) {
+            self.step();
+        }
+        if self.manager.as_ref().is_some_and(|manager| !manager.is_loaded()) {
+            self.coverage.note("pins changed while the index is loaded");
+            self.reconfigure();
+            self.tick();
+        }
+    }
+
     /// Other settings for a volume, which the manager does not know yet.
     pub(crate) fn draw_settings(&mut self, volume: usize) {
         setup::reconfigure(&mut self.rng, &mut self.volumes[volume]);

@@ -136,6 +136,8 @@ pub const REQUIRED: &[&str] = &[
     "insert_over_quota",
     "units_moved",
     "pins changed",
+    "pins changed while the index is loaded",
+    "starts by image with pinned ranges",
     "pinned extents that are safe",
     "pinned_extents_read",
     "pinned_extents_moved",
