@@ -59,5 +59,23 @@ fn idle_volumes(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, path, idle_volumes);
+/// Long hits of a cache whose index no processor holds in its caches.
+fn long_hits(c: &mut Criterion) {
+    const MANY: u64 = 5_000_000;
+    let mut group = c.benchmark_group("manager/hit_of_5_million");
+    let mut warm = Driver::new(64 << 30, MANY * 5 / 4, 1);
+    (0..MANY / 16).for_each(|run| warm.read_run(run * 16, 16));
+    for extents in [1, 4, 16] {
+        let mut at = 0;
+        group.bench_function(BenchmarkId::from_parameter(extents), |b| {
+            b.iter(|| {
+                at = (at + 7919 * 16) % (MANY - 16);
+                warm.read_run(at, extents);
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, path, idle_volumes, long_hits);
 criterion_main!(benches);

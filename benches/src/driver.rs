@@ -71,6 +71,11 @@ impl Driver {
 
     /// Reads one extent.
     pub fn read(&mut self, extent: u64) {
+        self.read_run(extent, 1);
+    }
+
+    /// Reads so many extents in one request.
+    pub fn read_run(&mut self, extent: u64, count: u64) {
         self.next += 1;
         if self.next.is_multiple_of(256) {
             self.now_ms += 10;
@@ -81,7 +86,7 @@ impl Driver {
             req: ReqId(self.next),
             volume: VolumeId(0),
             offset_bytes: extent * EXTENT,
-            len_bytes: EXTENT,
+            len_bytes: count * EXTENT,
             kind: RequestKind::Read { buf: BufId(self.next) },
         }));
     }

@@ -13,6 +13,7 @@ use crate::clean::streams::InStream;
 use crate::device::Core;
 use crate::dirty::DirtyLayer;
 use crate::dirty::overlay::read_overlaid;
+use crate::index::CALLED_UP;
 use crate::seam::{Action, Request, RequestKind};
 
 impl DirtyLayer {
@@ -66,7 +67,13 @@ impl DirtyLayer {
         let op = clean.read(read);
         let (volume, offset, stream, dest) = (op.volume(), op.offset_bytes(), op.stream(), op.dest());
         let (mut sorted, mut unknown) = (Sorted::default(), None);
-        for portion in portions(volume, offset, dest, core.base.extent_bytes()) {
+        let extent_bytes = core.base.extent_bytes();
+        let mut ahead = portions(volume, offset, dest, extent_bytes);
+        for (number, portion) in portions(volume, offset, dest, extent_bytes).enumerate() {
+            // A single extent is looked up at once.
+            if number % CALLED_UP == 0 && portion.len_bytes < dest.len_bytes {
+                ahead.by_ref().take(CALLED_UP).for_each(|portion| core.device.call_up(portion.key));
+            }
             if self.sort(read, portion, &mut sorted, core, clean) {
                 continue;
             }
