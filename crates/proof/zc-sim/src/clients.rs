@@ -495,8 +495,15 @@ impl World {
         let buf = BufId(self.next);
         self.write(volume, offset, len, buf);
         self.drain();
-        self.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush);
+        self.flush_if_served(volume);
         self.drain();
+    }
+
+    /// A flush, unless the daemon has been started since without the volume.
+    fn flush_if_served(&mut self, volume: usize) {
+        if self.served[volume] {
+            self.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush);
+        }
     }
 
     pub(crate) fn clear(&mut self, volume: usize, offset: usize, len: usize, trim: bool) {
@@ -531,7 +538,8 @@ impl World {
                 return;
             }
             self.drain();
-            if self.violation.is_some() {
+            // A start that cut it off may have left the volume out.
+            if self.violation.is_some() || !self.served[volume] {
                 return;
             }
         }
@@ -550,7 +558,7 @@ impl World {
         self.submit(volume, offset, len, RequestKind::Write { buf, fua }, ClientKind::Write { fua });
         if !fua {
             self.drain();
-            self.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush);
+            self.flush_if_served(volume);
         }
     }
 

@@ -43,8 +43,8 @@ impl World {
         if self.violation.is_some() {
             return;
         }
-        // What only the device had is on the origins: nothing excuses a volume any more.
-        self.trouble = Trouble::default();
+        // What only the device had is on the origins: nothing else excuses a volume any more.
+        self.trouble = Trouble { forged: self.trouble.forged, ..Trouble::default() };
         self.read_all();
         for volume in 0..self.volumes.len() {
             let len = self.volumes[volume].size_bytes.min(u64::from(SECTOR_BYTES)) as usize;

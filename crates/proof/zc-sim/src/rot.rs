@@ -172,7 +172,9 @@ impl World {
         let forged = ExtentHeader { stored_bytes: payload.len() as u32, ..*header };
         let mut bytes = vec![0; EXTENT_HEADER_BYTES as usize + payload.len()];
         forged.seal(offset_bytes, payload, &mut bytes, self.geometry.salt);
+        self.trace(|| format!("another content in {:?} at {offset_bytes}", header.slot));
         self.cache.damage(at, &bytes);
+        self.trouble.forged = true;
         true
     }
 

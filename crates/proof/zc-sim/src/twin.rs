@@ -10,7 +10,7 @@
 //!
 //! What it does not do: compare hints of the fingerprint index, or the order within a bucket.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use zc_cache::config::VolumeConfig;
 use zc_cache::seam::{Action, Event, ImageBytes, ImageFault, Request, RequestKind};
@@ -64,21 +64,16 @@ impl World {
         self.coverage.note("starts by image compared with headers");
         // Both make room once they have started, and a comparison with the origin may be under way in other slots.
         let found = |manager: &CacheManager| manager.slots_used().0 as u64 + manager.stats().evictions;
-        // A header that rotted, or that the device rolled back, before an earlier start by image: that start missed
-        // nothing, and neither does this one.
-        let are_missing = found(&image) != found(&headers);
-        if !(found(&headers)..=found(&headers) + lost).contains(&found(&image)) {
+        if !(found(&headers)..=found(&headers) + lost.len() as u64).contains(&found(&image)) {
             let found = (found(&image), found(&headers));
             return Some(format!(
-                "slots in use after a start by image and by headers: {found:?}, {lost} headers lost"
+                "slots in use after a start by image and by headers: {found:?}, headers lost in {lost:?}"
             ));
         }
         // What a full index or checkpoint has no room for is left out.
         let lacks = |manager: &CacheManager| {
             manager.stats().evictions > 0 || manager.stats().file_index_evictions > 0
         };
-        let (image_lacks, headers_lack) =
-            (lacks(&image), lacks(&headers) || self.trouble.left_out || are_missing);
         // By the image more units may be of what is pinned, and take the room of others.
         let has_room = image.stats().pinned_units < headers.stats().pinned_units;
         for config in volumes {
@@ -89,8 +84,13 @@ impl World {
                 let [is_safe, is_safe_there] = [&image, &headers].map(|manager| manager.is_safe(key));
                 let [ours, theirs] =
                     [&mut image, &mut headers].map(|manager| seen(manager, config, offset, len));
-                let is_missing =
-                    image_lacks && ours.is_part_of(&theirs) || headers_lack && theirs.is_part_of(&ours);
+                // Either may have made room since the last extent.
+                let (image_lacks, headers_lack) = (lacks(&image), lacks(&headers) || self.trouble.left_out);
+                // A header that rotted, or that the device rolled back, before an earlier start by image: that start
+                // missed nothing, and neither does this one.
+                let is_lost = ours.stored.iter().all(|expected| lost.contains(&expected.slot));
+                let is_missing = image_lacks && ours.is_part_of(&theirs)
+                    || (headers_lack || is_lost) && theirs.is_part_of(&ours);
                 if ours != theirs && !is_missing {
                     let what = (config.id, offset / extent_bytes);
                     return Some(format!("{what:?} by image: {ours:?}, by headers: {theirs:?}"));
@@ -125,24 +125,25 @@ impl World {
             .then(|| format!("what is left without pins after a start by image: {left:?}"))
     }
 
-    /// A manager that has started from the media as they are, and how many headers it could not read, or are not those of
-    /// the units that checkpoint and journal name.
+    /// A manager that has started from the media as they are, and the slots whose header it could not read, or whose
+    /// header is not that of the unit that checkpoint and journal name.
     fn twin(
         &self,
         start: StartState,
         records: &[Record],
         volumes: &[VolumeConfig],
-    ) -> Option<(CacheManager, u64)> {
+    ) -> Option<(CacheManager, BTreeSet<WeuSlot>)> {
         let mut manager = CacheManager::new(self.config.clone(), volumes.to_vec(), start);
         records.iter().for_each(|record| manager.replay(record));
         let mut actions = Vec::new();
         manager.begin(self.now_ms, &mut actions);
         let mut pending: VecDeque<Action> = actions.drain(..).collect();
         let named = named_units(records);
-        let (mut now_ms, mut lost) = (self.now_ms, 0);
+        let (mut now_ms, mut lost) = (self.now_ms, BTreeSet::new());
         for _ in 0..TURNS_MAX {
-            let event = match pending.pop_front() {
-                Some(action) => self.answer(&action),
+            let action = pending.pop_front();
+            let event = match &action {
+                Some(action) => self.answer(action),
                 None if manager.is_loaded() => return Some((manager, lost)),
                 None => {
                     now_ms += 1;
@@ -150,8 +151,11 @@ impl World {
                 }
             };
             if let Some(event) = event {
-                if let Event::HeaderRead { result: Ok(header), .. } = &event {
-                    lost += u64::from(header.as_ref().is_none_or(|header| is_another(header, &named)));
+                if let Event::HeaderRead { result: Ok(header), .. } = &event
+                    && let Some(Action::ReadHeader { slot, .. }) = action
+                    && header.as_ref().is_none_or(|header| is_another(header, &named))
+                {
+                    lost.insert(slot);
                 }
                 manager.handle(event, &mut actions);
                 pending.extend(actions.drain(..));

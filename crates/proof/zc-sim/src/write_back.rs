@@ -27,6 +27,8 @@ pub(crate) struct Trouble {
     pub(crate) lied_metadata: bool,
     /// A dirty extent has rotted, and is not written anew yet.
     pub(crate) rotten: bool,
+    /// Another content lies under a fingerprint. A start that compares it with the origin takes the origin for changed.
+    pub(crate) forged: bool,
     /// A loss was accepted, or a fence forgotten with the state directory. Dirty records may be of the past, and another
     /// unit may have taken their slot.
     pub(crate) old_records: bool,
@@ -82,7 +84,8 @@ impl World {
     pub(crate) fn is_excused(&self, volume: usize) -> bool {
         let troubled = self.trouble.session || self.trouble.damaged || self.trouble.rotten;
         let is_older = self.pooled.as_ref().is_some_and(|pooled| pooled.is_rotten && pooled.has(volume));
-        (troubled || is_older) && (self.maybe_dirty[volume] || self.writes_back(volume))
+        (troubled || is_older || self.trouble.forged)
+            && (self.maybe_dirty[volume] || self.writes_back(volume))
     }
 
     /// For each sector of an origin, what it may hold after a power cut.
