@@ -14,6 +14,8 @@ use zc_host::run::{cargo, run, timed};
 
 /// Seeds that every run of the checks simulates.
 const SIMULATION_SEEDS: &str = "1000";
+/// Requests of the short ones: a fault may show only where a run ends soon after its first restarts.
+const SHORT_OPS: &str = "500";
 /// Seeds of the store that every run of the checks simulates.
 const STORE_SEEDS: &str = "400";
 
@@ -40,8 +42,8 @@ pub(crate) enum Step {
     Unit,
     /// The programs as they ship, built alone: they contain no deliberate bug and depend on nothing of the lab.
     Shipped,
-    /// The simulator over a thousand seeds of the cache and hundreds of the store, then every crash of small workloads,
-    /// then its canaries.
+    /// The simulator over a thousand long and short seeds of the cache and hundreds of the store, then every crash of
+    /// small workloads, then its canaries.
     Simulation,
     /// Every fuzzer for a minute.
     Fuzz,
@@ -90,6 +92,7 @@ impl Step {
             Self::Shipped => crate::canaries::check_shipped(),
             Self::Simulation => {
                 run(&mut zcsim(&["fuzz", "--seeds", SIMULATION_SEEDS, "--start", "1"]))?;
+                run(&mut zcsim(&["fuzz", "--seeds", SIMULATION_SEEDS, "--ops", SHORT_OPS, "--start", "1"]))?;
                 run(&mut zcsim(&["fuzz", "--store", "--seeds", STORE_SEEDS, "--start", "1"]))?;
                 run(&mut zcsim(&["exhaustive"]))?;
                 crate::canaries::canaries(&[])
