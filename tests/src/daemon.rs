@@ -151,6 +151,8 @@ impl Daemon {
         loop {
             let length = match socket.recv(&mut message) {
                 Ok(length) => length,
+                // A machine that was paused interrupts a wait that has a bound.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => {
                     panic!("zcached did not become ready in {DEADLINE:?} ({error})\n{}", self.tail())
                 }
