@@ -37,7 +37,10 @@ impl<'a> Kept<'a> {
     fn next_daemon(&self) -> u64 {
         let mut note = [0; 512];
         loop {
-            let len = self.notes.recv(&mut note).expect("a daemon becomes ready");
+            let len = match self.notes.recv(&mut note) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                received => received.expect("a daemon becomes ready"),
+            };
             if note[..len].split(|byte| *byte == b'\n').any(|line| line == b"READY=1") {
                 return self.world.status()["pid"].as_u64().expect("a daemon has a number");
             }
