@@ -13,12 +13,8 @@ use crate::rig::{Rig, VOLUME_BYTES, content, counter, random};
 #[test]
 fn rot_on_the_cache_device_costs_hits_and_never_bytes() {
     let rig = Rig::new();
-    let engine = rig.start(&["v"]);
     let data = content(&mut random(1), 4 << 20);
-    rig.client("v").write(0, &data).unwrap();
-    assert!(engine.stop().unwrap());
-    let engine = rig.start(&["v"]);
-    while engine.stats().unwrap().index_loaded_ms.is_none() {}
+    let engine = rig.start_warm(&data);
     // Past the metadata, one byte of every 4 KiB.
     let cache = OpenOptions::new().read(true).write(true).open(rig.path("cache.img")).unwrap();
     let len = cache.metadata().unwrap().len();

@@ -6,11 +6,7 @@ use crate::rig::{Rig, content, counter, random, wait_for_insertions};
 fn a_second_start_is_warm() {
     let rig = Rig::new();
     let data = content(&mut random(1), 4 << 20);
-    let engine = rig.start(&["v"]);
-    rig.client("v").write(0, &data).unwrap();
-    assert!(engine.stop().unwrap());
-    let engine = rig.start(&["v"]);
-    while engine.stats().unwrap().index_loaded_ms.is_none() {}
+    let engine = rig.start_warm(&data);
     let mut client = rig.client("v");
     assert_eq!(client.read(0, data.len()).unwrap(), data);
     let (hits, misses) = (counter(&engine, "extent_hits_device"), counter(&engine, "extent_misses"));

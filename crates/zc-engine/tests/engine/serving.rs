@@ -163,11 +163,7 @@ fn long_hits_are_whole_wherever_they_begin_and_whatever_lies_between() {
             _ => data.copy_within(0..EXTENT, at),
         }
     }
-    let engine = rig.start(&["v"]);
-    rig.client("v").write(0, &data).unwrap();
-    assert!(engine.stop().unwrap());
-    let engine = rig.start(&["v"]);
-    while engine.stats().unwrap().index_loaded_ms.is_none() {}
+    let engine = rig.start_warm(&data);
     let mut client = rig.client("v");
     for round in 0..400 {
         // Whole extents every other time.
