@@ -14,7 +14,7 @@ use zc_host::run::{cargo, run, timed};
 
 /// Seeds that every run of the checks simulates.
 const SIMULATION_SEEDS: &str = "1000";
-/// Requests of the short ones: a fault may show only where a run ends soon after its first restarts.
+/// Requests of the short ones: they found a fault that a thousand long ones had missed.
 const SHORT_OPS: &str = "500";
 /// Seeds of the store that every run of the checks simulates.
 const STORE_SEEDS: &str = "400";

@@ -140,7 +140,7 @@ impl World {
         // A cache that is out of order fails what it was asked for before, and what meets dirty data that it has.
         let was_under_way = self.trouble.failed_at.is_some_and(|at| client.start <= at);
         let is_out_of_reach = was_under_way || self.is_out_of_reach(volume);
-        (client.buffered && is_out_of_reach && self.is_excused(volume))
+        (client.buffered && is_out_of_reach && (self.is_excused(volume) || self.trouble.forged))
             .then_some("requests failed: dirty data out of reach")
     }
 

@@ -88,7 +88,8 @@ impl World {
                 let (image_lacks, headers_lack) = (lacks(&image), lacks(&headers) || self.trouble.left_out);
                 // A header that rotted, or that the device rolled back, before an earlier start by image: that start
                 // missed nothing, and neither does this one.
-                let is_lost = ours.stored.iter().all(|expected| lost.contains(&expected.slot));
+                let is_lost = !ours.stored.is_empty()
+                    && ours.stored.iter().all(|expected| lost.contains(&expected.slot));
                 let is_missing = image_lacks && ours.is_part_of(&theirs)
                     || (headers_lack || is_lost) && theirs.is_part_of(&ours);
                 if ours != theirs && !is_missing {

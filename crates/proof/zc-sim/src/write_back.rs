@@ -84,8 +84,7 @@ impl World {
     pub(crate) fn is_excused(&self, volume: usize) -> bool {
         let troubled = self.trouble.session || self.trouble.damaged || self.trouble.rotten;
         let is_older = self.pooled.as_ref().is_some_and(|pooled| pooled.is_rotten && pooled.has(volume));
-        (troubled || is_older || self.trouble.forged)
-            && (self.maybe_dirty[volume] || self.writes_back(volume))
+        (troubled || is_older) && (self.maybe_dirty[volume] || self.writes_back(volume))
     }
 
     /// For each sector of an origin, what it may hold after a power cut.
