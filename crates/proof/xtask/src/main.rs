@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]
 
+mod bench;
 mod book;
 mod canaries;
 mod clean_root;
@@ -101,7 +102,7 @@ struct TestArgs {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Test(args) => steps::test(&args),
-        Task::Bench { args } => steps::bench(&args),
+        Task::Bench { args } => bench::bench(&args),
         Task::Soak(args) => soak::soak(&args),
         Task::Canaries { args } => canaries::canaries(&args),
         Task::Mutants(args) => mutants::mutants(&args),

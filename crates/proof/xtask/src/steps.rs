@@ -1,4 +1,4 @@
-//! The steps of `cargo xtask test`, in order, with headings, times and a summary; and the benchmarks.
+//! The steps of `cargo xtask test`, in order, with headings, times and a summary.
 //!
 //! Invariants: the order is that of [`Step`]; the first failure ends the run unless asked otherwise; a run in which any
 //! step failed ends with an error.
@@ -194,37 +194,6 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
     let total: Duration = outcomes.iter().map(|outcome| outcome.took).sum();
     table.push_str(&format!("{:<15} {:>8.1}", "total", total.as_secs_f64()));
     table
-}
-
-/// `cargo xtask bench`: `nbd` compares the daemon with other servers, `cpu` their CPU time for each request, `cores`
-/// daemons with one I/O thread and with two, `bootstorm` the daemon with itself in pass-through while many machines boot,
-/// `write` write-back with the bare file and with write-through, `rivals` the daemon with other caches in a virtual
-/// machine, `stores` its store with others there, `trace` tells reading a trace from replaying it; anything else goes to
-/// criterion.
-///
-/// # Errors
-/// A benchmark cannot be built or fails.
-pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
-    match args {
-        [first, rest @ ..] if first == "rivals" => zc_rig::rivals::bench(rest),
-        [first, rest @ ..] if first == "stores" => zc_rig::stores::bench(rest),
-        [first, rest @ ..]
-            if ["nbd", "cpu", "cores", "bootstorm", "write", "fair", "store", "trace"]
-                .contains(&first.as_str()) =>
-        {
-            // The programs look for each other beside their own executable.
-            let release = |verb: &str| {
-                let mut command = cargo();
-                command.args([verb, "--release", "--locked", "--package", "zc-bench"]);
-                command
-            };
-            run(release("build").args(["--package", "zcached", "--package", "zcctl"]))?;
-            run(release("run").args(["--bin", &format!("bench-{first}"), "--"]).args(rest))
-        }
-        _ => {
-            run(cargo().args(["bench", "--package", "zc-bench", "--locked", "--bench", "*", "--"]).args(args))
-        }
-    }
 }
 
 #[cfg(test)]
