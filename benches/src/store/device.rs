@@ -87,7 +87,7 @@ impl Tally {
 }
 
 /// The device.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Device {
     model: Model,
     bytes: Vec<u8>,

@@ -44,7 +44,7 @@ impl Place {
             bytes[at..at + block.len()].copy_from_slice(block);
         });
         let watched = Watched { device: Device::new(self.model, bytes), cpu: Cpu::default() };
-        Ok(Rig { drive: Drive::open(&blank, watched)?, usable_bytes: blank.usable_bytes() })
+        Ok(Rig { drive: Drive::open(&blank, watched)?, blank })
     }
 }
 
@@ -85,14 +85,23 @@ impl Machine for Watched {
 #[derive(Debug)]
 pub struct Rig {
     drive: Drive<Watched>,
-    usable_bytes: u64,
+    blank: Blank,
 }
 
 impl Rig {
     /// Bytes of the segments that contents may use.
     #[must_use]
-    pub const fn usable_bytes(&self) -> u64 {
-        self.usable_bytes
+    pub fn usable_bytes(&self) -> u64 {
+        self.blank.usable_bytes()
+    }
+
+    /// Opens a copy of the device as it is, as after a crash. [`Self::cpu`] begins with the opening.
+    ///
+    /// # Errors
+    /// The pool does not open.
+    pub fn crashed(&self) -> Result<Self, DriveError> {
+        let watched = Watched { device: self.drive.machine().device.clone(), cpu: Cpu::default() };
+        Ok(Self { drive: Drive::open(&self.blank, watched)?, blank: self.blank.clone() })
     }
 
     /// The pool.
@@ -141,6 +150,14 @@ impl Rig {
     /// It is an error.
     pub fn ask(&mut self, kind: RequestKind) -> Result<Answer, DriveError> {
         self.drive.ask(kind)
+    }
+
+    /// Cleans now, until there is nothing left that is worth it.
+    ///
+    /// # Errors
+    /// The pool breaks the rules of its seam.
+    pub fn clean(&mut self) -> Result<(), DriveError> {
+        self.drive.clean()
     }
 
     /// Nothing is asked for so long; the pool may clean.

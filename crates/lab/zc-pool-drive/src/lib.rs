@@ -310,6 +310,20 @@ impl<M: Machine> Drive<M> {
         self.ask(RequestKind::Catalog(change)).map(|_| ())
     }
 
+    /// Cleans now, until there is nothing left that is worth it.
+    ///
+    /// # Errors
+    /// The pool breaks the rules of its seam.
+    pub fn clean(&mut self) -> Result<(), DriveError> {
+        self.drive(Pool::clean)?;
+        while self.pool.store().is_busy() {
+            if !self.step()? {
+                self.tick()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Nothing is asked for so long; the pool may clean.
     ///
     /// # Errors
