@@ -1,7 +1,9 @@
-//! The one clock of the benchmarks.
+//! The one clock of the benchmarks, and that of a thread's processor time.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 static START: LazyLock<Instant> = LazyLock::new(now);
 
@@ -14,6 +16,13 @@ fn now() -> Instant {
 #[must_use]
 pub fn now_ns() -> u64 {
     u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds that this thread has run: what else the machine does is not in it.
+#[must_use]
+pub fn thread_ns() -> u64 {
+    let time = Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Lets time pass: between attempts to reach a server that starts.

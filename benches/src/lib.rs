@@ -1,18 +1,84 @@
-//! Criterion benchmarks of the hot loops (`cargo bench -p zc-bench`), and programs under `src/bin` that show numbers
-//! too large for a test.
+//! Criterion benchmarks of the hot loops (`cargo bench -p zc-bench`), and one program, `bench`, that shows numbers too
+//! large for a test (`cargo xtask bench NAME`).
 //!
-//! Job: measure; assert nothing. Machines differ and are noisy: compare runs of one machine, interleaved.
+//! Job: measure; assert nothing. `measure` runs targets in turns and holds figures, `report` prints them, and `aims` has
+//! what is wanted of all benches.
+//!
+//! Machines differ and are noisy: compare runs of one machine, interleaved.
+#![expect(clippy::print_stdout, reason = "benches are for people who wait for them")]
 
-pub mod bootstorm;
 pub mod clock;
-pub mod cores;
-pub mod cpu;
 pub mod data;
 pub mod driver;
-pub mod fair;
-pub mod harness;
-pub mod load;
-pub mod machine;
-pub mod nbd;
-pub mod store;
-pub mod write;
+pub mod pool;
+
+mod aims;
+mod bootstorm;
+mod cores;
+mod cpu;
+mod fair;
+mod floor_server;
+mod harness;
+mod load;
+mod machine;
+mod measure;
+mod model;
+mod nbd;
+mod options;
+mod record;
+mod report;
+mod restart;
+mod store;
+mod trace;
+mod write;
+
+use clap::Parser;
+
+/// Measure zcached
+#[derive(Debug, Parser)]
+#[command(name = "bench", bin_name = "cargo xtask bench")]
+enum Bench {
+    Nbd(nbd::Args),
+    Cpu(cpu::Args),
+    Cores(cores::Args),
+    Bootstorm(bootstorm::Args),
+    Write(write::Args),
+    Fair(fair::Args),
+    Store(store::Args),
+    Trace(trace::Args),
+    Record(record::Args),
+    Restart(restart::Args),
+    #[command(hide = true)]
+    FloorServer(floor_server::Args),
+}
+
+/// Runs the bench that the command line names.
+///
+/// # Errors
+/// A program is missing or fails, or a disk is full.
+pub fn main() -> anyhow::Result<()> {
+    match Bench::parse() {
+        Bench::Nbd(args) => nbd::run(&args),
+        Bench::Cpu(args) => cpu::run(&args),
+        Bench::Cores(args) => cores::run(&args),
+        Bench::Bootstorm(args) => bootstorm::run(&args),
+        Bench::Write(args) => write::run(&args),
+        Bench::Fair(args) => fair::run(&args),
+        Bench::Store(args) => store::run(&args),
+        Bench::Trace(args) => trace::run(&args),
+        Bench::Record(args) => record::run(&args),
+        Bench::Restart(args) => restart::run(&args),
+        Bench::FloorServer(args) => floor_server::serve(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Bench::command().debug_assert();
+    }
+}

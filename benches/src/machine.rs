@@ -1,8 +1,7 @@
 //! What this machine is, in a line, for reports.
 
 /// Cores, CPU and kernel.
-#[must_use]
-pub fn machine() -> String {
+pub(crate) fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
     let model =
@@ -13,8 +12,7 @@ pub fn machine() -> String {
 }
 
 /// Load averages over one, five and fifteen minutes: what else the machine did.
-#[must_use]
-pub fn load() -> String {
+pub(crate) fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_ascii_whitespace().take(3).collect::<Vec<_>>().join(", ")
 }

@@ -37,7 +37,7 @@ const TOP_FOLDERS: &[&str] = &["crates", "bin", "benches", "tests", "configs", "
 
 /// The layers, lowest first. A crate may depend on crates of lower layers.
 const LAYERS: &[&[&str]] = &[
-    &["zc-core", "zc-cli", "zc-host"],
+    &["zc-core", "zc-cli", "zc-host", "zc-report"],
     &["zc-format", "zc-reduce", "zc-conformance", "zc-recording", "zc-policy", "zc-rig"],
     &["zc-cache", "zc-store", "zc-trace"],
     &[

@@ -38,9 +38,117 @@
 //! What it does not do: judge, or compare contents with what was written (tests do). The paper's origin was a RAID of
 //! hard disks, ours lies on the SSD: at 0 % an overhead of a few microseconds is a far larger share here.
 
-pub mod chart;
-pub mod measured;
-pub mod plan;
-pub mod report;
-pub mod run;
-pub mod setting;
+mod plan;
+mod report;
+mod run;
+mod setting;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use zc_trace::storm::{Shape, Template};
+use zc_trace::{Boot, Reader, boot};
+
+use crate::options::Folders;
+use crate::report::{Report, write};
+use plan::Plan;
+use run::disk_bytes;
+
+/// The trace that `--traces` looks for.
+const TRACE: &str = "zc_deb12clone-boot.fp.xz";
+/// Disk that a storm may take.
+const DISK_BYTES_MAX: u64 = 12_000_000_000;
+/// A cache that holds next to nothing: room for a few units.
+const TINY_CACHE_BYTES: u64 = 32 << 20;
+
+/// Measure what the cache costs while many machines boot from clones
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    folders: Folders,
+    /// Folder that holds zc_deb12clone-boot.fp.xz; without it and --template a boot is made from the seed
+    #[arg(long)]
+    traces: Option<PathBuf>,
+    /// Trace of a boot, with fingerprints
+    #[arg(long, conflicts_with = "traces")]
+    template: Option<PathBuf>,
+    /// Machines; fewer if the disk they may take (12 GB) does not hold them
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=200))]
+    machines: u32,
+    /// What a boot's pauses come to; 0: as fast as it goes
+    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    boot: u64,
+    /// Slices that boots are cut into
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=500))]
+    slices: u64,
+    /// Only this setting: ND,NC, ND,C, D,NC or D,C
+    #[arg(long)]
+    only: Option<String>,
+    /// Tells one storm from another
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Folder for the cache at 0 %, on another device than --dir; /dev/shm if there is none
+    #[arg(long, value_name = "DIR")]
+    tiny_cache: Option<PathBuf>,
+    /// Write a profile of the daemon for each configuration (needs perf)
+    #[arg(long)]
+    profile: bool,
+}
+
+/// How a storm is replayed.
+#[derive(Debug)]
+struct Options {
+    dir: PathBuf,
+    /// On a device of its own this cache does not hold up the origins' reads, as in the paper.
+    tiny_cache: Option<PathBuf>,
+    slices: u64,
+    boot_ns: u64,
+    only: Option<String>,
+    profiles: Option<PathBuf>,
+}
+
+/// The template, and what it is called.
+fn template(args: &Args) -> anyhow::Result<(Template, String)> {
+    let trace = args.template.clone().or_else(|| args.traces.as_ref().map(|folder| folder.join(TRACE)));
+    let Some(trace) = trace else {
+        let lines = boot(Boot { seed: args.seed, ..Boot::default() });
+        let name = format!("a synthetic boot (seed {})", args.seed);
+        return Ok((Template::new(lines.into_iter().map(Ok))?, name));
+    };
+    let name = trace.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let reader = Reader::open(&trace, zc_trace::Options::default())?;
+    let template = Template::new(reader).with_context(|| format!("cannot use {}", trace.display()))?;
+    Ok((template, format!("the boot {name}")))
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let (template, source) = template(args)?;
+    let volume_bytes = template.bytes().next_multiple_of(4 << 20);
+    let fits = |machines: &u32| disk_bytes(u64::from(*machines), volume_bytes) <= DISK_BYTES_MAX;
+    let machines = (1..=args.machines).rev().find(fits).unwrap_or(0);
+    ensure!(machines > 0, "one volume of {volume_bytes} bytes is too large");
+    let work = args.folders.work()?;
+    let options = Options {
+        dir: work.dir.clone(),
+        tiny_cache: args.tiny_cache.clone(),
+        slices: args.slices,
+        boot_ns: args.boot * 1_000_000_000,
+        only: args.only.clone(),
+        profiles: args.profile.then(|| work.out.clone()),
+    };
+    let plan = Plan::new(template, machines, Shape { seed: args.seed, ..Shape::default() });
+    let storm = report::storm(&plan, &source, &options);
+    println!("{storm}");
+    let all = run::storm(&plan, &options)?;
+    let report = Report {
+        name: "bootstorm",
+        title: "Boot storm (Nitro, Figure 8)",
+        machine: format!("{}, {} after", work.machine, crate::machine::load()),
+        preface: storm,
+        sections: report::sections(&all),
+        columns: &[],
+        measured: &all,
+    };
+    report.publish(&work.out)?;
+    write(&work.out, "bootstorm.svg", &report::chart(&all))
+}

@@ -19,7 +19,7 @@ const BLOCK: usize = 4096;
 
 /// A storm, ready to be replayed.
 #[derive(Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     template: Template,
     shape: Shape,
     machines: u32,
@@ -34,15 +34,13 @@ pub struct Plan {
 }
 
 /// Name of a volume, its file and its export.
-#[must_use]
-pub fn volume_name(machine: usize) -> String {
+pub(crate) fn volume_name(machine: usize) -> String {
     format!("vm{machine:02}")
 }
 
 impl Plan {
     /// Clones a template.
-    #[must_use]
-    pub fn new(template: Template, machines: u32, shape: Shape) -> Self {
+    pub(crate) fn new(template: Template, machines: u32, shape: Shape) -> Self {
         let mut image = vec![0; usize_from_u32(template.blocks()) * BLOCK];
         for (block, (content, _)) in image.chunks_mut(BLOCK).zip(template.machine(0, shape).image()) {
             fill(&content, block);
@@ -78,48 +76,39 @@ impl Plan {
     }
 
     /// How many machines boot.
-    #[must_use]
-    pub fn machines(&self) -> usize {
+    pub(crate) fn machines(&self) -> usize {
         self.steps.len()
     }
 
     /// Bytes of one volume; a multiple of 4 MiB.
-    #[must_use]
-    pub fn volume_bytes(&self) -> u64 {
+    pub(crate) fn volume_bytes(&self) -> u64 {
         self.template.bytes().next_multiple_of(4 << 20)
     }
 
     /// The boot that all come from.
-    #[must_use]
-    pub const fn template(&self) -> &Template {
+    pub(crate) const fn template(&self) -> &Template {
         &self.template
     }
 
     /// Bytes of writes.
-    #[must_use]
-    pub fn payloads(&self) -> &[u8] {
+    pub(crate) fn payloads(&self) -> &[u8] {
         &self.payloads
     }
 
     /// What each machine does in a slice of its boot.
-    #[must_use]
-    pub fn slice(&self, slice: usize, slices: usize) -> Vec<&[Step]> {
+    pub(crate) fn slice(&self, slice: usize, slices: usize) -> Vec<&[Step]> {
         let part = |steps: &'_ [Step], at: usize| steps.len() * at / slices;
         self.steps.iter().map(|steps| &steps[part(steps, slice)..part(steps, slice + 1)]).collect()
     }
 
     /// The reads of whole boots.
-    #[must_use]
-    pub fn reads(&self) -> Vec<Vec<Step>> {
+    pub(crate) fn reads(&self) -> Vec<Vec<Step>> {
         let reads = |steps: &Vec<Step>| steps.iter().filter(|step| step.payload.is_none()).cloned().collect();
         self.steps.iter().map(reads).collect()
     }
 
     /// Writes the volumes' files into each folder.
-    ///
-    /// # Errors
-    /// The disk is full.
-    pub fn make_files(&self, folders: &[&Path]) -> anyhow::Result<()> {
+    pub(crate) fn make_files(&self, folders: &[&Path]) -> anyhow::Result<()> {
         for folder in folders {
             std::fs::create_dir_all(folder)?;
         }
@@ -152,10 +141,7 @@ impl Plan {
     }
 
     /// Brings what boots have written back to what it was.
-    ///
-    /// # Errors
-    /// The files cannot be written.
-    pub fn restore(&self, folder: &Path) -> anyhow::Result<()> {
+    pub(crate) fn restore(&self, folder: &Path) -> anyhow::Result<()> {
         for (machine, written) in self.written.iter().enumerate() {
             let path = folder.join(format!("{}.img", volume_name(machine)));
             let file = File::options().write(true).open(&path)?;

@@ -16,26 +16,20 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::raw::{
-    BLOCK_STATUS, CACHE, FLUSH, READ, WRITE, ZEROES, ask, attached, attached_for_status, greeted, header,
-    option, take, take_structured,
+    BLOCK_STATUS, CACHE, FLUSH, READ, WRITE, WRITE_ZEROES, ask, attached, attached_for_status, greeted,
+    header, option, take, take_structured,
 };
 use crate::clock::pause;
 
 /// Where a load goes.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    /// The daemon's Unix socket.
-    pub socket: &'a Path,
-    /// Its control socket.
-    pub control: &'a Path,
-    /// Its TCP address.
-    pub tcp: &'a str,
-    /// The volume that loads use, and its size.
-    pub volume: &'a str,
-    /// See `volume`.
-    pub volume_bytes: u64,
-    /// When to end.
-    pub stop: &'a AtomicBool,
+pub(crate) struct Place<'a> {
+    pub(crate) socket: &'a Path,
+    pub(crate) control: &'a Path,
+    pub(crate) tcp: &'a str,
+    pub(crate) volume: &'a str,
+    pub(crate) volume_bytes: u64,
+    pub(crate) stop: &'a AtomicBool,
 }
 
 impl Place<'_> {
@@ -50,50 +44,36 @@ impl Place<'_> {
 
 /// A load.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
-    /// For the report.
-    pub name: &'static str,
-    /// Threads that each run it.
-    pub threads: usize,
-    /// Whether the volumes are in write-back.
-    pub write_back: bool,
+pub(crate) struct Load {
+    pub(crate) name: &'static str,
+    pub(crate) threads: usize,
+    pub(crate) write_back: bool,
     /// One thread of it, until it is told to end.
-    pub run: fn(Place<'_>),
+    pub(crate) run: fn(Place<'_>),
 }
 
 /// All of them.
-pub const LOADS: [Load; 15] = [
-    Load { name: "3 readers of 4 x 32 MiB that never read", threads: 3, write_back: false, run: never_reads },
-    Load { name: "8 writes of 32 MiB that stop midway", threads: 8, write_back: false, run: stops_midway },
-    Load { name: "4 clients with 128 prefetches of 32 MiB", threads: 4, write_back: false, run: prefetches },
-    Load { name: "8 readers of 4 x 32 MiB", threads: 8, write_back: false, run: reads_much },
-    Load { name: "200 connections of small zeroes", threads: 4, write_back: false, run: zeroes_little },
-    Load { name: "8 clients with 32 flushes, write-back", threads: 8, write_back: true, run: flushes },
-    Load {
-        name: "8 clients with 16 writes, each flushed, write-back",
-        threads: 8,
-        write_back: true,
-        run: syncs,
-    },
-    Load {
-        name: "8 clients with 32 block status of 32 MiB",
-        threads: 8,
-        write_back: false,
-        run: asks_status,
-    },
-    Load { name: "8 handshakes that list exports without end", threads: 8, write_back: false, run: lists },
-    Load { name: "8 connections that ask zcctl's questions", threads: 8, write_back: false, run: looks },
-    Load { name: "8 clients with 128 reads of one byte", threads: 8, write_back: false, run: reads_little },
-    Load { name: "nbdcopy to nowhere", threads: 1, write_back: false, run: copies },
-    Load { name: "200 TLS handshakes at once", threads: 1, write_back: false, run: shakes_hands },
-    Load { name: "bare connections by TCP", threads: 1, write_back: false, run: only_connects },
-    Load {
-        name: "50 clients leave 128 whole zeroings",
-        threads: 1,
-        write_back: false,
-        run: zeroes_and_leaves,
-    },
+pub(crate) const LOADS: [Load; 15] = [
+    load("3 readers of 4 x 32 MiB that never read", 3, never_reads),
+    load("8 writes of 32 MiB that stop midway", 8, stops_midway),
+    load("4 clients with 128 prefetches of 32 MiB", 4, prefetches),
+    load("8 readers of 4 x 32 MiB", 8, reads_much),
+    load("200 connections of small zeroes", 4, zeroes_little),
+    Load { write_back: true, ..load("8 clients with 32 flushes, write-back", 8, flushes) },
+    Load { write_back: true, ..load("8 clients with 16 writes, each flushed, write-back", 8, syncs) },
+    load("8 clients with 32 block status of 32 MiB", 8, asks_status),
+    load("8 handshakes that list exports without end", 8, lists),
+    load("8 connections that ask zcctl's questions", 8, looks),
+    load("8 clients with 128 reads of one byte", 8, reads_little),
+    load("nbdcopy to nowhere", 1, copies),
+    load("200 TLS handshakes at once", 1, shakes_hands),
+    load("bare connections by TCP", 1, only_connects),
+    load("50 clients leave 128 whole zeroings", 1, zeroes_and_leaves),
 ];
+
+const fn load(name: &'static str, threads: usize, run: fn(Place<'_>)) -> Load {
+    Load { name, threads, write_back: false, run }
+}
 
 fn never_reads(place: Place<'_>) {
     let mut held: Option<UnixStream> = None;
@@ -204,7 +184,7 @@ fn looks(place: Place<'_>) {
 
 fn zeroes_little(place: Place<'_>) {
     let mut streams: Vec<UnixStream> = (0..50).filter_map(|_| place.connect()).collect();
-    let request = |number: u64| header(ZEROES, number, (number % 4096) << 12, 4096);
+    let request = |number: u64| header(WRITE_ZEROES, number, (number % 4096) << 12, 4096);
     for stream in &mut streams {
         let _sent = stream.write_all(&[request(1), request(2), request(3), request(4)].concat());
     }
@@ -290,7 +270,7 @@ fn only_connects(place: Place<'_>) {
 
 fn zeroes_and_leaves(place: Place<'_>) {
     let len_bytes = u32::try_from(place.volume_bytes).unwrap_or(u32::MAX);
-    let zeroings = header(ZEROES, 1, 0, len_bytes).repeat(128);
+    let zeroings = header(WRITE_ZEROES, 1, 0, len_bytes).repeat(128);
     while place.goes_on() {
         let mut streams: Vec<UnixStream> = (0..50).filter_map(|_| place.connect()).collect();
         for stream in &mut streams {
@@ -302,10 +282,7 @@ fn zeroes_and_leaves(place: Place<'_>) {
 }
 
 /// The time of a single request of the largest size, in nanoseconds.
-///
-/// # Errors
-/// The daemon does not answer.
-pub fn largest_ns(socket: &Path, volume: &str) -> anyhow::Result<u64> {
+pub(crate) fn largest_ns(socket: &Path, volume: &str) -> anyhow::Result<u64> {
     let mut stream = attached(socket, volume)?;
     let mut times = Vec::new();
     for number in 0..5 {

@@ -13,22 +13,41 @@
 //!
 //! What it does not do: measure throughput.
 
-pub mod loads;
-pub mod raw;
+mod loads;
+mod raw;
 
-use std::fmt::Write as _;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use zc_report::{Table, figure, verdict};
 
 use self::loads::{LOADS, Load, Place};
 use self::raw::{PATIENCE, READ, WRITE, attached, attached_by_tcp, header, take};
+use crate::aims;
 use crate::clock::{now_ns, pause};
-use crate::harness::certificate;
-use crate::harness::daemon::{self, Daemon, fill_file};
+use crate::harness::daemon::{Daemon, fill_file};
+use crate::harness::servers::free_address;
+use crate::harness::volumes::{listen, table};
+use crate::measure::{Measured, Sample, Series};
+use crate::options::Folders;
+use crate::report::Report;
+
+/// Measure a quiet client beside clients that mean harm, or only much
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    folders: Folders,
+    /// Length of one run
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(50..))]
+    time: u64,
+    /// Only loads whose name contains this, such as "flushes"
+    #[arg(long, default_value = "")]
+    only: String,
+}
 
 /// Bytes of a volume.
 const VOLUME_BYTES: u64 = 512 << 20;
@@ -40,22 +59,15 @@ const IDLE: usize = 256;
 /// Attempts of a newcomer, in nanoseconds of patience.
 const NEWCOMER_MAX_NS: u64 = 10_000_000_000;
 
-/// What the quiet client saw.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Seen {
-    /// Of its requests.
-    pub median_ns: u64,
-    /// See `median_ns`.
-    pub p99_ns: u64,
-    /// See `median_ns`.
-    pub max_ns: u64,
-    /// How many there were.
-    pub count: usize,
-    /// The longest that a newcomer by TCP took to choose an export.
-    pub newcomer_ns: u64,
+const ALONE: &str = "alone";
+const BESIDE: &str = "beside it";
+const LARGEST: &str = "one read of 32 MiB";
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
 }
 
-fn quiet(socket: &Path, for_ns: u64) -> anyhow::Result<Seen> {
+fn quiet(socket: &Path, for_ns: u64) -> anyhow::Result<Sample> {
     let mut stream = attached(socket, "quiet")?;
     let payload = vec![7; zc_core::usize_from_u32(WRITE_BYTES)];
     let (began, mut times, mut number) = (now_ns(), Vec::new(), 0_u64);
@@ -83,14 +95,9 @@ fn quiet(socket: &Path, for_ns: u64) -> anyhow::Result<Seen> {
     }
     ensure!(!times.is_empty(), "the quiet client asked for nothing");
     times.sort_unstable();
-    let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
-    Ok(Seen {
-        median_ns: at(50),
-        p99_ns: at(99),
-        max_ns: *times.last().context("no time")?,
-        count: times.len(),
-        newcomer_ns: 0,
-    })
+    let at = |share: usize| ms(times[(times.len() * share / 100).min(times.len() - 1)]);
+    let longest = ms(*times.last().context("no time")?);
+    Ok(Sample::new([("median_ms", at(50)), ("p99_ms", at(99)), ("longest_ms", longest)]))
 }
 
 /// How long a newcomer takes to choose an export, trying again as often as it is refused.
@@ -102,7 +109,7 @@ fn newcomer_ns(tcp: &str) -> u64 {
     now_ns() - began
 }
 
-fn beside(load: &Load, place: Place<'_>, for_ns: u64) -> anyhow::Result<Seen> {
+fn beside(load: &Load, place: Place<'_>, for_ns: u64) -> anyhow::Result<Sample> {
     std::thread::scope(|scope| {
         for _ in 0..load.threads {
             scope.spawn(|| (load.run)(place));
@@ -111,163 +118,116 @@ fn beside(load: &Load, place: Place<'_>, for_ns: u64) -> anyhow::Result<Seen> {
         let seen = quiet(place.socket, for_ns);
         let newcomer = (0..3).map(|_| newcomer_ns(place.tcp)).max().unwrap_or(0);
         place.stop.store(true, Ordering::Relaxed);
-        seen.map(|seen| Seen { newcomer_ns: newcomer, ..seen })
+        seen.map(|seen| seen.with("newcomer_ms", ms(newcomer)))
     })
 }
 
-fn configuration(dir: &Path, tcp: &str, write_back: bool) -> anyhow::Result<String> {
-    let at = |name: &str| dir.join(name).display().to_string();
+/// A daemon with fresh volumes.
+fn start(dir: &Path, tcp: SocketAddr, write_back: bool) -> anyhow::Result<Daemon> {
+    std::fs::create_dir_all(dir)?;
     let mode = if write_back { "write-back" } else { "write-through" };
-    let cache = format!("path = {:?}\nsize = \"1 GiB\"", at("cache.img"));
     let mut volumes = String::new();
     for name in ["quiet", "loud"] {
-        writeln!(
-            volumes,
-            "[[volume]]\nname = {name:?}\norigin = {:?}\nmode = {mode:?}",
-            at(&format!("{name}.img"))
-        )?;
+        let origin = dir.join(format!("{name}.img"));
+        fill_file(&origin, VOLUME_BYTES)?;
+        volumes.push_str(&table(name, &origin, &format!("mode = {mode:?}")));
     }
-    let nbd = format!(
-        "listen = [{tcp:?}]\ntls = \"allowed\"\ntls_certificate = {:?}\ntls_key = {:?}",
-        certificate::certificate(dir),
-        certificate::key(dir)
-    );
-    Ok(daemon::configuration(dir, &cache, &volumes, &nbd))
+    let cache = format!("path = {:?}\nsize = \"1 GiB\"", dir.join("cache.img"));
+    Daemon::serve(dir, &cache, &volumes, &listen(dir, Some(tcp), "rsa:4096")?)
 }
 
-/// A daemon with fresh volumes.
-fn start(dir: &Path, tcp: &str, write_back: bool) -> anyhow::Result<Daemon> {
-    std::fs::create_dir_all(dir)?;
-    for name in ["quiet", "loud"] {
-        fill_file(&dir.join(format!("{name}.img")), VOLUME_BYTES)?;
-    }
-    certificate::make(dir, "rsa:4096")?;
-    Daemon::serve(dir, &configuration(dir, tcp, write_back)?)
-}
-
-/// A free port of this machine, as an address.
-fn free_address() -> anyhow::Result<String> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
-}
-
-/// One line of the report.
-#[derive(Debug, Clone, Copy)]
-pub struct Row {
-    /// The load.
-    pub name: &'static str,
-    /// Alone, with the same daemon before.
-    pub alone: Seen,
-    /// Beside it.
-    pub beside: Seen,
-    /// The time of one request of the largest size.
-    pub largest_ns: u64,
-}
-
-impl Row {
-    fn median_most_ns(&self) -> u64 {
-        4 * self.alone.median_ns + self.largest_ns
-    }
-
-    fn p99_most_ns(&self) -> u64 {
-        10 * self.alone.p99_ns + self.largest_ns
-    }
-
-    /// Whether the load kept the quiet client within its bounds.
-    #[must_use]
-    pub fn is_met(&self) -> bool {
-        self.beside.median_ns <= self.median_most_ns()
-            && self.beside.p99_ns <= self.p99_most_ns()
-            && self.beside.newcomer_ns <= 1_000_000_000
-    }
-}
-
-/// Runs everything whose name contains `only`; each load has a daemon of its own.
-///
-/// # Errors
-/// A daemon does not start or ends.
-pub fn run(dir: &Path, for_ns: u64, only: &str, say: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    for (number, load) in LOADS.iter().enumerate().filter(|(_, load)| load.name.contains(only)) {
-        let (dir, tcp) = (dir.join(number.to_string()), free_address()?);
-        let daemon = start(&dir, &tcp, load.write_back)?;
-        let stop = AtomicBool::new(false);
-        let place = Place {
-            socket: daemon.socket(),
-            control: daemon.control(),
-            tcp: &tcp,
-            volume: "loud",
-            volume_bytes: VOLUME_BYTES,
-            stop: &stop,
-        };
-        let largest_ns = loads::largest_ns(daemon.socket(), "loud")?;
-        let alone = quiet(daemon.socket(), for_ns)?;
-        let beside = beside(load, place, for_ns)?;
-        let row = Row { name: load.name, alone, beside, largest_ns };
-        say(&line(&row));
-        rows.push(row);
-        drop(daemon);
-        std::fs::remove_dir_all(&dir)?;
-    }
-    Ok(rows)
+/// Runs a load beside the quiet client, with a daemon of its own.
+fn measure(load: &Load, dir: &Path, for_ns: u64) -> anyhow::Result<Measured> {
+    let tcp = free_address()?;
+    let daemon = start(dir, tcp, load.write_back)?;
+    let stop = AtomicBool::new(false);
+    let place = Place {
+        socket: daemon.socket(),
+        control: daemon.control(),
+        tcp: &tcp.to_string(),
+        volume: "loud",
+        volume_bytes: VOLUME_BYTES,
+        stop: &stop,
+    };
+    let largest = ms(loads::largest_ns(daemon.socket(), "loud")?);
+    let largest = Sample::new([("median_ms", largest), ("p99_ms", largest)]);
+    let alone = quiet(daemon.socket(), for_ns)?;
+    let found = [(ALONE, alone), (BESIDE, beside(load, place, for_ns)?), (LARGEST, largest)];
+    drop(daemon);
+    std::fs::remove_dir_all(dir)?;
+    Ok(Measured(found.map(|(target, sample)| Series::new(load.name, target, vec![sample])).to_vec()))
 }
 
 /// How long a newcomer takes when every place is taken by idle clients of one source.
-///
-/// # Errors
-/// As [`run`].
-pub fn full_house_ns(dir: &Path) -> anyhow::Result<u64> {
+pub(crate) fn full_house(dir: &Path) -> anyhow::Result<Series> {
     let (dir, tcp) = (dir.join("idle"), free_address()?);
-    let daemon = start(&dir, &tcp, false)?;
+    let daemon = start(&dir, tcp, false)?;
     let idle: Vec<_> = (0..IDLE).map_while(|_| attached(daemon.socket(), "loud").ok()).collect();
     ensure!(idle.len() == IDLE, "only {} idle clients got in", idle.len());
-    let newcomer = newcomer_ns(&tcp);
+    let newcomer = Sample::new([("newcomer_ms", ms(newcomer_ns(&tcp.to_string())))]);
     drop(daemon);
     std::fs::remove_dir_all(&dir)?;
-    Ok(newcomer)
+    Ok(Series::new("256 idle clients of one source", "a newcomer", vec![newcomer]))
 }
 
-fn ms(nanoseconds: u64) -> String {
-    format!("{}.{:02}", nanoseconds / 1_000_000, nanoseconds / 10_000 % 100)
+/// The bounds of a case: those of its median and of its 99th percentile, in milliseconds.
+fn bounds(all: &Measured, case: &str) -> [f64; 2] {
+    let of = |target, name| all.of(case, target).map_or(0.0, |one| one.median(name));
+    [("median_ms", 4.0), ("p99_ms", 10.0)].map(|(name, times)| times * of(ALONE, name) + of(LARGEST, name))
 }
 
-fn line(row: &Row) -> String {
-    let Row { name, alone, beside, .. } = row;
-    format!(
-        "| {name} | {} / {} | {} / {} | {} / {} | {} | {} | {} |",
-        ms(alone.median_ns),
-        ms(alone.p99_ns),
-        ms(beside.median_ns),
-        ms(beside.p99_ns),
-        ms(row.median_most_ns()),
-        ms(row.p99_most_ns()),
-        ms(beside.max_ns),
-        ms(beside.newcomer_ns),
-        if row.is_met() { "met" } else { "**missed**" }
-    )
+/// A row for each case, with a verdict on all of its aims.
+fn rows(all: &Measured) -> String {
+    let heads =
+        ["beside it", "alone: median / p99", "beside: median / p99", "bounds", "longest", "newcomer", ""];
+    let (mut table, seen) = (Table::new(&heads), aims::seen("fair", all));
+    for (case, _) in all.cases() {
+        let of = |target, name| all.of(case, target).map_or(0.0, |one| one.median(name));
+        let pair = |[median, p99]: [f64; 2]| format!("{} / {}", figure(median), figure(p99));
+        let quiet = |target| pair(["median_ms", "p99_ms"].map(|name| of(target, name)));
+        let newcomer = of(BESIDE, "newcomer_ms").max(of("a newcomer", "newcomer_ms"));
+        let met = seen.iter().filter(|aim| aim.case == case).all(|aim| aim.met);
+        table.row([
+            case.to_owned(),
+            quiet(ALONE),
+            quiet(BESIDE),
+            pair(bounds(all, case)),
+            figure(of(BESIDE, "longest_ms")),
+            figure(newcomer),
+            verdict(met).to_owned(),
+        ]);
+    }
+    table.to_string()
 }
 
-/// The report.
-#[must_use]
-pub fn markdown(rows: &[Row], full_house_ns: Option<u64>, machine: &str) -> String {
-    let mut text = format!(
-        "# A quiet client beside others\n\n{machine}\n\nTimes in ms. The quiet client writes 128 KiB and reads 4 KiB in turn, \
-         one request at a time, with a volume of its own. Bounds: median at most 4 times and 99th percentile at most 10 \
-         times of alone, plus one read of 32 MiB; a newcomer by TCP within 1 s.\n\n| beside it | alone: median / p99 | \
-         beside: median / p99 | bounds | longest | newcomer | |\n|---|---|---|---|---|---|---|\n"
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut work = args.folders.work()?;
+    work.machine.push_str(&format!("; {} ms each", args.time));
+    let mut all = Measured::default();
+    for (number, load) in LOADS.iter().enumerate().filter(|(_, load)| load.name.contains(&args.only)) {
+        let found = measure(load, &work.dir.join(number.to_string()), args.time * 1_000_000)?;
+        println!("{}", rows(&found));
+        all.0.extend(found.0);
+    }
+    if args.only.is_empty() {
+        all.0.push(full_house(&work.dir)?);
+    }
+    let preface = format!(
+        "Times in ms. The quiet client writes 128 KiB and reads 4 KiB in turn, one request at a time, with a volume of its own. \
+         Bounds: median at most 4 times and 99th percentile at most 10 times of alone, plus one read of 32 MiB; a newcomer by \
+         TCP within 1 s. In the last row idle clients have all 256 places.\n\n{}",
+        rows(&all)
     );
-    for row in rows {
-        text.push_str(&line(row));
-        text.push('\n');
-    }
-    if let Some(newcomer) = full_house_ns {
-        let verdict = if newcomer <= 1_000_000_000 { "met" } else { "**missed**" };
-        text.push_str(&format!(
-            "\nWith all 256 places taken by idle clients of one source a newcomer from another has its export after {} ms \
-             (bound: idle clients count as such after 1 s; 1,000 ms): {verdict}.\n",
-            ms(newcomer)
-        ));
-    }
-    text
+    let report = Report {
+        name: "fair",
+        title: "A quiet client beside others",
+        machine: work.machine.clone(),
+        preface,
+        sections: String::new(),
+        columns: &[],
+        measured: &all,
+    };
+    report.publish(&work.out)
 }
 
 #[cfg(test)]
@@ -276,13 +236,18 @@ mod tests {
 
     #[test]
     fn a_row_is_judged_by_its_bounds() {
-        let alone = Seen { median_ns: 1_000_000, p99_ns: 2_000_000, ..Seen::default() };
-        let beside = Seen { median_ns: 4_500_000, p99_ns: 20_500_000, ..Seen::default() };
-        let row = Row { name: "x", alone, beside, largest_ns: 500_000 };
-        assert!(row.is_met());
-        assert!(!Row { beside: Seen { median_ns: 4_500_001, ..beside }, ..row }.is_met());
-        assert!(!Row { beside: Seen { p99_ns: 20_500_001, ..beside }, ..row }.is_met());
-        assert!(!Row { beside: Seen { newcomer_ns: 1_000_000_001, ..beside }, ..row }.is_met());
-        assert!(markdown(&[row], Some(2_000_000_000), "m").contains("4.50 / 20.50 | 4.50 / 20.50"));
+        let quiet = |target, median, p99| {
+            Series::new("c", target, vec![Sample::new([("median_ms", median), ("p99_ms", p99)])])
+        };
+        let met = |median, p99, newcomer| {
+            let mut beside = quiet(BESIDE, median, p99);
+            beside.samples[0] = beside.samples[0].clone().with("newcomer_ms", newcomer);
+            let all = Measured(vec![quiet(ALONE, 1.0, 2.0), beside, quiet(LARGEST, 0.5, 0.5)]);
+            let text = rows(&all);
+            assert!(text.contains("| 1.00 / 2.00 |") && text.contains("| 4.50 / 20.5 |"), "{text}");
+            !text.contains("missed")
+        };
+        assert!(met(4.5, 20.5, 1000.0));
+        assert!(!met(4.51, 20.5, 1000.0) && !met(4.5, 20.51, 1000.0) && !met(4.5, 20.5, 1001.0));
     }
 }

@@ -6,29 +6,17 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Commands of the protocol.
-pub const READ: u16 = 0;
-/// See [`READ`].
-pub const WRITE: u16 = 1;
-/// See [`READ`].
-pub const FLUSH: u16 = 3;
-/// See [`READ`].
-pub const CACHE: u16 = 5;
-/// See [`READ`].
-pub const ZEROES: u16 = 6;
-/// See [`READ`].
-pub const BLOCK_STATUS: u16 = 7;
+pub(crate) use zc_nbd::proto::command::{BLOCK_STATUS, CACHE, FLUSH, READ, WRITE, WRITE_ZEROES};
 
 const OPTION_GO: u32 = 7;
 const OPTION_STRUCTURED: u32 = 8;
 const OPTION_SET_CONTEXT: u32 = 10;
 
 /// No answer within this time counts as that time.
-pub const PATIENCE: Duration = Duration::from_secs(8);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A request's header; the cookie comes back with its reply.
-#[must_use]
-pub fn header(command: u16, cookie: u64, offset: u64, len_bytes: u32) -> Vec<u8> {
+pub(crate) fn header(command: u16, cookie: u64, offset: u64, len_bytes: u32) -> Vec<u8> {
     let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
     bytes.extend(0_u16.to_be_bytes());
     bytes.extend(command.to_be_bytes());
@@ -50,10 +38,7 @@ fn choose(stream: &mut (impl Read + Write), export: &str) -> std::io::Result<()>
 }
 
 /// A connection that has chosen its export.
-///
-/// # Errors
-/// There is no place, or no server.
-pub fn attached(socket: &Path, export: &str) -> std::io::Result<UnixStream> {
+pub(crate) fn attached(socket: &Path, export: &str) -> std::io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -62,10 +47,7 @@ pub fn attached(socket: &Path, export: &str) -> std::io::Result<UnixStream> {
 }
 
 /// An option of the handshake; replies to it are taken up to the last.
-///
-/// # Errors
-/// The connection ended.
-pub fn option(stream: &mut UnixStream, number: u32, data: &[u8]) -> std::io::Result<()> {
+pub(crate) fn option(stream: &mut UnixStream, number: u32, data: &[u8]) -> std::io::Result<()> {
     let len_bytes = u32::try_from(data.len()).unwrap_or(0);
     stream.write_all(&[&b"IHAVEOPT"[..], &number.to_be_bytes(), &len_bytes.to_be_bytes(), data].concat())?;
     loop {
@@ -82,10 +64,7 @@ pub fn option(stream: &mut UnixStream, number: u32, data: &[u8]) -> std::io::Res
 }
 
 /// A connection that has taken the greeting and sent its flags.
-///
-/// # Errors
-/// There is no place, or no server.
-pub fn greeted(socket: &Path) -> std::io::Result<UnixStream> {
+pub(crate) fn greeted(socket: &Path) -> std::io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -95,10 +74,7 @@ pub fn greeted(socket: &Path) -> std::io::Result<UnixStream> {
 }
 
 /// A connection that has chosen its export and `base:allocation`.
-///
-/// # Errors
-/// There is no place, or no server.
-pub fn attached_for_status(socket: &Path, export: &str) -> std::io::Result<UnixStream> {
+pub(crate) fn attached_for_status(socket: &Path, export: &str) -> std::io::Result<UnixStream> {
     let text =
         |text: &str| [&u32::try_from(text.len()).unwrap_or(0).to_be_bytes()[..], text.as_bytes()].concat();
     let mut stream = greeted(socket)?;
@@ -110,10 +86,7 @@ pub fn attached_for_status(socket: &Path, export: &str) -> std::io::Result<UnixS
 }
 
 /// Takes the chunks of one structured reply.
-///
-/// # Errors
-/// The connection ended, or the server failed the request.
-pub fn take_structured(stream: &mut UnixStream) -> std::io::Result<()> {
+pub(crate) fn take_structured(stream: &mut UnixStream) -> std::io::Result<()> {
     loop {
         let mut head = [0; 20];
         stream.read_exact(&mut head)?;
@@ -130,10 +103,7 @@ pub fn take_structured(stream: &mut UnixStream) -> std::io::Result<()> {
 }
 
 /// Chooses an export by TCP. The daemon counts this connection to another source than those on the Unix socket.
-///
-/// # Errors
-/// As [`attached`].
-pub fn attached_by_tcp(address: &str, export: &str) -> std::io::Result<TcpStream> {
+pub(crate) fn attached_by_tcp(address: &str, export: &str) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     choose(&mut stream, export)?;
@@ -141,19 +111,13 @@ pub fn attached_by_tcp(address: &str, export: &str) -> std::io::Result<TcpStream
 }
 
 /// One request without payload, and its reply.
-///
-/// # Errors
-/// The connection ended.
-pub fn ask(stream: &mut UnixStream, request: &[u8], reply_bytes: usize) -> std::io::Result<()> {
+pub(crate) fn ask(stream: &mut UnixStream, request: &[u8], reply_bytes: usize) -> std::io::Result<()> {
     stream.write_all(request)?;
     take(stream, 16 + reply_bytes)
 }
 
 /// Takes so many bytes of replies.
-///
-/// # Errors
-/// The connection ended.
-pub fn take(stream: &mut UnixStream, bytes: usize) -> std::io::Result<()> {
+pub(crate) fn take(stream: &mut UnixStream, bytes: usize) -> std::io::Result<()> {
     let mut sink = vec![0; bytes.min(1 << 20)];
     let mut left = bytes;
     while left > 0 {

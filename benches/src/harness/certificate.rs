@@ -6,22 +6,17 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 
 /// File of the certificate in the folder that it was made in.
-#[must_use]
-pub fn certificate(dir: &Path) -> PathBuf {
+pub(crate) fn certificate(dir: &Path) -> PathBuf {
     dir.join("cert.pem")
 }
 
 /// File of its key.
-#[must_use]
-pub fn key(dir: &Path) -> PathBuf {
+pub(crate) fn key(dir: &Path) -> PathBuf {
     dir.join("key.pem")
 }
 
 /// Makes a certificate of 127.0.0.1 that signs itself, good for a day, with such a key, as openssl names it.
-///
-/// # Errors
-/// There is no openssl, or it fails.
-pub fn make(dir: &Path, key_kind: &str) -> anyhow::Result<()> {
+pub(crate) fn make(dir: &Path, key_kind: &str) -> anyhow::Result<()> {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", key_kind, "-nodes", "-days", "1", "-subj", "/CN=localhost"])
         .args(["-addext", "basicConstraints=critical,CA:FALSE", "-addext", "subjectAltName=IP:127.0.0.1"])

@@ -7,19 +7,15 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Two cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cores {
-    /// For servers.
-    pub server: usize,
+pub(crate) struct Cores {
+    pub(crate) server: usize,
     /// For the load generator, where it does not share that of the server.
-    pub client: usize,
+    pub(crate) client: usize,
 }
 
 impl Cores {
     /// The last two that this process may use: the first one often has the interrupts of devices.
-    ///
-    /// # Errors
-    /// There is only one.
-    pub fn pick() -> anyhow::Result<Self> {
+    pub(crate) fn pick() -> anyhow::Result<Self> {
         let set = sched_getaffinity(None).context("cannot ask for the cores of this process")?;
         let mut usable = (0..CpuSet::MAX_CPU).rev().filter(|&core| set.is_set(core));
         let (server, client) = (usable.next(), usable.next());
@@ -29,10 +25,7 @@ impl Cores {
 }
 
 /// Binds this thread, and the processes that it starts from now on, to a core.
-///
-/// # Errors
-/// The kernel refuses.
-pub fn run_on(core: usize) -> anyhow::Result<()> {
+pub(crate) fn run_on(core: usize) -> anyhow::Result<()> {
     let mut set = CpuSet::new();
     set.set(core);
     sched_setaffinity(None, &set).with_context(|| format!("cannot run on core {core}"))

@@ -2,11 +2,14 @@
 //!
 //! What it does not do: choose volumes or loads; each benchmark does.
 
-pub mod certificate;
-pub mod cores;
-pub mod daemon;
-pub mod out;
-pub mod replies;
-pub mod servers;
-pub mod tasks;
-pub mod usage;
+pub(crate) mod certificate;
+pub(crate) mod cores;
+pub(crate) mod daemon;
+pub(crate) mod field;
+pub(crate) mod floor;
+pub(crate) mod replies;
+pub(crate) mod servers;
+pub(crate) mod tasks;
+pub(crate) mod usage;
+pub(crate) mod volumes;
+pub(crate) mod work;

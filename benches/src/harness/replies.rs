@@ -7,28 +7,28 @@ const QUICK_SEND_BYTES: usize = 16 << 10;
 
 /// Replies of a connection that were not sent.
 #[derive(Debug, Default)]
-pub struct Replies {
+pub(crate) struct Replies {
     /// Bytes of the last ones, to be appended to.
-    pub heads: Vec<u8>,
+    pub(crate) heads: Vec<u8>,
     segments: Vec<Segment>,
     is_sending: bool,
 }
 
 impl Replies {
     /// Data follows what was appended.
-    pub fn push_data(&mut self, data: SharedBuf, len_bytes: usize) {
+    pub(crate) fn push_data(&mut self, data: SharedBuf, len_bytes: usize) {
         self.close();
         self.push(Segment::new(data, 0..len_bytes));
     }
 
     /// A whole reply, whatever its place among the others.
-    pub fn push(&mut self, segment: Segment) {
+    pub(crate) fn push(&mut self, segment: Segment) {
         self.segments.push(segment);
     }
 
     /// One send with all replies, and whether it is small enough to end while it is submitted. None while another is
     /// under way.
-    pub fn send(&mut self, fd: &SharedFd) -> Option<(Operation, bool)> {
+    pub(crate) fn send(&mut self, fd: &SharedFd) -> Option<(Operation, bool)> {
         if self.is_sending {
             return None;
         }
@@ -43,7 +43,7 @@ impl Replies {
     }
 
     /// The send has ended.
-    pub const fn sent(&mut self) {
+    pub(crate) const fn sent(&mut self) {
         self.is_sending = false;
     }
 

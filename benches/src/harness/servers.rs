@@ -19,17 +19,14 @@ const ATTEMPTS: u32 = 500;
 
 /// A running server.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     socket: PathBuf,
 }
 
 impl Server {
     /// Starts `command` and waits until something answers on `socket`; what it says goes to a file beside that.
-    ///
-    /// # Errors
-    /// It cannot be started, ends, or does not answer within ten seconds.
-    pub fn start(command: &mut Command, socket: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(command: &mut Command, socket: &Path) -> anyhow::Result<Self> {
         let shown = command.get_program().to_string_lossy().into_owned();
         let log = socket.with_extension("log");
         let said = File::create(&log)?;
@@ -48,15 +45,11 @@ impl Server {
         bail!("{shown} does not answer on {}; see {}", socket.display(), log.display())
     }
 
-    /// The process.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where it serves.
-    #[must_use]
-    pub fn socket(&self) -> &Path {
+    pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 }
@@ -72,10 +65,7 @@ impl Drop for Server {
 }
 
 /// The program of that name beside our own executable.
-///
-/// # Errors
-/// It is not there: build it first.
-pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let program = own.parent().unwrap_or_else(|| Path::new(".")).join(name);
     if !program.is_file() {
@@ -85,10 +75,7 @@ pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// `qemu-nbd` straight on the file, direct I/O through io_uring.
-///
-/// # Errors
-/// As [`Server::start`].
-pub fn qemu(dir: &Path, file: &Path) -> anyhow::Result<Server> {
+pub(crate) fn qemu(dir: &Path, file: &Path) -> anyhow::Result<Server> {
     let socket = dir.join("qemu.sock");
     let mut command = Command::new("qemu-nbd");
     command.args(["--format=raw", "--cache=none", "--aio=io_uring", "--persistent", "--shared=8"]);
@@ -97,18 +84,12 @@ pub fn qemu(dir: &Path, file: &Path) -> anyhow::Result<Server> {
 }
 
 /// `nbdkit file`: from the page cache, once that is warm.
-///
-/// # Errors
-/// As [`Server::start`].
-pub fn nbdkit_file(dir: &Path, file: &Path) -> anyhow::Result<Server> {
+pub(crate) fn nbdkit_file(dir: &Path, file: &Path) -> anyhow::Result<Server> {
     nbdkit(dir, "nbdkit-file.sock", &["file".to_owned(), file.display().to_string()])
 }
 
 /// `nbdkit null`: nothing behind it.
-///
-/// # Errors
-/// As [`Server::start`].
-pub fn nbdkit_null(dir: &Path, size_bytes: u64) -> anyhow::Result<Server> {
+pub(crate) fn nbdkit_null(dir: &Path, size_bytes: u64) -> anyhow::Result<Server> {
     nbdkit(dir, "nbdkit-null.sock", &["null".to_owned(), format!("size={size_bytes}")])
 }
 
@@ -120,38 +101,35 @@ fn nbdkit(dir: &Path, socket: &str, plugin: &[String]) -> anyhow::Result<Server>
 }
 
 /// Our own null export; it looks for requests for so long before it sleeps.
-///
-/// # Errors
-/// As [`Server::start`].
-pub fn null(dir: &Path, size_bytes: u64, poll_max_us: u32) -> anyhow::Result<Server> {
+pub(crate) fn null(dir: &Path, size_bytes: u64, poll_max_us: u32) -> anyhow::Result<Server> {
     let socket = dir.join(format!("null-{poll_max_us}.sock"));
-    let mut command = Command::new(beside("null-server")?);
-    command.arg(&socket).arg(size_bytes.to_string()).arg(poll_max_us.to_string());
+    let mut command = floor_server(&socket)?;
+    command.args(["--size", &size_bytes.to_string(), "--poll-max", &poll_max_us.to_string()]);
     Server::start(&mut command, &socket)
 }
 
 /// The floor: a server that does nothing but raw I/O on the file, on a Unix socket and on TCP.
-///
-/// # Errors
-/// As [`Server::start`].
-pub fn floor(dir: &Path, file: &Path, tcp: SocketAddr) -> anyhow::Result<Server> {
+pub(crate) fn floor(dir: &Path, file: &Path, tcp: SocketAddr) -> anyhow::Result<Server> {
     let socket = dir.join("floor.sock");
-    let mut command = Command::new(beside("floor-server")?);
-    command.arg(&socket).arg(file).arg("--tcp").arg(tcp.to_string());
+    let mut command = floor_server(&socket)?;
+    command.arg("--file").arg(file).arg("--tcp").arg(tcp.to_string());
     Server::start(&mut command, &socket)
 }
 
+/// This program as a server.
+fn floor_server(socket: &Path) -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("floor-server").arg(socket);
+    Ok(command)
+}
+
 /// An address of this machine that no server listens on now.
-///
-/// # Errors
-/// There is none.
-pub fn free_address() -> anyhow::Result<SocketAddr> {
+pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no address of TCP is free")?;
     Ok(listener.local_addr()?)
 }
 
 /// Whether a program can be started.
-#[must_use]
-pub fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").stdin(Stdio::null()).output().is_ok()
 }

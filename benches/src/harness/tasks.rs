@@ -12,23 +12,20 @@ use anyhow::Context as _;
 
 /// Sums over threads, or the difference of two looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Used {
+pub(crate) struct Used {
     /// Nanoseconds of user and system time.
-    pub cpu_ns: u64,
+    pub(crate) cpu_ns: u64,
     /// Context switches, both of threads that waited and of those that were pushed aside.
-    pub switches: u64,
+    pub(crate) switches: u64,
 }
 
 /// The threads of a process at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tasks(BTreeMap<u32, Used>);
+pub(crate) struct Tasks(BTreeMap<u32, Used>);
 
 impl Tasks {
     /// Looks at a process.
-    ///
-    /// # Errors
-    /// It is gone, or the kernel does not count what threads run (CONFIG_SCHED_INFO).
-    pub fn of(pid: u32) -> anyhow::Result<Self> {
+    pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
         let dir = Path::new("/proc").join(pid.to_string()).join("task");
         let entries = std::fs::read_dir(&dir).with_context(|| format!("process {pid} is gone"))?;
         let mut tasks = BTreeMap::new();
@@ -44,8 +41,7 @@ impl Tasks {
     }
 
     /// What was used since `before`.
-    #[must_use]
-    pub fn since(&self, before: &Self) -> Used {
+    pub(crate) fn since(&self, before: &Self) -> Used {
         let mut sum = Used::default();
         for (id, now) in &self.0 {
             let then = before.0.get(id).copied().unwrap_or_default();

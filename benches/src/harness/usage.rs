@@ -13,10 +13,7 @@ const TICK_NS: u64 = 10_000_000;
 
 /// Nanoseconds, in steps of ten milliseconds, that a process has run: all threads, ended ones and those that the kernel
 /// made for its io_uring included.
-///
-/// # Errors
-/// The process is gone.
-pub fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
+pub(crate) fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
     let path = Path::new("/proc").join(pid.to_string()).join("stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("process {pid} is gone"))?;
     let ticks = ticks(&text).with_context(|| format!("{} has another form", path.display()))?;
@@ -33,12 +30,11 @@ fn ticks(line: &str) -> Option<u64> {
 
 /// A count of system calls under way.
 #[derive(Debug)]
-pub struct SyscallCount(Child);
+pub(crate) struct SyscallCount(Child);
 
 impl SyscallCount {
     /// Begins to count the system calls of a process; `None` where `perf` is missing or may not.
-    #[must_use]
-    pub fn begin(pid: u32) -> Option<Self> {
+    pub(crate) fn begin(pid: u32) -> Option<Self> {
         let mut command = Command::new("perf");
         command.args(["stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", &pid.to_string()]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().ok()?;
@@ -48,8 +44,7 @@ impl SyscallCount {
     }
 
     /// Ends the count.
-    #[must_use]
-    pub fn end(self) -> Option<u64> {
+    pub(crate) fn end(self) -> Option<u64> {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).ok()?;
         let output = self.0.wait_with_output().ok()?;
@@ -59,15 +54,14 @@ impl SyscallCount {
 
 /// A profile under way.
 #[derive(Debug)]
-pub struct Profile {
+pub(crate) struct Profile {
     child: Child,
     data: PathBuf,
 }
 
 impl Profile {
     /// Begins to sample the functions that a process runs; `data` is a scratch file.
-    #[must_use]
-    pub fn begin(pid: u32, data: &Path) -> Option<Self> {
+    pub(crate) fn begin(pid: u32, data: &Path) -> Option<Self> {
         let mut command = Command::new("perf");
         command.args(["record", "-q", "-e", "cpu-clock", "-F", "2999", "-g", "-p", &pid.to_string(), "-o"]);
         let child = command.arg(data).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -77,8 +71,7 @@ impl Profile {
     }
 
     /// Ends it: the functions by their own share of the time, per thread, then callers of the dearest.
-    #[must_use]
-    pub fn end(mut self) -> Option<String> {
+    pub(crate) fn end(mut self) -> Option<String> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).ok()?;
         self.child.wait().ok()?;
@@ -94,8 +87,7 @@ impl Profile {
 }
 
 /// The functions of a profile that take the most time themselves: share, thread, function.
-#[must_use]
-pub fn dearest(profile: &str, count: usize) -> Vec<String> {
+pub(crate) fn dearest(profile: &str, count: usize) -> Vec<String> {
     let own = profile.split("With callees").next().unwrap_or(profile);
     let lines = own.lines().map(str::trim).filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     let columns = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -172,10 +173,6 @@ impl Link {
         self.size_bytes
     }
 
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
     pub(super) fn in_flight(&self) -> u32 {
         u32::try_from(self.started.len()).unwrap_or(u32::MAX)
     }
@@ -261,5 +258,19 @@ impl Link {
     pub(super) fn close(mut self) -> anyhow::Result<()> {
         self.session.disconnect(&mut self.out)?;
         self.send(&[])
+    }
+}
+
+/// Waits until bytes have come on one of the links, or the time is over: which have some. An interruption ends the wait.
+pub(super) fn ready<'a>(
+    links: impl Iterator<Item = &'a Link>,
+    timeout: Option<&Timespec>,
+) -> anyhow::Result<Vec<bool>> {
+    let mut fds: Vec<PollFd<'_>> =
+        links.map(|link| PollFd::from_borrowed_fd(link.socket.as_fd(), PollFlags::IN)).collect();
+    match poll(&mut fds, timeout) {
+        Ok(_) => Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect()),
+        Err(rustix::io::Errno::INTR) => Ok(vec![false; fds.len()]),
+        Err(errno) => Err(io::Error::from(errno)).context("poll"),
     }
 }

@@ -13,25 +13,23 @@ mod link;
 mod payload;
 mod replay;
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use hdrhistogram::Histogram;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
-use rustix::event::{PollFd, PollFlags, poll};
 use zc_core::u64_from_usize;
 
 use crate::clock::now_ns;
 use link::Link;
-pub use payload::{Content, Payloads};
-pub use replay::{Pace, Replay, Replayed, SHORT_BYTES, Step};
+pub(crate) use payload::{Content, Payloads};
+pub(crate) use replay::{Pace, Replay, Replayed, Step};
 
 /// Where a server listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Address<'a> {
+pub(crate) enum Address<'a> {
     /// On a Unix socket.
     Unix(&'a Path),
     /// On TCP.
@@ -48,7 +46,7 @@ impl<'a> From<&'a Path> for Address<'a> {
 
 /// What is asked of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op {
+pub(crate) enum Op {
     /// READ.
     Read,
     /// WRITE with these contents.
@@ -57,7 +55,7 @@ pub enum Op {
 
 /// Where requests go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// Anywhere, aligned to the request's length.
     Random,
     /// One after the other; each connection has its own part of the export.
@@ -66,7 +64,7 @@ pub enum Order {
 
 /// What makes writes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
+pub(crate) enum Durability {
     /// Nothing.
     None,
     /// Each is sent with FUA.
@@ -77,49 +75,55 @@ pub enum Durability {
 
 /// A load.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
-    /// What is asked.
-    pub op: Op,
-    /// Where.
-    pub order: Order,
-    /// Length of each request in bytes.
-    pub block_bytes: u32,
+pub(crate) struct Load {
+    pub(crate) op: Op,
+    pub(crate) order: Order,
+    pub(crate) block_bytes: u32,
     /// Requests in flight on each connection.
-    pub depth: u32,
-    /// Connections.
-    pub connections: u32,
-    /// How long new requests are sent, in nanoseconds.
-    pub time_ns: u64,
-    /// What makes writes durable.
-    pub durability: Durability,
+    pub(crate) depth: u32,
+    pub(crate) connections: u32,
+    pub(crate) time_ns: u64,
+    pub(crate) durability: Durability,
     /// In sequential order, end after going over the export once.
-    pub once: bool,
-    /// Seeds the addresses.
-    pub seed: u64,
+    pub(crate) once: bool,
+    pub(crate) seed: u64,
+}
+
+impl Load {
+    /// A load of one connection.
+    pub(crate) const fn new(op: Op, order: Order, block_kib: u32, depth: u32) -> Self {
+        Self {
+            op,
+            order,
+            block_bytes: block_kib << 10,
+            depth,
+            connections: 1,
+            time_ns: 0,
+            durability: Durability::None,
+            once: false,
+            seed: 0,
+        }
+    }
 }
 
 /// What a load came to.
 #[derive(Debug)]
-pub struct Outcome {
-    /// Requests answered.
-    pub requests: u64,
+pub(crate) struct Outcome {
+    pub(crate) requests: u64,
     /// From the first request to the last answer, in nanoseconds.
-    pub elapsed_ns: u64,
-    /// Latencies in nanoseconds.
-    pub latency: Histogram<u64>,
+    pub(crate) elapsed_ns: u64,
+    pub(crate) latency: Histogram<u64>,
 }
 
 impl Outcome {
     /// Requests answered per second.
-    #[must_use]
-    pub fn per_second(&self) -> f64 {
+    pub(crate) fn per_second(&self) -> f64 {
         self.requests as f64 * 1e9 / (self.elapsed_ns.max(1) as f64)
     }
 }
 
 /// An empty histogram of nanoseconds up to 100 s.
-#[must_use]
-pub fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u64> {
     match Histogram::new_with_bounds(1, 100_000_000_000, 3) {
         Ok(histogram) => histogram,
         Err(error) => unreachable!("the bounds are constant and legal: {error}"),
@@ -186,19 +190,7 @@ impl Driver {
         if self.links.len() == 1 {
             return self.take(0);
         }
-        let ready: Vec<bool> = {
-            let mut fds: Vec<PollFd<'_>> = self
-                .links
-                .iter()
-                .map(|link| PollFd::from_borrowed_fd(link.socket(), PollFlags::IN))
-                .collect();
-            match poll(&mut fds, None) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => return Ok(()),
-                Err(errno) => return Err(io::Error::from(errno)).context("poll"),
-            }
-            fds.iter().map(|fd| !fd.revents().is_empty()).collect()
-        };
+        let ready = link::ready(self.links.iter(), None)?;
         for (index, ready) in ready.into_iter().enumerate() {
             if ready && self.links[index].in_flight() > 0 {
                 self.take(index)?;
@@ -209,10 +201,7 @@ impl Driver {
 }
 
 /// Runs a load against the export named `export` of a server.
-///
-/// # Errors
-/// The server cannot be reached, breaks the protocol, or answers a request with an error.
-pub fn run<'a>(server: impl Into<Address<'a>>, export: &str, load: Load) -> anyhow::Result<Outcome> {
+pub(crate) fn run<'a>(server: impl Into<Address<'a>>, export: &str, load: Load) -> anyhow::Result<Outcome> {
     let server = server.into();
     ensure!(load.connections > 0 && load.depth > 0, "a load needs connections and requests");
     ensure!(load.durability != Durability::Flush || load.depth == 1, "a flush covers writes that have ended");

@@ -18,7 +18,7 @@ const POOL_BYTES: usize = 16 << 20;
 
 /// What a write's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
+pub(crate) enum Content {
     /// Does not compress, occurs once.
     Noise,
     /// LZ4 halves it, occurs once.
@@ -29,7 +29,7 @@ pub enum Content {
 
 /// Where the bytes of writes come from.
 #[derive(Debug)]
-pub struct Payloads {
+pub(crate) struct Payloads {
     pool: Vec<u8>,
     at: usize,
     stamps: Pcg64Mcg,
@@ -37,14 +37,12 @@ pub struct Payloads {
 
 impl Payloads {
     /// For loads that do not write.
-    #[must_use]
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self { pool: Vec::new(), at: 0, stamps: Pcg64Mcg::new(1) }
     }
 
     /// Contents of a kind; loads with different seeds write different bytes.
-    #[must_use]
-    pub fn new(content: Content, seed: u64) -> Self {
+    pub(crate) fn new(content: Content, seed: u64) -> Self {
         let pool = match content {
             Content::Noise => noise(POOL_BYTES, 1),
             Content::Halving | Content::HalfDuplicate => halving(POOL_BYTES, 1),
@@ -53,7 +51,7 @@ impl Payloads {
     }
 
     /// The next payload's place in [`Self::bytes`]; valid until the pool has been used up once more.
-    pub fn take(&mut self, content: Content, len_bytes: u32) -> Range<usize> {
+    pub(crate) fn take(&mut self, content: Content, len_bytes: u32) -> Range<usize> {
         let len = usize_from_u32(len_bytes);
         assert!(len <= self.pool.len(), "a payload of {len} bytes is longer than the pool");
         if self.at + len > self.pool.len() {
@@ -72,8 +70,7 @@ impl Payloads {
     }
 
     /// Where payloads lie.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.pool
     }
 }

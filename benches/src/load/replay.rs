@@ -5,7 +5,6 @@
 //! Invariants: latency counts from before the request is handed to the socket; pauses are drawn from the exponential
 //! distribution and the seed alone, so every server is asked the same.
 
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 
@@ -13,46 +12,44 @@ use anyhow::{Context as _, ensure};
 use hdrhistogram::Histogram;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
 
-use super::link::Link;
+use super::link::{self, Link};
 use super::{Durability, histogram};
 use crate::clock::now_ns;
 
 /// A request of a machine.
 #[derive(Debug, Clone)]
-pub struct Step {
-    /// First byte.
-    pub offset: u64,
-    /// How many.
-    pub len_bytes: u32,
+pub(crate) struct Step {
+    pub(crate) offset: u64,
+    pub(crate) len_bytes: u32,
     /// Where the bytes of a write lie; `None` for a read.
-    pub payload: Option<Range<usize>>,
+    pub(crate) payload: Option<Range<usize>>,
 }
 
 /// How fast machines are.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub(crate) struct Pace {
     /// Mean pause between an answer and the machine's next request, in nanoseconds; 0 for none.
-    pub pause_ns: u64,
+    pub(crate) pause_ns: u64,
     /// Tells the pauses of one run from another's.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// Reads up to this length are told apart from longer ones: the daemon decodes them without another thread.
-pub const SHORT_BYTES: u32 = 32 << 10;
+pub(crate) const SHORT_BYTES: u32 = 32 << 10;
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Replayed {
+pub(crate) struct Replayed {
     /// Latencies of reads of up to [`SHORT_BYTES`] in nanoseconds.
-    pub short_reads: Histogram<u64>,
+    pub(crate) short_reads: Histogram<u64>,
     /// Latencies of longer reads in nanoseconds.
-    pub long_reads: Histogram<u64>,
+    pub(crate) long_reads: Histogram<u64>,
     /// Latencies of writes in nanoseconds.
-    pub writes: Histogram<u64>,
+    pub(crate) writes: Histogram<u64>,
     /// From the first request to the last answer, in nanoseconds.
-    pub elapsed_ns: u64,
+    pub(crate) elapsed_ns: u64,
 }
 
 /// What a machine is at.
@@ -72,7 +69,7 @@ enum State {
 
 /// Connections of all machines.
 #[derive(Debug)]
-pub struct Replay {
+pub(crate) struct Replay {
     links: Vec<Link>,
 }
 
@@ -88,20 +85,14 @@ struct Run<'a> {
 
 impl Replay {
     /// Connects each machine to its export.
-    ///
-    /// # Errors
-    /// The server cannot be reached, or does not have one of the exports.
-    pub fn connect<'a>(socket: &Path, exports: impl Iterator<Item = &'a str>) -> anyhow::Result<Self> {
+    pub(crate) fn connect<'a>(socket: &Path, exports: impl Iterator<Item = &'a str>) -> anyhow::Result<Self> {
         let links = exports
             .map(|export| Link::connect(socket.into(), export).with_context(|| format!("export {export}")));
         Ok(Self { links: links.collect::<Result<_, _>>()? })
     }
 
     /// Replays the steps of each machine; bytes of writes lie in `payloads`.
-    ///
-    /// # Errors
-    /// The server breaks the protocol or answers a request with an error.
-    pub fn run(&mut self, steps: &[&[Step]], payloads: &[u8], pace: Pace) -> anyhow::Result<Replayed> {
+    pub(crate) fn run(&mut self, steps: &[&[Step]], payloads: &[u8], pace: Pace) -> anyhow::Result<Replayed> {
         ensure!(steps.len() == self.links.len(), "every machine has a connection");
         let start_ns = now_ns();
         let seeds =
@@ -131,10 +122,7 @@ impl Replay {
     }
 
     /// Says goodbye.
-    ///
-    /// # Errors
-    /// The server is gone.
-    pub fn close(self) -> anyhow::Result<()> {
+    pub(crate) fn close(self) -> anyhow::Result<()> {
         self.links.into_iter().try_for_each(Link::close)
     }
 }
@@ -209,16 +197,7 @@ impl Run<'_> {
             let wait = std::time::Duration::from_nanos(wait_ns);
             Timespec::try_from(wait).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
         });
-        let mut fds: Vec<PollFd<'_>> = busy
-            .iter()
-            .map(|machine| PollFd::from_borrowed_fd(self.links[*machine].socket(), PollFlags::IN))
-            .collect();
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
-            Err(errno) => return Err(io::Error::from(errno)).context("poll"),
-        }
-        let ready = busy.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
-        Ok(ready.map(|(machine, _)| *machine).collect())
+        let ready = link::ready(busy.iter().map(|machine| &self.links[*machine]), timeout.as_ref())?;
+        Ok(busy.iter().zip(ready).filter(|(_, ready)| *ready).map(|(machine, _)| *machine).collect())
     }
 }

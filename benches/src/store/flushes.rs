@@ -8,32 +8,16 @@ use rand_pcg::Pcg64Mcg;
 use zc_core::usize_from_u64;
 use zc_pool::RequestKind;
 
-use super::device::Tally;
 use super::overwrite::filled;
-use super::rig::{CHUNK_BYTES, Place, VOLUME};
 use crate::data::noise;
+use crate::measure::Sample;
+use crate::pool::{CHUNK_BYTES, Place, VOLUME};
 
 /// Writes before a flush.
-pub const WRITES: u64 = 1000;
-
-/// What was seen of one flush.
-#[derive(Debug, Clone, Copy)]
-pub struct Seen {
-    /// Bytes of a write.
-    pub len_bytes: u64,
-    /// What the device was asked.
-    pub tally: Tally,
-    /// How long it took, in the device's time.
-    pub took_ns: u64,
-    /// Time that the flush took on the bare device.
-    pub bare_ns: u64,
-}
+pub(crate) const WRITES: u64 = 1000;
 
 /// Writes noise of so many bytes [`WRITES`] times, all at once, and flushes.
-///
-/// # Errors
-/// The pool fails.
-pub fn run(place: Place, volume_bytes: u64, len_bytes: u64) -> anyhow::Result<Seen> {
+pub(crate) fn run(place: Place, volume_bytes: u64, len_bytes: u64) -> anyhow::Result<Sample> {
     let mut rig = place.rig()?;
     filled(&mut rig, volume_bytes / CHUNK_BYTES)?;
     rig.ask(RequestKind::Flush)?;
@@ -50,20 +34,28 @@ pub fn run(place: Place, volume_bytes: u64, len_bytes: u64) -> anyhow::Result<Se
     rig.ask(RequestKind::Flush)?;
     let each_ns = place.model.seek_ns + place.model.transfer_ns(len_bytes);
     let bare_ns = WRITES * each_ns + place.model.flush_ns;
-    Ok(Seen { len_bytes, tally: rig.tally().since(&tally), took_ns: rig.now_ns() - began_ns, bare_ns })
+    let (tally, ms) = (rig.tally().since(&tally), |ns: u64| ns as f64 / 1e6);
+    Ok(Sample::new([
+        ("device_writes", tally.writes as f64),
+        ("device_bytes_a_byte", tally.written_bytes as f64 / (WRITES * len_bytes) as f64),
+        ("device_reads", tally.reads as f64),
+        ("took_ms", ms(rig.now_ns() - began_ns)),
+        ("bare_ms", ms(bare_ns)),
+    ]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::device::DISK;
+    use crate::pool::DISK;
 
     #[test]
     fn a_thousand_writes_become_a_few() {
         let place = Place { model: DISK, device_bytes: 256 << 20, segment_bytes: 1 << 20 };
         let seen = run(place, 64 << 20, CHUNK_BYTES).unwrap();
-        assert!(seen.tally.written_bytes > WRITES * CHUNK_BYTES, "noise takes its room");
-        assert!(seen.tally.writes < WRITES / 10, "{} writes", seen.tally.writes);
-        assert!(seen.took_ns < seen.bare_ns);
+        let figure = |name| seen.get(name).unwrap();
+        assert!(figure("device_bytes_a_byte") > 1.0, "noise takes its room");
+        assert!(figure("device_writes") < WRITES as f64 / 10.0, "{seen:?}");
+        assert!(figure("took_ms") < figure("bare_ms"));
     }
 }

@@ -12,12 +12,13 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_core::{ErrorKind, usize_from_u64};
 use zc_pool::RequestKind;
+use zc_store::limits::BLOCK_BYTES;
 use zc_store::{CatalogOp, Stats};
 use zc_trace::workload::Zipf;
 
-use super::device::Tally;
-use super::rig::{CHUNK_BYTES, Cpu, Place, Rig, VOLUME};
 use crate::data::noise;
+use crate::measure::Sample;
+use crate::pool::{CHUNK_BYTES, Place, Rig, VOLUME};
 
 /// Chunks of one write of a fill.
 const FILL_CHUNKS: u64 = 16;
@@ -26,7 +27,7 @@ const FILL_DEPTH: usize = 32;
 
 /// Which chunks are written.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Pattern {
+pub(crate) enum Pattern {
     /// Each as often as any other.
     Uniform,
     /// By Zipf's law with this exponent.
@@ -44,15 +45,14 @@ impl std::fmt::Display for Pattern {
 
 /// A load.
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
+pub(crate) struct Case {
     /// Bytes of the volume per 100 bytes that contents may use.
-    pub full_percent: u64,
-    /// Which chunks.
-    pub pattern: Pattern,
+    pub(crate) full_percent: u64,
+    pub(crate) pattern: Pattern,
     /// Requests at once.
-    pub depth: usize,
+    pub(crate) depth: usize,
     /// Bytes of a segment, if they are not those that a new pool has.
-    pub segment_bytes: Option<u32>,
+    pub(crate) segment_bytes: Option<u32>,
 }
 
 impl std::fmt::Display for Case {
@@ -63,68 +63,10 @@ impl std::fmt::Display for Case {
     }
 }
 
-/// What was seen of it.
-#[derive(Debug)]
-pub struct Seen {
-    /// The load.
-    pub case: Case,
-    /// Bytes of a segment.
-    pub segment_bytes: u32,
-    /// Share of what contents may use that tables refer to, at the end.
-    pub utilisation: f64,
-    /// Share of the segments that were not free, on the average, that tables refer to: victims are found there.
-    pub filled: f64,
-    /// Requests that were carried out.
-    pub requests: u64,
-    /// Requests that found no space.
-    pub no_space: u64,
-    /// How long they took together, in the device's time.
-    pub took_ns: u64,
-    /// What the device was asked.
-    pub tally: Tally,
-    /// Bytes that the cleaner moved.
-    pub moved_bytes: u64,
-    /// Bytes of pages of volume maps.
-    pub map_bytes: u64,
-    /// Bytes of pages of the chunk table.
-    pub chunk_table_bytes: u64,
-    /// Bytes of pages of all other tables.
-    pub other_table_bytes: u64,
-    /// Checkpoints.
-    pub checkpoints: u64,
-    /// What processors took.
-    pub cpu: Cpu,
-    /// Longest time in which no request ended, in the device's time.
-    pub longest_pause_ns: u64,
-    /// Times of requests, in nanoseconds of the device's time.
-    pub times_ns: Histogram<u64>,
-}
-
-impl Seen {
-    /// Bytes that the clients wrote.
-    #[must_use]
-    pub const fn client_bytes(&self) -> u64 {
-        self.requests * CHUNK_BYTES
-    }
-
-    /// Bytes of pages of tables and maps.
-    #[must_use]
-    pub const fn page_bytes(&self) -> u64 {
-        self.map_bytes + self.chunk_table_bytes + self.other_table_bytes
-    }
-
-    /// Bytes that the device wrote for each byte of a client.
-    #[must_use]
-    pub fn amplification(&self) -> f64 {
-        self.tally.written_bytes as f64 / self.client_bytes().max(1) as f64
-    }
-}
-
 /// Bytes written per byte of a client by a log that is overwritten uniformly at this utilisation and cleaned with the
 /// least work: segments are cleaned when a share `x` of them is live, with `utilisation = (x - 1) / ln x` (J. Menon, "A
 /// performance comparison of RAID-5 and log-structured arrays", HPDC 1995); then `1 / (1 - x)`.
-#[must_use]
-pub fn bound(utilisation: f64) -> f64 {
+pub(crate) fn bound(utilisation: f64) -> f64 {
     if utilisation <= 0.0 {
         return 1.0;
     }
@@ -250,18 +192,15 @@ pub(super) fn filled(rig: &mut Rig, chunks: u64) -> anyhow::Result<()> {
 
 /// How much is overwritten, per 100 chunks of the volume.
 #[derive(Debug, Clone, Copy)]
-pub struct Rounds {
+pub(crate) struct Rounds {
     /// Before anything is counted.
-    pub before_percent: u64,
+    pub(crate) before_percent: u64,
     /// While it is.
-    pub counted_percent: u64,
+    pub(crate) counted_percent: u64,
 }
 
 /// Runs a load.
-///
-/// # Errors
-/// The volume does not fit the pool, or the pool fails.
-pub fn run(place: Place, case: Case, rounds: Rounds) -> anyhow::Result<Seen> {
+pub(crate) fn run(place: Place, case: Case, rounds: Rounds) -> anyhow::Result<Sample> {
     let mut rig = place.rig()?;
     let chunks = rig.usable_bytes() * case.full_percent / 100 / CHUNK_BYTES;
     filled(&mut rig, chunks).with_context(|| format!("{} % full", case.full_percent))?;
@@ -282,35 +221,57 @@ pub fn run(place: Place, case: Case, rounds: Rounds) -> anyhow::Result<Seen> {
     }
     writer.finish(&mut rig)?;
     let (tally, cpu, stats, began_ns) = before;
+    let tally = rig.tally().since(&tally);
     let (now, ended) = (rig.cpu(), rig.pool().store().stats());
     let referred_bytes = rig.pool().store().space().referred_bytes;
-    let pages = |of: fn(&Stats) -> u64| (of(&ended) - of(&stats)) * u64::from(zc_store::limits::BLOCK_BYTES);
-    let map_bytes = pages(|stats| stats.map_pages_written);
-    let chunk_table_bytes = pages(|stats| stats.chunk_pages_written);
-    Ok(Seen {
-        case,
-        segment_bytes: place.segment_bytes,
-        utilisation: referred_bytes as f64 / rig.usable_bytes() as f64,
-        filled: referred_bytes as f64 * requests as f64 / (not_free_bytes as f64).max(1.0),
-        requests: writer.done,
-        no_space: writer.no_space,
-        took_ns: rig.now_ns() - began_ns,
-        tally: rig.tally().since(&tally),
-        moved_bytes: ended.chunk_bytes_moved - stats.chunk_bytes_moved,
-        map_bytes,
-        chunk_table_bytes,
-        other_table_bytes: pages(|stats| stats.pages_written) - map_bytes - chunk_table_bytes,
-        checkpoints: ended.checkpoints - stats.checkpoints,
-        cpu: Cpu { pool_ns: now.pool_ns - cpu.pool_ns, jobs_ns: now.jobs_ns - cpu.jobs_ns },
-        longest_pause_ns: writer.longest_pause_ns,
-        times_ns: writer.times_ns,
-    })
+    let utilisation = referred_bytes as f64 / rig.usable_bytes() as f64;
+    let filled = referred_bytes as f64 * requests as f64 / (not_free_bytes as f64).max(1.0);
+    let per_request = |count: u64| count as f64 / writer.done.max(1) as f64;
+    let per_byte = |bytes: u64| per_request(bytes) / CHUNK_BYTES as f64;
+    let pages = |of: fn(&Stats) -> u64| per_byte((of(&ended) - of(&stats)) * u64::from(BLOCK_BYTES));
+    let [maps, chunk_table, all_pages] = [
+        pages(|stats| stats.map_pages_written),
+        pages(|stats| stats.chunk_pages_written),
+        pages(|stats| stats.pages_written),
+    ];
+    let moved = per_byte(ended.chunk_bytes_moved - stats.chunk_bytes_moved);
+    let device = per_byte(tally.written_bytes);
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let quantile = |share| ms(writer.times_ns.value_at_quantile(share));
+    let bare_ns = place.model.seek_ns + place.model.transfer_ns(CHUNK_BYTES);
+    Ok(Sample::new([
+        ("segments_kib", f64::from(place.segment_bytes >> 10)),
+        ("in_use_percent", 100.0 * utilisation),
+        ("filled_percent", 100.0 * filled),
+        ("requests", writer.done as f64),
+        ("device", device),
+        ("moved", moved),
+        ("maps", maps),
+        ("chunk_table", chunk_table),
+        ("other_tables", all_pages - maps - chunk_table),
+        ("headers", (device - 1.0 - moved - all_pages).max(0.0)),
+        ("bound", bound(utilisation)),
+        ("over_bound", device / bound(utilisation)),
+        ("bound_of_filled", bound(filled)),
+        ("over_bound_of_filled", device / bound(filled)),
+        ("checkpoints", (ended.checkpoints - stats.checkpoints) as f64),
+        ("operations", per_request(tally.writes + tally.reads)),
+        ("median_ms", quantile(0.5)),
+        ("p99_ms", quantile(0.99)),
+        ("p999_ms", quantile(0.999)),
+        ("longest_ms", ms(writer.times_ns.max())),
+        ("longest_pause_ms", ms(writer.longest_pause_ns)),
+        ("no_space", writer.no_space as f64),
+        ("pool_us", per_request(now.pool_ns - cpu.pool_ns) / 1000.0),
+        ("jobs_us", per_request(now.jobs_ns - cpu.jobs_ns) / 1000.0),
+        ("over_bare_disk", bare_ns as f64 / per_request(rig.now_ns() - began_ns).max(1.0)),
+    ]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::device::SSD;
+    use crate::pool::SSD;
 
     #[test]
     fn the_bound_solves_the_equation() {
@@ -329,11 +290,12 @@ mod tests {
         let case = Case { full_percent: 80, pattern: Pattern::Uniform, depth: 8, segment_bytes: None };
         let place = Place { model: SSD, device_bytes: 256 << 20, segment_bytes: 1 << 20 };
         let seen = run(place, case, Rounds { before_percent: 50, counted_percent: 100 }).unwrap();
-        assert_eq!((seen.no_space, seen.requests), (0, seen.times_ns.len()));
-        assert!(seen.moved_bytes > 0 && seen.amplification() > 1.0);
-        let longest_ms = seen.longest_pause_ns / 1_000_000;
-        assert!(longest_ms < 10, "clients waited {longest_ms} ms for the cleaner at once");
-        let least = seen.client_bytes() + seen.moved_bytes + seen.page_bytes();
-        assert!(seen.tally.written_bytes >= least, "{} {least}", seen.tally.written_bytes);
+        let figure = |name| seen.get(name).unwrap();
+        assert_eq!(figure("no_space"), 0.0);
+        assert!(figure("moved") > 0.0 && figure("device") > 1.0);
+        let longest_ms = figure("longest_pause_ms");
+        assert!(longest_ms < 10.0, "clients waited {longest_ms} ms for the cleaner at once");
+        let least = 1.0 + ["moved", "maps", "chunk_table", "other_tables"].map(figure).iter().sum::<f64>();
+        assert!(figure("device") >= least - 1e-9, "{} {least}", figure("device"));
     }
 }

@@ -16,8 +16,9 @@ use zc_trace::tpch::{Database, Run};
 use zc_trace::workload::{Kind, Postmark, Workload, ratio_of_saving};
 use zc_trace::{Content, Op, Request};
 
-use super::rig::{Place, Rig, VOLUME};
 use crate::data::fill_noise;
+use crate::measure::{Sample, Series};
+use crate::pool::{Place, Rig, VOLUME};
 
 /// Unit of requests.
 const BLOCK_BYTES: usize = 4096;
@@ -34,7 +35,7 @@ const PROCESSORS: f64 = 2.0;
 
 /// A program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Program {
+pub(crate) enum Program {
     /// A mail server's files.
     Postmark,
     /// A database that takes orders.
@@ -47,11 +48,10 @@ pub enum Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Postmark, Self::Tpcc, Self::Tpch, Self::Specsfs];
+    pub(crate) const ALL: [Self; 4] = [Self::Postmark, Self::Tpcc, Self::Tpch, Self::Specsfs];
 
     /// For people.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Postmark => "PostMark",
             Self::Tpcc => "TPC-C",
@@ -59,40 +59,6 @@ impl Program {
             Self::Specsfs => "SPECsfs-like",
         }
     }
-}
-
-/// What a program took on one volume.
-#[derive(Debug, Clone, Copy)]
-pub struct Took {
-    /// Of the device, in nanoseconds.
-    pub device_ns: u64,
-    /// Of processors.
-    pub cpu_ns: u64,
-    /// Bytes that the volume takes in the end, pages included.
-    pub stored_bytes: u64,
-}
-
-impl Took {
-    /// How long requests took together, if the device and two processors work side by side.
-    #[must_use]
-    pub fn longer_ns(&self) -> f64 {
-        (self.device_ns as f64).max(self.cpu_ns as f64 / PROCESSORS)
-    }
-}
-
-/// What was seen of a program.
-#[derive(Debug, Clone, Copy)]
-pub struct Seen {
-    /// Which.
-    pub program: Program,
-    /// Of what the device is a model.
-    pub device: &'static str,
-    /// Requests that were sent.
-    pub requests: u64,
-    /// Without compression.
-    pub plain: Took,
-    /// With LZ4.
-    pub compressed: Took,
 }
 
 /// What a program finds, and what it asks for.
@@ -177,7 +143,7 @@ fn played(
     codec: Codec,
     image: &[u8],
     requests: &[(Request, Vec<Content>)],
-) -> anyhow::Result<Took> {
+) -> anyhow::Result<Sample> {
     let mut rig = filled(place, codec, image)?;
     let (began_ns, cpu) = (rig.now_ns(), rig.cpu());
     let mut in_flight = 0;
@@ -210,30 +176,33 @@ fn played(
     let device_ns = rig.now_ns() - began_ns;
     let now = rig.cpu();
     let cpu_ns = now.pool_ns + now.jobs_ns - cpu.pool_ns - cpu.jobs_ns;
-    Ok(Took { device_ns, cpu_ns, stored_bytes: rig.pool().store().space().referred_bytes })
+    // The device and two processors work side by side.
+    let longer_ns = (device_ns as f64).max(cpu_ns as f64 / PROCESSORS);
+    Ok(Sample::new([
+        ("requests", requests.len() as f64),
+        ("device_s", device_ns as f64 / 1e9),
+        ("processors_s", cpu_ns as f64 / 1e9),
+        ("stored_mib", rig.pool().store().space().referred_bytes as f64 / 1_048_576.0),
+        ("per_second", requests.len() as f64 * 1e9 / longer_ns),
+    ]))
 }
 
 /// Runs a program on both volumes.
-///
-/// # Errors
-/// The volume does not fit the pool, or the pool fails.
-pub fn run(place: Place, program: Program) -> anyhow::Result<Seen> {
+pub(crate) fn run(place: Place, program: Program) -> anyhow::Result<Vec<Series>> {
+    let case = format!("{} on the {}", program.name(), place.model.name);
     let Script { image, requests } = script(program).with_context(|| program.name())?;
     let requests = joined(&requests);
-    let play = |codec| played(place, codec, &image, &requests).with_context(|| program.name());
-    Ok(Seen {
-        program,
-        device: place.model.name,
-        requests: u64_from_usize(requests.len()),
-        plain: play(Codec::Raw)?,
-        compressed: play(Codec::Lz4)?,
-    })
+    let play = |(target, codec)| {
+        let sample = played(place, codec, &image, &requests).with_context(|| program.name())?;
+        Ok(Series::new(&case, target, vec![sample]))
+    };
+    [("raw", Codec::Raw), ("LZ4", Codec::Lz4)].into_iter().map(play).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::device::SSD;
+    use crate::pool::SSD;
 
     #[test]
     fn lines_of_one_moment_side_by_side_are_one_request() {
@@ -257,8 +226,9 @@ mod tests {
     fn a_volume_with_compression_takes_less_room_and_less_of_the_device() {
         let place = Place { model: SSD, device_bytes: 512 << 20, segment_bytes: 1 << 20 };
         let seen = run(place, Program::Specsfs).unwrap();
-        assert!(seen.requests > 1000);
-        assert!(seen.compressed.stored_bytes * 3 < seen.plain.stored_bytes * 2, "{seen:?}");
-        assert!(seen.compressed.cpu_ns > 0 && seen.plain.device_ns > 0);
+        let [plain, compressed] = &seen[..] else { panic!("two volumes") };
+        assert!(plain.median("requests") > 1000.0);
+        assert!(compressed.median("stored_mib") * 3.0 < plain.median("stored_mib") * 2.0, "{seen:?}");
+        assert!(compressed.median("processors_s") > 0.0 && plain.median("device_s") > 0.0);
     }
 }

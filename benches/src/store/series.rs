@@ -12,8 +12,9 @@ use zc_core::{u64_from_usize, usize_from_u64};
 use zc_pool::RequestKind;
 use zc_store::{CatalogOp, RootId};
 
-use super::rig::{CHUNK_BYTES, Place, Rig, VOLUME};
 use crate::data::halving;
+use crate::measure::{Sample, Series};
+use crate::pool::{CHUNK_BYTES, Place, Rig, VOLUME};
 
 /// Chunks that change together: 64 KiB.
 const RUN_CHUNKS: u64 = 8;
@@ -30,39 +31,7 @@ const RANDOM_BYTES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20]
 /// Random reads of each size.
 const RANDOM_READS: u64 = 200;
 
-/// Rates of reads of one size, in bytes a second.
-#[derive(Debug, Clone, Copy)]
-pub struct Rates {
-    /// Bytes of a read.
-    pub len_bytes: u64,
-    /// One behind the other, or anywhere.
-    pub is_random: bool,
-    /// Of the first generation.
-    pub first: f64,
-    /// Of the last.
-    pub last: f64,
-    /// Of the bare device.
-    pub bare: f64,
-}
-
-/// What was seen.
-#[derive(Debug)]
-pub struct Seen {
-    /// How many generations there were.
-    pub generations: u64,
-    /// The reads.
-    pub reads: Vec<Rates>,
-    /// Bytes that the volume shows.
-    pub shown_bytes: u64,
-    /// Bytes that clients wrote after the first generation.
-    pub changed_bytes: u64,
-    /// Bytes that the device wrote for them, snapshots and cleaner included.
-    pub written_bytes: u64,
-    /// Bytes that the cleaner moved of those.
-    pub moved_bytes: u64,
-    /// Bytes of contents and pages in use in the end.
-    pub referred_bytes: u64,
-}
+const MIB: f64 = 1_048_576.0;
 
 /// Which reads there are: bytes, and whether they lie anywhere.
 fn kinds() -> impl Iterator<Item = (u64, bool)> {
@@ -112,11 +81,22 @@ fn generation(rig: &mut Rig, number: u64, chunks: u64, rng: &mut Pcg64Mcg) -> an
     Ok(changed * RUN_CHUNKS * CHUNK_BYTES)
 }
 
-/// Runs the series.
-///
-/// # Errors
-/// The volume does not fit the pool, or the pool fails.
-pub fn run(place: Place, volume_bytes: u64, generations: u64) -> anyhow::Result<Seen> {
+/// Name of reads in tables.
+fn name(len_bytes: u64, is_random: bool) -> String {
+    let size = if len_bytes < 1 << 20 {
+        format!("{} KiB", len_bytes >> 10)
+    } else {
+        format!("{} MiB", len_bytes >> 20)
+    };
+    format!("{size}, {}", if is_random { "random" } else { "front to back" })
+}
+
+/// Runs the series: rates of reads in MiB/s, and what all generations take.
+pub(crate) fn run(
+    place: Place,
+    volume_bytes: u64,
+    generations: u64,
+) -> anyhow::Result<(Vec<Series>, Sample)> {
     let mut rig = place.rig()?;
     let chunks = volume_bytes / CHUNK_BYTES;
     rig.catalog(CatalogOp::Create, VOLUME, VOLUME, volume_bytes)?;
@@ -124,13 +104,10 @@ pub fn run(place: Place, volume_bytes: u64, generations: u64) -> anyhow::Result<
         write(&mut rig, first, RUN_CHUNKS, first)?;
     }
     rig.ask(RequestKind::Flush)?;
-    let mut reads = Vec::new();
-    for (len_bytes, is_random) in kinds() {
-        let first = rate(&mut rig, volume_bytes, len_bytes, is_random)?;
-        let seek_ns = if is_random { place.model.seek_ns } else { 0 };
-        let bare = per_s(len_bytes, place.model.transfer_ns(len_bytes) + seek_ns);
-        reads.push(Rates { len_bytes, is_random, first, last: 0.0, bare });
-    }
+    let rates = |rig: &mut Rig| -> anyhow::Result<Vec<f64>> {
+        kinds().map(|(len_bytes, is_random)| rate(rig, volume_bytes, len_bytes, is_random)).collect()
+    };
+    let first = rates(&mut rig)?;
     let (tally, stats) = (rig.tally(), rig.pool().store().stats());
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     let mut changed_bytes = 0;
@@ -138,34 +115,44 @@ pub fn run(place: Place, volume_bytes: u64, generations: u64) -> anyhow::Result<
         changed_bytes += generation(&mut rig, number, chunks, &mut rng)?;
     }
     let written_bytes = rig.tally().since(&tally).written_bytes;
-    for read in &mut reads {
-        read.last = rate(&mut rig, volume_bytes, read.len_bytes, read.is_random)?;
-    }
+    let last = rates(&mut rig)?;
+    let reads = kinds().zip(first.into_iter().zip(last)).map(|((len_bytes, is_random), (first, last))| {
+        let seek_ns = if is_random { place.model.seek_ns } else { 0 };
+        let bare = per_s(len_bytes, place.model.transfer_ns(len_bytes) + seek_ns);
+        let rates = Sample::new([
+            ("first", first / MIB),
+            ("last", last / MIB),
+            ("last_over_first", last / first),
+            ("bare", bare / MIB),
+        ]);
+        Series::new(&name(len_bytes, is_random), "pool", vec![rates])
+    });
     let store = rig.pool().store();
-    Ok(Seen {
-        generations,
-        reads,
-        shown_bytes: volume_bytes * (u64_from_usize(store.roots().count())),
-        changed_bytes,
-        written_bytes,
-        moved_bytes: store.stats().chunk_bytes_moved - stats.chunk_bytes_moved,
-        referred_bytes: store.space().referred_bytes,
-    })
+    let per_changed = |bytes: u64| bytes as f64 / changed_bytes.max(1) as f64;
+    let space = Sample::new([
+        ("generations", generations as f64),
+        ("shown_mib", (volume_bytes * u64_from_usize(store.roots().count())) as f64 / MIB),
+        ("used_mib", store.space().referred_bytes as f64 / MIB),
+        ("written_a_changed_byte", per_changed(written_bytes)),
+        ("moved_a_changed_byte", per_changed(store.stats().chunk_bytes_moved - stats.chunk_bytes_moved)),
+    ]);
+    Ok((reads.collect(), space))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::device::DISK;
+    use crate::pool::DISK;
 
     #[test]
     fn a_series_keeps_its_snapshots_and_no_more() {
         let place = Place { model: DISK, device_bytes: 64 << 20, segment_bytes: 256 << 10 };
-        let seen = run(place, 8 << 20, 20).unwrap();
-        assert_eq!(seen.shown_bytes, (1 + KEPT) * (8 << 20));
+        let (reads, space) = run(place, 8 << 20, 20).unwrap();
+        assert_eq!(space.get("shown_mib"), Some((1 + KEPT) as f64 * 8.0));
         // What changes compresses two to one.
-        assert!(seen.written_bytes > seen.changed_bytes / 2);
-        assert!(seen.reads.iter().all(|read| read.first > 0.0 && read.last > 0.0));
-        assert!(seen.reads[0].first > seen.reads[1].first, "small random reads seek");
+        assert!(space.get("written_a_changed_byte").unwrap() > 0.5);
+        assert!(reads.iter().all(|read| read.median("first") > 0.0 && read.median("last") > 0.0));
+        assert!(reads[0].median("first") > reads[1].median("first"), "small random reads seek");
+        assert_eq!(reads[0].case, "512 KiB, front to back");
     }
 }

@@ -50,10 +50,12 @@ enum Task {
     /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers, `bench cpu` measures their CPU
     /// time for each request, `bench cores` compares one I/O thread with two, `bench bootstorm` boots machines, `bench
     /// write` looks at write-back, `bench fair` at a quiet client beside others, `bench store` counts what a pool asks of
-    /// its device, `bench trace` tells reading a trace from replaying it. `bench rivals` compares caches and `bench
-    /// stores` compares stores, in a virtual machine.
+    /// its device, `bench trace` tells reading a trace from replaying it, `bench record` looks at recordings, `bench
+    /// restart` at starts of a large cache. `bench rivals` compares caches and `bench stores` stores, in a virtual
+    /// machine.
     Bench {
-        /// `nbd`, `cpu`, `cores`, `bootstorm`, `write`, `fair`, `store`, `trace`, `rivals` or `stores` and its options;
+        /// `nbd`, `cpu`, `cores`, `bootstorm`, `write`, `fair`, `store`, `trace`, `record`, `restart`, `rivals` or
+        /// `stores` and its options;
         /// or passed on to criterion: a filter, `--save-baseline NAME`, ...
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use std::fmt::Write as _;
+use zc_report::{Bar, Bars, verdict};
 
 use super::figures::{Figures, Sample};
 use super::plan::{Contender, Workload};
@@ -14,21 +15,12 @@ const FIT_TIMES: f64 = 0.95;
 /// Points of the hit ratio that a scan may cost.
 const SCAN_POINTS: f64 = 1.0;
 
-const BAR: f64 = 14.0;
-const LABEL: f64 = 210.0;
-/// Pixels of a bar as long as that of no cache.
-const UNIT: f64 = 36.0;
-
 /// Everything that is known.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) figures: Vec<Figures>,
     /// What was measured where.
     pub(crate) machine: String,
-}
-
-fn verdict(met: bool) -> &'static str {
-    if met { "met" } else { "**missed**" }
 }
 
 fn percent(share: f64) -> String {
@@ -194,36 +186,19 @@ impl Report {
 
     /// `rivals.svg`: for each workload a bar a contender, its IOPS over those of no cache.
     pub(crate) fn svg(&self) -> String {
-        let mut body = String::new();
-        let (mut y, mut longest) = (30.0, 1.0_f64);
+        let mut groups = Vec::new();
         for workload in Workload::value_variants() {
             let Some(raw) = self.one(*workload, Contender::Raw) else { continue };
-            y += BAR;
-            let title = workload.title().replace('&', "&amp;");
-            let _infallible = writeln!(body, r#"<text x="10" y="{y:.0}" font-weight="bold">{title}</text>"#);
-            y += BAR / 2.0;
-            for figures in self.of(*workload) {
-                let times = figures.run().iops() / raw.run().iops();
-                longest = longest.max(times);
-                let color = if figures.contender.is_ours() { "#2266aa" } else { "#999999" };
-                let (text_y, width, end) = (y + BAR - 3.0, times * UNIT, LABEL + times * UNIT + 4.0);
-                let _infallible = writeln!(
-                    body,
-                    r#"<text x="{:.0}" y="{text_y:.0}" text-anchor="end">{}</text><rect x="{LABEL:.0}" y="{y:.0}" width="{width:.1}" height="{:.0}" fill="{color}"/><text x="{end:.0}" y="{text_y:.0}">{times:.2}</text>"#,
-                    LABEL - 6.0,
-                    figures.contender.title(),
-                    BAR - 2.0,
-                );
-                y += BAR;
-            }
+            let bar = |figures: &Figures| Bar {
+                label: figures.contender.title().to_owned(),
+                ratio: figures.run().iops() / raw.run().iops(),
+                note: String::new(),
+                is_ours: figures.contender.is_ours(),
+            };
+            groups.push((workload.title().to_owned(), self.of(*workload).map(bar).collect()));
         }
-        let (width, line) = (LABEL + longest * UNIT + 60.0, LABEL + UNIT);
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{:.0}\" font-family=\"sans-serif\" \
-             font-size=\"11\">\n<text x=\"10\" y=\"18\" font-size=\"14\">Requests per second, relative to no cache</text>\n\
-             {body}<line x1=\"{line:.0}\" y1=\"24\" x2=\"{line:.0}\" y2=\"{y:.0}\" stroke=\"#cc3333\"/>\n</svg>\n",
-            y + 20.0
-        )
+        let title = "Requests per second, relative to no cache".to_owned();
+        Bars { title, ratio_max: f64::INFINITY, groups }.svg()
     }
 }
 
