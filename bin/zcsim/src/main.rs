@@ -3,14 +3,13 @@
 //! `zcsim info` tells what is in a block trace; `zcsim run`, `sweep` and `size` send one
 //! through a cache, or through many; `zcsim generate` makes one up.
 //!
-//! The rest is for developers, and hidden from the help: `zcsim figures` makes the papers' figures;
-//! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk; `zcsim exhaustive` cuts a
-//! fixed workload off after every device write. [`MORE`] has the exit status of all.
+//! The rest is for developers, and hidden from the help: `zcsim fuzz` runs seeds and checks every byte that clients read
+//! against a model disk; `zcsim exhaustive` cuts a fixed workload off after every device write. [`MORE`] has the exit
+//! status of all.
 #![expect(clippy::print_stderr, reason = "a program for people")]
 
 mod clock;
 mod exhaustive;
-mod figures;
 mod fuzz;
 mod generate;
 mod info;
@@ -36,7 +35,7 @@ Exit status:
   2  a mistake in the command line
   3  fuzz: something that had to happen never did
 
-Developers also have `zcsim fuzz`, `zcsim exhaustive` and `zcsim figures`, each with --help.";
+Developers also have `zcsim fuzz` and `zcsim exhaustive`, each with --help.";
 
 /// Size a cache: study traces, and replay them through zcached's cache manager.
 #[derive(Debug, Parser)]
@@ -59,9 +58,6 @@ enum Command {
     Sweep(sweep::Args),
     /// Recommend a cache size for a trace.
     Size(sizing::Args),
-    /// Make the papers' figures, with ours beside them.
-    #[command(hide = true)]
-    Figures(figures::Args),
     /// Generate a trace.
     ///
     /// Workloads are skewed access, a file server's mix, scans, restores of snapshots, databases, the files of servers,
@@ -81,7 +77,6 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Size(args) => sizing::run(&args),
-        Command::Figures(args) => figures::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Exhaustive(args) => exhaustive::run(&args),
         Command::Documents(document) => match document.write(Cli::command(), &mut std::io::stdout()) {
@@ -113,7 +108,7 @@ mod tests {
         for command in ["info", "run", "sweep", "size", "generate"] {
             assert!(listed.contains(&format!("  {command} ")), "{listed}");
         }
-        for command in ["fuzz", "exhaustive", "figures"] {
+        for command in ["fuzz", "exhaustive"] {
             assert!(!listed.contains(&format!("  {command} ")), "{listed}");
             assert!(rest.contains(&format!("zcsim {command}")), "{rest}");
         }

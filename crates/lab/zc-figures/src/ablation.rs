@@ -1,7 +1,7 @@
 //! Ablations: what is left out of the models, or put wrongly, so that shapes which rest on it fail.
 //!
 //! Job: show which shapes could have come out otherwise. A shape that is [`crate::Standing::Asserted`] names the
-//! ablations that break it ([`crate::unbroken`] runs them). `zcsim figures --ablation NAME` shows the
+//! ablations that break it ([`crate::unbroken`] runs them). `zc-figures --ablation NAME` shows the
 //! figures that a broken model makes.
 //!
 //! What it does not do: change anything that the daemon runs. Each figure asks its [`crate::Context`] what is left out.

@@ -171,7 +171,7 @@ fn count(figures: &[(Figure, Outcome)], out: &mut String) {
 #[must_use]
 pub fn html(figures: &[(Figure, Outcome)]) -> String {
     let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>zcsim figures</title>\
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>zc-figures</title>\
          <style>{STYLE}</style></head><body>\n<h1>Figures of the papers, and ours</h1>\n"
     );
     count(figures, &mut out);

@@ -1,4 +1,4 @@
-//! Shapes that are called asserted can fail: each does under every ablation that it names. `zcsim figures --prove` does
+//! Shapes that are called asserted can fail: each does under every ablation that it names. `zc-figures --prove` does
 //! the same for the figures that take longer.
 
 use zc_figures::{Context, all, unbroken};

@@ -1,16 +1,18 @@
-//! `zcsim figures`: the figures of the papers, ours beside theirs.
+//! `zc-figures`: the figures of the papers, ours beside theirs. A program of its own, so that `zcsim` is built without.
+#![expect(clippy::print_stderr, reason = "a program for people")]
 
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::Parser;
 use serde_json::{Value, json};
 use zc_figures::{Ablation, Context, Figure, Outcome, Scale, Standing, paper, report, unbroken};
 
-use crate::say::say;
-
-/// What to make.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+/// Make the papers' figures, with ours beside them.
+#[derive(Debug, Parser)]
+#[command(name = "zc-figures", version)]
+struct Args {
     /// Figures by name, see --list; a name may end in *; default is all
     #[arg(value_name = "ID")]
     ids: Vec<String>,
@@ -63,15 +65,23 @@ fn ablation(name: &str) -> Result<Ablation, String> {
     Ablation::named(name).ok_or_else(|| format!("an ablation is one of {}", known()))
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    match make(args) {
+/// Prints a line; a reader that closed the pipe, as `head` does, is no error.
+fn say(text: impl std::fmt::Display) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn main() -> ExitCode {
+    match make(&Args::parse()) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
-            eprintln!("zcsim: {failed} shapes do not hold, or cannot fail");
+            eprintln!("zc-figures: {failed} shapes do not hold, or cannot fail");
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("zcsim: {error:#}");
+            eprintln!("zc-figures: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -81,7 +91,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn make(args: &Args) -> anyhow::Result<usize> {
     let figures = zc_figures::named(&args.ids)?;
     if args.list {
-        figures.iter().for_each(|figure| say!("{:<18}{}; {}", figure.id, figure.title, figure.source));
+        for figure in figures {
+            say(format_args!("{:<18}{}; {}", figure.id, figure.title, figure.source))?;
+        }
         return Ok(0);
     }
     let scale = match args.scale {
@@ -99,11 +111,11 @@ fn make(args: &Args) -> anyhow::Result<usize> {
     for figure in figures {
         let outcome = (figure.run)(&context).map_err(|error| anyhow::anyhow!("{}: {error}", figure.id))?;
         if !args.json {
-            say!("{}", report::text(&figure, &outcome));
+            say(report::text(&figure, &outcome))?;
         }
         if args.prove {
             let found = unbroken(&figure, &context, &outcome)?;
-            found.iter().for_each(|what| eprintln!("zcsim: {what}"));
+            found.iter().for_each(|what| eprintln!("zc-figures: {what}"));
             unproved += found.len();
         }
         made.push((figure, outcome));
@@ -113,9 +125,9 @@ fn make(args: &Args) -> anyhow::Result<usize> {
     }
     if args.json {
         let all: Vec<Value> = made.iter().map(|(figure, outcome)| to_json(figure, outcome)).collect();
-        say!("{:#}", Value::Array(all));
+        say(format_args!("{:#}", Value::Array(all)))?;
     } else {
-        say!("{}", report::counted(&made));
+        say(report::counted(&made))?;
     }
     Ok(unproved + made.iter().map(|(_, outcome)| outcome.failed()).sum::<usize>())
 }
@@ -157,4 +169,16 @@ fn to_json(figure: &Figure, outcome: &Outcome) -> Value {
         "shapes": shapes.collect::<Vec<_>>(),
         "remarks": outcome.remarks,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+        assert_eq!(zc_cli::rules::faults(&Args::command()), Vec::<String>::new());
+    }
 }
