@@ -33,8 +33,14 @@ fn is_of_a_package(name: &str) -> bool {
         || ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// Names the folder of programs that are up to date; `cargo xtask test` sets it for tests that run a process each.
+const BUILT: &str = "ZC_TEST_PROGRAMS";
+
 /// Builds every program and returns the folder that holds them.
 fn build() -> PathBuf {
+    if let Some(folder) = std::env::var_os(BUILT) {
+        return folder.into();
+    }
     let own = std::env::current_exe().expect("cannot tell where this test was built");
     let deps = own.parent().expect("a test lies in a folder");
     let folder = deps.parent().expect("test executables lie in target/PROFILE/deps");
@@ -46,7 +52,8 @@ fn build() -> PathBuf {
     };
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--locked", "--profile", profile]);
-    cargo.args(["--package", "zcached", "--package", "zcctl", "--package", "zcsim"]);
+    // Without packages: with the features of the default members, whose dependencies a build of the tests has compiled.
+    cargo.args(["--bin", "zcached", "--bin", "zcctl", "--bin", "zcsim"]);
     cargo.arg("--target-dir").arg(target).current_dir(workspace());
     // What cargo tells a test about itself must not reach build scripts: some ask for these variables, and everything
     // that needs them would be built anew each time that the one who calls cargo changes.

@@ -5,14 +5,18 @@
 use crate::daemon::{DEADLINE, Daemon};
 use crate::{bounded, program, run_ok, temp_dir};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 use zc_engine::NbdClient;
 
 /// The bytes of a MiB.
 pub const MIB: u64 = 1 << 20;
+
+/// Shortest time between two polls of the counters. Polls without a pause take a core from the daemon and other tests.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A folder for one daemon, which is started when the test says so.
 #[derive(Debug)]
@@ -213,6 +217,16 @@ impl World {
             }
             let now = stats["uptime_ms"].as_u64().expect("the uptime is a number");
             assert!(now < start + deadline_ms, "{what}: not within {DEADLINE:?}: {stats}");
+            self.pause();
+        }
+    }
+
+    /// Waits until the daemon closes an idle connection because it ended, or for [`PAUSE`].
+    fn pause(&self) {
+        if let Ok(mut stream) = UnixStream::connect(self.control_socket()) {
+            stream.set_read_timeout(Some(PAUSE)).expect("cannot set a read timeout");
+            // The daemon has nothing to say on it.
+            stream.read_exact(&mut [0]).ok();
         }
     }
 

@@ -13,8 +13,10 @@ fn image(seed: u64) -> Vec<u8> {
 
 fn world() -> World {
     let mut world = World::new(32, 1);
-    // Nothing goes to the origin by itself.
-    world.cache.push_str("dirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\n");
+    // Nothing goes to the origin by itself, and no start waits for a cache that is away.
+    world.cache.push_str(
+        "dirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\nwait_max = \"0 s\"\n",
+    );
     world
 }
 
