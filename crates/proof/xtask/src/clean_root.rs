@@ -6,7 +6,7 @@
 use anyhow::{Context as _, ensure};
 use std::path::Path;
 
-use zc_host::packages::{as_root, ensure_vm, find};
+use zc_host::packages::{Set, as_root, ensure, find};
 use zc_host::run::{build_dir, run};
 
 /// In the root $1, which mmdebstrap made, runs the script; its arguments follow.
@@ -17,7 +17,7 @@ const IN_ROOT: &str = "mount --bind /proc \"$1/proc\"; chroot \"$1\" sh /tmp/che
 /// # Errors
 /// The root cannot be made, or the script fails.
 pub(crate) fn with(files: &[&Path], script: &str, packages: &[&str], install: bool) -> anyhow::Result<()> {
-    ensure_vm(install)?;
+    ensure(&[Set::Vm], install)?;
     let place = build_dir()?.join("check.sh");
     std::fs::write(&place, script).with_context(|| format!("cannot write {}", place.display()))?;
     let mut copied = vec![shell_word(&place)?];

@@ -1,6 +1,6 @@
 //! `cargo xtask`: the development tasks that are more than one cargo command.
 //!
-//! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks; `soak` lets the
+//! Job: `test` prepares a Debian machine and runs the checks, side by side; `bench` runs the benchmarks; `soak` lets the
 //! simulator try seeds for as long as you like, and goes on where it stopped; `fuzz` feeds bytes to every decoder;
 //! `canaries` shows that the simulator finds deliberate bugs; `mutants` shows that tests notice small changes;
 //! `nbd-conformance` judges NBD servers; `deb`, `tarball` and `rpm` build packages; `vm` runs what needs another kernel.
@@ -19,21 +19,25 @@ mod bench;
 mod book;
 mod canaries;
 mod clean_root;
-mod conformance;
 mod deb;
 mod fuzz;
+mod groups;
+mod licences;
 mod mutants;
 mod newer;
+mod products;
 mod rpm;
-mod servers;
+mod runner;
+mod schedule;
 mod soak;
 mod static_link;
+mod step;
 mod steps;
 mod tarball;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use steps::Step;
+use step::Step;
 
 /// Development tasks of the zcached workspace.
 #[derive(Debug, Parser)]
@@ -45,8 +49,18 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Install what the tests need, then run every check in order.
+    /// Install what the tests need, then run the base of the checks and the groups that the last changes call for.
     Test(TestArgs),
+    /// One step of `test`, in the process that `test` starts for it.
+    #[command(hide = true)]
+    Step {
+        step: Step,
+        #[arg(long)]
+        no_install: bool,
+        /// All steps of the run.
+        #[arg(long, value_name = "STEP")]
+        beside: Vec<Step>,
+    },
     /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers, `bench cpu` measures their CPU
     /// time for each request, `bench cores` compares one I/O thread with two, `bench bootstorm` boots machines, `bench
     /// write` looks at write-back, `bench fair` at a quiet client beside others, `bench store` counts what a pool asks of
@@ -73,7 +87,12 @@ enum Task {
     /// Change the cache manager in small ways, and let unit tests and seeds notice each change.
     Mutants(mutants::Args),
     /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the table.
-    NbdConformance(conformance::Args),
+    #[command(disable_help_flag = true)]
+    NbdConformance {
+        /// Options of the suite, --help among them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Build the Debian package; with --check, install, use and remove it in a clean root.
     Deb(deb::Args),
     /// Pack the files of the Debian package as an archive that any Linux runs; with --check, use it in an empty root.
@@ -87,6 +106,9 @@ enum Task {
 /// What `cargo xtask test` runs and how.
 #[derive(Debug, clap::Args)]
 struct TestArgs {
+    /// Run every group, as a release needs it.
+    #[arg(long)]
+    full: bool,
     /// Run only this step (repeatable).
     #[arg(long, value_name = "STEP")]
     only: Vec<Step>,
@@ -103,13 +125,16 @@ struct TestArgs {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
+        Task::Step { step, no_install, beside } => return steps::step(step, !no_install, &beside),
         Task::Test(args) => steps::test(&args),
         Task::Bench { args } => bench::bench(&args),
         Task::Soak(args) => soak::soak(&args),
         Task::Canaries { args } => canaries::canaries(&args),
         Task::Mutants(args) => mutants::mutants(&args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
-        Task::NbdConformance(args) => conformance::conformance(&args),
+        Task::NbdConformance { args } => {
+            steps::conformance(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        }
         Task::Deb(args) => deb::run_task(&args),
         Task::Tarball(args) => tarball::run_task(&args),
         Task::Rpm(args) => rpm::run_task(&args),

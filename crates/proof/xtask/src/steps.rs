@@ -1,113 +1,109 @@
-//! The steps of `cargo xtask test`, in order, with headings, times and a summary.
+//! Commands of the steps of `cargo xtask test`, their choice, and the table at the end.
 //!
-//! Invariants: the order is that of [`Step`]; the first failure ends the run unless asked otherwise; a run in which any
-//! step failed ends with an error.
+//! Invariants: a run in which any step failed ends with an error, after a table of all steps.
 
 use crate::TestArgs;
+use crate::groups;
+use crate::products::{self, program};
+use crate::schedule::{self, NOT_CHECKED, Options, Outcome, REASON};
+use crate::step::Step;
 use anyhow::bail;
 use clap::ValueEnum;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 use zc_host::Done;
-use zc_host::packages::{ensure_cargo_deny, ensure_debian};
+use zc_host::packages::{Set, ensure, ensure_cargo_deny};
 use zc_host::run::{cargo, run, timed};
 
-/// Seeds that every run of the checks simulates.
-const SIMULATION_SEEDS: &str = "1000";
+/// Seeds of the cache, of the cache with few requests, and of the store that the base simulates.
+const SEEDS: [&str; 3] = ["200", "300", "150"];
+/// Seeds of the group `long-seeds`, which begins where the base ends: together 1,000, 1,000 and 400.
+const LONG_SEEDS: [&str; 3] = ["800", "700", "250"];
+const LONG_STARTS: [&str; 3] = ["201", "301", "151"];
 /// Requests of the short ones: they found a fault that a thousand long ones had missed.
 const SHORT_OPS: &str = "500";
-/// Seeds of the store that every run of the checks simulates.
-const STORE_SEEDS: &str = "400";
 
-/// One check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Step {
-    /// Install the Debian packages that the end-to-end tests use.
-    Packages,
-    /// Formatting.
-    Fmt,
-    /// Rules about the tree itself: layers, sizes, forbidden words.
-    Tidy,
-    /// Lints of every target, warnings are errors.
-    Clippy,
-    /// Documentation builds, warnings are errors.
-    Doc,
-    /// The book is built from its pages.
-    Book,
-    /// Licences and sources of every dependency.
-    Licences,
-    /// Known weaknesses and yanked versions of dependencies (RustSec), if the database can be had.
-    Advisories,
-    /// Unit, property and documentation tests of every crate.
-    Unit,
-    /// The programs as they ship, built alone: they contain no deliberate bug and depend on nothing of the lab.
-    Shipped,
-    /// The simulator over a thousand long and short seeds of the cache and hundreds of the store, then every crash of
-    /// small workloads, then its canaries.
-    Simulation,
-    /// Every fuzzer for a minute.
-    Fuzz,
-    /// Our NBD server judged by the protocol document, and the table of that.
-    NbdConformance,
-    /// The programs with real clients.
-    EndToEnd,
-    /// The daemon with clients of a newer Debian, if they can be had.
-    NewerClients,
-    /// The Debian package: installed, used, upgraded and removed in a clean root; the archive, in an empty one.
-    Package,
-    /// Block devices and file systems, kills and power cuts in a virtual machine, if it can be made.
-    Vm,
+/// Runs a step. `beside`: all steps of the run.
+fn check(step: Step, install: bool, beside: &[Step]) -> anyhow::Result<Done> {
+    let checked = match step {
+        Step::Packages => ensure(&packages_of(beside), install),
+        Step::Fmt => run(cargo().args(["fmt", "--all", "--check"])),
+        Step::Licences => crate::licences::check(),
+        Step::Build => products::build(),
+        Step::Unit => crate::runner::unit(),
+        Step::Tidy => crate::runner::tidy(),
+        Step::Shipped => crate::canaries::check_shipped(&products::programs_built()?),
+        Step::Simulation => simulate(SEEDS, ["1"; 3]),
+        Step::EndToEnd => crate::runner::end_to_end(),
+        Step::Clippy => run(cargo()
+            .args(["clippy", "--workspace", "--all-targets", "--locked", "--quiet"])
+            .args(["--", "-D", "warnings"])),
+        Step::Doc => document(),
+        Step::NbdConformance => conformance(&["--check", "--timeout", "30"]),
+        Step::Lab => crate::runner::lab(),
+        Step::Canaries => {
+            run(Command::new(program("zcsim")?).arg("exhaustive"))?;
+            crate::canaries::canaries(&[])
+        }
+        Step::LongSeeds => simulate(LONG_SEEDS, LONG_STARTS),
+        Step::Fuzz => crate::fuzz::check(),
+        Step::Package => crate::tarball::step(install),
+        Step::NewerClients => return crate::newer::check(install),
+        Step::Browser => crate::runner::browser(),
+        Step::Vm => return zc_rig::check(install),
+        Step::Book => crate::book::build(install),
+        Step::Advisories => return advisories_of_tree(install),
+    };
+    checked.map(|()| Done::Whole)
 }
 
-impl Step {
-    /// The name on the command line and in headings.
-    fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
+/// What the steps of a run use of Debian: all but the virtual machine if the step `packages` is the only one.
+fn packages_of(beside: &[Step]) -> Vec<Set> {
+    let all = [Step::EndToEnd, Step::Fuzz, Step::Browser];
+    let steps = if beside.len() > 1 { beside } else { &all };
+    steps.iter().flat_map(|step| step.packages()).copied().collect()
+}
 
-    fn run(self, install: bool) -> anyhow::Result<Done> {
-        let checked = match self {
-            Self::Packages => ensure_debian(install),
-            Self::Fmt => run(cargo().args(["fmt", "--all", "--check"])),
-            Self::Clippy => run(cargo()
-                .args(["clippy", "--workspace", "--all-targets", "--locked"])
-                .args(["--", "-D", "warnings"])),
-            Self::Doc => run(cargo()
-                .args(["doc", "--workspace", "--no-deps", "--locked"])
-                .env("RUSTDOCFLAGS", "-D warnings")),
-            Self::Book => crate::book::build(install),
-            Self::Licences => {
-                let deny = ensure_cargo_deny(install)?;
-                run(Command::new(deny).args(["--locked", "check", "licenses", "bans", "sources"]))
-            }
-            Self::Advisories => {
-                let deny = ensure_cargo_deny(install)?;
-                run(cargo().args(["fetch", "--locked"]))?;
-                return advisories(|args| run(Command::new(&deny).arg("--locked").args(args)));
-            }
-            Self::Unit => run(cargo().args(["test", "--workspace", "--exclude", "zc-tests", "--locked"])),
-            Self::Tidy => {
-                run(cargo().args(["test", "--package", "zc-tests", "--locked", "--lib", "--test", "tidy"]))
-            }
-            Self::Shipped => crate::canaries::check_shipped(),
-            Self::Simulation => {
-                run(&mut zcsim(&["fuzz", "--seeds", SIMULATION_SEEDS, "--start", "1"]))?;
-                run(&mut zcsim(&["fuzz", "--seeds", SIMULATION_SEEDS, "--ops", SHORT_OPS, "--start", "1"]))?;
-                run(&mut zcsim(&["fuzz", "--store", "--seeds", STORE_SEEDS, "--start", "1"]))?;
-                run(&mut zcsim(&["exhaustive"]))?;
-                crate::canaries::canaries(&[])
-            }
-            Self::Fuzz => crate::fuzz::check(),
-            Self::NbdConformance => crate::conformance::check(),
-            Self::EndToEnd => {
-                run(cargo().args(["test", "--package", "zc-tests", "--locked", "--test", "e2e_*"]))
-            }
-            Self::NewerClients => return crate::newer::check(install),
-            Self::Package => crate::tarball::step(install),
-            Self::Vm => return zc_rig::check(install),
-        };
-        checked.map(|()| Done::Whole)
+/// Long and short seeds of the cache and seeds of the store, in the profile of the tests: optimised, with overflow checks
+/// and assertions.
+fn simulate(seeds: [&str; 3], starts: [&str; 3]) -> anyhow::Result<()> {
+    let zcsim = program("zcsim")?;
+    let kinds: [&[&str]; 3] = [&[], &["--ops", SHORT_OPS], &["--store"]];
+    for ((kind, count), start) in kinds.iter().zip(seeds).zip(starts) {
+        run(Command::new(&zcsim).arg("fuzz").args(*kind).args(["--seeds", count, "--start", start]))?;
     }
+    Ok(())
+}
+
+/// The documentation of every crate, and the examples in that of the base.
+fn document() -> anyhow::Result<()> {
+    run(cargo()
+        .args(["doc", "--workspace", "--no-deps", "--locked", "--quiet"])
+        .env("RUSTDOCFLAGS", "-D warnings"))?;
+    run(cargo().args(["test", "--doc", "--locked", "--quiet"]))
+}
+
+/// `cargo xtask nbd-conformance`: built with the default members, so that what they share is compiled once.
+///
+/// # Errors
+/// The suite cannot be built, or finds something.
+pub(crate) fn conformance(args: &[&str]) -> anyhow::Result<()> {
+    const SUITE: &str = "zc-conformance";
+    let mut build = cargo();
+    build.args(["build", "--locked", "--quiet", "--bin", SUITE, "--bin", "zcached", "--package", SUITE]);
+    for member in products::default_members()? {
+        build.args(["--package", &member]);
+    }
+    run(&mut build)?;
+    run(Command::new(products::programs()?.join(SUITE)).args(args))
+}
+
+/// Licences and bans again, by the tool, and weaknesses.
+fn advisories_of_tree(install: bool) -> anyhow::Result<Done> {
+    let deny = ensure_cargo_deny(install)?;
+    run(Command::new(&deny).args(["--locked", "check", "licenses", "bans", "sources"]))?;
+    run(cargo().args(["fetch", "--locked"]))?;
+    advisories(|args| run(Command::new(&deny).arg("--locked").args(args)))
 }
 
 /// Looks the dependencies up in a fresh copy of the database; `deny` runs cargo-deny with arguments. A database that
@@ -121,78 +117,82 @@ fn advisories(deny: impl Fn(&[&str]) -> anyhow::Result<()>) -> anyhow::Result<Do
     Ok(Done::Whole)
 }
 
-/// The simulator in the profile of the tests: optimised, with overflow checks and assertions.
-fn zcsim(args: &[&str]) -> Command {
-    let mut command = cargo();
-    command.args(["run", "--locked", "--quiet", "--package", "zcsim", "--"]).args(args);
-    command
-}
-
-/// How a step ended.
-#[derive(Debug)]
-struct Outcome {
-    step: Step,
-    took: Duration,
-    result: anyhow::Result<Done>,
-}
-
 /// `cargo xtask test`.
 ///
 /// # Errors
 /// A step failed, or none was selected.
 pub(crate) fn test(args: &TestArgs) -> anyhow::Result<()> {
-    let steps = select(&args.only, &args.skip);
+    let steps = select(args)?;
     if steps.is_empty() {
         bail!("no step is left to run");
     }
-    let mut outcomes = Vec::new();
-    for (index, step) in steps.iter().enumerate() {
-        println!("\n==> [{}/{}] {}", index + 1, steps.len(), step.name());
-        let (result, took) = timed(|| step.run(!args.no_install));
-        match &result {
-            Ok(Done::Whole) => {}
-            Ok(Done::Without(reason)) => println!("    {} NOT CHECKED: {reason}", step.name()),
-            Err(error) => println!("    {} FAILED: {error:#}", step.name()),
-        }
-        let failed = result.is_err();
-        outcomes.push(Outcome { step: *step, took, result });
-        if failed && !args.keep_going {
-            break;
-        }
+    let options = Options { install: !args.no_install, keep_going: args.keep_going };
+    let (outcomes, wall) = timed(|| schedule::run(&steps, options));
+    let outcomes = outcomes?;
+    println!("\n{}", summary(&steps, &outcomes, wall));
+    let failed: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.result.is_err()).collect();
+    for outcome in &failed {
+        println!("\n{} FAILED:\n{}", outcome.step.name(), outcome.tail);
+        println!("alone: cargo xtask test --only {}", outcome.step.name());
     }
-    println!("\n{}", summary(&steps, &outcomes));
-    let failed: Vec<String> = outcomes.iter().filter(|o| o.result.is_err()).map(|o| o.step.name()).collect();
     if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
+        let names: Vec<String> = failed.iter().map(|outcome| outcome.step.name()).collect();
+        bail!("failed: {}", names.join(", "));
     }
     Ok(())
 }
 
-/// The steps to run, in their fixed order. An empty `only` means all.
-fn select(only: &[Step], skip: &[Step]) -> Vec<Step> {
-    let wanted = |step: &Step| (only.is_empty() || only.contains(step)) && !skip.contains(step);
-    Step::value_variants().iter().copied().filter(wanted).collect()
+/// One step of a run, in a process of its own.
+pub(crate) fn step(step: Step, install: bool, beside: &[Step]) -> ExitCode {
+    match check(step, install, beside) {
+        Ok(Done::Whole) => ExitCode::SUCCESS,
+        Ok(Done::Without(reason)) => {
+            println!("{REASON}{reason}");
+            NOT_CHECKED.into()
+        }
+        Err(error) => {
+            println!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
-/// A table: step, seconds, how it ended. Steps that were not reached are in it too.
-fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
-    let mut table = format!("{:<15} {:>8}  result\n", "step", "seconds");
-    for (index, step) in steps.iter().enumerate() {
-        let (seconds, result) = match outcomes.get(index) {
-            Some(outcome) => (
-                format!("{:.1}", outcome.took.as_secs_f64()),
-                match &outcome.result {
+/// The steps to run, in their fixed order: those that are named, all, or the base and some groups.
+fn select(args: &TestArgs) -> anyhow::Result<Vec<Step>> {
+    let all = Step::value_variants().iter().copied();
+    let steps: Vec<Step> = if !args.only.is_empty() {
+        all.filter(|step| args.only.contains(step)).collect()
+    } else if args.full {
+        all.collect()
+    } else {
+        let choice = groups::choose()?;
+        println!("{}", choice.describe());
+        all.filter(|step| groups::is_base(*step) || choice.takes(*step)).collect()
+    };
+    Ok(steps.into_iter().filter(|step| !args.skip.contains(step)).collect())
+}
+
+/// A table: step, wall and CPU time, how it ended. Steps that were not reached are in it too.
+fn summary(steps: &[Step], outcomes: &[Outcome], wall: Duration) -> String {
+    let mut table = format!("{:<16} {:>8} {:>8}  result\n", "step", "wall s", "CPU s");
+    let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());
+    for step in steps {
+        let outcome = outcomes.iter().find(|outcome| outcome.step == *step);
+        let (wall, cpu, result) = match outcome {
+            Some(outcome) => {
+                let result = match &outcome.result {
                     Ok(Done::Whole) => "ok",
                     Ok(Done::Without(_)) => "not checked",
                     Err(_) => "FAILED",
-                },
-            ),
-            None => ("-".to_owned(), "not run"),
+                };
+                (seconds(outcome.wall), seconds(outcome.cpu), result)
+            }
+            None => ("-".to_owned(), "-".to_owned(), "not run"),
         };
-        table.push_str(&format!("{:<15} {seconds:>8}  {result}\n", step.name()));
+        table.push_str(&format!("{:<16} {wall:>8} {cpu:>8}  {result}\n", step.name()));
     }
-    let total: Duration = outcomes.iter().map(|outcome| outcome.took).sum();
-    table.push_str(&format!("{:<15} {:>8.1}", "total", total.as_secs_f64()));
+    let cpu: Duration = outcomes.iter().map(|outcome| outcome.cpu).sum();
+    table.push_str(&format!("{:<16} {:>8} {:>8}", "total", seconds(wall), seconds(cpu)));
     table
 }
 
@@ -200,17 +200,26 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn selection_keeps_the_order_and_skip_wins() {
-        assert_eq!(select(&[], &[]), Step::value_variants());
-        assert_eq!(select(&[Step::Unit, Step::Fmt], &[]), [Step::Fmt, Step::Unit]);
-        assert_eq!(select(&[Step::Unit, Step::Fmt], &[Step::Fmt]), [Step::Unit]);
+    fn selected(only: &[Step], skip: &[Step], full: bool) -> Vec<Step> {
+        let (only, skip) = (only.to_vec(), skip.to_vec());
+        select(&TestArgs { only, skip, full, no_install: false, keep_going: false }).unwrap()
     }
 
     #[test]
-    fn names_are_those_of_the_command_line() {
-        assert_eq!(Step::EndToEnd.name(), "end-to-end");
-        assert_eq!(Step::from_str("licences", false), Ok(Step::Licences));
+    fn selection_keeps_the_order_and_skip_wins() {
+        assert_eq!(selected(&[], &[], true), Step::value_variants());
+        assert_eq!(selected(&[Step::Unit, Step::Fmt], &[], false), [Step::Fmt, Step::Unit]);
+        assert_eq!(selected(&[Step::Unit, Step::Fmt], &[Step::Fmt], false), [Step::Unit]);
+        let usual = selected(&[], &[], false);
+        let base = || Step::value_variants().iter().filter(|step| groups::is_base(**step));
+        assert!(base().all(|step| usual.contains(step)));
+        assert!(usual.len() > base().count(), "a run has a group: {usual:?}");
+    }
+
+    #[test]
+    fn packages_are_those_of_the_steps_of_the_run() {
+        assert_eq!(packages_of(&[Step::Packages, Step::Vm]), [Set::Vm]);
+        assert!(packages_of(&[Step::Packages]).contains(&Set::Browser));
     }
 
     #[test]
@@ -229,18 +238,20 @@ mod tests {
     #[test]
     fn the_summary_tells_ok_failed_not_checked_and_not_run() {
         let steps = [Step::Fmt, Step::Clippy, Step::NewerClients, Step::Doc];
-        let took = Duration::from_millis(1_500);
+        let (wall, cpu) = (Duration::from_millis(1_500), Duration::from_secs(3));
+        let outcome = |step, result| Outcome { step, wall, cpu, result, tail: String::new() };
+        // In the order in which they ended.
         let outcomes = [
-            Outcome { step: Step::Fmt, took, result: Ok(Done::Whole) },
-            Outcome { step: Step::Clippy, took, result: Err(anyhow::anyhow!("broken")) },
-            Outcome { step: Step::NewerClients, took, result: Ok(Done::Without("offline".to_owned())) },
+            outcome(Step::Clippy, Err(anyhow::anyhow!("broken"))),
+            outcome(Step::Fmt, Ok(Done::Whole)),
+            outcome(Step::NewerClients, Ok(Done::Without("offline".to_owned()))),
         ];
-        let table = summary(&steps, &outcomes);
+        let table = summary(&steps, &outcomes, Duration::from_secs(4));
         let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[1], ["fmt", "1.5", "ok"]);
-        assert_eq!(lines[2], ["clippy", "1.5", "FAILED"]);
-        assert_eq!(lines[3], ["newer-clients", "1.5", "not", "checked"]);
-        assert_eq!(lines[4], ["doc", "-", "not", "run"]);
-        assert_eq!(lines[5], ["total", "4.5"]);
+        assert_eq!(lines[1], ["fmt", "1.5", "3.0", "ok"]);
+        assert_eq!(lines[2], ["clippy", "1.5", "3.0", "FAILED"]);
+        assert_eq!(lines[3], ["newer-clients", "1.5", "3.0", "not", "checked"]);
+        assert_eq!(lines[4], ["doc", "-", "-", "not", "run"]);
+        assert_eq!(lines[5], ["total", "4.0", "9.0"]);
     }
 }

@@ -25,9 +25,38 @@ struct Package {
     proofs: &'static [Proof],
 }
 
-/// What the end-to-end tests and the fuzzers use.
+/// The packages that a kind of check needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Set {
+    /// The end-to-end tests and the NBD suite.
+    EndToEnd,
+    /// The fuzzers.
+    Fuzzers,
+    /// The browser.
+    Browser,
+    /// The virtual machine, and clean roots.
+    Vm,
+    /// A look into RPM packages.
+    Rpm,
+}
+
+impl Set {
+    const ALL: [Self; 5] = [Self::EndToEnd, Self::Fuzzers, Self::Browser, Self::Vm, Self::Rpm];
+
+    const fn packages(self) -> &'static [Package] {
+        match self {
+            Self::EndToEnd => PACKAGES,
+            Self::Fuzzers => FUZZER_PACKAGES,
+            Self::Browser => BROWSER_PACKAGES,
+            Self::Vm => VM_PACKAGES,
+            Self::Rpm => RPM_PACKAGES,
+        }
+    }
+}
+
 const PACKAGES: &[Package] = &[
-    Package { name: "g++", proofs: &[Proof::Program("c++")] },
+    // nbdinfo calls it.
+    Package { name: "file", proofs: &[Proof::Program("file")] },
     Package { name: "util-linux", proofs: &[Proof::Program("prlimit")] },
     Package {
         name: "libnbd-bin",
@@ -55,16 +84,23 @@ const PACKAGES: &[Package] = &[
     Package { name: "fuse3", proofs: &[Proof::Program("fusermount3")] },
     Package { name: "xz-utils", proofs: &[Proof::Program("xz")] },
     Package { name: "prometheus", proofs: &[Proof::Program("promtool")] },
+    Package { name: "systemd", proofs: &[Proof::Program("systemd-analyze")] },
+];
+
+const FUZZER_PACKAGES: &[Package] = &[
+    Package { name: "g++", proofs: &[Proof::Program("c++")] },
+    Package { name: "util-linux", proofs: &[Proof::Program("prlimit")] },
+];
+
+const BROWSER_PACKAGES: &[Package] = &[
     Package { name: "chromium", proofs: &[Proof::Program("chromium")] },
     // Without a font it shows no text.
     Package {
         name: "fonts-dejavu-core",
         proofs: &[Proof::File("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")],
     },
-    Package { name: "systemd", proofs: &[Proof::Program("systemd-analyze")] },
 ];
 
-/// What the virtual machine is made with and runs on.
 const VM_PACKAGES: &[Package] = &[
     Package { name: "qemu-system-x86", proofs: &[Proof::Program("qemu-system-x86_64")] },
     Package { name: "mmdebstrap", proofs: &[Proof::Program("mmdebstrap")] },
@@ -76,7 +112,6 @@ const VM_PACKAGES: &[Package] = &[
     Package { name: "zstd", proofs: &[Proof::Program("zstd")] },
 ];
 
-/// What a look into RPM packages takes.
 const RPM_PACKAGES: &[Package] = &[Package { name: "rpm", proofs: &[Proof::Program("rpm")] }];
 
 /// Debian's own Python, whatever other Pythons come first on the search path: its packages install modules there.
@@ -97,32 +132,12 @@ const CARGO_GENERATE_RPM_VERSION: &str = "0.21.1";
 /// The version of mdBook that `docs/book.toml` is written for.
 const MDBOOK_VERSION: &str = "0.5.4";
 
-/// Makes sure that every Debian package is there.
+/// Makes sure that every package of some sets is there.
 ///
 /// # Errors
 /// Something is missing and may not, or cannot, be installed; the message says what to type.
-pub fn ensure_debian(install: bool) -> anyhow::Result<()> {
-    ensure(PACKAGES, install)
-}
-
-/// Makes sure that the Debian packages of the virtual machine are there.
-///
-/// # Errors
-/// As [`ensure_debian`].
-pub fn ensure_vm(install: bool) -> anyhow::Result<()> {
-    ensure(VM_PACKAGES, install)
-}
-
-/// Makes sure that the Debian package that reads RPM packages is there.
-///
-/// # Errors
-/// As [`ensure_debian`].
-pub fn ensure_rpm(install: bool) -> anyhow::Result<()> {
-    ensure(RPM_PACKAGES, install)
-}
-
-fn ensure(packages: &[Package], install: bool) -> anyhow::Result<()> {
-    let missing = missing_of(packages);
+pub fn ensure(sets: &[Set], install: bool) -> anyhow::Result<()> {
+    let missing = missing_of(sets);
     if missing.is_empty() {
         println!("    every Debian package is there");
         return Ok(());
@@ -134,19 +149,15 @@ fn ensure(packages: &[Package], install: bool) -> anyhow::Result<()> {
     let Some(apt) = find("apt-get") else {
         bail!("missing tools, and this is not a Debian machine: install the counterparts of {list}");
     };
-    let lists = [PACKAGES, VM_PACKAGES, RPM_PACKAGES];
-    let lacked = lists.map(missing_of);
+    let lacked = missing_of(&Set::ALL);
     run(as_root(&apt)?.args(["update", "-q"]))?;
     install_all(&apt, &missing)?;
     // A package from another suite may have had to go for one that shares files with it.
-    let gone = lists.into_iter().zip(&lacked).flat_map(|(list, lacked)| {
-        missing_of(list).into_iter().filter(|name| !lacked.contains(name)).collect::<Vec<_>>()
-    });
-    let gone: Vec<&str> = gone.collect();
+    let gone: Vec<&str> = missing_of(&Set::ALL).into_iter().filter(|name| !lacked.contains(name)).collect();
     if !gone.is_empty() {
         install_all(&apt, &gone)?;
     }
-    let still = missing_of(packages);
+    let still = missing_of(sets);
     if !still.is_empty() {
         bail!("installed, but their programs cannot be found: {}", still.join(" "));
     }
@@ -157,7 +168,7 @@ fn install_all(apt: &Path, packages: &[&str]) -> anyhow::Result<()> {
     run(as_root(apt)?.args(["install", "-q", "-y", "--no-install-recommends"]).args(packages))
 }
 
-/// Makes sure that cargo-deny is there and returns its path: about two and a half minutes on two cores, once.
+/// Makes sure that cargo-deny is there and returns its path.
 ///
 /// # Errors
 /// It is missing and may not, or cannot, be built.
@@ -197,7 +208,8 @@ pub fn ensure_mdbook(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("mdbook", MDBOOK_VERSION, &["--no-default-features"], install)
 }
 
-/// A tool that is missing is built into the target directory, not into your home; `features` choose what it can do.
+/// A tool that is missing is built into the target directory, not into your home; `features` choose what it can do. It
+/// runs for seconds, so that optimising it would take longer than it saves.
 fn ensure_cargo_tool(name: &str, version: &str, features: &[&str], install: bool) -> anyhow::Result<PathBuf> {
     if let Some(found) = find(name) {
         return Ok(found);
@@ -210,15 +222,21 @@ fn ensure_cargo_tool(name: &str, version: &str, features: &[&str], install: bool
         }
         let exact = format!("={version}");
         let mut command = cargo();
-        command.args(["install", name, "--locked", "--version", &exact]).args(features);
+        command.args(["install", name, "--locked", "--quiet", "--debug", "--version", &exact]).args(features);
+        command.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
         run(command.arg("--root").arg(&root))?;
     }
     Ok(program)
 }
 
-fn missing_of(packages: &[Package]) -> Vec<&'static str> {
+fn missing_of(sets: &[Set]) -> Vec<&'static str> {
     let there = |package: &&Package| package.proofs.iter().all(|proof| holds(*proof));
-    packages.iter().filter(|package| !there(package)).map(|package| package.name).collect()
+    let packages = sets.iter().flat_map(|set| set.packages());
+    let mut names: Vec<&str> =
+        packages.filter(|package| !there(package)).map(|package| package.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 fn holds(proof: Proof) -> bool {
@@ -281,7 +299,7 @@ mod tests {
 
     #[test]
     fn no_package_is_listed_twice_or_without_proof() {
-        for list in [PACKAGES, VM_PACKAGES, RPM_PACKAGES] {
+        for list in Set::ALL.map(Set::packages) {
             let names: std::collections::BTreeSet<_> = list.iter().map(|package| package.name).collect();
             assert_eq!(names.len(), list.len());
             assert!(list.iter().all(|package| !package.proofs.is_empty()));

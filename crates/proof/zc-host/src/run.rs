@@ -3,8 +3,9 @@
 //! Every command runs in the root of the workspace, whatever directory `cargo xtask` was called from.
 
 use anyhow::{Context, bail};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// The root of the workspace.
@@ -74,6 +75,37 @@ pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, start.elapsed())
 }
 
+/// Ticks of the CPU times in `/proc` per second: `USER_HZ`, which is 100 on every processor that Linux and we run on.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// Waits for a child. Returns its status and the CPU time, user and system, of it and of all descendants that were waited
+/// for.
+///
+/// # Errors
+/// The system refuses to wait for it.
+pub fn wait_with_cpu(child: &mut Child) -> anyhow::Result<(ExitStatus, Duration)> {
+    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a child has no process id")?;
+    // It stays in /proc until it is reaped.
+    while let Err(error) = waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+        if error != rustix::io::Errno::INTR {
+            return Err(error).context("cannot wait for a child");
+        }
+    }
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    let status = child.wait().context("cannot wait for a child")?;
+    Ok((status, cpu_time(&stat).unwrap_or_default()))
+}
+
+/// The CPU time in a line of `/proc/ID/stat`: of the process and of its children that were waited for.
+fn cpu_time(stat: &str) -> Option<Duration> {
+    // The name, in parentheses, may hold anything.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let times: Vec<u64> =
+        fields.split_whitespace().skip(11).take(4).map(str::parse).collect::<Result<_, _>>().ok()?;
+    let ticks: u64 = times.iter().sum();
+    (times.len() == 4).then(|| Duration::from_millis(ticks * (1000 / TICKS_PER_SECOND)))
+}
+
 /// The time, for reports and limits only.
 #[expect(clippy::disallowed_methods, reason = "the tasks' one clock, for reports and limits only")]
 pub fn now() -> Instant {
@@ -111,6 +143,18 @@ mod tests {
         let mut command = Command::new("/usr/bin/cargo");
         command.args(["test", "--test", "e2e_*"]).env("RUSTDOCFLAGS", "-D warnings");
         assert_eq!(show(&command), "RUSTDOCFLAGS='-D warnings' cargo test --test 'e2e_*'");
+    }
+
+    #[test]
+    fn cpu_time_of_a_child_includes_that_of_its_children() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 200 0 0 150 50 200 100 20 0 1 0 12345 1000 10";
+        assert_eq!(cpu_time(stat), Some(Duration::from_secs(5)));
+        assert_eq!(cpu_time("7 (a) Z 1"), None);
+        let busy = "sh -c 'i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done'; exit 3";
+        let mut child = Command::new("sh").args(["-c", busy]).spawn().unwrap();
+        let (status, cpu) = wait_with_cpu(&mut child).unwrap();
+        assert_eq!(status.code(), Some(3));
+        assert!(cpu > Duration::ZERO);
     }
 
     #[test]

@@ -157,9 +157,13 @@ impl Bench {
 
     /// Builds our programs and packs them for a machine with this hardware.
     pub(crate) fn with(image: &Image, hardware: Hardware) -> anyhow::Result<Self> {
-        let release: &[&str] = if hardware.is_release { &["--release"] } else { &[] };
-        run(cargo().args(["build", "--locked", "--package", "zcached", "--package", "zcctl"]).args(release))?;
-        run(cargo().args(["build", "--locked", "--package", "zc-rig", "--bin", LOAD]))?;
+        if hardware.is_release {
+            let release = ["build", "--locked", "--release", "--package", "zcached", "--package", "zcctl"];
+            run(cargo().args(release))?;
+        }
+        // Without packages: with the features of the default members, which the checks have built.
+        let programs = ["--bin", "zcached", "--bin", "zcctl", "--bin", LOAD];
+        run(cargo().args(["build", "--locked"]).args(programs))?;
         let bench = Self { dir: tempfile::tempdir().context("no place for temporary files")?, hardware };
         bench.empty_disks()?;
         if bench.hardware.keeps_root {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
-use zc_host::packages::{as_root, ensure_vm, find};
+use zc_host::packages::{self, Set, as_root, find};
 use zc_host::run::run;
 
 const SCRIPT: &str = include_str!("guest/setup.sh");
@@ -83,7 +83,7 @@ impl Image {
 /// # Errors
 /// A package cannot be had.
 pub(crate) fn ensure(kernel: Kernel, again: bool, install: bool) -> anyhow::Result<Image> {
-    ensure_vm(install)?;
+    packages::ensure(&[Set::Vm], install)?;
     let dir = cache_dir()?.join(kernel.folder());
     let stamp = dir.join("stamp");
     let (release, tools) = (kernel.release(), kernel.tools());

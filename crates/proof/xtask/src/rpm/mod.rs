@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use zc_host::packages::{as_root, ensure_cargo_generate_rpm, ensure_rpm, find};
+use zc_host::packages::{Set, as_root, ensure, ensure_cargo_generate_rpm, find};
 use zc_host::run::{build_dir, run, workspace};
 
 /// Lists the files of the package $1 as they are installed.
@@ -76,7 +76,7 @@ fn build(built: &Path, release: u32) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// It cannot be installed, or the two packages differ.
 fn compare(package: &Path, debian: &Path) -> anyhow::Result<()> {
-    ensure_rpm(true)?;
+    ensure(&[Set::Rpm], true)?;
     let shell = find("sh").context("there is no sh")?;
     let installed = said(as_root(&shell)?.args(["-ec", LIST, "sh"]).arg(package))?;
     let ours = files(installed.lines());

@@ -47,6 +47,7 @@ pub(crate) fn run_task(args: &Args) -> anyhow::Result<()> {
 /// Something cannot be built, or does not do what it should.
 pub(crate) fn step(install: bool) -> anyhow::Result<()> {
     let package = crate::deb::build(TRIAL, install)?;
+    crate::canaries::check_shipped(&crate::deb::folder_of(TRIAL)?)?;
     check(&build(&package, &crate::static_link::programs(TRIAL)?)?)?;
     crate::deb::check(&package, install)
 }

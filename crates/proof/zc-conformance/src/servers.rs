@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// A server that we know how to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
-    /// Ours, from the folder that xtask itself was built into.
+    /// Ours, from the folder that this program was built into.
     Zcached,
     /// nbdkit with its file plugin.
     Nbdkit,
@@ -71,7 +71,7 @@ impl Kind {
         if self != Self::Zcached {
             return Ok(self.name().into());
         }
-        let own = std::env::current_exe().context("cannot tell where xtask itself was built")?;
+        let own = std::env::current_exe().context("cannot tell where this program was built")?;
         Ok(own.with_file_name("zcached"))
     }
 }

@@ -1,22 +1,29 @@
-//! `cargo xtask nbd-conformance`: the suite of `zc-conformance` against one server or against all that we know.
+//! The program behind `cargo xtask nbd-conformance`: the suite against one server or against all that we know.
 //!
 //! Invariants: without `--allow-writes` nothing is written to a server that was named with `--uri`; the exit code
-//! tells whether a case failed, of our server if several were judged.
+//! tells whether a case failed, of our server if several were judged. Our server is the one that was built beside this
+//! program.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]
 
-use crate::servers::{Kind, Server};
+mod servers;
+
 use anyhow::{Context, bail};
-use clap::ValueEnum;
+use clap::{Parser, ValueEnum};
+use servers::{Kind, Server};
+use std::process::ExitCode;
 use std::time::Duration;
 use zc_conformance::table::{Column, differences, render};
 use zc_conformance::{Options, Report, TABLE, Uri, cases, report, run, run_and_revive};
-use zc_host::run::{cargo, run as run_command, workspace};
+use zc_host::run::workspace;
 
 /// Where the table is, from the workspace's root.
 const TABLE_PATH: &str = "crates/proof/zc-conformance/TABLE.md";
 
-/// What to run the suite against.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+/// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the table.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask nbd-conformance")]
+struct Args {
     /// The server and its export: nbd://HOST:PORT/NAME or nbd+unix:///NAME?socket=PATH.
     #[arg(long, value_name = "URI")]
     uri: Option<Uri>,
@@ -46,17 +53,24 @@ pub(crate) struct Args {
     list: bool,
 }
 
-/// `cargo xtask nbd-conformance`.
-///
-/// # Errors
-/// A server cannot be started or reached, or a case failed, or the table is out of date.
-pub(crate) fn conformance(args: &Args) -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match conformance(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does what the command line says.
+fn conformance(args: &Args) -> anyhow::Result<()> {
     if args.list {
         print!("{}", report::list(&cases()));
         return Ok(());
     }
     if args.check {
-        return check();
+        return check(args);
     }
     let Some(uri) = &args.uri else { return judge_all(args) };
     let read_only = args.read_only_uri.clone();
@@ -69,22 +83,8 @@ pub(crate) fn conformance(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Judges our own server and compares its column of the table.
-///
-/// # Errors
-/// A case failed, or the table says otherwise.
-pub(crate) fn check() -> anyhow::Result<()> {
-    let args = Args {
-        uri: None,
-        read_only_uri: None,
-        allow_writes: false,
-        server: Vec::new(),
-        check: true,
-        only: Vec::new(),
-        timeout: 30,
-        json: false,
-        list: false,
-    };
-    let ours = judge(&args, Kind::Zcached)?;
+fn check(args: &Args) -> anyhow::Result<()> {
+    let ours = judge(args, Kind::Zcached)?;
     print!("{}", report::text(&ours.report));
     if !ours.report.is_clean() {
         bail!("our server does not conform");
@@ -123,9 +123,6 @@ fn judge_all(args: &Args) -> anyhow::Result<()> {
 /// Starts a server in each of its settings and runs the suite against it; one that a case brings down is started
 /// again. A case that does not apply in one setting counts in the next one to which it applies.
 fn judge(args: &Args, kind: Kind) -> anyhow::Result<Column> {
-    if kind == Kind::Zcached {
-        run_command(cargo().args(["build", "--quiet", "--locked", "--package", "zcached"]))?;
-    }
     let mut merged: Option<Report> = None;
     for tls in kind.settings() {
         let mut server = Server::start(kind, *tls)?;
@@ -156,5 +153,16 @@ fn show(args: &Args, found: &Report) {
         println!("{}", report::json(found));
     } else {
         print!("{}", report::text(found));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
     }
 }

@@ -1,0 +1,222 @@
+//! The one build that the base of the checks shares: programs and tests of the default members.
+//!
+//! Job: build them in one call of cargo, so that crates of others are compiled with one set of features, and list the
+//! test executables. A step that runs alone builds what is missing; beside others it takes the list that the step `build`
+//! left, so that it does not wait for cargo's lock.
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use zc_host::run::{build_dir, cargo, show, workspace};
+
+/// Environment variable of steps that start after the step `build` of the same run.
+pub(crate) const BUILT: &str = "ZC_XTASK_BUILT";
+/// Environment variable with the folder of the programs: end-to-end tests need not call cargo then.
+pub(crate) const PROGRAMS: &str = "ZC_TEST_PROGRAMS";
+
+/// A program of tests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Executable {
+    /// Name of its package.
+    pub(crate) package: String,
+    /// Its target: the crate for unit tests, the file for others.
+    pub(crate) target: String,
+    /// As cargo names the kind of target: `lib`, `bin`, `test`.
+    pub(crate) kind: String,
+    pub(crate) path: PathBuf,
+    /// The folder of its package, where cargo would run it.
+    pub(crate) folder: PathBuf,
+}
+
+impl Executable {
+    /// Returns a command that runs the program as cargo does, and kills it after a time limit.
+    pub(crate) fn command(&self, limit_seconds: u32) -> anyhow::Result<Command> {
+        let mut command = Command::new("timeout");
+        command.arg("--kill-after=5").arg(limit_seconds.to_string()).arg(&self.path);
+        command.current_dir(&self.folder).stdin(Stdio::null());
+        command.env("CARGO_MANIFEST_DIR", &self.folder).env(PROGRAMS, programs()?);
+        command.env("RUST_BACKTRACE", "1");
+        Ok(command)
+    }
+
+    /// Returns the command line that runs it alone.
+    pub(crate) fn alone(&self) -> String {
+        let target = match self.kind.as_str() {
+            "test" => format!("--test {}", self.target),
+            "bin" => format!("--bin {}", self.target),
+            _ => "--lib".to_owned(),
+        };
+        format!("cargo test -p {} {target}", self.package)
+    }
+}
+
+/// Folder of the programs.
+///
+/// # Errors
+/// The system does not tell where this task is.
+pub(crate) fn programs() -> anyhow::Result<PathBuf> {
+    Ok(build_dir()?.join("debug"))
+}
+
+/// Builds the default members, and keeps the list of test executables for [`executables`].
+///
+/// # Errors
+/// Something does not compile.
+pub(crate) fn build() -> anyhow::Result<()> {
+    let mut command = cargo();
+    command.args(["build", "--locked", "--lib", "--bins", "--tests", "--quiet"]);
+    command.arg("--message-format=json-render-diagnostics");
+    println!("    $ {}", show(&command));
+    let output = command.current_dir(workspace()).stderr(Stdio::inherit()).output();
+    let output = output.context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("`{}` failed: {}", show(&command), output.status);
+    }
+    let found = of_messages(&String::from_utf8_lossy(&output.stdout));
+    let list = list()?;
+    let text = serde_json::to_vec(&found).context("cannot list the tests")?;
+    if let Some(folder) = list.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    }
+    std::fs::write(&list, text).with_context(|| format!("cannot write {}", list.display()))?;
+    println!("    {} programs of tests", found.len());
+    Ok(())
+}
+
+/// The test executables, built if the step `build` of this run has not.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn executables() -> anyhow::Result<Vec<Executable>> {
+    if std::env::var_os(BUILT).is_none() {
+        build()?;
+    }
+    let list = list()?;
+    let text = std::fs::read(&list).with_context(|| format!("cannot read {}", list.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is no list of tests", list.display()))
+}
+
+/// The folder of the programs, built if the step `build` of this run has not built them.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn programs_built() -> anyhow::Result<PathBuf> {
+    if std::env::var_os(BUILT).is_none() {
+        build()?;
+    }
+    programs()
+}
+
+/// One of our programs, as the base builds it.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
+    Ok(programs_built()?.join(name))
+}
+
+/// The names of the default members, for a build that adds to them and shares what is there.
+///
+/// # Errors
+/// Cargo does not say.
+pub(crate) fn default_members() -> anyhow::Result<Vec<String>> {
+    let metadata = metadata(&["--no-deps"])?;
+    let ids = metadata["workspace_default_members"].as_array().context("cargo lists no default members")?;
+    let packages = metadata["packages"].as_array().context("cargo lists no packages")?;
+    let default = packages.iter().filter(|package| ids.contains(&package["id"]));
+    Ok(default.filter_map(|package| Some(package["name"].as_str()?.to_owned())).collect())
+}
+
+/// Output of `cargo metadata`.
+///
+/// # Errors
+/// It fails.
+pub(crate) fn metadata(args: &[&str]) -> anyhow::Result<Value> {
+    let mut command = cargo();
+    command.args(["metadata", "--locked", "--format-version", "1"]).args(args);
+    let output = command.current_dir(workspace()).output().context("cannot start `cargo metadata`")?;
+    if !output.status.success() {
+        bail!("`cargo metadata` failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    serde_json::from_slice(&output.stdout).context("`cargo metadata` writes no JSON")
+}
+
+fn list() -> anyhow::Result<PathBuf> {
+    Ok(build_dir()?.join("xtask").join("tests.json"))
+}
+
+/// The test executables that cargo's messages name.
+fn of_messages(text: &str) -> Vec<Executable> {
+    let executable = |line: &str| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        if message["profile"]["test"] != true {
+            return None;
+        }
+        let manifest = Path::new(message["manifest_path"].as_str()?);
+        let target = &message["target"];
+        Some(Executable {
+            package: package_of(message["package_id"].as_str()?).to_owned(),
+            target: target["name"].as_str()?.to_owned(),
+            kind: target["kind"][0].as_str()?.to_owned(),
+            path: message["executable"].as_str()?.into(),
+            folder: manifest.parent()?.to_owned(),
+        })
+    };
+    text.lines().filter_map(executable).collect()
+}
+
+/// The name in an id such as `path+file:///src/crates/zc-core#0.1.0` or `...#zc-core@0.1.0`.
+fn package_of(id: &str) -> &str {
+    let (place, version) = id.split_once('#').unwrap_or((id, ""));
+    match version.split_once('@') {
+        Some((name, _)) => name,
+        None => place.rsplit('/').next().unwrap_or(place),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_read_from_the_messages_of_cargo() {
+        let message = |test: bool, executable: &str| {
+            format!(
+                "{{\"reason\":\"compiler-artifact\",\"package_id\":\"path+file:///src/crates/zc-core#0.1.0\",\
+                 \"manifest_path\":\"/src/crates/zc-core/Cargo.toml\",\"target\":{{\"kind\":[\"lib\"],\
+                 \"name\":\"zc_core\"}},\"profile\":{{\"test\":{test}}},\"executable\":{executable}}}\n"
+            )
+        };
+        let text =
+            [message(false, "null"), message(true, "\"/t/zc_core-1\""), "no JSON\n".to_owned()].concat();
+        let [found] = of_messages(&text).try_into().unwrap();
+        let expected = Executable {
+            package: "zc-core".to_owned(),
+            target: "zc_core".to_owned(),
+            kind: "lib".to_owned(),
+            path: "/t/zc_core-1".into(),
+            folder: "/src/crates/zc-core".into(),
+        };
+        assert_eq!(found, expected);
+        assert_eq!(found.alone(), "cargo test -p zc-core --lib");
+    }
+
+    #[test]
+    fn a_package_is_named_by_its_folder_or_by_itself() {
+        assert_eq!(package_of("path+file:///src/benches#zc-bench@0.1.0"), "zc-bench");
+        assert_eq!(package_of("path+file:///src/crates/zc-core#0.1.0"), "zc-core");
+    }
+
+    #[test]
+    fn benches_and_figures_are_no_default_members() {
+        let members = default_members().unwrap();
+        for wanted in ["zcached", "zcctl", "zcsim", "xtask", "zc-tests"] {
+            assert!(members.iter().any(|name| name == wanted), "{wanted}");
+        }
+        for other in ["zc-bench", "zc-figures", "zc-flash", "zc-model", "zc-conformance"] {
+            assert!(!members.iter().any(|name| name == other), "{other}");
+        }
+    }
+}
