@@ -78,6 +78,7 @@ const COLUMNS: &[Column] = &[
     ("SSD reads per hit", Cell::Share("device_reads", "hits")),
     ("offered extents inserted", Cell::Percent("inserted", "offered")),
     ("skipped", Cell::Percent("skipped", "offered")),
+    ("some skipped from, IOPS", Cell::Least("skipping_per_second")),
 ];
 
 /// `8k random read, QD32, 2 connections`.

@@ -42,7 +42,7 @@ const COLUMNS: &[Column] = &[
     ("a second", Cell::Median("per_second")),
     ("ratio", Cell::To(SHARES[0].0, "per_second")),
     ("CPU us", Cell::Share("cpu_total_us", "requests")),
-    ("ratio of CPU", Cell::To(SHARES[0].0, "cpu_us")),
+    ("ratio of CPU", Cell::ShareTo(SHARES[0].0, "cpu_total_us", "requests")),
     ("bytes for each that is recorded", Cell::Share("bytes", "recorded")),
     ("lost", Cell::Percent("lost", "noted")),
 ];
@@ -68,7 +68,6 @@ fn measure(daemon: &Daemon, dir: &Path, load: Load, share: Option<&str>) -> anyh
     let noted = number("requests").zip(number("lost")).map(|(recorded, lost)| recorded + lost);
     Ok(Sample::from(&outcome)
         .with("cpu_total_us", cpu_us)
-        .with("cpu_us", cpu_us / outcome.requests.max(1) as f64)
         .with("bytes", number("bytes"))
         .with("recorded", number("requests"))
         .with("lost", number("lost"))

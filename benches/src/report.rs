@@ -19,12 +19,16 @@ pub(crate) enum Cell {
     Median(&'static str),
     /// The least and the most of a figure.
     Range(&'static str),
-    /// All three.
+    /// The least of a figure.
+    Least(&'static str),
+    /// A figure's median with the least and the most.
     Spread(&'static str),
     /// The ratio of a figure to that of the target with this name.
     To(&'static str, &'static str),
     /// One counter over another.
     Share(&'static str, &'static str),
+    /// One counter over another, to the same of the target with this name.
+    ShareTo(&'static str, &'static str, &'static str),
     /// One counter over another, in per cent.
     Percent(&'static str, &'static str),
 }
@@ -40,12 +44,18 @@ fn cell(all: &Measured, series: &Series, cell: Cell) -> String {
                 |spread: zc_report::Spread| format!("{} to {}", figure(spread.least), figure(spread.most));
             series.spread(name).map(range)
         }
+        Cell::Least(name) => series.spread(name).map(|spread| figure(spread.least)),
         Cell::Spread(name) => series.spread(name).map(|spread| spread.to_string()),
         Cell::To(target, name) => {
             let ratio = all.ratio(&series.case, name, &series.target, None, &[target]);
             ratio.map(|spread| figure(spread.median))
         }
         Cell::Share(part, whole) => series.share(part, whole).map(figure),
+        Cell::ShareTo(target, part, whole) => {
+            let other = all.of(&series.case, target).and_then(|other| other.share(part, whole));
+            let both = series.share(part, whole).zip(other.filter(|other| *other > 0.0));
+            both.map(|(own, other)| figure(own / other))
+        }
         Cell::Percent(part, whole) => {
             series.share(part, whole).map(|share| format!("{:.1} %", share * 100.0))
         }
@@ -216,6 +226,18 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["series"][1]["samples"][0]["cpu_us"], 12.0);
         assert_eq!(json["aims"][0]["met"], true);
+    }
+
+    #[test]
+    fn shares_are_compared_and_the_least_is_found() {
+        let one = |target, cpu, rates: [f64; 2]| {
+            let sample = |rate| Sample::new([("cpu", cpu), ("requests", 2.0), ("rate", rate)]);
+            Series::new("c", target, rates.map(sample).to_vec())
+        };
+        let all = Measured(vec![one("a", 10.0, [7.0, 5.0]), one("b", 15.0, [9.0, 8.0])]);
+        let columns = [("cpu", Cell::ShareTo("a", "cpu", "requests")), ("from", Cell::Least("rate"))];
+        let text = case_table(&all, "c", &columns);
+        assert!(text.ends_with("| a | 1.00 | 5.00 |\n| b | 1.50 | 8.00 |\n"), "{text}");
     }
 
     #[test]

@@ -247,7 +247,9 @@ impl Field {
         let (seen, ended) = (counters()?.since(&before), Tasks::of(pid)?);
         let used = ended.since(&tasks);
         let each = |count: f64| count / outcome.requests.max(1) as f64;
+        let is_skipping = seen.get("skipped").is_some_and(|skipped| skipped > 0.0);
         let mut sample = Sample::from(&outcome)
+            .with("skipping_per_second", is_skipping.then(|| outcome.per_second()))
             .with("cpu_us", each(used.cpu_ns as f64 / 1000.0))
             .with("switches", each(used.switches as f64))
             .with("turn_us", seen.get("turns_us").map(each))
