@@ -42,13 +42,13 @@ const CORE: &[&str] = &[
 
 /// Every group, in the order of the turns.
 pub(crate) const GROUPS: &[Group] = &[
-    Group { step: Step::LongSeeds, minutes: 9, paths: CORE },
+    Group { step: Step::LongSeeds, minutes: 13, paths: CORE },
     Group {
         step: Step::Vm,
         minutes: 9,
         paths: &["crates/zc-ublk/", "crates/zc-io/", "crates/proof/zc-rig/"],
     },
-    Group { step: Step::Canaries, minutes: 7, paths: CORE },
+    Group { step: Step::Canaries, minutes: 8, paths: CORE },
     Group {
         step: Step::Package,
         minutes: 6,

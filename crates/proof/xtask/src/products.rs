@@ -52,12 +52,35 @@ impl Executable {
     }
 }
 
-/// Folder of the programs.
+/// Names of the programs that tests run.
+const NAMES: [&str; 3] = ["zcached", "zcctl", "zcsim"];
+
+/// Folder where cargo puts programs.
 ///
 /// # Errors
 /// The system does not tell where this task is.
-pub(crate) fn programs() -> anyhow::Result<PathBuf> {
+pub(crate) fn built_folder() -> anyhow::Result<PathBuf> {
     Ok(build_dir()?.join("debug"))
+}
+
+/// Folder of the programs of the base. They are links of their own: steps that build programs with other features replace
+/// cargo's while tests run.
+fn programs() -> anyhow::Result<PathBuf> {
+    Ok(build_dir()?.join("xtask").join("programs"))
+}
+
+/// Links the programs that cargo has built into a folder.
+fn keep(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
+    for name in NAMES {
+        let place = to.join(name);
+        if place.exists() {
+            std::fs::remove_file(&place).with_context(|| format!("cannot remove {}", place.display()))?;
+        }
+        std::fs::hard_link(from.join(name), &place)
+            .with_context(|| format!("cannot link {} from {}", place.display(), from.display()))?;
+    }
+    Ok(())
 }
 
 /// Builds the default members, and keeps the list of test executables for [`executables`].
@@ -81,6 +104,7 @@ pub(crate) fn build() -> anyhow::Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     std::fs::write(&list, text).with_context(|| format!("cannot write {}", list.display()))?;
+    keep(&built_folder()?, &programs()?)?;
     println!("    {} programs of tests", found.len());
     Ok(())
 }
@@ -201,6 +225,26 @@ mod tests {
         };
         assert_eq!(found, expected);
         assert_eq!(found.alone(), "cargo test -p zc-core --lib");
+    }
+
+    #[test]
+    fn kept_programs_outlive_a_build_that_replaces_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("debug"), folder.path().join("programs"));
+        std::fs::create_dir(&from).unwrap();
+        for round in ["first", "second"] {
+            for name in NAMES {
+                // As cargo does.
+                std::fs::remove_file(from.join(name)).ok();
+                std::fs::write(from.join(name), round).unwrap();
+            }
+            if round == "first" {
+                keep(&from, &to).unwrap();
+            }
+            assert_eq!(std::fs::read(to.join("zcctl")).unwrap(), b"first");
+        }
+        keep(&from, &to).unwrap();
+        assert_eq!(std::fs::read(to.join("zcctl")).unwrap(), b"second");
     }
 
     #[test]

@@ -89,13 +89,14 @@ fn document() -> anyhow::Result<()> {
 /// The suite cannot be built, or finds something.
 pub(crate) fn conformance(args: &[&str]) -> anyhow::Result<()> {
     const SUITE: &str = "zc-conformance";
+    products::programs_built()?;
     let mut build = cargo();
-    build.args(["build", "--locked", "--quiet", "--bin", SUITE, "--bin", "zcached", "--package", SUITE]);
+    build.args(["build", "--locked", "--quiet", "--bin", SUITE, "--package", SUITE]);
     for member in products::default_members()? {
         build.args(["--package", &member]);
     }
     run(&mut build)?;
-    run(Command::new(products::programs()?.join(SUITE)).args(args))
+    run(Command::new(products::built_folder()?.join(SUITE)).args(args))
 }
 
 /// Licences and bans again, by the tool, and weaknesses.
