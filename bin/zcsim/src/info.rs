@@ -6,9 +6,12 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use zc_recording::Ended;
-use zc_trace::{Format, Info, Options, Reader};
+use zc_trace::{DeviceChoice, Format, Info, Options, Reader};
 
 use crate::say::{self, say};
+
+/// Devices that are listed by name.
+const DEVICES_SHOWN: usize = 8;
 
 /// Which trace.
 #[derive(Debug, clap::Args)]
@@ -17,10 +20,13 @@ pub(crate) struct Args {
     trace: PathBuf,
     /// Format, if zcsim does not recognise it
     ///
-    /// Formats: fingerprints, fiu, msr, cloudphysics, vscsi, spc, alibaba, tencent, blkparse, disksim (MQSim too), lis,
-    /// keys, keys32, recording (what zcctl record makes)
+    /// Formats: fingerprints, fiu, msr, cloudphysics, vscsi, spc, alibaba, tencent, blkparse, disksim (MQSim too), fio
+    /// (I/O logs, versions 2 and 3), lis, keys, keys32, oraclegeneral (libCacheSim), recording (what zcctl record makes)
     #[arg(long)]
     format: Option<Format>,
+    /// Only the requests of this device, MAJOR,MINOR or a number as zcsim info lists it
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<DeviceChoice>,
     /// Stop at the first bad line
     #[arg(long)]
     strict: bool,
@@ -40,7 +46,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn print(args: &Args) -> anyhow::Result<()> {
-    let options = Options { format: args.format, strict: args.strict };
+    let options = Options { format: args.format, strict: args.strict, device: args.device };
     let shown = || args.trace.display().to_string();
     let mut reader = Reader::open(&args.trace, options)?;
     let mut info = Info::default();
@@ -86,7 +92,7 @@ fn to_text(reader: &Reader, info: &Info) -> String {
         lines.push(("duration", format!("{:.1} s", info.duration_ns as f64 / 1e9)));
     }
     if info.devices() > 1 {
-        lines.push(("devices", info.devices().to_string()));
+        lines.push(("devices", devices(reader, info)));
     }
     let footprint = info.footprint_bytes();
     let blocks =
@@ -99,6 +105,13 @@ fn to_text(reader: &Reader, info: &Info) -> String {
     if !info.is_exact() {
         lines.push(("note", "footprint and contents are estimated from a sample by hash".to_owned()));
     }
+    if reader.stacked_count() > 0 {
+        let left_out = format!(
+            "{} requests that a device of the trace passed down to another one are left out; --device chooses one",
+            reader.stacked_count()
+        );
+        lines.push(("stacked", left_out));
+    }
     if reader.bad_count() > 0 {
         let first: Vec<String> =
             reader.bad_lines().iter().map(|bad| format!("{} ({})", bad.line, bad.why)).collect();
@@ -106,6 +119,17 @@ fn to_text(reader: &Reader, info: &Info) -> String {
             .push(("bad lines", format!("{}, passed over; first: {}", reader.bad_count(), first.join(", "))));
     }
     lines.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
+}
+
+/// Devices by their names, those with most requests first.
+fn devices(reader: &Reader, info: &Info) -> String {
+    let busiest = info.busiest_devices().into_iter().take(DEVICES_SHOWN);
+    let mut shown: Vec<String> =
+        busiest.map(|(device, count)| format!("{} with {count}", reader.device_name(device))).collect();
+    if info.devices() > zc_core::u64_from_usize(DEVICES_SHOWN) {
+        shown.push("...".to_owned());
+    }
+    format!("{}: {}", info.devices(), shown.join(", "))
 }
 
 /// What a recording says of itself.
@@ -158,6 +182,9 @@ fn to_json(reader: &Reader, info: &Info) -> Value {
         (lz4.is_some() || zstd1.is_some()).then(|| json!({ "lz4": lz4, "zstd1": zstd1 }))
     };
     let bad = reader.bad_lines().iter().map(|bad| json!({ "line": bad.line, "why": bad.why }));
+    let busiest = info.busiest_devices().into_iter().take(DEVICES_SHOWN);
+    let busiest =
+        busiest.map(|(device, count)| json!({ "device": reader.device_name(device), "requests": count }));
     json!({
         "format": reader.format().name(),
         "lines": reader.lines(),
@@ -169,6 +196,8 @@ fn to_json(reader: &Reader, info: &Info) -> Value {
         "flushes": info.flushes,
         "duration_ns": info.duration_ns,
         "devices": info.devices(),
+        "busiest_devices": busiest.collect::<Vec<_>>(),
+        "stacked_requests_left_out": reader.stacked_count(),
         "footprint_bytes": info.footprint_bytes(),
         "blocks_4k": info.blocks(),
         "sequential_share": info.sequential_share(),
@@ -227,6 +256,18 @@ mod tests {
         let json = to_json(&reader, &info);
         assert_eq!((&json["requests"], &json["bad_lines"]), (&json!(21), &json!(1)));
         assert_eq!(json["compression_ratio"]["lz4"], json!(2.0));
+    }
+
+    #[test]
+    fn devices_are_listed_by_the_names_that_choose_them() {
+        let text = "253,0 1 1 0.1 9 Q W 36 + 8 [x]\n8,0 1 2 0.1 9 A W 100 + 8 <- (253,0) 36\n\
+            8,0 1 3 0.1 9 Q W 100 + 8 [x]\n8,16 1 3 0.1 9 Q W 100 + 8 [x]\n";
+        let (reader, info) = read(&text.repeat(5));
+        let shown = to_text(&reader, &info);
+        assert!(shown.contains("devices           2: 8,16 with 5, 253,0 with 5\n"), "{shown}");
+        assert!(shown.contains("stacked           5 requests"), "{shown}");
+        let json = to_json(&reader, &info);
+        assert_eq!(json["busiest_devices"][1], json!({ "device": "253,0", "requests": 5 }));
     }
 
     #[test]

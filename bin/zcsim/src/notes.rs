@@ -33,6 +33,10 @@ pub(crate) fn notes_of(trace: &Trace, sized_by_others: u64, reader: &zc_trace::R
         (fitted.rounded, "requests were rounded to blocks of 4 KiB"),
         (fitted.differing, "blocks read held something else than was known; what was written counts"),
         (reader.bad_count(), "bad lines were passed over"),
+        (
+            reader.stacked_count(),
+            "requests were left out that a device of the trace passed down to another one",
+        ),
         (sized_by_others, BY_OTHERS),
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);

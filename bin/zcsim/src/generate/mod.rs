@@ -15,7 +15,7 @@ use zc_trace::compose::{Composed, Ends, Order};
 use zc_trace::storm::{Shape, Storm, Template};
 use zc_trace::tpch::{Database, Run};
 use zc_trace::workload::{self, Kind, Postmark, Workload};
-use zc_trace::{Boot, Format, Op, Options, Reader, Request, TraceError, boot};
+use zc_trace::{Boot, DeviceChoice, Format, Op, Options, Reader, Request, TraceError, boot};
 
 use crate::settings::ratio;
 use output::{Made, Output};
@@ -203,6 +203,9 @@ struct StormArgs {
     /// Format of that trace, if zcsim does not recognise it
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
+    /// Only the requests of this device of that trace
+    #[arg(long, value_name = "DEVICE", requires = "template")]
+    device: Option<DeviceChoice>,
     /// Stop at the first bad line of that trace
     #[arg(long, requires = "template")]
     strict: bool,
@@ -343,7 +346,7 @@ fn tpch(args: &TpchArgs) -> anyhow::Result<()> {
 fn storm(args: &StormArgs) -> anyhow::Result<()> {
     let template = if let Some(path) = &args.template {
         let shown = || path.display().to_string();
-        let options = Options { format: args.format, strict: args.strict };
+        let options = Options { format: args.format, strict: args.strict, device: args.device };
         let mut reader = Reader::open(path, options).with_context(shown)?;
         let template = Template::new(&mut reader).with_context(shown)?;
         tell_bad_lines(path, &reader);
@@ -382,7 +385,7 @@ fn in_format(request: Result<Request, TraceError>) -> Option<Result<Request, Tra
 fn compose(args: &ComposeArgs) -> anyhow::Result<()> {
     let open = |path: &PathBuf| {
         let shown = || path.display().to_string();
-        Reader::open(path, Options { format: None, strict: args.strict }).with_context(shown)
+        Reader::open(path, Options { strict: args.strict, ..Options::default() }).with_context(shown)
     };
     let (mut parts, mut at) = (Vec::new(), 0_u64);
     for path in &args.traces {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use zc_core::Codec;
 use zc_core::units::ByteSize;
 use zc_policy::Kind;
-use zc_trace::{Format, Options, Reader};
+use zc_trace::{DeviceChoice, Format, Options, Reader};
 
 use crate::settings::{Mapping, RatioArgs, Setting};
 use crate::size::Share;
@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// Format, if zcsim does not recognise it; see zcsim info --help
     #[arg(long)]
     pub(super) format: Option<Format>,
+    /// Only the requests of this device, MAJOR,MINOR or a number as zcsim info lists it
+    #[arg(long, value_name = "DEVICE")]
+    pub(super) device: Option<DeviceChoice>,
     /// Stop at the first bad line
     #[arg(long)]
     pub(super) strict: bool,
@@ -129,5 +132,5 @@ pub(super) fn usage(args: &Args) -> Result<(), clap::Error> {
 /// # Errors
 /// The file cannot be read, or is no trace.
 pub(super) fn open(args: &Args) -> anyhow::Result<Reader> {
-    Ok(Reader::open(&args.trace, Options { format: args.format, strict: args.strict })?)
+    Ok(Reader::open(&args.trace, Options { format: args.format, strict: args.strict, device: args.device })?)
 }

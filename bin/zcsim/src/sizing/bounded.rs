@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use zc_recording::Share;
 use zc_replay::{Ratios, Trace};
-use zc_trace::{Format, Options, Reader, Request, TraceError};
+use zc_trace::{Options, Reader, Request, TraceError};
 
 /// What is held.
 #[derive(Debug)]
@@ -25,16 +25,11 @@ pub(super) struct Held {
 }
 
 /// Reads a trace of which requests for so many blocks are held at most.
-pub(super) fn load(
-    path: &Path,
-    format: Option<Format>,
-    ratios: Ratios,
-    blocks_max: u64,
-) -> anyhow::Result<Held> {
+pub(super) fn load(path: &Path, options: Options, ratios: Ratios, blocks_max: u64) -> anyhow::Result<Held> {
     let mut of = 1;
     loop {
         let share = Share::new(1, of).context("not even a millionth of the addresses can be held")?;
-        let mut reader = Reader::open(path, Options { format, strict: false })?;
+        let mut reader = Reader::open(path, options)?;
         let parts = reader.by_ref().flat_map(|request| parts(request, share));
         if let Some(trace) = Trace::load_at_most(parts, ratios, blocks_max)? {
             let any = share.is_whole() || trace.requests() > 0;
@@ -75,7 +70,7 @@ mod tests {
         let path = folder.path().join("keys");
         let keys: String = (0..60_000_u32).map(|number| format!("{}\n", number * 7919 % 50_000)).collect();
         std::fs::write(&path, keys).unwrap();
-        let held = |max| load(&path, None, Ratios::default(), max).unwrap();
+        let held = |max| load(&path, Options::default(), Ratios::default(), max).unwrap();
         let whole = held(60_000);
         assert!(whole.share.is_whole() && whole.trace.requests() == 60_000);
         let part = held(20_000);
@@ -84,7 +79,7 @@ mod tests {
         assert!((13_000..=20_000).contains(&requests), "{requests}");
         let touched = part.trace.footprint_bytes() as f64 / whole.trace.footprint_bytes() as f64;
         assert!((touched * 4.0 - 1.0).abs() < 0.1, "{touched}");
-        load(&path, None, Ratios::default(), 0).unwrap_err();
+        load(&path, Options::default(), Ratios::default(), 0).unwrap_err();
     }
 
     #[test]

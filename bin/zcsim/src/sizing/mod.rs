@@ -15,7 +15,7 @@ use zc_config::Config;
 use zc_replay::cache::device_bytes;
 use zc_replay::sizing::{Estimate, Reduction, estimate, simulate};
 use zc_replay::{Sample, Trace};
-use zc_trace::Format;
+use zc_trace::{DeviceChoice, Format, Options};
 
 use crate::notes::{BY_OTHERS, sized_by_others};
 use crate::say::{self, say};
@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Format, if zcsim does not recognise it; see zcsim info --help
     #[arg(long)]
     format: Option<Format>,
+    /// Only the requests of this device, MAJOR,MINOR or a number as zcsim info lists it
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<DeviceChoice>,
     /// Configuration of the daemon; its cache.size does not count
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -85,8 +88,9 @@ fn size(args: &Args) -> anyhow::Result<()> {
     };
     let config = settings::with_settings(&text, &file, &args.set)?;
     let shown = || args.trace.display().to_string();
+    let options = Options { format: args.format, strict: false, device: args.device };
     let Held { trace, share, recorded, bad_lines } =
-        bounded::load(&args.trace, args.format, args.ratios.ratios(), args.hold).with_context(shown)?;
+        bounded::load(&args.trace, options, args.ratios.ratios(), args.hold).with_context(shown)?;
     let sample = trace.sample(config.cache.extent_bytes, args.sample.max(1));
     let mut shares: Vec<f64> = args.shares.iter().map(|share| share.0).collect();
     shares.sort_by(f64::total_cmp);

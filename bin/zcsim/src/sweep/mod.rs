@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use zc_replay::cache::{self, Replay};
-use zc_trace::{Format, Options, Reader};
+use zc_trace::{DeviceChoice, Format, Options, Reader};
 
 use crate::notes::trace_notes;
 use crate::say;
@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Format, if zcsim does not recognise it; see zcsim info --help
     #[arg(long)]
     format: Option<Format>,
+    /// Only the requests of this device, MAJOR,MINOR or a number as zcsim info lists it
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<DeviceChoice>,
     /// Configuration of the daemon that the settings change
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
@@ -83,7 +86,8 @@ fn sweep(args: &Args) -> anyhow::Result<usize> {
     let configs = points.iter().map(|point| settings::with_settings(&text, &file, &point.settings));
     let configs = configs.collect::<Result<Vec<_>, _>>()?;
     let shown = || args.trace.display().to_string();
-    let mut reader = Reader::open(&args.trace, Options { format: args.format, strict: false })?;
+    let mut reader =
+        Reader::open(&args.trace, Options { format: args.format, strict: false, device: args.device })?;
     let (trace, _) = spent::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
     let trace = trace.is_sample_of(reader.sample_rate());
     let notes: BTreeSet<String> =

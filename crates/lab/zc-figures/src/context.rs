@@ -112,7 +112,7 @@ pub(crate) fn load(
         return Err(none());
     }
     let open = |path: &PathBuf| {
-        Reader::open(path, Options { format, strict: false })
+        Reader::open(path, Options { format, ..Options::default() })
             .map_err(|source| FigureError::Trace { path: path.clone(), source })
     };
     let mut readers = paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(trace.duration_ms(), 3300, "3100 and 1 ns to the end of the second, then 200");
         let open = |number: u32| {
             let path = folder.path().join(format!("mail.{number}"));
-            Reader::open(&path, Options { format: Some(Format::Fiu), strict: false }).unwrap()
+            Reader::open(&path, Options { format: Some(Format::Fiu), ..Options::default() }).unwrap()
         };
         let mut readers = [1, 2, 3].map(open);
         let times: Vec<u64> =

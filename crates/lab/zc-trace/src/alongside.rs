@@ -64,7 +64,8 @@ mod tests {
     use crate::{Format, Options};
 
     fn reader(text: String, strict: bool) -> Reader {
-        Reader::from_vec(text.into_bytes(), Options { format: Some(Format::Keys), strict }).unwrap()
+        Reader::from_vec(text.into_bytes(), Options { format: Some(Format::Keys), strict, device: None })
+            .unwrap()
     }
 
     fn keys(count: usize) -> String {

@@ -57,6 +57,14 @@ pub enum TraceError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// No request is of the chosen device.
+    #[error("no request is of device {device}: {others} are of others, which `zcsim info` lists")]
+    NoSuchDevice {
+        /// The device that was chosen.
+        device: String,
+        /// Requests of other devices.
+        others: u64,
+    },
     /// A template that is too large.
     #[error("the trace is too large for a template: more than {max} {what}")]
     TooLarge {

@@ -114,7 +114,7 @@ mod tests {
     use crate::{Format, Op, Options, Reader};
 
     fn read(text: &str) -> (Vec<Request>, Reader) {
-        let options = Options { format: Some(Format::Fiu), strict: false };
+        let options = Options { format: Some(Format::Fiu), ..Options::default() };
         let mut reader = Reader::from_vec(text.as_bytes().to_vec(), options).unwrap();
         (reader.by_ref().map(Result::unwrap).collect(), reader)
     }

@@ -33,18 +33,23 @@ pub enum Format {
     /// DiskSim and MQSim ASCII: `time device lba512 sectors flags`, bit 0 of the flags for a read. Times are in
     /// milliseconds (DiskSim) if the first of a file that is not 0 has a decimal point, else in nanoseconds (MQSim).
     DiskSim,
+    /// I/O logs of fio, versions 2 and 3; each file is a device.
+    FioIolog,
     /// `block blocks ignored number`: block references of the ARC authors (Megiddo and Modha, FAST 2003).
     Lis,
     /// One key a line; `*` is passed over (traces of the LIRS authors).
     Keys,
     /// Keys of four bytes back to back; has to be named.
     Keys32,
+    /// libCacheSim's oracleGeneral: records of 24 bytes, little-endian: time in seconds (u32), object (u64), its size
+    /// (u32), the number of its next use or -1 (i64). An object is one key; its size is not used.
+    OracleGeneral,
     /// What the daemon records ([`zc_recording`]).
     Recording,
 }
 
 /// All with their names.
-pub(crate) const NAMES: [(Format, &str); 14] = [
+pub(crate) const NAMES: [(Format, &str); 16] = [
     (Format::Fingerprints, "fingerprints"),
     (Format::Fiu, "fiu"),
     (Format::Msr, "msr"),
@@ -55,9 +60,11 @@ pub(crate) const NAMES: [(Format, &str); 14] = [
     (Format::Tencent, "tencent"),
     (Format::Blkparse, "blkparse"),
     (Format::DiskSim, "disksim"),
+    (Format::FioIolog, "fio"),
     (Format::Lis, "lis"),
     (Format::Keys, "keys"),
     (Format::Keys32, "keys32"),
+    (Format::OracleGeneral, "oraclegeneral"),
     (Format::Recording, "recording"),
 ];
 
@@ -78,6 +85,7 @@ impl Format {
         match self {
             Self::Vscsi => Some(32),
             Self::Keys32 => Some(4),
+            Self::OracleGeneral => Some(24),
             _ => None,
         }
     }

@@ -4,7 +4,10 @@
 //! Bytes are those of whole requests; addresses are counted in blocks of 4 KiB, every block that a
 //! read or a write touches.
 
+use std::collections::BTreeMap;
+
 use crate::distinct::{Distinct, mix};
+use crate::limits::DEVICES_COUNTED_MAX;
 use crate::request::{Content, Op, Request};
 
 /// Unit of addresses.
@@ -94,6 +97,8 @@ pub struct Info {
     pub duration_ns: u64,
     footprint: Distinct,
     devices: Distinct,
+    /// Requests of the first devices that appeared.
+    by_device: BTreeMap<u32, u64>,
     /// Blocks read or written, with repetitions.
     blocks: u64,
     /// Requests that begin where the one before ended.
@@ -121,6 +126,9 @@ impl Info {
         };
         tally.add(request);
         self.devices.add(u128::from(request.device), |()| {});
+        if !request.continues {
+            self.count_device(request.device);
+        }
         if !request.continues && self.end_bytes == Some((request.device, request.offset_bytes)) {
             self.sequential += 1;
         }
@@ -134,6 +142,12 @@ impl Info {
             self.footprint.add(u128::from(block) | (u128::from(request.device) << 64), |()| {});
         }
         self.add_content(request);
+    }
+
+    fn count_device(&mut self, device: u32) {
+        if self.by_device.len() < DEVICES_COUNTED_MAX || self.by_device.contains_key(&device) {
+            *self.by_device.entry(device).or_default() += 1;
+        }
     }
 
     fn add_content(&mut self, request: &Request) {
@@ -161,6 +175,15 @@ impl Info {
     #[must_use]
     pub fn devices(&self) -> u64 {
         self.devices.count()
+    }
+
+    /// Devices with their requests, those with most first.
+    #[must_use]
+    pub fn busiest_devices(&self) -> Vec<(u32, u64)> {
+        let mut all: Vec<(u32, u64)> =
+            self.by_device.iter().map(|(device, count)| (*device, *count)).collect();
+        all.sort_by_key(|(device, count)| (std::cmp::Reverse(*count), *device));
+        all
     }
 
     /// Distinct bytes that were read or written, in whole blocks of 4 KiB.

@@ -1,24 +1,18 @@
 //! Bytes of a trace: decompressed, and taken out of an archive.
 //!
-//! Invariants: what the bytes are is told from the bytes, never from the name; decoders' memory is bounded
-//! ([`XZ_MEMORY_KIB`], [`ZSTD_WINDOW_LOG_MAX`]); an archive is read as a stream.
+//! Invariants: compression and archives are recognised by their bytes, never by a name; an archive is read as a stream.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::bufread::MultiGzDecoder;
-use lzma_rust2::XzReader;
-
+use crate::compressed::{Kind, Members};
 use crate::error::TraceError;
-use crate::limits::{MEMBERS_LISTED_MAX, PEEK_BYTES, XZ_MEMORY_KIB, ZSTD_WINDOW_LOG_MAX};
+use crate::limits::{MEMBERS_LISTED_MAX, PEEK_BYTES};
 
 /// A stream of bytes that may move between threads.
 pub(crate) type Bytes = Box<dyn BufRead + Send>;
 
-const GZIP: &[u8] = &[0x1f, 0x8b];
-const XZ: &[u8] = &[0xfd, b'7', b'z', b'X', b'Z', 0];
-const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// Blocks of a tar archive (POSIX ustar).
 const TAR_BLOCK: usize = 512;
 
@@ -44,23 +38,50 @@ pub(crate) fn open(path: &Path) -> Result<Bytes, TraceError> {
 
 /// Takes compression off, if there is any.
 pub(crate) fn plain(mut bytes: Bytes) -> io::Result<Bytes> {
-    let head = fill(&mut *bytes)?;
-    let is = |magic: &[u8]| head.starts_with(magic);
-    let decoder: Box<dyn Read + Send> = if is(GZIP) {
-        Box::new(MultiGzDecoder::new(bytes))
-    } else if is(XZ) {
-        Box::new(XzReader::new_mem_limit(bytes, true, XZ_MEMORY_KIB))
-    } else if is(ZSTD) {
-        let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes)?;
-        decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-        Box::new(decoder)
-    } else {
-        return Ok(bytes);
-    };
-    Ok(Box::new(BufReader::with_capacity(PEEK_BYTES, decoder)))
+    let Some(kind) = Kind::of(fill(&mut *bytes)?) else { return Ok(bytes) };
+    Ok(Box::new(BufReader::with_capacity(PEEK_BYTES, Members::new(kind, bytes)?)))
 }
 
-fn fill(bytes: &mut dyn BufRead) -> io::Result<&[u8]> {
+/// Splits off up to `limit` bytes from the beginning, without losing what follows. A read error among them is kept for
+/// whoever reads up to it.
+pub(crate) fn peek(mut bytes: Bytes, limit: usize) -> (Vec<u8>, Bytes) {
+    let mut head = Vec::new();
+    while head.len() < limit {
+        match fill(&mut *bytes) {
+            Ok([]) => break,
+            Ok(found) => {
+                let taken = found.len().min(limit - head.len());
+                head.extend_from_slice(&found[..taken]);
+                bytes.consume(taken);
+            }
+            Err(error) => {
+                bytes = Box::new(Failed(Some(error)));
+                break;
+            }
+        }
+    }
+    let rest = Box::new(Cursor::new(head.clone()).chain(bytes));
+    (head, rest)
+}
+
+/// A stream that fails once and then ends.
+struct Failed(Option<io::Error>);
+
+impl Read for Failed {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
+}
+
+impl BufRead for Failed {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.0.take().map_or(Ok(&[]), Err)
+    }
+
+    fn consume(&mut self, _: usize) {}
+}
+
+pub(crate) fn fill(bytes: &mut dyn BufRead) -> io::Result<&[u8]> {
     // Once for the error, once for the bytes: the borrow checker does not follow a loop that returns them.
     while let Err(error) = bytes.fill_buf() {
         if error.kind() != io::ErrorKind::Interrupted {
@@ -129,7 +150,7 @@ fn take_member(mut bytes: Bytes, wanted: Option<&str>) -> Result<Bytes, TraceErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Cursor, Write as _};
+    use std::io::Write as _;
 
     const TEXT: &[u8] = b"one\ntwo\n";
 
@@ -177,6 +198,40 @@ mod tests {
         // Two members of one stream each.
         assert_eq!(read([gzip(TEXT), gzip(TEXT)].concat()).unwrap(), [TEXT, TEXT].concat());
         assert_eq!(read(Vec::new()).unwrap(), b"");
+    }
+
+    /// What a reader of a stream gets before its error, and that error.
+    fn read_on(bytes: Vec<u8>) -> (Vec<u8>, io::Result<usize>) {
+        let mut out = Vec::new();
+        let result = plain(Box::new(Cursor::new(bytes))).unwrap().read_to_end(&mut out);
+        (out, result)
+    }
+
+    #[test]
+    fn zeros_behind_compressed_data_are_padding() {
+        for bytes in [gzip(TEXT), xz(TEXT, 1), zstd::encode_all(TEXT, 1).unwrap()] {
+            for zeros in [1, 3, 4, 511, 200_000] {
+                let padded = [bytes.clone(), vec![0; zeros]].concat();
+                assert_eq!(read(padded.clone()).unwrap(), TEXT, "{zeros}");
+                assert_eq!(read([padded, bytes.clone()].concat()).unwrap(), [TEXT, TEXT].concat(), "{zeros}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_bytes_behind_compressed_data_are_an_error_after_it() {
+        for bytes in [gzip(TEXT), xz(TEXT, 1), zstd::encode_all(TEXT, 1).unwrap()] {
+            let (out, result) = read_on([bytes, b"\0\0rest".to_vec()].concat());
+            assert_eq!(out, TEXT);
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+    }
+
+    #[test]
+    fn members_and_skippable_frames_of_zstandard_follow_each_other() {
+        let frame = zstd::encode_all(TEXT, 1).unwrap();
+        let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"xyz"].concat();
+        assert_eq!(read([frame.clone(), skippable, frame].concat()).unwrap(), [TEXT, TEXT].concat());
     }
 
     #[test]

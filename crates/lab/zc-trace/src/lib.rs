@@ -16,15 +16,19 @@
 #![forbid(unsafe_code)]
 
 mod alongside;
+mod blkparse;
 pub mod compose;
+mod compressed;
 pub mod contents;
 mod detect;
 mod distinct;
 mod error;
+mod fields;
 mod fiu;
 mod format;
 mod info;
 mod input;
+mod iolog;
 pub mod joined;
 pub mod limits;
 mod lines;
@@ -42,6 +46,6 @@ pub use distinct::Distinct;
 pub use error::TraceError;
 pub use format::Format;
 pub use info::{Info, Tally};
-pub use reader::{BadLine, Options, Reader, Recorded};
+pub use reader::{BadLine, DeviceChoice, Options, Reader, Recorded};
 pub use request::{Content, Op, Request};
 pub use synthetic::{Boot, boot};

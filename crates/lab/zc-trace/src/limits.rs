@@ -15,6 +15,14 @@ pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 pub const MEMBERS_LISTED_MAX: usize = 32;
 /// Bad lines of which number and reason are kept; all are counted.
 pub const BAD_LINES_KEPT: usize = 5;
+/// Ranges that upper devices of a blkparse trace passed down and whose own requests may still follow.
+pub const REMAPS_MAX: usize = 1024;
+/// Devices of a blkparse trace that may be above others.
+pub const STACKED_DEVICES_MAX: usize = 256;
+/// Files of an I/O log of fio.
+pub const IOLOG_FILES_MAX: usize = 4096;
+/// Devices of a trace whose requests are counted one by one.
+pub const DEVICES_COUNTED_MAX: usize = 1024;
 /// Largest offset plus length of a request in bytes.
 pub const ADDRESS_MAX: u64 = zc_recording::ADDRESS_MAX;
 /// Members that a counter of distinct things holds (16 bytes and a flag each, at most 40 MiB with the table's slack);

@@ -89,7 +89,7 @@ fn a_file_that_was_cut_off_gives_what_it_has() {
     }
     assert!(counts.is_sorted() && counts.last() == Some(&14), "{counts:?}");
     for len in 0..HEADER_BYTES {
-        let options = Options { format: Some(Format::Recording), strict: false };
+        let options = Options { format: Some(Format::Recording), ..Options::default() };
         let error = Reader::from_vec(whole[..len].to_vec(), options).unwrap_err();
         assert!(matches!(error, TraceError::Recording { .. }), "{error}");
     }

@@ -4,8 +4,11 @@
 
 use std::collections::VecDeque;
 
+use crate::blkparse::Blkparse;
+use crate::fields::{Fields, is_header, seconds, whole};
 use crate::fiu;
 use crate::format::Format;
+use crate::iolog::Iolog;
 use crate::limits::ADDRESS_MAX;
 use crate::request::{Content, Op, Request, hash};
 
@@ -14,70 +17,35 @@ pub(crate) type Parsed = Result<Option<Request>, &'static str>;
 
 /// Bytes that a key of a key stream stands for: such streams tell pages apart, not sizes.
 const KEY_BYTES: u64 = 4096;
-const SECTOR: u64 = zc_core::SECTOR_BYTES as u64;
+/// Bits of a device number that are its minor.
+pub(crate) const MINOR_BITS: u32 = 20;
+pub(crate) const MINOR_MASK: u32 = (1 << MINOR_BITS) - 1;
+pub(crate) const SECTOR: u64 = zc_core::SECTOR_BYTES as u64;
 
 /// Parses lines of one format.
 #[derive(Debug)]
 pub(crate) struct TextParser {
     format: Format,
+    /// Lines with content so far.
     lines: u64,
     /// What is left of the request of the last line.
     pieces: VecDeque<Request>,
     joiner: fiu::Joiner,
     disk_sim_unit: DiskSimUnit,
+    blkparse: Blkparse,
+    iolog: Iolog,
 }
 
-/// Fields of a line, taken one after the other.
-struct Fields<'a> {
-    left: &'a mut dyn Iterator<Item = &'a str>,
-}
-
-impl<'a> Fields<'a> {
-    fn text(&mut self) -> Result<&'a str, &'static str> {
-        self.left.next().map(str::trim).ok_or("a field is missing")
-    }
-
-    fn number(&mut self) -> Result<u64, &'static str> {
-        self.text()?.parse().map_err(|_| "a field is not a whole number")
-    }
-
-    /// A size after compression; a dash for one that is not known.
-    fn size(&mut self) -> Result<Option<u32>, &'static str> {
-        let text = self.text()?;
-        if text == "-" {
-            return Ok(None);
-        }
-        let bytes: u64 = text.parse().map_err(|_| "a field is not a whole number")?;
-        u32::try_from(bytes).map(Some).map_err(|_| "a compressed size is out of range")
-    }
-
-    /// Seconds with a fraction, in units of which a second has `per_second`.
-    fn seconds(&mut self, per_second: f64) -> Result<u64, &'static str> {
-        let value: f64 = self.text()?.parse().map_err(|_| "a field is not a time")?;
-        whole(value * per_second)
-    }
-
-    fn skip(&mut self, count: usize) -> Result<(), &'static str> {
-        (0..count).try_for_each(|_| self.text().map(drop))
-    }
-
-    fn end(&mut self) -> Result<(), &'static str> {
-        self.left.next().map_or(Ok(()), |_| Err("there are more fields than expected"))
-    }
-}
-
-/// A time that was computed with fractions.
-fn whole(value: f64) -> Result<u64, &'static str> {
-    if !(0.0..9.0e18).contains(&value) {
-        return Err("a time is out of range");
-    }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was checked")]
-    let whole = value.round() as u64;
-    Ok(whole)
-}
-
-fn times(value: u64, factor: u64) -> Result<u64, &'static str> {
+pub(crate) fn times(value: u64, factor: u64) -> Result<u64, &'static str> {
     value.checked_mul(factor).ok_or("a number is out of range")
+}
+
+/// A device number as Linux packs it: twelve bits of major, twenty of minor.
+pub(crate) fn device_number(major: u64, minor: u64) -> Result<u64, &'static str> {
+    if minor > u64::from(MINOR_MASK) {
+        return Err("a device number is out of range");
+    }
+    times(major, 1 << MINOR_BITS)?.checked_add(minor).ok_or("a device number is out of range")
 }
 
 /// R or W, in words of any length.
@@ -128,8 +96,7 @@ fn fiu(fields: &mut Fields<'_>, joiner: &mut fiu::Joiner) -> Result<VecDeque<Req
     let op = op(fields.text()?)?;
     let (major, minor) = (fields.number()?, fields.number()?);
     let fingerprints = fields.text()?;
-    // As Linux packs them: twelve bits of major, twenty of minor.
-    let device = times(major, 1 << 20)?.checked_add(minor).ok_or("a device number is out of range")?;
+    let device = device_number(major, minor)?;
     let found = request(time, device, op, times(lba, SECTOR)?, times(sectors, SECTOR)?)?;
     let mut pieces = fiu::pieces(found, fingerprints)?;
     joiner.join(process, &mut pieces);
@@ -147,10 +114,18 @@ fn msr(fields: &mut Fields<'_>) -> Parsed {
     request(times(ticks, 100)?, device, op, offset, len).map(Some)
 }
 
+/// SPC allows fields of the writer's own behind its five. A time without a point and digits behind it, at the end of the
+/// line, are one time: its decimal comma looks like a separator.
 fn spc(fields: &mut Fields<'_>) -> Parsed {
     let (unit, lba, len) = (fields.number()?, fields.number()?, fields.number()?);
     let op = op(fields.text()?)?;
-    request(fields.seconds(1e9)?, unit, op, times(lba, SECTOR)?, len).map(Some)
+    let time = fields.text()?;
+    let is_whole = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let time_ns = match (Some(time).filter(is_whole), fields.next().filter(is_whole), fields.next()) {
+        (Some(whole), Some(fraction), None) => seconds(&format!("{whole}.{fraction}"))?,
+        _ => seconds(time)?,
+    };
+    request(time_ns, unit, op, times(lba, SECTOR)?, len).map(Some)
 }
 
 fn alibaba(fields: &mut Fields<'_>) -> Parsed {
@@ -221,45 +196,18 @@ pub(crate) fn key(key: u64) -> Result<Request, &'static str> {
     request(0, 0, Op::Access, times(key, KEY_BYTES)?, KEY_BYTES)
 }
 
-/// `8,16 5 2 0.000001850 18615 Q R 1444645666 + 256 [java]`: device, CPU, number, time, process, action, kind, range.
-fn blkparse(fields: &mut Fields<'_>) -> Parsed {
-    let (major, minor) = fields.text()?.split_once(',').ok_or("a device is not MAJOR,MINOR")?;
-    let number = |text: &str| text.parse::<u64>().map_err(|_| "a device is not MAJOR,MINOR");
-    let device = times(number(major)?, 1 << 20)?
-        .checked_add(number(minor)?)
-        .ok_or("a device number is out of range")?;
-    fields.number()?;
-    fields.number()?;
-    let time = fields.seconds(1e9)?;
-    fields.number()?;
-    if fields.text()? != "Q" {
-        return Ok(None);
-    }
-    let kind = fields.text()?;
-    let has = |letter: char| kind.contains(letter);
-    let op = match kind {
-        // A preflush or an operation with data may carry an F as well; alone it is a flush.
-        _ if has('R') => Op::Read,
-        _ if has('W') => Op::Write,
-        _ if has('D') => Op::Discard,
-        _ if has('F') => return request(time, device, Op::Flush, 0, 0).map(Some),
-        _ => return Ok(None),
-    };
-    let lba = fields.number()?;
-    if fields.text()? != "+" {
-        return Err("a range is not START + LENGTH");
-    }
-    let sectors = fields.number()?;
-    if sectors == 0 && has('F') {
-        return request(time, device, Op::Flush, 0, 0).map(Some);
-    }
-    request(time, device, op, times(lba, SECTOR)?, times(sectors, SECTOR)?).map(Some)
-}
-
 impl TextParser {
-    pub(crate) fn new(format: Format) -> Self {
-        let (pieces, joiner) = (VecDeque::new(), fiu::Joiner::default());
-        Self { format, lines: 0, pieces, joiner, disk_sim_unit: DiskSimUnit::default() }
+    /// A parser of one trace. `keep_stacked` keeps requests of devices below others of the trace.
+    pub(crate) fn new(format: Format, keep_stacked: bool) -> Self {
+        Self {
+            format,
+            lines: 0,
+            pieces: VecDeque::new(),
+            joiner: fiu::Joiner::default(),
+            disk_sim_unit: DiskSimUnit::default(),
+            blkparse: Blkparse::new(keep_stacked),
+            iolog: Iolog::default(),
+        }
     }
 
     /// A further piece of the request of the last line, to be taken before the next line is parsed.
@@ -267,68 +215,69 @@ impl TextParser {
         self.pieces.pop_front()
     }
 
+    /// The name of a device of the requests so far, as the format writes it.
+    pub(crate) fn device_name(&self, device: u32) -> String {
+        match self.format {
+            Format::Blkparse | Format::Fiu => format!("{},{}", device >> MINOR_BITS, device & MINOR_MASK),
+            Format::FioIolog => format!("{device} ({})", self.iolog.file(device).unwrap_or("not named")),
+            _ => device.to_string(),
+        }
+    }
+
+    /// Requests of a device below another one of the trace, which are left out.
+    pub(crate) fn stacked(&self) -> u64 {
+        self.blkparse.stacked()
+    }
+
     pub(crate) fn parse(&mut self, line: &[u8]) -> Parsed {
-        self.lines += 1;
-        let text = str::from_utf8(line).map_err(|_| "a line is not text")?.trim();
+        let text = str::from_utf8(line).map_err(|_| "a line is not text")?;
+        let text = text.trim_start_matches('\u{feff}').trim();
         if text.is_empty() || text.starts_with('#') {
             return Ok(None);
         }
-        let (mut by_comma, mut by_space) = (text.split(','), text.split_ascii_whitespace());
-        let mut comma = Fields { left: &mut by_comma };
-        let mut space = Fields { left: &mut by_space };
-        match self.format {
-            Format::CloudPhysics if self.lines == 1 && text.starts_with("ts") => return Ok(None),
-            Format::Keys if text == "*" => return Ok(None),
-            // What follows a range is for people, and the summary at the end is not of this form.
-            Format::Blkparse => return self.blkparse(&mut space, text),
-            _ => {}
+        self.lines += 1;
+        let parsed = self.parse_text(text);
+        match parsed {
+            Err(_) if self.lines == 1 && is_header(text) => Ok(None),
+            parsed => parsed,
         }
+    }
+
+    fn parse_text(&mut self, text: &str) -> Parsed {
+        let mut fields = match self.format {
+            Format::Msr | Format::CloudPhysics | Format::Spc | Format::Alibaba | Format::Tencent => {
+                Fields::separated(text)
+            }
+            _ => Fields::words(text),
+        };
+        let fields = &mut fields;
         let found = match self.format {
-            Format::Fingerprints => fingerprints(&mut space),
+            // What follows a range is for people.
+            Format::Blkparse => return self.blkparse.parse(fields, text),
+            Format::Spc => return spc(fields),
+            Format::Keys if text == "*" => return Ok(None),
+            Format::Fingerprints => fingerprints(fields),
             Format::Fiu => {
-                self.pieces = fiu(&mut space, &mut self.joiner)?;
+                self.pieces = fiu(fields, &mut self.joiner)?;
                 Ok(self.pieces.pop_front())
             }
-            Format::Msr => msr(&mut comma),
-            Format::CloudPhysics => cloud_physics(&mut comma),
-            Format::Spc => spc(&mut comma),
-            Format::Alibaba => alibaba(&mut comma),
-            Format::Tencent => tencent(&mut comma),
-            Format::DiskSim => disk_sim(&mut space, &mut self.disk_sim_unit),
-            Format::Lis => lis(&mut space),
-            Format::Keys => space.number().and_then(key).map(Some),
-            Format::Blkparse | Format::Vscsi | Format::Keys32 | Format::Recording => Err("not a text format"),
+            Format::Msr => msr(fields),
+            Format::CloudPhysics => cloud_physics(fields),
+            Format::Alibaba => alibaba(fields),
+            Format::Tencent => tencent(fields),
+            Format::DiskSim => disk_sim(fields, &mut self.disk_sim_unit),
+            Format::FioIolog => self.iolog.parse(fields, text),
+            Format::Lis => lis(fields),
+            Format::Keys => fields.number().and_then(key).map(Some),
+            Format::Vscsi | Format::Keys32 | Format::OracleGeneral | Format::Recording => {
+                Err("not a text format")
+            }
         }?;
-        // SPC allows fields of the writer's own behind its five.
-        if self.format != Format::Spc {
-            comma_or_space(self.format, &mut comma, &mut space).inspect_err(|_| {
-                self.pieces.clear();
-                self.joiner.forget();
-            })?;
-        }
+        fields.end().inspect_err(|_| {
+            self.pieces.clear();
+            self.joiner.forget();
+        })?;
         Ok(found)
-    }
-
-    fn blkparse(&self, fields: &mut Fields<'_>, text: &str) -> Parsed {
-        let summary =
-            ["CPU", "Total", "Throughput", "Events", "Skips", "Reads", "Writes", "Read", "Write", "IO"];
-        if !text.starts_with(|c: char| c.is_ascii_digit())
-            && summary.iter().any(|word| text.starts_with(word))
-        {
-            return Ok(None);
-        }
-        blkparse(fields)
-    }
-}
-
-fn comma_or_space(
-    format: Format,
-    comma: &mut Fields<'_>,
-    space: &mut Fields<'_>,
-) -> Result<(), &'static str> {
-    match format {
-        Format::Msr | Format::CloudPhysics | Format::Alibaba | Format::Tencent => comma.end(),
-        _ => space.end(),
     }
 }
 

@@ -4,8 +4,17 @@ use super::*;
 use crate::format::NAMES;
 use proptest::prelude::*;
 
+/// A parser behind the lines that a format begins with.
+fn parser_of(format: Format) -> TextParser {
+    let mut parser = TextParser::new(format, false);
+    if format == Format::FioIolog {
+        parser.parse(b"fio version 3 iolog").unwrap();
+    }
+    parser
+}
+
 fn one(format: Format, line: &str) -> Request {
-    TextParser::new(format).parse(line.as_bytes()).unwrap().unwrap()
+    parser_of(format).parse(line.as_bytes()).unwrap().unwrap()
 }
 
 fn plain(time_ns: u64, device: u32, op: Op, offset_bytes: u64, len_bytes: u32) -> Request {
@@ -67,6 +76,7 @@ fn samples() -> Vec<(Format, &'static str, Request)> {
             "938513000 4 264719034 16 0",
             plain(938_513_000, 4, Op::Write, 264_719_034 * 512, 8192),
         ),
+        (Format::FioIolog, "208 /dev/sdb read 57344 8192", plain(208_000, 0, Op::Read, 57344, 8192)),
         (Format::Lis, "7 3 0 1", plain(0, 0, Op::Access, 7 * 4096, 3 * 4096)),
         (Format::Keys, "7", plain(0, 0, Op::Access, 7 * 4096, 4096)),
     ]
@@ -83,7 +93,8 @@ fn every_format_is_read() {
 #[test]
 fn every_format_is_told_by_its_lines() {
     for (format, line, _) in samples() {
-        let text = format!("{line}\n").repeat(30);
+        let head = if format == Format::FioIolog { "fio version 3 iolog\n" } else { "" };
+        let text = format!("{head}{}", format!("{line}\n").repeat(30));
         assert_eq!(crate::detect::detect(text.as_bytes()), Some(format), "{line}");
     }
 }
@@ -95,9 +106,21 @@ fn a_time_with_a_point_is_in_milliseconds_for_disksim() {
 }
 
 #[test]
+fn a_decimal_comma_of_spc_is_part_of_the_time() {
+    for line in
+        ["2,20941264,8192,w,1,551706", "2;20941264;8192;w;1,551706", r#"2,20941264,8192,w,"1,551706""#]
+    {
+        assert_eq!(one(Format::Spc, line).time_ns, 1_551_706_000, "{line}");
+    }
+    // Fields of the writer's own.
+    assert_eq!(one(Format::Spc, "2,20941264,8192,w,1.5,7,8").time_ns, 1_500_000_000);
+    assert_eq!(one(Format::Spc, "2,20941264,8192,w,1,7,8").time_ns, 1_000_000_000);
+}
+
+#[test]
 fn one_unit_holds_for_all_times_of_a_disksim_file() {
     let times = |words: &[&str]| -> Vec<u64> {
-        let mut parser = TextParser::new(Format::DiskSim);
+        let mut parser = parser_of(Format::DiskSim);
         let found = words.iter().map(|word| parser.parse(format!("{word} 0 8 8 1").as_bytes()));
         found.filter_map(|parsed| parsed.ok().flatten()).map(|request| request.time_ns).collect()
     };
@@ -109,26 +132,30 @@ fn one_unit_holds_for_all_times_of_a_disksim_file() {
 
 #[test]
 fn flushes_discards_headers_and_comments_are_told() {
-    let mut parser = TextParser::new(Format::CloudPhysics);
+    let mut parser = parser_of(Format::CloudPhysics);
     assert_eq!(parser.parse(b"ts_us,op,offset,len"), Ok(None));
-    assert_eq!(TextParser::new(Format::Keys).parse(b"*"), Ok(None));
-    assert_eq!(TextParser::new(Format::Keys).parse(b"# made by hand"), Ok(None));
+    assert_eq!(parser_of(Format::Keys).parse(b"*"), Ok(None));
+    assert_eq!(parser_of(Format::Keys).parse(b"# made by hand"), Ok(None));
     assert_eq!(one(Format::Fingerprints, "5 0 0 F - 0 0").op, Op::Flush);
     let event = |action: &str, kind: &str, range: &str| {
         let line = format!("8,0 1 2 0.5 9 {action} {kind} {range} [x]");
-        TextParser::new(Format::Blkparse).parse(line.as_bytes())
+        parser_of(Format::Blkparse).parse(line.as_bytes())
     };
     assert_eq!(event("Q", "D", "8 + 8").unwrap().unwrap().op, Op::Discard);
     assert_eq!(event("Q", "FWS", "0 + 0").unwrap().unwrap().op, Op::Flush);
     assert_eq!(event("Q", "FF", "").unwrap().unwrap().op, Op::Flush);
     assert_eq!(event("Q", "FWFS", "8 + 8").unwrap().unwrap().op, Op::Write);
     assert_eq!(event("C", "W", "8 + 8"), Ok(None));
-    assert_eq!(TextParser::new(Format::Blkparse).parse(b"CPU0 (sda):"), Ok(None));
+    assert_eq!(parser_of(Format::Blkparse).parse(b"CPU0 (sda):"), Ok(None));
 }
 
 #[test]
 fn bad_lines_say_what_is_wrong() {
-    let bad = |format, line: &str| TextParser::new(format).parse(line.as_bytes()).unwrap_err();
+    let bad = |format, line: &str| parser_of(format).parse(line.as_bytes()).unwrap_err();
+    assert_eq!(
+        bad(Format::Msr, "128166372003061629,usr,1,Copy,0,8,9"),
+        "an operation is neither a read nor a write"
+    );
     assert_eq!(bad(Format::CloudPhysics, "1,R,0"), "a field is missing");
     assert_eq!(bad(Format::CloudPhysics, "1,R,0,8,9"), "there are more fields than expected");
     assert_eq!(bad(Format::CloudPhysics, "1,X,0,8"), "an operation is neither a read nor a write");
@@ -141,7 +168,7 @@ fn bad_lines_say_what_is_wrong() {
     let digits = "a fingerprint is not 16 to 32 hexadecimal digits";
     assert_eq!(bad(Format::Fingerprints, "1 0 8 R xyz 1 1"), digits);
     assert_eq!(bad(Format::Fingerprints, "1 0 8 R +aaaaaaaaaaaaaaaa 1 1"), digits);
-    assert_eq!(TextParser::new(Format::Keys).parse(&[0xff, 0xfe]).unwrap_err(), "a line is not text");
+    assert_eq!(parser_of(Format::Keys).parse(&[0xff, 0xfe]).unwrap_err(), "a line is not text");
 }
 
 proptest! {
@@ -150,7 +177,7 @@ proptest! {
         let numbers: Vec<String> = number.iter().map(u64::to_string).collect();
         for text in [line, numbers.join(" "), numbers.join(",")] {
             for format in [NAMES[which].0, Format::DiskSim, Format::Tencent] {
-                if let Ok(Some(request)) = TextParser::new(format).parse(text.as_bytes()) {
+                if let Ok(Some(request)) = parser_of(format).parse(text.as_bytes()) {
                     prop_assert!(request.end_bytes() <= ADDRESS_MAX);
                 }
             }

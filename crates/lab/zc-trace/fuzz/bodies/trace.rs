@@ -11,7 +11,7 @@ const REQUESTS: usize = 10_000;
 /// Longest request that is counted block by block, so that an input takes little time.
 const COUNTED_BYTES: u32 = 1 << 20;
 
-const FORMATS: [&str; 14] = [
+const FORMATS: [&str; 16] = [
     "fingerprints",
     "fiu",
     "msr",
@@ -26,13 +26,15 @@ const FORMATS: [&str; 14] = [
     "keys",
     "keys32",
     "recording",
+    "fio",
+    "oraclegeneral",
 ];
 
 pub(crate) fn run(data: &[u8]) {
     let [choice, trace @ ..] = data else { return };
     let format = FORMATS.get(usize::from(choice >> 1)).map(|name| name.parse::<Format>());
     assert!(!matches!(format, Some(Err(_))), "every name is that of a format");
-    let options = Options { format: format.and_then(Result::ok), strict: choice & 1 != 0 };
+    let options = Options { format: format.and_then(Result::ok), strict: choice & 1 != 0, device: None };
     let Ok(mut reader) = Reader::from_vec(trace.to_vec(), options) else { return };
     let mut info = Info::default();
     let mut ended = false;
