@@ -7,7 +7,8 @@
 //! a client has are the DNS names of that certificate, and nothing else counts. With revocation lists each certificate
 //! of the client's chain must be absent from the list of its authority, and that list must be there. A layer buffers no
 //! more than one record of input beyond what it was given, and what the driver gave it to send. A connection does not
-//! outlive what let it in: [`Tls::refuses`] says which ones new settings would not take.
+//! outlive what let it in: [`Tls::refuses`] says which ones new settings would not take. With a client authority no
+//! session is resumed: a resumption would skip the check of the certificate, which may have expired since.
 //!
 //! What it does not do: fetch revocation lists, ask when their next update is due, or encrypt in the kernel.
 
@@ -19,17 +20,16 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use webpki::EndEntityCert;
-use zc_config::NbdConfig;
+use zc_config::{NbdConfig, SmallFile};
 use zc_io::Segment;
 use zc_nbd::server::TlsMode;
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::limits::TLS_FILE_BYTES_MAX;
-use crate::state::private::read_bounded;
 
 /// What connections need to offer TLS.
 #[derive(Debug, Clone, Default)]
@@ -62,7 +62,7 @@ fn exposed(key: &Path, mode: u32) -> Option<String> {
 
 /// All the PEM parts of one kind in a file; `what` they are, for errors.
 fn pem_parts<T: PemObject>(path: &Path, what: &str) -> Result<Vec<T>, EngineError> {
-    let file = read_bounded(path, TLS_FILE_BYTES_MAX).map_err(|error| cannot_read(path, what, &error))?;
+    let file = SmallFile::read(path, TLS_FILE_BYTES_MAX).map_err(|error| cannot_read(path, what, &error))?;
     let parts: Result<Vec<T>, _> = T::pem_slice_iter(&file.bytes).collect();
     let parts = parts.map_err(|error| refused(path, &format!("{what} cannot be read: {error}")))?;
     if parts.is_empty() {
@@ -89,8 +89,8 @@ pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
         unreachable!("the configuration demands both")
     };
     let chain = certificates(certificate)?;
-    let file =
-        read_bounded(key, TLS_FILE_BYTES_MAX).map_err(|error| cannot_read(key, "the private key", &error))?;
+    let file = SmallFile::read(key, TLS_FILE_BYTES_MAX)
+        .map_err(|error| cannot_read(key, "the private key", &error))?;
     if let Some(warning) = exposed(key, file.mode) {
         tracing::warn!("{warning}");
     }
@@ -108,9 +108,14 @@ pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
         None => builder.with_no_client_auth(),
         Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
     };
-    let config = builder
+    let mut config = builder
         .with_single_cert(chain, private)
         .map_err(|error| refused(certificate, &format!("certificate and key are of no use: {error}")))?;
+    if clients.is_some() {
+        // Sessions by identifier (TLS 1.2) and by ticket (TLS 1.3).
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok(Tls { mode, config: Some(Arc::new(config)), clients })
 }
 
@@ -277,7 +282,7 @@ pub(crate) mod tests_support {
     use super::*;
 
     pub(crate) const CERTIFICATE: &[u8] = include_bytes!("../../testdata/cert.pem");
-    const KEY: &[u8] = include_bytes!("../../testdata/key.pem");
+    pub(crate) const KEY: &[u8] = include_bytes!("../../testdata/key.pem");
 
     /// A server's layer that has seen nothing yet.
     pub(crate) fn layer() -> TlsLayer {
@@ -294,9 +299,10 @@ pub(crate) mod tests_support {
 
 #[cfg(test)]
 mod tests {
-    use super::tests_support::{CERTIFICATE, layer};
+    use super::tests_support::{CERTIFICATE, KEY, layer};
     use super::*;
-    use rustls::{ClientConfig, ClientConnection};
+    use rustls::version::{TLS12, TLS13};
+    use rustls::{ClientConfig, ClientConnection, HandshakeKind, SupportedProtocolVersion};
 
     /// A client and a layer that have shaken hands.
     fn connected() -> (ClientConnection, TlsLayer) {
@@ -309,8 +315,13 @@ mod tests {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let mut client = ClientConnection::new(Arc::new(client), "localhost".try_into().unwrap()).unwrap();
         let mut layer = layer();
+        let client = shake_hands(Arc::new(client), &mut layer);
+        (client, layer)
+    }
+
+    fn shake_hands(config: Arc<ClientConfig>, layer: &mut TlsLayer) -> ClientConnection {
+        let mut client = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
         while client.is_handshaking() || !layer.is_up() {
             let sent = sent(&mut client);
             assert_eq!(layer.receive(&sent, &mut [0; 64]).unwrap().plain_bytes, 0);
@@ -321,7 +332,52 @@ mod tests {
                 client.process_new_packets().unwrap();
             }
         }
-        (client, layer)
+        client
+    }
+
+    /// The handshakes of two connections, one after the other, of a client that resumes its session if the server lets
+    /// it. It shows a certificate if the server wants one.
+    fn handshakes(tls: &Tls, version: &'static SupportedProtocolVersion) -> [HandshakeKind; 2] {
+        let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(vec![certificate], PrivateKeyDer::from_pem_slice(KEY).unwrap())
+            .unwrap();
+        let client = Arc::new(client);
+        [(); 2].map(|()| {
+            let mut layer = tls.layer().unwrap();
+            let _client = shake_hands(Arc::clone(&client), &mut layer);
+            assert_eq!(layer.connection.peer_certificates().is_some(), tls.clients.is_some());
+            layer.connection.handshake_kind().unwrap()
+        })
+    }
+
+    #[test]
+    fn certificates_of_clients_are_checked_at_each_connection() {
+        let dir = tempfile::tempdir().unwrap();
+        let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        std::fs::write(&certificate, CERTIFICATE).unwrap();
+        std::fs::write(&key, KEY).unwrap();
+        let tls = |client_ca: &str| {
+            let text = format!(
+                "[cache]\npath = \"/srv/c\"\n[nbd]\ntls = \"required\"\ntls_certificate = \"{}\"\n\
+                 tls_key = \"{}\"\n{client_ca}[[volume]]\nname = \"v\"\norigin = \"/srv/v\"\n",
+                certificate.display(),
+                key.display()
+            );
+            load(&zc_config::Config::parse(&text, "test.toml").unwrap().nbd).unwrap()
+        };
+        let client_ca = format!("tls_client_ca = \"{}\"\n", certificate.display());
+        for version in [&TLS12, &TLS13] {
+            let unnamed = handshakes(&tls(""), version);
+            assert_eq!(unnamed, [HandshakeKind::Full, HandshakeKind::Resumed], "{version:?}");
+            let named = handshakes(&tls(&client_ca), version);
+            assert_eq!(named, [HandshakeKind::Full; 2], "{version:?}");
+        }
     }
 
     fn sent(client: &mut ClientConnection) -> Vec<u8> {
