@@ -1,10 +1,11 @@
 //! The system calls that a serving daemon makes.
 //!
 //! Invariants: a list of what is allowed; anything else fails with `ENOSYS`, on which the C library falls back where it
-//! can. No memory becomes executable. Calls on the way of a request carry no condition, so that the kernel answers for
-//! them from a bitmap (Linux 5.11).
+//! can. No memory becomes executable. No process starts but threads, and no thread gets namespaces of its own. `clone3`
+//! is refused, because a filter cannot see its flags; the C library falls back to `clone`. Most calls on the way of a
+//! request carry no condition, so that the kernel answers for them from a bitmap (Linux 5.11).
 //!
-//! What it does not reach: what an io_uring carries out, such as opening files. Landlock does.
+//! What it does not do: reach what an io_uring carries out, such as opening files. Landlock does.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +109,6 @@ const FREE: &[i64] = &[
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
-    libc::SYS_clone3,
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_get_robust_list,
@@ -154,7 +154,6 @@ const OLD: &[i64] = &[
     libc::SYS_arch_prctl,
     libc::SYS_chmod,
     libc::SYS_chown,
-    libc::SYS_clone,
     libc::SYS_dup2,
     libc::SYS_epoll_create,
     libc::SYS_epoll_wait,
@@ -181,12 +180,23 @@ const OLD: &[i64] = &[
 ];
 /// `renameat` has a number here that the crate libc does not name.
 #[cfg(target_arch = "aarch64")]
-const OLD: &[i64] = &[libc::SYS_clone, 38];
+const OLD: &[i64] = &[38];
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const OLD: &[i64] = &[libc::SYS_clone];
+const OLD: &[i64] = &[];
 
 /// Calls that make or change mappings, and where their protection stands: never executable.
 const MAPPING: &[(i64, u8)] = &[(libc::SYS_mmap, 2), (libc::SYS_mprotect, 2)];
+
+/// Flags of `clone` that make namespaces. The bit of `CLONE_NEWTIME` is a part of a signal's number there.
+const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET;
+/// Where the flags of `clone` stand, on all architectures of [`TargetArch`].
+const CLONE_FLAGS: u8 = 0;
 
 /// What a filter is made of.
 fn program() -> Result<BpfProgram, String> {
@@ -200,6 +210,11 @@ fn program() -> Result<BpfProgram, String> {
         let rule = SeccompRule::new(vec![plain.map_err(text)?]).map_err(text)?;
         rules.insert(*call, vec![rule]);
     }
+    let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
+    let decisive = thread | u64::from(NAMESPACES.unsigned_abs());
+    let threads = is(CLONE_FLAGS, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(decisive), thread);
+    let rule = SeccompRule::new(vec![threads.map_err(text)?]).map_err(text)?;
+    rules.insert(libc::SYS_clone, vec![rule]);
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
     let sockets = families.iter().map(|family| {
         let family = u64::from(family.unsigned_abs());
@@ -215,4 +230,75 @@ fn program() -> Result<BpfProgram, String> {
 /// Bounds the system calls of this thread, and of those that it starts.
 pub(crate) fn filter() -> Result<(), String> {
     seccompiler::apply_filter(&program()?).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel would do on a call: the program's return value.
+    fn verdict(program: &BpfProgram, call: i64, first: u64) -> u32 {
+        let arch: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
+        // struct seccomp_data: number, architecture, instruction pointer, six arguments.
+        let mut data = Vec::new();
+        data.extend(u32::try_from(call).unwrap().to_le_bytes());
+        data.extend(arch.to_le_bytes());
+        data.extend([0; 8]);
+        data.extend(first.to_le_bytes());
+        data.extend([0; 40]);
+        let (mut at, mut accumulator) = (0, 0_u32);
+        loop {
+            let step = &program[at];
+            at += 1;
+            let jump = |holds| usize::from(if holds { step.jt } else { step.jf });
+            match step.code {
+                0x20 => {
+                    let offset = usize::try_from(step.k).unwrap();
+                    accumulator = u32::from_le_bytes(*data[offset..].first_chunk().unwrap());
+                }
+                0x54 => accumulator &= step.k,
+                0x05 => at += usize::try_from(step.k).unwrap(),
+                0x15 => at += jump(accumulator == step.k),
+                0x25 => at += jump(accumulator > step.k),
+                0x35 => at += jump(accumulator >= step.k),
+                0x06 => return step.k,
+                code => panic!("instruction {code:#x} is not known here"),
+            }
+        }
+    }
+
+    #[test]
+    fn threads_start_and_neither_processes_nor_namespaces_do() {
+        const ALLOW: u32 = 0x7fff_0000;
+        const NO_CALL: u32 = 0x0005_0000 | libc::ENOSYS.unsigned_abs();
+        let program = program().unwrap();
+        let clone = |flags: libc::c_int| verdict(&program, libc::SYS_clone, flags.unsigned_abs().into());
+        // As glibc and musl start threads.
+        let glibc = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_FILES
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM
+            | libc::CLONE_SETTLS
+            | libc::CLONE_PARENT_SETTID
+            | libc::CLONE_CHILD_CLEARTID;
+        assert_eq!([clone(glibc), clone(glibc | libc::CLONE_DETACHED)], [ALLOW; 2]);
+        let refused = [
+            libc::SIGCHLD,
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            libc::CLONE_NEWUSER | libc::SIGCHLD,
+        ];
+        assert_eq!(refused.map(clone), [NO_CALL; 3]);
+        for bit in 0..31 {
+            let flag = 1 << bit;
+            let expected = if flag & NAMESPACES == 0 { ALLOW } else { NO_CALL };
+            assert_eq!(clone(glibc | flag), expected, "bit {bit}");
+        }
+        for call in [libc::SYS_clone3, libc::SYS_unshare, libc::SYS_setns, libc::SYS_execve, libc::SYS_ptrace]
+        {
+            assert_eq!(verdict(&program, call, 0), NO_CALL, "call {call}");
+        }
+        assert_eq!(verdict(&program, libc::SYS_read, 0), ALLOW);
+    }
 }
