@@ -100,6 +100,12 @@ pub(crate) const OTHER_DESCRIPTORS: u64 = 1024;
 pub(crate) const DESCRIPTORS_MIN: u64 = 64;
 /// Bytes of a file with certificates, a key or a revocation list.
 pub(crate) const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
+/// Milliseconds that calls which block get at the end of the control plane.
+pub(crate) const CALLS_END_MS: u64 = 2_000;
+/// Milliseconds in which the configuration and the files that it names must have been read.
+pub(crate) const CONFIG_READ_MS: u64 = 5_000;
+/// Reads of them that may hang at a time, each of which has a thread; further ones are refused.
+pub(crate) const CONFIG_READS_MAX: usize = 4;
 /// Threads for handshakes of TLS at most; a machine with few processors has half as many as those.
 pub(crate) const TLS_THREADS_MAX: usize = 4;
 /// Milliseconds between two log lines about refused connections; what comes between is counted.
@@ -226,6 +232,8 @@ pub(crate) const ABSENT_PAUSE_MAX_MS: u64 = 8_000;
 pub(crate) const STATE_CHANGE_MS: u64 = 5_000;
 /// Milliseconds after such a change failed until the data plane asks for the next.
 pub(crate) const STATE_RETRY_MS: u64 = 5_000;
+/// Bytes of a JSON file in the state directory.
+pub(crate) const STATE_FILE_BYTES_MAX: u64 = 64 << 20;
 /// Changes of the state directory that wait while one is carried out.
 pub(crate) const STATE_CHANGES_MAX: usize = 16;
 /// Milliseconds in which stores must have answered how they are; else what they said before counts.
@@ -234,8 +242,12 @@ pub(crate) const STORE_LOOK_MS: u64 = 1_000;
 pub(crate) const INTENT_WAIT_MS: u64 = 1_000;
 /// Milliseconds for which it does until the cache device says that such files are void.
 pub(crate) const VOID_WAIT_MS: u64 = 10_000;
-/// Connections at a time for the numbers, and as many for the live page; further ones wait.
-pub(crate) const HTTP_CONNECTIONS_MAX: usize = 8;
+/// Connections at a time for the numbers, and as many for the live page; a further one takes the place of another.
+pub(crate) const HTTP_CONNECTIONS_MAX: usize = 64;
+/// Answers of them that are computed at a time; must be less.
+pub(crate) const HTTP_ANSWERS_MAX: usize = 8;
+/// Bits of an IPv6 address that one site has all addresses of, for these connections.
+pub(crate) const HTTP_IPV6_PREFIX_BITS: u8 = 64;
 /// Milliseconds that one may take, from its connection to its end.
 pub(crate) const HTTP_REQUEST_MS_MAX: u64 = 10_000;
 /// Milliseconds that its request may take to come: a silent client does not keep a place for longer.

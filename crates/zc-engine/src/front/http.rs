@@ -2,6 +2,7 @@
 //!
 //! Job: take connections at an address, hand the head of each request to who serves there, and send the answer.
 //! Invariants: connections are bounded in number and in time, and serve one request each; a request's body is not read.
+//! Clients that say nothing keep no others out ([`Places`]).
 //! It runs on the control thread, so the data plane never waits for a client here.
 //!
 //! What it does not do: TLS, passwords, paths. Hyper, which serves the numbers, is all that the live page needs: a
@@ -9,7 +10,6 @@
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
-use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -21,11 +21,15 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use zc_config::MetricsConfig;
 
 use crate::error::EngineError;
-use crate::limits::{HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX, HTTP_HEAD_MS_MAX, HTTP_REQUEST_MS_MAX};
+use crate::front::http_places::{Place, Places};
+use crate::front::peer::{Peer, Source};
+use crate::limits::{
+    HTTP_ANSWERS_MAX, HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX, HTTP_HEAD_MS_MAX, HTTP_IPV6_PREFIX_BITS,
+    HTTP_REQUEST_MS_MAX,
+};
 
 /// An answer.
 pub(crate) type Answer = Response<Full<Bytes>>;
@@ -74,19 +78,21 @@ where
     F: Fn(Parts) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Answer> + Send,
 {
-    let places = Arc::new(Semaphore::new(HTTP_CONNECTIONS_MAX));
+    let places = Places::new(HTTP_CONNECTIONS_MAX, HTTP_ANSWERS_MAX);
     loop {
-        // Further ones wait in the kernel, each no longer than those before it may take.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
+                let peer = Peer::Ip(address.ip().to_canonical());
+                let place = places.enter(Source::of(peer, HTTP_IPV6_PREFIX_BITS));
                 let answer = answer.clone();
                 tokio::spawn(async move {
                     let bound = Duration::from_millis(HTTP_REQUEST_MS_MAX);
-                    if tokio::time::timeout(bound, one(stream, answer)).await.is_err() {
-                        tracing::debug!("{key}: a request took too long");
+                    tokio::select! {
+                        () = place.displaced() => tracing::debug!("{key}: {address} made way for another client"),
+                        served = tokio::time::timeout(bound, one(stream, &place, answer)) => if served.is_err() {
+                            tracing::debug!("{key}: a request took too long");
+                        },
                     }
-                    drop(place);
                 });
             }
             Err(error) => {
@@ -99,14 +105,14 @@ where
 }
 
 /// One request of a connection.
-async fn one<F, A>(stream: TcpStream, answer: F)
+async fn one<F, A>(stream: TcpStream, place: &Place, answer: F)
 where
     F: Fn(Parts) -> A,
     A: Future<Output = Answer>,
 {
     let service = service_fn(|request: Request<Incoming>| {
         let answer = answer(request.into_parts().0);
-        async move { Ok::<_, Infallible>(answer.await) }
+        async move { Ok::<_, Infallible>(place.answer(answer).await) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(Duration::from_millis(HTTP_HEAD_MS_MAX));

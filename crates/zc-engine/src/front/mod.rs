@@ -8,6 +8,7 @@ pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod bucket;
 pub(crate) mod http;
+pub(crate) mod http_places;
 pub(crate) mod listen;
 pub(crate) mod locks;
 pub(crate) mod peer;
