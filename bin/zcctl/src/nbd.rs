@@ -19,15 +19,13 @@ use anyhow::{Context, bail};
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 use zc_core::SECTOR_BYTES;
-use zc_ublk::registration::{link_name, link_path, register, registered, unregister};
+use zc_ublk::registration::{NBD_RUN_DIR, link_name, link_path, register, registered, unregister};
 
 use crate::control::ask;
 use crate::dirty;
 use crate::options::Daemon;
 use crate::text;
 
-/// Where the notes are. The udev rule names it, too.
-const RUN_DIR: &str = "/run/zcached/nbd";
 const SYS_DIR: &str = "/sys/block";
 /// Connections of a device, which share its requests.
 const CONNECTIONS: &str = "2";
@@ -45,7 +43,7 @@ pub(crate) fn attach(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyh
         );
     }
     let numbers = device_numbers(Path::new(SYS_DIR))?;
-    let notes = Path::new(RUN_DIR);
+    let notes = Path::new(NBD_RUN_DIR);
     if let Some(number) = attached(volume, &numbers, notes, Path::new(SYS_DIR)) {
         return tell(volume, number, daemon, out);
     }
@@ -73,7 +71,7 @@ pub(crate) fn detach(
     daemon: &Daemon,
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
-    let (notes, sys) = (Path::new(RUN_DIR), Path::new(SYS_DIR));
+    let (notes, sys) = (Path::new(NBD_RUN_DIR), Path::new(SYS_DIR));
     let Some(number) = attached(volume, &device_numbers(sys)?, notes, sys) else {
         bail!("volume \"{volume}\" is attached to no NBD device");
     };

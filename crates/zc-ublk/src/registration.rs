@@ -5,20 +5,31 @@
 //! directory lives as long as the devices do: until the machine is restarted.
 //!
 //! Invariants: the stamp decides whose a device is; a file alone never does. The file is there before the block device
-//! is, and names in it hold no characters that a link or a rule could trip over.
+//! is, and names in it hold no characters that a link or a rule could trip over. udev acts on the file as root, so it
+//! lies in a folder that no other user may write, and no link is followed to it.
 
-use std::fs;
+use std::fs::{self, DirBuilder, File};
 use std::hash::Hasher;
-use std::io;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, renameat, unlinkat};
 
 use crate::error::UblkError;
 use crate::limits::DEVICES_MAX;
 
-/// Where the files are. The udev rule names it, too.
-pub const RUN_DIR: &str = "/run/zcached/ublk";
+/// Where the files of ublk devices are. The udev rule names it, too.
+pub const RUN_DIR: &str = "/run/zcached-system/ublk";
+/// Where those of NBD devices are.
+pub const NBD_RUN_DIR: &str = "/run/zcached-system/nbd";
 
-/// Characters that links keep.
+/// Bytes of a file that are read.
+const NAME_BYTES_MAX: u64 = 4096;
+/// In a folder with this bit only the owner of a file can replace it.
+const STICKY: u32 = 0o1000;
+
+/// Characters that links keep. The udev rule refuses all others but letters and digits.
 const PLAIN: &str = "-_.+";
 /// The upper bits of every stamp of ours: "zc", and a version.
 const MARK: u64 = 0x7a63_0001;
@@ -52,20 +63,51 @@ pub fn link_path(volume: &str) -> PathBuf {
 }
 
 fn path(dir: &Path, id: u32) -> PathBuf {
-    dir.join(format!("{id}.env"))
+    dir.join(id.to_string())
 }
 
 /// Writes the file of a device.
 ///
 /// # Errors
-/// When the directory cannot be written.
+/// When the directory cannot be written, or users other than root may write it.
 pub fn register(dir: &Path, id: u32, volume: &str) -> Result<(), UblkError> {
-    let path = path(dir, id);
-    let write = || -> io::Result<()> {
-        fs::create_dir_all(dir)?;
-        fs::write(&path, format!("ZCACHED_VOLUME={}\n", link_name(volume)))
-    };
-    write().map_err(|source| UblkError::File { what: "write", place: path.display().to_string(), source })
+    write(dir, id, volume).map_err(|source| UblkError::File {
+        what: "write",
+        place: path(dir, id).display().to_string(),
+        source,
+    })
+}
+
+fn write(dir: &Path, id: u32, volume: &str) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
+    let folder = open_own(dir)?;
+    let beside = format!("{id}.new");
+    match unlinkat(&folder, &beside, AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(openat(&folder, &beside, flags, Mode::from_raw_mode(0o644))?);
+    file.write_all(format!("{}\n", link_name(volume)).as_bytes())?;
+    Ok(renameat(&folder, &beside, &folder, id.to_string())?)
+}
+
+/// Opens a folder of ours. It and the one above must belong to root or to this user, and no other may write to them.
+fn open_own(dir: &Path) -> io::Result<File> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+    let folder = File::from(openat(CWD, dir, flags, Mode::empty())?);
+    let above = File::from(openat(&folder, "..", flags, Mode::empty())?);
+    // A folder above with the sticky bit lets no other user replace ours.
+    for (own, excuse) in [(&folder, 0), (&above, STICKY)] {
+        let metadata = own.metadata()?;
+        let is_owned = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
+        let is_shared = metadata.mode() & 0o022 != 0 && metadata.mode() & excuse == 0;
+        if !is_owned || is_shared {
+            let text = "another user may write its folder, and udev would act on the file as root";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+    }
+    Ok(folder)
 }
 
 /// Removes the file of a device; one that is not there is no mistake.
@@ -77,8 +119,10 @@ pub fn unregister(dir: &Path, id: u32) {
 /// The name in a device's file.
 #[must_use]
 pub fn registered(dir: &Path, id: u32) -> Option<String> {
-    let text = fs::read_to_string(path(dir, id)).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("ZCACHED_VOLUME=")).map(str::to_owned)
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = File::from(openat(CWD, path(dir, id), flags, Mode::empty()).ok()?);
+    let text = io::read_to_string(file.take(NAME_BYTES_MAX)).ok()?;
+    text.strip_suffix('\n').map(str::to_owned)
 }
 
 /// Numbers of all ublk devices, lowest first.
@@ -125,5 +169,40 @@ mod tests {
         unregister(&dir, 3);
         unregister(&dir, 3);
         assert_eq!(registered(&dir, 3), None);
+    }
+
+    #[test]
+    fn no_link_is_followed_and_no_folder_of_others_is_used() {
+        use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+
+        let top = tempfile::tempdir().unwrap();
+        let (dir, foreign) = (top.path().join("run/ublk"), top.path().join("foreign"));
+        register(&dir, 1, "a").unwrap();
+        fs::write(&foreign, "theirs").unwrap();
+        for name in ["3", "3.new"] {
+            symlink(&foreign, dir.join(name)).unwrap();
+        }
+        assert_eq!(registered(&dir, 3), None);
+        register(&dir, 3, "b").unwrap();
+        assert_eq!(registered(&dir, 3).as_deref(), Some("b"));
+        assert_eq!(fs::read(&foreign).unwrap(), b"theirs");
+        let refused = |what: &Path| {
+            let error = register(&dir, 4, "c").unwrap_err().to_string();
+            assert!(error.contains("another user may write"), "{}: {error}", what.display());
+        };
+        for folder in [dir.clone(), top.path().join("run")] {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+            refused(&folder);
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+            // Only root can give a folder away.
+            if chown(&folder, Some(54321), None).is_ok() {
+                refused(&folder);
+                chown(&folder, Some(0), None).unwrap();
+            }
+        }
+        let link = top.path().join("link");
+        symlink(&dir, &link).unwrap();
+        register(&link, 5, "d").unwrap_err();
+        register(&dir, 5, "d").unwrap();
     }
 }

@@ -75,7 +75,7 @@ const DIRTY_BOOTS: [Boot; 2] = [
         says: &[
             "zcached: the daemon does not start",
             "has dirty data of volume \"root\"",
-            "echo zcached.drop-dirty=VOLUME > /run/zcached/words",
+            "echo zcached.drop-dirty=VOLUME > /run/zcached-system/words",
         ],
         ..USUAL
     },

@@ -19,7 +19,7 @@ install_package() {
 make_cache() { zcctl format /dev/vdd; }
 
 # As small as the book says that it may be.
-make_state() { mkfs.ext4 -q -L zcached-state /dev/vdc 16M; }
+make_state() { mkfs.ext4 -q /dev/vdc 16M; }
 
 configure_root() {
     cat > /etc/zcached.toml << END
@@ -57,6 +57,7 @@ END
 
 make_initramfs() {
     cp /usr/share/doc/zcached/examples/zcached.conf /etc/initramfs-tools/conf.d/zcached
+    sed -i "s/^ZCACHED_STATE=.*/ZCACHED_STATE=UUID=$(blkid -o value -s UUID /dev/vdc)/" /etc/initramfs-tools/conf.d/zcached
     [ "$mode" = write-through ] || sed -i s/ZCACHED_FLUSH=no/ZCACHED_FLUSH=yes/ /etc/initramfs-tools/conf.d/zcached
     # All modules of the kernel take long to pack here, and so does what compresses well.
     printf 'MODULES=list\nCOMPRESS=gzip\nCOMPRESSLEVEL=1\n' > /etc/initramfs-tools/conf.d/quick
