@@ -2,11 +2,12 @@
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use zc_format::{Access, BLOCK, Superblock, VOLUME_TABLE_BYTES};
-use zc_tests::{MIB, World};
+use zc_tests::{DataGen, MIB, World};
 
 const CACHE_MIB: u64 = 32;
 static DIRTY: [u8; 65536] = [0xd1; 65536];
@@ -112,4 +113,46 @@ fn the_state_directory_proves_that_a_damaged_cache_has_no_dirty_data() {
         let (done, said) = format(&world, &["--force"]);
         assert!(done, "{said}");
     }
+}
+
+/// How many of the blocks of `content` a file still holds.
+fn found(file: &std::path::Path, content: &[u8]) -> usize {
+    let bytes = std::fs::read(file).expect("it works");
+    let places: BTreeSet<&[u8]> = bytes.windows(16).step_by(16).collect();
+    content.chunks(BLOCK).filter(|block| places.contains(&block[1024..1040])).count()
+}
+
+#[test]
+fn an_erased_cache_holds_nothing_of_what_was_there() {
+    let mut world = world();
+    world.cache.push_str("compression = \"none\"\n");
+    let journal = world.path("journal.img");
+    world.cache.push_str(&format!("journal_path = \"{}\"\njournal_size = \"4 MiB\"\n", journal.display()));
+    let daemon = world.start();
+    let secret = DataGen::new(52, BLOCK).mixed(256);
+    let secret: Vec<u8> = secret.iter().map(|byte| byte | 1).collect();
+    let mut client = world.connect("disk");
+    client.write(0, &secret).expect("it works");
+    client.flush().expect("it works");
+    drop(client);
+    assert!(world.zcctl_output(&["flush", "disk"]).status.success());
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let cache = world.cache_file();
+    assert!(found(&cache, &secret) > 128, "it was cached as it is");
+    let again = format!("--journal={}", journal.display());
+    let (done, said) = format(&world, &["--force", &again]);
+    assert!(done, "{said}");
+    assert!(found(&cache, &secret) > 128, "a format leaves it");
+    let before = std::fs::metadata(&cache).expect("it works").blocks();
+    let (done, said) = format(&world, &["--force", "--erase", &again]);
+    assert!(done, "{said}");
+    assert_eq!(found(&cache, &secret), 0);
+    assert!(
+        std::fs::metadata(&cache).expect("it works").blocks() < before,
+        "the file system has its space back"
+    );
+    // It is an empty cache.
+    let daemon = world.start_with(&["--cold"]);
+    assert!(world.connect("disk").read(0, secret.len()).expect("it works") == secret);
+    assert_eq!(daemon.terminate().code(), Some(0));
 }

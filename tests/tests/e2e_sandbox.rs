@@ -138,6 +138,34 @@ fn the_daemon_becomes_another_user_and_owns_what_it_makes() {
     assert!(said.contains("disk.img") && said.contains("ermission denied"), "{said}");
 }
 
+/// A process that is not dumpable belongs to root in /proc, whoever it runs as.
+#[test]
+fn core_dumps_are_off_unless_they_are_asked_for() {
+    let user = if rustix_uid() == 0 { 54321 } else { rustix_uid() };
+    for (lines, is_on) in [("", false), ("core_dumps = true", true)] {
+        let world = world(&format!("{REQUIRED}\n{lines}"));
+        chown(world.path(""), Some(user), None).unwrap();
+        let named = format!("{user}:{user}");
+        let daemon = world.start_with(&["--user", &named]);
+        let owner = std::fs::metadata(format!("/proc/{}/environ", daemon.pid())).unwrap().uid();
+        assert_eq!(owner, if is_on { user } else { 0 }, "{lines}");
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).unwrap();
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        let is_zero = core.split_whitespace().filter(|word| *word == "0").count() == 2;
+        assert!(is_on || is_zero, "{core}");
+        let mut client = world.connect("disk");
+        client.write(0, &vec![7; 1 << 20]).unwrap();
+        assert!(client.read(0, 1 << 20).unwrap() == vec![7; 1 << 20]);
+        drop(client);
+        assert_eq!(daemon.terminate().code(), Some(0));
+    }
+    let world = world("capabilities = \"off\"\nlandlock = \"off\"\nseccomp = \"off\"");
+    let daemon = world.start();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).unwrap();
+    assert!(limits.lines().any(|line| line.starts_with("Max core file size        0 ")), "{limits}");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
 /// What a killed daemon leaves, sockets, intent log and dirty data, must be in reach of the next one's bounds.
 #[test]
 fn a_daemon_that_was_killed_within_its_bounds_starts_again_within_them() {

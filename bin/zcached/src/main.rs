@@ -16,6 +16,8 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use zc_cli::Documents;
@@ -24,6 +26,8 @@ use zc_engine::{ConfigFile, Engine, EngineError, EngineOptions, Hooks, Passed};
 
 const FAILURE: u8 = 1;
 const MISTAKE: u8 = 2;
+/// The configuration file must have been read in this time. Its file system may hang.
+const READ: Duration = Duration::from_secs(10);
 
 /// A deduplicating, compressing SSD cache for block devices, served over NBD.
 #[derive(Debug, Parser)]
@@ -137,14 +141,29 @@ fn quick(args: &quickstart::QuickstartArgs) -> ExitCode {
     }
 }
 
+/// Reads a configuration in bounded time.
+fn load(file: &Path) -> Result<Config, String> {
+    let path = file.to_owned();
+    match zc_engine::within(READ, move || Config::load(&path)) {
+        Ok(loaded) => loaded.map_err(|error| error.to_string()),
+        Err(error) => Err(format!("{}: cannot be read: {error}", file.display())),
+    }
+}
+
+/// Files that too many users may read or change, as far as their file systems answer.
+fn exposed_files(file: &Path, config: &Config) -> Vec<String> {
+    let (file, config) = (file.to_owned(), config.clone());
+    zc_engine::within(READ, move || zc_engine::exposed_files(&file, &config)).unwrap_or_default()
+}
+
 /// What speaks against a start with this file, and what is right and may still surprise.
 fn examine(file: &Path, syntax: bool) -> Result<Vec<String>, Vec<String>> {
-    let mut config = Config::load(file)
-        .map_err(|error| error.to_string().lines().map(str::to_owned).collect::<Vec<_>>())?;
+    let mut config = load(file).map_err(|error| error.lines().map(str::to_owned).collect::<Vec<_>>())?;
     let mut notes = config.notes();
     if syntax {
         return Ok(notes);
     }
+    notes.extend(exposed_files(file, &config));
     let moved = zc_engine::follow_moved_cache(&mut config, false).map_err(|error| vec![error.to_string()])?;
     notes.extend(moved);
     let mut checked = zc_engine::check(&config);
@@ -220,9 +239,9 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         Ok(passed) => passed,
         Err(error) => return fail(MISTAKE, &error),
     };
-    let mut config = match Config::load(&run.config) {
+    let mut config = match load(&run.config) {
         Ok(config) => config,
-        Err(error) => return fail(MISTAKE, &error.to_string()),
+        Err(error) => return fail(MISTAKE, &error),
     };
     let moved = match zc_engine::follow_moved_cache(&mut config, true) {
         Ok(moved) => moved,
@@ -235,6 +254,8 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
     if let Some(note) = moved {
         tracing::warn!("{note}");
     }
+    let addresses = if passed.is_empty() { config.exposed_addresses() } else { Vec::new() };
+    addresses.iter().chain(&exposed_files(&run.config, &config)).for_each(|note| tracing::warn!("{note}"));
     let user = match sandbox::user(&config, run.user.as_deref()) {
         Ok(user) => user,
         Err(error) => return fail(MISTAKE, &error),
@@ -264,7 +285,7 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
     let path = std::path::absolute(&run.config).unwrap_or_else(|_| run.config.clone());
     let hooks = Hooks {
         set_log_level: Some(set_level),
-        config_file: Some(ConfigFile { path, read: Box::new(read) }),
+        config_file: Some(ConfigFile::new(path, Arc::new(read))),
         confined,
     };
     let options = EngineOptions {

@@ -59,6 +59,7 @@ pub(crate) fn user(config: &Config, named: Option<&str>) -> Result<Option<User>,
 pub(crate) fn enter(config: &Config, file: &Path, user: Option<User>) -> Result<Option<Confined>, String> {
     let sandbox = &config.sandbox;
     if user.is_none() && [sandbox.capabilities, sandbox.landlock, sandbox.seccomp] == [Confine::Off; 3] {
+        set_core_dumps(sandbox.core_dumps);
         return Ok(None);
     }
     let wants_ublk = user.is_none()
@@ -70,10 +71,22 @@ pub(crate) fn enter(config: &Config, file: &Path, user: Option<User>) -> Result<
         landlock: step(sandbox.landlock),
         seccomp: step(sandbox.seccomp),
     };
+    let core_dumps = sandbox.core_dumps;
     let sandbox = Sandbox::enter(plan).map_err(|error| error.to_string())?;
-    make_folders(config);
+    // A change of the user forbids them. The filter of system calls would refuse this.
+    set_core_dumps(core_dumps);
+    make_folders(config, wants_ublk);
     let held = sandbox.close(&folders(config, file, wants_ublk)).map_err(|error| error.to_string())?;
     Ok(Some(confined(held)))
+}
+
+fn set_core_dumps(allowed: bool) {
+    if allowed {
+        tracing::warn!("sandbox.core_dumps is true: a core dump holds data of volumes, and private keys");
+    }
+    if let Err(error) = zc_io::set_core_dumps(allowed) {
+        tracing::warn!("sandbox.core_dumps = {allowed} cannot be put in force: {error}");
+    }
 }
 
 /// For the status.
@@ -120,13 +133,16 @@ fn kept(config: &Config, wants_ublk: bool) -> Vec<Capability> {
 
 /// Folders that the daemon would make have to be there before they can stay in reach. What cannot be made is reported by
 /// the one who needs it.
-fn make_folders(config: &Config) {
+fn make_folders(config: &Config, wants_ublk: bool) {
     let make = |folder: &Path, mode| {
         let _reported_later = DirBuilder::new().recursive(true).mode(mode).create(folder);
     };
     make(&config.cache.state_dir, 0o700);
     for socket in config.nbd.unix.iter().chain([&config.control.socket]) {
         make(&parent(socket), 0o755);
+    }
+    if wants_ublk {
+        make(Path::new(zc_ublk::registration::RUN_DIR), 0o755);
     }
 }
 
@@ -150,6 +166,7 @@ fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
     }
     if wants_ublk {
         folders.devices.push("/dev".into());
+        folders.written.push(zc_ublk::registration::RUN_DIR.into());
     }
     let nbd = &config.nbd;
     let tls = [&nbd.tls_certificate, &nbd.tls_key, &nbd.tls_client_ca, &nbd.tls_client_crl];

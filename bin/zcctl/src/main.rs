@@ -43,6 +43,12 @@ const EXIT_FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    // The others read data of volumes. Programs that `zcctl events` starts would have the limit, too.
+    if !matches!(cli.command, Command::Online(_))
+        && let Err(error) = zc_io::set_core_dumps(false)
+    {
+        let _no_place_for_it = writeln!(std::io::stderr(), "zcctl: core dumps cannot be forbidden: {error}");
+    }
     let mut out = Output { to: std::io::stdout().lock(), is_closed: false };
     let result = run(&cli.command, &mut out).and_then(|code| {
         out.flush()?;

@@ -25,6 +25,7 @@ mod section;
 mod service;
 mod shares;
 mod show;
+mod small_file;
 mod store;
 mod volume;
 mod window;
@@ -39,9 +40,10 @@ pub use model::{
     MetricsConfig, NbdConfig, OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, StoreConfig,
     StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeLimits, VolumeNbd, VolumeUblk,
 };
+pub use small_file::SmallFile;
 pub use window::{DestageWindow, NotAWindow};
 
-use std::io::Read as _;
+use std::io;
 use std::path::Path;
 
 use toml::de::DeTable;
@@ -68,7 +70,7 @@ pub enum ConfigError {
         /// The file's name as given.
         file: String,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The file is larger than any configuration.
     #[error("{file}: this is no configuration, it has more than {limit}", limit = ByteSize(limits::FILE_BYTES_MAX))]
@@ -85,15 +87,18 @@ impl Config {
     /// Reads a configuration file.
     ///
     /// # Errors
-    /// When the file cannot be read or has mistakes.
+    /// When the file cannot be read, is no regular file, or has mistakes.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let read = || {
-            let mut text = String::new();
-            std::fs::File::open(path)?.take(limits::FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-            Ok(text)
+            let bytes = SmallFile::read(path, limits::FILE_BYTES_MAX)?.bytes;
+            String::from_utf8(bytes)
+                .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
         };
-        let text = read().map_err(|source| ConfigError::Read { file: file.clone(), source })?;
+        let text = read().map_err(|source| match source.kind() {
+            io::ErrorKind::FileTooLarge => ConfigError::TooLarge { file: file.clone() },
+            _ => ConfigError::Read { file: file.clone(), source },
+        })?;
         Self::parse(&text, &file)
     }
 

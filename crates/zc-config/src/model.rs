@@ -514,6 +514,8 @@ pub struct SandboxConfig {
     pub paths: Vec<PathBuf>,
     /// Bound system calls.
     pub seccomp: Confine,
+    /// A crash may write the memory of the daemon to a file, and its user may debug it.
+    pub core_dumps: bool,
 }
 
 /// `[log]`.

@@ -4,10 +4,15 @@
 //!
 //! What it does not do: look at devices.
 
+use std::net::SocketAddr;
+
 use zc_core::units::Millis;
 use zc_core::{Ack, Destage, Mode};
 
-use crate::{Config, DestageWindow, Fingerprint};
+use crate::{Config, DestageWindow, Fingerprint, Tls};
+
+/// Names in a note.
+const NAMES_MAX: usize = 8;
 
 impl Config {
     /// What is right and may still surprise.
@@ -59,14 +64,93 @@ impl Config {
                 )
             })
         });
-        let addresses = [("listen", self.metrics.listen), ("page", self.metrics.page)];
-        let open = addresses.into_iter().filter_map(|(key, address)| {
-            let address = address.filter(|address| !address.ip().is_loopback())?;
+        let notes = unused.into_iter().chain(in_memory).chain(unordered).chain(useless);
+        notes.chain(self.exposed_addresses()).collect()
+    }
+
+    /// Addresses at which other machines reach more than they may be meant to.
+    #[must_use]
+    pub fn exposed_addresses(&self) -> Vec<String> {
+        let metrics = [("listen", self.metrics.listen), ("page", self.metrics.page)];
+        let open = metrics.into_iter().filter_map(|(key, address)| {
+            let address = address.filter(is_reachable)?;
             Some(format!(
                 "metrics.{key}: whoever reaches {address} reads the names, sizes and counters of all volumes, without TLS \
                  and without a password; let a firewall keep others out"
             ))
         });
-        unused.into_iter().chain(in_memory).chain(unordered).chain(useless).chain(open).collect()
+        let volumes = self.volumes.iter().filter(|volume| volume.nbd.export);
+        let plain: Vec<&str> = volumes
+            .filter(|volume| self.nbd.tls != Tls::Required && !volume.nbd.tls)
+            .map(|volume| volume.name.as_str())
+            .collect();
+        let clients = self.nbd.listen.iter().filter(|address| is_reachable(address)).filter_map(|address| {
+            if !plain.is_empty() {
+                return Some(format!(
+                    "nbd.listen: clients of {address} may use these volumes without TLS, so the network between can read \
+                     and change their data: {}; set tls = \"required\" in [nbd], or listen on a loopback address",
+                    brief(&plain)
+                ));
+            }
+            self.nbd.tls_client_ca.is_none().then(|| {
+                format!(
+                    "nbd.listen: every client that reaches {address} may use the exports, because TLS asks for no \
+                     certificate; set tls_client_ca in [nbd]"
+                )
+            })
+        });
+        open.chain(clients).collect()
+    }
+}
+
+/// Whether other machines may reach an address.
+fn is_reachable(address: &SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
+}
+
+/// The first of these names.
+fn brief(names: &[&str]) -> String {
+    let first = names.iter().take(NAMES_MAX).map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMES_MAX) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_other_machines_reach_in_plain_text_are_named() {
+        let tls = "tls_certificate = \"/c\"\ntls_key = \"/k\"\n";
+        let notes = |nbd: &str, volume: &str| {
+            let text = format!(
+                "[cache]\npath = \"/srv/c\"\n[[volume]]\nname = \"v\"\norigin = \"/srv/v\"\n{volume}\n[nbd]\n{nbd}\n"
+            );
+            Config::parse(&text, "test.toml").unwrap().notes().concat()
+        };
+        for address in
+            ["0.0.0.0:10809", "[::]:10809", "192.0.2.1:10809", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1"]
+        {
+            let listen = format!("listen = [\"127.0.0.1:10809\", \"{address}\"]\n");
+            for mode in ["", "tls = \"off\"\n", &format!("tls = \"allowed\"\n{tls}tls_client_ca = \"/a\"\n")]
+            {
+                let said = notes(&format!("{listen}{mode}"), "");
+                assert!(said.contains(&format!("nbd.listen: clients of {address} may")), "{said}");
+            }
+            let required = format!("{listen}tls = \"required\"\n{tls}");
+            assert!(notes(&required, "").contains("set tls_client_ca"));
+            assert_eq!(notes(&format!("{required}tls_client_ca = \"/a\"\n"), ""), "");
+            let allowed = format!("{listen}tls = \"allowed\"\n{tls}tls_client_ca = \"/a\"\n");
+            assert_eq!(notes(&allowed, "nbd.tls = true"), "", "no volume is exported without TLS");
+            assert!(
+                notes(&format!("{listen}[metrics]\nlisten = \"{address}\""), "").contains("metrics.listen")
+            );
+        }
+        for address in ["127.0.0.1:10809", "127.9.9.9:1", "[::1]:10809", "[::ffff:127.0.0.1]:1"] {
+            let text = format!("listen = [\"{address}\"]\n[metrics]\nlisten = \"{address}\"");
+            assert_eq!(notes(&text, ""), "", "{address}");
+        }
     }
 }

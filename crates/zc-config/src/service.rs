@@ -143,6 +143,7 @@ pub(crate) fn sandbox(mut section: Section<'_, '_>) -> SandboxConfig {
         landlock: section.word("landlock", Confine::WORDS, Confine::Auto),
         paths: folders(&mut section),
         seccomp: section.word("seccomp", Confine::WORDS, Confine::Auto),
+        core_dumps: section.flag("core_dumps").unwrap_or(false),
     };
     section.finish();
     config

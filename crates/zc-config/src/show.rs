@@ -142,6 +142,7 @@ impl Config {
             ("landlock", text(sandbox.landlock.word())),
             ("paths", format!("[{}]", paths.join(", "))),
             ("seccomp", text(sandbox.seccomp.word())),
+            ("core_dumps", sandbox.core_dumps.to_string()),
         ]);
         rows
     }

@@ -470,7 +470,10 @@ fn a_file_that_cannot_be_read_is_named() {
         "{message}"
     );
     assert!(matches!(Config::load(dir.path()), Err(ConfigError::Read { .. })));
-    assert!(matches!(Config::load("/dev/zero".as_ref()), Err(ConfigError::TooLarge { .. })));
+    assert!(matches!(Config::load("/dev/zero".as_ref()), Err(ConfigError::Read { .. })));
+    let long = dir.path().join("long.toml");
+    std::fs::write(&long, "#".repeat((1 << 20) + 1)).unwrap();
+    assert!(matches!(Config::load(&long), Err(ConfigError::TooLarge { .. })));
 }
 
 #[test]

@@ -58,6 +58,11 @@ impl Engine {
         let last_read = config.clone();
         let (config, absent, opened) = open_what_is_there(config, options, &stores, &passed)?;
         let Opened { mut parts, closer, control_socket, web, volumes, ledger, ublk, without_cache } = opened;
+        if !passed.is_empty() && passed.is_remote(&config) && config.nbd.tls != zc_config::Tls::Required {
+            tracing::warn!(
+                "the service manager's sockets let clients of other machines in without TLS: set tls = \"required\" in [nbd]"
+            );
+        }
         let connection = passed.take_up(&mut parts.listeners)?;
         let (mailbox, registry) = (Arc::clone(&parts.mailbox), Arc::clone(&parts.registry));
         let addresses: Vec<String> =
@@ -66,7 +71,7 @@ impl Engine {
         let (extent_bytes, weu_bytes) = (geometry.extent_bytes, geometry.weu_bytes);
         let (ended, end) = oneshot::channel();
         let shard_mailbox = Arc::clone(&mailbox);
-        let front = FrontSettings::new(&config, &volumes, tls, default_export.as_deref());
+        let front = FrontSettings::new(&config, &volumes, tls.clone(), default_export.as_deref());
         let shard = std::thread::Builder::new()
             .name("shard-0".to_owned())
             .spawn(move || {
@@ -86,6 +91,7 @@ impl Engine {
         let control = Control {
             config,
             last_read,
+            tls,
             default_export,
             absent,
             stores,

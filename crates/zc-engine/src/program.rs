@@ -5,12 +5,18 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::net::AddressFamily;
+use tokio::sync::Semaphore;
 use zc_config::Config;
 
+use crate::deadline::await_within;
 use crate::error::EngineError;
 use crate::front::listen::Listener;
+use crate::front::tls::{self, Tls};
+use crate::limits::{CONFIG_READ_MS, CONFIG_READS_MAX};
 
 /// How to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,14 +35,14 @@ pub struct EngineOptions {
 /// Sets the log filter of the process; called on reload.
 pub type SetLogLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 /// Reads and checks a configuration file.
-pub type ReadConfig = Box<dyn Fn(&Path) -> Result<Config, String> + Send + Sync>;
+pub type ReadConfig = Arc<dyn Fn(&Path) -> Result<Config, String> + Send + Sync>;
 
 /// Where the configuration is, and how it is read; for reloads.
 pub struct ConfigFile {
-    /// The file.
-    pub path: PathBuf,
-    /// Reads it, or one that may take its place.
-    pub read: ReadConfig,
+    path: PathBuf,
+    read: ReadConfig,
+    /// Reads that may be under way.
+    reads: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for ConfigFile {
@@ -46,9 +52,71 @@ impl std::fmt::Debug for ConfigFile {
 }
 
 impl ConfigFile {
-    pub(crate) fn read_again(&self) -> Result<Config, String> {
-        (self.read)(&self.path)
+    /// The file at `path`; `read` reads it, or one that may take its place.
+    #[must_use]
+    pub fn new(path: PathBuf, read: ReadConfig) -> Self {
+        Self { path, read, reads: Arc::new(Semaphore::new(CONFIG_READS_MAX)) }
     }
+
+    /// The path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file.
+    pub(crate) async fn read_again(&self) -> Result<Config, String> {
+        self.in_bounded_time(|path, read| read(path)).await
+    }
+
+    /// Reads the file, and the TLS files that it names.
+    pub(crate) async fn read_all(&self) -> Result<(Config, Tls), String> {
+        self.in_bounded_time(|path, read| with_tls(read(path)?)).await
+    }
+
+    /// Reads a file that may take its place, and the TLS files that this names. It must lie in the same folder.
+    pub(crate) async fn read_candidate(&self, candidate: PathBuf) -> Result<(Config, Tls), String> {
+        let read = move |path: &Path, read: &ReadConfig| {
+            if folder_of(&candidate) != folder_of(path) {
+                return Err(format!(
+                    "{} does not lie in the folder of {}",
+                    candidate.display(),
+                    path.display()
+                ));
+            }
+            with_tls(read(&candidate)?)
+        };
+        self.in_bounded_time(read).await
+    }
+
+    /// Reads on a thread of its own: a path may lie on a file server that is gone.
+    async fn in_bounded_time<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Path, &ReadConfig) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        let place = self.path.display();
+        let Ok(turn) = Arc::clone(&self.reads).try_acquire_owned() else {
+            return Err(format!("{place}: earlier commands still wait for it, or for a file that it names"));
+        };
+        let (path, read) = (self.path.clone(), Arc::clone(&self.read));
+        let call = move || {
+            let result = work(&path, &read);
+            drop(turn);
+            result
+        };
+        await_within(Duration::from_millis(CONFIG_READ_MS), call).await.unwrap_or_else(|error| {
+            Err(format!("{place}, or a file that it names, cannot be read: {error}; nothing is changed"))
+        })
+    }
+}
+
+fn with_tls(config: Config) -> Result<(Config, Tls), String> {
+    let tls = tls::load(&config.nbd).map_err(|error| error.to_string())?;
+    Ok((config, tls))
+}
+
+/// The folder of a file, wherever links lead.
+fn folder_of(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok()?.parent().map(Path::to_owned)
 }
 
 /// Sockets that are there already. If there are any, those of the configuration are not opened.
@@ -61,10 +129,16 @@ pub struct Passed {
 }
 
 impl Passed {
+    /// There is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.listeners.is_empty() && self.connection.is_none()
+    }
+
     /// The configuration without the sockets that passed ones take the place of.
     pub(crate) fn without_sockets(&self, config: &Config) -> Config {
         let mut config = config.clone();
-        if !self.listeners.is_empty() || self.connection.is_some() {
+        if !self.is_empty() {
             config.nbd.listen.clear();
             config.nbd.unix.clear();
         }

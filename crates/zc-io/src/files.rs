@@ -29,6 +29,8 @@ use crate::operation::SharedFd;
 
 /// Alignment for direct I/O when the file system does not tell: right for every common device.
 const DIRECT_ALIGN_BYTES: u32 = 4096;
+/// Bytes of one write of zeros.
+const ERASE_PIECE_BYTES: usize = 4 << 20;
 
 /// How to open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -286,6 +288,25 @@ impl BlockFile {
             }
         };
         result.map_err(|error| self.failed("discard a range of", error))
+    }
+
+    /// Overwrites everything with zeros, durably, and then tells device or file system that nothing is needed. Blocks. A
+    /// flash device may keep what it held in places that no write reaches.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn erase_blocking(&self) -> Result<(), IoError> {
+        let zeros = AlignedBuf::new(ERASE_PIECE_BYTES);
+        let len = self.len_bytes;
+        for offset in (0..len).step_by(ERASE_PIECE_BYTES) {
+            let piece = (len - offset).min(u64_from_usize(ERASE_PIECE_BYTES));
+            self.write_blocking(offset, &zeros[..usize_from_u64(piece)])?;
+        }
+        self.sync_blocking()?;
+        match self.discard(0, len) {
+            Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Reads `len_bytes` bytes from `offset` and blocks meanwhile: for offline tools and start-up. Direct files:

@@ -19,6 +19,7 @@
 
 mod arena;
 mod buf;
+mod core_dump;
 mod errno;
 mod error;
 mod event;
@@ -40,6 +41,7 @@ mod slot;
 
 pub use arena::{Arena, Lease, ReadLease};
 pub use buf::{AlignedBuf, PAGE_BYTES, SharedBuf};
+pub use core_dump::set_core_dumps;
 pub use errno::name_errnos;
 pub use error::{IoError, kind_of};
 pub use event::{EventFd, Waker};

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -37,7 +38,10 @@ pub(crate) fn gather(paths: &[PathBuf], target: &Path, bars: &Bars) -> anyhow::R
         // A default root that a machine lacks is no mistake of the user.
         ensure!(default || root.exists(), "there is no {}", root.display());
     }
-    let file = File::create(target).with_context(|| format!("cannot create {}", target.display()))?;
+    // Copies of files that not every user may read.
+    let mut options = File::options();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(target);
+    let file = file.with_context(|| format!("cannot create {}", target.display()))?;
     let mut image = Image { out: BufWriter::new(file), at: 0, files: 0, buffer: vec![0; CHUNK_BYTES] };
     let bar = bars.counting("gathering");
     for root in &roots {

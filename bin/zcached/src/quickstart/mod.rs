@@ -24,6 +24,7 @@ mod watch;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use zc_config::Config;
@@ -111,8 +112,7 @@ fn start(place: &Place, volumes: &[&str], image_bytes: u64) -> anyhow::Result<(E
         let path = place.write_config(volumes, image_bytes, ports)?;
         let config = Config::load(&path)?;
         let read = |path: &Path| Config::load(path).map_err(|error| error.to_string());
-        let hooks =
-            Hooks { config_file: Some(ConfigFile { path, read: Box::new(read) }), ..Hooks::default() };
+        let hooks = Hooks { config_file: Some(ConfigFile::new(path, Arc::new(read))), ..Hooks::default() };
         match Engine::start(&config, &options, hooks) {
             Ok(engine) => return Ok((engine, ports)),
             // Another program took a port in between.

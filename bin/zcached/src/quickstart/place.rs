@@ -2,7 +2,9 @@
 //!
 //! Invariant: files are overwritten or removed only if the configuration there bears our mark.
 
+use std::fs::DirBuilder;
 use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
@@ -83,7 +85,8 @@ fn is_free(port: u16) -> bool {
 impl Place {
     /// Makes the directory, or takes one that is empty or ours.
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.with_context(|| format!("cannot make {}", dir.display()))?;
         let dir = std::fs::canonicalize(dir).with_context(|| format!("cannot open {}", dir.display()))?;
         let place = Self { dir };
         let sockets = [place.control_socket(), place.disk_control_socket()];

@@ -117,6 +117,12 @@ pub(crate) struct FormatArgs {
     /// Overwrite a cache, or any other data, that is there.
     #[arg(long)]
     pub(crate) force: bool,
+    /// Overwrite all of it with zeros first, then discard it.
+    ///
+    /// Without this the data that the cache held can still be read from
+    /// the device. An SSD may keep copies that no write reaches.
+    #[arg(long)]
+    pub(crate) erase: bool,
     /// Give up dirty data that only this cache has; needs --force.
     #[arg(long, requires = "force")]
     pub(crate) discard_dirty: bool,

@@ -2,7 +2,7 @@
 //!
 //! Invariants: the file or device is locked first, so a running daemon's cache is refused; what is not blank is
 //! overwritten with `--force` only, and dirty data with `--discard-dirty` only. Everything is refused before the first
-//! write, and a layout that is impossible before a file is made.
+//! write, and a layout that is impossible before a file is made. Without `--erase` what the cache held stays readable.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -88,6 +88,11 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         label: args.label.clone(),
         now_unix_s: now_unix_s(),
     };
+    if args.erase {
+        for device in [Some(&file), journal.as_ref()].into_iter().flatten() {
+            device.erase_blocking().with_context(|| format!("{} is not erased", device.path().display()))?;
+        }
+    }
     let mut media = FileMedia { file: &file, journal: journal.as_deref(), len_bytes: have };
     let superblock = startup::format(&mut media, &options)
         .with_context(|| format!("cannot format {}", args.path.display()))?;

@@ -11,7 +11,7 @@ mod progress;
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -356,7 +356,9 @@ fn next_data(file: &File, at: u64) -> anyhow::Result<Option<core::ops::Range<u64
 fn export(volume: &Named, image: &Path) -> anyhow::Result<()> {
     let driver = Driver::open(volume.pool.path()?)?;
     let (id, root) = find(driver.client(), &volume.name, None)?;
-    let file = File::create_new(image).with_context(|| format!("cannot make {}", image.display()))?;
+    // It holds a tenant's data.
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(image);
+    let file = file.with_context(|| format!("cannot make {}", image.display()))?;
     file.set_len(root.size_chunks << root.chunk_shift)?;
     let (mut at, len) = (0, root.size_chunks << root.chunk_shift);
     let mut progress = Progress::new(volume.pool.daemon.json);

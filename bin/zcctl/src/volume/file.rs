@@ -12,8 +12,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
-use rustix::fs::{FlockOperation, flock};
+use anyhow::{Context as _, bail, ensure};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 /// Times that the file is opened because another command has replaced it meanwhile.
@@ -35,7 +35,15 @@ impl ConfigFile {
         let path = path.canonicalize().with_context(|| format!("cannot find {}", path.display()))?;
         let fail = || format!("cannot read {}", path.display());
         for _ in 0..OPENS_MAX {
-            let mut file = File::open(&path).with_context(fail)?;
+            // Without the flag the open waits for the writer of a pipe.
+            let flags = OFlags::NONBLOCK.bits().cast_signed();
+            let mut file =
+                OpenOptions::new().read(true).custom_flags(flags).open(&path).with_context(fail)?;
+            ensure!(
+                file.metadata().with_context(fail)?.is_file(),
+                "{}: it is no regular file",
+                path.display()
+            );
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => bail!("another zcctl is changing {}; try again", path.display()),
                 result => result.with_context(|| format!("cannot lock {}", path.display()))?,

@@ -60,7 +60,9 @@ use crate::front::listen::SocketPath;
 use crate::front::reloadable::FrontSettings;
 use crate::front::settings::{ack_name, connections_most, destage_name, early, max_dirty_age_ms};
 use crate::front::tls::Tls;
-use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, LIVE_EVENTS_MAX, SETTINGS_WAIT_MS};
+use crate::limits::{
+    CALLS_END_MS, CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, LIVE_EVENTS_MAX, SETTINGS_WAIT_MS,
+};
 use crate::observe::events::Events;
 use crate::observe::exposition::{Format, Scrape};
 use crate::observe::live::{Live, Seen};
@@ -85,6 +87,7 @@ pub(crate) struct Control {
     pub(crate) config: Config,
     /// As it was read.
     pub(crate) last_read: Config,
+    pub(crate) tls: Tls,
     pub(crate) default_export: Option<String>,
     /// Volumes that the start left out.
     pub(crate) absent: Vec<Absent>,
@@ -126,12 +129,14 @@ pub(crate) struct InForce {
     /// The volume for clients that name none, served or not.
     pub(crate) default_export: Option<String>,
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
+    /// Certificates and keys as they were read last.
+    pub(crate) tls: Tls,
 }
 
 impl InForce {
     /// The live part of the front end.
-    pub(crate) fn front(&self, tls: Tls) -> FrontSettings {
-        FrontSettings::new(&self.config, &self.volumes, tls, self.default_export.as_deref())
+    pub(crate) fn front(&self) -> FrontSettings {
+        FrontSettings::new(&self.config, &self.volumes, self.tls.clone(), self.default_export.as_deref())
     }
 }
 
@@ -236,6 +241,7 @@ impl ControlHandle {
                 last_read: control.last_read,
                 default_export: control.default_export,
                 volumes: control.volumes,
+                tls: control.tls,
             }),
             ledger: control.ledger,
             absent: BlockingMutex::new(control.absent),
@@ -274,6 +280,8 @@ impl ControlHandle {
                 runtime.block_on(shared.end_recordings());
                 drop(listener);
                 drop(path);
+                // A call that hangs, such as a look at an origin, keeps no daemon from ending.
+                runtime.shutdown_timeout(Duration::from_millis(CALLS_END_MS));
             })
             .map_err(|source| EngineError::thread("the control plane", source))?;
         Ok(Self(Some(thread)))

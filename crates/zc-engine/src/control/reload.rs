@@ -7,7 +7,7 @@
 //!
 //! What it does not do: write the file. The daemon is confined to reading it; `zcctl volume` writes it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use zc_config::{Config, diff_live};
@@ -17,6 +17,7 @@ use crate::control::add_volume::Changed;
 use crate::control::{InForce, Shared};
 use crate::front::reloadable::default_export;
 use crate::front::settings::{Found, has_durable_journal, volume_config};
+use crate::front::tls::Tls;
 use crate::program::ConfigFile;
 use crate::shard::commands::Command;
 
@@ -78,7 +79,10 @@ impl Shared {
     pub(crate) async fn reload(&self) -> Result<Value, String> {
         let file = self.config_file()?;
         self.notify(&[sd_notify::NotifyState::Reloading]);
-        let result = self.apply(file.read_again()).await;
+        let result = match file.read_all().await {
+            Ok((new, tls)) => self.apply(new, tls).await,
+            Err(error) => Err(error),
+        };
         self.notify(&[sd_notify::NotifyState::Ready]);
         if let Ok(value) = &result {
             tracing::info!("reloaded: {value}");
@@ -90,7 +94,7 @@ impl Shared {
     pub(crate) async fn config_report(&self, volume: Option<&str>) -> Result<Value, String> {
         let file = self.config_file()?;
         let in_force = self.settings().await?;
-        let unread = match file.read_again() {
+        let unread = match file.read_again().await {
             Ok(now) => diff_live(&in_force.last_read, &now).into_iter().map(|change| change.key).collect(),
             Err(error) => vec![error],
         };
@@ -101,22 +105,13 @@ impl Shared {
             let row = |(key, value, live)| json!({ "key": key, "value": value, "live": live });
             Ok::<_, String>(Value::Array(rows.map(row).collect()))
         });
-        Ok(json!({ "path": file.path, "unread": unread, "settings": settings.transpose()? }))
+        Ok(json!({ "path": file.path(), "unread": unread, "settings": settings.transpose()? }))
     }
 
     /// Says what a reload would come to if the configuration file were this one, which lies beside it.
     pub(crate) async fn check_config(&self, candidate: &str) -> Result<Value, String> {
         let file = self.config_file()?;
-        let candidate = PathBuf::from(candidate);
-        if folder_of(&candidate) != folder_of(&file.path) {
-            return Err(format!(
-                "{} does not lie in the folder of {}",
-                candidate.display(),
-                file.path.display()
-            ));
-        }
-        let new = (file.read)(&candidate)?;
-        crate::front::tls::load(&new.nbd).map_err(|error| error.to_string())?;
+        let (new, _tls) = file.read_candidate(PathBuf::from(candidate)).await?;
         self.check_connections(&new)?;
         self.check_room(&new).await?;
         let in_force = self.settings().await?;
@@ -150,10 +145,8 @@ impl Shared {
         new.reserves_mistake(cache_bytes).or_else(pins).map_or(Ok(()), Err)
     }
 
-    async fn apply(&self, read: Result<Config, String>) -> Result<Value, String> {
-        let new = read?;
+    async fn apply(&self, new: Config, tls: Tls) -> Result<Value, String> {
         // First what can fail.
-        let tls = crate::front::tls::load(&new.nbd).map_err(|error| error.to_string())?;
         self.check_connections(&new)?;
         self.check_room(&new).await?;
         let mut in_force = self.settings().await?;
@@ -192,8 +185,8 @@ impl Shared {
             }
             configs.push((name.clone(), current.clone()));
         }
-        in_force.take_on(&new);
-        let front = in_force.front(tls);
+        in_force.take_on(&new, tls);
+        let front = in_force.front();
         self.mailbox.send(Command::Front(Box::new(front)));
         // A change that comes meanwhile waits, or it would be undone.
         self.configure(configs).await?;
@@ -204,7 +197,7 @@ impl Shared {
 
 impl InForce {
     /// Only what was applied is in force; the rest keeps being named until a restart.
-    fn take_on(&mut self, new: &Config) {
+    fn take_on(&mut self, new: &Config, tls: Tls) {
         for volume in &mut self.config.volumes {
             if let Some(wanted) = new.volumes.iter().find(|wanted| wanted.name == volume.name) {
                 let mode = live_mode(volume.mode, wanted.mode);
@@ -220,10 +213,6 @@ impl InForce {
         self.config.nbd.keep_sockets(sockets);
         self.default_export = default_export(new);
         self.last_read = new.clone();
+        self.tls = tls;
     }
-}
-
-/// The folder of a file, wherever links lead.
-fn folder_of(path: &Path) -> Option<PathBuf> {
-    path.canonicalize().ok()?.parent().map(Path::to_owned)
 }

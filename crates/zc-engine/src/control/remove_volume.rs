@@ -115,7 +115,7 @@ impl Shared {
             Ok(volume) => volume,
             Err(why) => {
                 // It is served again, as a device only if an operator asks for that.
-                self.restore_exports(in_force)?;
+                self.restore_exports(in_force);
                 if let Some(plan) = plan {
                     self.ublk.add(plan.on_demand()).await?;
                 }
@@ -142,11 +142,9 @@ impl Shared {
         removed.await.map_err(|_| "the data plane is busy or has ended".to_owned())?
     }
 
-    fn restore_exports(&self, in_force: &InForce) -> Result<(), String> {
-        let tls = crate::front::tls::load(&in_force.config.nbd).map_err(|error| error.to_string())?;
-        let front: FrontSettings = in_force.front(tls);
+    fn restore_exports(&self, in_force: &InForce) {
+        let front: FrontSettings = in_force.front();
         self.mailbox.send(Command::Front(Box::new(front)));
-        Ok(())
     }
 }
 

@@ -63,9 +63,8 @@ impl Shared {
         if let Some(hindrance) = self.hindrance().await? {
             return Err(format!("its origin is back, but {hindrance}"));
         }
-        let tls = crate::front::tls::load(&in_force.config.nbd).map_err(|error| error.to_string())?;
         let added = self.take_up(&mut in_force, vec![absent.volume.clone()], When::Return).await?;
-        let front = in_force.front(tls);
+        let front = in_force.front();
         self.mailbox.send(Command::Front(Box::new(front)));
         drop(in_force);
         added.later.iter().for_each(|problem| tracing::warn!("{problem}"));

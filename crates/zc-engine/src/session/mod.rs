@@ -8,6 +8,7 @@ pub(crate) mod absent;
 pub(crate) mod cache_device;
 pub(crate) mod check;
 pub(crate) mod distinct;
+pub(crate) mod exposure;
 pub(crate) mod looks;
 pub(crate) mod new_device;
 pub(crate) mod open;

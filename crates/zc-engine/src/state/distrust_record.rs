@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
 /// The whole file: one block of a file system.
@@ -28,7 +28,8 @@ pub(crate) struct DistrustRecord {
 impl DistrustRecord {
     /// Opens the record, or makes one that is not set; says whether it is set.
     pub(crate) fn open(path: &Path) -> io::Result<(Self, bool)> {
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         let record = Self { file };
         if record.file.metadata()?.len() == 0 {
             record.write(&TRUSTED)?;

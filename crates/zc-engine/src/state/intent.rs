@@ -18,6 +18,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use zc_config::SmallFile;
 use zc_core::{JournalSeq, u64_from_usize, usize_from_u32};
 use zc_format::{Features, RECORD_BYTES, Record, Superblock};
 
@@ -110,11 +111,7 @@ pub(crate) fn read_of(
 
 /// The journal block that a valid log of that session relies upon, and its records; or `None`.
 fn read(path: &Path, owner: &IntentOwner) -> Option<(JournalSeq, Vec<Record>)> {
-    let file = File::open(path).ok()?;
-    if file.metadata().ok()?.len() > READ_BYTES_MAX {
-        return None;
-    }
-    let bytes = std::fs::read(path).ok()?;
+    let bytes = SmallFile::read(path, READ_BYTES_MAX).ok()?.bytes;
     let (found, records) = bytes.split_at_checked(HEADER_BYTES)?;
     let journal = JournalSeq(u64::from_le_bytes(*found.last_chunk()?));
     let skip = u32::from_le_bytes(*found.get(52..)?.first_chunk()?);

@@ -14,10 +14,11 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use zc_config::Config;
+use zc_config::{Config, SmallFile};
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
+use crate::limits::STATE_FILE_BYTES_MAX;
 use crate::state::private::{create_dir, create_file};
 
 const NAME: &str = "moved.json";
@@ -37,8 +38,8 @@ impl Moved {
     /// The record of a state directory, if there is one.
     pub(crate) fn read(dir: &Path) -> Result<Option<Self>, EngineError> {
         let path = dir.join(NAME);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
+        let bytes = match SmallFile::read(&path, STATE_FILE_BYTES_MAX) {
+            Ok(small) => small.bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(EngineError::io(format!("cannot read {}", path.display()), error)),
         };

@@ -17,6 +17,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use zc_config::SmallFile;
 use zc_core::{Map, VolumeId};
 use zc_format::{Features, Superblock};
 
@@ -24,7 +25,7 @@ use crate::error::EngineError;
 use crate::limits::INTENT_WAIT_MS;
 use crate::state::intent::IntentOwner;
 use crate::state::keeper::{Keeper, NoAnswer, Written};
-use crate::state::private::{create_anew, read_bounded};
+use crate::state::private::create_anew;
 
 const MAGIC: [u8; 8] = *b"zcrisk01";
 const HEADER_BYTES: usize = 64;
@@ -91,7 +92,7 @@ pub(crate) fn read_of(path: &Path, before: &Superblock, boot_id: [u8; 16]) -> Op
 
 /// The word of that session, if it is there.
 fn read(path: &Path, owner: &IntentOwner) -> Option<Risks> {
-    let bytes = read_bounded(path, FILE_BYTES_MAX).ok()?.bytes;
+    let bytes = SmallFile::read(path, FILE_BYTES_MAX).ok()?.bytes;
     let (found, volumes) = bytes.split_at_checked(HEADER_BYTES)?;
     (found == header(owner)).then(|| Risks(volumes.to_vec()))
 }

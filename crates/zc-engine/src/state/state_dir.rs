@@ -18,11 +18,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use zc_config::SmallFile;
 use zc_format::{OriginIdentity, OriginKind};
 use zc_io::{FileKind, Identity};
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
+use crate::limits::STATE_FILE_BYTES_MAX;
 use crate::state::distrust_record::DistrustRecord;
 use crate::state::hex::hex;
 use crate::state::private::{create_dir, create_file, is_open_to_others};
@@ -246,9 +248,10 @@ pub(crate) fn peek(dir: &Path, uuid: &[u8; 16]) -> Result<State, EngineError> {
 }
 
 pub(crate) fn read_state(path: &Path) -> Result<State, EngineError> {
-    let bytes = std::fs::read(path)
+    let small = SmallFile::read(path, STATE_FILE_BYTES_MAX)
         .map_err(|source| EngineError::io(format!("cannot read {}", path.display()), source))?;
-    parse(&bytes).map_err(|reason| EngineError::refused(Refusal::StateFile { path: path.to_owned(), reason }))
+    parse(&small.bytes)
+        .map_err(|reason| EngineError::refused(Refusal::StateFile { path: path.to_owned(), reason }))
 }
 
 /// The contents of the file.

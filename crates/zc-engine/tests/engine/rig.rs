@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -12,7 +13,7 @@ use zc_engine::{ConfigFile, Engine, EngineError, EngineOptions, Hooks, NbdClient
 
 /// A configuration file whose contents are what `read` says.
 pub(crate) fn config_file(read: impl Fn() -> Result<Config, String> + Send + Sync + 'static) -> ConfigFile {
-    ConfigFile { path: "rig.toml".into(), read: Box::new(move |_| read()) }
+    ConfigFile::new("rig.toml".into(), Arc::new(move |_| read()))
 }
 
 pub(crate) const VOLUME_BYTES: u64 = 16 << 20;
