@@ -6,6 +6,7 @@ mod e2e_agree;
 mod e2e_alerts;
 mod e2e_attach;
 mod e2e_audit;
+mod e2e_blocking_paths;
 mod e2e_cli;
 mod e2e_clients;
 mod e2e_crash;
