@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::fields::Fields;
 use crate::limits::{REMAPS_MAX, STACKED_DEVICES_MAX};
 use crate::request::Op;
-use crate::text::{Parsed, SECTOR, device_number, request, times};
+use crate::values::{Parsed, SECTOR, device_number, request, times};
 
 /// A range of sectors of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

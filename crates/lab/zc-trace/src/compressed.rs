@@ -1,15 +1,17 @@
 //! Compressed bytes: gzip, xz and Zstandard, of one member or several.
 //!
-//! Invariants: decoders' memory is bounded ([`XZ_MEMORY_KIB`], [`ZSTD_WINDOW_LOG_MAX`]). Zeros behind a member are padding,
-//! as tapes and block devices add it. Anything else there is an error, after all bytes of the members before it.
+//! Invariants: decoders' memory is bounded ([`XZ_MEMORY_KIB`], [`ZSTD_WINDOW_LOG_MAX`]). Zeros behind a member are
+//! padding, as tapes and block devices add it. Anything else there is an error, after all bytes of the members before it.
 
 use std::io::{self, BufRead, Read};
 
 use flate2::bufread::GzDecoder;
 use lzma_rust2::XzReader;
 
-use crate::input::{Bytes, fill};
 use crate::limits::{XZ_MEMORY_KIB, ZSTD_WINDOW_LOG_MAX};
+
+/// A stream of bytes that may move between threads.
+pub(crate) type Bytes = Box<dyn BufRead + Send>;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const XZ: &[u8] = &[0xfd, b'7', b'z', b'X', b'Z', 0];
@@ -126,4 +128,15 @@ impl Read for Members {
         }
         Ok(0)
     }
+}
+
+/// Returns what a stream has next, empty at its end.
+pub(crate) fn fill(bytes: &mut dyn BufRead) -> io::Result<&[u8]> {
+    // Once for the error, once for the bytes: the borrow checker does not follow a loop that returns them.
+    while let Err(error) = bytes.fill_buf() {
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    bytes.fill_buf()
 }

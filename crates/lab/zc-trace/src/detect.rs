@@ -2,10 +2,11 @@
 
 use crate::format::{Format, NAMES};
 use crate::limits::PEEK_LINES;
-use crate::text::{Parsed, TextParser};
+use crate::text::TextParser;
+use crate::values::Parsed;
 
-/// Returns the format of a trace by its beginning: the one in which most of the first lines make sense, if nine in ten do.
-/// One bad line is allowed among a few.
+/// Returns the format of a trace by its beginning: the one in which most of the first lines make sense, if nine in ten
+/// do. One bad line is allowed among a few.
 pub(crate) fn detect(head: &[u8]) -> Option<Format> {
     if head.starts_with(&zc_recording::MAGIC) {
         return Some(Format::Recording);

@@ -6,12 +6,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
-use crate::compressed::{Kind, Members};
+use crate::compressed::{Bytes, Kind, Members, fill};
 use crate::error::TraceError;
 use crate::limits::{MEMBERS_LISTED_MAX, PEEK_BYTES};
-
-/// A stream of bytes that may move between threads.
-pub(crate) type Bytes = Box<dyn BufRead + Send>;
 
 /// Blocks of a tar archive (POSIX ustar).
 const TAR_BLOCK: usize = 512;
@@ -79,16 +76,6 @@ impl BufRead for Failed {
     }
 
     fn consume(&mut self, _: usize) {}
-}
-
-pub(crate) fn fill(bytes: &mut dyn BufRead) -> io::Result<&[u8]> {
-    // Once for the error, once for the bytes: the borrow checker does not follow a loop that returns them.
-    while let Err(error) = bytes.fill_buf() {
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-    bytes.fill_buf()
 }
 
 /// Name and size of a member, from its header. `None` for what is no header.

@@ -6,7 +6,7 @@
 use crate::fields::Fields;
 use crate::limits::IOLOG_FILES_MAX;
 use crate::request::Op;
-use crate::text::{Parsed, request, times};
+use crate::values::{Parsed, request, times};
 
 /// Parses the lines of one log.
 #[derive(Debug, Default)]

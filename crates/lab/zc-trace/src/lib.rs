@@ -39,6 +39,7 @@ pub mod storm;
 mod synthetic;
 mod text;
 pub mod tpch;
+mod values;
 pub mod workload;
 
 pub use alongside::{alongside, thread_time};

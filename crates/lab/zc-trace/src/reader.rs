@@ -1,22 +1,25 @@
 //! The requests of a trace, one after the other.
 //!
-//! Invariants: a bad line is counted and passed over, or, in strict mode, ends the trace as an error. Compressed data that
-//! is damaged or cut behind good records ends the trace like a bad line. After an error or the end there is nothing more.
+//! Invariants: a bad line is counted and passed over, or, in strict mode, ends the trace as an error. Compressed data
+//! that is damaged or cut behind good records ends the trace like a bad line. After an error or the end there is nothing
+//! more.
 
 use std::io::{Cursor, Read as _};
 use std::path::Path;
 
 use zc_recording::{End, Header};
 
+use crate::compressed::Bytes;
 use crate::detect::detect;
 use crate::error::TraceError;
 use crate::format::{Format, known};
-use crate::input::{self, Bytes};
+use crate::input;
 use crate::limits::{BAD_LINES_KEPT, PEEK_BYTES};
 use crate::lines::{Line, next_line};
 use crate::recorded::Recording;
 use crate::request::{Op, Request};
-use crate::text::{self, Parsed, TextParser};
+use crate::text::{self, TextParser};
+use crate::values::{self, Parsed};
 
 /// How a trace is read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,7 +43,7 @@ impl std::str::FromStr for DeviceChoice {
         const WHY: &str = "a device is MAJOR,MINOR or a number";
         let number = |text: &str| text.parse::<u64>().map_err(|_| WHY);
         let packed = match text.split_once([',', ':']) {
-            Some((major, minor)) => text::device_number(number(major)?, number(minor)?)?,
+            Some((major, minor)) => values::device_number(number(major)?, number(minor)?)?,
             None => number(text)?,
         };
         u32::try_from(packed).map(Self).map_err(|_| WHY)
@@ -49,7 +52,7 @@ impl std::str::FromStr for DeviceChoice {
 
 impl std::fmt::Display for DeviceChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.0 >> text::MINOR_BITS, self.0 & text::MINOR_MASK) {
+        match (self.0 >> values::MINOR_BITS, self.0 & values::MINOR_MASK) {
             (0, minor) => write!(f, "{minor}"),
             (major, minor) => write!(f, "{major},{minor}"),
         }
@@ -337,7 +340,7 @@ fn record(format: Format, bytes: &[u8]) -> Parsed {
         _ => return Ok(None),
     };
     let scale = |value: u64, by: u64| value.checked_mul(by).ok_or("a number is out of range");
-    text::request(scale(long(24), 1000)?, 0, op, scale(long(16), 512)?, word(4)).map(Some)
+    values::request(scale(long(24), 1000)?, 0, op, scale(long(16), 512)?, word(4)).map(Some)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use zc_recording::{Asked, Decoder, Known, Run};
 
 use crate::joined;
 use crate::request::{Content, Op, Request};
-use crate::text::Parsed;
+use crate::values::Parsed;
 
 /// Unit of contents.
 const BLOCK_BYTES: u32 = 4096;

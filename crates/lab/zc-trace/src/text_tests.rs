@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::format::NAMES;
+use crate::limits::ADDRESS_MAX;
 use proptest::prelude::*;
 
 /// A parser behind the lines that a format begins with.
