@@ -24,7 +24,9 @@ pub(crate) struct Args {
     /// (I/O logs, versions 2 and 3), lis, keys, keys32, oraclegeneral (libCacheSim), recording (what zcctl record makes)
     #[arg(long)]
     format: Option<Format>,
-    /// Only the requests of this device, MAJOR,MINOR or a number as zcsim info lists it
+    /// Take the requests of one device alone, as zcsim info lists it
+    ///
+    /// MAJOR,MINOR, or a number in formats without both
     #[arg(long, value_name = "DEVICE")]
     device: Option<DeviceChoice>,
     /// Stop at the first bad line

@@ -203,7 +203,7 @@ struct StormArgs {
     /// Format of that trace, if zcsim does not recognise it
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Only the requests of this device of that trace
+    /// Take the requests of one device of that trace alone
     #[arg(long, value_name = "DEVICE", requires = "template")]
     device: Option<DeviceChoice>,
     /// Stop at the first bad line of that trace

@@ -44,7 +44,9 @@ pub(crate) struct Args {
     /// Format, if zcsim does not recognise it; see zcsim info --help
     #[arg(long)]
     pub(super) format: Option<Format>,
-    /// Only the requests of this device, MAJOR,MINOR or a number as zcsim info lists it
+    /// Take the requests of one device alone, as zcsim info lists it
+    ///
+    /// MAJOR,MINOR, or a number in formats without both
     #[arg(long, value_name = "DEVICE")]
     pub(super) device: Option<DeviceChoice>,
     /// Stop at the first bad line

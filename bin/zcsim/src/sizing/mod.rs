@@ -36,7 +36,9 @@ pub(crate) struct Args {
     /// Format, if zcsim does not recognise it; see zcsim info --help
     #[arg(long)]
     format: Option<Format>,
-    /// Only the requests of this device, MAJOR,MINOR or a number as zcsim info lists it
+    /// Take the requests of one device alone, as zcsim info lists it
+    ///
+    /// MAJOR,MINOR, or a number in formats without both
     #[arg(long, value_name = "DEVICE")]
     device: Option<DeviceChoice>,
     /// Configuration of the daemon; its cache.size does not count
