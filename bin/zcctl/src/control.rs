@@ -26,7 +26,8 @@ const CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for a command that waits for devices or the kernel. These commands have deadlines of their own.
 const DEVICE_WAIT: Duration = Duration::from_secs(150);
 /// These commands.
-const SLOW: [&str; 9] = [
+const SLOW: [&str; 10] = [
+    "stop",
     "attach",
     "detach",
     "reattach",

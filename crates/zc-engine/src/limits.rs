@@ -213,8 +213,10 @@ pub(crate) const WARM_PIECES_PER_TURN: usize = 32;
 pub(crate) const WARM_RANGES_MAX: usize = 1 << 16;
 /// Milliseconds after which a warm-up ends that no program asked about.
 pub(crate) const WARM_PATIENCE_MS: u64 = 10_000;
-/// Milliseconds in which the origins must have what is dirty before the cache is moved. Writes may wait meanwhile.
-pub(crate) const DRAIN_REST_MS: u64 = 20_000;
+/// Milliseconds in which the origins must have all dirty data before the cache is moved or a stop with a flush. Longer
+/// than the 30 s after which a volume that leaves write-back has new writes wait, so that a fast writer does not prevent
+/// it.
+pub(crate) const DRAIN_REST_MS: u64 = 60_000;
 /// Milliseconds between two looks at that.
 pub(crate) const DRAIN_LOOK_MS: u64 = 20;
 /// Milliseconds for which requests are held back until what is under way has ended.

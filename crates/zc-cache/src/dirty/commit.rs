@@ -158,7 +158,8 @@ impl DirtyLayer {
             return;
         };
         let dirty = self.volumes.get_mut(&volume).expect_held();
-        let draining = dirty.is_draining();
+        let newest = dirty.data.open().number;
+        let draining = dirty.drains(newest);
         let open = dirty.data.open();
         let due = !open.extents.is_empty()
             && (stopping

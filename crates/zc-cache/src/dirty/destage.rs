@@ -112,6 +112,11 @@ impl Destaging {
         self.not_before_ms = 0;
     }
 
+    /// The pause after a failure is over.
+    pub(crate) fn retry_now(&mut self) {
+        self.not_before_ms = 0;
+    }
+
     /// The last attempt failed, for whatever reason.
     pub(crate) fn is_refused(&self) -> bool {
         self.failures > 0
@@ -254,7 +259,10 @@ impl DirtyLayer {
         let waiting = self.is_waiting();
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
         let due = dirty.is_urgent() || old || idle || crowded || waiting || many || records;
-        dirty.data.oldest_run(run_bounds(entry.cfg().write_back.destage)).filter(|_| due)
+        let mut bounds = run_bounds(entry.cfg().write_back.destage);
+        // A drain ends with its epoch, and does not wait for what clients have written since.
+        bounds.last = dirty.phase.drains_until().filter(|until| *until >= oldest.number).unwrap_or(u64::MAX);
+        dirty.data.oldest_run(bounds).filter(|_| due)
     }
 
     /// Issues writes until enough are in flight, or all of the run are.
@@ -567,6 +575,7 @@ impl DirtyLayer {
         let (epochs, bytes) = (dirty.data.epochs.len(), dirty.data.bytes());
         let bodies = dirty.data.forget_until(last);
         dirty.look_at_gap();
+        dirty.destaged_bytes += bytes - dirty.data.bytes();
         dirty.drained();
         core.base.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
         core.base.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
@@ -613,7 +622,7 @@ fn run_bounds(destage: Destage) -> RunBounds {
         Destage::Epoch => (RUN_EPOCHS_MAX, false),
         Destage::Coalesce => (COALESCED_EPOCHS_MAX, true),
     };
-    RunBounds { epochs, bytes: RUN_BYTES_MAX, past_flushes }
+    RunBounds { epochs, bytes: RUN_BYTES_MAX, past_flushes, last: u64::MAX }
 }
 
 impl Batch {

@@ -128,6 +128,8 @@ pub(crate) struct VolumeDirty {
     unreadable: Unreadable,
     phase: Phase,
     last_request_ms: u64,
+    /// Dirty bytes that came to the origin since the manager knows the volume.
+    destaged_bytes: u64,
 }
 
 /// A write that is being taken in.
@@ -196,6 +198,7 @@ impl VolumeDirty {
             unreadable: Unreadable::default(),
             phase: Phase::default(),
             last_request_ms: 0,
+            destaged_bytes: 0,
         }
     }
 
@@ -204,14 +207,19 @@ impl VolumeDirty {
         self.phase.leave(cfg, now_ms);
     }
 
-    /// Whether it is destaged without a pause until there is nothing left.
+    /// Returns `true` if some of it is destaged without a pause.
     fn is_draining(&self) -> bool {
         self.phase.is_draining()
     }
 
-    /// Whether no bound on its rate holds destaging up.
+    /// Returns `true` if an epoch is destaged without a pause.
+    fn drains(&self, epoch: u64) -> bool {
+        self.phase.drains_until().is_some_and(|until| epoch <= until)
+    }
+
+    /// Returns `true` if its oldest epoch is destaged without a pause, whatever bounds the rate.
     fn is_urgent(&self) -> bool {
-        self.is_draining() || self.is_in_step()
+        self.is_in_step() || self.data.epochs.front().is_some_and(|oldest| self.drains(oldest.number))
     }
 
     /// Its oldest epoch belongs to a step that goes on without a pause.
@@ -219,11 +227,9 @@ impl VolumeDirty {
         self.data.epochs.front().is_some_and(|oldest| self.destaging.is_in_step(oldest.number))
     }
 
-    /// Nothing is left to be destaged: an operator who asked for that has it.
+    /// Epochs have become clean: a drain may have ended.
     fn drained(&mut self) {
-        if self.data.is_empty() {
-            self.phase.drained();
-        }
+        self.phase.drained(self.data.clean);
     }
 
     /// Journal and checkpoint may not tell everything, or the origin is not what it was: it waits for an operator.
@@ -633,10 +639,14 @@ impl DirtyLayer {
         }
     }
 
-    /// Brings everything to the origin, without a pause.
+    /// Brings everything that is dirty now to the origin, without a pause. Later writes do not extend the drain, so it
+    /// ends while clients write. An attempt that waited out a failure is made again at once.
     pub(crate) fn drain(&mut self, volume: VolumeId) {
-        if let Some(dirty) = self.volumes.get_mut(&volume) {
-            dirty.phase.drain(dirty.is_dirty());
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        let until = dirty.data.dirty_until();
+        if until > dirty.data.clean {
+            dirty.phase.drain(until);
+            dirty.destaging.retry_now();
         }
     }
 
@@ -670,6 +680,7 @@ impl DirtyLayer {
         dirty.waiting.iter_mut().for_each(|write| write.done_bytes = 0);
         let mut bodies = dirty.data.forget_all();
         bodies.extend(undecided);
+        dirty.drained();
         let epoch = dirty.data.clean;
         core.device.record(Record::Clean { volume, epoch }, &mut core.base);
         if loses {

@@ -7,11 +7,11 @@
 //!
 //! | course | event | next course |
 //! |---|---|---|
-//! | serving | an operator wants its data written to the origin, and some is dirty | draining |
+//! | serving | an operator wants its data written to the origin, and some is dirty | draining, up to the newest epoch that is dirty |
 //! | serving, draining | its settings leave write-back, and some is dirty | leaving |
 //! | leaving | little is left, or it took too long | leaving, and new writes wait |
 //! | leaving | other settings come | the course before, or leaving anew |
-//! | draining | nothing is dirty any more | serving |
+//! | draining | what was dirty at the request is on the origin; newer writes may be dirty | serving |
 //! | leaving | nothing is dirty any more | serving, with the settings that waited |
 //!
 //! # What stands in the way
@@ -44,15 +44,18 @@ struct Leaving {
     since_ms: u64,
     /// New writes wait.
     makes_writes_wait: bool,
-    /// An operator had asked for draining before.
-    was_draining: bool,
+    /// The epoch up to which an operator had requested a drain before.
+    drain_until: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 enum Course {
     #[default]
     Serving,
-    Draining,
+    Draining {
+        /// The newest epoch that was dirty at the request.
+        until: u64,
+    },
     Leaving(Leaving),
 }
 
@@ -76,34 +79,39 @@ pub(crate) struct Phase {
 }
 
 impl Phase {
-    /// An operator wants everything written to the origin without a pause. `is_dirty`: there is something.
-    pub(crate) fn drain(&mut self, is_dirty: bool) {
+    /// An operator requests that all epochs up to this one are written to the origin without a pause. A later request
+    /// extends the drain; none shortens it.
+    pub(crate) fn drain(&mut self, until: u64) {
+        let until = self.drain_until().map_or(until, |earlier| earlier.max(until));
+        self.set_drain(Some(until));
+    }
+
+    fn set_drain(&mut self, until: Option<u64>) {
         match &mut self.course {
-            Course::Leaving(leaving) => leaving.was_draining = is_dirty,
-            course if is_dirty => *course = Course::Draining,
-            course => *course = Course::Serving,
+            Course::Leaving(leaving) => leaving.drain_until = until,
+            course => *course = until.map_or(Course::Serving, |until| Course::Draining { until }),
         }
     }
 
     /// These settings are taken on when nothing is dirty any more.
     pub(crate) fn leave(&mut self, cfg: VolumeConfig, since_ms: u64) {
-        let was_draining = self.was_draining();
+        let drain_until = self.drain_until();
         let cfg = Box::new(cfg);
-        self.course = Course::Leaving(Leaving { cfg, since_ms, makes_writes_wait: false, was_draining });
+        self.course = Course::Leaving(Leaving { cfg, since_ms, makes_writes_wait: false, drain_until });
     }
 
     /// No settings wait any more.
     pub(crate) fn stay(&mut self) {
         if matches!(self.course, Course::Leaving(_)) {
-            self.course = if self.was_draining() { Course::Draining } else { Course::Serving };
+            self.course = self.drain_until().map_or(Course::Serving, |until| Course::Draining { until });
         }
     }
 
-    fn was_draining(&self) -> bool {
+    const fn drain_until(&self) -> Option<u64> {
         match &self.course {
-            Course::Serving => false,
-            Course::Draining => true,
-            Course::Leaving(leaving) => leaving.was_draining,
+            Course::Serving => None,
+            Course::Draining { until } => Some(*until),
+            Course::Leaving(leaving) => leaving.drain_until,
         }
     }
 
@@ -115,22 +123,34 @@ impl Phase {
         }
     }
 
-    /// Nothing is dirty any more: an operator who asked for a drain has it.
-    pub(crate) fn drained(&mut self) {
-        self.drain(false);
+    /// All epochs up to this one are on the origin: a drain that was requested up to there has ended.
+    pub(crate) fn drained(&mut self, clean: u64) {
+        if self.drain_until().is_some_and(|until| until <= clean) {
+            self.set_drain(None);
+        }
     }
 
     /// Nothing is dirty any more, and nothing stands in the way: the settings that waited.
     pub(crate) fn arrive(&mut self) -> Option<VolumeConfig> {
         match core::mem::take(&mut self.course) {
             Course::Leaving(leaving) => Some(*leaving.cfg),
-            Course::Serving | Course::Draining => None,
+            Course::Serving | Course::Draining { .. } => None,
         }
     }
 
-    /// Whether dirty data is written to the origin without a pause.
+    /// Returns `true` if dirty data is written to the origin without a pause.
     pub(crate) const fn is_draining(&self) -> bool {
         !matches!(self.course, Course::Serving)
+    }
+
+    /// The newest epoch that is written to the origin without a pause; `None`: no epoch is.
+    pub(crate) const fn drains_until(&self) -> Option<u64> {
+        match &self.course {
+            Course::Serving => None,
+            Course::Draining { until } => Some(*until),
+            // The settings that wait need all of it there.
+            Course::Leaving(_) => Some(u64::MAX),
+        }
     }
 
     /// Whether settings wait.
@@ -222,12 +242,21 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_lasts_until_nothing_is_dirty() {
+    fn a_drain_lasts_until_its_epoch_is_clean() {
         let mut phase = Phase::default();
-        phase.drain(false);
-        assert_eq!(course(&phase), (false, false, false));
-        phase.drain(true);
-        assert_eq!(course(&phase), (true, false, false));
+        phase.drained(7);
+        assert_eq!((course(&phase), phase.drains_until()), ((false, false, false), None));
+        phase.drain(9);
+        phase.drain(8);
+        phase.drained(8);
+        assert_eq!((course(&phase), phase.drains_until()), ((true, false, false), Some(9)));
+        phase.leave(through(), 0);
+        assert_eq!(phase.drains_until(), Some(u64::MAX), "the settings wait for all of it");
+        phase.stay();
+        assert_eq!(phase.drains_until(), Some(9));
+        phase.drained(9);
+        assert_eq!((course(&phase), phase.drains_until()), ((false, false, false), None));
+        phase.drain(10);
         assert!(phase.arrive().is_none());
         assert_eq!(course(&phase), (false, false, false));
     }
@@ -252,14 +281,14 @@ mod tests {
     #[test]
     fn settings_that_are_taken_back_leave_a_drain_as_it_was() {
         let mut phase = Phase::default();
-        phase.drain(true);
+        phase.drain(3);
         phase.leave(through(), 0);
         phase.leave(through(), 1);
         phase.press(0, 1);
         phase.stay();
         assert_eq!(course(&phase), (true, false, false));
         phase.leave(through(), 2);
-        phase.drain(false);
+        phase.drained(3);
         phase.stay();
         assert_eq!(course(&phase), (false, false, false));
     }

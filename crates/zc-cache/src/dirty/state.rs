@@ -28,6 +28,9 @@ impl DirtyLayer {
             draining: dirty.is_draining(),
             waiting: zc_core::u64_from_usize(dirty.waiting.len()),
             newest_epoch: dirty.data.epochs.back().map_or(dirty.data.clean, |epoch| epoch.number),
+            dirty_epoch: dirty.data.dirty_until(),
+            clean_epoch: dirty.data.clean,
+            destaged_bytes: dirty.destaged_bytes,
         })
     }
 

@@ -130,6 +130,8 @@ pub(crate) struct RunBounds {
     pub(in crate::dirty) bytes: u64,
     /// The run goes on behind a flush.
     pub(in crate::dirty) past_flushes: bool,
+    /// No later epoch than this one, unless it is the oldest.
+    pub(in crate::dirty) last: u64,
 }
 
 /// The dirty data of one volume.
@@ -165,6 +167,12 @@ impl DirtyVolume {
     /// Records that tell all of it: one for each version, and one for each epoch.
     pub(crate) fn record_count(&self) -> u64 {
         self.count + zc_core::u64_from_usize(self.epochs.len())
+    }
+
+    /// The newest epoch with writes that the origin may not have; the last clean one if there is none.
+    pub(crate) fn dirty_until(&self) -> u64 {
+        let newest = self.epochs.iter().rev().find(|epoch| !epoch.extents.is_empty());
+        newest.map_or(self.clean, |epoch| epoch.number)
     }
 
     /// Bytes of all versions.
@@ -220,7 +228,7 @@ impl DirtyVolume {
         for epoch in committed.take(bounds.epochs - 1) {
             bytes += epoch.bytes;
             let divided = last.ended == Ended::ByFlush && !bounds.past_flushes;
-            if divided || bytes > bounds.bytes {
+            if divided || bytes > bounds.bytes || epoch.number > bounds.last {
                 break;
             }
             last = epoch;
@@ -498,6 +506,13 @@ pub struct DirtyState {
     pub waiting: u64,
     /// The newest epoch: what is given up now ends with it.
     pub newest_epoch: u64,
+    /// The newest epoch with dirty data; the last clean one if nothing is dirty. All that is dirty now is on the origin
+    /// once `clean_epoch` reaches it.
+    pub dirty_epoch: u64,
+    /// The newest epoch that is on the origin with all before it.
+    pub clean_epoch: u64,
+    /// Dirty bytes that came to the origin since the manager knows the volume. What was dropped is not among them.
+    pub destaged_bytes: u64,
     /// Where the volume has what the cache device does not give back and no later write covers: nothing behind it is
     /// destaged.
     pub stuck_offset_bytes: u64,

@@ -151,7 +151,7 @@ fn a_job_that_ends_gives_its_place_to_both_halves_of_what_was_cut() {
 }
 
 fn bounds(epochs: usize, bytes: u64) -> RunBounds {
-    RunBounds { epochs, bytes, past_flushes: false }
+    RunBounds { epochs, bytes, past_flushes: false, last: u64::MAX }
 }
 
 #[test]

@@ -568,6 +568,8 @@ fn what_is_clean_is_recorded_with_the_next_commit_or_soon_without_one() {
     assert_eq!((t.world.stat("epochs_clean"), blocks(&t.world)), (0, before), "it waits for a block");
     t.write(E, &extents(2, 1));
     assert_eq!((t.world.stat("epochs_clean"), blocks(&t.world)), (1, before), "one summary for both");
+    assert!(!t.world.manager.dirty(V).unwrap().draining, "the second write came after the request");
+    t.world.event(Event::Destage { volume: V });
     for _ in 0..3 {
         t.check(0, 3 * E);
         t.world.tick(5);

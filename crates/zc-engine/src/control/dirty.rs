@@ -63,11 +63,12 @@ impl Shared {
         self.on_media(move |ledger| ledger.may_become_dirty(&names)).await
     }
 
-    /// Begins to bring a volume's dirty data to the origin, and says how much there is.
+    /// Begins to bring a volume's dirty data to the origin, and reports how much there is.
     pub(crate) async fn flush(&self, name: &str) -> Result<Value, String> {
         let id = self.id_of(name)?;
-        self.mailbox.send(Command::Destage(id));
+        // Before the drain begins: it covers each epoch that is dirty in this answer.
         let stats = self.stats().await?;
+        self.mailbox.send(Command::Destage(id));
         Ok(json!({ "volume": name, "uptime_ms": stats.uptime_ms, "dirty": stats.dirty.get(name) }))
     }
 
@@ -151,8 +152,17 @@ impl Shared {
         Ok(json!({ "volume": name, "dirty": stats.dirty.get(name) }))
     }
 
-    /// Stops; unless told otherwise not while a cache has what an origin lacks.
-    pub(crate) async fn asked_to_stop(&self, keep_dirty: bool) -> Result<Value, String> {
+    /// Stops; unless told otherwise not while the cache has dirty data. With `flush`, the origins get all of it first,
+    /// and clients' writes go to the origins from then on.
+    pub(crate) async fn asked_to_stop(&self, keep_dirty: bool, flush: bool) -> Result<Value, String> {
+        if flush {
+            let in_force = self.settings().await?;
+            if let Err(error) = self.bring_all_to_origins(&in_force.volumes).await {
+                // If the data plane has ended, that is reported already.
+                let _ended = self.configure(in_force.volumes.clone()).await;
+                return Err(format!("the daemon goes on serving: {error}"));
+            }
+        }
         let stats = self.stats().await?;
         if let Some(refusal) = dirty_refusal(&stats).filter(|_| !keep_dirty) {
             return Err(refusal);

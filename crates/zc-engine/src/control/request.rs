@@ -50,6 +50,9 @@ pub(crate) enum Request {
         /// Also if the cache has what origins lack; the data stays there.
         #[serde(default)]
         keep_dirty: bool,
+        /// Brings everything to the origins first.
+        #[serde(default)]
+        flush: bool,
     },
     Flush {
         volume: String,

@@ -147,6 +147,12 @@ pub struct Dirty {
     pub oldest_age_ms: u64,
     /// The newest epoch.
     pub newest_epoch: u64,
+    /// The newest epoch with dirty data. What is dirty now is on the origin once `clean_epoch` reaches it.
+    pub dirty_epoch: u64,
+    /// The newest epoch that is on the origin with all before it.
+    pub clean_epoch: u64,
+    /// Dirty bytes that came to the origin since the manager knows the volume.
+    pub destaged_bytes: u64,
     /// The dirty data is being brought to the origin without a pause.
     pub draining: bool,
     /// Requests fail because some of it is out of reach.
@@ -256,6 +262,9 @@ pub(crate) fn dirty_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTre
             epochs: state.epochs,
             oldest_age_ms: state.oldest_age_ms,
             newest_epoch: state.newest_epoch,
+            dirty_epoch: state.dirty_epoch,
+            clean_epoch: state.clean_epoch,
+            destaged_bytes: state.destaged_bytes,
             draining: state.draining,
             fenced: state.fenced,
             waiting_writes: state.waiting,
