@@ -14,6 +14,7 @@ pub(crate) mod media;
 pub(crate) mod moved;
 pub(crate) mod private;
 pub(crate) mod remembered;
+pub(crate) mod reserve;
 pub(crate) mod risk;
 pub(crate) mod seen;
 pub(crate) mod state_dir;

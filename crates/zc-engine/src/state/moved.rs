@@ -20,6 +20,7 @@ use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::limits::STATE_FILE_BYTES_MAX;
 use crate::state::private::{create_dir, create_file};
+use crate::state::reserve;
 
 const NAME: &str = "moved.json";
 const VERSION: u32 = 1;
@@ -78,11 +79,13 @@ fn replace(moved: Option<&Moved>, dir: &Path, path: &Path) -> io::Result<()> {
         },
         Some(moved) => {
             create_dir(dir)?;
-            let beside = path.with_extension("json-new");
-            let mut file = create_file(&beside)?;
-            file.write_all(&serde_json::to_vec_pretty(moved)?)?;
-            file.sync_all()?;
-            std::fs::rename(&beside, path)?;
+            let (beside, bytes) = (path.with_extension("json-new"), serde_json::to_vec_pretty(moved)?);
+            reserve::with_room(dir, || {
+                let mut file = create_file(&beside)?;
+                file.write_all(&bytes)?;
+                file.sync_all()?;
+                std::fs::rename(&beside, path)
+            })?;
         }
     }
     File::open(dir)?.sync_all()

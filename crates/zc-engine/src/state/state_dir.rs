@@ -28,6 +28,7 @@ use crate::limits::STATE_FILE_BYTES_MAX;
 use crate::state::distrust_record::DistrustRecord;
 use crate::state::hex::hex;
 use crate::state::private::{create_dir, create_file, is_open_to_others};
+use crate::state::reserve;
 use crate::state::seen::Seen;
 
 /// What an origin looked like.
@@ -301,6 +302,9 @@ impl StateDir {
                 dir.display()
             );
         }
+        if let Err(error) = reserve::keep(dir) {
+            tracing::warn!("no space can be kept in the state directory {}: {error}", dir.display());
+        }
         let path = dir.join(format!("{}.json", hex(uuid)));
         let there = path
             .try_exists()
@@ -308,7 +312,7 @@ impl StateDir {
         let mut state =
             if there { read_state(&path)? } else { State { version: VERSION, ..State::default() } };
         let beside = path.with_extension("distrust");
-        let (record, is_set) = DistrustRecord::open(&beside)
+        let (record, is_set) = reserve::with_room(dir, || DistrustRecord::open(&beside))
             .map_err(|source| EngineError::io(format!("cannot open {}", beside.display()), source))?;
         if is_set {
             tracing::warn!(
@@ -485,12 +489,15 @@ fn parse(bytes: &[u8]) -> Result<State, String> {
 
 fn replace(path: &Path, state: &State) -> io::Result<()> {
     let beside = path.with_extension("json-new");
-    let mut file = create_file(&beside)?;
-    file.write_all(&serde_json::to_vec_pretty(state)?)?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
     let dir = path.parent().unwrap_or_else(|| Path::new("."));
-    File::open(dir)?.sync_all()
+    let bytes = serde_json::to_vec_pretty(state)?;
+    reserve::with_room(dir, || {
+        let mut file = create_file(&beside)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)?;
+        File::open(dir)?.sync_all()
+    })
 }
 
 #[cfg(test)]
