@@ -93,17 +93,19 @@ fn a_second_daemon_on_the_same_cache_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
-fn a_cache_of_another_origin_is_refused_and_nothing_is_touched() {
-    let mut world = World::new(16, 16);
+fn dirty_data_of_another_origin_is_refused_and_nothing_is_touched() {
+    let mut world = World::new(64, 16);
+    world.cache.push_str("destage_idle = \"1 h\"\n");
+    world.volumes[0].2 = "mode = \"write-back\"\n".to_owned();
     let daemon = world.start();
     world.connect("disk").write(0, &DataGen::new(1, 8192).mixed(512)).expect("write");
     assert_eq!(daemon.terminate().code(), Some(0));
     let other = world.path("other.img");
     std::fs::write(&other, vec![3; usize::try_from(16 * MIB).expect("small")])
         .expect("cannot make an origin");
-    world.volumes[0].2 = format!("origin = \"{}\"\n", other.display());
+    world.volumes[0].2 = format!("mode = \"write-back\"\norigin = \"{}\"\n", other.display());
     let before = [read_file(&world.cache_file()), read_file(&world.origin("disk")), read_file(&other)];
-    refuses(&world.configure(), &["belongs to another origin", "disk.img", "other.img"]);
+    refuses(&world.configure(), &["is another file under the same name", "--drop-dirty disk", "other.img"]);
     let after = [read_file(&world.cache_file()), read_file(&world.origin("disk")), read_file(&other)];
     for (before, after) in before.iter().zip(&after) {
         same(after, before, "a file of a refused start");

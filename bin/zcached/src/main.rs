@@ -50,9 +50,11 @@ struct Run {
     /// Configuration file
     #[arg(long, value_name = "FILE", default_value = "/etc/zcached.toml")]
     config: PathBuf,
-    /// Start cold: ignore cached data, as after writes to the origins
-    #[arg(long)]
-    cold: bool,
+    /// Start this volume cold: ignore its cached data; no name: all
+    ///
+    /// As after writes to its origin without the daemon. Dirty data is kept
+    #[arg(long, value_name = "VOLUME", num_args = 0..=1, default_missing_value = "")]
+    cold: Vec<String>,
     /// Write this volume's dirty data back although the origin changed
     ///
     /// Use it as well if the cache may be an old copy
@@ -289,7 +291,9 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         confined,
     };
     let options = EngineOptions {
-        cold: run.cold,
+        // Without a name the value is empty, which no volume's name is.
+        cold: run.cold.iter().any(String::is_empty),
+        cold_volumes: run.cold.iter().filter(|name| !name.is_empty()).cloned().collect(),
         signals: true,
         trust_dirty: run.trust_dirty.clone(),
         drop_dirty: run.drop_dirty.clone(),

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,8 @@ use crate::limits::{CONFIG_READ_MS, CONFIG_READS_MAX};
 pub struct EngineOptions {
     /// Believe nothing that the cache holds.
     pub cold: bool,
+    /// Names of volumes of which nothing clean that the cache holds is believed.
+    pub cold_volumes: Vec<String>,
     /// Names of volumes whose dirty data is to be believed although something speaks against it: an origin that
     /// changed, an old or unknown image of the cache.
     pub trust_dirty: Vec<String>,
@@ -30,6 +33,13 @@ pub struct EngineOptions {
     pub drop_dirty: Vec<String>,
     /// Handle SIGTERM, SIGINT and SIGHUP, and tell the service manager.
     pub signals: bool,
+}
+
+impl EngineOptions {
+    /// Returns `true` if nothing clean that the cache holds of the volume is believed.
+    pub(crate) fn is_cold(&self, volume: &str) -> bool {
+        self.cold || self.cold_volumes.iter().any(|name| name == volume)
+    }
 }
 
 /// Sets the log filter of the process; called on reload.
@@ -65,12 +75,12 @@ impl ConfigFile {
 
     /// Reads the file.
     pub(crate) async fn read_again(&self) -> Result<Config, String> {
-        self.in_bounded_time(|path, read| read(path)).await
+        self.in_bounded_time(|path, read| read_now(path, read)).await
     }
 
     /// Reads the file, and the TLS files that it names.
     pub(crate) async fn read_all(&self) -> Result<(Config, Tls), String> {
-        self.in_bounded_time(|path, read| with_tls(read(path)?)).await
+        self.in_bounded_time(|path, read| with_tls(read_now(path, read)?)).await
     }
 
     /// Reads a file that may take its place, and the TLS files that this names. It must lie in the same folder.
@@ -107,6 +117,20 @@ impl ConfigFile {
             Err(format!("{place}, or a file that it names, cannot be read: {error}; nothing is changed"))
         })
     }
+}
+
+/// Reads the file that has the name now. One that is mounted by itself stays the file that was mounted when another takes
+/// its place on the host: that is an error, not the old contents.
+fn read_now(path: &Path, read: &ReadConfig) -> Result<Config, String> {
+    if std::fs::metadata(path).is_ok_and(|metadata| metadata.nlink() == 0) {
+        return Err(format!(
+            "{} is mounted as a single file, and another file has taken its place where it comes from: this daemon has the \
+             old one. Nothing is applied. Mount the directory of the configuration instead of the file, and start the \
+             daemon again",
+            path.display()
+        ));
+    }
+    read(path)
 }
 
 fn with_tls(config: Config) -> Result<(Config, Tls), String> {

@@ -270,7 +270,7 @@ fn judge(
         state: &state,
         cold: false,
         when,
-        answers: Answers { trust: &[], drop: &[] },
+        answers: Answers::default(),
         risks: RisksBefore::default(),
     };
     let found = open::found(config, &origins, &state)?;

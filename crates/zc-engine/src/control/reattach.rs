@@ -161,7 +161,7 @@ pub(super) fn examine(
         state: &state,
         cold: true,
         when: When::Return,
-        answers: Answers { trust: &[], drop: &[] },
+        answers: Answers::default(),
         risks: RisksBefore { said: Some(&Risks::of(&looked.lost)), clients_may_live: true },
     };
     let of = |id: VolumeId| looked.facing.iter().find(|(other, _)| *other == id).map(|(_, facing)| *facing);

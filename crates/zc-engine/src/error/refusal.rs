@@ -272,7 +272,7 @@ pub enum Refusal {
     },
     /// An answer about dirty data is for a volume that the configuration does not have.
     #[error(
-        "--trust-dirty or --drop-dirty names volume \"{volume}\", which is not in the configuration: there are {}",
+        "--trust-dirty, --drop-dirty or --cold names volume \"{volume}\", which is not in the configuration: there are {}",
         names(.known)
     )]
     AnswerForNone {
@@ -322,24 +322,6 @@ pub enum Refusal {
         volume: String,
         /// The origin.
         origin: PathBuf,
-    },
-    /// The cache holds data of another origin.
-    #[error(
-        "the cache {} belongs to another origin: volume \"{volume}\" was paired with {}, but {} {what}; start with --cold \
-         to drop what the cache holds of it, or make a new cache with `zcctl format --force`, which refuses while there \
-         is dirty data", .cache.display(), .before.display(), .origin.display()
-    )]
-    OtherOrigin {
-        /// The cache.
-        cache: PathBuf,
-        /// The volume.
-        volume: String,
-        /// The origin that it was paired with.
-        before: PathBuf,
-        /// The origin now.
-        origin: PathBuf,
-        /// How they differ.
-        what: String,
     },
     /// A file of the state directory cannot be understood.
     #[error("{}: {reason}; remove the file to start with a cold cache", .path.display())]

@@ -104,7 +104,7 @@ fn missing<'a>(
     for (volume, look) in config.volumes.iter().zip(looks::at_all(config.volumes.iter(), stores)) {
         match look {
             Err(error) if !error.is_in_use() => absent.push((volume, error)),
-            Ok(Found::Nothing) if !options.cold && was_served(config, volume)? => {
+            Ok(Found::Nothing) if !options.is_cold(&volume.name) && was_served(config, volume)? => {
                 absent.push((volume, pair::origin_gone(&volume.name, &volume.origin)));
             }
             Ok(_) | Err(_) => {}

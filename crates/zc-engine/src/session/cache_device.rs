@@ -142,7 +142,16 @@ impl CacheDevice {
                 ByteSize(wanted)
             );
         }
-        let Geometry { slots, weu_bytes, extent_bytes, .. } = self.superblock.geometry;
+        let Geometry { device_bytes, slots, weu_bytes, extent_bytes, .. } = self.superblock.geometry;
+        let more_bytes = len_bytes.saturating_sub(device_bytes);
+        if more_bytes >= u64::from(weu_bytes) {
+            tracing::warn!(
+                "{} has {} that the cache does not use: it has grown since the cache was made. `zcctl cache resize` makes \
+                 the cache as large, and empty",
+                self.file.path().display(),
+                ByteSize(more_bytes)
+            );
+        }
         let indexed_bytes = manager.file_index_entries.saturating_mul(extent_bytes.into());
         let room_bytes = u64::from(slots) * u64::from(weu_bytes);
         if indexed_bytes < room_bytes {

@@ -165,7 +165,8 @@ fn prepare(
     // What stands in for a cache has its identity, and leaves what is noted of that one alone.
     let run_dir = state_dir::run_dir(config).filter(|_| around.has_cache);
     let state = Arc::new(StateDir::open(&config.cache.state_dir, run_dir.as_deref(), &superblock.uuid)?);
-    let answers = pair::Answers { trust: &options.trust_dirty, drop: &options.drop_dirty };
+    let answers =
+        pair::Answers { trust: &options.trust_dirty, drop: &options.drop_dirty, cold: &options.cold_volumes };
     let snapshot = state.snapshot();
     let boot_id = boot_id();
     let risks = state.risk_place().find(|path| risk::read_of(path, superblock, boot_id));
@@ -194,8 +195,9 @@ fn prepare(
 /// Answers of the operator are for volumes that there are, and one for each.
 fn check_answers(config: &Config, options: &EngineOptions) -> Result<(), EngineError> {
     let is_known = |name: &String| config.volumes.iter().any(|volume| volume.name == *name);
-    let EngineOptions { trust_dirty, drop_dirty, .. } = options;
-    if let Some(name) = trust_dirty.iter().chain(drop_dirty).find(|name| !is_known(name)) {
+    let EngineOptions { trust_dirty, drop_dirty, cold_volumes, .. } = options;
+    if let Some(name) = trust_dirty.iter().chain(drop_dirty).chain(cold_volumes).find(|name| !is_known(name))
+    {
         let known = config.volumes.iter().map(|volume| volume.name.clone()).collect();
         return Err(EngineError::refused(Refusal::AnswerForNone { volume: name.clone(), known }));
     }

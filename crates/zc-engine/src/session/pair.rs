@@ -2,8 +2,8 @@
 //!
 //! The origin carries no mark of ours, so the proof comes from three sides: what the cache's volume table says, what
 //! the state directory remembers, and what the origin looks like now. Clean contents are trusted when all agree; when
-//! they disagree about time (stamp, session, length, change time) the volume starts cold; when they disagree about
-//! identity the start is refused and nothing is touched, unless a cold start was asked for.
+//! they disagree about time (stamp, session, length, change time) or identity (a file that was restored from a backup)
+//! the volume starts cold: nothing is dirty, so the origin alone is what its clients have written.
 //!
 //! A volume that may have dirty data is never started on a doubt: its data would be lost, or old data would be written
 //! over new. There every disagreement but that of the stamps is a refusal, a cold start or not, and the operator has
@@ -20,7 +20,7 @@
 //! A volume that starts cold keeps unequal stamps until the next clean stop: what the manager voids is durable then,
 //! and a crash before that makes the next start cold as well instead of half trusted.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use zc_cache::loss::Before;
 use zc_core::VolumeId;
@@ -54,6 +54,8 @@ pub(crate) struct Answers<'a> {
     pub(crate) trust: &'a [String],
     /// Their dirty data is given up.
     pub(crate) drop: &'a [String],
+    /// Their clean contents are not believed.
+    pub(crate) cold: &'a [String],
 }
 
 impl Answers<'_> {
@@ -193,7 +195,7 @@ fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) ->
     }
     let trusted_anyway = may_be_dirty && known.answers.trusts(candidate.name);
     let incomplete = may_be_dirty && !trusted_anyway && entry.is_some_and(|entry| entry.incomplete);
-    let cold_reason = match reason(known, candidate, record, entry, was_dirty) {
+    let cold_reason = match reason(known, candidate, record, entry) {
         Err(error) if !trusted_anyway => return Err(error),
         Err(_) => Some("its dirty data was trusted, its clean contents are not".to_owned()),
         Ok(reason) => reason,
@@ -352,9 +354,8 @@ fn reason(
     candidate: &Candidate<'_>,
     record: &VolumeRecord,
     entry: Option<&VolumeState>,
-    was_dirty: bool,
 ) -> Result<Option<String>, EngineError> {
-    if known.cold {
+    if known.cold || known.answers.cold.iter().any(|other| other == candidate.name) {
         return Ok(Some("a cold start was asked for".to_owned()));
     }
     let Some(identity) = &candidate.identity else {
@@ -362,11 +363,14 @@ fn reason(
     };
     let likeness = zc_origin::compare(&remembered(record, entry, identity), identity);
     if let Likeness::Other(text) = likeness {
-        // Nothing of it is believed in this session, and nothing of it is dirty: there is nothing to mix up.
-        if known.when == When::Addition && !was_dirty {
-            return Ok(Some("it had another origin before".to_owned()));
-        }
-        return Err(other_origin(known, candidate, entry, &text));
+        // Nothing is believed, and nothing is dirty, or an operator decided about that: there is nothing to mix up.
+        let before =
+            entry.map_or_else(|| "another origin".to_owned(), |entry| entry.path.display().to_string());
+        return Ok(Some(if before == candidate.path.display().to_string() {
+            format!("its origin {before} {text}")
+        } else {
+            format!("its origin was {before} before, and is {} now, which {text}", candidate.path.display())
+        }));
     }
     if known.when != When::Start {
         return Ok(Some("it was not served since the daemon started".to_owned()));
@@ -380,22 +384,6 @@ fn reason(
 pub(crate) fn origin_gone(name: &str, path: &Path) -> EngineError {
     let (volume, origin) = (name.to_owned(), path.to_owned());
     EngineError::refused(Refusal::OriginGone { volume, origin })
-}
-
-fn other_origin(
-    known: &Known<'_>,
-    candidate: &Candidate<'_>,
-    entry: Option<&VolumeState>,
-    what: &str,
-) -> EngineError {
-    let before = entry.map_or_else(|| PathBuf::from("another origin"), |entry| entry.path.clone());
-    EngineError::refused(Refusal::OtherOrigin {
-        cache: known.cache_path.to_owned(),
-        volume: candidate.name.to_owned(),
-        before,
-        origin: candidate.path.to_owned(),
-        what: what.to_owned(),
-    })
 }
 
 fn from_mark(mark: &OriginMark) -> Identity {
@@ -577,11 +565,11 @@ mod tests {
             };
             verdict_on(&known, other)
         };
-        let refusal = verdict_when(When::Return, &table, &state).unwrap_err().to_string();
-        assert!(refusal.contains("/srv/new.img"), "another disk may have taken its place: {refusal}");
+        let returned = verdict_when(When::Return, &table, &state).unwrap();
+        assert!(returned.cold_reason.unwrap().contains("/srv/new.img"), "it was restored from a backup");
         let verdict = |table: &VolumeTable, state: &State| verdict_when(When::Addition, table, state);
         let paired = verdict(&table, &state).unwrap();
-        assert!(paired.cold_reason.unwrap().contains("another origin") && paired.stamp > 5);
+        assert!(paired.cold_reason.unwrap().contains("is another file") && paired.stamp > 5);
         state.volumes.get_mut("v").unwrap().dirty = true;
         assert!(verdict(&table, &state).unwrap_err().to_string().contains("/srv/new.img"));
         state.volumes.get_mut("v").unwrap().dirty = false;
@@ -590,15 +578,40 @@ mod tests {
     }
 
     #[test]
-    fn another_origin_is_refused_naming_both_and_the_way_out() {
+    fn another_origin_is_cold_and_both_are_named() {
         let other = Identity { inode: 77, ..FILE };
-        let error = verdict(&table(5), &state(9, true, 5), other, false).unwrap_err();
-        let text = error.to_string();
-        for part in ["/cache", "/srv/v.img", "/srv/new.img", "--cold", "zcctl format --force"] {
-            assert!(text.contains(part), "{text}");
+        let block = Identity { kind: FileKind::Block, inode: 0, ..FILE };
+        for (present, clean) in [(other, true), (other, false), (block, true)] {
+            let paired = verdict(&table(5), &state(9, clean, 5), present, false).unwrap();
+            let reason = paired.cold_reason.unwrap();
+            assert!(reason.contains("/srv/v.img") && reason.contains("/srv/new.img"), "{reason}");
+            assert!(paired.stamp > 5 && !paired.may_be_dirty);
         }
-        assert!(error.is_refusal());
-        verdict(&table(5), &state(9, true, 5), other, true).unwrap();
+    }
+
+    #[test]
+    fn one_volume_alone_starts_cold_and_keeps_its_dirty_data() {
+        let names = ["v".to_owned()];
+        let cold = |name: &str| {
+            let names = [name.to_owned()];
+            dirty_verdict(|_, _, _| {}, Answers { cold: &names, ..Answers::default() }).unwrap()
+        };
+        assert!(cold("v").cold_reason.unwrap().contains("asked") && cold("v").may_be_dirty);
+        let (table, state) = (table(5), state(9, true, 5));
+        let known = Known {
+            cache_path: Path::new("/cache"),
+            table: &table,
+            session: 9,
+            clean: true,
+            state: &state,
+            cold: false,
+            when: When::Start,
+            answers: Answers { cold: &names, ..Answers::default() },
+            risks: RisksBefore::default(),
+        };
+        assert!(verdict_on(&known, FILE).unwrap().cold_reason.is_some());
+        let others = Known { answers: Answers { cold: &["w".to_owned()], ..Answers::default() }, ..known };
+        assert_eq!(verdict_on(&others, FILE).unwrap().cold_reason, None);
     }
 
     /// The verdict on a volume with dirty data; `edit` makes the doubt.
@@ -682,9 +695,9 @@ mod tests {
             for part in [what, "--trust-dirty v", "--drop-dirty v", "/cache"] {
                 assert!(error.contains(part), "{part} in {error}");
             }
-            let trusted = dirty_verdict(doubt, Answers { trust: &name, drop: &[] }).unwrap();
+            let trusted = dirty_verdict(doubt, Answers { trust: &name, ..Answers::default() }).unwrap();
             assert!(trusted.may_be_dirty && trusted.cold_reason.is_some(), "{trusted:?}");
-            let dropped = dirty_verdict(doubt, Answers { trust: &[], drop: &name }).unwrap();
+            let dropped = dirty_verdict(doubt, Answers { drop: &name, ..Answers::default() }).unwrap();
             assert!(dropped.drop_dirty && !dropped.may_be_dirty, "{dropped:?}");
         }
     }
@@ -707,11 +720,12 @@ mod tests {
         };
         let name = ["v".to_owned()];
         for trust in [&[][..], &name] {
-            let error = dirty_verdict(moved, Answers { trust, drop: &[] }).unwrap_err().to_string();
+            let error =
+                dirty_verdict(moved, Answers { trust, ..Answers::default() }).unwrap_err().to_string();
             assert!(error.contains("dedup_domain was") && error.contains("--drop-dirty v"), "{error}");
             assert!(!error.contains("--trust-dirty"), "{error}");
         }
-        assert!(dirty_verdict(moved, Answers { trust: &[], drop: &name }).unwrap().drop_dirty);
+        assert!(dirty_verdict(moved, Answers { drop: &name, ..Answers::default() }).unwrap().drop_dirty);
     }
 
     #[test]
@@ -721,8 +735,8 @@ mod tests {
         };
         let name = ["v".to_owned()];
         assert!(dirty_verdict(doubt, Answers::default()).unwrap().incomplete);
-        assert!(!dirty_verdict(doubt, Answers { trust: &name, drop: &[] }).unwrap().incomplete);
-        assert!(!dirty_verdict(doubt, Answers { trust: &[], drop: &name }).unwrap().incomplete);
+        assert!(!dirty_verdict(doubt, Answers { trust: &name, ..Answers::default() }).unwrap().incomplete);
+        assert!(!dirty_verdict(doubt, Answers { drop: &name, ..Answers::default() }).unwrap().incomplete);
     }
 
     #[test]
@@ -732,8 +746,8 @@ mod tests {
         assert!(error.contains("does not know the volume") && error.contains("--drop-dirty v"), "{error}");
         let name = ["v".to_owned()];
         // There is nothing to trust.
-        dirty_verdict(unknown, Answers { trust: &name, drop: &[] }).unwrap_err();
-        let dropped = dirty_verdict(unknown, Answers { trust: &[], drop: &name }).unwrap();
+        dirty_verdict(unknown, Answers { trust: &name, ..Answers::default() }).unwrap_err();
+        let dropped = dirty_verdict(unknown, Answers { drop: &name, ..Answers::default() }).unwrap();
         assert!(!dropped.may_be_dirty && dropped.lost_writes, "{dropped:?}");
     }
 
