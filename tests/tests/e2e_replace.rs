@@ -440,6 +440,44 @@ fn a_cache_that_failed_is_replaced_without_a_restart() {
 }
 
 #[test]
+fn a_cache_takes_the_room_that_its_device_got_while_no_daemon_ran() {
+    let world = world("write-back");
+    let daemon = world.start();
+    let bytes = image(9);
+    write(&mut world.connect("disk"), 0, &bytes);
+    let size = || world.status()["cache"]["slots"][1].as_u64().expect("a number");
+    let before = size();
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let grow = |mib: u64| {
+        let file = File::options().write(true).open(world.path("cache.img")).expect("the cache is there");
+        file.set_len(mib * MIB).expect("it grows");
+    };
+    grow(96);
+    let daemon = start_again(&world);
+    assert_eq!(size(), before, "a start changes nothing");
+    daemon.until_logged("zcctl cache resize");
+    world.loaded();
+    let resize = || world.zcctl_output(&["cache", "resize", "--yes"]);
+    let output = resize();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(size() > before * 3 / 2, "{} slots, {before} before", size());
+    let again = resize();
+    assert!(again.status.code() == Some(2) && said(&again).contains("has the size"), "{again:?}");
+    is(&world, &bytes, "the volume");
+    // Once before the stop, once after it: both count.
+    grow(128);
+    daemon.kill9();
+    grow(160);
+    let daemon = start_again(&world);
+    world.loaded();
+    let output = resize();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(size() > before * 3, "{} slots, {before} before", size());
+    is(&world, &bytes, "the volume");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
 fn a_cache_takes_the_room_that_its_device_has_got() {
     let world = world("write-back");
     let daemon = world.start();

@@ -152,9 +152,13 @@ impl Shared {
             }
             Target::Same => {
                 let looked = self.look(false).await?;
-                let (len_bytes, path) = (looked.cache.len_bytes(), config.cache.path.clone());
+                let path = config.cache.path.clone();
+                // What the cache was laid out for: the device may have grown while no daemon had it open.
+                let laid_out = self.ledger.superblock().geometry.device_bytes;
                 let new = blocking(move || NewDevice::again(&config, &looked.cache)).await?;
-                if new.len_bytes() == len_bytes {
+                // It has whole blocks.
+                let (len_bytes, block_bytes) = (new.len_bytes(), u64::from(zc_core::limits::BLOCK_BYTES));
+                if len_bytes / block_bytes * block_bytes == laid_out {
                     return Err(format!(
                         "{} has the size that the cache has, {len_bytes} bytes",
                         path.display()
@@ -207,7 +211,10 @@ impl Shared {
     }
 
     /// Has volumes acknowledge no write that their origins lack, and waits until these have all.
-    async fn bring_all_to_origins(&self, volumes: &[(String, VolumeConfig)]) -> Result<(), String> {
+    pub(crate) async fn bring_all_to_origins(
+        &self,
+        volumes: &[(String, VolumeConfig)],
+    ) -> Result<(), String> {
         let write_back = volumes.iter().filter(|(_, volume)| volume.mode == Mode::WriteBack);
         let through: Vec<(String, VolumeConfig)> = write_back
             .map(|(name, volume)| (name.clone(), VolumeConfig { mode: Mode::WriteThrough, ..volume.clone() }))
@@ -221,11 +228,17 @@ impl Shared {
         }
         let mut looks = DRAIN_REST_MS / DRAIN_LOOK_MS;
         loop {
-            let Some(left) = left_dirty(&*self.stats().await?) else { return Ok(()) };
+            let stats = self.stats().await?;
+            let Some(left) = left_dirty(&stats) else { return Ok(()) };
+            if let Some((name, _)) = stats.dirty.iter().find(|(_, dirty)| dirty.fenced) {
+                return Err(format!(
+                    "volume \"{name}\" is fenced, and may have dirty data; `zcctl status` says what to do"
+                ));
+            }
             if looks == 0 {
                 return Err(format!(
-                    "the origins lack {left}, and take it too slowly; `zcctl flush` the volumes first. If their clients \
-                     write faster than the origins, `zcctl set-mode VOLUME write-through` before that"
+                    "the origins do not have {left}, and take it too slowly; `zcctl flush` the volumes first. If their \
+                     clients write faster than the origins, `zcctl set-mode VOLUME write-through` before that"
                 ));
             }
             looks -= 1;
