@@ -257,14 +257,14 @@ fn a_volume_whose_journal_is_lost_is_fenced_until_the_loss_is_accepted() {
     let mut client = world.connect("disk");
     client.read(0, 4096).expect_err("a fenced volume does not answer");
     let (code, said) = zcctl(&world, &["accept-loss", "disk"]);
-    assert!(code == Some(2) && said.contains("--force"), "{said}");
+    assert!(code == Some(2) && said.contains("--yes"), "{said}");
     assert_eq!(dirty(&world)["fenced"], true);
-    assert_eq!(zcctl(&world, &["accept-loss", "disk", "--force"]), (Some(0), String::new()));
+    assert_eq!(zcctl(&world, &["accept-loss", "disk", "--yes"]), (Some(0), String::new()));
     let found = client.read(0, flushed_image.len()).expect("the volume is served");
     same(&found, &vec![0; flushed_image.len()], "only the origin is left");
     loss_is_told(&world);
     write(&world, 0, &flushed_image[..MIB_BYTES]);
-    let (code, said) = zcctl(&world, &["accept-loss", "disk", "--force"]);
+    let (code, said) = zcctl(&world, &["accept-loss", "disk", "--yes"]);
     assert!(code == Some(2) && said.contains("not fenced"), "{said}");
     let mut expected = found;
     expected[..MIB_BYTES].copy_from_slice(&flushed_image[..MIB_BYTES]);

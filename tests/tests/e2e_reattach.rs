@@ -109,12 +109,12 @@ fn data_counts_as_given_up_when_the_device_was_told_or_need_not_be() {
     world.settled();
     cache.fail(true);
     // Most likely the drop is the first to find that the device fails; it may have been something else.
-    let first = world.zcctl_output(&["drop-dirty", "disk", "--force"]);
+    let first = world.zcctl_output(&["drop-dirty", "disk", "--yes"]);
     if first.status.code() != Some(0) {
         let said = String::from_utf8_lossy(&first.stderr).into_owned();
         assert!(said.contains("failed before it recorded"), "{said}");
         assert_eq!(world.stats()["dirty"]["disk"]["fenced"], true);
-        assert_eq!(world.zcctl_output(&["drop-dirty", "disk", "--force"]).status.code(), Some(0));
+        assert_eq!(world.zcctl_output(&["drop-dirty", "disk", "--yes"]).status.code(), Some(0));
     }
     assert_eq!(world.stats()["dirty"]["disk"]["fenced"], false, "{}", world.stats());
     is(&mut disk, &before, "what the origin has");
@@ -161,7 +161,7 @@ fn clients_keep_their_connections_and_every_byte_when_all_was_flushed() {
         fenced(&world, &mut disk);
         assert!(refusal(&world).contains("cache-link"));
         disk.write(0, &[1; 4096]).expect_err("a fenced volume takes nothing");
-        let accepted = world.zcctl_output(&["accept-loss", "disk", "--force"]);
+        let accepted = world.zcctl_output(&["accept-loss", "disk", "--yes"]);
         let said = String::from_utf8_lossy(&accepted.stderr).into_owned();
         assert!(accepted.status.code() == Some(2) && said.contains("does not answer"), "{said}");
         theirs[..8192].fill(round);

@@ -111,7 +111,7 @@ fn a_scrub_finds_what_rots_and_an_operator_gives_it_up_alone() {
         refusal.status.code() == Some(2) && said.contains("8.0 KiB") && said.contains("1638400"),
         "{said}"
     );
-    let given_up = world.zcctl_output(&["drop-dirty", "disk", "--unreadable", "--force"]);
+    let given_up = world.zcctl_output(&["drop-dirty", "disk", "--unreadable", "--yes"]);
     assert_eq!(given_up.status.code(), Some(0), "{given_up:?}");
     expected[place..place + EXTENT].fill(0);
     daemon.kill9();

@@ -109,16 +109,67 @@ fn what_goes_in_comes_out_and_space_returns() {
     assert!(text.contains("would become free"), "{text}");
     assert_eq!(store.account("volumes", "other", "used_bytes"), 820 * 8192 - 20 * 8192);
 
-    store.done(&["rollback"], &["disk", "monday"]);
-    let answer = store.done(&["delete-snapshot"], &["monday", "--json"]);
+    let (code, said) = store.run(&["rollback"], &["disk", "monday"]);
+    assert!(code == Some(2) && said.contains("--yes"), "without consent nothing is lost: {said}");
+    store.done(&["rollback"], &["disk", "monday", "--yes"]);
+    let answer = store.done(&["delete-snapshot"], &["monday", "--json", "--yes"]);
     assert!(!answer.contains("frees_bytes"), "only a dry run walks all maps: {answer}");
-    store.done(&["delete-volume"], &["disk"]);
+    store.done(&["delete-volume"], &["disk", "--yes"]);
     assert!(store.exported("copy") == base, "the last that refers to it keeps it");
-    store.done(&["delete-volume"], &["copy"]);
-    store.done(&["delete-volume"], &["other"]);
+    store.done(&["delete-volume"], &["copy", "--yes"]);
+    store.done(&["delete-volume"], &["other", "--yes"]);
     store.done(&["clean"], &[]);
     let free = store.json("status")["free_bytes"].as_u64().expect("it is a number");
     assert!(free + 12 * MIB >= empty, "{free} free of {empty}");
+}
+
+#[test]
+fn a_volume_is_set_back_to_its_own_snapshots_alone() {
+    let store = Store::new(256);
+    let (image, disk) = (contents(1, 40), contents(2, 80));
+    store.done(&["import"], &["image", &store.image("image", &image)]);
+    store.done(&["import"], &["disk", &store.image("disk", &disk)]);
+    store.done(&["snapshot"], &["image", "monday"]);
+    store.done(&["clone"], &["monday", "copy"]);
+    for arguments in [&["--yes"][..], &["--dry-run"], &[]] {
+        for volume in ["disk", "copy"] {
+            let (code, said) = store.run(&["rollback"], &[&[volume, "monday"], arguments].concat());
+            assert!(
+                code == Some(2) && said.contains("snapshot of \"image\"") && said.contains("store clone"),
+                "{said}"
+            );
+        }
+    }
+    assert!(store.exported("disk") == disk, "it is as it was");
+    // The number of a deleted volume goes to no other volume while there is a snapshot of it.
+    store.done(&["delete-volume"], &["image", "--yes"]);
+    store.done(&["create-volume"], &["new", "1 MiB"]);
+    let (code, said) = store.run(&["rollback"], &["new", "monday", "--yes"]);
+    assert!(code == Some(2) && said.contains("a volume that is deleted"), "{said}");
+    store.done(&["snapshot"], &["disk", "tuesday"]);
+    let plan = store.done(&["rollback"], &["disk", "tuesday", "--dry-run"]);
+    assert!(plan.contains("640.0 KiB") && plan.contains("would be lost"), "{plan}");
+    let plan = store.done(&["delete-volume"], &["new", "--dry-run"]);
+    assert!(plan.contains("\"new\" (1.0 MiB") && plan.contains("would become free"), "{plan}");
+}
+
+#[test]
+fn no_command_loses_data_without_consent() {
+    let store = Store::new(128);
+    store.done(&["create-volume"], &["disk", "1 MiB"]);
+    store.done(&["snapshot"], &["disk", "monday"]);
+    for arguments in
+        [&["rollback", "disk", "monday"][..], &["delete-snapshot", "monday"], &["delete-volume", "disk"]]
+    {
+        let (code, said) = store.run(&arguments[..1], &arguments[1..]);
+        assert!(code == Some(2) && said.contains("--yes") && said.contains("would"), "{arguments:?}: {said}");
+        let shown = store.done(&arguments[..1], &[&arguments[1..], &["--dry-run"]].concat());
+        assert!(shown.contains("would"), "{arguments:?}: {shown}");
+        let (code, _) = store.run(&arguments[..1], &[&arguments[1..], &["--dry-run", "--yes"]].concat());
+        assert_eq!(code, Some(2), "one or the other");
+    }
+    assert_eq!(store.account("snapshots", "monday", "nominal_bytes"), MIB);
+    assert_eq!(store.account("volumes", "disk", "nominal_bytes"), MIB);
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn a_volume_that_was_rolled_back_meanwhile_starts_cold_and_with_dirty_data_not_a
     assert_eq!(rig.cold_reason("thru"), serde_json::Value::Null, "a snapshot changes nothing");
     write(&mut rig.world.connect("thru"), 0, &new);
     assert_eq!(daemon.terminate().code(), Some(0));
-    rig.zcctl(&["rollback"], &["thru", "thru@old"]);
+    rig.zcctl(&["rollback"], &["thru", "thru@old", "--yes"]);
 
     let daemon = rig.world.start();
     let reason = rig.cold_reason("thru");
@@ -136,7 +136,7 @@ fn a_volume_that_was_rolled_back_meanwhile_starts_cold_and_with_dirty_data_not_a
     write(&mut rig.world.connect("back"), 0, &new);
     assert!(rig.world.zcctl_output(&["stop", "--keep-dirty"]).status.success());
     assert_eq!(daemon.wait().code(), Some(0));
-    rig.zcctl(&["rollback"], &["back", "back@old"]);
+    rig.zcctl(&["rollback"], &["back", "back@old", "--yes"]);
     let daemon = rig.world.start();
     let absent = rig.world.status()["absent"].clone();
     assert!(
@@ -284,8 +284,8 @@ fn what_a_daemon_serves_of_a_store_is_neither_deleted_nor_changed_under_its_cach
     write(&mut rig.world.connect("disk"), 0, &old);
     done(&rig, "snapshot", &["disk", "disk@old"]);
     for (command, arguments, word) in [
-        ("delete-volume", &["disk"][..], "serves"),
-        ("rollback", &["disk", "disk@old"], "serves"),
+        ("delete-volume", &["disk", "--yes"][..], "serves"),
+        ("rollback", &["disk", "disk@old", "--yes"], "serves"),
         ("grow", &["disk", "32 MiB"], "zcctl resize disk"),
         ("snapshot", &["nothing", "disk@new"], "no volume \"nothing\""),
         ("snapshot", &["disk", "disk@old"], "already"),
@@ -306,8 +306,8 @@ fn what_a_daemon_serves_of_a_store_is_neither_deleted_nor_changed_under_its_cach
     assert!(done(&rig, "rollback", &["disk", "disk@old", "--dry-run"]).contains("would become"));
     done(&rig, "create-volume", &["spare", "8 MiB"]);
     assert!(done(&rig, "delete-volume", &["spare", "--dry-run"]).contains("would become free"));
-    done(&rig, "delete-volume", &["spare"]);
-    done(&rig, "delete-snapshot", &["disk@old"]);
+    done(&rig, "delete-volume", &["spare", "--yes"]);
+    done(&rig, "delete-snapshot", &["disk@old", "--yes"]);
     is(&mut rig.world.connect("disk"), 0, &old, "the volume");
     assert_eq!(daemon.terminate().code(), Some(0));
 }
@@ -433,16 +433,15 @@ fn a_store_whose_device_lost_flushed_data_goes_back_when_the_operator_accepts_th
     };
     for _ in 0..2 {
         let (code, said) = accept(&[]);
-        assert!(code == Some(2) && said.contains("disk") && said.contains("--force"), "{said}");
+        assert!(code == Some(2) && said.contains("disk") && said.contains("--yes"), "{said}");
     }
     assert_eq!(accept(&["--force"]).0, Some(0));
     let (code, said) = accept(&["--force"]);
     assert!(code == Some(0) && said.contains("opens without a loss"), "{said}");
     assert!(rig.zcctl(&["scrub"], &[]).contains(" 0 places damaged"));
 
-    let said = rig.world.refused(&[]);
-    assert!(said.contains("--cold"), "the cache holds what the store has lost: {said}");
-    let daemon = rig.world.start_with(&["--cold"]);
+    let daemon = rig.world.start();
+    assert!(rig.cold_reason("disk").is_string(), "the cache holds what the store has lost");
     let mut client = rig.world.connect("disk");
     is(&mut client, 0, &old, "what was there before");
     let served = client.read(MIB, 10 * CHUNK).expect("read");

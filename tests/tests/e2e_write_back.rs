@@ -391,7 +391,7 @@ fn dropped_data_is_named_first_and_gone_then() {
     let said = String::from_utf8_lossy(&refusal.stderr).into_owned();
     assert!(refusal.status.code() == Some(2) && said.contains("64.0 KiB"), "{refusal:?}");
     assert!(dirty(&world)["bytes"].as_u64() > Some(0));
-    assert_eq!(world.zcctl_output(&["drop-dirty", "disk", "--force"]).status.code(), Some(0));
+    assert_eq!(world.zcctl_output(&["drop-dirty", "disk", "--yes"]).status.code(), Some(0));
     assert_eq!(dirty(&world)["bytes"], 0, "the answer comes when the data is gone");
     assert_eq!(client.read(0, 65536).expect("read"), vec![0; 65536], "the origin's bytes");
     assert_eq!(daemon.terminate().code(), Some(0));

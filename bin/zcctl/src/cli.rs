@@ -11,6 +11,7 @@ use zc_core::Mode;
 use zc_core::units::ByteSize;
 
 use crate::cache::CacheCommand;
+use crate::confirm::Consent;
 use crate::offline::cli::{CheckArgs, DumpArgs, FormatArgs, RepairArgs};
 use crate::options::{Daemon, Listing, socket_default};
 use crate::record::Record;
@@ -271,13 +272,12 @@ pub(crate) enum Online {
     },
     /// Discard a volume's dirty data: those writes are lost.
     ///
-    /// Without --force the command only says how much that is.
+    /// Without --yes the command says how much that is, asks at a terminal, and refuses otherwise.
     DropDirty {
         /// Name of the volume.
         volume: String,
-        /// Discard it: those writes are lost.
-        #[arg(long)]
-        force: bool,
+        #[command(flatten)]
+        consent: Consent,
         /// Discard only unreadable dirty data; write zeros in its place.
         #[arg(long)]
         unreadable: bool,
@@ -334,13 +334,12 @@ pub(crate) enum Online {
     /// Serve a fenced volume again; its newest writes may be missing.
     ///
     /// A volume is fenced if the cache's journal is damaged, or if its origin changed. It is served as it was found.
-    /// Without --force the command only says so.
+    /// Without --yes the command says so, asks at a terminal, and refuses otherwise.
     AcceptLoss {
         /// Name of the volume.
         volume: String,
-        /// Serve it as it was found.
-        #[arg(long)]
-        force: bool,
+        #[command(flatten)]
+        consent: Consent,
         #[command(flatten)]
         daemon: Daemon,
     },

@@ -1,9 +1,9 @@
 //! What origins lack: `flush`, `drop-dirty`, `accept-loss`, and `stop` while there is some.
 //!
-//! Job: ask the daemon to begin, look at its numbers until it is done, show how far it is. Time is the daemon's own.
+//! Job: request the flush, read the daemon's numbers until it is done, show the progress. Time is the daemon's own.
 //!
-//! Invariants: `flush` ends with 0 only when everything that was dirty when it began is on the origin; with 1 when the
-//! volume is fenced, since waiting does not help then. Progress goes to the standard error, results to the standard
+//! Invariants: `flush` ends with 0 when everything that was dirty when it began is on the origin, whatever clients have
+//! written since; with 1 when the volume is fenced, since waiting does not help then. Progress goes to the standard error, results to the standard
 //! output.
 //!
 //! What it does not do: carry data. A flush goes on when this program is interrupted.
@@ -19,6 +19,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 
 use crate::concerned::Concerned;
+use crate::confirm::Consent;
 use crate::control::ask;
 use crate::options::Daemon;
 use crate::text;
@@ -26,8 +27,6 @@ use crate::units::{bar, duration, share, size};
 
 /// Time between two looks.
 const PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
-/// An epoch may count as younger than it is by the pause between two ticks of the daemon.
-const AGE_MARGIN_MS: u64 = 2_000;
 const EXIT_NOT_DONE: u8 = 1;
 
 /// What the daemon says of a volume at one moment.
@@ -36,6 +35,14 @@ struct Look {
     uptime_ms: u64,
     bytes: u64,
     oldest_age_ms: u64,
+    /// The newest epoch with dirty data.
+    dirty_epoch: u64,
+    /// The newest epoch that is on the origin with all before it.
+    clean_epoch: u64,
+    /// The epoch that takes writes.
+    newest_epoch: u64,
+    /// Dirty bytes that came to the origin so far.
+    destaged_bytes: u64,
     fenced: bool,
     refused: u64,
 }
@@ -48,6 +55,10 @@ impl Look {
             uptime_ms: number(uptime_ms)?,
             bytes: number(&dirty["bytes"])?,
             oldest_age_ms: number(&dirty["oldest_age_ms"])?,
+            dirty_epoch: number(&dirty["dirty_epoch"])?,
+            clean_epoch: number(&dirty["clean_epoch"])?,
+            newest_epoch: number(&dirty["newest_epoch"])?,
+            destaged_bytes: number(&dirty["destaged_bytes"])?,
             fenced: dirty["fenced"] == json!(true),
             refused: number(&dirty["refused"])?,
         })
@@ -65,20 +76,28 @@ impl Progress {
         now.uptime_ms.saturating_sub(self.first.uptime_ms)
     }
 
-    /// Everything that was dirty at the beginning is on the origin; what came since may not be. Of a fenced volume
-    /// the daemon does not know what there was.
+    /// Returns `true` if everything that was dirty at the beginning is on the origin; later writes may not be. Of a
+    /// fenced volume the daemon does not have all dirty data. Epochs begin again with another cache, which the daemon
+    /// takes only when nothing is dirty.
     const fn is_done(&self, now: &Look) -> bool {
-        !now.fenced && (now.bytes == 0 || now.oldest_age_ms + AGE_MARGIN_MS < self.elapsed_ms(now))
+        let until = self.first.dirty_epoch;
+        !now.fenced && (now.bytes == 0 || now.clean_epoch >= until || now.newest_epoch < until)
+    }
+
+    /// Dirty bytes that came to the origin since the beginning.
+    const fn destaged_bytes(&self, now: &Look) -> u64 {
+        now.destaged_bytes.saturating_sub(self.first.destaged_bytes)
     }
 
     /// One line: bar, what is left, rate, time to go.
     fn line(&self, now: &Look) -> String {
-        let most = self.first.bytes.max(now.bytes).max(1);
-        let done = most - now.bytes;
+        let most = self.first.bytes.max(1);
+        let done = self.destaged_bytes(now).min(most);
+        let left_bytes = self.first.bytes.saturating_sub(done);
         let bar = bar(done, most);
         let ms = self.elapsed_ms(now);
         let per_s = done.saturating_mul(1000).checked_div(ms).unwrap_or(0);
-        let left = match now.bytes.saturating_mul(1000).checked_div(per_s) {
+        let left = match left_bytes.saturating_mul(1000).checked_div(per_s) {
             Some(ms) => duration(ms),
             None => "?".to_owned(),
         };
@@ -86,7 +105,7 @@ impl Progress {
         format!(
             "[{bar}] {}, {} left, {}/s, {left} to go{refused}",
             share(done, most),
-            size(now.bytes),
+            size(left_bytes),
             size(per_s)
         )
     }
@@ -119,7 +138,7 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
         writeln!(std::io::stderr())?;
     }
     let done = progress.is_done(&now);
-    let (bytes, ms) = (progress.first.bytes.saturating_sub(now.bytes), progress.elapsed_ms(&now));
+    let (bytes, ms) = (progress.destaged_bytes(&now), progress.elapsed_ms(&now));
     if daemon.json {
         let left = json!({"bytes": now.bytes, "oldest_age_ms": now.oldest_age_ms, "fenced": now.fenced});
         let answer =
@@ -181,7 +200,9 @@ pub(crate) fn stop(how: &Stop, daemon: &Daemon, out: &mut dyn Write) -> anyhow::
         concerned.tell(out)?;
     }
     let process = if how.waits { process_of(daemon)? } else { None };
-    let mut answer = ask(&daemon.socket, &json!({"cmd": "stop", "keep_dirty": how.keep_dirty}))?;
+    // What clients have written since the flush is for the daemon to bring to the origins, which it can do in a moment.
+    let request = json!({"cmd": "stop", "keep_dirty": how.keep_dirty, "flush": how.flush_first});
+    let mut answer = ask(&daemon.socket, &request)?;
     answer["concerned"] = concerned.to_json();
     let ended = process.is_some_and(|process| wait_for_end(&process).is_ok());
     if daemon.json {
@@ -211,7 +232,7 @@ fn wait_for_end(process: &OwnedFd) -> rustix::io::Result<()> {
 /// Gives up what only the cache has of a volume.
 pub(crate) fn drop_dirty(
     volume: &str,
-    force: bool,
+    consent: &Consent,
     daemon: &Daemon,
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
@@ -222,19 +243,26 @@ pub(crate) fn drop_dirty(
     }
     let look = Look::of(&stats["uptime_ms"], dirty)?;
     let has_nothing = look.bytes == 0 && !look.fenced;
-    if !force && has_nothing {
+    if !consent.yes && has_nothing {
         writeln!(out, "{} has no dirty data", text::clean(volume))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if !force {
-        bail!(
-            "this would lose {} of acknowledged writes to volume {}, the oldest {} ago, for good; its origin would be as \
-             it was before them. --force does it; `zcctl flush` loses nothing",
-            size(look.bytes),
-            text::clean(volume),
-            duration(look.oldest_age_ms)
+    let loss = format!(
+        "this would lose {} of acknowledged writes to volume {}, the oldest {} ago, for good; its origin would be as it was \
+         before them (`zcctl flush` loses nothing)",
+        size(look.bytes),
+        text::clean(volume),
+        duration(look.oldest_age_ms)
+    );
+    if consent.dry_run {
+        return shown(
+            &loss,
+            &json!({"volume": volume, "dry_run": true, "would_lose_bytes": look.bytes}),
+            daemon,
+            out,
         );
     }
+    consent.ask(&loss)?;
     let answer = ask(&daemon.socket, &json!({"cmd": "drop-dirty", "volume": volume}))?;
     if daemon.json {
         writeln!(out, "{answer:#}")?;
@@ -246,6 +274,16 @@ pub(crate) fn drop_dirty(
             text::clean(volume),
             size(lost)
         )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows what would be lost, and changes nothing.
+fn shown(loss: &str, answer: &Value, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    if daemon.json {
+        writeln!(out, "{answer:#}")?;
+    } else {
+        writeln!(out, "{loss}")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -263,27 +301,37 @@ fn dirty_of(volume: &str, daemon: &Daemon) -> anyhow::Result<Value> {
 /// Gives up what of a volume's dirty data cannot be read, and nothing else.
 pub(crate) fn give_up_unreadable(
     volume: &str,
-    force: bool,
+    consent: &Consent,
     daemon: &Daemon,
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let name = text::clean(volume);
-    if !force {
+    if !consent.yes {
         let dirty = dirty_of(volume, daemon)?;
         let number = |key: &str| dirty[key].as_u64().unwrap_or(0);
-        if number("unreadable_bytes") == 0 {
+        let bytes = number("unreadable_bytes");
+        if bytes == 0 {
             writeln!(
                 out,
                 "{name}: nothing is known to be unreadable; `zcctl flush {name}` reads all dirty data"
             )?;
             return Ok(ExitCode::SUCCESS);
         }
-        bail!(
+        let loss = format!(
             "this would put zeros in place of {} of volume {name} that cannot be read from the cache, the first at offset \
-             {}, for good; --force does it; to write these bytes anew and flush loses nothing",
-            size(number("unreadable_bytes")),
+             {}, for good (to write these bytes anew and flush loses nothing)",
+            size(bytes),
             number("stuck_offset_bytes")
         );
+        if consent.dry_run {
+            return shown(
+                &loss,
+                &json!({"volume": volume, "dry_run": true, "would_lose_bytes": bytes}),
+                daemon,
+                out,
+            );
+        }
+        consent.ask(&loss)?;
     }
     let request = json!({"cmd": "drop-dirty", "volume": volume, "unreadable": true});
     let answer = ask(&daemon.socket, &request)?;
@@ -303,20 +351,23 @@ pub(crate) fn give_up_unreadable(
 /// Has a fenced volume served with what was found.
 pub(crate) fn accept_loss(
     volume: &str,
-    force: bool,
+    consent: &Consent,
     daemon: &Daemon,
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let name = text::clean(volume);
-    if !force {
+    if !consent.yes {
         if dirty_of(volume, daemon)?["fenced"] != json!(true) {
             bail!("volume \"{name}\" is not fenced");
         }
-        bail!(
+        let loss = format!(
             "this would serve volume {name} as it was found: without the writes that a damaged journal does not tell of, or \
-             on an origin that is not what it was. If the undamaged cache, or the right origin, may come back, wait for \
-             it; --force goes on"
+             on an origin that is not what it was. If the undamaged cache, or the right origin, may come back, wait for it"
         );
+        if consent.dry_run {
+            return shown(&loss, &json!({"volume": volume, "dry_run": true}), daemon, out);
+        }
+        consent.ask(&loss)?;
     }
     let answer = ask(&daemon.socket, &json!({"cmd": "accept-loss", "volume": volume}))?;
     if daemon.json {
@@ -362,27 +413,39 @@ pub(crate) fn cell(dirty: &Value) -> String {
 mod tests {
     use super::*;
 
-    const fn look(uptime_ms: u64, bytes: u64, oldest_age_ms: u64) -> Look {
-        Look { uptime_ms, bytes, oldest_age_ms, fenced: false, refused: 0 }
+    const fn look(uptime_ms: u64, bytes: u64, clean_epoch: u64) -> Look {
+        Look {
+            uptime_ms,
+            bytes,
+            oldest_age_ms: 0,
+            dirty_epoch: 9,
+            clean_epoch,
+            newest_epoch: 10,
+            destaged_bytes: 0,
+            fenced: false,
+            refused: 0,
+        }
     }
 
     #[test]
     fn a_flush_is_done_when_what_was_dirty_then_is_not_any_more() {
-        let progress = Progress { first: look(10_000, 1 << 20, 500) };
-        assert!(!progress.is_done(&look(10_100, 1 << 20, 600)));
-        assert!(progress.is_done(&look(10_100, 0, 0)));
-        // What is written while it runs does not keep it from ending, ...
-        assert!(progress.is_done(&look(20_000, 1 << 20, 1_000)));
-        // ... but an epoch that may have begun before it does.
-        assert!(!progress.is_done(&look(20_000, 1 << 20, 9_000)));
-        // Whoever cannot tell what is dirty does not say that nothing is.
-        assert!(!progress.is_done(&Look { fenced: true, ..look(10_100, 0, 0) }));
+        let progress = Progress { first: look(10_000, 1 << 20, 7) };
+        assert!(!progress.is_done(&look(10_100, 1 << 20, 8)));
+        assert!(progress.is_done(&look(10_100, 0, 9)));
+        // Newer writes do not keep it from ending, however old they are, ...
+        assert!(progress.is_done(&look(10_100, 1 << 20, 9)));
+        // ... but an epoch that began before it does, however long it takes.
+        assert!(!progress.is_done(&look(90_000_000, 1 << 20, 8)));
+        // Another cache has other epochs.
+        assert!(progress.is_done(&Look { newest_epoch: 3, ..look(10_100, 512, 2) }));
+        // A volume whose dirty data is not all known is not reported as clean.
+        assert!(!progress.is_done(&Look { fenced: true, ..look(10_100, 0, 9) }));
     }
 
     #[test]
     fn progress_has_rate_and_time_to_go() {
         let progress = Progress { first: look(0, 4 << 20, 0) };
-        let line = progress.line(&Look { refused: 1, ..look(2_000, 3 << 20, 0) });
+        let line = progress.line(&Look { refused: 1, destaged_bytes: 1 << 20, ..look(2_000, 7 << 20, 0) });
         for part in
             ["[#######....", "25.0 %", "3.0 MiB left", "512.0 KiB/s", "6.0 s to go", "origin has errors"]
         {

@@ -14,6 +14,7 @@ mod cache;
 mod cli;
 mod columns;
 mod concerned;
+mod confirm;
 mod control;
 mod dirty;
 mod events;

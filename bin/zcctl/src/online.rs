@@ -53,14 +53,14 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             return dirty::stop(&how, daemon, out);
         }
         Online::Flush { volume, daemon } => return dirty::flush(volume, daemon, out),
-        Online::AcceptLoss { volume, force, daemon } => {
-            return dirty::accept_loss(volume, *force, daemon, out);
+        Online::AcceptLoss { volume, consent, daemon } => {
+            return dirty::accept_loss(volume, consent, daemon, out);
         }
-        Online::DropDirty { volume, force, unreadable: false, daemon } => {
-            return dirty::drop_dirty(volume, *force, daemon, out);
+        Online::DropDirty { volume, consent, unreadable: false, daemon } => {
+            return dirty::drop_dirty(volume, consent, daemon, out);
         }
-        Online::DropDirty { volume, force, unreadable: true, daemon } => {
-            return dirty::give_up_unreadable(volume, *force, daemon, out);
+        Online::DropDirty { volume, consent, unreadable: true, daemon } => {
+            return dirty::give_up_unreadable(volume, consent, daemon, out);
         }
         Online::Reattach(daemon) => one(daemon, &json!({"cmd": "reattach"}), dirty::reattached, out)?,
         Online::SetMode { volume, mode, daemon } => set_mode(volume, mode, daemon, out)?,

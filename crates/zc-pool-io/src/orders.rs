@@ -59,7 +59,7 @@ pub enum Order {
         /// Name of the clone.
         name: String,
     },
-    /// Sets a volume back to a snapshot.
+    /// Sets a volume back to a snapshot of it: `size_bytes`, `snapshot_size_bytes`; a dry run tells `loses_bytes`.
     Rollback {
         /// The volume.
         volume: String,
@@ -76,7 +76,8 @@ pub enum Order {
         /// Its new size.
         size_bytes: u64,
     },
-    /// Deletes a volume; a dry run tells `frees_bytes`.
+    /// Deletes a volume; a dry run tells `size_bytes`, `used_bytes`, `loses_bytes` (nothing else has them) and
+    /// `frees_bytes`.
     DeleteVolume {
         /// Name of the volume.
         name: String,
@@ -84,7 +85,7 @@ pub enum Order {
         #[serde(default)]
         dry_run: bool,
     },
-    /// Deletes a snapshot; a dry run tells `frees_bytes`.
+    /// Deletes a snapshot; a dry run tells the same.
     DeleteSnapshot {
         /// Name of the snapshot.
         name: String,
@@ -223,6 +224,19 @@ pub enum OrderError {
         /// The name.
         name: VolumeName,
     },
+    /// The snapshot is of another volume.
+    #[error(
+        "\"{snapshot}\" is a snapshot of {}, not of \"{volume}\"; to have its contents as a volume: `zcctl store clone STORE \
+         {snapshot} NAME`", owner_of(.owner)
+    )]
+    OtherSnapshot {
+        /// The volume.
+        volume: String,
+        /// The snapshot.
+        snapshot: String,
+        /// The volume that it is of; `None`: one that is deleted.
+        owner: Option<String>,
+    },
     /// All numbers are taken.
     #[error("the store has as many volumes as it can")]
     Full,
@@ -249,6 +263,10 @@ pub enum OrderError {
     /// The pool answered something else; this is a fault of the program.
     #[error("the store answered another question")]
     Confused,
+}
+
+fn owner_of(owner: &Option<String>) -> String {
+    owner.as_ref().map_or_else(|| "a volume that is deleted".to_owned(), |owner| format!("\"{owner}\""))
 }
 
 impl From<PoolError> for OrderError {
@@ -356,7 +374,9 @@ pub fn find(pool: &PoolClient, name: &str, kind: Option<RootKind>) -> Result<(Ro
 
 fn free_id(pool: &PoolClient) -> Result<RootId, OrderError> {
     let roots = pool.roots();
-    let is_free = |id: &RootId| roots.iter().all(|(taken, _)| taken != id);
+    // The number of a deleted volume is not given to another one while there are snapshots of it: they would pass for
+    // snapshots of the new volume.
+    let is_free = |id: &RootId| roots.iter().all(|(taken, root)| taken != id && root.source != *id);
     (0..limits::ROOTS_MAX).map(RootId).find(is_free).ok_or(OrderError::Full)
 }
 
@@ -398,12 +418,31 @@ fn derive(
 }
 
 fn rollback(pool: &PoolClient, volume: &str, snapshot: &str, dry_run: bool) -> Result<Value, OrderError> {
-    let (id, _) = find(pool, volume, Some(RootKind::Volume))?;
-    let (source, _) = find(pool, snapshot, Some(RootKind::Snapshot))?;
-    if !dry_run {
+    let (id, root) = find(pool, volume, Some(RootKind::Volume))?;
+    let (source, of) = find(pool, snapshot, Some(RootKind::Snapshot))?;
+    if of.source != id {
+        let owner = pool.root(of.source).filter(|root| root.kind == RootKind::Volume).map(|root| root.name);
+        let (volume, snapshot) = (volume.to_owned(), snapshot.to_owned());
+        return Err(OrderError::OtherSnapshot { volume, snapshot, owner });
+    }
+    let mut answer = json!({
+        "name": volume,
+        "snapshot": snapshot,
+        "size_bytes": root.size_chunks << root.chunk_shift,
+        "snapshot_size_bytes": of.size_chunks << of.chunk_shift,
+    });
+    if dry_run {
+        // Contents that no snapshot, clone or other volume has: all maps tell.
+        let unique = account_of(&accounts(pool)?, id).map_or(0, |account| account.unique_bytes);
+        answer["loses_bytes"] = json!(unique);
+    } else {
         change(pool, CatalogChange { source, ..blank(CatalogOp::Rollback, id) })?;
     }
-    Ok(json!({ "name": volume, "snapshot": snapshot }))
+    Ok(answer)
+}
+
+fn account_of(accounts: &Accounts, id: RootId) -> Option<&RootAccount> {
+    accounts.roots.iter().find(|account| account.root == id)
 }
 
 fn grow(pool: &PoolClient, volume: &str, size_bytes: u64) -> Result<Value, OrderError> {
@@ -425,9 +464,14 @@ fn delete(pool: &PoolClient, name: &str, kind: RootKind, dry_run: bool) -> Resul
     }
     // What it frees, all maps tell.
     let accounts = accounts(pool)?;
-    let account = accounts.roots.iter().find(|account| account.root == id);
-    let frees_bytes = account.map_or(0, RootAccount::delete_frees_bytes);
-    Ok(json!({ "name": name, "frees_bytes": frees_bytes }))
+    let of = |bytes: fn(&RootAccount) -> u64| account_of(&accounts, id).map_or(0, bytes);
+    Ok(json!({
+        "name": name,
+        "size_bytes": of(|account| account.nominal_bytes),
+        "used_bytes": of(|account| account.used_bytes),
+        "loses_bytes": of(|account| account.unique_bytes),
+        "frees_bytes": of(RootAccount::delete_frees_bytes),
+    }))
 }
 
 fn survey(pool: &PoolClient, kind: SurveyKind) -> Result<Surveyed, OrderError> {

@@ -16,6 +16,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::confirm::Consent;
 use crate::control::ask;
 use crate::dirty;
 use crate::options::Daemon;
@@ -41,9 +42,8 @@ pub(crate) struct ReplaceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResizeArgs {
-    /// Make the cache anew: what it holds is lost.
-    #[arg(long)]
-    yes: bool,
+    #[command(flatten)]
+    consent: Consent,
     #[command(flatten)]
     daemon: Daemon,
 }
@@ -99,13 +99,20 @@ pub(super) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> anyhow::Result<E
     let file = held_file(daemon)?;
     let plan = ask(&daemon.socket, &json!({"cmd": "resize-cache", "dry_run": true}))?;
     let (place, bytes) = (string(&plan["to"]), size(number(&plan["size_bytes"])));
-    if !args.yes {
-        bail!(
-            "{place} has {bytes} now. The cache would be made anew, and the {} that it holds would be read from the origins \
-             again; no volume loses data. --yes does it",
-            size(number(&plan["used_bytes"]))
-        );
+    if args.consent.dry_run && daemon.json {
+        writeln!(out, "{plan:#}")?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let loss = format!(
+        "{place} has {bytes} now. The cache would be made anew, and the {} that it holds would be read from the origins \
+         again; no volume loses data",
+        size(number(&plan["used_bytes"]))
+    );
+    if args.consent.dry_run {
+        writeln!(out, "{loss}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    args.consent.ask(&loss)?;
     let code = flush_all(daemon)?;
     if code != ExitCode::SUCCESS {
         return Ok(code);

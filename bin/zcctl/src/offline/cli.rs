@@ -33,6 +33,9 @@ pub(crate) struct RepairArgs {
     /// Write the repairs.
     #[arg(long)]
     pub(crate) yes: bool,
+    /// List the repairs alone, as without --yes.
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) dry_run: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

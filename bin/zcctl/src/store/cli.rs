@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use zc_core::units::ByteSize;
 use zc_pool_io::VolumeCodec;
 
+use crate::confirm::Consent;
 use crate::options::Daemon;
 
 /// What is done with a store.
@@ -58,15 +59,17 @@ pub(crate) enum StoreCommand {
         /// Name of the clone.
         clone: String,
     },
-    /// Set a volume back to a snapshot; its newer data is lost.
+    /// Set a volume back to a snapshot of it; its newer data is lost.
+    ///
+    /// A snapshot of another volume is refused; `clone` makes a volume of it. Without --yes the command asks at a
+    /// terminal, and refuses otherwise.
     Rollback {
         #[command(flatten)]
         volume: Named,
         /// The snapshot.
         snapshot: String,
-        /// Print what would be done, and change nothing.
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        consent: Consent,
     },
     /// Make a volume larger.
     Grow {
@@ -75,9 +78,13 @@ pub(crate) enum StoreCommand {
         /// The new size.
         size: ByteSize,
     },
-    /// Delete a volume.
+    /// Delete a volume and its contents.
+    ///
+    /// Without --yes the command asks at a terminal, and refuses otherwise.
     DeleteVolume(Deleted),
     /// Delete a snapshot.
+    ///
+    /// Without --yes the command asks at a terminal, and refuses otherwise.
     DeleteSnapshot(Deleted),
     /// Read and verify all stored data.
     ///
@@ -85,16 +92,15 @@ pub(crate) enum StoreCommand {
     Scrub(Pool),
     /// Open a store whose device lost a part of its log.
     ///
-    /// The store goes back to the state before the lost part. Without --force: show the volumes of that state, change
-    /// nothing.
+    /// The store goes back to the state before the lost part. The command shows the volumes of that state. Without --yes
+    /// it asks at a terminal, and refuses otherwise.
     ///
     /// Exit status: 0 done, or nothing is lost; 2 not done.
     AcceptLoss {
         #[command(flatten)]
         pool: Pool,
-        /// Open it: changes after that state are lost.
-        #[arg(long)]
-        force: bool,
+        #[command(flatten)]
+        consent: Consent,
     },
     /// Free space that no volume or snapshot uses.
     Clean(Pool),
@@ -161,7 +167,6 @@ pub(crate) struct Named {
 pub(crate) struct Deleted {
     #[command(flatten)]
     pub(super) at: Named,
-    /// Print what would become free, and change nothing.
-    #[arg(long)]
-    pub(super) dry_run: bool,
+    #[command(flatten)]
+    pub(super) consent: Consent,
 }

@@ -29,6 +29,7 @@ use driver::Driver;
 use place::Place;
 use progress::Progress;
 
+use crate::confirm::Consent;
 use crate::text;
 use crate::units::{ratio, size};
 
@@ -57,23 +58,26 @@ pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result
             let order = Order::Clone { from: from.name.clone(), name: clone.clone() };
             derive(from, &order, out)?;
         }
-        StoreCommand::Rollback { volume, snapshot, dry_run } => {
-            let (volume_name, snapshot, dry_run) = (volume.name.clone(), snapshot.clone(), *dry_run);
-            let order = Order::Rollback { volume: volume_name, snapshot, dry_run };
-            show(&volume.pool, &order, out, if dry_run { would_roll_back } else { nothing })?;
+        StoreCommand::Rollback { volume, snapshot, consent } => {
+            let (name, snapshot) = (&volume.name, &snapshot);
+            let order =
+                |dry_run| Order::Rollback { volume: name.clone(), snapshot: snapshot.to_string(), dry_run };
+            lose(&volume.pool, consent, order, would_roll_back, out)?;
         }
         StoreCommand::Grow { volume, size } => {
             let order = Order::Grow { volume: volume.name.clone(), size_bytes: size.0 };
             show(&volume.pool, &order, out, nothing)?;
         }
-        StoreCommand::DeleteVolume(deleted) => {
-            delete(deleted, |name, dry_run| Order::DeleteVolume { name, dry_run }, out)?;
+        StoreCommand::DeleteVolume(Deleted { at, consent }) => {
+            let order = |dry_run| Order::DeleteVolume { name: at.name.clone(), dry_run };
+            lose(&at.pool, consent, order, |answer| would_delete("volume", answer), out)?;
         }
-        StoreCommand::DeleteSnapshot(deleted) => {
-            delete(deleted, |name, dry_run| Order::DeleteSnapshot { name, dry_run }, out)?;
+        StoreCommand::DeleteSnapshot(Deleted { at, consent }) => {
+            let order = |dry_run| Order::DeleteSnapshot { name: at.name.clone(), dry_run };
+            lose(&at.pool, consent, order, |answer| would_delete("snapshot", answer), out)?;
         }
         StoreCommand::Scrub(pool) => return scrub(pool, out),
-        StoreCommand::AcceptLoss { pool, force } => accept_loss(pool, *force, out)?,
+        StoreCommand::AcceptLoss { pool, consent } => accept_loss(pool, consent, out)?,
         StoreCommand::Clean(pool) => clean(pool, out)?,
         StoreCommand::Import { volume, image } => import(volume, image)?,
         StoreCommand::Export { volume, image } => export(volume, image)?,
@@ -81,16 +85,23 @@ pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// How an answer is shown to people.
-type Text = fn(&Value, &mut dyn Write) -> anyhow::Result<()>;
-
 /// Carries an order out and shows its answer.
-fn show(pool: &Pool, order: &Order, out: &mut dyn Write, text: Text) -> anyhow::Result<()> {
+fn show(
+    pool: &Pool,
+    order: &Order,
+    out: &mut dyn Write,
+    text: impl Fn(&Value, &mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     show_at(Place::open(pool)?, pool, order, out, text)
 }
 
 /// Carries an order out that changes nothing, and shows its answer.
-fn look(pool: &Pool, order: &Order, out: &mut dyn Write, text: Text) -> anyhow::Result<()> {
+fn look(
+    pool: &Pool,
+    order: &Order,
+    out: &mut dyn Write,
+    text: impl Fn(&Value, &mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     show_at(Place::look(pool)?, pool, order, out, text)
 }
 
@@ -99,14 +110,19 @@ fn show_at(
     pool: &Pool,
     order: &Order,
     out: &mut dyn Write,
-    text: Text,
+    text: impl Fn(&Value, &mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let answer = place.carry_out(order)?;
     place.close()?;
     answered(pool, &answer, out, text)
 }
 
-fn answered(pool: &Pool, answer: &Value, out: &mut dyn Write, text: Text) -> anyhow::Result<()> {
+fn answered(
+    pool: &Pool,
+    answer: &Value,
+    out: &mut dyn Write,
+    text: impl Fn(&Value, &mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     if pool.daemon.json {
         writeln!(out, "{answer:#}")?;
         return Ok(());
@@ -119,10 +135,52 @@ fn nothing(_answer: &Value, _out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn would_roll_back(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Carries an order out that loses data, once that is agreed to, or shows what it would lose.
+fn lose(
+    pool: &Pool,
+    consent: &Consent,
+    order: impl Fn(bool) -> Order,
+    loss: impl Fn(&Value) -> String,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    if consent.dry_run {
+        return look(pool, &order(true), out, move |answer, out| Ok(writeln!(out, "{}", loss(answer))?));
+    }
+    let place = Place::open(pool)?;
+    let agreed = if consent.yes {
+        Ok(())
+    } else {
+        place.carry_out(&order(true)).and_then(|plan| consent.ask(&loss(&plan)))
+    };
+    let answer = agreed.and_then(|()| place.carry_out(&order(false)));
+    let closed = place.close();
+    let answer = answer?;
+    closed?;
+    answered(pool, &answer, out, nothing)
+}
+
+fn would_roll_back(answer: &Value) -> String {
     let (volume, snapshot) = (string(answer, "name"), string(answer, "snapshot"));
-    writeln!(out, "\"{volume}\" would become what \"{snapshot}\" is")?;
-    Ok(())
+    let of = |key| size(number(answer, key));
+    format!(
+        "volume \"{volume}\" ({}) would become what its snapshot \"{snapshot}\" ({}) is, and what was written to it since \
+         would be lost: {} of it are stored nowhere else",
+        of("size_bytes"),
+        of("snapshot_size_bytes"),
+        of("loses_bytes")
+    )
+}
+
+fn would_delete(what: &str, answer: &Value) -> String {
+    let of = |key| size(number(answer, key));
+    format!(
+        "{what} \"{}\" ({}, {} used) would be lost, and with it {} that are stored nowhere else; {} would become free",
+        string(answer, "name"),
+        of("size_bytes"),
+        of("used_bytes"),
+        of("loses_bytes"),
+        of("frees_bytes")
+    )
 }
 
 fn string(answer: &Value, key: &str) -> String {
@@ -140,19 +198,6 @@ fn derive(from: &Named, order: &Order, out: &mut dyn Write) -> anyhow::Result<()
     let answer = place.carry_out(order)?;
     place.close()?;
     answered(&from.pool, &answer, out, nothing)
-}
-
-fn delete(
-    deleted: &Deleted,
-    order: impl Fn(String, bool) -> Order,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let text: Text = if deleted.dry_run {
-        |answer, out| Ok(writeln!(out, "{} would become free", size(number(answer, "frees_bytes")))?)
-    } else {
-        nothing
-    };
-    show(&deleted.at.pool, &order(deleted.at.name.clone(), deleted.dry_run), out, text)
 }
 
 fn clean(pool: &Pool, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -234,29 +279,30 @@ fn volumes(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Opens a store whose device lost a part of its log, or shows what it would be.
-fn accept_loss(pool: &Pool, force: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+fn accept_loss(pool: &Pool, consent: &Consent, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = pool.path()?;
     match Driver::open(path) {
         Ok(driver) => {
             driver.close()?;
-            writeln!(out, "{} opens without a loss; --force is not needed", path.display())?;
+            writeln!(out, "{} opens without a loss; there is nothing to accept", path.display())?;
             return Ok(());
         }
         Err(error) if error.downcast_ref::<OpenError>().is_some_and(OpenError::is_log_lost) => {}
         Err(error) => return Err(error),
     }
-    let driver = if force { Driver::open_beyond_loss(path)? } else { Driver::look_beyond_loss(path)? };
+    let driver = Driver::look_beyond_loss(path)?;
     let answer = Order::Volumes {}.carry_out(driver.client())?;
     driver.close()?;
     answered(pool, &answer, out, volumes)?;
-    if !force {
-        bail!(
-            "the device lost a part of the log, and later changes with it. The store would go back to the volumes above, \
-             as they were before; a cache of them then starts with `zcached --cold`. If an undamaged copy of the device \
-             may come back, wait for it; --force goes on"
-        );
+    if consent.dry_run {
+        return Ok(());
     }
-    Ok(())
+    consent.ask(
+        "the device lost a part of the log, and later changes with it. The store would go back to the volumes above, as they \
+         were before; a cache of them then starts cold. If an undamaged copy of the device may come back, \
+         wait for it",
+    )?;
+    Driver::open_beyond_loss(path)?.close()
 }
 
 /// Verifies all that is stored, order by order; on a terminal it tells how far it is.

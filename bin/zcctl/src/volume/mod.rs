@@ -60,6 +60,9 @@ pub(crate) enum VolumeCommand {
         /// Discard its dirty data, and say how much that is.
         #[arg(long)]
         force: bool,
+        /// Print what would be done, and change nothing.
+        #[arg(long)]
+        dry_run: bool,
         /// Succeed also if there is no such volume.
         #[arg(long)]
         if_present: bool,
@@ -152,8 +155,9 @@ pub(crate) struct AddArgs {
 pub(crate) fn run(command: &VolumeCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
         VolumeCommand::Add(args) => add(args, out),
-        VolumeCommand::Remove { volume, force, if_present, daemon } => {
-            remove(volume, *force, *if_present, daemon, out)
+        VolumeCommand::Remove { volume, force, dry_run, if_present, daemon } => {
+            let how = Removal { force: *force, dry_run: *dry_run, if_present: *if_present };
+            remove(volume, &how, daemon, out)
         }
         VolumeCommand::Warm(args) => warm::run(args, out),
         VolumeCommand::List { daemon, listing } => list(daemon, listing, out),
@@ -329,13 +333,38 @@ fn absolute(origin: &str) -> anyhow::Result<String> {
     path.into_os_string().into_string().map_err(|_| anyhow::anyhow!("the path of the origin is no UTF-8"))
 }
 
-fn remove(
+/// How a volume is removed.
+struct Removal {
+    /// Its dirty data is discarded.
+    force: bool,
+    dry_run: bool,
+    if_present: bool,
+}
+
+/// Shows what a removal would do.
+fn would_remove(
     volume: &str,
     force: bool,
-    if_present: bool,
+    dirty_bytes: Option<u64>,
     daemon: &Daemon,
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
+    let (bytes, name) = (dirty_bytes.unwrap_or(0), text::clean(volume));
+    let loses = if force { bytes } else { 0 };
+    if daemon.json {
+        let answer =
+            json!({"volume": volume, "dry_run": true, "dirty_bytes": bytes, "would_lose_bytes": loses});
+        writeln!(out, "{answer:#}")?;
+    } else if loses > 0 {
+        writeln!(out, "{name} would be removed, and {} that only the cache has would be lost", size(loses))?;
+    } else {
+        writeln!(out, "{name} would be removed, after {} of dirty data are on its origin", size(bytes))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn remove(volume: &str, how: &Removal, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let Removal { force, dry_run, if_present } = *how;
     let file = held_file(daemon)?;
     if if_present && !is_known(volume, daemon)? {
         return show_change(
@@ -358,6 +387,9 @@ fn remove(
     }
     in_the_way(&status, volume, daemon)?;
     let left = dirty_of(&status, volume);
+    if dry_run {
+        return would_remove(volume, force, left, daemon, out);
+    }
     if left.is_some() && !force {
         let code = dirty::flush_if_dirty(
             volume,
@@ -540,6 +572,8 @@ fn put(
     // What an earlier change waits for a restart with is not this one's business.
     let given = |entry: &Value| {
         let key = entry.as_str().and_then(|entry| entry.strip_prefix(&format!("{}: ", key_of(volume))));
+        // A reason may follow the key, in brackets.
+        let key = key.map(|key| key.split_once(" (").map_or(key, |(key, _)| key));
         key.is_some_and(|key| settings.iter().any(|setting| setting.key == key))
     };
     if let Some(later) = answer["needs_restart"].as_array_mut() {

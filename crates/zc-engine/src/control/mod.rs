@@ -436,7 +436,7 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
         asked @ (Request::Reload {} | Request::Config { .. } | Request::CheckConfig { .. }) => {
             configuration(shared, asked).await
         }
-        Request::Stop { keep_dirty } => shared.asked_to_stop(keep_dirty).await,
+        Request::Stop { keep_dirty, flush } => shared.asked_to_stop(keep_dirty, flush).await,
         Request::Flush { volume } => shared.flush(&volume).await,
         Request::DropDirty { volume, unreadable } => shared.drop_dirty(&volume, unreadable).await,
         Request::AcceptLoss { volume } => shared.accept_loss(&volume).await,
@@ -809,7 +809,10 @@ impl Shared {
         let volume = in_force.volumes.iter().find(|(known, _)| known == name);
         let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
         if live_mode(config.mode, wanted) != wanted {
-            return Err("a change from or to read-only needs a restart".to_owned());
+            return Err(format!(
+                "a change from or to read-only takes a restart: `zcctl volume set {name} mode={mode}`, then `zcctl stop \
+                 --flush`, and start the daemon"
+            ));
         }
         let config = VolumeConfig { mode: wanted, ..config.clone() };
         self.configure(vec![(name.to_owned(), config)]).await?;

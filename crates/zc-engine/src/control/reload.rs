@@ -35,8 +35,12 @@ impl Keys {
             if applied.contains(&change.key) {
                 continue;
             }
-            if touches_read_only(in_force, new, &change.key) {
-                later.push(format!("{} (from or to read-only)", change.key));
+            if let Some(until) = until_restart(in_force, new, &change.key) {
+                later.push(format!(
+                    "{} (from or to read-only; the volume is {} until then)",
+                    change.key,
+                    until.word()
+                ));
             } else if change.live {
                 applied.push(change.key);
             } else {
@@ -51,23 +55,27 @@ impl Keys {
     }
 }
 
-/// Whether a key is the mode of a volume that becomes read-only, or stops being so.
-fn touches_read_only(in_force: &InForce, new: &Config, key: &str) -> bool {
-    in_force.volumes.iter().any(|(name, current)| {
-        let wanted = new.volumes.iter().find(|volume| volume.name == *name);
-        key == mode_key(name)
-            && wanted.is_some_and(|wanted| live_mode(current.mode, wanted.mode) != wanted.mode)
-    })
+/// The mode until the restart, if a key is the mode of a volume that becomes read-only, or stops being so.
+fn until_restart(in_force: &InForce, new: &Config, key: &str) -> Option<Mode> {
+    let (name, current) = in_force.volumes.iter().find(|(name, _)| key == mode_key(name))?;
+    let wanted = new.volumes.iter().find(|volume| volume.name == *name)?.mode;
+    let until = live_mode(current.mode, wanted);
+    (until != wanted).then_some(until)
 }
 
 fn mode_key(name: &str) -> String {
     format!("volume \"{name}\": mode")
 }
 
-/// What a volume that is served becomes when it is to be `wanted`. From and to read-only it takes a restart: its
-/// origin was opened for reading, and its export announced as read-only.
+/// The mode of a volume that is served when it is to be `wanted`. From and to read-only it takes a restart: its origin
+/// was opened for reading, and its export announced as read-only. A volume that is to become read-only leaves write-back
+/// at once: the start cannot serve it as read-only while it has dirty data.
 pub(crate) fn live_mode(now: Mode, wanted: Mode) -> Mode {
-    if now == Mode::ReadOnly || wanted == Mode::ReadOnly { now } else { wanted }
+    match (now, wanted) {
+        (Mode::WriteBack, Mode::ReadOnly) => Mode::WriteThrough,
+        (Mode::ReadOnly, _) | (_, Mode::ReadOnly) => now,
+        _ => wanted,
+    }
 }
 
 impl Shared {
@@ -176,11 +184,11 @@ impl Shared {
                 domain: current.domain,
             };
             let wanted = volume_config(volume, found);
-            let before = current.mode;
-            *current = zc_cache::config::VolumeConfig { mode: live_mode(before, wanted.mode), ..wanted };
+            let (before, wanted_mode) = (current.mode, wanted.mode);
+            *current = zc_cache::config::VolumeConfig { mode: live_mode(before, wanted_mode), ..wanted };
             let key = mode_key(name);
             // Also what `set-mode` had made of it is undone.
-            if current.mode != before && !keys.applied.contains(&key) {
+            if current.mode != before && current.mode == wanted_mode && !keys.applied.contains(&key) {
                 keys.applied.push(key);
             }
             configs.push((name.clone(), current.clone()));

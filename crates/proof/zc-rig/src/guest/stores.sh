@@ -71,7 +71,7 @@ zcached_with() {
     ext4_on /dev/ublkb0
     used() { zcctl store status tank --json | jq '.stored_bytes + .map_bytes'; }
     snapshot() { zcctl store snapshot tank hdd "hdd@$1" > /dev/null; }
-    forget() { zcctl store delete-snapshot tank "hdd@$1" > /dev/null; }
+    forget() { zcctl store delete-snapshot tank "hdd@$1" --yes > /dev/null; }
 }
 
 enter() {

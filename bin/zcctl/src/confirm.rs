@@ -1,0 +1,58 @@
+//! One habit for commands that lose data: `--dry-run` shows what would be lost, `--yes` does it, and without either a
+//! person at a terminal is asked. A program that gives neither is refused.
+//!
+//! Invariants: nothing is lost without `--yes` or a typed "yes". What it does not do: `--force`, which has another
+//! meaning: to go on although something is in the way.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use anyhow::bail;
+use clap::Args;
+
+/// The options of such a command.
+#[derive(Debug, Args)]
+pub(crate) struct Consent {
+    /// Do it without being asked.
+    #[arg(long, alias = "force", conflicts_with = "dry_run")]
+    pub(crate) yes: bool,
+    /// Print what would be lost, and change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+impl Consent {
+    /// Returns if the command may go on. `loss` is a sentence without its full stop.
+    ///
+    /// # Errors
+    /// No person agreed to it.
+    pub(crate) fn ask(&self, loss: &str) -> anyhow::Result<()> {
+        if self.yes {
+            return Ok(());
+        }
+        if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+            bail!("{loss}; nothing is changed, --yes does it");
+        }
+        write!(std::io::stderr(), "{loss}.\nType yes to go on: ")?;
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer)?;
+        if is_yes(&answer) { Ok(()) } else { bail!("nothing is changed") }
+    }
+}
+
+fn is_yes(answer: &str) -> bool {
+    answer.trim() == "yes"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_word_agrees() {
+        assert!(is_yes("yes\n") && is_yes(" yes "));
+        for answer in ["", "\n", "y\n", "YES\n", "yes please\n", "no\n"] {
+            assert!(!is_yes(answer), "{answer:?}");
+        }
+        Consent { yes: true, dry_run: false }.ask("it would be lost").unwrap();
+    }
+}
