@@ -3,7 +3,10 @@
 //! Job: replace the file as a whole: a new one beside it, with its mode and owner, is flushed and renamed.
 //!
 //! Invariants: a file that another program changed since it was opened is not replaced. Two commands of ours never
-//! change it at once, as each holds a lock on it. A reader finds the old text or the new one, also after a power cut.
+//! change it at once, as each holds a lock on it; a second one waits its turn, for 150 s at most. A reader finds
+//! the old text or the new one, also after a power cut. A file that cannot be replaced is refused before anything is
+//! done: one that is a mount point of its own (a container's `--volume FILE:FILE`) stays the file that was mounted,
+//! whatever takes its place on the host.
 //!
 //! What it does not do: say what is right in it. The daemon checks the new one before it takes the place.
 
@@ -13,11 +16,17 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::event::{Timespec, poll};
+use rustix::fs::{AtFlags, CWD, FlockOperation, OFlags, StatxFlags, flock, statx};
 use rustix::io::Errno;
 
-/// Times that the file is opened because another command has replaced it meanwhile.
-const OPENS_MAX: u32 = 8;
+/// Pause between two attempts to lock the file: 20 ms.
+const LOCK_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const LOCK_PAUSES_PER_S: u32 = 50;
+/// Attempts while other commands change the file, which may wait for devices as long: 150 s.
+const LOCK_ATTEMPTS: u32 = 150 * LOCK_PAUSES_PER_S;
+/// A wait of more attempts is reported: 2 s.
+const LOCK_ATTEMPTS_SILENT: u32 = 2 * LOCK_PAUSES_PER_S;
 
 /// The file, locked.
 #[derive(Debug)]
@@ -29,13 +38,28 @@ pub(crate) struct ConfigFile {
 }
 
 impl ConfigFile {
+    /// Locks and reads the file, once no other command holds it.
+    ///
     /// # Errors
-    /// It cannot be read, or another command holds it.
+    /// It cannot be read or replaced, or other commands hold it for 150 s.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        Self::open_within(path, LOCK_ATTEMPTS)
+    }
+
+    fn open_within(path: &Path, attempts: u32) -> anyhow::Result<Self> {
         let path = path.canonicalize().with_context(|| format!("cannot find {}", path.display()))?;
+        if is_mount_point(&path).with_context(|| format!("cannot examine {}", path.display()))? {
+            bail!(
+                "{} is mounted as a single file, so it cannot be replaced: edit it where it comes from, in place, and \
+                 `zcctl reload`; or mount its directory instead, and this command can change it",
+                path.display()
+            );
+        }
         let fail = || format!("cannot read {}", path.display());
-        for _ in 0..OPENS_MAX {
-            // Without the flag the open waits for the writer of a pipe.
+        let mut attempt = 0;
+        loop {
+            // Opened again each time: the command that held the lock may have replaced the file. Without the flag the
+            // open waits for the writer of a pipe.
             let flags = OFlags::NONBLOCK.bits().cast_signed();
             let mut file =
                 OpenOptions::new().read(true).custom_flags(flags).open(&path).with_context(fail)?;
@@ -45,7 +69,22 @@ impl ConfigFile {
                 path.display()
             );
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) => bail!("another zcctl is changing {}; try again", path.display()),
+                Err(Errno::WOULDBLOCK) => {
+                    if attempt == attempts {
+                        bail!(
+                            "other zcctl commands have been changing {} for {} s; nothing is changed, try again",
+                            path.display(),
+                            attempts / LOCK_PAUSES_PER_S
+                        );
+                    }
+                    if attempt == LOCK_ATTEMPTS_SILENT {
+                        let place = path.display();
+                        writeln!(io::stderr(), "zcctl: waiting for another zcctl, which changes {place}")?;
+                    }
+                    attempt += 1;
+                    poll(&mut [], Some(&LOCK_PAUSE)).context("cannot wait")?;
+                    continue;
+                }
                 result => result.with_context(|| format!("cannot lock {}", path.display()))?,
             }
             if !is_at(&file, &path).with_context(fail)? {
@@ -55,7 +94,6 @@ impl ConfigFile {
             file.read_to_string(&mut text).with_context(fail)?;
             return Ok(Self { path, file, text });
         }
-        bail!("{} is replaced again and again; try again", path.display())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -174,6 +212,16 @@ impl Drop for Beside {
     }
 }
 
+/// Returns `true` if another file is mounted at the path: a rename there fails with `EBUSY`.
+fn is_mount_point(path: &Path) -> io::Result<bool> {
+    let mount_of = |path: &Path| Ok::<_, io::Error>(statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID)?);
+    let folder = path.parent().unwrap_or_else(|| Path::new("/"));
+    let (file, folder) = (mount_of(path)?, mount_of(folder)?);
+    // A kernel before 5.8 does not report mounts; then the rename fails instead.
+    let is_reported = |found: &rustix::fs::Statx| found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    Ok(is_reported(&file) && is_reported(&folder) && file.stx_mnt_id != folder.stx_mnt_id)
+}
+
 /// Whether this is the file at a path.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let (open, there) = (file.metadata()?, std::fs::metadata(path)?);
@@ -243,15 +291,32 @@ mod tests {
     fn what_is_refused_leaves_no_trace_and_a_second_command_waits_its_turn() {
         let (dir, path) = dir_with("old");
         let file = ConfigFile::open(&path).unwrap();
-        assert!(ConfigFile::open(&path).unwrap_err().to_string().contains("another zcctl"));
+        let is_held = || {
+            let error = ConfigFile::open_within(&path, 0).unwrap_err().to_string();
+            error.contains("other zcctl commands")
+        };
+        assert!(is_held());
         file.replace("new", |_| -> anyhow::Result<()> { bail!("no") }).unwrap_err();
         assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), names(&dir).len()), ("old", 1));
         let (_, replaced) = file.replace("new", |_| Ok(())).unwrap();
-        assert!(
-            ConfigFile::open(&path).unwrap_err().to_string().contains("another zcctl"),
-            "until it is read"
-        );
+        assert!(is_held(), "until it is read");
         drop((file, replaced));
         assert_eq!(ConfigFile::open(&path).unwrap().text(), "new");
+    }
+
+    #[test]
+    fn commands_at_once_change_the_file_one_after_the_other() {
+        let (dir, path) = dir_with("");
+        std::thread::scope(|scope| {
+            for _ in 0..12 {
+                scope.spawn(|| {
+                    let file = ConfigFile::open(&path).unwrap();
+                    let longer = format!("{}x", file.text());
+                    drop(file.replace(&longer, |_| Ok(())).unwrap());
+                });
+            }
+        });
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "x".repeat(12));
+        assert_eq!(names(&dir), ["zcached.toml"]);
     }
 }
