@@ -1,5 +1,5 @@
-//! `zcctl volume add` and `set` with a configuration that others change, too: several commands at once, settings that take
-//! a restart, and a configuration that is mounted as a single file.
+//! `zcctl volume add` and `set` with a configuration that others change, too: several commands at once, settings that
+//! take a restart, and a configuration that is mounted as a single file.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 

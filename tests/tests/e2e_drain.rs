@@ -1,6 +1,6 @@
 //! Commands that wait until dirty data is on the origin end while clients write: `flush`, `store snapshot`, `cache
-//! replace`, `cache resize` and `stop --flush`. Each ends when what was dirty at the call is there, however old dirty data
-//! may become, and reports what was written.
+//! replace`, `cache resize` and `stop --flush`. Each ends when what was dirty at the call is there, however old dirty
+//! data may become, and reports what was written.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -154,7 +154,8 @@ fn a_snapshot_is_taken_while_a_client_writes() {
     world.add_thin("disk", VOLUME_MIB, MODE);
     let _daemon = world.start();
     let still = write_still(&world);
-    let output = while_busy(&world, Some(PACED), || zcctl(&world, &["store", "snapshot", "tank", "disk", "now"]));
+    let output =
+        while_busy(&world, Some(PACED), || zcctl(&world, &["store", "snapshot", "tank", "disk", "now"]));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let clone = zcctl(&world, &["store", "clone", "tank", "now", "copy"]);
     assert_eq!(clone.status.code(), Some(0), "{clone:?}");

@@ -135,7 +135,7 @@ pub(crate) enum Online {
     /// or could not be read, a volume started cold, or the cache has dirty data of a volume that is not configured.
     /// FAILED: a volume does not serve its clients. Each reason comes with what follows from it and what to do. What
     /// happened once, such as an error or a cold start, counts for an hour after the last time; a state counts as long
-    /// as it lasts.
+    /// as it lasts; `clear` ends an incident that is over.
     ///
     /// With -o, --no-headings or --bytes only the table of volumes is printed. Its cells are single words: "-" stands
     /// for nothing, and \040 for a space in a path. Columns: name, state (served, fenced, absent), size, mode, hits
@@ -173,10 +173,10 @@ pub(crate) enum Online {
     ///
     /// Members: number, unix_s, uptime_ms, event, change (begins or ends), level, volume, store, what, follows,
     /// command. Events are the reasons of status: cache-failed, verification-failed, cache-errors, intent-log-void,
-    /// origin-missing, origin-errors, origin-refused, fenced, recovery-point-late, dirty-stuck, dirty-unreadable,
-    /// dirty-unserved, cold-start, store-low-space, store-full, store-failed; low-space (writes wait for room for dirty
-    /// data); and back-to-normal, when nothing is wrong any more. The daemon keeps the newest 1024. With --follow also
-    /// daemon-gone and daemon-back.
+    /// origin-missing, volume-refused, dirty-doubtful, origin-errors, origin-refused, origin-truncated, unreachable,
+    /// fenced, recovery-point-late, dirty-stuck, dirty-unreadable, dirty-unserved, cold-start, store-low-space,
+    /// store-full, store-failed; low-space (writes wait for room for dirty data); and back-to-normal, when nothing is
+    /// wrong any more. The daemon keeps the newest 1024. With --follow also daemon-gone and daemon-back.
     ///
     /// With --exec, the executables of a folder run for each event that is printed, in the order of their names, one at
     /// a time. Names have letters, digits, - and _. No shell is started. Each member that has a value is a variable:
@@ -340,6 +340,16 @@ pub(crate) enum Online {
         volume: String,
         #[command(flatten)]
         consent: Consent,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
+    /// End incidents in the verdict that are over and were seen.
+    ///
+    /// An error or a cold start counts for an hour after the last time. With this command it counts no more, until it
+    /// happens again. A state counts as long as it lasts.
+    Clear {
+        /// Name of the volume; default is the cache and all volumes.
+        volume: Option<String>,
         #[command(flatten)]
         daemon: Daemon,
     },

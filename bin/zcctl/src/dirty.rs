@@ -3,8 +3,8 @@
 //! Job: request the flush, read the daemon's numbers until it is done, show the progress. Time is the daemon's own.
 //!
 //! Invariants: `flush` ends with 0 when everything that was dirty when it began is on the origin, whatever clients have
-//! written since; with 1 when the volume is fenced, since waiting does not help then. Progress goes to the standard error, results to the standard
-//! output.
+//! written since; with 1 when the volume is fenced, since waiting does not help then. Progress goes to the standard
+//! error, results to the standard output.
 //!
 //! What it does not do: carry data. A flush goes on when this program is interrupted.
 

@@ -62,6 +62,9 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
         Online::DropDirty { volume, consent, unreadable: true, daemon } => {
             return dirty::give_up_unreadable(volume, consent, daemon, out);
         }
+        Online::Clear { volume, daemon } => {
+            one(daemon, &json!({"cmd": "clear", "volume": volume}), cleared, out)?;
+        }
         Online::Reattach(daemon) => one(daemon, &json!({"cmd": "reattach"}), dirty::reattached, out)?,
         Online::SetMode { volume, mode, daemon } => set_mode(volume, mode, daemon, out)?,
         Online::Resize { volume, size, daemon } => {
@@ -112,6 +115,12 @@ fn set_mode(volume: &str, mode: &str, daemon: &Daemon, out: &mut dyn Write) -> a
         Ok(())
     };
     one(daemon, &request, done, out)
+}
+
+/// Shows how many incidents have ended.
+fn cleared(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let (count, state) = (number(&answer["cleared"]), string(&answer["state"]));
+    Ok(writeln!(out, "incidents ended: {count}; the verdict is {}", text::clean(&state))?)
 }
 
 /// Shows the status; the exit status is the verdict's.

@@ -50,6 +50,10 @@ pub struct VolumeInfo {
     pub cold_reason: Option<String>,
     /// The length in bytes to which its origin was truncated while it was served.
     pub origin_truncated_bytes: Option<u64>,
+    /// NBD clients may choose it.
+    pub exported: bool,
+    /// The daemon attaches it as a ublk device when it starts.
+    pub attaches: bool,
     /// The ublk device that serves it, if one does.
     pub device: Option<String>,
 }

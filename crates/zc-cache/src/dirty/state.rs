@@ -25,6 +25,7 @@ impl DirtyLayer {
             epochs: zc_core::u64_from_usize(epochs),
             oldest_age_ms: core.base.now_ms().saturating_sub(oldest),
             fenced: self.fence(volume, core).is_some(),
+            refusing: dirty.destaging.is_refused() && !dirty.destaging.is_stuck(),
             draining: dirty.is_draining(),
             waiting: zc_core::u64_from_usize(dirty.waiting.len()),
             newest_epoch: dirty.data.epochs.back().map_or(dirty.data.clean, |epoch| epoch.number),

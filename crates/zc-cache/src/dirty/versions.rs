@@ -500,6 +500,8 @@ pub struct DirtyState {
     pub oldest_age_ms: u64,
     /// Requests fail because dirty data is out of reach.
     pub fenced: bool,
+    /// The origin did not take it at the last attempt, which is made again.
+    pub refusing: bool,
     /// The dirty data is being brought to the origin without a pause.
     pub draining: bool,
     /// Writes that wait for room.

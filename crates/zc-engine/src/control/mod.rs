@@ -437,9 +437,10 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
             configuration(shared, asked).await
         }
         Request::Stop { keep_dirty, flush } => shared.asked_to_stop(keep_dirty, flush).await,
-        Request::Flush { volume } => shared.flush(&volume).await,
-        Request::DropDirty { volume, unreadable } => shared.drop_dirty(&volume, unreadable).await,
-        Request::AcceptLoss { volume } => shared.accept_loss(&volume).await,
+        asked @ (Request::Flush { .. } | Request::DropDirty { .. } | Request::AcceptLoss { .. }) => {
+            dirty_data(shared, asked).await
+        }
+        Request::Clear { volume } => shared.clear(volume.as_deref()).await,
         Request::Reattach {} => shared.reattach().await,
         asked @ (Request::ReplaceCache { .. } | Request::ResizeCache { .. }) => {
             exchange_cache(shared, asked).await
@@ -456,6 +457,15 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
         Request::Store { store, order } => shared.order(store, order).await,
         Request::Attach { volume } => shared.attach(&volume).await,
         Request::Detach { volume, force } => shared.detach(&volume, force).await,
+    }
+}
+
+async fn dirty_data(shared: &Shared, request: Request) -> Result<Value, String> {
+    match request {
+        Request::Flush { volume } => shared.flush(&volume).await,
+        Request::DropDirty { volume, unreadable } => shared.drop_dirty(&volume, unreadable).await,
+        Request::AcceptLoss { volume } => shared.accept_loss(&volume).await,
+        other => Err(format!("{other:?} is not about dirty data")),
     }
 }
 
@@ -692,8 +702,25 @@ impl Shared {
             unserved,
             absent,
             stores: &self.store_looks.last(),
+            // A connection may have come in otherwise.
+            listens: !self.addresses.is_empty() || !self.registry.connections.is_empty(),
         };
         Verdict::of(&look, &incidents)
+    }
+
+    /// An operator has seen what happened: incidents that are over count no more.
+    async fn clear(&self, volume: Option<&str>) -> Result<Value, String> {
+        if let Some(name) = volume {
+            self.id_of(name)?;
+        }
+        let stats = self.stats().await?;
+        self.judge(&stats, &self.infos());
+        let cleared = {
+            let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
+            incidents.clear(volume, stats.uptime_ms)
+        };
+        let state = self.judge(&stats, &self.infos()).verdict.state;
+        Ok(json!({ "cleared": cleared, "state": state }))
     }
 
     /// The numbers as Prometheus reads them.
@@ -702,10 +729,10 @@ impl Shared {
         let stats = self.stats().await?;
         let volumes = self.infos();
         let Judged { verdict, absent, .. } = self.judge(&stats, &volumes);
-        let state = verdict.state;
+        let (state, failed) = (verdict.state, verdict.failed_volumes());
         let absent = absent.into_iter().map(|absent| absent.name).collect();
-        let stores = self.store_looks.last();
-        Ok(Scrape { stats, volumes, absent, stores, state, ram_max_bytes: self.ram_max_bytes }.render(format))
+        let (stores, ram_max_bytes) = (self.store_looks.last(), self.ram_max_bytes);
+        Ok(Scrape { stats, volumes, failed, absent, stores, state, ram_max_bytes }.render(format))
     }
 
     /// What the live page shows.

@@ -184,6 +184,9 @@ impl Shared {
                 domain: current.domain,
             };
             let wanted = volume_config(volume, found);
+            if let Some(mut info) = self.registry.volumes.get_mut(name) {
+                info.exported = volume.nbd.export;
+            }
             let (before, wanted_mode) = (current.mode, wanted.mode);
             *current = zc_cache::config::VolumeConfig { mode: live_mode(before, wanted_mode), ..wanted };
             let key = mode_key(name);

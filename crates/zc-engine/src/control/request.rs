@@ -66,6 +66,11 @@ pub(crate) enum Request {
     AcceptLoss {
         volume: String,
     },
+    /// Incidents that are over count no more.
+    Clear {
+        #[serde(default)]
+        volume: Option<String>,
+    },
     Reattach {},
     /// Moves the cache to another device.
     ReplaceCache {

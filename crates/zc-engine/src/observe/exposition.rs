@@ -50,6 +50,8 @@ impl Format {
 pub(crate) struct Scrape {
     pub(crate) stats: Box<ShardStats>,
     pub(crate) volumes: Vec<(String, VolumeInfo)>,
+    /// Names of volumes that do not serve their clients, those among `volumes` included.
+    pub(crate) failed: Vec<String>,
     /// Names of volumes whose origins could not be opened.
     pub(crate) absent: Vec<String>,
     /// Open stores.
@@ -220,7 +222,8 @@ impl Scrape {
     }
 
     fn of_volumes(&self, page: &mut Page<'_>) -> fmt::Result {
-        let served = self.volumes.iter().map(|(name, _)| (volume(name), Value::Whole(1)));
+        let serves = |name: &String| Value::from(!self.failed.contains(name));
+        let served = self.volumes.iter().map(|(name, _)| (volume(name), serves(name)));
         let absent = self.absent.iter().map(|name| (volume(name), Value::Whole(0)));
         page.family(SERVED, served.chain(absent))?;
         let infos = self.volumes.iter();
@@ -333,7 +336,7 @@ const CURVE: Family<'_> = family(
 );
 const BUILD: Family<'_> = family("build_info", "The daemon's version; always 1.");
 const SERVED: Family<'_> =
-    family("volume_served", "1 if the volume is served, 0 if its origin could not be opened at the start.");
+    family("volume_served", "1 if the volume serves its clients, 0 if not; `zcctl status` says why.");
 const INFO: Family<'_> = family("volume_info", "The volume's mode; always 1.");
 const DIRTY_AGE_BOUND: Family<'_> =
     family("dirty_age_bound_seconds", "Bound of the age of a write-back volume's dirty data, max_dirty_age.");

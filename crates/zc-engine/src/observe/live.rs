@@ -335,6 +335,8 @@ mod tests {
             dedup_domain: String::new(),
             cold_reason: None,
             origin_truncated_bytes: None,
+            exported: true,
+            attaches: false,
             device: None,
         };
         let volumes = ["db", "vm"].map(|name| (name.to_owned(), info.clone()));

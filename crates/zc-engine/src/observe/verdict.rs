@@ -28,6 +28,8 @@ pub(crate) const LOOK_MS: u64 = 10_000;
 /// What a recovery point may be older than its bound, in milliseconds, beside a quarter of the bound: destaging begins
 /// with the bound and takes its time.
 const LATE_MARGIN_MS: u64 = 5_000;
+/// A volume that becomes a block device may take so long for that after the start of the daemon, in milliseconds.
+const ATTACH_MS: u64 = 60_000;
 /// A store has little space.
 const STORE_LOW: &str = "store-low-space";
 
@@ -86,7 +88,6 @@ enum Kind {
     Verification,
     CacheError,
     OriginError,
-    Refused,
     Unreadable,
     Cold,
 }
@@ -99,6 +100,8 @@ pub(crate) struct Incidents(BTreeMap<(Kind, String), Seen>);
 struct Seen {
     count: u64,
     at_ms: u64,
+    /// An operator has seen it, and nothing happened since.
+    is_cleared: bool,
 }
 
 /// What the daemon knows of itself.
@@ -111,9 +114,19 @@ pub(crate) struct Look<'a> {
     /// Volumes whose origins could not be opened.
     pub(crate) absent: &'a [Absent],
     pub(crate) stores: &'a [StoreLook],
+    /// Clients can connect to the daemon.
+    pub(crate) listens: bool,
 }
 
 impl Incidents {
+    /// An operator has seen what happened, of a volume or all: it counts no more until it happens again. Returns how many
+    /// incidents that were.
+    pub(crate) fn clear(&mut self, volume: Option<&str>, now_ms: u64) -> usize {
+        let concerned = self.0.iter_mut().filter(|((_, name), _)| volume.is_none_or(|volume| name == volume));
+        let lasting = concerned.filter(|(_, seen)| seen.counts_at(now_ms));
+        lasting.map(|(_, seen)| seen.is_cleared = true).count()
+    }
+
     /// Looks at the counters.
     pub(crate) fn observe(&mut self, stats: &ShardStats, volumes: &[(String, VolumeInfo)]) {
         let now_ms = stats.uptime_ms;
@@ -121,10 +134,11 @@ impl Incidents {
         self.count(Kind::Verification, "", manager("failed_hits"), now_ms);
         self.count(Kind::CacheError, "", stats.driver.device_errors, now_ms);
         for (name, traffic) in &stats.traffic {
-            self.count(Kind::OriginError, name, traffic.origin_errors, now_ms);
+            // Errors of read-ahead and destaging fail no request of a client.
+            let failed = traffic.origin_errors.min(traffic.failed_by_device);
+            self.count(Kind::OriginError, name, failed, now_ms);
         }
         for (name, dirty) in &stats.dirty {
-            self.count(Kind::Refused, name, dirty.refused, now_ms);
             self.count(Kind::Unreadable, name, dirty.unreadable, now_ms);
         }
         for (name, info) in volumes {
@@ -137,14 +151,20 @@ impl Incidents {
         let before = self.0.get(&key).copied();
         // A counter that is smaller than before began anew with another manager.
         if count > 0 && before.is_none_or(|before| before.count != count) {
-            self.0.insert(key, Seen { count, at_ms: now_ms });
+            self.0.insert(key, Seen { count, at_ms: now_ms, is_cleared: false });
         }
     }
 
     /// How often, if it happened within the last hour.
     fn recent(&self, kind: Kind, name: &str, now_ms: u64) -> Option<u64> {
         let seen = self.0.get(&(kind, name.to_owned()))?;
-        (now_ms.saturating_sub(seen.at_ms) < INCIDENT_MS).then_some(seen.count)
+        seen.counts_at(now_ms).then_some(seen.count)
+    }
+}
+
+impl Seen {
+    const fn counts_at(&self, now_ms: u64) -> bool {
+        !self.is_cleared && now_ms.saturating_sub(self.at_ms) < INCIDENT_MS
     }
 }
 
@@ -154,7 +174,9 @@ impl Verdict {
         let mut reasons = of_cache(look, incidents);
         for (name, info) in look.volumes {
             let dirty = look.stats.dirty.get(name).copied().unwrap_or_default();
-            reasons.extend(of_volume(name, info, &dirty));
+            reasons.extend(of_volume(name, info, &dirty, look.stats.cache_healthy));
+            reasons.extend(of_reach(name, info, look));
+            reasons.extend(of_refusing(name, info, &dirty));
             reasons.extend(of_truncated(name, info));
             reasons.extend(of_gap(name, &dirty));
             reasons.extend(of_incidents(name, info, incidents, look.stats.uptime_ms));
@@ -167,6 +189,12 @@ impl Verdict {
         reasons.sort_by_key(|reason| std::cmp::Reverse(reason.level));
         let state = reasons.first().map_or(Level::Healthy, |reason| reason.level);
         Self { state, reasons }
+    }
+
+    /// Names of volumes that do not serve their clients.
+    pub(crate) fn failed_volumes(&self) -> Vec<String> {
+        let failed = self.reasons.iter().filter(|reason| reason.level == Level::Failed);
+        failed.filter_map(|reason| reason.volume.clone()).collect()
     }
 }
 
@@ -205,7 +233,10 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
             "verification-failed",
             format!("{count} reads of the cache failed verification, the last within the hour"),
             "what was damaged was read from the origin; the cache device may be failing",
-            format!("smartctl -a on the device of {}; after a stop: zcctl check --data", look.cache),
+            format!(
+                "smartctl -a on the device of {}; after a stop: zcctl check --data {}; if the device is good: zcctl clear",
+                look.cache, look.cache
+            ),
         ));
     }
     if let Some(count) = incidents.recent(Kind::CacheError, "", now_ms) {
@@ -213,7 +244,7 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
             "cache-errors",
             format!("{count} operations of the cache device failed, the last within the hour"),
             "what failed went to the origin; the cache device may be failing",
-            format!("dmesg; smartctl -a on the device of {}", look.cache),
+            format!("dmesg; smartctl -a on the device of {}; if it is good: zcctl clear", look.cache),
         ));
     }
     reasons
@@ -251,19 +282,128 @@ fn of_store(look: &StoreLook) -> Option<Reason> {
 }
 
 fn of_absent(absent: &Absent) -> Reason {
+    let (kind, command) = remedy(&absent.name, &absent.why);
     Reason {
-        kind: "origin-missing",
+        kind,
         level: Level::Failed,
         volume: Some(absent.name.clone()),
         store: None,
         what: format!("it is not served: {}", absent.why),
         follows: "the other volumes are served, and its dirty data, if any, is kept".to_owned(),
-        command: "bring its origin back; the daemon goes on looking, and serves it then".to_owned(),
+        command,
     }
 }
 
+/// The kind of a reason why a volume is absent, and what to do. A test compares the words with those of the refusals.
+fn remedy(name: &str, why: &str) -> (&'static str, String) {
+    let is_about = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    let looks = "the daemon goes on looking, and serves it then";
+    if is_about(&["cannot start as read-only"]) {
+        let command = format!(
+            "zcctl volume set {name} mode=write-through; when it is served: zcctl flush {name}; zcctl volume set {name} \
+             mode=read-only; zcctl stop --flush; then start the daemon"
+        );
+        ("dirty-doubtful", command)
+    } else if is_about(&["--trust-dirty"]) {
+        let command = format!(
+            "put cache and origin back as they were; else zcctl stop --keep-dirty, and start once with --trust-dirty {name} \
+             (its dirty data goes to the origin as it is) or --drop-dirty {name} (it is lost)"
+        );
+        ("dirty-doubtful", command)
+    } else if is_about(&["--drop-dirty"]) {
+        let command = format!(
+            "put back what the reason names; else zcctl stop --keep-dirty, and start once with --drop-dirty {name} (its \
+             dirty data is lost)"
+        );
+        ("dirty-doubtful", command)
+    } else if is_about(&["is a snapshot and never changes"]) {
+        ("volume-refused", format!("zcctl volume set {name} mode=read-only; {looks}"))
+    } else if is_about(&["has no volume"]) {
+        ("origin-missing", format!("zcctl store create-volume STORE VOLUME SIZE; {looks}"))
+    } else if is_about(&["has no bytes"]) {
+        ("origin-missing", format!("truncate --size=SIZE its origin; {looks}"))
+    } else if is_about(&["(EACCES)", "(EPERM)"]) {
+        let command = "let the daemon's user open its origin (chown, chmod; sandbox.paths names folders beside those of the \
+                       configuration)";
+        ("origin-missing", format!("{command}; {looks}"))
+    } else if is_about(&["does not answer"]) {
+        ("origin-missing", format!("look at the server or device behind its origin; {looks}"))
+    } else {
+        ("origin-missing", format!("bring its origin back; {looks}"))
+    }
+}
+
+/// A volume that no client can come to.
+fn of_reach(name: &str, info: &VolumeInfo, look: &Look<'_>) -> Option<Reason> {
+    let is_exported = look.listens && info.exported;
+    let attaches = info.attaches && look.stats.uptime_ms < ATTACH_MS;
+    if is_exported || info.device.is_some() || attaches {
+        return None;
+    }
+    let (what, command) = if look.listens {
+        (
+            "no client can reach it: nbd.export is false, and it is no block device",
+            format!("zcctl attach {name}; or zcctl volume set {name} nbd.export=true"),
+        )
+    } else {
+        (
+            "no client can reach it: the daemon listens nowhere, and it is no block device",
+            format!(
+                "zcctl attach {name}; or name a socket in nbd.listen or nbd.unix, and restart the daemon"
+            ),
+        )
+    };
+    Some(Reason {
+        kind: "unreachable",
+        level: Level::Degraded,
+        volume: Some(name.to_owned()),
+        store: None,
+        what: what.to_owned(),
+        follows: "it serves no client".to_owned(),
+        command,
+    })
+}
+
+/// An origin that does not take dirty data now.
+fn of_refusing(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
+    if !dirty.refusing || dirty.fenced || dirty.stuck_bytes > 0 || info.origin_truncated_bytes.is_some() {
+        return None;
+    }
+    let why = dirty.refused_error.map(|why| format!(" ({why})")).unwrap_or_default();
+    let origin = info.origin.display();
+    Some(Reason {
+        kind: "origin-refused",
+        level: Level::Degraded,
+        volume: Some(name.to_owned()),
+        store: None,
+        what: format!("its origin refuses dirty data{why}"),
+        follows: "the data stays on the cache and is tried again; no request of a client fails for it"
+            .to_owned(),
+        command: format!(
+            "make {origin} take writes: dmesg, and df if it is full; zcctl flush {name} tries at once"
+        ),
+    })
+}
+
 /// States that last.
-fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
+fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty, cache_healthy: bool) -> Option<Reason> {
+    if dirty.fenced && cache_healthy {
+        // There is nothing to use again: a start found the journal damaged, or the origin is not what it was.
+        return Some(Reason {
+            kind: "fenced",
+            level: Level::Failed,
+            volume: Some(name.to_owned()),
+            store: None,
+            what: "it is fenced: the cache's journal is damaged and may not tell all of its dirty data, or its origin is \
+                   not what it was"
+                .to_owned(),
+            follows: "its requests fail; its dirty data is kept".to_owned(),
+            command: format!(
+                "if the undamaged cache and origin can come back: zcctl stop --keep-dirty, put them back, start; to go on \
+                 with what was found: zcctl accept-loss {name} --yes"
+            ),
+        });
+    }
     if dirty.fenced {
         return Some(Reason {
             kind: "fenced",
@@ -273,7 +413,8 @@ fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
             what: "it is fenced: its dirty data cannot be read now".to_owned(),
             follows: "its requests fail; its dirty data is kept".to_owned(),
             command: format!(
-                "when the cache is back: zcctl reattach; to go on without what is lost: zcctl accept-loss {name}"
+                "when the cache is back: zcctl reattach; to go on without it, and lose its dirty data: zcctl drop-dirty \
+                 {name} --yes"
             ),
         });
     }
@@ -329,7 +470,7 @@ fn of_gap(name: &str, dirty: &Dirty) -> Option<Reason> {
         follows: "reads of them fail, and nothing that was written later reaches the origin".to_owned(),
         command: format!(
             "write these bytes anew and flush: the rest then goes to the origin; to put zeros there instead: zcctl \
-             drop-dirty {name} --unreadable"
+             drop-dirty {name} --unreadable --yes"
         ),
     })
 }
@@ -347,15 +488,9 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
             "dirty-unreadable",
             format!("dirty data could not be read from the cache {count} times, the last within the hour"),
             "reads of it fail, and it does not reach the origin",
-            format!("dmesg; to give it up: zcctl drop-dirty {name} --unreadable"),
-        );
-    }
-    if let Some(count) = incidents.recent(Kind::Refused, name, now_ms) {
-        add(
-            "origin-refused",
-            format!("its origin refused dirty data {count} times, the last within the hour"),
-            "the data stays on the cache and is tried again",
-            format!("dmesg; look at {origin}"),
+            format!(
+                "dmesg; to give it up: zcctl drop-dirty {name} --unreadable --yes; when it is mended: zcctl clear {name}"
+            ),
         );
     }
     if let Some(count) = incidents.recent(Kind::OriginError, name, now_ms) {
@@ -363,7 +498,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
             "origin-errors",
             format!("its origin failed {count} times, the last within the hour"),
             "requests that needed the origin got an error",
-            format!("dmesg; look at {origin}"),
+            format!("dmesg; look at {origin}; when it works: zcctl clear {name}"),
         );
     }
     if let Some(why) = &info.cold_reason
@@ -373,7 +508,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
             "cold-start",
             format!("it started cold: {why}"),
             "reads go to the origin until the cache has filled",
-            "nothing, if the reason was expected; else find what changed the origin".to_owned(),
+            format!("zcctl clear {name}, if the reason was expected; else find what changed the origin"),
         );
     }
     reasons
@@ -410,6 +545,8 @@ mod tests {
             dedup_domain: String::new(),
             cold_reason: None,
             origin_truncated_bytes: None,
+            exported: true,
+            attaches: false,
             device: None,
         }
     }
@@ -425,6 +562,7 @@ mod tests {
             unserved: &[],
             absent: &[],
             stores: &[],
+            listens: true,
         };
         Verdict::of(&look, incidents)
     }
@@ -450,6 +588,133 @@ mod tests {
         // Another manager counts from zero.
         assert_eq!(state(2 * INCIDENT_MS + 1, 0), Level::Healthy);
         assert_eq!(state(2 * INCIDENT_MS + 2, 1), Level::Degraded);
+    }
+
+    #[test]
+    fn an_incident_that_was_seen_counts_again_when_it_happens_again() {
+        let mut incidents = Incidents::default();
+        assert_eq!(judged(&failed_hits(1_000, 2), &info(), &mut incidents).state, Level::Degraded);
+        assert_eq!(incidents.clear(Some("v"), 1_001), 0, "it is the cache's");
+        assert_eq!((incidents.clear(None, 1_001), incidents.clear(None, 1_001)), (1, 0));
+        assert_eq!(judged(&failed_hits(1_002, 2), &info(), &mut incidents).state, Level::Healthy);
+        assert_eq!(judged(&failed_hits(1_003, 3), &info(), &mut incidents).state, Level::Degraded);
+    }
+
+    #[test]
+    fn an_origin_that_refuses_dirty_data_is_a_state_and_fails_no_request() {
+        let mut incidents = Incidents::default();
+        let dirty = Dirty {
+            bytes: 1,
+            refusing: true,
+            refused: 7,
+            refused_error: Some("no space (ENOSPC)"),
+            ..Dirty::default()
+        };
+        let traffic = crate::shard::metrics::Traffic { origin_errors: 7, ..Default::default() };
+        let with = |dirty: Dirty, traffic| ShardStats {
+            dirty: [("v".to_owned(), dirty)].into(),
+            traffic: [("v".to_owned(), traffic)].into(),
+            ..stats(5)
+        };
+        let verdict = judged(&with(dirty, traffic), &info(), &mut incidents);
+        let kinds: Vec<_> = verdict.reasons.iter().map(|reason| reason.kind).collect();
+        assert_eq!(kinds, ["origin-refused"], "{verdict:?}");
+        assert!(verdict.reasons[0].what.contains("ENOSPC"), "{verdict:?}");
+        let mended = Dirty { refusing: false, bytes: 0, ..dirty };
+        assert_eq!(judged(&with(mended, traffic), &info(), &mut incidents).state, Level::Healthy);
+        let failed = crate::shard::metrics::Traffic { failed_by_device: 1, ..traffic };
+        let verdict = judged(&with(mended, failed), &info(), &mut incidents);
+        assert_eq!(verdict.reasons[0].kind, "origin-errors");
+    }
+
+    #[test]
+    fn a_volume_that_no_client_can_reach_is_not_healthy() {
+        let judged = |info: VolumeInfo, listens: bool, uptime_ms| {
+            let (stats, volumes) = (stats(uptime_ms), [("v".to_owned(), info)]);
+            let look = Look {
+                stats: &stats,
+                cache: "/dev/c".to_owned(),
+                without_cache: false,
+                volumes: &volumes,
+                unserved: &[],
+                absent: &[],
+                stores: &[],
+                listens,
+            };
+            Verdict::of(&look, &Incidents::default()).reasons.first().map(|reason| reason.kind)
+        };
+        assert_eq!(judged(info(), true, 1), None);
+        assert_eq!(judged(info(), false, 1), Some("unreachable"));
+        assert_eq!(judged(VolumeInfo { exported: false, ..info() }, true, 1), Some("unreachable"));
+        let attached = VolumeInfo { device: Some("/dev/ublkb0".to_owned()), ..info() };
+        assert_eq!(judged(attached, false, 1), None);
+        let attaches = VolumeInfo { attaches: true, ..info() };
+        assert_eq!(judged(attaches.clone(), false, 1), None);
+        assert_eq!(judged(attaches, false, ATTACH_MS), Some("unreachable"), "it was not attached");
+    }
+
+    #[test]
+    fn what_to_do_about_an_absent_volume_follows_from_the_reason() {
+        use crate::error::refusal::Refusal;
+        let (volume, cache, origin) =
+            ("v".to_owned(), std::path::PathBuf::from("/c"), std::path::PathBuf::from("/o"));
+        let doubt = Refusal::DirtyInDoubt {
+            volume: volume.clone(),
+            cache: cache.clone(),
+            origin: origin.clone(),
+            what: "x".to_owned(),
+        };
+        let not_here = Refusal::DirtyNotHere { volume: volume.clone(), cache };
+        let snapshot = Refusal::Snapshot { store: "s".to_owned(), volume: volume.clone() };
+        let none = Refusal::NoStoreVolume { store: "s".to_owned(), volume: volume.clone() };
+        let empty = Refusal::EmptyOrigin { volume: volume.clone(), origin: origin.clone() };
+        let gone = Refusal::OriginGone { volume, origin };
+        for (refusal, kind, words) in [
+            (doubt, "dirty-doubtful", "--trust-dirty v"),
+            (not_here, "dirty-doubtful", "--drop-dirty v"),
+            (snapshot, "volume-refused", "mode=read-only"),
+            (none, "origin-missing", "create-volume"),
+            (empty, "origin-missing", "truncate"),
+            (gone, "origin-missing", "bring its origin back"),
+        ] {
+            let (found, command) = remedy("v", &refusal.to_string());
+            assert!(found == kind && command.contains(words), "{refusal}: {found}, {command}");
+        }
+        for (why, words) in [
+            ("cannot open /o: Permission denied (EACCES)", "chmod"),
+            ("/o does not answer", "server"),
+            (
+                "volume \"v\" has dirty data on the cache /c, so it cannot start as read-only",
+                "mode=write-through",
+            ),
+        ] {
+            assert!(remedy("v", why).1.contains(words), "{why}");
+        }
+    }
+
+    /// Every kind of reason, by the text of this file.
+    fn kinds() -> Vec<&'static str> {
+        let code = include_str!("verdict.rs").split("mod tests").next().unwrap();
+        let quoted = code.split('"').skip(1).step_by(2);
+        let is_kind = |text: &&str| {
+            text.contains('-') && text.len() < 25 && text.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+        };
+        let mut kinds: Vec<_> = quoted.filter(is_kind).chain(["fenced", "unreachable"]).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
+    }
+
+    #[test]
+    fn book_and_help_name_every_kind_of_reason() {
+        let book = include_str!("../../../../docs/src/operations.md");
+        let help = include_str!("../../../../bin/zcctl/src/cli.rs");
+        let kinds = kinds();
+        assert!(kinds.len() > 15 && kinds.contains(&"origin-truncated"), "{kinds:?}");
+        for kind in kinds {
+            assert!(book.contains(&format!("`{kind}`")), "{kind} is not in the book's list of events");
+            assert!(help.contains(kind), "{kind} is not in the help of zcctl events");
+        }
     }
 
     #[test]

@@ -87,6 +87,8 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
         dedup_domain: volume.dedup_domain.clone(),
         cold_reason: paired.cold_reason.clone(),
         origin_truncated_bytes: None,
+        exported: volume.nbd.export,
+        attaches: volume.ublk.attach,
         device: None,
     };
     registry.volumes.insert(volume.name.clone(), info);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use zc_cache::CacheManager;
 use zc_cache::seam::{Event, Note};
-use zc_core::{ExtentNo, VolumeId};
+use zc_core::{ErrorKind, ExtentNo, VolumeId};
 
 use crate::registry::Registry;
 use crate::shard::base::Base;
@@ -152,6 +152,17 @@ fn note_changed_origin(volumes: &mut Volumes, registry: &Registry, volume: Volum
     }
 }
 
+/// An error of a device as operators look for it.
+const fn named(error: ErrorKind) -> &'static str {
+    match error {
+        ErrorKind::NoSpace => "no space left on the device, ENOSPC",
+        ErrorKind::ReadOnly => "it takes no writes, EROFS or EACCES",
+        ErrorKind::TimedOut => "no answer in time, ETIMEDOUT",
+        ErrorKind::Unsupported => "not supported, EOPNOTSUPP",
+        _ => "I/O error, EIO",
+    }
+}
+
 /// News of dirty data. What repeats is said the first time, then ever more rarely.
 fn note_dirty(volumes: &mut Volumes, volume: VolumeId, note: Note, cache_failed: bool) {
     let Some(volume) = volumes.get_mut(volume) else {
@@ -187,6 +198,7 @@ fn note_dirty(volumes: &mut Volumes, volume: VolumeId, note: Note, cache_failed:
         ),
         Note::DestageFailed { error, .. } => {
             volume.refused += 1;
+            volume.refused_error = Some(named(error));
             if volume.refused.is_power_of_two() {
                 let count = volume.refused;
                 tracing::error!(

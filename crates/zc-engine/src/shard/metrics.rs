@@ -135,6 +135,8 @@ pub struct Traffic {
     pub flushes: u64,
     /// Requests of any kind that failed.
     pub failed: u64,
+    /// Of those, requests that failed because a device did.
+    pub failed_by_device: u64,
     /// Errors of the origin, those of destaging and read-ahead included.
     pub origin_errors: u64,
 }

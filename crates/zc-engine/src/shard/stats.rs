@@ -169,6 +169,10 @@ pub struct Dirty {
     pub unreadable: u64,
     /// Times that the origin refused it; it is tried again.
     pub refused: u64,
+    /// The origin refused the last attempt.
+    pub refusing: bool,
+    /// What it said then.
+    pub refused_error: Option<&'static str>,
 }
 
 /// Counters of the driver.
@@ -273,6 +277,8 @@ pub(crate) fn dirty_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTre
             unreadable_bytes: state.unreadable_bytes,
             unreadable: volume.unreadable,
             refused: volume.refused,
+            refusing: state.refusing,
+            refused_error: volume.refused_error,
         };
         Some((volume.name.clone(), dirty))
     };

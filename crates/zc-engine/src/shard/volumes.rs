@@ -49,6 +49,8 @@ pub(crate) struct Volume {
     /// Times that its dirty data could not be read from the cache device, and that the origin refused it.
     pub(crate) unreadable: u64,
     pub(crate) refused: u64,
+    /// What the origin said when it refused dirty data last.
+    pub(crate) refused_error: Option<&'static str>,
     /// Its origin was truncated and gets no request any more.
     pub(crate) is_withdrawn: bool,
     /// At the end of the last turn clients had yet to be told of a loss.
@@ -77,6 +79,7 @@ impl Volume {
             zeroes_fast,
             unreadable: 0,
             refused: 0,
+            refused_error: None,
             is_withdrawn: false,
             owed_loss: false,
             traffic: Traffic::default(),

@@ -1,8 +1,8 @@
 //! Space of the state directory that is taken beforehand, so that a file system that others have filled does not keep the
 //! daemon from starting, recording or stopping.
 //!
-//! Job: keep a file of [`RESERVE_BYTES`] beside the state files, and give its space to a small file that is being replaced
-//! when there is no other. The file it replaces gives its own space back, and the reserve is made again.
+//! Job: keep a file of [`RESERVE_BYTES`] beside the state files, and give its space to a small file that is being
+//! replaced when there is no other. The file it replaces gives its own space back, and the reserve is made again.
 //!
 //! Invariants: nothing is written that depends on the reserve: without one, a write fails as on any full file system. A
 //! state directory whose first start found the file system full has no reserve yet.

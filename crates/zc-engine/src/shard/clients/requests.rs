@@ -533,11 +533,14 @@ impl Requests {
         };
         if let Some(path) = path {
             let (started_ns, volume, failed) = (client.started_ns, client.volume, client.error.is_some());
+            let of_device = [ErrorKind::Io, ErrorKind::NoSpace, ErrorKind::Corrupt, ErrorKind::TimedOut];
+            let failed_by_device = client.error.is_some_and(|error| of_device.contains(&error));
             let Asked { command, length, .. } = client.asked;
             let nanoseconds = at.base.clock.now_ns().saturating_sub(started_ns);
             at.base.metrics.record(path, nanoseconds);
             let volume = at.volumes.used(volume);
             volume.traffic.count(command, path, length, failed);
+            volume.traffic.failed_by_device += u64::from(failed_by_device);
             let carried = if matches!(command, Command::Read | Command::Write) { length } else { 0 };
             volume.durations.count(path, nanoseconds, carried);
         }
