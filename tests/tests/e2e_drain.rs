@@ -75,6 +75,12 @@ fn write_still(world: &World) -> Vec<u8> {
     bytes
 }
 
+/// The origin has what [`write_still`] wrote.
+fn origin_has(world: &World, still: &[u8]) {
+    let at = usize::try_from(STILL).expect("small");
+    same(&read_file(&world.origin("disk"))[at..][..still.len()], still, "the origin");
+}
+
 /// Runs `zcctl`, which must end within a minute.
 fn zcctl(world: &World, arguments: &[&str]) -> Output {
     let mut command = Command::new(require_tool("timeout"));
@@ -99,7 +105,7 @@ fn a_flush_ends_while_a_client_writes_and_counts_what_it_wrote() {
         let flushed = answer["flushed_bytes"].as_u64().expect("a number");
         let least = if round == 0 { still.len() as u64 } else { 1 };
         assert!(flushed >= least, "{answer}");
-        same(&read_file(&world.origin("disk"))[STILL as usize..][..still.len()], &still, "the origin");
+        origin_has(&world, &still);
     }
     // Writes after the call are not what it waits for: they stay dirty, and no drain goes on for them.
     let dirty = &world.stats()["dirty"]["disk"];
@@ -118,7 +124,7 @@ fn a_stop_with_a_flush_ends_while_a_client_writes_and_leaves_nothing_dirty() {
     let output = while_busy(&world, Some(PACED), || zcctl(&world, &["stop", "--flush"]));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(daemon.wait().success());
-    same(&read_file(&world.origin("disk"))[STILL as usize..][..still.len()], &still, "the origin");
+    origin_has(&world, &still);
     let mut check = Command::new(program("zcctl"));
     let report =
         check.args(["check", "--json"]).arg(world.cache_file()).output().expect("cannot start zcctl");
@@ -136,7 +142,7 @@ fn the_cache_moves_and_grows_while_a_client_writes() {
     let path = new.display().to_string();
     let output = while_busy(&world, Some(PACED), || zcctl(&world, &["cache", "replace", &path]));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    same(&read_file(&world.origin("disk"))[STILL as usize..][..still.len()], &still, "the origin");
+    origin_has(&world, &still);
     let grown = std::fs::OpenOptions::new().write(true).open(&new);
     grown.and_then(|file| file.set_len(96 * MIB)).expect("a larger device");
     let output = while_busy(&world, Some(PACED), || zcctl(&world, &["cache", "resize", "--yes"]));

@@ -481,7 +481,7 @@ fn a_refused_first_start_leaves_nothing_behind() {
 /// Fills a file system to the last byte.
 fn fill(folder: &std::path::Path) {
     use std::io::Write as _;
-    let mut file = std::fs::File::create(folder.join("filler")).expect("there is room for a name");
+    let mut file = File::create(folder.join("filler")).expect("there is room for a name");
     for len in [1 << 16, 512, 1] {
         while file.write_all(&vec![7; len]).is_ok() {}
     }
@@ -580,7 +580,7 @@ fn an_absent_origin_that_is_restored_is_served_and_dirty_data_is_never_mixed_up(
     assert_eq!(world.status()["absent"][0]["name"], "disk");
     std::fs::copy(&away, world.path("copy.img")).expect("a backup");
     std::fs::rename(world.path("copy.img"), world.origin("disk")).expect("it is restored");
-    world.serves("disk");
+    let _served = world.serves("disk");
     assert!(world.connect("disk").read(0, 65536).expect("read") == [7; 65536]);
     assert_eq!(daemon.terminate().code(), Some(0));
     // A restored origin of a volume with dirty data is for the operator to decide.
