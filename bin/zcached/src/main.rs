@@ -290,14 +290,7 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         config_file: Some(ConfigFile::new(path, Arc::new(read))),
         confined,
     };
-    let options = EngineOptions {
-        // Without a name the value is empty, which no volume's name is.
-        cold: run.cold.iter().any(String::is_empty),
-        cold_volumes: run.cold.iter().filter(|name| !name.is_empty()).cloned().collect(),
-        signals: true,
-        trust_dirty: run.trust_dirty.clone(),
-        drop_dirty: run.drop_dirty.clone(),
-    };
+    let options = options(run);
     let engine = match Engine::start_with(&config, &options, hooks, passed) {
         Ok(engine) => engine,
         Err(error) => return fail(code_of(&error), &error.to_string()),
@@ -312,6 +305,18 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => fail(FAILURE, &error.to_string()),
+    }
+}
+
+/// How the engine starts.
+fn options(run: &Run) -> EngineOptions {
+    EngineOptions {
+        // Without a name the value is empty, which no volume's name is.
+        cold: run.cold.iter().any(String::is_empty),
+        cold_volumes: run.cold.iter().filter(|name| !name.is_empty()).cloned().collect(),
+        signals: true,
+        trust_dirty: run.trust_dirty.clone(),
+        drop_dirty: run.drop_dirty.clone(),
     }
 }
 
