@@ -19,6 +19,7 @@ use anyhow::{Context, bail};
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
 use zc_core::SECTOR_BYTES;
+use zc_nbd::uri::{Endpoint, NbdUri};
 use zc_ublk::registration::{NBD_RUN_DIR, link_name, link_path, register, registered, unregister};
 
 use crate::control::ask;
@@ -101,9 +102,12 @@ fn device_path(number: u32) -> PathBuf {
 }
 
 /// A Unix socket that the daemon listens on.
-fn unix_socket(status: &Value) -> Option<&str> {
+fn unix_socket(status: &Value) -> Option<String> {
     let listening = status["listening"].as_array()?;
-    listening.iter().find_map(|address| address.as_str()?.strip_prefix("nbd+unix:///?socket="))
+    listening.iter().find_map(|address| match address.as_str()?.parse::<NbdUri>().ok()?.endpoint {
+        Endpoint::Unix { socket } => Some(socket),
+        Endpoint::Tcp { .. } => None,
+    })
 }
 
 fn volume_of<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
@@ -201,10 +205,10 @@ mod tests {
     #[test]
     fn socket_and_volume_are_those_of_the_status() {
         let status = json!({
-            "listening": ["nbd://127.0.0.1:10809", "nbd+unix:///?socket=/run/z.sock"],
+            "listening": ["nbd://127.0.0.1:10809", "nbd+unix:///?socket=/run/z%20.sock"],
             "volumes": [{"name": "a"}, {"name": "b", "info": {"origin": "/dev/sdb"}}],
         });
-        assert_eq!(unix_socket(&status), Some("/run/z.sock"));
+        assert_eq!(unix_socket(&status).as_deref(), Some("/run/z .sock"));
         assert_eq!(volume_of(&status, "b").unwrap()["info"]["origin"], "/dev/sdb");
         assert!(volume_of(&status, "c").is_none());
         assert_eq!(unix_socket(&json!({"listening": ["nbd://h"]})), None);

@@ -142,9 +142,19 @@ fn decode(text: &str) -> Result<String, &'static str> {
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8")
 }
 
+/// The URI of a Unix socket, without an export: `nbd+unix:///?socket=PATH`. Paths need not be UTF-8.
+#[must_use]
+pub fn of_socket(path: &[u8]) -> String {
+    format!("nbd+unix:///?socket={}", encode_bytes(path))
+}
+
 fn encode(text: &str) -> String {
+    encode_bytes(text.as_bytes())
+}
+
+fn encode_bytes(bytes: &[u8]) -> String {
     let mut encoded = String::new();
-    for byte in text.bytes() {
+    for &byte in bytes {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
             encoded.push(char::from(byte));
         } else {
@@ -174,6 +184,12 @@ mod tests {
             NbdUri { endpoint: Endpoint::Unix { socket: "/run/z c".to_owned() }, export: "v".to_owned() };
         assert_eq!("nbd+unix:///v?socket=/run/z%20c".parse(), Ok(unix.clone()));
         assert_eq!("nbd+unix:///v?tls=off&socket=/run/z c".parse(), Ok(unix));
+    }
+
+    #[test]
+    fn a_socket_path_is_encoded() {
+        assert_eq!(of_socket(b"/run/a.sock"), "nbd+unix:///?socket=/run/a.sock");
+        assert_eq!(of_socket(b"/run/a b&c#?%\xff"), "nbd+unix:///?socket=/run/a%20b%26c%23%3F%25%FF");
     }
 
     #[test]

@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 import threading
+import urllib.parse
 
 # Seconds that zcctl may take: dirty data may have to be written to the origin.
 LIMIT = 600
@@ -93,7 +94,7 @@ class Node:
         sockets = [place for place in self.zcctl.status()["listening"] if place.startswith("nbd+unix:")]
         if not sockets:
             raise Failure("FAILED_PRECONDITION", "the daemon has no Unix socket for NBD clients")
-        return {"uri": sockets[0].replace(":///", f":///{name}", 1)}
+        return {"uri": sockets[0].replace(":///", f":///{urllib.parse.quote(name)}", 1)}
 
     def unstage(self, request):
         """NodeUnstageVolume: brings dirty data to the origin, and lets the volume go. The origin stays."""

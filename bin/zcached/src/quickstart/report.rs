@@ -6,6 +6,7 @@ use std::time::Duration;
 use zc_core::limits::EXTENT_BYTES_DEFAULT;
 use zc_core::u64_from_usize;
 use zc_engine::ShardStats;
+use zc_nbd::uri::{Endpoint, NbdUri};
 
 use super::place::{Place, Ports, STORE};
 use super::traffic::Measured;
@@ -237,6 +238,11 @@ fn zcctl() -> String {
 /// How to use what is served now.
 pub(crate) fn attach(place: &Place, ports: Ports, out: &mut dyn Write) -> anyhow::Result<()> {
     let socket = place.nbd_socket();
+    let uri = |export: &str| {
+        let endpoint = Endpoint::Unix { socket: socket.display().to_string() };
+        NbdUri { endpoint, export: export.to_owned() }
+    };
+    let (a, b) = (uri("a"), uri("b"));
     let (socket, control, zcctl) = (socket.display(), place.control_socket(), zcctl());
     writeln!(
         out,
@@ -246,8 +252,8 @@ pub(crate) fn attach(place: &Place, ports: Ports, out: &mut dyn Write) -> anyhow
          \x20   {zcctl} top --socket {control}\n\
          \x20   {zcctl} store volumes {STORE} --socket {control}\n\
          \x20   nbdinfo --list nbd://127.0.0.1:{port}\n\
-         \x20   qemu-img info 'nbd+unix:///a?socket={socket}'\n\
-         \x20   qemu-io -f raw -c 'read 0 1M' 'nbd+unix:///b?socket={socket}'\n\
+         \x20   qemu-img info '{a}'\n\
+         \x20   qemu-io -f raw -c 'read 0 1M' '{b}'\n\
          \x20   modprobe nbd && nbd-client -N a -unix {socket} /dev/nbd0   (as root)\n",
         control = control.display(),
         page = ports.page,

@@ -25,6 +25,7 @@ use zc_config::MetricsConfig;
 
 use crate::error::EngineError;
 use crate::front::http_places::{Place, Places};
+use crate::front::listen::bind_tcp;
 use crate::front::peer::{Peer, Source};
 use crate::limits::{
     HTTP_ANSWERS_MAX, HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX, HTTP_HEAD_MS_MAX, HTTP_IPV6_PREFIX_BITS,
@@ -67,7 +68,7 @@ impl Web<TcpListener> {
 
 fn listen(key: &str, address: SocketAddr) -> Result<StdTcpListener, EngineError> {
     let fail = |source| EngineError::io(format!("{key}: cannot listen on {address}"), source);
-    let listener = StdTcpListener::bind(address).map_err(fail)?;
+    let listener = bind_tcp(address).map_err(fail)?;
     listener.set_nonblocking(true).map_err(fail)?;
     Ok(listener)
 }

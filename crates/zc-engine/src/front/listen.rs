@@ -8,6 +8,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use rustix::net::{
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zc_io::SharedFd;
+use zc_nbd::uri::of_socket;
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
@@ -52,16 +54,16 @@ impl Drop for SocketPath {
 
 impl Listener {
     pub(crate) fn tcp(address: SocketAddr) -> Result<Self, EngineError> {
-        let listener = TcpListener::bind(address)
+        let listener = bind_tcp(address)
             .map_err(|source| EngineError::io(format!("cannot listen on {address}"), source))?;
         let bound = listener.local_addr().unwrap_or(address);
         lengthen(&listener);
-        Ok(Self { fd: SharedFd::new(listener), is_tcp: true, address: format!("nbd://{bound}"), _path: None })
+        Ok(Self { fd: SharedFd::new(listener), is_tcp: true, address: tcp_uri(bound), _path: None })
     }
 
     pub(crate) fn unix(path: &Path, access: Access) -> Result<Self, EngineError> {
         let (listener, guard) = bind_unix(path, access)?;
-        let address = format!("nbd+unix:///?socket={}", path.display());
+        let address = of_socket(path.as_os_str().as_bytes());
         let fd = SharedFd::new(listener);
         Ok(Self { fd, is_tcp: false, address, _path: Some(guard) })
     }
@@ -106,14 +108,32 @@ impl Listener {
         let ip = SocketAddr::try_from(address.clone()).ok();
         let unix = SocketAddrUnix::try_from(address).ok();
         let address = match (ip, unix.as_ref().and_then(SocketAddrUnix::path)) {
-            (Some(address), _) => format!("nbd://{address}"),
-            (None, Some(path)) => format!("nbd+unix:///?socket={}", path.to_string_lossy()),
+            (Some(address), _) => tcp_uri(address),
+            (None, Some(path)) => of_socket(path.to_bytes()),
             (None, None) => "a passed socket".to_owned(),
         };
         let blocking = fcntl_getfl(&fd).and_then(|flags| fcntl_setfl(&fd, flags - OFlags::NONBLOCK));
         blocking.map_err(fail)?;
         Ok(Self { fd: SharedFd::new(fd), is_tcp: ip.is_some(), address, _path: None })
     }
+}
+
+/// An address as a URI. The zone of a link-local address follows a percent sign, which is encoded (RFC 6874).
+fn tcp_uri(address: SocketAddr) -> String {
+    format!("nbd://{}", address.to_string().replace('%', "%25"))
+}
+
+/// Listens at an address; the wildcard of IPv6 for IPv4, too, whatever `net.ipv6.bindv6only` says.
+pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, false)?;
+    }
+    bind(&fd, &address)?;
+    listen(&fd, BACKLOG)?;
+    Ok(TcpListener::from(fd))
 }
 
 /// The number of a group, given by name or number.
@@ -298,6 +318,18 @@ mod tests {
         let _first_fills_the_queue = std::os::unix::net::UnixStream::connect(&path).unwrap();
         let error = Listener::unix(&path, Access::OWNER).unwrap_err();
         assert!(error.to_string().contains("another server"), "{error}");
+    }
+
+    #[test]
+    fn addresses_are_uris() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a b&c.sock");
+        let listener = Listener::unix(&path, Access::OWNER).unwrap();
+        assert!(listener.address.ends_with("/a%20b%26c.sock"), "{}", listener.address);
+        drop(listener);
+        let passed = Listener::adopt(UnixListener::bind(&path).unwrap().into()).unwrap();
+        assert!(passed.address.ends_with("/a%20b%26c.sock"), "{}", passed.address);
+        assert_eq!(tcp_uri("[fe80::1%2]:7".parse().unwrap()), "nbd://[fe80::1%252]:7");
     }
 
     #[test]
