@@ -18,7 +18,8 @@ pub struct IoError {
 }
 
 impl IoError {
-    pub(crate) fn new(
+    /// An error that no system call reported.
+    pub fn new(
         kind: ErrorKind,
         operation: &'static str,
         place: impl Into<String>,

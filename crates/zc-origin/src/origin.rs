@@ -82,10 +82,10 @@ impl LengthProbe {
 }
 
 impl Origin {
-    /// Opens a file or block device as origin, exclusively if for writing. A last partial sector is left out.
+    /// Opens a file or block device as origin, exclusively if for writing.
     ///
     /// # Errors
-    /// When it cannot be opened; the text says why.
+    /// When it cannot be opened, or does not end with a whole sector; the text says why.
     pub fn open(path: &Path, options: OriginOptions) -> Result<Self, IoError> {
         let is_block = std::fs::metadata(path)
             .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_block_device(&metadata.file_type()));
@@ -102,7 +102,7 @@ impl Origin {
             direct_writes: file.is_direct() && file.block_bytes() <= SECTOR_BYTES,
             writable: options.write,
         };
-        let len_bytes = file.len_bytes() - file.len_bytes() % u64::from(SECTOR_BYTES);
+        let len_bytes = whole_sectors(path, file.len_bytes())?;
         Ok(Self { file, buffered, len_bytes, caps, zeros: None, withdrawn: false })
     }
 
@@ -116,15 +116,15 @@ impl Origin {
     /// known before until [`Self::take_up_length`].
     ///
     /// # Errors
-    /// When the origin is gone, or is to be made longer and cannot: a device, opened for reading, no space.
+    /// When the origin is gone, does not end with a whole sector, or is to be made longer and cannot: a device, opened
+    /// for reading, no space.
     pub fn measure(&self, at_least_bytes: Option<u64>) -> Result<u64, IoError> {
         if let Some(wanted) = at_least_bytes
             && self.file.len_now_bytes()? < wanted
         {
             self.file.extend(wanted)?;
         }
-        let len_bytes = self.file.len_now_bytes()?;
-        Ok(len_bytes - len_bytes % u64::from(SECTOR_BYTES))
+        whole_sectors(self.path(), self.file.len_now_bytes()?)
     }
 
     /// Measures it elsewhere.
@@ -449,6 +449,21 @@ impl Origin {
     fn error(&self, job: &Job, kind: ErrorKind) -> OriginError {
         OriginError::new(kind, job.class, self.file.path(), job.offset, job.len)
     }
+}
+
+/// The length of an origin that ends with a whole sector. Clients would miss the bytes of another one, and what they
+/// write to its last sector would have no place.
+fn whole_sectors(path: &Path, len_bytes: u64) -> Result<u64, IoError> {
+    let rest = len_bytes % u64::from(SECTOR_BYTES);
+    if rest == 0 {
+        return Ok(len_bytes);
+    }
+    let place = path.display().to_string();
+    let reason = format!(
+        "it has {len_bytes} bytes, which are not whole sectors of {SECTOR_BYTES}, and the last {rest} could not be served; \
+         `truncate --size=%{SECTOR_BYTES} {place}` adds zeros up to a whole sector"
+    );
+    Err(IoError::new(ErrorKind::Invalid, "use", place, reason))
 }
 
 fn done(result: Result<(), OriginError>, target: Option<Target>) -> Step {

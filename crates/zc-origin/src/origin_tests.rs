@@ -121,15 +121,17 @@ fn memory_that_direct_io_does_not_take_works_too() {
 fn bytes_past_the_end_read_as_zero_and_are_not_written() {
     let dir = dir();
     let path = dir.path().join("origin");
-    // The last 100 bytes are no whole sector and not part of the volume.
     std::fs::write(&path, [5; 1636]).unwrap();
+    let error = Origin::open(&path, WRITE).unwrap_err().to_string();
+    assert!(error.contains("not whole sectors of 512, and the last 100"), "{error}");
+    std::fs::write(&path, [5; 1536]).unwrap();
     let mut origin = open(dir.path(), WRITE);
     assert_eq!((origin.len_bytes(), origin.is_created()), (1536, false));
     let bytes = read(&mut origin, 1024, 2048).unwrap();
     assert_eq!((&bytes[..512], &bytes[512..]), (&[5; 512][..], &[0; 1536][..]));
     assert_eq!(read(&mut origin, 1 << 40, 512).unwrap(), [0; 512]);
     assert_eq!(write(&mut origin, 1024, &[1; 1024], false), Err(ErrorKind::Invalid));
-    assert_eq!(std::fs::read(&path).unwrap(), [5; 1636]);
+    assert_eq!(std::fs::read(&path).unwrap(), [5; 1536]);
 }
 
 #[test]
@@ -138,7 +140,8 @@ fn a_file_that_grows_is_read_and_written_to_its_new_end_once_that_is_taken_up() 
     let mut origin = open(dir.path(), WRITE);
     assert_eq!(origin.measure(None).unwrap(), LEN);
     assert_eq!(origin.measure(Some(LEN - 512)).unwrap(), LEN, "it is not made shorter");
-    assert_eq!(origin.measure(Some(LEN + 1000)).unwrap(), LEN + 512, "whole sectors count");
+    assert!(origin.measure(Some(LEN + 500)).unwrap_err().to_string().contains("truncate --size=%512"));
+    assert_eq!(origin.measure(Some(LEN + 512)).unwrap(), LEN + 512);
     assert_eq!(origin.len_bytes(), LEN);
     assert_eq!(write(&mut origin, LEN, &[1; 512], false), Err(ErrorKind::Invalid));
     origin.take_up_length(LEN + 512);
