@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use zc_tests::program;
+use zc_tests::{program, run_ok};
 
 const MIB: u64 = 1 << 20;
 const CHUNK: usize = 8192;
@@ -189,6 +189,39 @@ fn holes_take_no_space_on_the_way_in_and_out() {
     let odd = store.exported("odd");
     assert!(odd.len() == 4 * CHUNK && odd[..3 * CHUNK + 100] == data[..3 * CHUNK + 100]);
     assert!(odd[3 * CHUNK + 100..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn what_is_no_image_leaves_no_volume() {
+    let store = Store::new(128);
+    std::fs::create_dir(store.path("folder")).expect("a folder");
+    run_ok(Command::new("mkfifo").arg(store.path("fifo")));
+    std::fs::write(store.path("empty"), "").expect("a file");
+    for (source, why) in [
+        ("folder", "is a folder"),
+        ("fifo", "neither a file nor a block device"),
+        ("empty", "is empty"),
+        ("none", "cannot open"),
+    ] {
+        let (code, said) = store.run(&["import"], &["disk", &store.path(source).display().to_string()]);
+        assert!(code == Some(2) && said.contains(why), "{source}: {said}");
+        assert!(!store.done(&["volumes"], &[]).contains("disk"), "{source}");
+    }
+}
+
+#[test]
+fn an_export_takes_time_for_contents_and_not_for_holes() {
+    let store = Store::new(128);
+    let data = contents(5, 3);
+    store.done(&["import"], &["disk", &store.image("image", &data)]);
+    // At a third of a second for each GiB of hole, this would take three quarters of an hour.
+    store.done(&["grow"], &["disk", "8 TiB"]);
+    let image = store.path("exported");
+    store.done(&["export"], &["disk", &image.display().to_string()]);
+    let file = File::open(&image).expect("the image");
+    let mut begins = vec![0; data.len()];
+    file.read_exact_at(&mut begins, 0).expect("it is long");
+    assert!(begins == data && file.metadata().expect("it is there").len() == 8 << 40);
 }
 
 #[test]

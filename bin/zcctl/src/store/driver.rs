@@ -12,6 +12,7 @@ use bytes::Bytes;
 use zc_io::{BlockFile, OpenOptions};
 use zc_pool::{Answer, RequestKind};
 use zc_pool_io::{OpenPool, PoolClient, Settings};
+use zc_store::seam::Run;
 use zc_store::{Config, RootId};
 
 /// The kernel keeps the lock of a command that was killed until the last operation of its ring has ended. So long and
@@ -97,6 +98,16 @@ impl Driver {
     pub(super) fn read(&self, root: RootId, offset_bytes: u64, len_bytes: u32) -> anyhow::Result<Vec<Bytes>> {
         match self.ask(RequestKind::Read { root, offset_bytes, len_bytes })? {
             Answer::Bytes(pieces) => Ok(pieces),
+            _ => bail!("the store answered another question"),
+        }
+    }
+
+    /// Runs of chunks that hold something, and of holes, from `first` on; at least one, and perhaps not up to the end.
+    pub(super) fn runs(&self, root: RootId, first: u64, count: u64) -> anyhow::Result<Vec<Run>> {
+        match self.ask(RequestKind::Allocation { root, first, count })? {
+            Answer::Allocation(runs) if runs.first().is_some_and(|run| run.chunks > 0) => Ok(runs),
+            // What the store cannot tell is read.
+            Answer::Allocation(_) => Ok(vec![Run { chunks: count, is_hole: false }]),
             _ => bail!("the store answered another question"),
         }
     }

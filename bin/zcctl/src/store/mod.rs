@@ -5,23 +5,18 @@
 //! exports do that.
 
 mod cli;
+mod copy;
 mod driver;
 mod place;
 mod progress;
 
-use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use bytes::Bytes;
 use serde_json::{Value, json};
-use zc_core::u64_from_usize;
-use zc_pool_io::limits::CHUNK_SHIFT;
-use zc_pool_io::{MakeError, OpenError, Order, Point, VolumeOptions, create_volume, find};
-use zc_store::{BLOCK, RootId};
+use zc_pool_io::{MakeError, OpenError, Order, Point, VolumeOptions};
 
 pub(crate) use cli::StoreCommand;
 use cli::{Deleted, Named, Pool};
@@ -32,9 +27,6 @@ use progress::Progress;
 use crate::confirm::Consent;
 use crate::text;
 use crate::units::{ratio, size};
-
-/// Bytes that an import or export moves at a time: a multiple of every chunk.
-const COPY_BYTES: u64 = 1 << 20;
 
 pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
@@ -79,8 +71,8 @@ pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result
         StoreCommand::Scrub(pool) => return scrub(pool, out),
         StoreCommand::AcceptLoss { pool, consent } => accept_loss(pool, consent, out)?,
         StoreCommand::Clean(pool) => clean(pool, out)?,
-        StoreCommand::Import { volume, image } => import(volume, image)?,
-        StoreCommand::Export { volume, image } => export(volume, image)?,
+        StoreCommand::Import { volume, image } => copy::import(volume, image)?,
+        StoreCommand::Export { volume, image } => copy::export(volume, image)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -343,100 +335,13 @@ fn scrubbed(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
-    let pool = volume.pool.path()?;
-    let source = File::open(image).with_context(|| format!("cannot open {}", image.display()))?;
-    let len = source.metadata()?.len();
-    if len == 0 {
-        bail!("{} is empty or no image file", image.display());
-    }
-    let driver = Driver::open(pool)?;
-    // Nothing is known of what is stored after opening; a round of the cleaner passes all fingerprints.
-    let _freed = driver.client().clean();
-    let root = create_volume(driver.client(), &volume.name, len, VolumeOptions::default())?;
-    let progress = Progress::new(volume.pool.daemon.json);
-    let copied = copy_in(&driver, root, &source, len, progress).and_then(|()| driver.close());
-    copied.with_context(|| {
-        let name = text::clean(&volume.name);
-        format!("the volume \"{name}\" is incomplete; delete it before you import again")
-    })
-}
-
-/// Stores what the image has that is no hole.
-fn copy_in(
-    driver: &Driver,
-    root: RootId,
-    source: &File,
-    len: u64,
-    mut progress: Progress,
-) -> anyhow::Result<()> {
-    let chunk = 1_u64 << CHUNK_SHIFT;
-    let mut at = 0;
-    while let Some(data) = next_data(source, at)? {
-        let mut start = data.start / chunk * chunk;
-        let end = data.end.next_multiple_of(chunk).min(len);
-        while start < end {
-            let piece = (end - start).min(COPY_BYTES);
-            let mut bytes = vec![0; zc_core::usize_from_u64(piece)];
-            source.read_exact_at(&mut bytes, start)?;
-            driver.write(root, start, Bytes::from(bytes))?;
-            start += piece;
-            progress.tell(start, || format!("{} of {} read", size(start), size(len)))?;
-        }
-        at = end;
-    }
-    progress.end()?;
-    Ok(())
-}
-
-/// The next range from `at` on that is no hole.
-fn next_data(file: &File, at: u64) -> anyhow::Result<Option<core::ops::Range<u64>>> {
-    use rustix::fs::{SeekFrom, seek};
-    match seek(file, SeekFrom::Data(at)) {
-        Ok(start) => Ok(Some(start..seek(file, SeekFrom::Hole(start))?)),
-        Err(rustix::io::Errno::NXIO) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn export(volume: &Named, image: &Path) -> anyhow::Result<()> {
-    let driver = Driver::open(volume.pool.path()?)?;
-    let (id, root) = find(driver.client(), &volume.name, None)?;
-    // It holds a tenant's data.
-    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(image);
-    let file = file.with_context(|| format!("cannot make {}", image.display()))?;
-    file.set_len(root.size_chunks << root.chunk_shift)?;
-    let (mut at, len) = (0, root.size_chunks << root.chunk_shift);
-    let mut progress = Progress::new(volume.pool.daemon.json);
-    while at < len {
-        let pieces = driver.read(id, at, u32::try_from((len - at).min(COPY_BYTES))?)?;
-        for piece in pieces {
-            write_sparse(&file, &piece, at)?;
-            at += u64_from_usize(piece.len());
-        }
-        progress.tell(at, || format!("{} of {} written", size(at), size(len)))?;
-    }
-    progress.end()?;
-    file.sync_all()?;
-    driver.close()
-}
-
-/// Writes bytes; blocks of zeros stay holes.
-fn write_sparse(file: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
-    for (offset, block) in (at..).step_by(BLOCK).zip(bytes.chunks(BLOCK)) {
-        if !zc_reduce::is_zero(block) {
-            file.write_all_at(block, offset)?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
     use std::path::PathBuf;
 
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    use zc_pool_io::create_volume;
 
     use super::*;
 
