@@ -55,6 +55,7 @@ mod stats;
 mod stop;
 
 pub use clean::ghosts::Curve;
+pub use clean::write::clear::ClearPiece;
 pub use dirty::versions::DirtyState;
 pub use manager::CacheManager;
 pub use residency::{OriginLag, RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};

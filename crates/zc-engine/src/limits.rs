@@ -54,6 +54,8 @@ pub(crate) const STATUS_BYTES_PER_UNIT: u64 = 64 << 10;
 pub(crate) const CHANGE_BYTES_PER_UNIT: u64 = 8 << 10;
 /// Bytes of a trim or a zeroing that are with the manager at once; it goes on when its turn comes again: half a turn.
 pub(crate) const CHANGE_PIECE_BYTES: u64 = 4 << 20;
+/// ... at most, where the origin may have to write zeros because space stays allocated.
+pub(crate) const CHANGE_KEPT_PIECE_BYTES: u64 = 64 << 20;
 /// Bytes of a read that are with the manager at once: half a turn, and enough to keep an SSD busy.
 pub(crate) const READ_PIECE_BYTES: u64 = 2 << 20;
 /// Bytes of a prefetch that are with the manager at once: a quarter of a turn.

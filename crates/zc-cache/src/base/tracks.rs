@@ -7,9 +7,10 @@
 //! what they wrote counts as unknown.
 
 use core::ops::Range;
+use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
-use zc_core::{ExtentKey, HashKey, KeyedMap};
+use zc_core::{ExtentKey, ExtentNo, HashKey, KeyedMap, VolumeId};
 
 use crate::expect_held::ExpectHeld;
 
@@ -45,15 +46,20 @@ impl Track {
 #[derive(Debug)]
 pub(crate) struct Tracks {
     tracks: KeyedMap<ExtentKey, Track>,
+    /// Whole extents that a write in flight clears, by volume and first extent; the end of each. They are disjoint.
+    ranges: BTreeMap<(VolumeId, u64), u64>,
 }
 
 impl Tracks {
     pub(crate) fn new(key: &HashKey) -> Self {
-        Self { tracks: key.map() }
+        Self { tracks: key.map(), ranges: BTreeMap::new() }
     }
 
     /// Begins work on the extent's present bytes. `None` while a write is in flight: its bytes are in doubt.
     pub(crate) fn guard(&mut self, key: ExtentKey) -> Option<Guard> {
+        if self.is_in_range(&key) {
+            return None;
+        }
         let track = self.tracks.entry(key).or_default();
         if !track.writers.is_empty() {
             return None;
@@ -89,6 +95,23 @@ impl Tracks {
         track.writers.push(Writer { id, sectors, unordered });
     }
 
+    /// A write of all sectors of these extents starts. No other write of them is in flight.
+    pub(crate) fn range_begins(&mut self, volume: VolumeId, extents: Range<u64>) {
+        let is_in = |key: &ExtentKey| key.volume == volume && extents.contains(&key.extent.0);
+        self.tracks.iter_mut().filter(|(key, _)| is_in(key)).for_each(|(_, track)| track.changes());
+        self.ranges.insert((volume, extents.start), extents.end);
+    }
+
+    /// The write of the range that begins there ended.
+    pub(crate) fn range_ends(&mut self, volume: VolumeId, first: u64) {
+        self.ranges.remove(&(volume, first)).expect_held();
+    }
+
+    fn is_in_range(&self, key: &ExtentKey) -> bool {
+        let before = self.ranges.range(..=(key.volume, key.extent.0)).next_back();
+        before.is_some_and(|((volume, _), end)| *volume == key.volume && key.extent.0 < *end)
+    }
+
     /// The write ended. Whether the extent's sectors it wrote now hold its bytes for certain.
     pub(crate) fn write_ends(&mut self, key: ExtentKey, id: u64) -> bool {
         let track = self.tracks.get_mut(&key).expect_held();
@@ -112,12 +135,14 @@ impl Tracks {
 
     /// Whether work is under way for one of these extents.
     pub(crate) fn has(&self, which: impl Fn(&ExtentKey) -> bool) -> bool {
-        self.tracks.keys().any(which)
+        let firsts =
+            self.ranges.keys().map(|(volume, first)| ExtentKey { volume: *volume, extent: ExtentNo(*first) });
+        self.tracks.keys().any(&which) || firsts.into_iter().any(|key| which(&key))
     }
 
     /// Whether a write of the extent is in flight.
     pub(crate) fn is_written(&self, key: &ExtentKey) -> bool {
-        self.tracks.get(key).is_some_and(|track| !track.writers.is_empty())
+        self.tracks.get(key).is_some_and(|track| !track.writers.is_empty()) || self.is_in_range(key)
     }
 
     /// Number of extents tracked.
@@ -135,8 +160,6 @@ impl Tracks {
 
 #[cfg(test)]
 mod tests {
-    use zc_core::{ExtentNo, VolumeId};
-
     use super::*;
 
     const KEY: ExtentKey = ExtentKey { volume: VolumeId(1), extent: ExtentNo(7) };
@@ -169,6 +192,35 @@ mod tests {
         assert!(!tracks.write_ends(KEY, 1));
         tracks.write_begins(KEY, 2, 0..8);
         assert!(tracks.write_ends(KEY, 2));
+    }
+
+    #[test]
+    fn a_range_breaks_guards_and_refuses_new_ones() {
+        let mut tracks = Tracks::new(&HashKey::fixed());
+        let at = |volume, extent| ExtentKey { volume: VolumeId(volume), extent: ExtentNo(extent) };
+        let (inside, outside) = (tracks.guard(at(1, 7)).unwrap(), tracks.guard(at(1, 9)).unwrap());
+        tracks.range_begins(VolumeId(1), 5..9);
+        tracks.range_begins(VolumeId(1), 20..30);
+        assert!(!tracks.holds(&inside) && tracks.holds(&outside));
+        for (key, expected) in [
+            (at(1, 4), false),
+            (at(1, 5), true),
+            (at(1, 8), true),
+            (at(1, 9), false),
+            (at(1, 29), true),
+            (at(2, 6), false),
+        ] {
+            assert_eq!(tracks.is_written(&key), expected, "{key:?}");
+            let guard = tracks.guard(key);
+            assert_eq!(guard.is_none(), expected, "{key:?}");
+            guard.iter().for_each(|guard| tracks.release(guard));
+        }
+        tracks.range_ends(VolumeId(1), 5);
+        tracks.range_ends(VolumeId(1), 20);
+        assert!(!tracks.holds(&inside) && !tracks.is_written(&at(1, 7)));
+        tracks.release(&inside);
+        tracks.release(&outside);
+        assert_eq!(tracks.len(), 0);
     }
 
     #[test]

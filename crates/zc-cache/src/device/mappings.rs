@@ -2,6 +2,8 @@
 //!
 //! Invariant: a mapping that could be served is recorded as void before the index forgets it.
 
+use core::ops::Range;
+
 use zc_core::{ExtentKey, VolumeId};
 use zc_format::Record;
 
@@ -100,6 +102,24 @@ impl Device {
         let mapping = self.index.files.remove(key)?;
         self.count_unmapped(key, mapping, base);
         self.void(key, mapping, base).then_some(mapping)
+    }
+
+    /// Whether ranges can be forgotten at once: what a header still to be read says of an extent is void extent by
+    /// extent.
+    pub(crate) fn forgets_ranges(&self) -> bool {
+        self.is_loaded() && !self.is_reading_image()
+    }
+
+    /// As [`Self::forget`], for all extents of a range.
+    pub(crate) fn forget_range(&mut self, volume: VolumeId, extents: Range<u64>, base: &mut Base) {
+        for key in self.index.files.mapped_in(volume, extents) {
+            self.forget(key, base);
+        }
+    }
+
+    /// How many extents from the start of a range can be forgotten at once with so many lookups, and with how many.
+    pub(crate) fn forget_reach(&self, volume: VolumeId, extents: Range<u64>, lookups_max: u64) -> (u64, u64) {
+        self.index.files.reach(volume, extents, lookups_max)
     }
 
     /// Records that a mapping taken out of the index is void. Whether it was live.

@@ -19,7 +19,11 @@
 use zc_core::{ExtentKey, ExtentNo, Generation, VolumeId, WeuSlot, limits, u64_from_usize, usize_from_u64};
 use zc_format::ImageTable;
 
+use core::ops::Range;
+
+use crate::index::CALLED_UP;
 use crate::index::divisor::Divisor;
+use crate::index::occupancy::Occupancy;
 use crate::index::table;
 use crate::index::table::Table;
 
@@ -169,6 +173,7 @@ fn narrow<T: TryFrom<u64>>(field: u64) -> T {
 pub struct FileIndex {
     coding: Coding,
     table: Table,
+    occupancy: Occupancy,
 }
 
 impl FileIndex {
@@ -180,7 +185,8 @@ impl FileIndex {
     pub fn new(shape: IndexShape, capacity_entries: u64) -> Self {
         let coding = Coding::new(&shape);
         let buckets = table::buckets_for(capacity_entries.max(1));
-        Self { coding, table: Table::new(KEY_BITS, coding.value_bits(), buckets) }
+        let table = Table::new(KEY_BITS, coding.value_bits(), buckets);
+        Self { coding, table, occupancy: Occupancy::new(capacity_entries) }
     }
 
     /// RAM that such an index will hold, in bytes: for sizing one to a bound.
@@ -188,7 +194,8 @@ impl FileIndex {
     pub fn ram_bytes_for(shape: IndexShape, capacity_entries: u64) -> u64 {
         let buckets = table::buckets_for(capacity_entries.max(1));
         table::ram_bytes(KEY_BITS, Coding::new(&shape).value_bits(), buckets)
-            + u64_from_usize(size_of::<Self>())
+            .saturating_add(Occupancy::ram_bytes_max(capacity_entries))
+            .saturating_add(u64_from_usize(size_of::<Self>()))
     }
 
     /// Begins to bring what a lookup of the extent reads. Calling up a few extents before they are looked up, one after
@@ -236,26 +243,70 @@ impl FileIndex {
             self.table.touch(spot);
             return None;
         }
+        self.occupancy.add(packed);
         let (evicted, value) = self.table.insert_sparing(packed, value, |other| spares(unpack(other)))?;
+        self.occupancy.remove(evicted);
         Some((unpack(evicted), self.coding.decode(value)))
     }
 
     /// Removes the mapping of an extent.
     pub fn remove(&mut self, key: ExtentKey) -> Option<Mapping> {
-        let spot = self.table.find(pack(key)?, |_| true)?;
+        let packed = pack(key)?;
+        let spot = self.table.find(packed, |_| true)?;
         let value = self.table.value(spot);
         self.table.remove(spot);
+        self.occupancy.remove(packed);
         Some(self.coding.decode(value))
     }
 
     /// Removes the mapping of an extent if it is a wanted one; whether it was.
     pub fn remove_if(&mut self, key: ExtentKey, wanted: impl FnOnce(Mapping) -> bool) -> bool {
-        let spot = pack(key).and_then(|packed| self.table.find(packed, |_| true));
+        let Some(packed) = pack(key) else { return false };
+        let spot = self.table.find(packed, |_| true);
         let spot = spot.filter(|spot| wanted(self.coding.decode(self.table.value(*spot))));
         if let Some(spot) = spot {
             self.table.remove(spot);
+            self.occupancy.remove(packed);
         }
         spot.is_some()
+    }
+
+    /// The mapped extents of a range, in order. Looks only at chunks of the address space that have mappings.
+    #[must_use]
+    pub fn mapped_in(&self, volume: VolumeId, extents: Range<u64>) -> Vec<ExtentKey> {
+        let mut found = Vec::new();
+        for (part, count) in self.occupancy.parts(packed_range(volume, &extents)) {
+            let (mut left, mut ahead) = (count, part.clone());
+            for (number, packed) in part.enumerate() {
+                if left == 0 {
+                    break;
+                }
+                if number % CALLED_UP == 0 {
+                    ahead.by_ref().take(CALLED_UP).for_each(|packed| self.table.call_up(packed));
+                }
+                if self.table.find(packed, |_| true).is_some() {
+                    found.push(unpack(packed));
+                    left -= 1;
+                }
+            }
+        }
+        found
+    }
+
+    /// How many extents from the start of a range [`Self::mapped_in`] may be asked for if it is to look up at most
+    /// `lookups_max` of them, and how many it looks up at most then.
+    #[must_use]
+    pub fn reach(&self, volume: VolumeId, extents: Range<u64>, lookups_max: u64) -> (u64, u64) {
+        let packed = packed_range(volume, &extents);
+        let mut lookups = 0;
+        for (part, _) in self.occupancy.parts(packed.clone()) {
+            let left = lookups_max - lookups;
+            if part.end - part.start > left {
+                return (part.start + left - packed.start, lookups_max);
+            }
+            lookups += part.end - part.start;
+        }
+        (extents.end - extents.start, lookups)
     }
 
     /// Number of mappings.
@@ -285,7 +336,7 @@ impl FileIndex {
     /// RAM that the index holds, in bytes.
     #[must_use]
     pub fn ram_bytes(&self) -> u64 {
-        self.table.ram_bytes() + u64_from_usize(size_of::<Self>())
+        self.table.ram_bytes() + self.occupancy.ram_bytes() + u64_from_usize(size_of::<Self>())
     }
 
     /// What its buckets depend on, and how many there are.
@@ -308,9 +359,13 @@ impl FileIndex {
         packed: &[u8],
         mut take: impl FnMut(ExtentKey, Mapping) -> bool,
     ) -> bool {
-        let coding = self.coding;
-        self.table.set_buckets(first, count, packed, |key, value| {
-            coding.decode_foreign(value).is_some_and(|mapping| take(unpack(key), mapping))
+        let Self { coding, table, occupancy } = self;
+        table.set_buckets(first, count, packed, |key, value| {
+            let is_taken = coding.decode_foreign(value).is_some_and(|mapping| take(unpack(key), mapping));
+            if is_taken {
+                occupancy.add(key);
+            }
+            is_taken
         })
     }
 
@@ -322,9 +377,25 @@ impl FileIndex {
         buckets: usize,
         mut f: impl FnMut(ExtentKey, Mapping) -> Keep,
     ) -> bool {
-        let coding = self.coding;
-        self.table.sweep(cursor, buckets, |key, value| f(unpack(key), coding.decode(value)))
+        let Self { coding, table, occupancy } = self;
+        table.sweep(cursor, buckets, |key, value| {
+            let keep = f(unpack(key), coding.decode(value));
+            if keep == Keep::No {
+                occupancy.remove(key);
+            }
+            keep
+        })
     }
+}
+
+/// The keys of a range as numbers; empty beyond the limits.
+fn packed_range(volume: VolumeId, extents: &Range<u64>) -> Range<u64> {
+    let end = extents.end.min(limits::EXTENTS_PER_VOLUME_MAX);
+    if volume.0 >= limits::VOLUMES_MAX || extents.start >= end {
+        return 0..0;
+    }
+    let first = u64::from(volume.0) << EXTENT_BITS;
+    first + extents.start..first + end
 }
 
 /// The key as a number; `None` for an address beyond the limits.

@@ -119,15 +119,20 @@ fn ten_million_entries_take_at_most_9_6_bytes_each() {
     let index = FileIndex::new(shape, entries);
     let per_entry_mb = index.ram_bytes() * 1000 / entries;
     assert!(per_entry_mb <= 9600, "{per_entry_mb} thousandths of a byte");
+    // With as many chunks of the address space as may be listed.
+    let most = FileIndex::ram_bytes_for(shape, entries) * 1000 / entries;
+    assert!(most <= 9800, "{most} thousandths of a byte");
 }
 
 #[test]
 fn the_size_is_known_beforehand() {
+    // A new index has listed no chunks yet.
+    let new = |shape, entries| FileIndex::new(shape, entries).ram_bytes() + Occupancy::ram_bytes_max(entries);
     for entries in [0, 1, 1000, 1_000_000] {
-        assert_eq!(FileIndex::ram_bytes_for(SMALL, entries), FileIndex::new(SMALL, entries).ram_bytes());
+        assert_eq!(FileIndex::ram_bytes_for(SMALL, entries), new(SMALL, entries));
     }
     let (shape, entries) = ten_million();
-    assert_eq!(FileIndex::ram_bytes_for(shape, entries), FileIndex::new(shape, entries).ram_bytes());
+    assert_eq!(FileIndex::ram_bytes_for(shape, entries), new(shape, entries));
     assert!(FileIndex::ram_bytes_for(shape, u64::MAX) > 1 << 60, "no overflow");
 }
 
@@ -205,4 +210,35 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn what_is_mapped_in_a_range_is_found_where_something_is() {
+    let shape = IndexShape { slots: 64, weu_bytes: 2 << 20, extent_bytes: 8 << 10, generation_bits: 8 };
+    let mut index = FileIndex::new(shape, 1000);
+    let mapped = [key(1, 7), key(1, 1 << 20), key(1, (1 << 20) + 1), key(2, 8), key(1, 1 << 37)];
+    for key in mapped {
+        index.insert(key, Mapping::Zero);
+    }
+    index.insert(key(1, 7), Mapping::Zero);
+    let v = VolumeId(1);
+    assert_eq!(index.mapped_in(v, 0..u64::MAX), [mapped[0], mapped[1], mapped[2], mapped[4]]);
+    assert_eq!(index.mapped_in(v, 8..(1 << 20) + 1), [mapped[1]]);
+    assert_eq!(index.mapped_in(v, 9..9), []);
+    assert_eq!(index.mapped_in(VolumeId(3), 0..1 << 38), []);
+    // A chunk of 8,192 extents has the first; the rest of the way to the next is free.
+    assert_eq!(index.reach(v, 0..1 << 36, 512), (512, 512));
+    assert_eq!(index.reach(v, 8192..1 << 36, 512), ((1 << 20) - 8192 + 512, 512));
+    assert_eq!(index.reach(v, (1 << 20) + 8192..1 << 37, 512), ((1 << 37) - (1 << 20) - 8192, 0));
+    index.remove(mapped[0]);
+    assert!(!index.remove_if(mapped[1], |_| false) && index.remove_if(mapped[1], |_| true));
+    index.sweep(
+        &mut SweepCursor::default(),
+        usize::MAX,
+        |key, _| {
+            if key == mapped[2] { Keep::No } else { Keep::Yes }
+        },
+    );
+    assert_eq!(index.mapped_in(v, 0..1 << 30), []);
+    assert_eq!(index.reach(v, 0..1 << 36, 512), (1 << 36, 0));
 }

@@ -4,6 +4,7 @@
 mod divisor;
 pub(crate) mod file_index;
 pub(crate) mod fingerprint_index;
+mod occupancy;
 mod quotients;
 pub(crate) mod table;
 

@@ -6,6 +6,7 @@ use zc_core::{BufId, BufSlice, ExtentKey, JournalSeq, VolumeId};
 
 use crate::clean::ghosts::Curve;
 use crate::clean::read::{portions, sector_range};
+use crate::clean::write::clear::{self, ClearPiece};
 use crate::dirty::overlay::residency_overlaid;
 use crate::dirty::versions::DirtyState;
 use crate::manager::CacheManager;
@@ -31,6 +32,24 @@ impl CacheManager {
     #[must_use]
     pub fn has_room_to_warm(&self, len_bytes: u64) -> bool {
         self.clean.has_room_to_warm(len_bytes, &self.core)
+    }
+
+    /// How much of a trim or a zeroing the volume does at once, with so many lookups. While dirty data has to go first,
+    /// that is as much as so many extents have.
+    #[must_use]
+    pub fn clear_piece(
+        &self,
+        volume: VolumeId,
+        offset_bytes: u64,
+        len_bytes: u64,
+        lookups_max: u64,
+    ) -> ClearPiece {
+        let piece = clear::piece(volume, offset_bytes, len_bytes, lookups_max, &self.core);
+        let by_extents = lookups_max * u64::from(self.core.base.extent_bytes());
+        if piece.len_bytes > by_extents && self.dirty.has_dirty(volume) {
+            return ClearPiece { len_bytes: by_extents, lookups: lookups_max };
+        }
+        piece
     }
 
     /// Whether the cache device works.

@@ -19,6 +19,7 @@
 //! write: the staleness rules of data. Under a weak hash recipes are no use: bytes could not be compared without the
 //! origin.
 
+use core::ops::Range;
 use std::collections::VecDeque;
 
 use zc_core::{
@@ -72,6 +73,16 @@ enum Recipe {
 
 fn index_in_run(key: ExtentKey) -> usize {
     usize_from_u64(key.extent.0 % RUN_EXTENTS)
+}
+
+/// The runs of a range that are known. Goes through the range or through what is known, whichever is shorter.
+fn runs_in<T>(runs: &KeyedMap<Run, Vec<T>>, volume: VolumeId, extents: &Range<u64>) -> Vec<u64> {
+    let numbers = extents.start / RUN_EXTENTS..extents.end.div_ceil(RUN_EXTENTS);
+    if numbers.end - numbers.start < u64_from_usize(runs.len()) {
+        return numbers.filter(|number| runs.contains_key(&Run { volume, number: *number })).collect();
+    }
+    let is_in = |run: &&Run| run.volume == volume && numbers.contains(&run.number);
+    runs.keys().filter(is_in).map(|run| run.number).collect()
 }
 
 /// What runs tell, extent by extent.
@@ -175,6 +186,21 @@ impl Recipes {
         let known = self.runs.get_mut(&Run::of(*key)).and_then(|run| run.get_mut(index_in_run(*key)));
         if let Some(known) = known {
             *known = Recipe::Void;
+        }
+    }
+
+    /// These extents are written.
+    pub(crate) fn remove_range(&mut self, volume: VolumeId, extents: &Range<u64>) {
+        let is_in = |extent: u64| extents.contains(&extent);
+        for number in runs_in(&self.learned.runs, volume, extents) {
+            let run = self.learned.runs.get_mut(&Run { volume, number }).into_iter().flatten();
+            let known = (number * RUN_EXTENTS..).zip(run);
+            known.filter(|(extent, _)| is_in(*extent)).for_each(|(_, known)| *known = None);
+        }
+        for number in runs_in(&self.runs, volume, extents) {
+            let run = self.runs.get_mut(&Run { volume, number }).into_iter().flatten();
+            let known = (number * RUN_EXTENTS..).zip(run);
+            known.filter(|(extent, _)| is_in(*extent)).for_each(|(_, known)| *known = Recipe::Void);
         }
     }
 

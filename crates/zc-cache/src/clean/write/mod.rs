@@ -7,6 +7,7 @@
 //! A partial overwrite takes the old copy's location along (see `staging`), so that the extent can be completed from
 //! the cache later.
 
+pub(crate) mod clear;
 mod marks;
 
 pub(crate) use crate::ops::write::Op;
@@ -29,6 +30,7 @@ use crate::clean::order::Turn;
 use crate::clean::read::{Portion, portions, sector_range};
 use crate::clean::staging::{OldCopy, Staged};
 use crate::clean::streams::InStream;
+use crate::clean::write::clear::Parts;
 use crate::config::Admission;
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
@@ -70,6 +72,8 @@ pub(crate) struct WriteOp {
     stream: Option<InStream>,
     /// The turn of the piece among the accesses of the origin.
     turn: u64,
+    /// Whole extents of the piece are cleared as a range.
+    in_range: bool,
 }
 
 impl WriteOp {
@@ -136,6 +140,7 @@ impl Clean {
                 regions: None,
                 stream,
                 turn: 0,
+                in_range: false,
             },
             core,
         );
@@ -168,6 +173,7 @@ impl Clean {
                 regions: None,
                 stream: None,
                 turn: 0,
+                in_range: false,
             },
             core,
         );
@@ -193,7 +199,10 @@ impl Clean {
         let start = op.piece_start();
         let first = start / region_bytes;
         let by_regions = (first + core.device.regions().piece_max()) * region_bytes - start;
-        let by_extents = PIECE_EXTENTS_MAX * u64::from(core.base.extent_bytes());
+        let by_extents = match op.kind {
+            RequestKind::Write { .. } => PIECE_EXTENTS_MAX * u64::from(core.base.extent_bytes()),
+            _ => clear::piece_bytes(op, core),
+        };
         let piece_bytes = (op.len_bytes - op.done_bytes).min(by_regions).min(by_extents);
         let regions = first..=(start + piece_bytes - 1) / region_bytes;
         let volume = op.volume;
@@ -243,11 +252,40 @@ impl Clean {
 
     /// Voids what the cache holds and writes to the origin.
     pub(crate) fn issue_piece(&mut self, id: u64, core: &mut Core) {
-        let op = self.writes.get(&id).expect_held();
+        let op = self.writes.get_mut(&id).expect_held();
         let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
+        op.in_range = clear::is_range(kind, len_bytes, core);
+        let (parts, skip) =
+            (Parts::of(op, core.base.extent_bytes()), u32::try_from(op.done_bytes).unwrap_or(u32::MAX));
         debug_assert!(self.piece_is_marked(id, core) || !core.base.is_good(), "{volume:?}: no durable mark");
-        let skip = u32::try_from(op.done_bytes).unwrap_or(u32::MAX);
         core.base.client_writes();
+        if let Some(extents) = &parts.range {
+            self.range_begins(id, volume, extents, core);
+        }
+        for (offset_bytes, len_bytes) in parts.rest {
+            self.void_part(id, offset_bytes, len_bytes, core);
+        }
+        let op = core.base.port.op(Op::Piece(id));
+        core.base.port.emit(match kind {
+            RequestKind::Trim { fua } => Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua },
+            RequestKind::WriteZeroes { no_hole, fua } => {
+                Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, fua }
+            }
+            RequestKind::Write { buf, fua } => {
+                let len_bytes = u32::try_from(len_bytes).unwrap_or(u32::MAX);
+                let src = BufSlice { buf, start_bytes: skip, len_bytes };
+                Action::OriginWrite { op, volume, offset_bytes, src, fua }
+            }
+            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch | RequestKind::Warm => {
+                panic!("{kind:?} is not a write")
+            }
+        });
+    }
+
+    /// Voids what the cache holds of a part of a piece, extent by extent.
+    fn void_part(&mut self, id: u64, offset_bytes: u64, len_bytes: u64, core: &mut Core) {
+        let op = self.writes.get(&id).expect_held();
+        let (kind, volume) = (op.kind, op.volume);
         let stage = matches!(kind, RequestKind::Write { .. }) && fills_from_writes(volume, &core.base);
         let mut ahead = pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes());
         for (number, (key, start, len)) in
@@ -274,21 +312,6 @@ impl Clean {
                 self.stage(id, key, old, sectors, core);
             }
         }
-        let op = core.base.port.op(Op::Piece(id));
-        core.base.port.emit(match kind {
-            RequestKind::Trim { fua } => Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua },
-            RequestKind::WriteZeroes { no_hole, fua } => {
-                Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, fua }
-            }
-            RequestKind::Write { buf, fua } => {
-                let len_bytes = u32::try_from(len_bytes).unwrap_or(u32::MAX);
-                let src = BufSlice { buf, start_bytes: skip, len_bytes };
-                Action::OriginWrite { op, volume, offset_bytes, src, fua }
-            }
-            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch | RequestKind::Warm => {
-                panic!("{kind:?} is not a write")
-            }
-        });
     }
 
     /// Begins to collect a partly written extent.
@@ -560,19 +583,25 @@ impl Clean {
                 self.inserts.batches.end_requests(batch);
             }
             _ => {
-                let zero =
-                    matches!(kind, RequestKind::WriteZeroes { .. }) && fills_from_writes(volume, &core.base);
-                for (key, _, len) in pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes()) {
-                    self.range_cleared(
-                        id,
-                        key,
-                        zero && len == core.base.extent_bytes() && result.is_ok(),
-                        core,
-                    );
-                }
+                self.piece_cleared(id, result.is_ok(), core);
             }
         }
         destaged
+    }
+
+    /// A piece of a trim or a zeroing has ended.
+    fn piece_cleared(&mut self, id: u64, ok: bool, core: &mut Core) {
+        let op = self.writes.get(&id).expect_held();
+        let (kind, volume, parts) = (op.kind, op.volume, Parts::of(op, core.base.extent_bytes()));
+        let zero = matches!(kind, RequestKind::WriteZeroes { .. }) && fills_from_writes(volume, &core.base);
+        if let Some(extents) = &parts.range {
+            self.range_ends(id, volume, extents, core);
+        }
+        for (offset_bytes, len_bytes) in parts.rest {
+            for (key, _, len) in pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes()) {
+                self.range_cleared(id, key, zero && len == core.base.extent_bytes() && ok, core);
+            }
+        }
     }
 
     /// Goes on with the next piece of a write, or ends it.

@@ -107,6 +107,7 @@ impl Clients {
             volumes: &mut *shared.volumes,
             nbd: &mut self.nbd,
             ublk: &mut self.ublk,
+            manager: shared.manager,
         };
         (&mut self.requests, at)
     }

@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use zc_cache::ResidencyRun;
 use zc_cache::seam::{Event, Request as CacheRequest, RequestKind};
+use zc_cache::{CacheManager, ResidencyRun};
 use zc_core::limits::EXTENT_BYTES_DEFAULT;
 use zc_core::{
     Ack, BufId, ErrorKind, Map, Mode, ReqId, SECTOR_BYTES, Set, VolumeId, u64_from_usize, usize_from_u32,
@@ -24,6 +24,7 @@ use zc_io::{AlignedBuf, Arena, BufPool, Segment};
 use zc_nbd::server::{Command, Request};
 
 use crate::front::shares;
+use crate::limits::{CHANGE_BYTES_PER_UNIT, CHANGE_KEPT_PIECE_BYTES, CHANGE_PIECE_BYTES, REQUEST_UNITS};
 use crate::origin::map::{Mapped, OriginRun};
 use crate::shard::base::Base;
 use crate::shard::clients::asked::{Asked, Asker, Incoming, SECTOR, floor, served_bytes, status_bytes};
@@ -39,6 +40,7 @@ pub(crate) struct At<'a> {
     pub(crate) volumes: &'a mut Volumes,
     pub(crate) nbd: &'a mut NbdFront,
     pub(crate) ublk: &'a mut Devices,
+    pub(crate) manager: &'a CacheManager,
 }
 
 /// The requests under way.
@@ -142,6 +144,20 @@ fn read_memory(base: &mut Base, incoming: &Incoming, len_bytes: u64) -> ReadMemo
     }
 }
 
+/// How much of a trim or zeroing is done next, and how much work that is: as much as the cache holds of it. Where the
+/// origin may have to write zeros, it is as much as others may wait for.
+fn clear_piece(at: &mut At<'_>, volume: VolumeId, range: Range<u64>, no_hole: bool) -> (u64, u64) {
+    let most = match (at.volumes.used(volume).origin.can_punch(), no_hole) {
+        (false, _) => CHANGE_PIECE_BYTES,
+        (true, true) => CHANGE_KEPT_PIECE_BYTES,
+        (true, false) => u64::MAX,
+    };
+    let len_bytes = (range.end - range.start).min(most);
+    let lookups_max = CHANGE_PIECE_BYTES / CHANGE_BYTES_PER_UNIT;
+    let piece = at.manager.clear_piece(volume, range.start, len_bytes, lookups_max);
+    (piece.len_bytes, REQUEST_UNITS + piece.lookups)
+}
+
 /// The part of a sector that a request covers, relative to the sector.
 fn covered(sector: u64, offset: u64, length: u64) -> Range<usize> {
     let start = offset.max(sector) - sector;
@@ -243,9 +259,17 @@ impl Requests {
         let client = self.client(id);
         let (command, volume) = (client.asked.command, client.volume);
         let Range { start, end } = client.rest;
-        let piece = start..start + shares::piece(command, end - start);
+        let no_hole = client.asked.no_hole;
+        let (len_bytes, units) = match command {
+            Command::Trim | Command::WriteZeroes => clear_piece(at, volume, start..end, no_hole),
+            _ => {
+                let len_bytes = shares::piece(command, end - start);
+                (len_bytes, shares::units(command, len_bytes))
+            }
+        };
+        let piece = start..start + len_bytes;
+        let client = self.client(id);
         client.rest.start = piece.end;
-        let units = shares::units(command, piece.end - piece.start);
         let change = match &mut client.body {
             Body::Change(change) => change,
             Body::Read { memory, .. } => {

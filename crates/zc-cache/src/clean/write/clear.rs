@@ -1,0 +1,149 @@
+//! Trims and zeroings of long ranges: work follows what the cache holds, not the addresses.
+//!
+//! Job: say how much of a clearing one piece takes, void what the cache holds of the whole extents of a long piece, and
+//! end it. Parts of extents at both ends, and short pieces, go extent by extent as writes do.
+//!
+//! Invariants: a piece looks up a bounded number of extents. While a range is in flight no guard of its extents is
+//! given out, and those given out before are broken, as with any write.
+//!
+//! What it does not do: map cleared extents as zeros. Their number follows the addresses; reads of them go to the
+//! origin.
+
+use core::ops::Range;
+
+use smallvec::SmallVec;
+use zc_core::{ExtentKey, VolumeId};
+
+use super::{PIECE_EXTENTS_MAX, WriteOp};
+use crate::clean::Clean;
+use crate::device::Core;
+use crate::seam::RequestKind;
+
+/// Whole extents of a piece that is cleared as a range; shorter ones are mapped as zeros.
+const RANGE_EXTENTS_MIN: u64 = 513;
+/// Bytes of a piece that clears a range: what meets it at the origin waits no longer than for this.
+const RANGE_BYTES_MAX: u64 = 1 << 30;
+
+/// How much of a clearing is done at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClearPiece {
+    /// Bytes from the start of the range.
+    pub len_bytes: u64,
+    /// Extents that are looked up for it.
+    pub lookups: u64,
+}
+
+/// The extents that a range of bytes touches.
+fn touched(offset_bytes: u64, len_bytes: u64, extent_bytes: u64) -> Range<u64> {
+    offset_bytes / extent_bytes..(offset_bytes + len_bytes).div_ceil(extent_bytes)
+}
+
+/// How much of a clearing can be done at once, with so many lookups.
+pub(crate) fn piece(
+    volume: VolumeId,
+    offset_bytes: u64,
+    len_bytes: u64,
+    lookups_max: u64,
+    core: &Core,
+) -> ClearPiece {
+    let extent = u64::from(core.base.extent_bytes());
+    let extents = touched(offset_bytes, len_bytes, extent);
+    let by_lookups = (extents.start + lookups_max) * extent - offset_bytes;
+    let by_extents = ClearPiece {
+        len_bytes: len_bytes.min(by_lookups),
+        lookups: lookups_max.min(extents.end - extents.start),
+    };
+    if !core.device.forgets_ranges() || extents.end - extents.start <= lookups_max {
+        return by_extents;
+    }
+    let (reach, lookups) = core.device.forget_reach(volume, extents.clone(), lookups_max);
+    let end_bytes = (extents.start + reach) * extent;
+    let len_bytes = len_bytes.min(RANGE_BYTES_MAX).min(end_bytes.saturating_sub(offset_bytes));
+    if len_bytes <= by_extents.len_bytes { by_extents } else { ClearPiece { len_bytes, lookups } }
+}
+
+/// A piece of a clearing: whole extents that are cleared as a range, and what is left at both ends, as offsets and
+/// lengths.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) range: Option<Range<u64>>,
+    pub(super) rest: SmallVec<[(u64, u64); 2]>,
+}
+
+impl Parts {
+    /// Of the piece that is under way.
+    pub(super) fn of(op: &WriteOp, extent_bytes: u32) -> Self {
+        let (offset, len, extent) = (op.piece_start(), op.piece_bytes, u64::from(extent_bytes));
+        let whole = offset.div_ceil(extent)..(offset + len) / extent;
+        let clears = !matches!(op.kind, RequestKind::Write { .. });
+        if !op.in_range || !clears || whole.is_empty() {
+            return Self { range: None, rest: SmallVec::from_iter([(offset, len)]) };
+        }
+        let ends = [
+            (offset, whole.start * extent - offset),
+            (whole.end * extent, offset + len - whole.end * extent),
+        ];
+        let rest = ends.into_iter().filter(|(_, len)| *len > 0).collect();
+        Self { range: Some(whole), rest }
+    }
+}
+
+/// Whether a piece of so many bytes is cleared as a range.
+pub(super) fn is_range(kind: RequestKind, len_bytes: u64, core: &Core) -> bool {
+    let clears = matches!(kind, RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. });
+    clears
+        && core.device.forgets_ranges()
+        && len_bytes >= RANGE_EXTENTS_MIN * u64::from(core.base.extent_bytes())
+}
+
+/// Bytes of a piece of a request that clears.
+pub(super) fn piece_bytes(op: &WriteOp, core: &Core) -> u64 {
+    piece(op.volume, op.piece_start(), op.len_bytes - op.done_bytes, PIECE_EXTENTS_MAX, core).len_bytes
+}
+
+impl Clean {
+    /// A range of whole extents is cleared: voids what the cache holds of them.
+    pub(super) fn range_begins(&mut self, id: u64, volume: VolumeId, extents: &Range<u64>, core: &mut Core) {
+        let is_in = |key: &ExtentKey| key.volume == volume && extents.contains(&key.extent.0);
+        core.base.tracks.range_begins(volume, extents.clone());
+        let buffered = sorted(self.read_buffer.keys().filter(is_in));
+        for buf in buffered.iter().filter_map(|key| self.read_buffer.invalidate(key)) {
+            core.base.port.release(buf);
+        }
+        for key in sorted(self.ahead.keys().filter(is_in)) {
+            self.drop_prefetched(key, core);
+        }
+        self.recipes.remove_range(volume, extents);
+        core.device.forget_range(volume, extents.clone(), &mut core.base);
+        let now_ms = core.base.now_ms();
+        let sectors = core.base.whole_sectors();
+        for key in self.staged_in(volume, extents) {
+            if let Some(staged) = self.staging.get_mut(&key) {
+                staged.write_begins(id, sectors.clone());
+                staged.touched_ms = now_ms;
+            }
+        }
+    }
+
+    /// The range is cleared, or could not be.
+    pub(super) fn range_ends(&mut self, id: u64, volume: VolumeId, extents: &Range<u64>, core: &mut Core) {
+        core.base.tracks.range_ends(volume, extents.start);
+        for key in self.staged_in(volume, extents) {
+            if let Some(staged) = self.staging.get_mut(&key) {
+                staged.write_ends(id);
+                self.finish_staged(key, None, core);
+            }
+        }
+    }
+
+    fn staged_in(&self, volume: VolumeId, extents: &Range<u64>) -> Vec<ExtentKey> {
+        sorted(self.staging.keys().filter(|key| key.volume == volume && extents.contains(&key.extent.0)))
+    }
+}
+
+/// Keys of one volume, in order.
+fn sorted(keys: impl Iterator<Item = ExtentKey>) -> Vec<ExtentKey> {
+    let mut keys: Vec<ExtentKey> = keys.collect();
+    keys.sort_unstable_by_key(|key| key.extent);
+    keys
+}
