@@ -35,6 +35,7 @@ mod e2e_raw_origin;
 mod e2e_reattach;
 mod e2e_recipes;
 mod e2e_record;
+mod e2e_removal;
 mod e2e_replace;
 mod e2e_resize;
 mod e2e_root_storage;

@@ -258,6 +258,12 @@ pub(crate) enum Online {
         /// Return at once; do not wait until the daemon has ended.
         #[arg(long)]
         no_wait: bool,
+        /// Say what speaks against a stop for good; stop nothing.
+        ///
+        /// That is dirty data, connected clients, and devices that are mounted, swap space, below other devices or open.
+        /// Packages ask so before they are removed. Without a daemon, the state directory is asked.
+        #[arg(long, conflicts_with_all = ["flush", "keep_dirty", "no_wait"])]
+        dry_run: bool,
         #[command(flatten)]
         daemon: Daemon,
     },

@@ -37,7 +37,7 @@ impl Concerned {
         Ok(Self::from(&connections, &status, &mounts))
     }
 
-    fn from(connections: &Value, status: &Value, mounts: &str) -> Self {
+    pub(crate) fn from(connections: &Value, status: &Value, mounts: &str) -> Self {
         let text = |value: &Value| text::clean(value.as_str().unwrap_or("-"));
         let mut found = Self::default();
         for connection in connections["connections"].as_array().into_iter().flatten() {
@@ -50,6 +50,16 @@ impl Concerned {
             found.mounted.extend(places.map(|place| (text::clean(device), text(&volume["name"]), place)));
         }
         found
+    }
+
+    /// Volume and address of each connected client.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.clients.keys().map(|(volume, peer)| (volume.as_str(), peer.as_str()))
+    }
+
+    /// Device, volume and place of each mount.
+    pub(crate) fn mounted(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.mounted.iter().map(|(device, volume, place)| (device.as_str(), volume.as_str(), place.as_str()))
     }
 
     /// One line each.
@@ -80,10 +90,15 @@ fn places_of<'a>(mounts: &'a str, device: &str) -> impl Iterator<Item = &'a str>
     mounts.lines().filter_map(move |line| {
         let mut fields = line.split(' ');
         let (source, place) = (fields.next()?, fields.next()?);
-        let rest = source.strip_prefix(device.as_str())?;
-        let is_number = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
-        (rest.is_empty() || rest.strip_prefix('p').is_some_and(is_number)).then_some(place)
+        is_of_device(source, &device).then_some(place)
     })
+}
+
+/// Whether a path is that of a device, or of a partition of it.
+pub(crate) fn is_of_device(path: &str, device: &str) -> bool {
+    let is_number = |number: &str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    path.strip_prefix(device)
+        .is_some_and(|rest| rest.is_empty() || rest.strip_prefix('p').is_some_and(is_number))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod dirty;
 mod events;
 mod hooks;
 mod nbd;
+mod obstacles;
 mod offline;
 mod online;
 mod options;

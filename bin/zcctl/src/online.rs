@@ -18,6 +18,7 @@ use crate::dirty;
 use crate::events;
 use crate::hooks::Hooks;
 use crate::nbd;
+use crate::obstacles;
 use crate::options::{Daemon, Listing};
 use crate::record;
 use crate::text::{self, hit_ratio, number, string};
@@ -48,7 +49,8 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             disconnect(&asked, daemon, out)?;
         }
         Online::Reload(daemon) => one(daemon, &json!({"cmd": "reload"}), reloaded, out)?,
-        Online::Stop { flush, keep_dirty, no_wait, daemon } => {
+        Online::Stop { dry_run: true, daemon, .. } => return obstacles::run(daemon, out),
+        Online::Stop { flush, keep_dirty, no_wait, daemon, .. } => {
             let how = dirty::Stop { flush_first: *flush, keep_dirty: *keep_dirty, waits: !no_wait };
             return dirty::stop(&how, daemon, out);
         }
