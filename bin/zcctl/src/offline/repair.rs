@@ -179,7 +179,8 @@ fn beyond_repair(report: &Report, fixes: &[Fix]) -> Vec<(&'static str, String)> 
             Class::Dirty => "only the cache had it; reads of it fail until it is written again",
             Class::Device => "the cache has to be formatted anew, unless the device gets its size back",
         };
-        lost.push((problem.class.name(), format!("{}: {cost}", problem.text)));
+        let times = if problem.times > 1 { format!(" ({} times)", problem.times) } else { String::new() };
+        lost.push((problem.class.name(), format!("{}{times}: {cost}", problem.text)));
     }
     lost
 }

@@ -47,6 +47,8 @@ impl Class {
 pub(crate) struct Problem {
     pub(crate) class: Class,
     pub(crate) text: String,
+    /// How often the same was found.
+    pub(crate) times: u64,
 }
 
 /// The result of a check.
@@ -64,8 +66,11 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn problem(&mut self, class: Class, text: String) {
-        if self.problems.len() < LISTED_MAX {
-            self.problems.push(Problem { class, text });
+        let same = |problem: &&mut Problem| problem.class == class && problem.text == text;
+        if let Some(problem) = self.problems.iter_mut().find(same) {
+            problem.times += 1;
+        } else if self.problems.len() < LISTED_MAX {
+            self.problems.push(Problem { class, text, times: 1 });
         } else {
             self.unlisted += 1;
         }
@@ -86,14 +91,14 @@ impl Report {
     }
 
     fn problems_total(&self) -> u64 {
-        zc_core::u64_from_usize(self.problems.len()) + self.unlisted
+        self.problems.iter().map(|problem| problem.times).sum::<u64>() + self.unlisted
     }
 
     pub(crate) fn to_json(&self) -> Value {
         let problems: Vec<Value> = self
             .problems
             .iter()
-            .map(|problem| json!({"class": problem.class.name(), "text": problem.text}))
+            .map(|problem| json!({"class": problem.class.name(), "text": problem.text, "times": problem.times}))
             .collect();
         let counts: serde_json::Map<String, Value> =
             self.counts.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
@@ -114,7 +119,9 @@ impl Report {
             writeln!(out, "note: {}", text::clean(note))?;
         }
         for problem in &self.problems {
-            writeln!(out, "PROBLEM [{}] {}", problem.class.name(), text::clean(&problem.text))?;
+            let times =
+                if problem.times > 1 { format!(" ({} times)", count(problem.times)) } else { String::new() };
+            writeln!(out, "PROBLEM [{}] {}{times}", problem.class.name(), text::clean(&problem.text))?;
         }
         if self.unlisted > 0 {
             writeln!(out, "... and {} more problems", count(self.unlisted))?;
@@ -124,5 +131,29 @@ impl Report {
             1 => writeln!(out, "DAMAGED: 1 problem found"),
             total => writeln!(out, "DAMAGED: {} problems found", count(total)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_problems_are_one_line() {
+        let mut report = Report::default();
+        for _ in 0..100 {
+            report.problem(Class::Journal, "a block is damaged".to_owned());
+        }
+        report.problem(Class::Extent, "a block is damaged".to_owned());
+        let mut out = Vec::new();
+        report.write(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let expected = [
+            "PROBLEM [journal] a block is damaged (100 times)",
+            "PROBLEM [extent] a block is damaged",
+            "DAMAGED: 101 problems found",
+        ];
+        assert_eq!(lines, expected);
     }
 }

@@ -23,7 +23,7 @@ use model::{Model, Sort};
 /// Shows the volumes until the operator leaves.
 pub(crate) fn run(socket: &Path, interval_s: u16) -> anyhow::Result<ExitCode> {
     if !std::io::stdout().is_terminal() {
-        bail!("top needs a terminal; for programs and pipes there is zcctl volumes --json");
+        bail!("top needs a terminal; for programs and pipes there is `zcctl status --json`");
     }
     // A wrong socket is said on the usual screen.
     let status = ask(socket, &json!({ "cmd": "status" }))?;

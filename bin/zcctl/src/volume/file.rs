@@ -114,7 +114,7 @@ impl ConfigFile {
         check: impl FnOnce(&Path) -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Replaced)> {
         let beside = Beside::write(&self.path, &self.file, text)?;
-        let checked = check(&beside.path)?;
+        let checked = self.checked(&beside.path, check)?;
         self.is_unchanged()?;
         // Held until the daemon has read it: other commands would find a file that it has not read.
         let file = beside.take_place(&self.path)?;
@@ -132,7 +132,25 @@ impl ConfigFile {
         check: impl FnOnce(&Path) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let beside = Beside::write(&self.path, &self.file, text)?;
-        check(&beside.path)
+        self.checked(&beside.path, check)
+    }
+
+    /// What `check` says of a new file. The new file is gone when its mistakes are read: they are those of this one, as
+    /// it would be.
+    fn checked<T>(
+        &self,
+        candidate: &Path,
+        check: impl FnOnce(&Path) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        check(candidate).map_err(|error| {
+            let (text, candidate) = (format!("{error:#}"), candidate.display().to_string());
+            if text.contains(&candidate) {
+                let place = format!("{}, as it would be", self.path.display());
+                anyhow::anyhow!("{}", text.replace(&candidate, &place))
+            } else {
+                error
+            }
+        })
     }
 
     fn is_unchanged(&self) -> anyhow::Result<()> {
@@ -246,6 +264,17 @@ mod tests {
         let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort_unstable();
         names
+    }
+
+    #[test]
+    fn mistakes_are_those_of_the_file_that_is_changed() {
+        let (dir, path) = dir_with("old");
+        let file = ConfigFile::open(&path).unwrap();
+        let refuse = |new: &Path| -> anyhow::Result<()> { bail!("{}:27: volume.mode: no", new.display()) };
+        let expected = format!("{}, as it would be:27: volume.mode: no", path.display());
+        assert_eq!(file.replace("new", refuse).unwrap_err().to_string(), expected);
+        assert_eq!(file.try_out("new", refuse).unwrap_err().to_string(), expected);
+        assert_eq!(names(&dir), ["zcached.toml"]);
     }
 
     #[test]

@@ -39,11 +39,22 @@ pub(super) struct Curve {
 }
 
 fn bytes(value: f64) -> String {
-    let (unit, scale) = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6)]
+    let (unit, scale) = [("TiB", 40), ("GiB", 30), ("MiB", 20)]
         .into_iter()
+        .map(|(unit, shift)| (unit, (1_u64 << shift) as f64))
         .find(|(_, scale)| value >= *scale)
-        .unwrap_or(("kB", 1e3));
+        .unwrap_or(("KiB", 1024.0));
     format!("{:.1} {unit}", value / scale)
+}
+
+/// A size that is set: whole MiB, or GiB of many, as the configuration takes it; rounded up.
+fn whole(value: u64) -> String {
+    const MANY_GIB: u64 = 16 << 30;
+    if value < MANY_GIB {
+        format!("{} MiB", value.div_ceil(1 << 20))
+    } else {
+        format!("{} GiB", value.div_ceil(1 << 30))
+    }
 }
 
 fn percent(share: f64) -> String {
@@ -125,7 +136,7 @@ impl Curve {
         for point in &self.points {
             text.push_str(&format!(
                 "{:>10} {:>10} | {:>10} {:>12} | {:>10} {:>12}\n",
-                bytes(point.unit_bytes as f64),
+                whole(point.unit_bytes),
                 format!("{} %", point.share),
                 percent(point.reduced.read_hit_ratio),
                 bytes(point.reduced.written_bytes),
@@ -162,32 +173,31 @@ impl Curve {
             return format!(
                 "No cache of any size would help: even one of {} answers {} of the reads, as hardly anything is read \
                  twice.\n",
-                bytes(best.unit_bytes as f64),
+                whole(best.unit_bytes),
                 percent(best.reduced.read_hit_ratio)
             );
         };
         let mut text = format!(
             "Recommended: a cache of {}, {} % of what is touched. It answers {} of the reads; one of {} would answer {}.\n",
-            bytes(point.unit_bytes as f64),
+            whole(point.unit_bytes),
             point.share,
             percent(point.reduced.read_hit_ratio),
-            bytes(best.unit_bytes as f64),
+            whole(best.unit_bytes),
             percent(best.reduced.read_hit_ratio),
         );
         if let Some(device_bytes) = device_bytes {
             text.push_str(&format!(
                 "With what zcached keeps for itself it takes a device or a file of {}.\n",
-                bytes(device_bytes as f64)
+                whole(device_bytes)
             ));
         }
         text.push_str(&format!("It writes {} to the SSD, ", self.pace(point.reduced.written_bytes)));
         text.push_str(&format!("without reduction {}.\n", self.pace(point.plain.written_bytes)));
         let as_good = |other: &&Point| other.plain.read_hit_ratio >= point.reduced.read_hit_ratio;
         match self.points.iter().find(as_good) {
-            Some(other) if other.unit_bytes > point.unit_bytes => text.push_str(&format!(
-                "Without reduction as many hits take {}.\n",
-                bytes(other.unit_bytes as f64)
-            )),
+            Some(other) if other.unit_bytes > point.unit_bytes => {
+                text.push_str(&format!("Without reduction as many hits take {}.\n", whole(other.unit_bytes)))
+            }
             Some(_) => text.push_str("Reduction does not change the size that is needed.\n"),
             None => text.push_str("Without reduction no size that was looked at has as many hits.\n"),
         }
@@ -219,10 +229,15 @@ mod tests {
     use super::*;
 
     fn curve(hits: &[(f64, f64)]) -> Curve {
-        let estimate = |read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 2e9, metadata_bytes: 0.0 };
+        let estimate = |read_hit_ratio| Estimate {
+            read_hit_ratio,
+            written_bytes: (2_u64 << 30) as f64,
+            metadata_bytes: 0.0,
+            simulated_bytes: 1 << 30,
+        };
         let point = |(number, (reduced, plain)): (u32, &(f64, f64))| Point {
             share: f64::from(number + 1) * 10.0,
-            unit_bytes: u64::from(number + 1) * 1_000_000_000,
+            unit_bytes: u64::from(number + 1) << 30,
             reduced: estimate(*reduced),
             plain: estimate(*plain),
         };
@@ -231,11 +246,11 @@ mod tests {
             rate: 0.5,
             extents: 1000,
             extent_bytes: 8192,
-            footprint_bytes: 10_000_000_000,
+            footprint_bytes: 10 << 30,
             duration_ms: 3_600_000,
             bad_lines: 0,
             held: 1.0,
-            ram_bytes: 12_000_000,
+            ram_bytes: 12 << 20,
         }
     }
 
@@ -244,38 +259,40 @@ mod tests {
         let short =
             Curve { duration_ms: 36_000, ..curve(&[(0.1, 0.05), (0.46, 0.2), (0.49, 0.47), (0.5, 0.5)]) };
         let text = short.advice(None, None);
-        assert!(text.contains("2.0 GB over the trace (4.8 TB a day if all of it went on so)"), "{text}");
+        assert!(text.contains("2.0 GiB over the trace (4.7 TiB a day if all of it went on so)"), "{text}");
     }
 
     #[test]
     fn the_knee_is_recommended() {
         let curve = curve(&[(0.1, 0.05), (0.46, 0.2), (0.49, 0.47), (0.5, 0.5)]);
-        assert_eq!(curve.recommended().map(|point| point.unit_bytes), Some(2_000_000_000));
+        assert_eq!(curve.recommended().map(|point| point.unit_bytes), Some(2 << 30));
         let text = curve.advice(None, None);
-        assert!(text.contains("a cache of 2.0 GB, 20 % of what is touched. It answers 46.0 %"), "{text}");
-        assert!(text.contains("48.0 GB a day") && text.contains("as many hits take 3.0 GB"), "{text}");
+        assert!(text.contains("a cache of 2048 MiB, 20 % of what is touched. It answers 46.0 %"), "{text}");
+        assert!(text.contains("48.0 GiB a day") && text.contains("as many hits take 3072 MiB"), "{text}");
         assert!(text.contains("was not looked at"), "{text}");
         let whole = [0.45, 0.21].map(|read_hit_ratio| Estimate {
             read_hit_ratio,
-            written_bytes: 1e9,
-            metadata_bytes: 5e8,
+            written_bytes: (1_u64 << 30) as f64,
+            metadata_bytes: (1_u64 << 29) as f64,
+            simulated_bytes: 1 << 30,
         });
-        let text = curve.advice(Some(2_100_000_000), Some(whole));
-        assert!(text.contains("a device or a file of 2.1 GB"), "{text}");
+        let text = curve.advice(Some(2_100 << 20), Some(whole));
+        assert!(text.contains("a device or a file of 2100 MiB"), "{text}");
         assert!(text.contains("off by +1.0 and -1.0 points, and by +100 % and +100 %"), "{text}");
-        assert!(curve.table().contains("    2.0 GB       20 % |     46.0 %"), "{}", curve.table());
+        assert!(curve.table().contains("  2048 MiB       20 % |     46.0 %"), "{}", curve.table());
     }
 
     #[test]
     fn what_was_held_of_a_long_trace_is_told() {
         let whole = curve(&[(0.4, 0.3)]);
-        assert!(whole.table().contains("it takes 12.0 MB"), "{}", whole.table());
+        assert!(whole.table().contains("it takes 12.0 MiB"), "{}", whole.table());
         let part = Curve { held: 0.125, ..whole };
-        assert!(part.table().contains("within 12.0 MB of memory") && part.table().contains("12.5 %"));
+        assert!(part.table().contains("within 12.0 MiB of memory") && part.table().contains("12.5 %"));
         let verified = [0.45, 0.21].map(|read_hit_ratio| Estimate {
             read_hit_ratio,
-            written_bytes: 1e9,
-            metadata_bytes: 5e8,
+            written_bytes: (1_u64 << 30) as f64,
+            metadata_bytes: (1_u64 << 29) as f64,
+            simulated_bytes: 1 << 30,
         });
         assert!(part.advice(None, Some(verified)).contains("All that was held at this size"));
     }
@@ -284,18 +301,20 @@ mod tests {
     fn a_recorded_sample_stands_for_the_whole_volume() {
         let whole = [0.45, 0.21].map(|read_hit_ratio| Estimate {
             read_hit_ratio,
-            written_bytes: 1e9,
-            metadata_bytes: 5e8,
+            written_bytes: (1_u64 << 30) as f64,
+            metadata_bytes: (1_u64 << 29) as f64,
+            simulated_bytes: 1 << 30,
         });
         let (same, _) = curve(&[(0.4, 0.3)]).of_whole(1.0, Some(whole));
         assert_eq!(same.points, curve(&[(0.4, 0.3)]).points);
         let (larger, verified) = curve(&[(0.4, 0.3)]).of_whole(0.1, Some(whole));
-        assert_eq!((larger.points[0].unit_bytes, larger.footprint_bytes), (10_000_000_000, 100_000_000_000));
+        assert_eq!((larger.points[0].unit_bytes, larger.footprint_bytes), (10 << 30, 100 << 30));
         assert!(
-            (larger.points[0].reduced.written_bytes - 2e10).abs() < 1.0 && (larger.rate - 0.05).abs() < 1e-9
+            (larger.points[0].reduced.written_bytes - (20_u64 << 30) as f64).abs() < 1.0
+                && (larger.rate - 0.05).abs() < 1e-9
         );
         assert!((larger.points[0].reduced.read_hit_ratio - 0.4).abs() < 1e-9);
-        assert!((verified.unwrap()[1].written_bytes - 5.5e9).abs() < 1.0);
+        assert!((verified.unwrap()[1].written_bytes / (1_u64 << 29) as f64 - 11.0).abs() < 1e-6);
     }
 
     #[test]

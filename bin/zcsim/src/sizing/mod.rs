@@ -171,7 +171,13 @@ fn curve(sample: &Sample, config: &Config, footprint: u64, shares: &[f64]) -> an
         reduced: *reduced,
         plain: *plain,
     };
-    Ok(shares.iter().zip(pairs).map(point).collect())
+    let mut points: Vec<Point> = shares.iter().zip(pairs).map(point).collect();
+    // Sizes that came to as few units as a cache can have are one size: the largest of them.
+    let ran = |point: &Point| [point.reduced.simulated_bytes, point.plain.simulated_bytes];
+    points.reverse();
+    points.dedup_by_key(|point| ran(point));
+    points.reverse();
+    Ok(points)
 }
 
 fn to_json(curve: &Curve, device_bytes: Option<u64>, verified: Option<[Estimate; 2]>) -> serde_json::Value {

@@ -36,6 +36,8 @@ pub struct Estimate {
     pub written_bytes: f64,
     /// Bytes of journal, checkpoints and region maps among them.
     pub metadata_bytes: f64,
+    /// Bytes of units that were simulated: a cache has at least a few units, however small it is to be.
+    pub simulated_bytes: u64,
 }
 
 impl Estimate {
@@ -43,7 +45,12 @@ impl Estimate {
     fn of(report: &Report, read_hit_ratio: f64, rate: f64) -> Self {
         let units = report.stats.weu_bytes_written;
         let metadata_bytes = (report.ssd_bytes_written() - units) as f64;
-        let sampled = Self { read_hit_ratio, written_bytes: units as f64 + metadata_bytes, metadata_bytes };
+        let sampled = Self {
+            read_hit_ratio,
+            written_bytes: units as f64 + metadata_bytes,
+            metadata_bytes,
+            simulated_bytes: report.unit_bytes(),
+        };
         sampled.of_whole(rate)
     }
 

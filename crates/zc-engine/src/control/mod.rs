@@ -393,7 +393,7 @@ async fn converse(shared: &Shared, stream: UnixStream, permit: &Permit) -> io::R
 async fn answer(shared: &Shared, line: &[u8], user: &str) -> Result<Value, String> {
     let request = Request::parse(line)?;
     if request.only_looks() || store::only_looks(&request) {
-        return carry_out(shared, request).await;
+        return carry_out(shared, request).await.map_err(|error| shared.explained(&error));
     }
     let request_text: String = format!("{request:?}").chars().take(AUDIT_CHARS_MAX).collect();
     audited(shared, &request_text, user, carry_out(shared, request)).await

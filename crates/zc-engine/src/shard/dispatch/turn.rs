@@ -165,6 +165,14 @@ impl Shard {
                 needs_no_cache(&self.manager, id).map(|epoch| (volume.name.clone(), epoch))
             });
             closer.settle(settled.collect())?;
+            tracing::warn!("the cache device could not be closed in order");
+        } else {
+            let failed = self.volumes.iter().filter(|(_, volume)| volume.traffic.origin_errors > 0);
+            let names: Vec<String> = failed.map(|(_, volume)| format!("\"{}\"", volume.name)).collect();
+            tracing::warn!(
+                "the cache works, but not all of what was written to the origin of volume {} is known to be durable there",
+                names.join(", ")
+            );
         }
         Ok(clean)
     }
