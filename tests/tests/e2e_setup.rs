@@ -19,6 +19,11 @@ impl Disk {
     fn new(image: &Path, mib: u64) -> Self {
         let file = std::fs::File::create(image).expect("an image");
         file.set_len(mib * MIB).expect("an image");
+        Self::over(image)
+    }
+
+    /// A further device over an image.
+    fn over(image: &Path) -> Self {
         let attached = run_ok(bounded("losetup").args(["--find", "--show"]).arg(image)).stdout;
         Self { device: String::from_utf8(attached).expect("a path").trim().to_owned() }
     }
@@ -94,7 +99,9 @@ fn what_setup_makes_can_be_started_and_the_origin_is_as_it_was() {
     for dry in [&[][..], &["--dry-run"]] {
         let said = done(&rig.setup(&[&wish[..], dry].concat()));
         assert!(said.contains("Nothing is written") && said.contains("name = \"data\""), "{said}");
-        assert!(said.contains("/dev/disk/by-id/zcached-data /mnt/data ext4"), "{said}");
+        let is_mounted =
+            ["/dev/disk/by-id/zcached-data /mnt/data ext4", "mount /dev/disk/by-id/zcached-data /mnt/data"];
+        assert!(is_mounted.iter().any(|line| said.contains(line)), "{said}");
     }
     assert!(!rig.config().exists() && rig.empty.bytes().iter().all(|byte| *byte == 0));
 
@@ -103,11 +110,20 @@ fn what_setup_makes_can_be_started_and_the_origin_is_as_it_was() {
     run_ok(Command::new(program("zcctl")).arg("check").arg(&rig.empty.device));
     same(&rig.full.bytes(), &before, "the origin");
 
-    // No client of this test needs the network.
+    // No client of this test needs ublk.
     let nbd = rig.folder.path().join("nbd.sock");
     let text = std::fs::read_to_string(rig.config()).expect("the configuration");
-    let text = text.replace("listen = []\n", &format!("listen = []\nunix = [\"{}\"]\n", nbd.display()));
-    std::fs::write(rig.config(), text).expect("the configuration");
+    if text.contains("ublk.attach") {
+        let text = text.replace("listen = []\n", &format!("listen = []\nunix = [\"{}\"]\n", nbd.display()));
+        std::fs::write(rig.config(), text).expect("the configuration");
+    } else {
+        assert!(
+            said.contains("zcctl attach data --nbd") && said.contains("no block devices of ublk"),
+            "{said}"
+        );
+        assert!(text.contains(&format!("unix = [\"{}\"]", nbd.display())), "{text}");
+    }
+    run_ok(Command::new(program("zcached")).arg("check-config").arg(rig.config()));
     let daemon = Daemon::start(&rig.config());
     let uri = format!("nbd+unix:///data?socket={}", nbd.display());
     let mut client = zc_engine::NbdClient::connect(&uri.parse().expect("a URI")).expect("connect");
@@ -144,4 +160,46 @@ fn what_is_in_use_or_holds_something_is_left_alone() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("setup does not change it"));
     assert_eq!(std::fs::read_to_string(rig.config()).expect("it is there"), "# mine\n");
+}
+
+/// A configuration whose cache is a file, with these origins.
+fn configured(rig: &Rig, origins: &[&str]) -> PathBuf {
+    let folder = rig.folder.path().display();
+    let mut text = format!(
+        "[cache]\npath = \"{folder}/cache.img\"\nsize = \"16 MiB\"\nstate_dir = \"{folder}/state\"\n[nbd]\nlisten = []\n\
+         unix = [\"{folder}/nbd.sock\"]\n[control]\nsocket = \"{folder}/control.sock\"\n"
+    );
+    for (number, origin) in origins.iter().enumerate() {
+        text += &format!("[[volume]]\nname = \"v{number}\"\norigin = \"{origin}\"\n");
+    }
+    std::fs::write(rig.config(), text).expect("a configuration");
+    rig.config()
+}
+
+/// Check and start both refuse a configuration, and say why.
+fn both_refuse(config: &Path, why: &str) {
+    let commands = [&["check-config"][..], &["--config"]];
+    for arguments in commands {
+        let mut command = bounded("env");
+        let output = command.arg(program("zcached")).args(arguments).arg(config).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn check_config_refuses_the_devices_that_a_start_refuses() {
+    let rig = Rig::new();
+    let mount = Mount::new(&["-o", "ro", &rig.full.device], rig.folder.path().join("mount"));
+    both_refuse(&configured(&rig, &[&rig.full.device]), "it is mounted at");
+    mount.unmount();
+    // Two loop devices over one file, which share no device number and no lock.
+    let twin = Disk::over(&rig.folder.path().join("full.image"));
+    both_refuse(
+        &configured(&rig, &[&rig.full.device, &twin.device]),
+        "has bytes of the same file or disk below it as volume \"v0\": origin",
+    );
+    // A file and a loop device over it.
+    let image = rig.folder.path().join("full.image").display().to_string();
+    both_refuse(&configured(&rig, &[&image, &twin.device]), "has bytes of the same file or disk below it as");
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use zc_engine::NbdClient;
 use zc_format::{Access, BLOCK, Superblock, VOLUME_TABLE_BYTES};
-use zc_tests::{DataGen, FilteredFile, MIB, Mount, World, bounded, program, read_file, run_ok, same};
+use zc_tests::{Daemon, DataGen, FilteredFile, MIB, Mount, World, bounded, program, read_file, run_ok, same};
 
 const CACHE_MIB: u64 = 32;
 const VOLUME_MIB: u64 = 16;
@@ -641,7 +641,7 @@ fn checked(world: &World) -> (bool, String) {
 #[test]
 fn check_config_finds_what_a_start_refuses() {
     type Case = (&'static str, &'static str, fn(&mut World));
-    let cases: [Case; 6] = [
+    let cases: [Case; 8] = [
         ("another layout", "was formatted with", |world| world.cache.push_str("extent_size = \"16 KiB\"\n")),
         ("no cache", "holds no cache", |world| overwrite(world, 0, CACHE_MIB * MIB)),
         ("no origin", "neither a regular file nor", |world| away(world, "disk")),
@@ -653,6 +653,14 @@ fn check_config_finds_what_a_start_refuses() {
                 std::fs::write(file.expect("a file").path(), "{").expect("cannot damage it");
             }
         }),
+        ("a port in use", "cannot listen on 127.0.0.1:", |world| {
+            let other = Box::leak(Box::new(std::net::TcpListener::bind("127.0.0.1:0").expect("a port")));
+            world.nbd = format!("[metrics]\nlisten = \"{}\"\n", other.local_addr().expect("it has one"));
+        }),
+        ("an origin of no whole sectors", "truncate --size=%512", |world| {
+            let origin = File::options().write(true).open(world.origin("disk")).expect("the origin");
+            origin.set_len(VOLUME_MIB * MIB + 1).expect("longer");
+        }),
         ("an address of another machine", "203.0.113.1", |world| {
             world.nbd = "[metrics]\nlisten = \"203.0.113.1:10810\"\n".to_owned();
         }),
@@ -663,7 +671,10 @@ fn check_config_finds_what_a_start_refuses() {
         assert!(checked(&world).0, "{what}: before the first start: {}", checked(&world).1);
         let daemon = world.start();
         let (is_fine, said) = checked(&world);
-        assert!(is_fine && said.contains("was not looked at"), "{what}: while the daemon runs: {said}");
+        assert!(
+            is_fine && said.contains("the running daemon has it"),
+            "{what}: while the daemon runs: {said}"
+        );
         assert_eq!(daemon.terminate().code(), Some(0));
         assert!(checked(&world).0, "{what}: after it: {}", checked(&world).1);
         spoil(&mut world);
@@ -673,4 +684,40 @@ fn check_config_finds_what_a_start_refuses() {
         let output = daemon.arg(program("zcached")).arg("--config").arg(world.configure()).output();
         assert!(!output.expect("cannot start zcached").status.success(), "{what}: a start is refused, too");
     }
+}
+
+/// What another program has is a mistake, also while the daemon of this configuration runs.
+#[test]
+fn check_config_tells_what_the_daemon_has_from_what_others_have() {
+    let mut world = World::new(CACHE_MIB, VOLUME_MIB);
+    let daemon = world.start();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    world.nbd = format!("[metrics]\nlisten = \"{}\"\n", other.local_addr().expect("it has one"));
+    let (is_fine, said) = checked(&world);
+    assert!(!is_fine && said.contains("cannot listen on 127.0.0.1:"), "{said}");
+    assert!(said.contains("note: "), "what the daemon has is a note: {said}");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    // A program that is no daemon has the control socket.
+    world.nbd.clear();
+    let _other = std::os::unix::net::UnixListener::bind(world.control_socket()).expect("a socket");
+    let (is_fine, said) = checked(&world);
+    assert!(!is_fine && said.contains("another server does already"), "{said}");
+}
+
+#[test]
+fn an_origin_that_cannot_be_made_is_one_volumes_fault() {
+    let mut world = World::new(CACHE_MIB, VOLUME_MIB);
+    world.volumes.push(("none".to_owned(), 0, "create_size = \"1 MiB\"\n".to_owned()));
+    let config = world.configure();
+    let text = std::fs::read_to_string(&config).expect("a configuration");
+    let none = world.origin("none").display().to_string();
+    std::fs::write(&config, text.replace(&none, "/proc/zcached-none.img")).expect("a configuration");
+    let daemon = Daemon::start(&config);
+    let absent = world.status()["absent"].clone();
+    assert!(
+        absent[0]["name"] == "none" && absent[0]["why"].as_str().is_some_and(|why| why.contains("/proc/")),
+        "{absent}"
+    );
+    assert!(!world.serves("disk").is_null());
+    assert_eq!(daemon.terminate().code(), Some(0));
 }

@@ -370,7 +370,7 @@ fn check_config_opens_stores_and_leaves_them_as_they_are() {
     let daemon = rig.world.start();
     write(&mut rig.world.connect("disk"), 0, &contents(1, 100));
     let (is_fine, said) = checked(&rig);
-    assert!(is_fine && said.contains("was not looked at"), "while the daemon runs: {said}");
+    assert!(is_fine && said.contains("the running daemon has it"), "while the daemon runs: {said}");
     daemon.kill9();
     assert!(checked(&rig).0, "after a kill: {}", checked(&rig).1);
 

@@ -169,7 +169,9 @@ fn examine(file: &Path, syntax: bool) -> Result<Vec<String>, Vec<String>> {
     let moved = zc_engine::follow_moved_cache(&mut config, false).map_err(|error| vec![error.to_string()])?;
     notes.extend(moved);
     let mut checked = zc_engine::check(&config);
-    checked.problems.extend(sandbox::user(&config, None).err());
+    // Last: it takes rights.
+    let user = sandbox::user(&config, None);
+    checked.problems.extend(user.and_then(|user| sandbox::rehearse(&config, file, user)).err());
     notes.append(&mut checked.notes);
     if checked.problems.is_empty() {
         return Ok(notes);
@@ -300,7 +302,7 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             tracing::warn!(
-                "stopped; the cache device could not be closed in order, so the next start treats this as a crash"
+                "stopped, but not in order, for the reason above; the next start treats this as a crash"
             );
             ExitCode::SUCCESS
         }

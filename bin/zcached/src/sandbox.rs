@@ -1,8 +1,8 @@
 //! What the daemon gives up before it opens anything: from the configuration to a plan, and from what holds to words.
 //!
-//! Job: say which capabilities, folders and ports the configuration needs. Folders, not files: a cache device that comes
-//! back, a renewed certificate and an image that was replaced are other files by the same name, and a reload may bring
-//! volumes whose images lie beside the others.
+//! Job: say which capabilities, folders and ports the configuration needs. Folders, not files: a cache device that
+//! comes back, a renewed certificate and an image that was replaced are other files by the same name, and a reload may
+//! bring volumes whose images lie beside the others.
 //!
 //! What it does not do: carry it out; see `zc-sandbox`.
 
@@ -16,8 +16,8 @@ use zc_config::{Config, Confine};
 use zc_engine::Confined;
 use zc_sandbox::{Capability, Folders, Held, Plan, Sandbox, Step, User};
 
-/// Whatever the configuration names: what the kernel tells, random numbers, names of users and groups, the time zone, the
-/// libraries whose symbols a panic shows.
+/// Whatever the configuration names: what the kernel tells, random numbers, names of users and groups, the time zone,
+/// the libraries whose symbols a panic shows.
 const READ: &[&str] = &[
     "/proc",
     "/sys",
@@ -57,6 +57,29 @@ pub(crate) fn user(config: &Config, named: Option<&str>) -> Result<Option<User>,
 /// # Errors
 /// What cannot be done and must be, in a sentence.
 pub(crate) fn enter(config: &Config, file: &Path, user: Option<User>) -> Result<Option<Confined>, String> {
+    confine(config, file, user, make_folders)
+}
+
+/// Gives up what a start would, and must, to find out whether that can be done; makes no folders. The process is of
+/// little use afterwards.
+///
+/// # Errors
+/// What cannot be done and must be, in a sentence.
+pub(crate) fn rehearse(config: &Config, file: &Path, user: Option<User>) -> Result<(), String> {
+    let sandbox = &config.sandbox;
+    let is_required = [sandbox.capabilities, sandbox.landlock, sandbox.seccomp].contains(&Confine::Required);
+    if user.is_none() && !is_required {
+        return Ok(());
+    }
+    confine(config, file, user, |_, _| ()).map(drop)
+}
+
+fn confine(
+    config: &Config,
+    file: &Path,
+    user: Option<User>,
+    make_folders: impl FnOnce(&Config, bool),
+) -> Result<Option<Confined>, String> {
     let sandbox = &config.sandbox;
     if user.is_none() && [sandbox.capabilities, sandbox.landlock, sandbox.seccomp] == [Confine::Off; 3] {
         set_core_dumps(sandbox.core_dumps);
@@ -131,8 +154,8 @@ fn kept(config: &Config, wants_ublk: bool) -> Vec<Capability> {
     kept
 }
 
-/// Folders that the daemon would make have to be there before they can stay in reach. What cannot be made is reported by
-/// the one who needs it.
+/// Folders that the daemon would make have to be there before they can stay in reach. What cannot be made is reported
+/// by the one who needs it.
 fn make_folders(config: &Config, wants_ublk: bool) {
     let make = |folder: &Path, mode| {
         let _reported_later = DirBuilder::new().recursive(true).mode(mode).create(folder);
@@ -179,7 +202,8 @@ fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
     folders
 }
 
-/// How long paths of storage are waited for, all together. A path of a file server that is dead holds up who looks at it.
+/// How long paths of storage are waited for, all together. A path of a file server that is dead holds up who looks at
+/// it.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// What is known of a path of storage.

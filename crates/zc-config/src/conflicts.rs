@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use crate::Config;
 use crate::key_lines::{store_key, volume_key};
 
-/// Two keys that name the same thing.
+/// Two keys that name the same thing, or things that have bytes in common.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {key}: {} is the same file as {other_key}, {}", .path.display(), .other_path.display())]
+#[error("{place}: {key}: {} {how} {other_key}, {}", .path.display(), .other_path.display())]
 pub struct Conflict {
     /// `file:line` of the later key.
     pub place: String,
@@ -18,27 +18,33 @@ pub struct Conflict {
     pub key: String,
     /// Its path.
     pub path: PathBuf,
+    /// How they belong together: "is the same file as".
+    pub how: &'static str,
     /// The key that was there first.
     pub other_key: String,
     /// Its path.
     pub other_path: PathBuf,
 }
 
-/// The keys whose paths `identify` says are the same thing. `identify` answers `None` for what does not exist; device
-/// and inode numbers make a good identity for files, the device number for block devices.
-pub fn canonical_conflicts<I: PartialEq>(
+/// The keys whose paths belong together, as `relate` says of what `identify` found: "is the same file as". `identify`
+/// answers `None` for what does not exist.
+pub fn canonical_conflicts<I>(
     config: &Config,
     mut identify: impl FnMut(&Path) -> Option<I>,
+    relate: impl Fn(&I, &I) -> Option<&'static str>,
 ) -> Vec<Conflict> {
     let mut seen: Vec<(I, String, &Path)> = Vec::new();
     let mut conflicts = Vec::new();
     for (key, path) in named_files(config) {
         let Some(identity) = identify(path) else { continue };
-        match seen.iter().find(|(other, ..)| *other == identity) {
-            Some((_, other_key, other_path)) => conflicts.push(Conflict {
+        let mut related =
+            seen.iter().filter_map(|(other, key, path)| Some((relate(other, &identity)?, key, path)));
+        match related.next() {
+            Some((how, other_key, other_path)) => conflicts.push(Conflict {
                 place: config.key_lines.of(&key),
                 key,
                 path: path.to_owned(),
+                how,
                 other_key: other_key.clone(),
                 other_path: (*other_path).to_owned(),
             }),

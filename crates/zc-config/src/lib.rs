@@ -16,6 +16,7 @@ mod cache;
 mod conflicts;
 mod key_lines;
 mod limits;
+mod listening;
 mod live;
 mod model;
 mod notes;

@@ -3,8 +3,9 @@
 use core::ops::RangeInclusive;
 
 use zc_core::limits::{
-    ACTIVE_REGIONS_MAX, REDUCE_THREADS_MAX, REGION_BYTES_MIN, REQUEST_BYTES_MAX, SLOTS_MAX,
-    UBLK_QUEUE_DEPTH_MAX, UBLK_QUEUES_MAX, WEU_BYTES_MAX, WEU_BYTES_MIN,
+    ACTIVE_REGIONS_MAX, EXTENT_BYTES_DEFAULT, EXTENT_BYTES_MIN, EXTENTS_PER_VOLUME_MAX, REDUCE_THREADS_MAX,
+    REGION_BYTES_MIN, REQUEST_BYTES_MAX, SLOTS_MAX, STORE_CHUNKS_PER_VOLUME_MAX, UBLK_QUEUE_DEPTH_MAX,
+    UBLK_QUEUES_MAX, WEU_BYTES_MAX, WEU_BYTES_MIN,
 };
 
 /// Largest file that is read: 1,024 volumes take about 300 KiB with every key written out.
@@ -77,8 +78,10 @@ pub(crate) const SEQUENTIAL_CUTOFF: RangeInclusive<u64> = 0..=1 << 40;
 pub(crate) const CACHE_SHARE: RangeInclusive<u64> = 0..=*CACHE_BYTES.end();
 /// The smallest of them: a quota has room for two units, one that fills and one to read from.
 pub(crate) const CACHE_SHARE_MIN: u64 = 2 * WEU_BYTES_MIN as u64;
-/// Size of a file origin that is to be created.
-pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=1 << 50;
+/// Size of a file origin that is to be created. The file index addresses 1 PiB with extents of any size.
+pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=EXTENTS_PER_VOLUME_MAX * EXTENT_BYTES_MIN as u64;
+/// Largest volume that a start creates in a store, whose chunks are extents of the default size: 480.7 TiB.
+pub(crate) const STORE_ORIGIN_BYTES_MAX: u64 = STORE_CHUNKS_PER_VOLUME_MAX * EXTENT_BYTES_DEFAULT as u64;
 
 /// Stores of one daemon.
 pub(crate) const STORES_MAX: usize = 64;

@@ -64,7 +64,8 @@ impl Config {
                 )
             })
         });
-        let notes = unused.into_iter().chain(in_memory).chain(unordered).chain(useless);
+        let notes =
+            unused.into_iter().chain(in_memory).chain(unordered).chain(useless).chain(self.unreached());
         notes.chain(self.exposed_addresses()).collect()
     }
 
@@ -101,6 +102,20 @@ impl Config {
         });
         open.chain(clients).collect()
     }
+
+    /// A sentence for each volume that no client can reach before an operator attaches it.
+    fn unreached(&self) -> impl Iterator<Item = String> {
+        let has_sockets = !(self.nbd.listen.is_empty() && self.nbd.unix.is_empty());
+        let is_reached =
+            move |volume: &&crate::VolumeConfig| volume.ublk.attach || (volume.nbd.export && has_sockets);
+        self.volumes.iter().filter(move |volume| !is_reached(volume)).map(|volume| {
+            let why = if volume.nbd.export { "[nbd] listens nowhere" } else { "nbd.export is false" };
+            format!(
+                "volume \"{0}\": no client reaches it until `zcctl attach {0}`: {why}, and ublk.attach is not set",
+                volume.name
+            )
+        })
+    }
 }
 
 /// Whether other machines may reach an address.
@@ -133,7 +148,8 @@ mod tests {
         for address in
             ["0.0.0.0:10809", "[::]:10809", "192.0.2.1:10809", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1"]
         {
-            let listen = format!("listen = [\"127.0.0.1:10809\", \"{address}\"]\n");
+            let listen = format!("listen = [\"127.0.0.1:2\", \"{address}\"]\n");
+            let (ip, _) = address.rsplit_once(':').unwrap();
             for mode in ["", "tls = \"off\"\n", &format!("tls = \"allowed\"\n{tls}tls_client_ca = \"/a\"\n")]
             {
                 let said = notes(&format!("{listen}{mode}"), "");
@@ -144,12 +160,11 @@ mod tests {
             assert_eq!(notes(&format!("{required}tls_client_ca = \"/a\"\n"), ""), "");
             let allowed = format!("{listen}tls = \"allowed\"\n{tls}tls_client_ca = \"/a\"\n");
             assert_eq!(notes(&allowed, "nbd.tls = true"), "", "no volume is exported without TLS");
-            assert!(
-                notes(&format!("{listen}[metrics]\nlisten = \"{address}\""), "").contains("metrics.listen")
-            );
+            assert!(notes(&format!("{listen}[metrics]\nlisten = \"{ip}:9\""), "").contains("metrics.listen"));
         }
         for address in ["127.0.0.1:10809", "127.9.9.9:1", "[::1]:10809", "[::ffff:127.0.0.1]:1"] {
-            let text = format!("listen = [\"{address}\"]\n[metrics]\nlisten = \"{address}\"");
+            let (ip, _) = address.rsplit_once(':').unwrap();
+            let text = format!("listen = [\"{address}\"]\n[metrics]\nlisten = \"{ip}:9\"");
             assert_eq!(notes(&text, ""), "", "{address}");
         }
     }

@@ -9,7 +9,7 @@ use zc_core::limits::VOLUMES_MAX;
 use crate::key_lines::{KeyLines, volume_key};
 use crate::model::{Config, NbdConfig, Tls, VolumeConfig};
 use crate::section::{Section, Sheet, brief, nearest};
-use crate::{cache, pins, service, shares, store, volume};
+use crate::{cache, listening, pins, service, shares, store, volume};
 
 const SECTIONS: [&str; 8] = ["cache", "store", "volume", "nbd", "control", "metrics", "sandbox", "log"];
 
@@ -42,6 +42,7 @@ pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
         [("cache.state_dir", cache.state_dir.as_path()), ("control.socket", control.socket.as_path())];
     one_key_per_path(&mut sheet, by_default);
     rules_that_need_tls(&mut sheet, &volumes, &nbd);
+    listening::check(&mut sheet);
     shares::check(&mut sheet, &volumes, &cache);
     pins::check(&mut sheet, &volumes, &cache);
     store::known_stores(&mut sheet, &volumes, &stores);

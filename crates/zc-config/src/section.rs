@@ -8,6 +8,7 @@
 
 use core::fmt::Display;
 use core::ops::RangeInclusive;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use toml::Spanned;
@@ -40,6 +41,14 @@ pub(crate) struct NamedPath {
     pub(crate) path: PathBuf,
 }
 
+/// An address to listen on, and the key that names it.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    pub(crate) at: usize,
+    pub(crate) key: &'static str,
+    pub(crate) address: SocketAddr,
+}
+
 /// What is gathered while the file is read.
 #[derive(Debug, Default)]
 pub(crate) struct Sheet {
@@ -50,6 +59,8 @@ pub(crate) struct Sheet {
     pub(crate) key_places: Vec<(String, usize)>,
     /// Everything that names a file.
     pub(crate) paths: Vec<NamedPath>,
+    /// Every address to listen on, in the order of the sections' reading.
+    pub(crate) listening: Vec<Listening>,
 }
 
 impl Sheet {

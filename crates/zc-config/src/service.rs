@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::limits;
 use crate::model::{Confine, ControlConfig, LogConfig, MetricsConfig, NbdConfig, SandboxConfig, Tls};
-use crate::section::{At, Section, brief};
+use crate::section::{At, Listening, Section, brief};
 
 const DEFAULT_CONTROL: &str = "/run/zcached/control.sock";
 /// NBD's registered port (IANA).
@@ -88,7 +88,14 @@ fn tls(section: &mut Section<'_, '_>) -> TlsKeys {
 }
 
 fn listen(section: &mut Section<'_, '_>) -> Vec<SocketAddr> {
-    let Some(entries) = section.list("listen", limits::LISTEN_MAX) else { return vec![DEFAULT_LISTEN] };
+    let Some(entries) = section.list("listen", limits::LISTEN_MAX) else {
+        section.sheet.listening.push(Listening {
+            at: section.at,
+            key: "nbd.listen",
+            address: DEFAULT_LISTEN,
+        });
+        return vec![DEFAULT_LISTEN];
+    };
     let mut listen: Vec<SocketAddr> = Vec::with_capacity(entries.len());
     for entry in entries {
         let text = brief(&entry.value);
@@ -98,11 +105,10 @@ fn listen(section: &mut Section<'_, '_>) -> Vec<SocketAddr> {
                     format_args!("\"{text}\" is not an IP address and port such as \"127.0.0.1:10809\"");
                 section.mistake(entry.at, "listen", what);
             }
-            // Port 0 stands for a free one, a different one each time.
-            Ok(address) if address.port() != 0 && listen.contains(&address) => {
-                section.mistake(entry.at, "listen", format_args!("{address} is listed twice"));
+            Ok(address) => {
+                section.sheet.listening.push(Listening { at: entry.at, key: "nbd.listen", address });
+                listen.push(address);
             }
-            Ok(address) => listen.push(address),
         }
     }
     listen
@@ -126,13 +132,15 @@ pub(crate) fn metrics(mut section: Section<'_, '_>) -> MetricsConfig {
 /// An IP address and port; `example` is one that would do.
 fn address(section: &mut Section<'_, '_>, key: &'static str, example: &str) -> Option<SocketAddr> {
     let text = section.text(key)?;
-    let address = text.value.parse().ok();
-    if address.is_none() {
+    let Ok(address) = text.value.parse() else {
         let text_brief = brief(&text.value);
         let what = format_args!("\"{text_brief}\" is not an IP address and port such as \"{example}\"");
         section.mistake(text.at, key, what);
-    }
-    address
+        return None;
+    };
+    let key = if key == "page" { "metrics.page" } else { "metrics.listen" };
+    section.sheet.listening.push(Listening { at: text.at, key, address });
+    Some(address)
 }
 
 /// Reads `[sandbox]`.

@@ -22,11 +22,12 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
     let compression = section.word("compression", Compression::WORDS, cache.compression);
     let inherited = (compression == cache.compression).then_some(cache.compression_level);
     let (origin, in_store) = origin(&mut section);
+    let create_bytes = create_bytes(&mut section, in_store.is_some());
     let config = VolumeConfig {
         name: name.value,
         origin,
         in_store,
-        create_bytes: create_bytes(&mut section),
+        create_bytes,
         mode: section.word("mode", Mode::WORDS, Mode::WriteThrough),
         ack: section.optional_word("ack", Ack::WORDS),
         max_dirty_age_ms: section.duration("max_dirty_age", 30_000, &limits::DIRTY_AGE_MS),
@@ -93,10 +94,19 @@ fn domain(section: &mut Section<'_, '_>) -> String {
     name.value
 }
 
-fn create_bytes(section: &mut Section<'_, '_>) -> Option<u64> {
+fn create_bytes(section: &mut Section<'_, '_>, is_in_store: bool) -> Option<u64> {
     let bytes = section.size("create_size", &limits::ORIGIN_BYTES)?;
+    let at = section.get("create_size").map_or(section.at, |value| value.span().start);
+    if is_in_store && bytes > limits::STORE_ORIGIN_BYTES_MAX {
+        let (size, most) = (ByteSize(bytes), limits::STORE_ORIGIN_BYTES_MAX);
+        let what = format_args!(
+            "{size} is more than a volume of a store can have, which is {most} bytes ({} TiB)",
+            most >> 40
+        );
+        section.mistake(at, "create_size", what);
+        return None;
+    }
     if !bytes.is_multiple_of(u64::from(zc_core::SECTOR_BYTES)) {
-        let at = section.get("create_size").map_or(section.at, |value| value.span().start);
         section.mistake(at, "create_size", format_args!("{bytes} bytes are not whole sectors of 512"));
         return None;
     }

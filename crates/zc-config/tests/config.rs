@@ -186,6 +186,10 @@ fn what_may_surprise_is_noted() {
     assert!(
         with("", "[metrics]\npage = \"[::]:9\"\n").concat().contains("metrics.page: whoever reaches [::]:9")
     );
+    let nowhere = "[nbd]\nlisten = []\n";
+    assert!(with("", nowhere).concat().contains("volume \"a\": no client reaches it until `zcctl attach a`"));
+    assert!(with("", "nbd.export = false\n").concat().contains("nbd.export is false"));
+    assert!(with("", &format!("ublk.attach = true\n{nowhere}")).is_empty());
     let learned = "learned_recipes = \"4 MiB\"\n";
     assert!(with(learned, "").is_empty());
     let weak = with(&format!("fingerprint = \"sha1\"\n{learned}"), "").concat();
@@ -316,7 +320,10 @@ fn one_file_by_two_names_is_a_conflict() {
         .into_iter()
         .map(|(path, inode)| (Path::new(path), inode))
         .collect();
-    let said: Vec<_> = canonical_conflicts(&config, |path| inodes.get(path).copied())
+    fn same<T: PartialEq>(one: &T, other: &T) -> Option<&'static str> {
+        (one == other).then_some("is the same file as")
+    }
+    let said: Vec<_> = canonical_conflicts(&config, |path| inodes.get(path).copied(), same)
         .iter()
         .map(ToString::to_string)
         .collect();
@@ -327,8 +334,8 @@ fn one_file_by_two_names_is_a_conflict() {
             "t.toml:13: control.socket: /c-link is the same file as cache.path, /c",
         ]
     );
-    assert!(canonical_conflicts(&config, |path| Some(PathBuf::from(path))).is_empty());
-    assert!(canonical_conflicts(&config, |_| None::<u64>).is_empty());
+    assert!(canonical_conflicts(&config, |path| Some(PathBuf::from(path)), same).is_empty());
+    assert!(canonical_conflicts(&config, |_| None::<u64>, same).is_empty());
 }
 
 proptest! {

@@ -297,6 +297,7 @@ fn mistakes_in_a_volume() {
         ("index_share = 130", "6: volume.index_share: 130 is not a share from \"0 %\" to \"100 %\""),
         ("compression_level = 3", "6: volume.compression_level: compression \"lz4\" has no levels"),
         ("size = 3", "6: volume.size: there is no such key"),
+        ("create_size = \"2 PiB\"", "6: volume.create_size: 2 PiB is not between 4 KiB and 1 PiB"),
         ("nbd = true", "6: volume.nbd: this is a section, not a value; write [volume.nbd]"),
         ("nbd.exprot = false", "6: volume.nbd.exprot: there is no such key; did you mean \"export\"?"),
         ("[volume.nbd]\nread_only = 1", "7: volume.nbd.read_only: 1 is not true or false"),
@@ -512,5 +513,45 @@ fn mistakes_in_stores_and_in_origins_that_name_them() {
     for (lines, expected) in cases {
         let said = refusal(&in_volume(lines));
         assert!(said.contains(expected), "{lines}\n{said}");
+    }
+}
+
+#[test]
+fn a_volume_of_a_store_is_no_larger_than_a_store_can_make() {
+    let with = |size: &str| {
+        format!(
+            "[cache]\npath = \"/c\"\n[[store]]\nname = \"t\"\npath = \"/t\"\n[[volume]]\nname = \"v\"\n\
+             origin = \"store:t/v\"\ncreate_size = {size}\n"
+        )
+    };
+    for size in ["\"256 TiB\"", "\"480 TiB\"", "528581658673152"] {
+        Config::parse(&with(size), "t.toml").unwrap();
+    }
+    for size in ["\"512 TiB\"", "\"481 TiB\"", "528581658673664"] {
+        let said = refusal(&with(size));
+        let most = "is more than a volume of a store can have, which is 528581658673152 bytes (480 TiB)";
+        assert!(said.starts_with("t.toml:9: volume.create_size: ") && said.ends_with(most), "{said}");
+    }
+}
+
+#[test]
+fn addresses_that_cannot_be_listened_on_together_are_named_with_their_line() {
+    let cases = [
+        (
+            "[nbd]\nlisten = [\"[::]:1\",\n\"0.0.0.0:1\"]",
+            "8: nbd.listen: 0.0.0.0:1 is taken already by nbd.listen, [::]:1 ([::] is all addresses of IPv4, too); leave \
+             one of them out",
+        ),
+        (
+            "[metrics]\nlisten = \"127.0.0.1:10809\"",
+            "7: metrics.listen: 127.0.0.1:10809 is taken already by nbd.listen, 127.0.0.1:10809; leave one of them out",
+        ),
+        (
+            "[metrics]\nlisten = \"127.0.0.1:9\"\npage = \"0.0.0.0:9\"",
+            "8: metrics.page: 0.0.0.0:9 is taken already by metrics.listen, 127.0.0.1:9; leave one of them out",
+        ),
+    ];
+    for (lines, expected) in cases {
+        assert_eq!(refusal(&in_volume(lines)), format!("t.toml:{expected}"), "{lines}");
     }
 }

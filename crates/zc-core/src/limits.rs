@@ -27,6 +27,8 @@ pub const SLOTS_MAX: u32 = 1 << 24;
 pub const VOLUMES_MAX: u16 = 1 << 10;
 /// Most extents of one volume: 38 bits of the file index key, 1 PiB at 4 KiB.
 pub const EXTENTS_PER_VOLUME_MAX: u64 = 1 << 38;
+/// Most chunks of one volume of a store: four levels of 504 in a map.
+pub const STORE_CHUNKS_PER_VOLUME_MAX: u64 = 504 * 504 * 504 * 504;
 /// Most volumes of one cache with a share of their own: each fills a unit of its own, which is in memory meanwhile.
 pub const CACHE_SHARES_MAX: u8 = 32;
 /// What the reserves of all volumes together may take of a cache, in per cent: the rest is for others and dirty data.

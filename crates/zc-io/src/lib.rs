@@ -18,6 +18,7 @@
 //! `inherited`, `ioctl` and `operation`, each place with the reason why it is sound.
 
 mod arena;
+mod below;
 mod buf;
 mod core_dump;
 mod errno;
@@ -40,6 +41,7 @@ mod ring_tests;
 mod slot;
 
 pub use arena::{Arena, Lease, ReadLease};
+pub use below::{Stretch, lies_on};
 pub use buf::{AlignedBuf, PAGE_BYTES, SharedBuf};
 pub use core_dump::set_core_dumps;
 pub use errno::name_errnos;

@@ -30,8 +30,8 @@ pub const REQUEST_CHUNKS_MAX: u32 = 32;
 pub const RECIPE_CHUNKS_MAX: u32 = 504;
 /// Most runs of an answer about holes, with as many pages looked at: at 8 KiB a chunk one of data is up to 4 MiB long.
 pub const ALLOCATION_RUNS_MAX: usize = 64;
-/// Most chunks of one volume: four levels of 504 in a map.
-pub const VOLUME_CHUNKS_MAX: u64 = 504 * 504 * 504 * 504;
+/// Most chunks of one volume.
+pub const VOLUME_CHUNKS_MAX: u64 = zc_core::limits::STORE_CHUNKS_PER_VOLUME_MAX;
 /// Changes that may wait in line; a driver that sends more is told so.
 pub const CHANGES_MAX: usize = 4096;
 /// Reads in progress; a driver that sends more is told so.

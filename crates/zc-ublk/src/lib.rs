@@ -35,7 +35,7 @@ pub use control::Controller;
 pub use device::CharDevice;
 pub use error::UblkError;
 pub use options::{Attributes, CopyMode, DeviceInfo, DeviceOptions, DeviceState, Features};
-pub use preflight::{Preflight, preflight};
+pub use preflight::{Driver, Preflight, driver, preflight};
 pub use recovery::{ProcessState, holder_of};
 pub use request::{Request, RequestOp};
 pub use server::{Server, Step};

@@ -5,6 +5,8 @@
 //!
 //! What it does not do: try. That a kernel is in no list does not prove that it works; deadlines are for the rest.
 
+use std::path::Path;
+
 use crate::control::Controller;
 use crate::error::UblkError;
 use crate::options::Features;
@@ -49,6 +51,36 @@ pub fn preflight() -> Result<Preflight, UblkError> {
         ))),
         None => Ok(Preflight { features }),
     }
+}
+
+/// Whether a machine has the driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Driver {
+    /// The driver is loaded.
+    Loaded,
+    /// The kernel has it as a module, which is not loaded.
+    Loadable,
+    /// The kernel has none, or one that is not used; the reason.
+    Missing(String),
+}
+
+/// Looks for the driver on the machine whose root directory this is. Opens no device.
+#[must_use]
+pub fn driver(root: &Path) -> Driver {
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
+    let release = read("proc/sys/kernel/osrelease");
+    let release = release.trim();
+    if let Some(obstacle) = bad_kernel(release) {
+        return Driver::Missing(obstacle);
+    }
+    if root.join("dev/ublk-control").exists() {
+        return Driver::Loaded;
+    }
+    let modules = read(&format!("lib/modules/{release}/modules.dep"));
+    if modules.lines().any(|line| line.split(':').next().is_some_and(|path| path.contains("/ublk_drv.ko"))) {
+        return Driver::Loadable;
+    }
+    Driver::Missing("the kernel has no ublk (ublk_drv, Linux 6.5 or newer)".to_owned())
 }
 
 fn bad_kernel(release: &str) -> Option<String> {
@@ -103,5 +135,25 @@ mod tests {
     fn a_switched_off_ring_is_named() {
         assert!(io_uring_off("2").unwrap().contains("kernel.io_uring_disabled"));
         assert_eq!((io_uring_off("1"), io_uring_off("0"), io_uring_off("")), (None, None, None));
+    }
+
+    #[test]
+    fn a_driver_is_loaded_or_can_be_or_is_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("proc/sys/kernel/osrelease", "6.12.1\n");
+        assert!(matches!(driver(root.path()), Driver::Missing(why) if why.contains("no ublk")));
+        write("lib/modules/6.12.1/modules.dep", "kernel/x.ko: kernel/drivers/block/ublk_drv.ko\n");
+        assert!(matches!(driver(root.path()), Driver::Missing(_)), "another module's dependency");
+        write("lib/modules/6.12.1/modules.dep", "kernel/x.ko:\nkernel/drivers/block/ublk_drv.ko.xz:\n");
+        assert_eq!(driver(root.path()), Driver::Loadable);
+        write("dev/ublk-control", "");
+        assert_eq!(driver(root.path()), Driver::Loaded);
+        write("proc/sys/kernel/osrelease", "6.18.4\n");
+        assert!(matches!(driver(root.path()), Driver::Missing(why) if why.contains("crashes")));
     }
 }

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use zc_ublk::Driver;
+
 use super::signature::{Content, content};
 
 /// The kernel's unit of sizes in /sys.
@@ -104,6 +106,11 @@ impl Machine {
         let (path, folder) = (fs::canonicalize(path)?, fs::canonicalize(self.root.join("dev"))?);
         let name = path.strip_prefix(folder).map_err(|_| io::Error::other("it is no device in /dev"))?;
         Ok(name.to_string_lossy().replace('/', "!"))
+    }
+
+    /// Whether the kernel has ublk.
+    pub(crate) fn ublk(&self) -> Driver {
+        zc_ublk::driver(&self.root)
     }
 
     /// The devices, each disk before its partitions.
@@ -239,7 +246,14 @@ pub(super) mod tests {
             for part in ["sys/block", "proc/self", "dev/disk/by-id"] {
                 fs::create_dir_all(folder.path().join(part)).unwrap();
             }
-            Self { folder }
+            let made = Self { folder };
+            made.write("dev/ublk-control", b"");
+            made
+        }
+
+        /// Takes ublk away.
+        pub(crate) fn without_ublk(&self) {
+            fs::remove_file(self.folder.path().join("dev/ublk-control")).unwrap();
         }
 
         pub(crate) fn machine(&self) -> Machine {

@@ -15,6 +15,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 use toml_edit::Value as Toml;
 use zc_config::Config;
+use zc_ublk::Driver;
 
 use super::machine::{Disk, Machine};
 use super::signature::{CACHE, Content, PARTITIONS, STORE};
@@ -71,6 +72,8 @@ pub(crate) struct Plan {
     pub(crate) config: String,
     /// What the operator should know before.
     pub(crate) warnings: Vec<String>,
+    /// The volumes become block devices of ublk when the daemon starts; else NBD serves them.
+    is_ublk: bool,
 }
 
 impl Plan {
@@ -104,9 +107,20 @@ impl Plan {
                 describe(&origin.disk)
             );
         }
-        let warnings = warnings(&cache, &origins);
-        let config = config(&cache, &origins, wish)?;
-        Ok(Self { cache, origins, config, warnings })
+        let mut warnings = warnings(&cache, &origins);
+        let is_ublk = match machine.ublk() {
+            Driver::Loaded | Driver::Loadable => true,
+            Driver::Missing(why) => {
+                warnings.push(format!(
+                    "no block devices of ublk: {why}. NBD serves the volumes at {}; after a stop of the daemon such \
+                     devices have to be attached again",
+                    nbd_socket(wish.socket).display()
+                ));
+                false
+            }
+        };
+        let config = config(&cache, &origins, is_ublk, wish)?;
+        Ok(Self { cache, origins, config, warnings, is_ublk })
     }
 
     /// Commands that follow, in their order, and lines for /etc/fstab.
@@ -116,6 +130,10 @@ impl Plan {
             "systemctl enable --now zcached".to_owned(),
         ];
         let mut lines = Vec::new();
+        if !self.is_ublk {
+            commands.push("modprobe nbd".to_owned());
+            commands.extend(self.origins.iter().map(|origin| format!("zcctl attach {} --nbd", origin.name)));
+        }
         for Origin { name, disk } in &self.origins {
             let device = format!("/dev/disk/by-id/zcached-{name}");
             let kind = match &disk.content {
@@ -127,6 +145,11 @@ impl Plan {
                 Content::Known(kind @ ("xfs" | "btrfs" | "f2fs")) => kind,
                 Content::Known(_) | Content::Unknown | Content::Unreadable(_) => continue,
             };
+            if !self.is_ublk {
+                // Nothing attaches such a device at the next boot.
+                commands.push(format!("mount {device} /mnt/{name}"));
+                continue;
+            }
             let options = "defaults,x-systemd.after=zcached.service";
             lines.push(format!("{device} /mnt/{name} {kind} {options} 0 2"));
         }
@@ -249,7 +272,12 @@ fn warnings(cache: &Disk, origins: &[Origin]) -> Vec<String> {
     warnings
 }
 
-fn config(cache: &Disk, origins: &[Origin], wish: &Wish<'_>) -> anyhow::Result<String> {
+/// The socket of NBD where there is no ublk: beside the control socket.
+fn nbd_socket(control: &Path) -> PathBuf {
+    control.with_file_name("nbd.sock")
+}
+
+fn config(cache: &Disk, origins: &[Origin], is_ublk: bool, wish: &Wish<'_>) -> anyhow::Result<String> {
     let text = |path: &Path| {
         let text = path.to_str().with_context(|| format!("{} is no text", path.display()))?;
         anyhow::Ok(Toml::from(text).to_string())
@@ -260,9 +288,20 @@ fn config(cache: &Disk, origins: &[Origin], wish: &Wish<'_>) -> anyhow::Result<S
     for Origin { name, disk } in origins {
         writeln!(out, "\n[[volume]]\nname = {}", Toml::from(name.as_str()))?;
         writeln!(out, "# {}, {}, {}", disk.kind(), size(disk.size_bytes), disk.content.describe())?;
-        writeln!(out, "origin = {}\nublk.attach = true", text(&disk.path)?)?;
+        writeln!(out, "origin = {}", text(&disk.path)?)?;
+        if is_ublk {
+            writeln!(out, "ublk.attach = true")?;
+        }
     }
-    out.push_str("\n[nbd]\n# The volumes are block devices; nothing listens.\nlisten = []\n");
+    out.push_str("\n[nbd]\n");
+    if is_ublk {
+        out.push_str("# The volumes are block devices; nothing listens.\nlisten = []\n");
+    } else {
+        out.push_str(
+            "# This kernel has no ublk; `zcctl attach VOLUME --nbd` makes a block device.\nlisten = []\n",
+        );
+        writeln!(out, "unix = [{}]", text(&nbd_socket(wish.socket))?)?;
+    }
     writeln!(out, "\n[control]\nsocket = {}", text(wish.socket)?)?;
     Config::parse(&out, "the configuration").context("the daemon would not take the configuration")?;
     Ok(out)
@@ -332,6 +371,36 @@ mod tests {
         let options = "ext4 defaults,x-systemd.after=zcached.service 0 2";
         let line = |name: &str| format!("/dev/disk/by-id/zcached-{name} /mnt/{name} {options}");
         assert_eq!(lines, [line("disk1"), line("fresh")]);
+    }
+
+    #[test]
+    fn without_ublk_nbd_serves_the_volumes() {
+        let made = machine();
+        made.write("proc/sys/kernel/osrelease", b"6.1.0\n");
+        made.without_ublk();
+        let plan = planned(&made, None, &["sda", "fresh=sdb"]).unwrap();
+        let config = Config::parse(&plan.config, "test").unwrap();
+        assert!(config.volumes.iter().all(|volume| !volume.ublk.attach), "{}", plan.config);
+        assert_eq!(config.nbd.unix, [Path::new("/run/zcached/nbd.sock")]);
+        assert!(config.nbd.listen.is_empty() && config.notes().is_empty(), "{:?}", config.notes());
+        let warning = plan.warnings.last().unwrap();
+        assert!(warning.contains("no ublk") && warning.contains("/run/zcached/nbd.sock"), "{warning}");
+        let (commands, lines) = plan.next(Path::new("/etc/zcached.toml"));
+        let expected = [
+            "zcached check-config /etc/zcached.toml",
+            "systemctl enable --now zcached",
+            "modprobe nbd",
+            "zcctl attach disk1 --nbd",
+            "zcctl attach fresh --nbd",
+            "mount /dev/disk/by-id/zcached-disk1 /mnt/disk1",
+            "mkfs.ext4 /dev/disk/by-id/zcached-fresh",
+            "mount /dev/disk/by-id/zcached-fresh /mnt/fresh",
+        ];
+        assert_eq!(commands, expected);
+        assert!(lines.is_empty(), "{lines:?}");
+        // A module that the unit loads.
+        made.write("lib/modules/6.1.0/modules.dep", b"kernel/drivers/block/ublk_drv.ko:\n");
+        assert!(planned(&made, None, &["sda"]).unwrap().config.contains("ublk.attach = true"));
     }
 
     #[test]

@@ -3,24 +3,25 @@
 //! Job: look at everything that a start looks at before it begins (files, devices, sockets, state directory, and whether
 //! cache and origins belong together), and name all that speaks against it at once.
 //!
-//! Invariants: nothing is made, written or taken over, and no lock is held at the end. What is in use is a note, because
-//! the daemon that is asked about may be running; it could not be looked at then.
+//! Invariants: nothing is made, written or taken over, and no lock is held at the end. What is in use is a problem,
+//! because it ends a start. It is a note if the daemon that runs with this configuration has it, which is asked at its
+//! control socket: what it holds cannot be looked at then.
 //!
 //! Stores are recovered in memory, and their devices stay as they are.
 //!
 //! What it does not do: read more of the cache than its metadata. It has the rights of who asks; the daemon may have
 //! others.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
-use zc_config::Config;
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, ftruncate, open as open_path, statvfs};
+use zc_config::{Config, VolumeConfig};
+use zc_ublk::Driver;
 
 use crate::error::EngineError;
 use crate::error::refusal::{Refusal, Room};
-use crate::front::listen::{check_unix, group_id};
+use crate::front::listen::{bind_tcp, check_unix, group_id, raise_descriptor_limit};
 use crate::front::settings;
 use crate::origin::Origin;
 use crate::origin::stores::Stores;
@@ -30,6 +31,7 @@ use crate::session::cache_device::{self, CacheDevice, Debts, check_debts};
 use crate::session::open;
 use crate::session::origins;
 use crate::session::pair::{Answers, Known, RisksBefore, When};
+use crate::session::running::Running;
 use crate::state::state_dir;
 
 /// What a start would meet.
@@ -43,10 +45,19 @@ pub struct Checked {
 
 impl Checked {
     fn take<T>(&mut self, result: Result<T, EngineError>) -> Option<T> {
+        self.take_unless(result, || false)
+    }
+
+    /// As [`Self::take`]; what is in use is a note if `is_held` says that the running daemon has it.
+    fn take_unless<T>(
+        &mut self,
+        result: Result<T, EngineError>,
+        is_held: impl FnOnce() -> bool,
+    ) -> Option<T> {
         match result {
             Ok(value) => return Some(value),
-            Err(error) if error.is_in_use() => {
-                self.notes.push(format!("{error}; what it holds was not looked at"));
+            Err(error) if error.is_in_use() && is_held() => {
+                self.notes.push(format!("{error}; the running daemon has it, so it was not looked at"));
             }
             Err(EngineError::Unservable(volumes)) => {
                 self.problems.extend(volumes.into_iter().map(|(_, why)| why));
@@ -61,41 +72,80 @@ impl Checked {
 #[must_use]
 pub fn check(config: &Config) -> Checked {
     let mut checked = Checked::default();
+    let running = Running::at(&config.control.socket);
     checked.take(zc_io::probe().map_err(EngineError::from));
+    checked.take(raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max)));
     checked.take(settings::ring_ops(config));
     checked.take(crate::front::tls::load(&config.nbd));
-    check_sockets(config, &mut checked);
+    check_sockets(config, &running, &mut checked);
+    check_ublk(config, &mut checked);
     let stores = Arc::new(Stores::to_look_at(&config.stores));
-    check_unused_stores(config, &stores, &mut checked);
+    check_unused_stores(config, &stores, &running, &mut checked);
     let is_known = check_state_dir(&config.cache.state_dir, &mut checked);
-    if let Some((served, origins)) = check_origins(config, &stores, &mut checked)
+    if let Some((served, origins)) = check_origins(config, &stores, &running, &mut checked)
         && is_known
     {
         let found = check_cache(&served, &origins);
-        checked.take(found);
+        checked.take_unless(found, || {
+            running.has_path(&config.cache.path)
+                || config.cache.journal_path.as_ref().is_some_and(|path| running.has_path(path))
+        });
     }
     checked
 }
 
-fn check_sockets(config: &Config, checked: &mut Checked) {
+fn check_sockets(config: &Config, running: &Running, checked: &mut Checked) {
     checked.take(config.nbd.unix_group.as_deref().map(group_id).transpose());
-    for path in config.nbd.unix.iter().chain([&config.control.socket]) {
-        checked.take(check_unix(path));
+    let control = &config.control.socket;
+    // A daemon does not say in its status where it was asked.
+    let is_daemon = matches!(running, Running::Silent | Running::Daemon(_));
+    for path in config.nbd.unix.iter().chain([control]) {
+        let is_held = || if path == control { is_daemon } else { running.has_path(path) };
+        checked.take_unless(check_unix(path), is_held);
         checked.take(makeable(path));
     }
-    for address in config.nbd.listen.iter().chain(config.metrics.addresses()) {
-        let bound = TcpListener::bind(address);
-        checked.take(bound.map_err(|source| EngineError::io(format!("cannot listen on {address}"), source)));
+    // All at once, as a start has them: one may take another's.
+    let addresses = config.nbd.listen.iter().chain(config.metrics.addresses());
+    let _bound: Vec<_> = addresses
+        .filter_map(|address| {
+            let listener = bind_tcp(*address)
+                .map_err(|source| EngineError::io(format!("cannot listen on {address}"), source));
+            checked.take_unless(listener, || running.has_port(*address))
+        })
+        .collect();
+}
+
+/// Volumes that are to be block devices. A start without ublk does not end, but then they are none.
+fn check_ublk(config: &Config, checked: &mut Checked) {
+    let names = |volume: &VolumeConfig| format!("\"{}\"", volume.name);
+    let attached: Vec<String> =
+        config.volumes.iter().filter(|volume| volume.ublk.attach).map(names).collect();
+    if attached.is_empty() {
+        return;
     }
+    let Err(error) = zc_ublk::preflight() else { return };
+    if zc_ublk::driver(Path::new("/")) == Driver::Loadable {
+        checked.notes.push(
+            "ublk.attach: the driver ublk_drv is not loaded; zcached.service loads it, else type `modprobe ublk_drv` \
+             before the start"
+                .to_owned(),
+        );
+        return;
+    }
+    checked.problems.push(format!(
+        "volume {}: ublk.attach is set, and no block device can be made: {error}. To serve over NBD instead, leave \
+         ublk.attach out and set `unix` or `listen` in [nbd]",
+        attached.join(", ")
+    ));
 }
 
 /// Stores with no volume. Those of volumes are looked at with them.
-fn check_unused_stores(config: &Config, stores: &Stores, checked: &mut Checked) {
+fn check_unused_stores(config: &Config, stores: &Stores, running: &Running, checked: &mut Checked) {
     let is_used = |name: &String| {
         config.volumes.iter().any(|volume| volume.in_store.as_ref().is_some_and(|at| at.store == *name))
     };
     for store in config.stores.iter().filter(|store| !is_used(&store.name)) {
-        checked.take(stores.open(&store.name));
+        checked.take_unless(stores.open(&store.name), || running.has_path(&store.path));
     }
 }
 
@@ -114,22 +164,49 @@ fn check_state_dir(dir: &Path, checked: &mut Checked) -> bool {
     checked.problems.len() == problems
 }
 
-/// The configuration without volumes whose origins cannot be had, and the origins of the others.
+/// The configuration without volumes whose origins cannot be had, and the origins of the others. `None` if one of them is
+/// in use.
 fn check_origins(
     config: &Config,
     stores: &Arc<Stores>,
+    running: &Running,
     checked: &mut Checked,
 ) -> Option<(Config, Vec<Option<Origin>>)> {
     let mut at_once = config.clone();
     at_once.cache.wait_max_ms = 0;
     let (served, absent) = checked.take(absent::leave_out(&at_once, &EngineOptions::default(), stores))?;
     checked.problems.extend(absent.into_iter().map(|absent| absent.why));
-    for volume in served.volumes.iter().filter(|volume| volume.in_store.is_none() && !volume.origin.exists())
-    {
-        checked.take(makeable(&volume.origin));
+    let mut origins = Vec::new();
+    for volume in &served.volumes {
+        let path = place_of(config, volume);
+        let opened = checked.take_unless(Origin::open_existing(volume, stores), || running.has_path(path));
+        if let Some(None) = opened
+            && volume.in_store.is_none()
+        {
+            checked.take(creatable(volume));
+        }
+        origins.push(opened);
     }
-    let origins = checked.take(origins::open_existing(&served, stores))?;
-    Some((served, origins))
+    Some((served, origins.into_iter().collect::<Option<Vec<_>>>()?))
+}
+
+/// The file or device that has a volume's bytes: its origin, or its store.
+fn place_of<'a>(config: &'a Config, volume: &'a VolumeConfig) -> &'a Path {
+    let store = volume.in_store.as_ref();
+    let store = store.and_then(|at| config.stores.iter().find(|store| store.name == at.store));
+    store.map_or(&volume.origin, |store| &store.path)
+}
+
+/// Whether the file of an origin can be made with its length. Tried on a file without a name, where there are such.
+fn creatable(volume: &VolumeConfig) -> Result<(), EngineError> {
+    makeable(&volume.origin)?;
+    let (Some(bytes), folder) = (volume.create_bytes, existing(&volume.origin)) else { return Ok(()) };
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let Ok(nameless) = open_path(folder, flags, Mode::RUSR | Mode::WUSR) else { return Ok(()) };
+    ftruncate(&nameless, bytes).map_err(|errno| {
+        let what = format!("cannot create {} with {bytes} bytes", volume.origin.display());
+        EngineError::io(what, errno)
+    })
 }
 
 /// Whether the cache can be used, or made, and belongs to the origins.

@@ -1,12 +1,14 @@
 //! Are the files of a configuration different files?
 //!
 //! Job: refuse, before anything is opened, a cache or journal that is also an origin, or an origin of two volumes,
-//! under whatever names: symbolic links, hard links, several nodes of one device.
+//! under whatever names: symbolic links, hard links, several nodes of one device, and loop devices, partitions and
+//! device-mapper devices that have bytes of a file or disk in common.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use zc_config::{Config, canonical_conflicts};
+use zc_io::Stretch;
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
@@ -40,9 +42,19 @@ fn place(path: &Path) -> Place {
     }
 }
 
+/// How two places belong together, each with what lies below it.
+fn relation(one: &(Place, Vec<Stretch>), other: &(Place, Vec<Stretch>)) -> Option<&'static str> {
+    if one.0 == other.0 {
+        return Some("is the same file as");
+    }
+    let meets = |stretch: &Stretch| other.1.iter().any(|other| stretch.meets(other));
+    one.1.iter().any(meets).then_some("has bytes of the same file or disk below it as")
+}
+
 /// Checks that all paths lead to different things.
 pub(crate) fn check_distinct(config: &Config) -> Result<(), EngineError> {
-    match canonical_conflicts(config, |path| Some(place(path))).into_iter().next() {
+    let identify = |path: &Path| Some((place(path), zc_io::lies_on(path)));
+    match canonical_conflicts(config, identify, relation).into_iter().next() {
         Some(conflict) => Err(EngineError::refused(Refusal::SamePlace(conflict))),
         None => Ok(()),
     }

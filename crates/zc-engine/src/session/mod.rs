@@ -15,5 +15,6 @@ pub(crate) mod open;
 pub(crate) mod origins;
 pub(crate) mod pair;
 pub(crate) mod patience;
+pub(crate) mod running;
 pub(crate) mod serving;
 pub(crate) mod without_cache;

@@ -15,17 +15,24 @@ pub(crate) fn open_existing(config: &Config, stores: &Stores) -> Result<Vec<Opti
 }
 
 /// Creates those that are missing.
+///
+/// # Errors
+/// [`EngineError::Unservable`] of those that cannot be created: the others can be served.
 pub(crate) fn create(
     config: &Config,
     origins: &mut [Option<Origin>],
     stores: &Stores,
 ) -> Result<(), EngineError> {
+    let mut failed = Vec::new();
     for (volume, origin) in config.volumes.iter().zip(origins) {
         if origin.is_none() {
-            *origin = Some(Origin::create(volume, stores)?);
+            match Origin::create(volume, stores) {
+                Ok(created) => *origin = Some(created),
+                Err(error) => failed.push((volume.name.clone(), error.to_string())),
+            }
         }
     }
-    Ok(())
+    if failed.is_empty() { Ok(()) } else { Err(EngineError::Unservable(failed)) }
 }
 
 /// Sizes of all volumes, in their order.

@@ -1,0 +1,79 @@
+//! Addresses that cannot be listened on together.
+//!
+//! Job: report each address that another key, or another entry, takes already, wildcards included. Invariant: what
+//! passes here can be bound by one process, if no other process has it.
+//!
+//! What it does not do: bind.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::section::{Listening, Sheet};
+
+/// Reports addresses that overlap with an earlier one.
+pub(crate) fn check(sheet: &mut Sheet) {
+    let mut mistakes = Vec::new();
+    for (number, Listening { at, key, address }) in sheet.listening.iter().enumerate() {
+        let earlier = &sheet.listening[..number];
+        if let Some(other) = earlier.iter().find(|other| overlap(other.address, *address)) {
+            let both = if has_both(other.address) || has_both(*address) { BOTH } else { "" };
+            let what = if *address == other.address && *key == other.key {
+                format!("{address} is listed twice")
+            } else {
+                format!(
+                    "{address} is taken already by {}, {}{both}; leave one of them out",
+                    other.key, other.address
+                )
+            };
+            mistakes.push((*at, format!("{key}: {what}")));
+        }
+    }
+    for (at, text) in mistakes {
+        sheet.mistake(at, text);
+    }
+}
+
+/// Follows the wildcard of IPv6 in a message.
+const BOTH: &str = " ([::] is all addresses of IPv4, too)";
+
+fn has_both(address: SocketAddr) -> bool {
+    address.ip() == IpAddr::from([0_u8; 16])
+}
+
+/// Returns `true` if the kernel refuses to listen on both. The daemon opens wildcards of IPv6 for IPv4, too.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
+    let same_family = a.is_ipv4() == b.is_ipv4();
+    // Port 0 stands for a free one, a different one each time.
+    one.port() != 0
+        && one.port() == other.port()
+        && (a == b
+            || (same_family && (a.is_unspecified() || b.is_unspecified()))
+            || has_both(one)
+            || has_both(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_take_what_they_stand_for() {
+        let cases = [
+            ("[::]:1", "0.0.0.0:1", true),
+            ("127.0.0.1:1", "[::]:1", true),
+            ("[::1]:1", "[::]:1", true),
+            ("0.0.0.0:1", "127.0.0.1:1", true),
+            ("[::ffff:127.0.0.1]:1", "127.0.0.1:1", true),
+            ("[::ffff:0.0.0.0]:1", "127.0.0.1:1", true),
+            ("[::1]:1", "127.0.0.1:1", false),
+            ("[::1]:1", "0.0.0.0:1", false),
+            ("127.0.0.2:1", "127.0.0.1:1", false),
+            ("[::]:1", "[::]:2", false),
+            ("[::]:0", "[::]:0", false),
+        ];
+        for (one, other, expected) in cases {
+            let (a, b) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!((overlap(a, b), overlap(b, a)), (expected, expected), "{one} and {other}");
+        }
+    }
+}
