@@ -80,7 +80,7 @@ fn an_origin_written_behind_our_back_is_noticed() {
 }
 
 #[test]
-fn a_cache_of_another_origin_is_refused_and_untouched() {
+fn an_origin_that_is_gone_is_refused_and_a_restored_one_is_cold() {
     let rig = Rig::new();
     let engine = rig.start(&["v"]);
     rig.client("v").write(0, &[1; 65536]).unwrap();
@@ -91,11 +91,11 @@ fn a_cache_of_another_origin_is_refused_and_untouched() {
     let error = rig.try_start(&["v"], false).unwrap_err().to_string();
     assert!(error.contains("is gone; bring it back"), "{error}");
     assert!(!rig.path("v.img").exists(), "nothing was created");
-    std::fs::rename(rig.path("copy.img"), rig.path("v.img")).unwrap();
-    let error = rig.try_start(&["v"], false).unwrap_err();
-    assert!(error.is_refusal() && error.to_string().contains("another file"), "{error}");
     assert!(std::fs::read(rig.path("cache.img")).unwrap() == before, "untouched");
-    let engine = rig.try_start(&["v"], true).unwrap();
+    std::fs::rename(rig.path("copy.img"), rig.path("v.img")).unwrap();
+    let engine = rig.try_start(&["v"], false).unwrap();
+    let reason = engine.registry().volumes.get("v").unwrap().cold_reason.clone();
+    assert!(reason.unwrap().contains("another file"));
     assert_eq!(rig.client("v").read(0, 65536).unwrap(), [1; 65536]);
     drop(engine);
 }
