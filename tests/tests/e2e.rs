@@ -9,6 +9,7 @@ mod e2e_audit;
 mod e2e_blocking_paths;
 mod e2e_cli;
 mod e2e_clients;
+mod e2e_commits;
 mod e2e_configuration;
 mod e2e_crash;
 mod e2e_dirty_faults;

@@ -307,6 +307,10 @@ pub enum Canary {
     NoRegionMark,
     /// G3: no content is compared with its fingerprint.
     TrustContent,
+    /// G3: dirty data shares content of this session that nothing has read since it was written.
+    TrustShared,
+    /// G5: nothing proves the last commit while the session is idle.
+    NeverProve,
     /// G4: an error of the cache device is passed on to the client.
     SurfaceCacheError,
     /// G5: a flush is answered before the data is durable.

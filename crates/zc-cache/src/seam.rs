@@ -731,13 +731,15 @@ pub enum Note {
         /// The volume.
         volume: VolumeId,
     },
-    /// Commits that were in flight when the last session was cut off are not complete and do not count; no client was
-    /// told that they were.
+    /// Commits of the last session are not complete and do not count. They were in flight when it was cut off, or they
+    /// were damaged before anything proved them.
     CommitsDropped {
         /// The volume.
         volume: VolumeId,
         /// The last epoch that counts.
         epoch: u64,
+        /// Clients may have been answered: no intent log says that they were not.
+        doubtful: bool,
     },
     /// What an extent holds became known, of a volume whose contents the driver asked for
     /// ([`CacheManager::tell_contents`](crate::CacheManager::tell_contents)).

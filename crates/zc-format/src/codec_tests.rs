@@ -236,7 +236,7 @@ fn unknown_features_and_versions_are_refused_as_documented() {
     assert_eq!(Superblock::decode(&with(u64::MAX, 0, 0), 0).unwrap().features.compat, u64::MAX);
     assert_eq!(Superblock::decode(&with(0, 1, 0), 0), Err(FormatError::ReadOnly));
     assert_eq!(Superblock::decode_for(&with(0, 1, 0), 0, Access::Read).unwrap().features.ro_compat, 1);
-    assert_eq!(Superblock::decode_for(&with(0, 0, 8), 0, Access::Read), Err(FormatError::Version));
+    assert_eq!(Superblock::decode_for(&with(0, 0, 16), 0, Access::Read), Err(FormatError::Version));
     // A feature that is known, and that the layout contradicts.
     let contradiction = with(0, 0, crate::Features::EXTERNAL_JOURNAL);
     assert_eq!(Superblock::decode(&contradiction, 0), Err(FormatError::Field("journal_offset")));
@@ -328,7 +328,7 @@ fn impossible_fields_under_a_right_checksum_are_refused() {
     };
     assert_eq!(block(32, &[168]), field("record kind"));
     assert_eq!(block(32, &[169]), field("record count"));
-    assert_eq!(block(64, &[13]), field("record kind"));
+    assert_eq!(block(64, &[14]), field("record kind"));
     assert_eq!(block(64 + 16 + 6, &[9, 8]), Ok(()), "only dirty records have sectors");
     assert_eq!(block(112, &[8]), Ok(()), "a duplicate's fields are a dirty piece's");
     let sectors = resealed(&samples::dirty_journal_block(17).encode(Salt::NONE), binding, 88 + 22, &[9, 8]);
@@ -395,7 +395,7 @@ fn key() -> impl Strategy<Value = ExtentKey> {
 fn record() -> impl Strategy<Value = Record> {
     let place = (0..limits::SLOTS_MAX, any::<u32>())
         .prop_map(|(slot, generation)| (WeuSlot(slot), Generation(generation)));
-    (0..12, key(), place, any::<u64>(), any::<u16>(), any::<u8>(), span()).prop_map(
+    (0..13, key(), place, any::<u64>(), any::<u16>(), any::<u8>(), span()).prop_map(
         |(kind, key, (slot, generation), wide, offset_units, pages, span)| match kind {
             0 => Record::SlotSealed {
                 slot,
@@ -413,7 +413,8 @@ fn record() -> impl Strategy<Value = Record> {
             8 => Record::DirtyZero { key, span, no_hole: pages % 2 == 1 },
             9 => Record::Committed { volume: key.volume, epoch: wide },
             10 => Record::Clean { volume: key.volume, epoch: wide },
-            _ => Record::DirtyReset { volume: key.volume, epoch: wide },
+            11 => Record::DirtyReset { volume: key.volume, epoch: wide },
+            _ => Record::Durable { volume: key.volume, epoch: wide },
         },
     )
 }

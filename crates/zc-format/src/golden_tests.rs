@@ -146,6 +146,15 @@ fn the_golden_bytes_decode_to_every_structure() {
 }
 
 #[test]
+fn a_durable_record_is_the_volume_and_the_epoch() {
+    let record = Record::Durable { volume: VolumeId(0x0102), epoch: 0x7172_7374_7576_7778 };
+    let mut bytes = [0; crate::RECORD_BYTES];
+    bytes[..4].copy_from_slice(&[13, 0, 2, 1]);
+    bytes[8..16].copy_from_slice(&0x7172_7374_7576_7778_u64.to_le_bytes());
+    assert_eq!((record.encode(), Record::decode(&bytes)), (bytes, Ok(record)));
+}
+
+#[test]
 fn the_golden_bytes_decode_to_an_index_image() {
     let head = ImageHead::decode(&golden("image-head"), 1, 8, Salt::NONE).unwrap();
     assert_eq!(head, samples::image_head());

@@ -134,6 +134,14 @@ pub enum Record {
         /// The last epoch that counts.
         epoch: u64,
     },
+    /// The volume's epochs up to and including this one are durable on the cache device, with every extent they name:
+    /// clients may have been answered. A commit that this record covers counts even if an extent of it cannot be read.
+    Durable {
+        /// The volume.
+        volume: VolumeId,
+        /// The epoch.
+        epoch: u64,
+    },
 }
 
 /// The fields that all records share on media.
@@ -192,6 +200,7 @@ impl Record {
             Self::Committed { volume, epoch } => epoch_raw(10, volume, epoch),
             Self::Clean { volume, epoch } => epoch_raw(11, volume, epoch),
             Self::DirtyReset { volume, epoch } => epoch_raw(12, volume, epoch),
+            Self::Durable { volume, epoch } => epoch_raw(13, volume, epoch),
         }
     }
 
@@ -201,7 +210,7 @@ impl Record {
         let offset_units = raw.offset_units;
         let key = ExtentKey { volume: VolumeId(raw.volume), extent: ExtentNo(raw.wide) };
         let keyed = matches!(raw.kind, 3..=6 | 8 | 9);
-        let of_volume = keyed || matches!(raw.kind, 10..=12);
+        let of_volume = keyed || matches!(raw.kind, 10..=13);
         if slot.0 >= limits::SLOTS_MAX
             || (of_volume && raw.volume >= limits::VOLUMES_MAX)
             || (keyed && raw.wide >= limits::EXTENTS_PER_VOLUME_MAX)
@@ -228,6 +237,7 @@ impl Record {
             10 => Self::Committed { volume, epoch },
             11 => Self::Clean { volume, epoch },
             12 => Self::DirtyReset { volume, epoch },
+            13 => Self::Durable { volume, epoch },
             _ => return Err(FormatError::Field("record kind")),
         })
     }

@@ -99,14 +99,21 @@ impl Features {
 
     /// In `incompat`: units of dirty extents may hold records that the journal lacks.
     pub const SUMMARIES: u64 = 4;
+
+    /// In `incompat`: the journal may hold [`crate::Record::Durable`].
+    pub const DURABLE_RECORDS: u64 = 8;
     /// What this build knows of `incompat`.
-    const KNOWN: u64 = Self::EXTERNAL_JOURNAL | Self::WRITE_BACK | Self::SUMMARIES;
+    const KNOWN: u64 = Self::EXTERNAL_JOURNAL | Self::WRITE_BACK | Self::SUMMARIES | Self::DURABLE_RECORDS;
 
     /// A session begins, of this version: with dirty extents there may be summaries, and its intent log is a new one.
     pub const fn begin_session(&mut self, geometry: &Geometry) {
         self.compat |= Self::JOURNAL_NEXT | Self::CHECKPOINT | Self::INDEX_IMAGE;
         self.compat &= !Self::INTENTS_VOID;
-        if self.incompat & Self::WRITE_BACK != 0 && !geometry.has_journal_device() {
+        if self.incompat & Self::WRITE_BACK == 0 {
+            return;
+        }
+        self.incompat |= Self::DURABLE_RECORDS;
+        if !geometry.has_journal_device() {
             self.incompat |= Self::SUMMARIES;
         }
     }

@@ -237,6 +237,7 @@ fn record(record: &Record) -> Value {
         Record::DirtyReset { volume, epoch } => {
             json!({"kind": "dirty-reset", "volume": volume.0, "epoch": epoch})
         }
+        Record::Durable { volume, epoch } => json!({"kind": "durable", "volume": volume.0, "epoch": epoch}),
     }
 }
 

@@ -69,7 +69,8 @@ impl Slots {
                 | Record::DirtyZero { .. }
                 | Record::Committed { .. }
                 | Record::Clean { .. }
-                | Record::DirtyReset { .. } => continue,
+                | Record::DirtyReset { .. }
+                | Record::Durable { .. } => continue,
             };
             if slot.0 >= slots {
                 self.outside += 1;

@@ -46,7 +46,7 @@ impl World {
         }
         let first = self.rng.random_range(0..self.volumes.len());
         let second = (first + 1) % self.volumes.len();
-        let schedule = if self.config.generation_bits == 1 { 7 } else { self.rng.random_range(0..7) };
+        let schedule = if self.config.generation_bits == 1 { 9 } else { self.rng.random_range(0..9) };
         self.trace(|| format!("schedule {schedule} for volumes {first} and {second}"));
         match schedule {
             0 => self.share_clean(second),
@@ -56,6 +56,8 @@ impl World {
             4 => self.kill_and_flush(first),
             5 => self.kill_and_write_through(first),
             6 => self.use_a_chain_again(first, second),
+            7 => self.share_rotten(second),
+            8 => self.damage_last_commit(first),
             _ => self.use_slots_again(first),
         }
         self.stalled = None;
@@ -74,6 +76,49 @@ impl World {
         self.drain();
         self.pass(120);
         self.rely_on(clean, back);
+    }
+
+    /// Clean content of a volume rots, and another volume writes the same content: the rot is older than the write.
+    fn share_rotten(&mut self, back: usize) {
+        self.calm(back);
+        self.placed.clear();
+        let Some(clean) = self.write_clean() else { return };
+        self.drain();
+        for _ in 0..20 {
+            self.tick_and_settle();
+        }
+        if self.violation.is_some() || !self.rot_placed(0.5) {
+            return;
+        }
+        self.coverage.note("aimed: content that rotted before it was shared");
+        self.write_new(back);
+        self.rely_on(clean, back);
+    }
+
+    /// A volume flushes twice, and what the second flush stored is damaged. Then the process dies, or the power goes, at
+    /// once or when the device has been idle for a while.
+    fn damage_last_commit(&mut self, volume: usize) {
+        self.calm(volume);
+        let Some(place) = self.write_new(volume) else { return };
+        self.flush(volume);
+        self.placed.clear();
+        self.write_at(place);
+        self.write_new(volume);
+        self.flush(volume);
+        if self.rng.random_bool(0.5) {
+            for _ in 0..20 {
+                self.tick_and_settle();
+            }
+        }
+        if self.violation.is_some() || !self.rot_placed(0.4) {
+            return;
+        }
+        self.coverage.note("aimed: last commits damaged");
+        if self.rng.random_bool(0.5) {
+            self.kill();
+        } else {
+            self.power_cut();
+        }
     }
 
     /// A volume relies on clean content of another one. The journal is durable when the clean unit ends, so nothing else

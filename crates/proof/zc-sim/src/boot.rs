@@ -51,6 +51,8 @@ pub(crate) struct Files {
     /// The session whose intents they are.
     owner: u64,
     boot: u8,
+    /// The boot in which that session began.
+    owner_boot: u8,
     /// Volumes of which a start could not tell all dirty data, and the operator has not accepted that since.
     pub(crate) incomplete: BTreeSet<usize>,
     /// Epochs to here were given up while the cache could not be told, by volume.
@@ -76,6 +78,11 @@ impl Files {
         self.ready = false;
     }
 
+    /// Whether the next start has the intent log.
+    pub(crate) fn has_intents(&self) -> bool {
+        self.ready && self.boot == self.owner_boot
+    }
+
     pub(crate) fn reboot(&mut self) {
         self.boot = self.boot.wrapping_add(1);
     }
@@ -85,6 +92,7 @@ impl Files {
         self.ready = false;
         self.lost = false;
         self.owner = owner;
+        self.owner_boot = self.boot;
         self.journal_written = JournalSeq(0);
         self.journal_needed = JournalSeq(0);
         core::mem::take(&mut self.intents)
@@ -247,6 +255,7 @@ impl World {
             cold: broken || self.rng.random_bool(0.01),
             session_floor: self.files.session,
             intent_session: self.files.ready.then_some(self.files.owner),
+            intents: if self.has_bug(DriverBug::ForgetProofs) { &[] } else { &self.files.intents },
             intent_journal: self.files.journal_needed,
             #[cfg(zc_canary)]
             canary: match self.canary {
@@ -278,6 +287,10 @@ impl World {
         if self.rng.random_bool(0.6) {
             self.lose_power();
         }
+        // The session may have begun, and the intent log is that of the one before it.
+        if self.trouble.lied_slots {
+            self.forgive_slots(false);
+        }
         self.now += 1;
     }
 
@@ -306,6 +319,10 @@ impl World {
                 intents,
             );
         }
+        if by_intent && self.has_bug(DriverBug::ForgetProofs) {
+            intents.retain(|record| !matches!(record, Record::Durable { .. }));
+        }
+        self.losses.dropped(opened.start.doubtful_drops());
         self.remember_fences(&mut opened);
         self.change_settings_while_stopped();
         for volume in 0..self.volumes.len() {
@@ -313,6 +330,7 @@ impl World {
         }
         let served = self.volumes.iter().zip(&self.served).filter(|(_, served)| **served);
         let volumes: Vec<_> = served.map(|(volume, _)| volume.clone()).collect();
+        let unproved = opened.start.unproved_commits.clone();
         let unjournaled = core::mem::take(&mut opened.start.unjournaled);
         let records = if self.has_bug(DriverBug::ForgetSummaries) {
             &records[..records.len() - unjournaled.len()]
@@ -338,6 +356,7 @@ impl World {
         self.pins.forget();
         self.losses.own(self.files.session, self.files.boot);
         self.losses.note(&manager);
+        self.kept.session_began(&unproved);
         let mut actions = Vec::new();
         manager.begin(self.now_ms, &mut actions);
         self.manager = Some(manager);
@@ -468,6 +487,7 @@ impl World {
         self.stopped = None;
         self.stalled = None;
         self.promise.session_over();
+        self.kept.session_over();
         self.excuses.forget();
         self.trouble.session = false;
         self.trouble.failed_at = None;

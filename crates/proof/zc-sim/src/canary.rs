@@ -28,6 +28,8 @@ pub enum DriverBug {
     RepeatIntents,
     /// G5: a restart does not look for summaries.
     ForgetSummaries,
+    /// G5: after a kill nothing says which commits were durable.
+    ForgetProofs,
     /// G2: a killed daemon takes along what its store had answered and not flushed.
     KillTakesStore,
 }
@@ -37,6 +39,7 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("g3-trust-extent", Canary::Driver(DriverBug::TrustExtent)),
     ("g5-repeat-intents", Canary::Driver(DriverBug::RepeatIntents)),
     ("g5-forget-summaries", Canary::Driver(DriverBug::ForgetSummaries)),
+    ("g5-forget-proofs", Canary::Driver(DriverBug::ForgetProofs)),
     ("g2-kill-takes-store", Canary::Driver(DriverBug::KillTakesStore)),
     #[cfg(zc_canary)]
     ("g1-stale-fill", Canary::Manager(Bug::StaleFill)),
@@ -46,6 +49,10 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("g2-no-region-mark", Canary::Manager(Bug::NoRegionMark)),
     #[cfg(zc_canary)]
     ("g3-trust-content", Canary::Manager(Bug::TrustContent)),
+    #[cfg(zc_canary)]
+    ("g3-trust-shared", Canary::Manager(Bug::TrustShared)),
+    #[cfg(zc_canary)]
+    ("g5-never-prove", Canary::Manager(Bug::NeverProve)),
     #[cfg(zc_canary)]
     ("g4-surface-cache-error", Canary::Manager(Bug::SurfaceCacheError)),
     #[cfg(zc_canary)]
@@ -84,9 +91,14 @@ impl Canary {
             #[cfg(zc_canary)]
             Self::Manager(Bug::NoSweepGate) => Some(Profile::Tiny),
             #[cfg(zc_canary)]
-            Self::Manager(Bug::NoDefer | Bug::EarlySummary | Bug::IgnoreElsewhere | Bug::UnpinnedChain) => {
-                Some(Profile::Aimed)
-            }
+            Self::Manager(
+                Bug::NoDefer
+                | Bug::EarlySummary
+                | Bug::IgnoreElsewhere
+                | Bug::UnpinnedChain
+                | Bug::TrustShared,
+            ) => Some(Profile::Aimed),
+            Self::Driver(DriverBug::ForgetProofs) => Some(Profile::Aimed),
             _ => None,
         }
     }

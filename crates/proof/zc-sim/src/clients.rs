@@ -1,5 +1,7 @@
 //! The clients: what they ask, and whether what they are told is legal.
 
+use core::ops::Range;
+
 use rand::RngExt as _;
 use zc_cache::CacheManager;
 use zc_cache::config::VolumeConfig;
@@ -148,7 +150,15 @@ impl World {
     fn explain_in_order(&mut self, client: &Client, error: ErrorKind) -> Option<&'static str> {
         match client.kind {
             ClientKind::Read(buf) => {
-                self.excuses.explains_read(buf).then_some("reads failed: dirty data damaged")
+                let faults = self.excuses.take_unread(buf);
+                let explains = |(bytes, since): &(Range<u32>, u64)| {
+                    let first = (client.offset + bytes.start as usize) / SECTOR;
+                    let end = (client.offset + bytes.end as usize).div_ceil(SECTOR);
+                    // Damage that is older than all that the sector may hold is not damage of its own copy.
+                    let oracle = &self.oracles[client.volume];
+                    (first..end).any(|sector| oracle.written_by(sector, *since))
+                };
+                faults.iter().any(explains).then_some("reads failed: dirty data damaged")
             }
             ClientKind::Write { .. } | ClientKind::Clear { .. } if client.buffered => match error {
                 ErrorKind::NoSpace => self.is_crowded(client.volume).then_some("writes crowded out"),

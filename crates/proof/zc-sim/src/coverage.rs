@@ -45,6 +45,8 @@ pub const REQUIRED: &[&str] = &[
     "aimed: writes past the dirty layer soon after a kill",
     "aimed: units of summaries used again",
     "aimed: slots that come round",
+    "aimed: content that rotted before it was shared",
+    "aimed: last commits damaged",
     "stored extents rotted and written anew",
     "stored extents with another content",
     "rotten dirty data left out",

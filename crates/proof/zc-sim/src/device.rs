@@ -220,6 +220,10 @@ impl World {
                 let part = *start_bytes as usize..(*start_bytes + *len_bytes) as usize;
                 let bytes = self.bufs[weu][part].to_vec();
                 let done = self.write_slot(*op, Zone::DirtyWrite, *slot, *start_bytes, &bytes);
+                if *durable && matches!(done, Event::DeviceDone { result: Ok(()), .. }) {
+                    let at = self.geometry.slot_offset(*slot) as usize + *start_bytes as usize;
+                    self.kept.part_durable(*weu, at, *start_bytes, *len_bytes);
+                }
                 self.persist_durable(*op, *durable, done)
             }
             Action::DiscardSlot { op, slot } => {
@@ -264,6 +268,7 @@ impl World {
                     self.meta_write(*op, Zone::Journal, &[(at as u64, block.encode(self.geometry.salt))]);
                 if matches!(done, Event::DeviceDone { result: Ok(()), .. }) {
                     self.files.journal_written = self.files.journal_written.max(block.sequence);
+                    self.kept.block_written(*op, block, *durable);
                 }
                 self.persist_durable(*op, *durable, done)
             }
@@ -342,8 +347,10 @@ impl World {
             let elsewhere = from != (self.geometry.slot_offset(slot) + u64::from(start_bytes)) as usize;
             // Where the journal or a checkpoint was not what it had been, another unit may have taken the slot.
             let is_record_old = self.trouble.lied_metadata || self.trouble.old_records;
-            if elsewhere || self.cache.is_tainted(at, len as usize) || is_record_old {
+            if elsewhere || is_record_old {
                 self.excuses.unreadable(part);
+            } else if let Some(since) = self.cache.tainted_since(at, len as usize) {
+                self.excuses.unreadable_since(part, since);
             }
         }
         result

@@ -66,6 +66,10 @@ pub(crate) struct Disk {
     tainted: BTreeMap<usize, u64>,
     /// and as a power cut leaves them.
     tainted_durably: BTreeMap<usize, u64>,
+    /// When each page was tainted last, in the world's time; some have been written since.
+    tainted_at: BTreeMap<usize, u64>,
+    /// The world's time.
+    pub(crate) now: u64,
 }
 
 /// Pages that so many bytes from there fill.
@@ -94,6 +98,8 @@ impl Disk {
             unreadable: BTreeSet::new(),
             tainted: BTreeMap::new(),
             tainted_durably: BTreeMap::new(),
+            tainted_at: BTreeMap::new(),
+            now: 0,
         }
     }
 
@@ -149,7 +155,14 @@ impl Disk {
     pub(crate) fn taint(&mut self, at: usize, len: usize) {
         let pages = at / PAGE..(at + len).div_ceil(PAGE);
         self.tainted.extend(pages.clone().map(|page| (page, self.written)));
-        self.tainted_durably.extend(pages.map(|page| (page, self.written)));
+        self.tainted_durably.extend(pages.clone().map(|page| (page, self.written)));
+        self.tainted_at.extend(pages.map(|page| (page, self.now)));
+    }
+
+    /// When bytes that are not what the device acknowledged became so, the last of them.
+    pub(crate) fn tainted_since(&self, at: usize, len: usize) -> Option<u64> {
+        let tainted = self.tainted.range(at / PAGE..(at + len).div_ceil(PAGE));
+        tainted.map(|(page, _)| self.tainted_at.get(page).copied().unwrap_or(0)).max()
     }
 
     /// Whether some of these bytes are not what the device acknowledged.

@@ -17,8 +17,9 @@ use zc_core::{BufId, OpId};
 /// What explains failures.
 #[derive(Debug, Default)]
 pub(crate) struct Excuses {
-    /// Buffers into which something should have been read, and a fault explains that it was not.
-    unread: BTreeSet<BufId>,
+    /// Buffers into which something should have been read, and a fault explains that it was not: which bytes of the buffer,
+    /// and when the fault was.
+    unread: BTreeMap<BufId, Vec<(Range<u32>, u64)>>,
     /// Errors of origins.
     origins: Vec<OriginError>,
     /// Volumes whose origin failed a flush that no client has heard of: the next flush of a client fails.
@@ -44,12 +45,18 @@ struct OriginError {
 impl Excuses {
     /// An extent could not be read, and a fault explains that.
     pub(crate) fn unreadable(&mut self, part: &ExtentRead) {
-        self.unread.insert(part.dest.buf);
+        self.unreadable_since(part, u64::MAX);
     }
 
-    /// Whether a fault explains that a read into this buffer failed. It has ended.
-    pub(crate) fn explains_read(&mut self, buf: BufId) -> bool {
-        self.unread.remove(&buf)
+    /// An extent could not be read, as the device has not had it since then.
+    pub(crate) fn unreadable_since(&mut self, part: &ExtentRead, since: u64) {
+        let bytes = part.dest.start_bytes..part.dest.start_bytes + part.dest.len_bytes;
+        self.unread.entry(part.dest.buf).or_default().push((bytes, since));
+    }
+
+    /// The faults that may explain that a read into this buffer failed. It has ended.
+    pub(crate) fn take_unread(&mut self, buf: BufId) -> Vec<(Range<u32>, u64)> {
+        self.unread.remove(&buf).unwrap_or_default()
     }
 
     /// An operation of an origin failed at these bytes.

@@ -230,6 +230,7 @@ impl World {
         let mut cut = Self {
             rng: self.rng.clone(),
             actions: self.actions.clone(),
+            kept: self.kept.clone(),
             manager: None,
             shares: Shares::default(),
             pins: Pins::new(self.pins.are_drawn(), &self.geometry),

@@ -6,9 +6,11 @@
 //! and every record of shared content against the borders of dedup domains (G9).
 //!
 //! In half of the seeds volumes write back. Two more judgements hold there. A request may fail where a fault explains
-//! it (the cache device may hold what only it has; `excuses`), and never return wrong bytes. Where the device lied
-//! about what it kept (lost, misdirected or repeated writes, rot), a restart may show any bytes that a sector once had,
-//! and keeps to them: at the end of a log, what was lost cannot be told from what never was.
+//! it (the cache device may hold what only it has; `excuses`), and never return wrong bytes. A read fails only if a copy
+//! that its sectors rely on was damaged after they were written. Where the device lied about metadata that it kept
+//! (lost, misdirected or repeated writes, rot), a restart may show any bytes that a sector once had, and keeps to them.
+//! Lies about slots are judged sector by sector (`kept`): they excuse only the last commit of a volume, and that only
+//! until the device can prove it: at the end of a log, what was lost cannot be distinguished from what never was.
 //!
 //! At the end of a seed all faults are switched off, and everything has to come to an end (`liveness`).
 //!
@@ -91,6 +93,7 @@ mod disk;
 mod epochs;
 mod excuses;
 mod exhaustive;
+mod kept;
 mod known;
 mod liveness;
 mod losses;

@@ -45,6 +45,8 @@ pub(crate) struct Losses {
     older: bool,
     /// Clients of the session before live.
     clients_live: bool,
+    /// Volumes with commits that the start under way did not count, though clients may have been answered.
+    dropped: Vec<VolumeId>,
 }
 
 /// A volume with dirty data of an earlier session writes back until it is clean, whatever its mode.
@@ -81,6 +83,11 @@ impl Losses {
         let known = &mut self.volumes[volume];
         let untold = known.untold && may_be_dirty;
         *known = Volume { untold, trusted: may_be_dirty, ..Volume::default() };
+    }
+
+    /// What the start under way does not count though clients may have been answered.
+    pub(crate) fn dropped(&mut self, volumes: &[VolumeId]) {
+        self.dropped = volumes.to_vec();
     }
 
     /// The machine starts anew. Clients on other machines live on, if there are any.
@@ -121,7 +128,8 @@ impl Losses {
         let known = &mut self.volumes[volume];
         let was_volatile = may_be_dirty && known.volatile;
         let before = Before { ended_in_order, clients_may_live, was_volatile, owed: known.owed, at_risk };
-        let lost = before.must_be_told() || core::mem::take(&mut known.trusted);
+        let dropped = clients_may_live && self.dropped.contains(&VolumeId(volume as u16));
+        let lost = before.must_be_told() || dropped || core::mem::take(&mut known.trusted);
         (known.owed, known.volatile) = (lost, is_volatile(config));
         known.may_fail = lost;
         lost

@@ -5,6 +5,8 @@
 struct Version {
     value: u64,
     issued: u64,
+    /// When the client asked for it; a crash does not change that.
+    written: u64,
     /// When the write was answered; `u64::MAX` while it is in flight.
     ended: u64,
     durable: bool,
@@ -58,6 +60,7 @@ impl Oracle {
         let version = Version {
             value,
             issued: now,
+            written: now,
             ended: u64::MAX,
             durable: false,
             in_memory: false,
@@ -209,10 +212,15 @@ impl Oracle {
         let values = &mut self.ever[sector];
         values.sort_unstable();
         values.dedup();
-        let any = |value: &u64| Version { durable: false, ..known(*value, now) };
+        let any = |value: &u64| Version { durable: false, written: 0, ..known(*value, now) };
         self.sectors[sector] = values.iter().map(any).collect();
         self.pinned[sector] = None;
         values
+    }
+
+    /// Whether something that may be there was written by then.
+    pub(crate) fn written_by(&self, sector: usize, then: u64) -> bool {
+        self.sectors.get(sector).is_none_or(|versions| versions.iter().any(|version| version.written <= then))
     }
 
     /// All that was ever there.
@@ -234,7 +242,15 @@ impl Oracle {
 
 /// What is there and durable.
 fn known(value: u64, now: u64) -> Version {
-    Version { value, issued: now, ended: now, durable: true, in_memory: false, uncertain: false }
+    Version {
+        value,
+        issued: now,
+        written: now,
+        ended: now,
+        durable: true,
+        in_memory: false,
+        uncertain: false,
+    }
 }
 
 #[cfg(test)]

@@ -29,9 +29,6 @@ pub(crate) struct Placed {
 
 impl World {
     pub(crate) fn note_placed(&mut self, header: ExtentHeader, offset_bytes: u32) {
-        if !self.faults.rot_dirty {
-            return;
-        }
         if self.placed.len() == PLACED_MAX {
             self.placed.pop_front();
         }
@@ -50,7 +47,7 @@ impl World {
         let first = header.key.extent.0 * u64::from(self.geometry.extent_bytes)
             + u64::from(header.first_sector) * u64::from(SECTOR_BYTES);
         let writes = self.served[volume] && self.volumes[volume].mode == Mode::WriteBack;
-        if !writes || !self.rot_extent(&header, offset_bytes) {
+        if !writes || !self.rot_extent(&header, offset_bytes, true) {
             return;
         }
         self.trouble.rotten = true;
@@ -127,8 +124,20 @@ impl World {
         }
     }
 
-    /// Flips a bit of a stored extent, if it is on the device.
-    fn rot_extent(&mut self, header: &ExtentHeader, offset_bytes: u32) -> bool {
+    /// Some of the extents that were placed last rot. Returns whether any did.
+    pub(crate) fn rot_placed(&mut self, share: f64) -> bool {
+        let mut any = false;
+        for Placed { header, offset_bytes } in core::mem::take(&mut self.placed) {
+            any |= self.rng.random_bool(share) && self.rot_extent(&header, offset_bytes, false);
+        }
+        if any {
+            self.trouble.lie(true);
+        }
+        any
+    }
+
+    /// Flips a bit of a stored extent, or puts another content there if that is wanted too, if it is on the device.
+    fn rot_extent(&mut self, header: &ExtentHeader, offset_bytes: u32, may_forge: bool) -> bool {
         let at = (self.geometry.slot_offset(header.slot) + u64::from(offset_bytes)) as usize;
         let len = (EXTENT_HEADER_BYTES + header.stored_bytes).next_multiple_of(limits::PLACE_ALIGN_BYTES);
         let expected = ExpectedExtent {
@@ -146,7 +155,8 @@ impl World {
         if ExtentHeader::verify(bytes, &expected).is_err() {
             return false;
         }
-        if header.fingerprint.0 != [0; 32]
+        if may_forge
+            && header.fingerprint.0 != [0; 32]
             && self.rng.random_bool(0.5)
             && self.forge(header, offset_bytes, at)
         {

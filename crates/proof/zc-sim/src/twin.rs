@@ -49,7 +49,8 @@ impl World {
         records: &[Record],
         volumes: &[VolumeConfig],
     ) -> Option<String> {
-        if start.index_image.is_none() || self.faults.may_lie() || self.trouble.lied_before {
+        let lies = self.faults.may_lie() || self.trouble.lied_before || self.trouble.lied_slots;
+        if start.index_image.is_none() || lies {
             return None;
         }
         let by_headers = StartState { index_image: None, ..start.clone() };

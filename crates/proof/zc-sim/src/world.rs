@@ -24,6 +24,7 @@ use crate::coverage::Coverage;
 use crate::disk::{self, Disk, PAGE};
 use crate::epochs::OriginJudge;
 use crate::excuses::Excuses;
+use crate::kept::Kept;
 use crate::known::Known;
 use crate::losses::Losses;
 use crate::oracle::Oracle;
@@ -113,6 +114,7 @@ pub(crate) struct World {
     pub(crate) mended: bool,
     pub(crate) promise: Promise,
     pub(crate) losses: Losses,
+    pub(crate) kept: Kept,
     pub(crate) borders: Borders,
     pub(crate) shares: Shares,
     /// Volumes have shares of the cache, which change.
@@ -164,21 +166,20 @@ impl World {
         let pooled = setup.pool.as_ref().map(|pool| Pooled::new(pool, setup.volumes.len()));
         let (mut config, volumes) = (setup.config, setup.volumes);
         config.geometry.salt = Salt::of(&UUID);
-        let geometry = config.geometry.clone();
         let world = Self {
             rng,
             seed,
             now: 1,
             now_ms: 0,
             manager: None,
-            pins: Pins::new(setup.pinning, &geometry),
-            cache: Disk::new(disk::device_bytes(&geometry)),
+            pins: Pins::new(setup.pinning, &config.geometry),
+            cache: Disk::new(disk::device_bytes(&config.geometry)),
             pooled,
             is_over: false,
             origins: volumes.iter().map(|v| Disk::new(v.size_bytes as usize)).collect(),
             oracles: volumes.iter().map(|v| Oracle::new(v.size_bytes as usize / SECTOR)).collect(),
             judges: volumes.iter().map(judge).collect(),
-            geometry,
+            geometry: config.geometry.clone(),
             config,
             served: vec![true; volumes.len()],
             free: vec![false; volumes.len()],
@@ -188,6 +189,7 @@ impl World {
             maybe_dirty: vec![false; volumes.len()],
             settings: vec![0; volumes.len()],
             losses: Losses::new(volumes.len()),
+            kept: Kept::default(),
             write_back: setup.write_back,
             trouble: Trouble::default(),
             excuses: Excuses::default(),
@@ -242,6 +244,7 @@ impl World {
     }
 
     pub(crate) fn format(&mut self) {
+        self.kept.forget();
         let format = FormatOptions {
             geometry: self.geometry.clone(),
             uuid: UUID,
@@ -266,12 +269,14 @@ impl World {
 
     pub(crate) fn event(&mut self, event: Event) {
         self.now += 1;
+        self.cache.now = self.now;
         self.trace(|| format!("> {event:?}"));
         self.coverage.note(event_name(&event));
         match &event {
             Event::DeviceDone { op, result } => {
                 self.cache.ended(op.0);
                 self.promise.ended(*op, result.is_ok());
+                self.kept.ended(*op, result.is_ok());
             }
             Event::HeaderRead { result: Ok(Some(header)), .. } => {
                 self.borders.unit(header.slot, header.weu_seq);
@@ -308,6 +313,7 @@ impl World {
         self.end_late_changes();
         self.event(Event::Tick { now_ms });
         self.look_at_pins();
+        self.look_at_proofs();
         self.tick_pool();
         // Mostly the manager finds out by itself.
         if self.is_dead() && now_ms.is_multiple_of(8) {
@@ -393,6 +399,7 @@ impl World {
                     );
                 }
                 Action::Summarize { weu, place, summary } => {
+                    self.kept.summarized(weu, &place, &summary);
                     let at = place.page as usize * PAGE;
                     let buf = self.bufs.get_mut(&weu).expect("a WEU's buffer");
                     summary.encode_into(&place, &mut buf[at..at + PAGE]);
@@ -420,6 +427,7 @@ impl World {
         let issued = match &action {
             Action::FlushCache { op } => {
                 self.promise.flush_issued(*op);
+                self.kept.flush_issued(*op);
                 self.cache.flush_issued()
             }
             Action::OriginFlush { volume, .. } => self.origins[usize::from(volume.0)].flush_issued(),
@@ -480,6 +488,7 @@ impl World {
         } else if let Some(volume) = borders::volume_of(&record) {
             self.borders.record(&record, self.volumes[volume].domain);
         }
+        self.keep_record(&record);
         self.files.intents.push(record);
     }
 

@@ -139,20 +139,34 @@ impl World {
 
     /// What only the cache had is lost, or what a lying device shows instead of it.
     pub(crate) fn forgive(&mut self, volume: usize) {
+        let all: Vec<usize> = (0..self.oracles[volume].sectors()).collect();
+        self.forgive_sectors(volume, &all);
+        self.coverage.note("dirty data beyond what can be told");
+    }
+
+    /// What may be there of these sectors is anything that they ever held.
+    pub(crate) fn forgive_sectors(&mut self, volume: usize, sectors: &[usize]) {
         self.now += 1;
-        for sector in 0..self.oracles[volume].sectors() {
+        let all = self.oracles[volume].sectors();
+        for sector in sectors.iter().copied().filter(|sector| *sector < all) {
             let values = self.oracles[volume].forgive(sector, self.now);
             self.judges[volume].forgive(sector, values, self.now);
         }
         self.now += 1;
-        self.coverage.note("dirty data beyond what can be told");
     }
 
-    /// The medium that the next session finds may not tell all that was acknowledged.
+    /// The medium that the next session finds may not tell all that was acknowledged. Damage in slots is judged sector by
+    /// sector.
     pub(crate) fn forgive_lies(&mut self, crashed: bool) {
-        if !(self.trouble.lied_metadata || (crashed && self.trouble.lied_slots)) {
-            return;
+        if self.trouble.lied_metadata {
+            self.forgive_all();
+        } else if crashed && self.trouble.lied_slots {
+            self.forgive_slots(self.files.has_intents());
         }
+    }
+
+    /// Any volume may have lost dirty data.
+    pub(crate) fn forgive_all(&mut self) {
         for volume in 0..self.volumes.len() {
             if self.maybe_dirty[volume] {
                 self.forgive(volume);

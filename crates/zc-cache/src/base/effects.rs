@@ -3,7 +3,7 @@
 //! Job: lead news upwards. A component appends an effect to [`crate::base::Base::effects`]; the manager leads it to the
 //! others when the component has done its own work. So no component calls those above it.
 
-use zc_core::{ErrorKind, VolumeId};
+use zc_core::{ErrorKind, ExtentKey, VolumeId};
 
 /// See the module documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(crate) enum Effect {
     OriginDiffers(VolumeId),
     /// The origin may have lost what was written since its last flush.
     OriginLost(VolumeId),
+    /// A client could not be given dirty data of the extent.
+    DirtyReadFailed(ExtentKey),
     /// A write of dirty data to its origin ended.
     DestageWriteEnded(VolumeId, Result<(), ErrorKind>),
     /// The flush of an origin ended that the removal of its volume waits for.

@@ -2,7 +2,7 @@
 //!
 //! Job: keep the parts of the device to the device. What it does not do: decide anything.
 
-use zc_core::{ExtentKey, Fingerprint, Generation, WeuSeq, WeuSlot};
+use zc_core::{ExtentKey, Fingerprint, Generation, WeuSlot};
 
 use crate::base::Base;
 use crate::device::Device;
@@ -92,11 +92,6 @@ impl Device {
     pub(crate) fn holds(&self, slot: WeuSlot, generation: Generation) -> bool {
         let entry = self.units.slots.get(slot);
         entry.generation() == generation && !entry.is_retired()
-    }
-
-    /// The number of the unit in the slot.
-    pub(crate) fn weu_seq(&self, slot: WeuSlot) -> WeuSeq {
-        self.units.slots.get(slot).weu_seq()
     }
 
     /// The part of a generation that places carry.

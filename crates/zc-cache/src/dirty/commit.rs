@@ -8,8 +8,9 @@
 //! commit of a volume is under way, those who ask for another share the next one.
 //!
 //! Invariant: a commit ends when each of its writes, and each journal block before its own, was durable by itself or is
-//! covered by a flush that was issued after it had ended; or when its one write was durable. What a restart does with a
-//! commit that was cut off is in [`crate::startup`].
+//! covered by a flush that was issued after it had ended; or when its one write was durable. Then it is recorded as
+//! durable, before those who wait are answered (see `proof`). What a restart does with a commit that was cut off is in
+//! [`crate::startup`].
 
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
 use zc_format::Record;
@@ -314,6 +315,7 @@ impl DirtyLayer {
             self.is_complete(volume, core),
             "{volume:?}: a commit ends that a restart would not find"
         );
+        self.record_durable(volume, core);
         self.answer_commit(volume, Ok(()), core);
         let dirty = self.volumes.get_mut(&volume).expect_held();
         let commit = dirty.commit.take().expect_held();

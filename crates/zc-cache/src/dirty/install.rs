@@ -43,13 +43,20 @@ impl DirtyLayer {
                 unrecorded = true;
                 core.device.record(Record::DirtyReset { volume, epoch: replay.committed }, &mut core.base);
             }
+            if core.device.has_unproved_commit(volume) {
+                // A later start would count it only if all of it can still be read then.
+                unrecorded = true;
+                core.device.record(Record::Durable { volume, epoch: replay.committed }, &mut core.base);
+            }
             if unrecorded {
                 decided = true;
                 let bodies = self.add_ended(&replay.ended, core);
                 self.decide(volume, bodies, core);
             }
             if dropped {
-                core.base.port.emit(Action::Note(Note::CommitsDropped { volume, epoch: replay.committed }));
+                let doubtful = core.device.drops_are_doubtful();
+                let epoch = replay.committed;
+                core.base.port.emit(Action::Note(Note::CommitsDropped { volume, epoch, doubtful }));
             }
             core.base.stats.dirty_replayed += zc_core::u64_from_usize(replay.epochs.len());
         }

@@ -20,6 +20,7 @@ pub(crate) mod flushes;
 pub(crate) mod install;
 pub(crate) mod overlay;
 pub(crate) mod phase;
+pub(crate) mod proof;
 pub(crate) mod records;
 pub(crate) mod requests;
 pub(crate) mod scrub;
@@ -48,6 +49,7 @@ use crate::dirty::commit::{Commit, epoch_writes_max};
 use crate::dirty::destage::{Destaging, Gather};
 use crate::dirty::dirty_jobs::DirtyJob;
 use crate::dirty::phase::{Dropping, Phase};
+use crate::dirty::proof::Unproved;
 use crate::dirty::scrub::DirtyScrub;
 use crate::dirty::summary::{Chain, SummaryWrite};
 use crate::dirty::unreadable::Unreadable;
@@ -81,6 +83,8 @@ pub(crate) struct DirtyLayer {
     summary: Option<SummaryWrite>,
     /// When a commit that a client waited for was last written.
     awaited_commit_ms: Option<u64>,
+    /// The last commit, as long as nothing durable says that it ended.
+    unproved: Option<Unproved>,
     /// Bytes in memory alone.
     memory_bytes: u64,
     /// Until so many records are in blocks, only commits before `proved_before` are vouched for.

@@ -23,6 +23,7 @@ impl DirtyLayer {
         if !core.base.is_good() {
             return;
         }
+        self.pump_proof(core);
         self.pump_journal(core);
         core.device.pump_map(&mut core.base);
         if clean.pump_retiring(core) {

@@ -3,9 +3,12 @@
 //!
 //! Job: go through the committed versions of all volumes once in an interval, in the order of their places, one read at
 //! a time, at a rate that takes the whole interval for what there is. What cannot be read twice is told as unreadable.
+//! What a client could not read is read at once, whatever the interval is: status names it then.
 //!
 //! Invariants: it reads what is on the device alone, nothing that is in memory; it changes no data and no mapping. Its
 //! reads pin their slot, so a version may go while it is read; then the result counts for nothing.
+
+use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, VolumeId, WeuSlot};
@@ -19,10 +22,16 @@ use crate::seam::{Action, ExtentRead, Note, PartResults, Source};
 /// The lowest rate, in bytes a second: a pass over little ends soon.
 const RATE_MIN: u64 = 1 << 20;
 
+/// Extents that clients could not read, to be read again; more are left to the next pass.
+const SUSPECTS_MAX: usize = 1024;
+
 /// How far the scrub is.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyScrub {
     pass: Option<Pass>,
+    /// What clients could not read, and the versions of the first of these that are still to be read.
+    suspects: VecDeque<ExtentKey>,
+    suspected: SmallVec<[(VolumeId, ExtentNo, Version); 2]>,
     reading: Option<Reading>,
     rate: ByteRate,
     /// When the next pass begins; 0: none was planned yet.
@@ -70,12 +79,13 @@ impl DirtyLayer {
     pub(crate) fn pump_scrub(&mut self, core: &mut Core) {
         let interval_ms = core.base.cfg().dirty.scrub_interval_ms;
         let idle = self.volumes.is_empty() || self.scrub.is_reading();
-        if idle
-            || interval_ms == 0
-            || core.base.is_stopping()
-            || !core.base.is_good()
-            || !core.device.is_loaded()
-        {
+        if idle || core.base.is_stopping() || !core.base.is_good() || !core.device.is_loaded() {
+            return;
+        }
+        if let Some((volume, extent, version)) = self.next_suspect(core) {
+            return self.scrub_read(volume, extent, version, false, core);
+        }
+        if interval_ms == 0 {
             return;
         }
         if self.scrub.pass.is_none() && !self.begin_scrub(interval_ms, core) {
@@ -89,6 +99,31 @@ impl DirtyLayer {
         match self.next_to_scrub(core) {
             Some((volume, extent, version)) => self.scrub_read(volume, extent, version, false, core),
             None => self.scrub.pass = None,
+        }
+    }
+
+    /// A client could not read dirty data of this extent.
+    pub(crate) fn suspect(&mut self, key: ExtentKey) {
+        let suspects = &mut self.scrub.suspects;
+        if suspects.len() < SUSPECTS_MAX && !suspects.contains(&key) {
+            suspects.push_back(key);
+        }
+    }
+
+    /// A version of the next suspect that is not known to be unreadable.
+    fn next_suspect(&mut self, core: &Core) -> Option<(VolumeId, ExtentNo, Version)> {
+        loop {
+            while let Some((volume, extent, version)) = self.scrub.suspected.pop() {
+                let data = self.volumes.get(&volume).map(|dirty| &dirty.data);
+                if data.is_some_and(|data| data.is_committed(extent, &version)) {
+                    return Some((volume, extent, version));
+                }
+            }
+            let ExtentKey { volume, extent } = self.scrub.suspects.pop_front()?;
+            let Some(dirty) = self.volumes.get(&volume) else { continue };
+            let there = self.on_device(&dirty.data, extent, core).into_iter();
+            let unknown = there.filter(|(extent, version)| !dirty.unreadable.has(*extent, version));
+            self.scrub.suspected = unknown.map(|(extent, version)| (volume, extent, version)).collect();
         }
     }
 

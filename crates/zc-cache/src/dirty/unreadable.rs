@@ -50,6 +50,12 @@ impl Unreadable {
         is_new
     }
 
+    /// Whether the version is known to be unreadable.
+    pub(crate) fn has(&self, extent: ExtentNo, version: &Version) -> bool {
+        let bodies = self.found.get(&(extent, version.epoch));
+        bodies.is_some_and(|bodies| bodies.contains(&version.body))
+    }
+
     fn remove(&mut self, extent: ExtentNo, version: &Version) {
         if let Some(bodies) = self.found.get_mut(&(extent, version.epoch)) {
             bodies.retain(|body| *body != version.body);

@@ -100,6 +100,7 @@ impl CacheManager {
                     dirty.fence_incomplete(volume, core);
                 }
                 Effect::OriginDiffers(_) => {}
+                Effect::DirtyReadFailed(key) => dirty.suspect(key),
                 Effect::OriginLost(volume) => dirty.spoil_run(volume),
                 Effect::DestageWriteEnded(volume, result) => dirty.destage_write_done(volume, result, core),
                 Effect::RemovalFlushed(volume, result) => {

@@ -2,8 +2,8 @@
 //!
 //! 1. *Hash*: a whole extent is hashed; a piece of one is compressed only.
 //! 2. *Look up*: a hint of the fingerprint index is proved by the header of a WEU (G7), which may have to be read.
-//! 3. *Prove*: under a weak fingerprint what is stored is read and compared. What dirty data is to rely upon is read
-//!    also if an earlier session stored it.
+//! 3. *Prove*: under a weak fingerprint what is stored is read and compared. What dirty data is to rely upon is always
+//!    read from the device, unless it goes there with the same commit.
 //! 4. *Compress*, if the neighbourhood lets that seem worth its time.
 //!
 //! Job: a state machine for one extent. Its owner keeps it, leads the ends of its steps to it, and places what it comes
@@ -25,7 +25,7 @@ use crate::device::units::headers::Stored;
 use crate::device::{Core, Device};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
-use crate::seam::{Action, Digest, ExtentRead, PartResults};
+use crate::seam::{Action, Digest, ExtentRead, PartResults, Source};
 
 /// A content that is stored already.
 #[derive(Debug, Clone, Copy)]
@@ -106,12 +106,22 @@ impl Wanted {
         }
     }
 
-    /// Whether a header's word is enough. A header of an earlier session names the content, but the body beside it may
-    /// have been torn when that was cut off. A clean extent that does not verify is read from the origin, a dirty one is
-    /// lost: so it is read before it is relied upon. Under a weak fingerprint it always is, and compared (G7).
+    /// Whether a header's word is enough. The header names the content, but the body beside it may have been torn when an
+    /// earlier session was cut off, or damaged since it was written. A clean extent that does not verify is read from the
+    /// origin, a dirty one is lost: so it is read before it is relied upon. Under a weak fingerprint it always is, and
+    /// compared (G7).
     fn believes(&self, found: &Found, core: &Core) -> bool {
-        let is_new = self.owner == Owner::Clean || core.base.session.wrote(core.device.weu_seq(found.slot));
-        is_new && core.base.cfg().fingerprint.is_collision_resistant()
+        let needs_no_read = self.owner == Owner::Clean || self.goes_along(found, core);
+        needs_no_read && core.base.cfg().fingerprint.is_collision_resistant()
+    }
+
+    /// Whether the content goes to the device with the commit of what shares it.
+    fn goes_along(&self, found: &Found, core: &Core) -> bool {
+        #[cfg(zc_canary)]
+        if core.base.canary() == Some(crate::config::Canary::TrustShared) {
+            return true;
+        }
+        !core.device.is_left_to_device(&found.place(&core.device))
     }
 }
 
@@ -275,15 +285,14 @@ impl Reduction {
             print: self.print,
             ..core.device.expected(&Mapping::Duplicate(place), &place, key, &core.base)
         };
+        let for_dirty = owner == Owner::Dirty && core.device.is_left_to_device(&place);
+        let source = if for_dirty { Source::Device } else { core.device.source(place.slot) };
         // What is compared needs no other proof.
-        let proof = if core.base.cfg().fingerprint.is_collision_resistant() {
-            core.device.proof(key.volume, &place, &core.base.whole_sectors(), &core.base)
-        } else {
-            None
-        };
+        let is_hashed = core.base.cfg().fingerprint.is_collision_resistant() && source == Source::Device;
+        let proof = if is_hashed { Device::proof_of_content(key.volume, &core.base) } else { None };
         let dest = BufSlice { buf, start_bytes: 0, len_bytes };
         let part = ExtentRead { expected, skip_bytes: 0, dest, proof, keep: false };
-        core.device.read_stored_extent(self.op(Step::Read), &place, part, &mut core.base);
+        core.device.read_stored_from(source, self.op(Step::Read), &place, part, &mut core.base);
         false
     }
 

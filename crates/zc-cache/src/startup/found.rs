@@ -10,7 +10,8 @@ use core::ops::ControlFlow;
 use zc_core::{JournalSeq, limits, u64_from_usize, usize_from_u64};
 use zc_format::{
     BLOCK, CheckpointHeader, FormatError, Geometry, GrowingUnit, JournalBlock, REGION_MAP_BYTES, Record,
-    RegionMap, Salt, SummaryChain, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
+    RegionMap, Salt, Summary, SummaryChain, Superblock, VOLUME_TABLE_BYTES, VolumeTable,
+    decode_checkpoint_block,
 };
 
 use super::{BLOCK_BYTES, DistrustReason, Media, StartError};
@@ -75,6 +76,12 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// Summaries continue the journal, and may name a newer region map.
+    pub(super) fn note_maps(&mut self, summaries: &[Summary]) {
+        let newest = summaries.iter().map(|summary| summary.region_map_sequence).max();
+        self.map_sequence = self.map_sequence.max(newest.unwrap_or(0));
+    }
+
     /// The unit that grew when the last block was written, if the layout has it.
     pub(super) fn growing_in(&self, geometry: &Geometry) -> Option<GrowingUnit> {
         let pages = geometry.weu_bytes / limits::BLOCK_BYTES;

@@ -149,7 +149,7 @@ pub struct FormatOptions {
 
 /// How to open.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct OpenOptions {
+pub struct OpenOptions<'a> {
     /// The kernel's boot identity.
     pub boot_id: [u8; 16],
     /// Believe no mapping.
@@ -160,6 +160,8 @@ pub struct OpenOptions {
     /// Session whose intent log is at hand and complete, if any: it makes the start intact if that is the session
     /// found, in the same boot.
     pub intent_session: Option<u64>,
+    /// The records of that log. They are replayed later; here they say which commits were durable.
+    pub intents: &'a [Record],
     /// Last journal block that the intent log's session had written when intents were last trimmed (0: none). With
     /// an intent log, the journal has to reach it: what was trimmed is there and nowhere else.
     pub intent_journal: JournalSeq,
@@ -200,7 +202,19 @@ pub fn drop_incomplete_intents<M: Media>(
 ) -> Vec<Record> {
     let geometry = opened.superblock.geometry.clone();
     let dropped = &mut opened.start.dropped_commits;
-    drop_incomplete(media, &geometry, &mut opened.dangling, dropped, records)
+    let kept = drop_incomplete(media, &geometry, &mut opened.dangling, dropped, records);
+    opened.start.unproved_commits = opened.dangling.looked_at().to_vec();
+    kept
+}
+
+impl StartState {
+    /// Volumes with commits that do not count though clients may have been answered: nothing proves them, and there is no
+    /// intent log that would. Clients that may still live are owed a failed flush
+    /// ([`crate::config::VolumeConfig::lost_writes`]).
+    #[must_use]
+    pub fn doubtful_drops(&self) -> &[VolumeId] {
+        if self.intact { &[] } else { &self.dropped_commits }
+    }
 }
 
 /// What opening a cache device tells the manager, besides the records to replay.
@@ -235,8 +249,10 @@ pub struct StartState {
     pub journal_start: JournalSeq,
     /// Commits in blocks before this one were durable when some later block was written.
     pub journal_proved: JournalSeq,
-    /// Volumes with commits that are not complete: they were in flight when the last session was cut off.
+    /// Volumes with commits that are not complete and that nothing proves: they do not count.
     pub dropped_commits: Vec<VolumeId>,
+    /// Volumes with commits that nothing proves and that count because all of them is there.
+    pub unproved_commits: Vec<VolumeId>,
     /// Checkpoint and journal tell everything about dirty data.
     pub dirty_complete: bool,
     /// Volumes of which an earlier start could not say that, and no operator has accepted it since. The device does not
@@ -275,6 +291,7 @@ impl StartState {
             journal_start: JournalSeq(1),
             journal_proved: JournalSeq(0),
             dropped_commits: Vec::new(),
+            unproved_commits: Vec::new(),
             dirty_complete: true,
             fenced: Vec::new(),
             checkpoint_found: Some(1),
@@ -387,7 +404,7 @@ fn is_own_journal<M: Media>(media: &mut M, superblock: &Superblock) -> Result<bo
 /// Those of both.
 pub fn open<M: Media>(
     media: &mut M,
-    options: &OpenOptions,
+    options: &OpenOptions<'_>,
     sink: &mut dyn FnMut(&Record),
 ) -> Result<Opened, StartError> {
     let opened = look(media, options, sink)?;
@@ -415,7 +432,7 @@ pub fn begin<M: Media>(media: &mut M, opened: &Opened) -> Result<(), StartError>
 /// is no error: it costs trust.
 pub fn look<M: Media>(
     media: &mut M,
-    options: &OpenOptions,
+    options: &OpenOptions<'_>,
     sink: &mut dyn FnMut(&Record),
 ) -> Result<Opened, StartError> {
     let (previous, bytes_read) = newest_superblock(media)?;
@@ -435,12 +452,11 @@ pub fn look<M: Media>(
     let mut chain =
         if previous.clean { SummaryChain::default() } else { reader.summaries(previous.uuid, &journal) };
     if by_intent {
-        // The intent log has all that the session recorded, acknowledged or not. It is read later: what is clean may be
-        // overwritten by now, so that is to be known before commits are looked at.
-        tail.foresee(&core::mem::take(&mut chain).summaries);
+        // The intent log has all that the session recorded, acknowledged or not. It is replayed later: what is clean may
+        // be overwritten by now, and what was durable may be damaged, so that is to be known before commits are looked at.
+        tail.foresee_all(&core::mem::take(&mut chain).summaries, options.intents);
     }
-    let newest = chain.summaries.iter().map(|summary| summary.region_map_sequence).max();
-    journal.map_sequence = journal.map_sequence.max(newest.unwrap_or(0));
+    journal.note_maps(&chain.summaries);
     let TailEnd { dangling, proved, dropped: dropped_commits, unjournaled } =
         tail.finish(reader.media, &geometry, chain.summaries);
     let bytes_read = reader.bytes_read;
@@ -470,6 +486,7 @@ pub fn look<M: Media>(
         journal_start: checkpoints.journal_start(),
         journal_proved: proved,
         dropped_commits,
+        unproved_commits: dangling.looked_at().to_vec(),
         dirty_complete,
         fenced: Vec::new(),
         // Beyond any attempt of an earlier session that was cut off: its record blocks must not verify for ours.
@@ -494,7 +511,7 @@ pub fn look<M: Media>(
 }
 
 /// The block that the journal has to reach: superblock and intent log say that it did.
-fn journal_required(previous: &Superblock, options: &OpenOptions, by_intent: bool) -> JournalSeq {
+fn journal_required(previous: &Superblock, options: &OpenOptions<'_>, by_intent: bool) -> JournalSeq {
     let by_superblock = JournalSeq(previous.journal_next.0.saturating_sub(1));
     let trimmed = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };
     trimmed.max(by_superblock)
@@ -528,7 +545,7 @@ fn any_index_image<M: Media>(
     media: &mut M,
     previous: &Superblock,
     found: &Found,
-    options: &OpenOptions,
+    options: &OpenOptions<'_>,
 ) -> Option<(ImageHead, usize)> {
     let is_on = options.canary == Some(crate::config::Canary::StaleImage);
     let (_, area) = found.checkpoints.newest.as_ref().filter(|_| is_on)?;
@@ -537,7 +554,7 @@ fn any_index_image<M: Media>(
 }
 
 /// The superblock of the session that begins, which believes what was found.
-fn next_superblock(previous: &Superblock, options: &OpenOptions, found: &Found) -> Superblock {
+fn next_superblock(previous: &Superblock, options: &OpenOptions<'_>, found: &Found) -> Superblock {
     let mut superblock = previous.clone();
     superblock.sequence += 1;
     superblock.session = previous.session.max(options.session_floor) + 1;

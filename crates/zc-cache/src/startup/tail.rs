@@ -1,10 +1,11 @@
 //! Which commits of dirty data count after a session was cut off.
 //!
 //! The extents of an epoch, its records and its commit are written at once, and one flush follows or they are durable
-//! writes (FUA); a client's flush is answered after that. So a commit that a later journal block proves is complete. One
-//! that none proves may have been answered or not: its extents are read here, and if all of them are what the records
-//! say, it counts. If one is not, the flush cannot have ended, no client was told that it had, and neither this commit
-//! nor a later one of the volume counts.
+//! writes (FUA); a client's flush is answered after that, and after `Durable` was recorded. So a commit that a later
+//! journal block proves is complete, as is one that `Durable` covers: it counts, and what cannot be read of it was damaged
+//! later. One that nothing proves is of the session's last moments, and may have been answered or not: its extents are
+//! read here, and if all of them are what the records say, it counts. If one is not, neither this commit nor a later one
+//! of the volume counts.
 //!
 //! An epoch that is clean counts without a look: the slots of its extents may have been used again. Its commit can come
 //! late all the same: the intent log repeats the journal block that was in flight.
@@ -15,8 +16,8 @@
 //! A volume has one commit under way at a time. So one that another of its commits follows has ended: it counts without a
 //! look, and rot in what is written anew since does not take the later ones along.
 //!
-//! What it does not do: tell a commit that was cut off from one whose extents rotted between its flush and the next
-//! journal block. Both read alike, as at the end of any log.
+//! What it does not do: distinguish a commit that was cut off from one whose extents rotted before its proof was durable.
+//! Both read alike, as at the end of any log. After a kill the intent log has the proof.
 
 use std::collections::VecDeque;
 
@@ -30,8 +31,10 @@ use crate::startup::Media;
 pub(crate) struct Dangling {
     records: Map<VolumeId, Vec<Record>>,
     clean: Map<VolumeId, u64>,
-    /// The last commit of a volume that another one follows.
-    followed: Map<VolumeId, u64>,
+    /// The last commit of a volume that was durable: it is recorded as such, or another one follows it.
+    durable: Map<VolumeId, u64>,
+    /// Volumes whose last commit counts because all of it is there.
+    looked_at: Vec<VolumeId>,
     units: Map<WeuSlot, (Generation, WeuSeq)>,
 }
 
@@ -82,12 +85,10 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// What goes on where the journal ends calls epochs clean, and has later commits.
-    pub(crate) fn foresee(&mut self, summaries: &[Summary]) {
-        summaries
-            .iter()
-            .flat_map(|summary| &summary.records)
-            .for_each(|record| self.dangling.foresee(record));
+    /// What goes on where the journal ends calls epochs clean or durable, and has later commits.
+    pub(crate) fn foresee_all(&mut self, summaries: &[Summary], intents: &[Record]) {
+        let summarized = summaries.iter().flat_map(|summary| &summary.records);
+        summarized.chain(intents).for_each(|record| self.dangling.foresee(record));
     }
 
     /// The journal ends here, but for `summaries`: reads what decides about the rest.
@@ -99,7 +100,7 @@ impl<'a> Tail<'a> {
     ) -> TailEnd {
         let mut unjournaled = Vec::new();
         let mut dropped = Vec::new();
-        self.foresee(&summaries);
+        self.foresee_all(&summaries, &[]);
         summaries.iter().for_each(|summary| self.prove(summary.proved));
         let unproved: Vec<Record> = self.unproved.drain(..).flat_map(|block| block.records).collect();
         for record in drop_incomplete(media, geometry, &mut self.dangling, &mut dropped, unproved) {
@@ -202,12 +203,15 @@ impl Dangling {
     fn foresee(&mut self, record: &Record) {
         match *record {
             Record::Clean { volume, epoch } => self.note_clean(volume, epoch),
-            Record::Committed { volume, epoch } => {
-                let followed = self.followed.entry(volume).or_default();
-                *followed = epoch.saturating_sub(1).max(*followed);
-            }
+            Record::Committed { volume, epoch } => self.note_durable(volume, epoch.saturating_sub(1)),
+            Record::Durable { volume, epoch } => self.note_durable(volume, epoch),
             _ => {}
         }
+    }
+
+    fn note_durable(&mut self, volume: VolumeId, epoch: u64) {
+        let durable = self.durable.entry(volume).or_default();
+        *durable = epoch.max(*durable);
     }
 
     fn note_clean(&mut self, volume: VolumeId, epoch: u64) {
@@ -215,10 +219,15 @@ impl Dangling {
         *clean = epoch.max(*clean);
     }
 
+    /// Volumes whose last commit nothing proves, and all of it is there.
+    pub(crate) fn looked_at(&self) -> &[VolumeId] {
+        &self.looked_at
+    }
+
     /// Whether a commit counts without a look.
     fn is_known(&self, volume: VolumeId, epoch: u64) -> bool {
         let until = |known: &Map<VolumeId, u64>| known.get(&volume).is_some_and(|known| epoch <= *known);
-        until(&self.clean) || until(&self.followed)
+        until(&self.clean) || until(&self.durable)
     }
 }
 
@@ -234,8 +243,12 @@ pub(crate) fn drop_incomplete<M: Media>(
     records.iter().for_each(|record| dangling.foresee(record));
     for record in records {
         if let Record::Committed { volume, epoch } = record {
-            let complete = dangling.is_known(volume, epoch)
-                || (!dropped.contains(&volume) && dangling.are_stored(media, geometry, volume));
+            let known = dangling.is_known(volume, epoch);
+            let complete =
+                known || (!dropped.contains(&volume) && dangling.are_stored(media, geometry, volume));
+            if complete && !known && !dangling.looked_at.contains(&volume) {
+                dangling.looked_at.push(volume);
+            }
             if !complete {
                 if !dropped.contains(&volume) {
                     dropped.push(volume);
@@ -350,7 +363,7 @@ mod tests {
             let mut sink = |_: &Record| ();
             let mut tail = Tail::new(&mut sink);
             tail.take(block(1, vec![dirty, Record::Committed { volume, epoch: 1 }]));
-            tail.foresee(found);
+            tail.foresee_all(found, &[]);
             let end = tail.finish(&mut Memory(vec![0; 64 << 20]), &geometry, Vec::new());
             assert_eq!(end.dropped, lost);
         }

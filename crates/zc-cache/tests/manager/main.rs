@@ -20,6 +20,7 @@ mod packing;
 mod phases;
 mod pinned;
 mod pinned_image;
+mod proved;
 mod removing;
 mod rotten;
 mod shares;

@@ -274,6 +274,16 @@ impl World {
         world
     }
 
+    /// The process dies. The start believes the intent log, of which nothing was trimmed.
+    pub(crate) fn restart_killed_with_intents(mut self) -> Self {
+        let intents = core::mem::take(&mut self.intents);
+        let intent_session = Some(self.superblock.session);
+        let options = OpenOptions { intent_session, intents: &intents, ..OpenOptions::default() };
+        let (mut world, mut turns) = Self::begun(self.kept(), &options, &intents);
+        turns.settle(&mut world);
+        world
+    }
+
     /// The process dies, and a volume is not served any more.
     pub(crate) fn restart_killed_without(mut self, id: VolumeId) -> Self {
         self.volumes.retain(|volume| volume.id != id);
@@ -285,15 +295,16 @@ impl World {
         Kept { device, config, volumes, origins, kind }
     }
 
-    fn start(kept: Kept, options: &OpenOptions) -> Self {
+    fn start(kept: Kept, options: &OpenOptions<'_>) -> Self {
         let (mut world, mut turns) = Self::begun(kept, options, &[]);
         turns.settle(&mut world);
         world
     }
 
     /// A world whose manager has begun, and what it wants done first.
-    fn begun(kept: Kept, options: &OpenOptions, intents: &[Record]) -> (Self, Turns) {
+    fn begun(kept: Kept, options: &OpenOptions<'_>, intents: &[Record]) -> (Self, Turns) {
         let Kept { mut device, mut config, volumes, origins, kind } = kept;
+        let options = &OpenOptions { intents, ..*options };
         let mut records = Vec::new();
         let opened = startup::open(&mut device, options, &mut |record| records.push(*record)).unwrap();
         // The superblock knows what checksums begin with.

@@ -179,10 +179,10 @@ pub(super) fn examine(
 
 /// Begins a session on the cache. Nothing uses it meanwhile.
 pub(super) fn begin(served: &Served, ledger: &Ledger, found: Found) -> Result<Replacement, EngineError> {
-    let Found { device, manager, paired, facing } = found;
+    let Found { device, manager, mut paired, facing } = found;
     let config = &served.config;
     let cold = paired.iter().any(|paired| paired.cold_reason.is_some());
-    let (mut session, given_up) = open::start_session(config, &device, ledger.state(), &paired, cold)?;
+    let (mut session, given_up) = open::start_session(config, &device, ledger.state(), &mut paired, cold)?;
     ledger.replace(session.on_media(&device));
     let write_back = served.volumes.iter().filter(|(_, volume)| volume.mode == Mode::WriteBack);
     let write_back: Vec<String> = write_back.map(|(name, _)| name.clone()).collect();

@@ -361,6 +361,7 @@ impl Move {
             drop_dirty: false,
             incomplete: false,
             lost_writes: self.closed.owes_loss.contains(&volume.id),
+            clients_may_live: true,
         };
         self.after.volumes.iter().map(paired).collect()
     }

@@ -556,6 +556,11 @@ const DIRTY: &[Number<Dirty>] = &[
         "Times that dirty data could not be read back from the cache device.",
         |of| Value::Whole(of.unreadable),
     ),
+    counter(
+        "dirty_dropped_commits",
+        "Starts that found incomplete commits, of which clients may have been told that they were durable.",
+        |of| Value::Whole(of.dropped_commits),
+    ),
     counter("dirty_refused", "Times that the origin refused dirty data; it is tried again.", |of| {
         Value::Whole(of.refused)
     }),

@@ -89,6 +89,7 @@ enum Kind {
     CacheError,
     OriginError,
     Unreadable,
+    Dropped,
     Cold,
 }
 
@@ -140,6 +141,7 @@ impl Incidents {
         }
         for (name, dirty) in &stats.dirty {
             self.count(Kind::Unreadable, name, dirty.unreadable, now_ms);
+            self.count(Kind::Dropped, name, dirty.dropped_commits, now_ms);
         }
         for (name, info) in volumes {
             self.count(Kind::Cold, name, u64::from(info.cold_reason.is_some()), now_ms);
@@ -490,6 +492,18 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
             "reads of it fail, and it does not reach the origin",
             format!(
                 "dmesg; to give it up: zcctl drop-dirty {name} --unreadable --yes; when it is mended: zcctl clear {name}"
+            ),
+        );
+    }
+    if incidents.recent(Kind::Dropped, name, now_ms).is_some() {
+        add(
+            "commits-dropped",
+            "the last commits before the previous session ended are incomplete on the cache and do not count"
+                .to_owned(),
+            "what was written last may be missing; where clients of that session may live, their next flush fails",
+            format!(
+                "after a power cut without other faults nothing; else dmesg, and compare the volume with a backup; when \
+                 it is mended: zcctl clear {name}"
             ),
         );
     }

@@ -297,7 +297,7 @@ fn open_with(
     missing: Option<String>,
 ) -> Result<Opened, EngineError> {
     let clock = Clock::new();
-    let Prepared { mut origins, sizes, device, manager_config, state, paired, sockets } =
+    let Prepared { mut origins, sizes, device, manager_config, state, mut paired, sockets } =
         prepare_patiently(config, options, around)?;
     device.warn_of_settings(config, &manager_config);
     origins::create(config, &mut origins, around.stores)?;
@@ -309,7 +309,7 @@ fn open_with(
             &without_cache::paired_origins(config, &origins, true)?,
         )?;
     }
-    let (mut session, given_up) = start_session(config, &device, &state, &paired, options.cold)?;
+    let (mut session, given_up) = start_session(config, &device, &state, &mut paired, options.cold)?;
     device.new_files.keep();
     let ledger = Arc::new(Ledger::new(Arc::clone(&state), session.on_media(&device)));
     let facing = facing(&origins)?;
@@ -384,7 +384,7 @@ pub(crate) fn start_session(
     config: &Config,
     device: &CacheDevice,
     state: &StateDir,
-    paired: &[Paired],
+    paired: &mut [Paired],
     cold: bool,
 ) -> Result<(Session, Map<VolumeId, u64>), EngineError> {
     if device.journal_lost {
@@ -392,6 +392,8 @@ pub(crate) fn start_session(
         state.doubt_dirty()?;
     }
     let mut session = begin_session(device, state, cold)?;
+    session.owe_doubtful_drops(paired);
+    let paired: &[Paired] = paired;
     let known = state.snapshot();
     let fenced = paired.iter().filter(|paired| paired.incomplete).map(|paired| paired.id);
     // Others may be taken up before the session ends.
@@ -604,6 +606,14 @@ impl Session {
         }
     }
 
+    /// Commits that the start did not count may have been answered: clients that may live are to be told.
+    fn owe_doubtful_drops(&self, paired: &mut [Paired]) {
+        let dropped = self.start.doubtful_drops();
+        for volume in paired.iter_mut().filter(|volume| volume.clients_may_live) {
+            volume.lost_writes |= dropped.contains(&volume.id);
+        }
+    }
+
     /// The risk file of the session. Begun when the state directory remembers durably what is owed.
     pub(crate) fn risk_file(&self, state: &StateDir, paired: &[Paired]) -> Result<RiskFile, EngineError> {
         let Superblock { uuid, session, .. } = self.superblock;
@@ -632,6 +642,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
         cold,
         session_floor: state.snapshot().session,
         intent_session: intents.as_ref().map(|_| before.session),
+        intents: intents.as_ref().map_or(&[], |(_, records)| records),
         intent_journal: intents.as_ref().map_or(JournalSeq(0), |(journal, _)| *journal),
     };
     let mut records = Vec::new();

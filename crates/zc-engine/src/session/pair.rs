@@ -121,6 +121,8 @@ pub(crate) struct Paired {
     pub(crate) incomplete: bool,
     /// Acknowledged writes of it were lost, or may have been, and clients have to be told.
     pub(crate) lost_writes: bool,
+    /// Clients of the session before may still live.
+    pub(crate) clients_may_live: bool,
 }
 
 /// Judges all volumes; in their order. A volume that does not fit says nothing about the others: see
@@ -167,6 +169,7 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
                     drop_dirty: false,
                     incomplete: false,
                     lost_writes: known.state.volumes.get(candidate.name).is_some_and(|entry| entry.dirty),
+                    clients_may_live: known.risks.clients_may_live,
                 }
             }
         };
@@ -213,6 +216,7 @@ fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) ->
         drop_dirty,
         incomplete,
         lost_writes,
+        clients_may_live: known.risks.clients_may_live,
     })
 }
 
@@ -492,6 +496,7 @@ mod tests {
             drop_dirty: false,
             incomplete: false,
             lost_writes: false,
+            clients_may_live: false,
         };
         assert_eq!(paired, expected);
     }

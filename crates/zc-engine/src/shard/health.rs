@@ -208,10 +208,18 @@ fn note_dirty(volumes: &mut Volumes, volume: VolumeId, note: Note, cache_failed:
                 );
             }
         }
-        Note::CommitsDropped { epoch, .. } => tracing::warn!(
+        Note::CommitsDropped { epoch, doubtful: false, .. } => tracing::warn!(
             "volume \"{name}\": commits after epoch {epoch} were in flight when the last session was cut off and \
              do not count; no client was told that they were durable"
         ),
+        Note::CommitsDropped { epoch, .. } => {
+            volume.dropped_commits += 1;
+            tracing::error!(
+                "volume \"{name}\": commits after epoch {epoch} are not complete on the cache and do not count. They were \
+                 in flight when the last session was cut off, or the cache device lost them within the moment \
+                 after a flush; the volume holds what was flushed before"
+            );
+        }
         _ if cache_failed => tracing::error!(
             "volume \"{name}\" is fenced: its dirty data is on the cache device, which does not answer. Bring \
              the device back, then `zcctl reattach`: no flushed byte is lost then. If it cannot be brought back, \

@@ -167,6 +167,8 @@ pub struct Dirty {
     pub unreadable_bytes: u64,
     /// Times that some of it could not be read back from the cache device.
     pub unreadable: u64,
+    /// 1 if this start found commits that do not count though clients may have been answered.
+    pub dropped_commits: u64,
     /// Times that the origin refused it; it is tried again.
     pub refused: u64,
     /// The origin refused the last attempt.
@@ -276,6 +278,7 @@ pub(crate) fn dirty_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTre
             stuck_bytes: state.stuck_bytes,
             unreadable_bytes: state.unreadable_bytes,
             unreadable: volume.unreadable,
+            dropped_commits: volume.dropped_commits,
             refused: volume.refused,
             refusing: state.refusing,
             refused_error: volume.refused_error,

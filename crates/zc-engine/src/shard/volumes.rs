@@ -48,6 +48,8 @@ pub(crate) struct Volume {
     pub(crate) zeroes_fast: bool,
     /// Times that its dirty data could not be read from the cache device, and that the origin refused it.
     pub(crate) unreadable: u64,
+    /// Starts that found commits of it which do not count though clients may have been answered.
+    pub(crate) dropped_commits: u64,
     pub(crate) refused: u64,
     /// What the origin said when it refused dirty data last.
     pub(crate) refused_error: Option<&'static str>,
@@ -78,6 +80,7 @@ impl Volume {
             locks: RangeLocks::default(),
             zeroes_fast,
             unreadable: 0,
+            dropped_commits: 0,
             refused: 0,
             refused_error: None,
             is_withdrawn: false,

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES, VolumeId, WeuSlot};
 use zc_format::ExtentError;
 
+use crate::base::effects::Effect;
 use crate::base::tracks::Guard;
 use crate::clean::Clean;
 use crate::clean::read::{Op, Portion, StoredParts, Waiter, Wanted};
@@ -46,6 +47,7 @@ impl Clean {
     /// Only the cache has the bytes: the client gets an error, never something older (G3, G5).
     fn dirty_read_failed(&mut self, part: &HitPart, core: &mut Core) {
         core.base.stats.dirty_read_failures += 1;
+        core.base.announce(Effect::DirtyReadFailed(part.key));
         for waiter in &part.waiters {
             self.read_part_done(waiter.read, Err(ErrorKind::Io), core);
         }

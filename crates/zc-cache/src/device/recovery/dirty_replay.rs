@@ -91,7 +91,8 @@ impl Device {
             Record::Dirty { key, .. } | Record::DirtyZero { key, .. } => key.volume,
             Record::Committed { volume, .. }
             | Record::Clean { volume, .. }
-            | Record::DirtyReset { volume, .. } => volume,
+            | Record::DirtyReset { volume, .. }
+            | Record::Durable { volume, .. } => volume,
             _ => return,
         };
         self.replay_of(volume).unjournaled = true;

@@ -61,6 +61,8 @@ pub(super) struct Restart {
     pub(super) dirty_replays: BTreeMap<VolumeId, DirtyReplay>,
     /// Volumes with commits that the start did not count.
     pub(super) dropped_commits: Vec<VolumeId>,
+    /// Volumes with commits that count though nothing proves them.
+    pub(super) unproved_commits: Vec<VolumeId>,
     /// Journal and checkpoint tell everything about dirty data.
     pub(super) dirty_complete: bool,
     /// Volumes of which an earlier start could not say that.
@@ -90,6 +92,7 @@ impl Recovery {
                 fresh: start.fresh,
                 dirty_replays: BTreeMap::new(),
                 dropped_commits: start.dropped_commits,
+                unproved_commits: start.unproved_commits,
                 dirty_complete: start.dirty_complete,
                 fenced_before: start.fenced,
                 image: start.index_image,
@@ -113,6 +116,16 @@ impl Device {
     /// Whether the start found commits of the volume that it did not count.
     pub(crate) fn has_dropped_commits(&self, volume: VolumeId) -> bool {
         self.recovery.restart.dropped_commits.contains(&volume)
+    }
+
+    /// Whether clients may have been answered for commits that the start did not count.
+    pub(crate) fn drops_are_doubtful(&self) -> bool {
+        !self.recovery.restart.intact
+    }
+
+    /// Whether the start counted a commit of the volume that nothing proves.
+    pub(crate) fn has_unproved_commit(&self, volume: VolumeId) -> bool {
+        self.recovery.restart.unproved_commits.contains(&volume)
     }
 
     /// Whether journal and checkpoint tell all dirty data of the volume, and did at earlier starts.
@@ -229,6 +242,8 @@ impl Device {
             | Record::Committed { .. }
             | Record::Clean { .. }
             | Record::DirtyReset { .. } => self.replay_dirty(record),
+            // It decides which commits are replayed.
+            Record::Durable { .. } => {}
         }
     }
 

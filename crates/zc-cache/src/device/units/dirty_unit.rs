@@ -30,6 +30,8 @@ pub(crate) struct DirtyUnit {
     unit: Unit,
     fill_bytes: u32,
     written_bytes: u32,
+    /// Everything before this has been written, and no write of it is in flight.
+    settled_bytes: u32,
     parts: u32,
 }
 
@@ -153,7 +155,8 @@ impl Device {
         let entry = self.units.slots.get(slot);
         let (generation, weu_seq) = (entry.generation(), entry.weu_seq());
         self.record(Record::SlotDirty { slot, generation, weu_seq }, base);
-        self.units.dirty.open = Some(DirtyUnit { unit, fill_bytes: 0, written_bytes: 0, parts: 0 });
+        self.units.dirty.open =
+            Some(DirtyUnit { unit, fill_bytes: 0, written_bytes: 0, settled_bytes: 0, parts: 0 });
         self.sweep_share(base);
         true
     }
@@ -215,6 +218,9 @@ impl Device {
         writes.ended(part.number);
         if let Some(open) = open.as_mut().filter(|open| open.unit.slot() == part.slot) {
             open.parts -= 1;
+            if open.parts == 0 {
+                open.settled_bytes = open.written_bytes;
+            }
         } else if let Some(sealed) = self.sealed_mut(part.slot) {
             sealed.parts -= 1;
             self.end_dirty_unit(part.slot, base);
@@ -229,7 +235,7 @@ impl Device {
     /// Writes what is left of the unit, with its header.
     pub(crate) fn seal_dirty_unit(&mut self, base: &mut Base) {
         let Some(open) = self.units.dirty.open.take() else { return };
-        let DirtyUnit { unit, fill_bytes, written_bytes, parts } = open;
+        let DirtyUnit { unit, fill_bytes, written_bytes, parts, .. } = open;
         let (slot, buf) = (unit.slot(), unit.buf());
         let (header, header_bytes) = unit.into_header(base.session.number());
         self.set_owner(slot, header.entries.iter().map(|entry| entry.key));
@@ -307,6 +313,14 @@ impl Device {
         let is_filling = self.units.dirty.is_open(slot);
         let has_room = self.units.dirty_slots.contains(slot) || self.units.dirty_slots.lent() < lent_max;
         (is_filling || self.units.slots.is_on_device(slot)) && has_room
+    }
+
+    /// Whether the device alone has what is at the place. The unit that dirty data is placed in stays in memory, but that
+    /// memory is not written again: a page of it that the device has may be damaged there already.
+    pub(crate) fn is_left_to_device(&self, place: &Place) -> bool {
+        let offset_bytes = u32::from(place.offset_units) * limits::PLACE_ALIGN_BYTES;
+        let open = self.units.dirty.open.as_ref().filter(|open| open.slot() == place.slot);
+        open.is_none_or(|open| offset_bytes < open.settled_bytes)
     }
 
     /// A body of dirty data is in the slot; `own`: it was stored there as such.

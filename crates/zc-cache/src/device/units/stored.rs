@@ -60,13 +60,21 @@ impl Device {
         stored: &Range<u32>,
         base: &Base,
     ) -> Option<Proof> {
+        if *stored == base.whole_sectors() && self.source(place.slot) == Source::Device {
+            Self::proof_of_content(volume, base)
+        } else {
+            None
+        }
+    }
+
+    /// How a whole extent of the volume that is read from the device is proved.
+    pub(crate) fn proof_of_content(volume: VolumeId, base: &Base) -> Option<Proof> {
         #[cfg(zc_canary)]
         if base.canary() == Some(crate::config::Canary::TrustContent) {
             return None;
         }
-        let provable = *stored == base.whole_sectors() && self.source(place.slot) == Source::Device;
         let domain = base.volume(volume)?.cfg().domain;
-        provable.then_some(Proof { kind: base.cfg().fingerprint, domain })
+        Some(Proof { kind: base.cfg().fingerprint, domain })
     }
 
     /// The fingerprint of a whole extent that is still in memory, where no proof computes it, if it has no key.
@@ -91,8 +99,19 @@ impl Device {
         part: ExtentRead,
         base: &mut Base,
     ) {
+        self.read_stored_from(self.source(place.slot), kind, place, part, base);
+    }
+
+    /// Reads one stored extent in the background, from there.
+    pub(crate) fn read_stored_from(
+        &self,
+        source: Source,
+        kind: impl Into<OpKind>,
+        place: &Place,
+        part: ExtentRead,
+        base: &mut Base,
+    ) {
         let page = zc_core::limits::BLOCK_BYTES;
-        let source = self.source(place.slot);
         let op = base.port.op(kind);
         base.port.keep_source(op, source);
         base.port.emit(Action::ReadExtents {
