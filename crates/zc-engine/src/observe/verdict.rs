@@ -711,7 +711,8 @@ mod tests {
         let code = include_str!("verdict.rs").split("mod tests").next().unwrap();
         let quoted = code.split('"').skip(1).step_by(2);
         let is_kind = |text: &&str| {
-            text.contains('-') && text.len() < 25 && text.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+            let is_word = text.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+            is_word && text.len() < 25 && text.contains('-') && !text.starts_with('-')
         };
         let mut kinds: Vec<_> = quoted.filter(is_kind).chain(["fenced", "unreachable"]).collect();
         kinds.sort_unstable();
