@@ -273,7 +273,7 @@ fn what_clients_ask_is_counted_for_each_volume() {
     let (disk, other) = (&status["volumes"][0]["traffic"], &status["volumes"][1]["traffic"]);
     let expected = json!({
         "reads": 2, "read_bytes": 12288, "hits": 1, "misses": 1, "mixed": 0, "writes": 1, "write_bytes": 65536,
-        "trims": 0, "trim_bytes": 0, "flushes": 1, "failed": 0, "origin_errors": 0,
+        "trims": 0, "trim_bytes": 0, "flushes": 1, "failed": 0, "failed_by_device": 0, "origin_errors": 0,
     });
     assert_eq!(*disk, expected);
     assert!(other.as_object().is_some_and(|counts| counts.values().all(|count| *count == 0)), "{other}");

@@ -196,7 +196,7 @@ impl Curve {
         let as_good = |other: &&Point| other.plain.read_hit_ratio >= point.reduced.read_hit_ratio;
         match self.points.iter().find(as_good) {
             Some(other) if other.unit_bytes > point.unit_bytes => {
-                text.push_str(&format!("Without reduction as many hits take {}.\n", whole(other.unit_bytes)))
+                text.push_str(&format!("Without reduction as many hits take {}.\n", whole(other.unit_bytes)));
             }
             Some(_) => text.push_str("Reduction does not change the size that is needed.\n"),
             None => text.push_str("Without reduction no size that was looked at has as many hits.\n"),

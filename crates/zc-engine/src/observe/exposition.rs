@@ -475,6 +475,11 @@ const TRAFFIC: &[Number<Traffic>] = &[
         "Errors of the origin, those of destaging and read-ahead included.",
         |of| Value::Whole(of.origin_errors),
     ),
+    counter(
+        "volume_failed_by_device",
+        "Requests that failed because the origin or the cache device did.",
+        |of| Value::Whole(of.failed_by_device),
+    ),
 ];
 
 const LIMITS: &[Number<Waits>] = &[
@@ -538,6 +543,15 @@ const DIRTY: &[Number<Dirty>] = &[
         |of| Value::ms(of.oldest_age_ms),
     ),
     gauge("dirty_newest_epoch", "Number of the newest epoch.", |of| Value::Whole(of.newest_epoch)),
+    gauge("dirty_dirty_epoch", "Number of the newest epoch with dirty data.", |of| {
+        Value::Whole(of.dirty_epoch)
+    }),
+    gauge("dirty_clean_epoch", "Number of the newest epoch that is on the origin.", |of| {
+        Value::Whole(of.clean_epoch)
+    }),
+    counter("dirty_destaged_bytes", "Bytes of dirty data written to the origin.", |of| {
+        Value::Whole(of.destaged_bytes)
+    }),
     gauge("dirty_draining", "1 while dirty data is written to the origin without a pause.", |of| {
         of.draining.into()
     }),
