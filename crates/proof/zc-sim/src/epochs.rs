@@ -117,7 +117,9 @@ impl OriginJudge {
     /// Dirty data is lost beyond what the guarantee can tell: any of these may be there.
     pub(crate) fn forgive(&mut self, sector: usize, values: &[u64], now: u64) {
         let any = |value: &u64| Write { ended: now, required: false, ..known(*value) };
-        self.sectors[sector] = values.iter().map(any).collect();
+        // What is in flight may still come after it.
+        let in_flight = self.sectors[sector].iter().filter(|write| write.ended == u64::MAX).copied();
+        self.sectors[sector] = values.iter().map(any).chain(in_flight).collect();
     }
 
     /// Judges all worlds in which each sector holds one of its `possible` values.
@@ -278,6 +280,18 @@ mod tests {
         judge.end(2, 40, 41, true, false);
         assert!(judged(&judge, [&[100], &[0, 101], &[102]]));
         assert!(!judged(&judge, [&[0, 100], &[101], &[102]]));
+    }
+
+    #[test]
+    fn what_is_in_flight_when_a_sector_is_forgiven_may_come_after_later_writes() {
+        let mut judge = OriginJudge::new(1);
+        judge.issue(0, 7, 10);
+        judge.forgive(0, &[0], 20);
+        judge.issue(0, 8, 30);
+        judge.end(0, 30, 31, true, false);
+        judge.end(0, 10, 40, false, false);
+        judge.flushed(50);
+        judge.judge(&[vec![7, 8]]).unwrap();
     }
 
     #[test]
