@@ -12,7 +12,7 @@ use clap::Args;
 /// The options of such a command.
 #[derive(Debug, Args)]
 pub(crate) struct Consent {
-    /// Do it without being asked.
+    /// Confirm without a question.
     #[arg(long, alias = "force", conflicts_with = "dry_run")]
     pub(crate) yes: bool,
     /// Print what would be lost, and change nothing.
