@@ -16,10 +16,10 @@ use zc_host::packages::{Set, ensure, ensure_cargo_deny};
 use zc_host::run::{cargo, run, timed};
 
 /// Seeds of the cache, of the cache with few requests, and of the store that the base simulates.
-const SEEDS: [&str; 3] = ["200", "300", "150"];
+const SEEDS: [&str; 3] = ["200", "250", "150"];
 /// Seeds of the group `long-seeds`, which begins where the base ends: together 1,000, 1,000 and 400.
-const LONG_SEEDS: [&str; 3] = ["800", "700", "250"];
-const LONG_STARTS: [&str; 3] = ["201", "301", "151"];
+const LONG_SEEDS: [&str; 3] = ["800", "750", "250"];
+const LONG_STARTS: [&str; 3] = ["201", "251", "151"];
 /// Requests of the short ones: they found a fault that a thousand long ones had missed.
 const SHORT_OPS: &str = "500";
 
