@@ -1,5 +1,5 @@
-//! Flushed data whose copy on the cache device is damaged, and a kill right after the flush: an extent that cannot be read
-//! is an error, and every other one is what was written last.
+//! Flushed data whose copy on the cache device is damaged, and a kill right after the flush: an extent that cannot be
+//! read is an error, and every other one is what was written last.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 

@@ -17,8 +17,8 @@ use zc_core::{BufId, OpId};
 /// What explains failures.
 #[derive(Debug, Default)]
 pub(crate) struct Excuses {
-    /// Buffers into which something should have been read, and a fault explains that it was not: which bytes of the buffer,
-    /// and when the fault was.
+    /// Buffers into which something should have been read, and a fault explains that it was not: which bytes of the
+    /// buffer, and when the fault was.
     unread: BTreeMap<BufId, Vec<(Range<u32>, u64)>>,
     /// Errors of origins.
     origins: Vec<OriginError>,

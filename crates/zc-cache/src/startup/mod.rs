@@ -453,7 +453,8 @@ pub fn look<M: Media>(
         if previous.clean { SummaryChain::default() } else { reader.summaries(previous.uuid, &journal) };
     if by_intent {
         // The intent log has all that the session recorded, acknowledged or not. It is replayed later: what is clean may
-        // be overwritten by now, and what was durable may be damaged, so that is to be known before commits are looked at.
+        // be overwritten by now, and what was durable may be damaged, so that is to be known before commits are looked
+        // at.
         tail.foresee_all(&core::mem::take(&mut chain).summaries, options.intents);
     }
     journal.note_maps(&chain.summaries);

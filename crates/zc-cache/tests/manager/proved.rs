@@ -134,7 +134,7 @@ fn dirty_data_does_not_share_content_that_rotted_before_it_was_written() {
     }
 }
 
-/// The same within the unit that dirty data fills: memory still has the sound bytes, the device has not.
+/// A damaged copy within the unit that dirty data fills: memory still has the sound bytes, the device has not.
 #[test]
 fn dirty_data_does_not_share_a_page_of_the_open_unit_that_rotted_since_it_was_flushed() {
     let mut t = Twin::new(Shape::default());
