@@ -3,9 +3,9 @@
 //! The extents of an epoch, its records and its commit are written at once, and one flush follows or they are durable
 //! writes (FUA); a client's flush is answered after that, and after `Durable` was recorded. So a commit that a later
 //! journal block proves is complete, as is one that `Durable` covers: it counts, and what cannot be read of it was
-//! damaged later. One that nothing proves is of the session's last moments, and may have been answered or not: its extents are
-//! read here, and if all of them are what the records say, it counts. If one is not, neither this commit nor a later one
-//! of the volume counts.
+//! damaged later. One that nothing proves is of the session's last moments, and may have been answered or not: its
+//! extents are read here, and if all of them are what the records say, it counts. If one is not, neither this commit
+//! nor a later one of the volume counts.
 //!
 //! An epoch that is clean counts without a look: the slots of its extents may have been used again. Its commit can come
 //! late all the same: the intent log repeats the journal block that was in flight.
