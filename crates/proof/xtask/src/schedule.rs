@@ -10,7 +10,7 @@ use crate::products::BUILT;
 use crate::step::{Lane, Step};
 use anyhow::Context as _;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -49,11 +49,13 @@ pub(crate) struct Options {
 /// A process of ours cannot be started.
 pub(crate) fn run(steps: &[Step], options: Options) -> anyhow::Result<Vec<Outcome>> {
     if let [step] = steps {
-        return Ok(vec![one(*step, steps, options, None)?]);
+        let own = std::env::current_exe().context("cannot find the file of xtask itself")?;
+        return Ok(vec![one(&own, *step, steps, options, None)?]);
     }
     let mut pending = steps.to_vec();
     let mut running: Vec<Step> = Vec::new();
     let mut outcomes: Vec<Outcome> = Vec::new();
+    let own = &kept_program()?;
     let (ended, ends) = mpsc::channel();
     std::thread::scope(|scope| {
         loop {
@@ -65,7 +67,7 @@ pub(crate) fn run(steps: &[Step], options: Options) -> anyhow::Result<Vec<Outcom
                 let built =
                     outcomes.iter().any(|outcome| outcome.step == Step::Build && outcome.result.is_ok());
                 let ended = ended.clone();
-                scope.spawn(move || ended.send((step, one(step, steps, options, Some(built)))));
+                scope.spawn(move || ended.send((step, one(own, step, steps, options, Some(built)))));
             }
             if running.is_empty() {
                 return Ok(());
@@ -93,14 +95,31 @@ fn next(pending: &[Step], running: &[Step], outcomes: &[Outcome], stopped: bool)
     pending.iter().find(may_start).copied().filter(|_| !stopped)
 }
 
-/// Runs a step as a process. `built` is `None` if it is the only one, which then has the terminal.
-fn one(step: Step, steps: &[Step], options: Options, built: Option<bool>) -> anyhow::Result<Outcome> {
-    let own = std::env::current_exe().context("cannot tell where xtask itself was built")?;
-    let mut command = Command::new(&own);
+/// A copy of the running program, beside it: the step `build` replaces the program itself, since the features of its
+/// dependencies differ when all default members are built at once.
+fn kept_program() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find the file of xtask itself")?;
+    let kept = own.with_file_name("xtask-steps");
+    // A copy of an earlier run may still be running: it keeps its file.
+    let part = own.with_file_name(format!("xtask-steps-{}", std::process::id()));
+    std::fs::copy(&own, &part).with_context(|| format!("cannot copy {}", own.display()))?;
+    std::fs::rename(&part, &kept).with_context(|| format!("cannot rename {}", part.display()))?;
+    Ok(kept)
+}
+
+/// Runs a step as a process of the program `own`. `built` is `None` if it is the only one, which then has the terminal.
+fn one(
+    own: &Path,
+    step: Step,
+    steps: &[Step],
+    options: Options,
+    built: Option<bool>,
+) -> anyhow::Result<Outcome> {
+    let mut command = Command::new(own);
     if built.is_some() && step.lane() == Lane::Cargo && step != Step::Build {
         // Tests beside compilers are to have their time.
         command = Command::new("nice");
-        command.args(["-n", "5"]).arg(&own);
+        command.args(["-n", "5"]).arg(own);
     }
     command.args(["step", &step.name()]).stdin(Stdio::null()).current_dir(workspace());
     if !options.install {
@@ -189,6 +208,16 @@ mod tests {
         assert_eq!(next(&[Step::Clippy], &[], &failed, true), None);
         assert_eq!(next(&[Step::Clippy], &[], &failed, false), Some(Step::Clippy));
         assert_eq!(next(&[Step::Unit], &[], &failed, false), None);
+    }
+
+    #[test]
+    fn steps_run_a_copy_that_no_build_replaces() {
+        let own = std::env::current_exe().unwrap();
+        let kept = kept_program().unwrap();
+        assert_ne!(kept, own);
+        assert_eq!(kept.parent(), own.parent(), "programs are looked for beside it");
+        assert_eq!(std::fs::metadata(&kept).unwrap().len(), std::fs::metadata(&own).unwrap().len());
+        std::fs::remove_file(&kept).unwrap();
     }
 
     #[test]
