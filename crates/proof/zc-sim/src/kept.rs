@@ -43,6 +43,16 @@ struct Volume {
     proved: u64,
 }
 
+/// Journal block that a restart may not reach.
+#[derive(Debug, Clone)]
+struct Block {
+    op: OpId,
+    ended: bool,
+    /// Durable by itself: reached once all blocks before it are durable.
+    is_durable: bool,
+    records: Vec<Record>,
+}
+
 /// What is known of all volumes.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Kept {
@@ -51,8 +61,8 @@ pub(crate) struct Kept {
     summaries: BTreeMap<(BufId, u32), Vec<Record>>,
     /// Where summaries are that no durable journal block repeats.
     chain: Vec<usize>,
-    /// Journal blocks that are not durable yet, with their operations, and whether these have ended.
-    unflushed: Vec<(OpId, bool, Vec<Record>)>,
+    /// Journal blocks from the first one that is not durable on.
+    unflushed: Vec<Block>,
     /// Flushes in flight, and how many of these blocks each covers.
     flushes: BTreeMap<OpId, usize>,
 }
@@ -149,29 +159,32 @@ impl Kept {
             self.chain.clear();
             self.proves(&block.records);
         } else {
-            self.unflushed.push((op, false, block.records.clone()));
+            let records = block.records.clone();
+            self.unflushed.push(Block { op, ended: false, is_durable: durable, records });
         }
     }
 
     /// A flush is issued: it covers what has ended.
     pub(crate) fn flush_issued(&mut self, op: OpId) {
-        let covered = self.unflushed.iter().take_while(|(_, ended, _)| *ended).count();
+        let covered = self.unflushed.iter().take_while(|block| block.ended).count();
         self.flushes.insert(op, covered);
     }
 
     /// An operation ended.
     pub(crate) fn ended(&mut self, op: OpId, well: bool) {
-        if let Some(block) = self.unflushed.iter_mut().find(|(other, ..)| *other == op) {
-            block.1 = true;
+        if let Some(block) = self.unflushed.iter_mut().find(|block| block.op == op) {
+            block.ended = true;
         }
         let Some(covered) = self.flushes.remove(&op).filter(|_| well) else { return };
         if covered > 0 {
             self.chain.clear();
         }
-        for (_, _, records) in self.unflushed.drain(..covered.min(self.unflushed.len())).collect::<Vec<_>>() {
-            self.proves(&records);
+        let behind = self.unflushed.iter().skip(covered).take_while(|block| block.is_durable).count();
+        let reached = covered.saturating_add(behind).min(self.unflushed.len());
+        for block in self.unflushed.drain(..reached).collect::<Vec<_>>() {
+            self.proves(&block.records);
         }
-        self.flushes.values_mut().for_each(|count| *count = count.saturating_sub(covered));
+        self.flushes.values_mut().for_each(|count| *count = count.saturating_sub(reached));
     }
 }
 
@@ -203,11 +216,6 @@ impl World {
     pub(crate) fn look_at_proofs(&mut self) {
         let works = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
         if !works || self.is_busy() || self.trouble.lied_metadata || self.stalled.is_some() {
-            return;
-        }
-        // A proof behind a journal block that no flush has covered yet is reached after a kill, and not for certain
-        // after a power cut.
-        if !self.kept.unflushed.is_empty() {
             return;
         }
         let late = |known: &&Volume| {
