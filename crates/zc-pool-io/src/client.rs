@@ -102,6 +102,12 @@ impl PoolClient {
         self.look(Store::losses).flatten()
     }
 
+    /// How often the store was opened without changes that may have been flushed, since that was last reported.
+    #[must_use]
+    pub fn dropped_commits(&self) -> u32 {
+        self.look(Store::dropped_commits).unwrap_or(0)
+    }
+
     /// A volume or snapshot, as it is now.
     #[must_use]
     pub fn root(&self, root: RootId) -> Option<Root> {

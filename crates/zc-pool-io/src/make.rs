@@ -31,7 +31,8 @@ pub fn make(file: &BlockFile) -> Result<(), MakeError> {
     let (bytes, segment_bytes) = (file.len_bytes(), limits::SEGMENT_BYTES_DEFAULT);
     let superblock = Superblock::format(*uuid.as_bytes(), bytes, segment_bytes, nonce.as_u64_pair().0);
     let shape = Shape { segment_bytes, segments: superblock.as_ref().map_or(0, |found| found.segments) };
-    let kept = Config::default().reserve_segments(shape) + limits::LOG_SEGMENTS;
+    let config = Config::default();
+    let kept = config.reserve_segments(shape) + config.overwrite_segments(shape) + limits::LOG_SEGMENTS;
     let fits = |found: &Superblock| usize_from_u32(found.segments) > kept;
     // One for contents, and one for the superblocks.
     let least_bytes = u64_from_usize(kept + 2) * u64::from(segment_bytes);

@@ -96,7 +96,7 @@ impl OpenPool {
     fn end(&mut self) -> Result<(), OpenError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         // A stop says that it ended, not how: whether all changes are durable is the answer to a flush.
-        let flushed = self.client.ask(RequestKind::Flush);
+        let flushed = self.client.ask(RequestKind::Sync);
         self.client.send(Input::Stop);
         if thread.join().is_err() {
             return Err(OpenError::Gone { path: self.path.clone() });

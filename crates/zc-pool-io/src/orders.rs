@@ -168,15 +168,19 @@ pub enum PoolState {
     Full,
     /// The device failed: it takes no changes until it is opened again.
     Failed,
+    /// Opened without changes that may have been flushed, and no flush has failed for that yet.
+    Dropped,
 }
 
 impl PoolState {
-    /// How a pool with this space is.
+    /// How a pool with this space is. `dropped_commits`: see [`zc_store::Store::dropped_commits`].
     #[must_use]
-    pub const fn of(space: &Space, has_failed: bool) -> Self {
+    pub const fn of(space: &Space, has_failed: bool, dropped_commits: u32) -> Self {
         let free_bytes = space.free_bytes.saturating_sub(space.reserve_bytes);
         if has_failed {
             Self::Failed
+        } else if dropped_commits > 0 {
+            Self::Dropped
         } else if free_bytes >= space.total_bytes / 20
             // A pool that is overwritten all the time has little free: its cleaner frees what is needed next.
             || Self::left_bytes(space) >= space.total_bytes / 100 * CLEANABLE_PERCENT
@@ -302,11 +306,23 @@ impl Order {
         }
     }
 
-    /// Carries it out and waits for its end. Blocks.
+    /// Carries it out and waits for its end. Blocks. The answer has `dropped_commits` if the pool was opened without
+    /// changes that may have been flushed.
     ///
     /// # Errors
     /// [`OrderError`]; nothing has changed then, but with [`OrderError::Pool`] after a failed device that is not known.
     pub fn carry_out(&self, pool: &PoolClient) -> Result<Value, OrderError> {
+        let mut answer = self.answer(pool)?;
+        let dropped = pool.dropped_commits();
+        if let Some(fields) = answer.as_object_mut()
+            && dropped > 0
+        {
+            fields.insert("dropped_commits".to_owned(), dropped.into());
+        }
+        Ok(answer)
+    }
+
+    fn answer(&self, pool: &PoolClient) -> Result<Value, OrderError> {
         match self {
             Self::Status {} => status(pool),
             Self::Volumes {} => Ok(json!({ "volumes": list(pool, RootKind::Volume)? })),
@@ -490,7 +506,8 @@ fn accounts(pool: &PoolClient) -> Result<Accounts, OrderError> {
 
 fn status(pool: &PoolClient) -> Result<Value, OrderError> {
     let seen = pool.look_at_pool(|pool| {
-        let state = PoolState::of(&pool.store().space(), pool.store().failure().is_some());
+        let store = pool.store();
+        let state = PoolState::of(&store.space(), store.failure().is_some(), store.dropped_commits());
         (state, pool.counters())
     });
     let (state, counters) = seen.unwrap_or_else(|| (PoolState::Failed, Counters::default()));
@@ -536,7 +553,7 @@ fn scrub(pool: &PoolClient, from: Option<Point>) -> Result<Value, OrderError> {
     let from = from.map(|point| ScrubPoint { root: RootId(point.root), address: point.address });
     let asked = SurveyKind::Scrub { from, addresses_max: SCRUB_ADDRESSES };
     let Surveyed::Scrub(report) = survey(pool, asked)? else { return Err(OrderError::Confused) };
-    let ScrubReport { addresses, chunks, stored_bytes, damage, next, .. } = report;
+    let ScrubReport { addresses, chunks, stored_bytes, damage, next, lost_segments, .. } = report;
     let damage: Vec<Value> = damage
         .into_iter()
         .filter_map(|found| {
@@ -553,5 +570,6 @@ fn scrub(pool: &PoolClient, from: Option<Point>) -> Result<Value, OrderError> {
     let next = next.map(|point| Point { root: point.root.0, address: point.address });
     Ok(json!({
         "addresses": addresses, "chunks": chunks, "stored_bytes": stored_bytes, "damage": damage, "next": next,
+        "lost_segments": lost_segments,
     }))
 }

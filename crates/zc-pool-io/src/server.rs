@@ -96,7 +96,7 @@ impl Server {
             if !is_busy {
                 self.cleaned.drain(..).for_each(|done| done(&self.pool));
             }
-            let is_busy = is_busy || self.device.is_busy();
+            let is_busy = is_busy || self.device.is_busy() || self.pool.store().is_proof_due();
             let timeout = match (self.pool.store().goes_on(), is_busy) {
                 (true, _) => std::time::Duration::ZERO,
                 (false, true) => TICK_BUSY,
@@ -196,8 +196,9 @@ impl Server {
     fn tell_torn(&self) {
         if self.pool.store().stats().torn {
             tracing::warn!(
-                "store {}: the last write of its log was torn and does not count. If the power failed, no flushed data is \
-                 lost. If it did not, the device lost a write: run `zcctl store scrub` and check the device",
+                "store {}: the last write of its log was torn and does not count. What was flushed in the last moments before \
+                 the stop may be gone with it, so the next flush fails. If the power did not fail, the device lost a write: \
+                 run `zcctl store scrub` and check the device",
                 self.path.display()
             );
         }

@@ -252,9 +252,10 @@ fn a_pool_tells_when_it_is_low_full_or_failed() {
         (149, 751, PoolState::Low),
         (100, 751, PoolState::Full),
     ] {
-        assert_eq!(PoolState::of(&space(free_bytes, referred_bytes), false), state, "{free_bytes}");
+        assert_eq!(PoolState::of(&space(free_bytes, referred_bytes), false, 0), state, "{free_bytes}");
     }
-    assert_eq!(PoolState::of(&space(500, 500), true), PoolState::Failed);
+    assert_eq!(PoolState::of(&space(500, 500), true, 1), PoolState::Failed);
+    assert_eq!(PoolState::of(&space(500, 500), false, 1), PoolState::Dropped);
 }
 
 #[test]

@@ -88,6 +88,7 @@ impl Pool {
                 self.change(req, range(root, offset_bytes, len_bytes), Brings::Nothing);
             }
             RequestKind::Flush => self.base.ask_store(Inner::Plain(req), StoreKind::Flush),
+            RequestKind::Sync => self.base.ask_store(Inner::Plain(req), StoreKind::Sync),
             RequestKind::Catalog(change) => {
                 self.base.ask_store(Inner::Catalog(req, change.id), StoreKind::Catalog(change));
             }

@@ -71,8 +71,11 @@ pub enum RequestKind {
         /// How many.
         len_bytes: u64,
     },
-    /// Make all changes durable that were answered.
+    /// Make all changes durable that were answered. Fails once with [`StoreError::Dropped`] if the store was opened
+    /// without changes that may have been durable.
     Flush,
+    /// A flush for the driver itself: says nothing of such changes.
+    Sync,
     /// Change volumes and snapshots.
     Catalog(CatalogChange),
     /// Ask about the whole pool; needs ticks to go on.

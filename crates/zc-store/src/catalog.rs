@@ -6,6 +6,7 @@
 use zc_core::Codec;
 
 use crate::ids::{PageNo, RootId};
+use crate::limits;
 use crate::media::batch::CatalogChange;
 use crate::media::{MediaError, name_at, put_name, put_u16, put_u64, u16_at, u64_at};
 
@@ -100,7 +101,7 @@ impl Root {
             2 => RootKind::Snapshot,
             _ => return Err(MediaError::Field("root kind")),
         };
-        Ok(Some(Self {
+        let root = Self {
             kind,
             codec: Codec::from_media_code(bytes[1]).ok_or(MediaError::Field("codec"))?,
             chunk_shift: bytes[2],
@@ -112,7 +113,16 @@ impl Root {
             flags: u64_at(bytes, 32),
             changes: u64_at(bytes, 40),
             name: name_at(bytes, 64)?,
-        }))
+        };
+        if root.is_sane() { Ok(Some(root)) } else { Err(MediaError::Field("root")) }
+    }
+
+    /// Whether its sizes can be. A map may be higher than it needs to be: when it grew, the pool was full.
+    fn is_sane(&self) -> bool {
+        let shifts = limits::CHUNK_BYTES_MIN.ilog2()..=limits::CHUNK_BYTES_MAX.ilog2();
+        shifts.contains(&u32::from(self.chunk_shift))
+            && (1..=limits::VOLUME_CHUNKS_MAX).contains(&self.size_chunks)
+            && (levels(self.size_chunks)..=levels(limits::VOLUME_CHUNKS_MAX)).contains(&self.height)
     }
 }
 
@@ -132,7 +142,7 @@ mod tests {
 
     #[test]
     fn maps_are_as_high_as_their_size_needs() {
-        let sizes = [1, 504, 505, 254_016, 254_017, crate::limits::VOLUME_CHUNKS_MAX];
+        let sizes = [1, 504, 505, 254_016, 254_017, limits::VOLUME_CHUNKS_MAX];
         assert_eq!(sizes.map(levels), [1, 1, 2, 2, 3, 4]);
     }
 

@@ -59,6 +59,16 @@ enum Becomes {
     Nothing,
     Shared(ChunkNo),
     Stored(ChunkNo, Encoded),
+    /// They are those of a chunk that is damaged.
+    Healed(ChunkNo, Encoded),
+}
+
+/// Whether contents are stored already.
+enum Known {
+    No,
+    Sound(ChunkNo),
+    /// They were, and could not be read when that was last tried.
+    Damaged(ChunkNo),
 }
 
 /// How far the first in line got.
@@ -189,8 +199,15 @@ impl Open {
         }
     }
 
-    /// A page that the first in line waits for cannot be read.
+    /// A page that the first in line waits for cannot be read. If its check failed, the change is carried out without it,
+    /// where that is possible.
     pub(crate) fn change_lacks(&mut self, key: PageKey, error: StoreError) {
+        if self.trees.lost.has_key(key)
+            && let Some(change) = self.changes.front_mut()
+        {
+            change.lacks.retain(|lacked| *lacked != key);
+            return;
+        }
         if self.changes.front().is_some_and(|change| change.lacks.contains(&key))
             && let Some(change) = self.changes.pop_front()
         {
@@ -209,6 +226,9 @@ impl Open {
 
     /// Asks for what is missing.
     fn lack(&mut self, missing: Missing, lacks: &mut Vec<PageKey>) -> Result<(), StoreError> {
+        if self.trees.lost.has(&missing) {
+            return Err(StoreError::Damaged(missing.pointer.place));
+        }
         lacks.push(missing.key);
         self.want(missing)
     }
@@ -235,12 +255,18 @@ impl Open {
         if !chunks.iter().all(|slot| slot.is_sane(chunk_shift)) {
             return Step::Done(Err(StoreError::Invalid));
         }
-        match self.room_for_writes() {
-            Room::Yes => {}
-            Room::Soon => return Step::Waits,
-            Room::No => return Step::Done(Err(StoreError::NoSpace)),
+        let room = match self.room_for_writes() {
+            Room::No => self.room_in_place(root, first..end.unwrap_or(first), lacks),
+            room => Ok(room),
+        };
+        match room.map(|room| room.and(self.numbers_for_changes())) {
+            Ok(Room::Yes) => {}
+            Ok(Room::Soon) => return Step::Waits,
+            Ok(Room::No) => return Step::Done(Err(StoreError::NoSpace)),
+            Err(error) => return Step::Done(Err(error)),
         }
         let mut becomes = Vec::with_capacity(chunks.len());
+        self.trees.pass_lost_chunk_numbers(chunks.len());
         let numbers = self.trees.chunk_numbers.peek(chunks.len());
         let (mut next, mut raws, mut waits) = (numbers.iter(), Vec::new(), false);
         for (index, slot) in chunks.iter_mut().enumerate() {
@@ -253,15 +279,22 @@ impl Open {
                     Ok(()) => {}
                     Err(error) => return Step::Done(Err(error)),
                 },
-                Ok(Some(number)) => becomes.push(Becomes::Shared(number)),
-                Ok(None) => match (slot.encoded, next.next()) {
-                    (Some(encoded), Some(number)) => becomes.push(Becomes::Stored(ChunkNo(*number), encoded)),
-                    _ if slot.encoding => waits = true,
-                    _ => {
-                        slot.encoding = true;
-                        raws.push((index, raw));
-                    }
-                },
+                Ok(Known::Sound(number)) => becomes.push(Becomes::Shared(number)),
+                Ok(Known::Damaged(number)) if slot.encoded.is_some() => {
+                    becomes.extend(slot.encoded.map(|encoded| Becomes::Healed(number, encoded)));
+                }
+                Ok(Known::No) if slot.encoded.is_some() => {
+                    // There are as many: that was looked at before.
+                    let number = next.next().map(|number| ChunkNo(*number));
+                    becomes.extend(
+                        number.zip(slot.encoded).map(|(number, encoded)| Becomes::Stored(number, encoded)),
+                    );
+                }
+                Ok(_) if slot.encoding => waits = true,
+                Ok(_) => {
+                    slot.encoding = true;
+                    raws.push((index, raw));
+                }
             }
         }
         if waits || !raws.is_empty() {
@@ -276,7 +309,29 @@ impl Open {
         if !lacks.is_empty() {
             return Step::Waits;
         }
+        if becomes.len() < chunks.len() {
+            // Numbers whose records cannot be written were the last.
+            return Step::Done(Err(StoreError::NoSpace));
+        }
         Step::Done(self.apply_write(root, first, chunks, &becomes))
+    }
+
+    /// Whether a write may use what is kept for contents in place of others: all its addresses hold something.
+    fn room_in_place(
+        &mut self,
+        root: RootId,
+        addresses: core::ops::Range<u64>,
+        lacks: &mut Vec<PageKey>,
+    ) -> Result<Room, StoreError> {
+        for address in addresses {
+            match self.trees.lookup(root, address) {
+                Ok(ChunkNo(0)) => return Ok(Room::No),
+                Ok(_) => {}
+                Err(missing) if self.trees.lost.has(&missing) => {}
+                Err(missing) => self.lack(missing, lacks)?,
+            }
+        }
+        Ok(if lacks.is_empty() { self.room_for_overwrites() } else { Room::Soon })
     }
 
     /// The chunk that holds these contents, if it is known. A whole fingerprint is compared (G7).
@@ -284,17 +339,21 @@ impl Open {
         &mut self,
         print: Option<zc_core::Fingerprint>,
         raw_bytes: u32,
-    ) -> Result<Option<ChunkNo>, Missing> {
-        let Some(print) = print else { return Ok(None) };
-        let Some(number) = self.prints.find(&print) else { return Ok(None) };
-        let stored = self.trees.stored(number)?;
+    ) -> Result<Known, Missing> {
+        let Some(print) = print else { return Ok(Known::No) };
+        let Some(number) = self.prints.find(&print) else { return Ok(Known::No) };
+        let stored = match self.trees.stored(number) {
+            Err(missing) if self.trees.lost.has(&missing) => return Ok(Known::No),
+            stored => stored?,
+        };
         let is_same = |stored: &Stored| stored.print == Some(print) && stored.raw_bytes == raw_bytes;
         let is_going = self.trees.mark.as_ref().is_some_and(|mark| mark.dooms(number));
         if is_going || !stored.is_some_and(|stored| is_same(&stored)) {
-            return Ok(None);
+            return Ok(Known::No);
         }
         self.list_neighbours(number);
-        Ok(Some(number))
+        let is_damaged = self.damaged.contains(&number) || self.trees.is_noted_damaged(number)?;
+        Ok(if is_damaged { Known::Damaged(number) } else { Known::Sound(number) })
     }
 
     /// The fingerprints of what was stored with this chunk are listed: what follows in the stream is often there. Pages
@@ -304,6 +363,7 @@ impl Open {
             match self.trees.prints_of_leaf(leaf) {
                 Ok(prints) => self.prints.load(leaf, &prints),
                 // Only a hint: whoever needs the page is told what is wrong with it.
+                Err(missing) if self.trees.lost.has(&missing) => {}
                 Err(missing) => drop(self.want(missing)),
             }
         }
@@ -318,7 +378,7 @@ impl Open {
         lacks: &mut Vec<PageKey>,
     ) -> Result<(), StoreError> {
         for (address, becomes) in (first..).zip(becomes) {
-            if let Becomes::Stored(number, _) = becomes
+            if let Becomes::Stored(number, _) | Becomes::Healed(number, _) = becomes
                 && let Err(missing) = self.trees.make_chunk_writable(*number)
             {
                 self.lack(missing, lacks)?;
@@ -340,7 +400,7 @@ impl Open {
         let mut records_bytes = SHORT_RECORD_BYTES * becomes.len();
         let mut payload_bytes = 0;
         for becomes in becomes {
-            if let Becomes::Stored(_, encoded) = becomes {
+            if let Becomes::Stored(_, encoded) | Becomes::Healed(_, encoded) = becomes {
                 records_bytes += CHUNK_RECORD_BYTES;
                 payload_bytes += encoded.bytes.len_bytes;
             }
@@ -359,7 +419,15 @@ impl Open {
                     *number
                 }
                 Becomes::Stored(number, encoded) => {
+                    self.take_number(*number);
                     self.store_chunk(*number, slot.new, *encoded);
+                    *number
+                }
+                // The chunk moves to where its contents are stored anew, for all who refer to it.
+                Becomes::Healed(number, encoded) => {
+                    self.store_chunk(*number, slot.new, *encoded);
+                    self.damaged.remove(number);
+                    self.stats.chunks_healed += 1;
                     *number
                 }
             };
@@ -369,9 +437,12 @@ impl Open {
         Ok(())
     }
 
-    fn store_chunk(&mut self, number: ChunkNo, new: NewChunk, encoded: Encoded) {
+    fn take_number(&mut self, number: ChunkNo) {
         let taken = self.trees.chunk_numbers.take();
         assert_eq!(taken, number.0, "numbers are taken in the order in which they were looked at");
+    }
+
+    fn store_chunk(&mut self, number: ChunkNo, new: NewChunk, encoded: Encoded) {
         let NewChunk::Data { print, raw } = new else { return };
         let stored = Stored {
             place: self.log.put_contents(encoded.bytes),
@@ -394,7 +465,7 @@ impl Open {
         if let Err(error) = self.writable_root(root, first.checked_add(count)) {
             return Step::Done(Err(error));
         }
-        match self.room_for_less() {
+        match self.room_for_less().and(self.numbers_for_changes()) {
             Room::Yes => {}
             Room::Soon => return Step::Waits,
             Room::No => return Step::Done(Err(StoreError::NoSpace)),
@@ -416,7 +487,10 @@ impl Open {
         if let Err(error) = self.trees.check_catalog(change) {
             return Step::Done(Err(error));
         }
-        let room = if change.op == CatalogOp::Delete { self.room_for_delete() } else { self.room_for_less() };
+        let room = match change.op {
+            CatalogOp::Delete => self.room_for_delete(),
+            _ => self.room_for_less().and(self.numbers_for_changes()),
+        };
         match room {
             Room::Yes => {}
             Room::Soon => return Step::Waits,
@@ -475,4 +549,15 @@ pub(crate) enum Room {
     /// When the cleaner or a checkpoint has ended.
     Soon,
     No,
+}
+
+impl Room {
+    /// If both have some.
+    const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::No, _) | (_, Self::No) => Self::No,
+            (Self::Soon, _) | (_, Self::Soon) => Self::Soon,
+            (Self::Yes, Self::Yes) => Self::Yes,
+        }
+    }
 }

@@ -16,6 +16,7 @@ use crate::media::page::{self, PageKey, TableId};
 use crate::media::superblock::Superblock;
 use crate::seam::{Action, StoreError};
 use crate::store::Open;
+use crate::trees::Trees;
 
 /// A checkpoint in progress.
 #[derive(Debug)]
@@ -182,6 +183,7 @@ impl Open {
     fn end_checkpoint(&mut self) {
         let Some(checkpoint) = self.checkpoint.take() else { return };
         self.trees.pager.end_writes();
+        self.log.checkpointed(self.superblock.log.seq);
         self.trees.segments.release(&checkpoint.freed);
         self.stats.segments_freed += zc_core::u64_from_usize(checkpoint.freed.len());
         self.stats.checkpoints += 1;
@@ -268,6 +270,27 @@ impl Open {
     /// Whether contents may be added.
     pub(crate) fn room_for_writes(&mut self) -> Room {
         if self.is_cleaner_behind() { Room::Soon } else { self.room_above(self.reserve()) }
+    }
+
+    /// Whether contents may come in place of others.
+    pub(crate) fn room_for_overwrites(&mut self) -> Room {
+        self.room_above(self.config.reserve_segments(self.shape()))
+    }
+
+    /// Whether numbers are left for what a change needs. If not, a mark finds those that nothing refers to.
+    pub(crate) fn numbers_for_changes(&mut self) -> Room {
+        let chunks = zc_core::usize_from_u32(limits::REQUEST_CHUNKS_MAX);
+        let Trees { chunk_numbers, page_numbers, .. } = &self.trees;
+        if chunk_numbers.has(chunks) && page_numbers.has(limits::CHANGE_PAGES_MAX) {
+            return Room::Yes;
+        }
+        if self.cleaner.is_idle() && self.stats.marks > 0 {
+            return Room::No;
+        }
+        if self.cleaner.is_idle() {
+            self.cleaner.ask();
+        }
+        Room::Soon
     }
 
     /// Whether a change that frees may be made: it uses the reserve.

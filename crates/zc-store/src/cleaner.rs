@@ -312,6 +312,9 @@ impl Open {
             (false, false) => Purpose::Ahead,
         };
         self.cleaner.round_clients_bytes = self.clients_bytes();
+        if self.cleaner.purpose == Purpose::Order {
+            self.trees.segments.try_damaged_again();
+        }
         self.cleaner.garbage = false;
         self.cleaner.asked = false;
         self.cleaner.tried.clear();
@@ -547,7 +550,9 @@ impl Open {
         let segment = *self.trees.segments.get(victim.segment);
         if victim.offset_bytes >= segment.end_bytes || segment.state != State::Used {
             self.trees.segments.unpin(victim.segment);
-            self.cleaner.emptied.insert(victim.segment);
+            if segment.state == State::Used {
+                self.cleaner.emptied.insert(victim.segment);
+            }
             self.cleaner.tried.insert(victim.segment);
             self.stats.segments_cleaned += 1;
             self.cleaner.work = Work::Choosing;
@@ -573,7 +578,7 @@ impl Open {
         match header.filter(|header| Some(header.seq) == victim.seq) {
             Some(header) => {
                 victim.offset_bytes += header.bytes();
-                victim.seq = Some(BatchSeq(header.seq.0 + 1));
+                victim.seq = Some(header.seq.next());
                 victim.step = VictimStep::Records { records: header.records.into(), found: Vec::new() };
             }
             None => self.give_up_victim(),
@@ -676,7 +681,7 @@ impl Open {
         if key.table == TableId::Map {
             let page = PageNo(key.index);
             if trees.page_pointer(page)?.place == place {
-                trees.load_map_page(page)?;
+                trees.load_any_map_page(page)?;
                 trees.pages.make_writable(&mut trees.pager, page.0)?;
                 trees.pager.mark_dirty(map_key(page));
             }
@@ -724,6 +729,7 @@ impl Open {
         let mut moves = VecDeque::with_capacity(found.len());
         let asked = found.len();
         for (buf, ((number, stored), result)) in (first_buf..).zip(found.into_iter().zip(results)) {
+            self.chunk_tried(number, stored.place, result);
             match result {
                 Ok(()) => moves.push_back((number, stored, BufId(buf))),
                 Err(_) => self.out.push(Action::Free { buf: BufId(buf) }),

@@ -112,6 +112,14 @@ impl Config {
         self.floor_segments(shape) + limits::VICTIM_SEGMENTS_MAX
     }
 
+    /// Segments that only contents may use which come in place of others: so a volume can be written over although
+    /// another has filled the pool. What is written over becomes free, unless a snapshot has it.
+    #[must_use]
+    pub fn overwrite_segments(&self, shape: Shape) -> usize {
+        let part = zc_core::usize_from_u32(shape.segments / limits::OVERWRITE_PART);
+        part.min(limits::OVERWRITE_SEGMENTS_MAX)
+    }
+
     /// Segments that contents may not use: the above, and room for what the cleaner moves before a checkpoint frees its
     /// victims, and for that checkpoint.
     #[must_use]

@@ -27,6 +27,13 @@ id!(/// A volume or a snapshot.
 id!(/// Position of a batch in the log: the session times 2^32, and a count.
     BatchSeq(u64), "batch");
 
+impl BatchSeq {
+    /// The number of the batch behind it.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
 /// Where something is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
@@ -49,5 +56,15 @@ impl Pointer {
     /// Whether it points to anything.
     pub(crate) const fn is_some(&self) -> bool {
         self.place.offset_bytes != 0
+    }
+
+    /// Whether it points to a block behind the first of a segment.
+    pub(crate) const fn is_inside(&self, segments: u32, segment_bytes: u32) -> bool {
+        let Place { segment, offset_bytes } = self.place;
+        let block = crate::limits::BLOCK_BYTES;
+        segment.0 < segments
+            && block <= offset_bytes
+            && offset_bytes <= segment_bytes - block
+            && offset_bytes.is_multiple_of(block)
     }
 }

@@ -22,6 +22,9 @@ mod changes;
 mod checkpoint;
 mod cleaner;
 pub mod config;
+mod damage;
+#[cfg(test)]
+mod faults_tests;
 mod fingerprints;
 mod flushes;
 mod follow;
@@ -30,11 +33,15 @@ mod ids;
 pub mod limits;
 mod loader;
 mod log;
+mod lost;
 mod map;
 mod mark;
 mod media;
+#[cfg(test)]
+mod mutation_tests;
 mod numbers;
 mod pager;
+mod proofs;
 mod reads;
 mod recovery;
 mod releases;
@@ -48,6 +55,8 @@ mod survey;
 mod table;
 #[cfg(test)]
 mod table_tests;
+#[cfg(test)]
+mod test_driver;
 mod trees;
 mod volumes;
 

@@ -10,8 +10,29 @@ pub const SEGMENT_BYTES_MAX: u32 = 64 << 20;
 pub const SEGMENT_BYTES_DEFAULT: u32 = 4 << 20;
 /// Most segments of one store: 4 TiB of the smallest, 64 TiB of the default ones. RAM: [`SEGMENT_RAM_BYTES`] each.
 pub const SEGMENTS_MAX: u32 = 1 << 24;
+/// Largest count that a superblock may have: of batches, rewrites and epochs. At a million a second it is reached in
+/// 146,000 years.
+pub const COUNT_MAX: u64 = 1 << 62;
+/// Most openings: their batch numbers, which begin at 2^32 times that, are counts.
+pub const SESSIONS_MAX: u64 = 1 << 30;
+/// Batch numbers between the end of a log and the first of the next session: more than were ever in flight.
+pub const SESSION_GAP: u64 = 1 << 16;
+/// Numbers of chunks, for each byte of the pool one in so many. A chunk takes 57 bytes at least, its record among them;
+/// the rest is for numbers that a mark has yet to find free. Sets of numbers take an eighth of that in bytes.
+pub const CHUNK_NUMBER_BYTES: u64 = 32;
+/// Numbers of map pages, likewise. A map page takes 4112 bytes.
+pub const PAGE_NUMBER_BYTES: u64 = 512;
+/// Numbers of either kind in the smallest pool.
+pub const NUMBERS_MIN: u64 = 1 << 16;
 /// Fewest segments: the log's two, the reserve and something to store.
 pub const SEGMENTS_MIN: u32 = 16;
+/// Milliseconds without another commit after which the last one is proven.
+pub const PROOF_MS: u64 = 10;
+/// Pages that cannot be read and that changes pass over; of more, changes get an error. RAM: 64 bytes each.
+pub const LOST_PAGES_MAX: usize = 1 << 16;
+/// Chunks that are known to be damaged, so that nothing is shared with them. RAM: 16 bytes each. The chunk table knows of
+/// more.
+pub const DAMAGED_CHUNKS_MAX: usize = 1 << 16;
 /// Smallest chunk.
 pub const CHUNK_BYTES_MIN: u32 = zc_core::limits::EXTENT_BYTES_MIN;
 /// Largest chunk.
@@ -55,6 +76,10 @@ pub const EMPTIED_SHORT: usize = 4;
 /// Segments that the log takes for moving what a victim holds: not quite one is full of contents, and where a batch
 /// does not fit the end of one, another is begun.
 pub const VICTIM_SEGMENTS_MAX: usize = 2;
+/// Part of the pool, one in so many segments, that is kept for what comes in place of other contents,
+pub const OVERWRITE_PART: u32 = 32;
+/// and at most so many: a gibibyte of the default size, which outlasts a round of the cleaner.
+pub const OVERWRITE_SEGMENTS_MAX: usize = 256;
 /// Segments of the log of a store that was opened: the one it is in, and the one that its headers name as next.
 pub const LOG_SEGMENTS: usize = 2;
 /// Segments for the records of deletions while nothing else has room: one that is full of them, and the next. The first
@@ -109,6 +134,21 @@ pub const CHANGE_PAGES_MAX: usize = 8 + 8 * 5 + 32 * 5;
 pub const CATALOG_PAGES_MAX: usize = 134;
 /// Pages of a batch: their records, 24 bytes each, fit its header.
 pub const BATCH_PAGES_MAX: u32 = 168;
+/// Numbers of chunks and of map pages that a pool of so many bytes may have given: none from these on.
+#[must_use]
+pub const fn numbers_max(pool_bytes: u64) -> [u64; 2] {
+    [NUMBERS_MIN + pool_bytes / CHUNK_NUMBER_BYTES, NUMBERS_MIN + pool_bytes / PAGE_NUMBER_BYTES]
+}
+/// Levels of a table with so many numbers.
+#[must_use]
+pub const fn table_height(numbers: u64, per_leaf: u64) -> u32 {
+    let (mut height, mut pages) = (1, numbers.div_ceil(per_leaf));
+    while pages > 1 {
+        pages = pages.div_ceil(252);
+        height += 1;
+    }
+    height
+}
 /// Pages of the segment table of so many segments: leaves of 168 records, and levels of 252 pointers above.
 #[must_use]
 pub const fn segment_table_pages(segments: u32) -> usize {
@@ -130,7 +170,7 @@ pub const fn table_pages(numbers: u64, per_leaf: u64) -> usize {
 pub const fn victim_gain_bytes_min(segment_bytes: u32) -> u32 {
     segment_bytes / 20 + 4 * BLOCK_BYTES
 }
-/// Memory of a segment: 40 bytes, and an entry of 16 in an ordered set that is two thirds full.
+/// Memory of a segment: 40 bytes, and an entry of 16, or of 4 if it is free, in an ordered set that is two thirds full.
 pub const SEGMENT_RAM_BYTES: usize = 40 + 24;
 /// Memory of a cached page: the block, and its entries in the maps of the cache.
 pub const PAGE_RAM_BYTES: usize = 4096 + 120;

@@ -1,21 +1,20 @@
 //! Reads of pages: each page once, whoever wants it.
 //!
-//! Invariant: what is put into the page cache was checked against the pointer that led to it, and a map page in it names
-//! only numbers that were given: sets of numbers are as large as the largest.
+//! Invariant: what is put into the page cache was checked against the pointer that led to it, and says nothing that the
+//! pool has no place for: sets of numbers are as large as the largest. A page that fails is one of the lost.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use zc_core::{ErrorKind, Map, OpId};
 
-use crate::ids::Place;
-use crate::map::numbers_of;
+use crate::config::Shape;
 use crate::media::Block;
-use crate::media::page::{self, PageKey, TableId};
+use crate::media::page::{self, PageKey};
 use crate::media::superblock::Superblock;
 use crate::pager::Missing;
 use crate::seam::{Action, StoreError};
-use crate::trees::Trees;
+use crate::trees::{Trees, is_sane};
 
 /// Page reads in progress.
 #[derive(Debug, Default)]
@@ -36,19 +35,19 @@ impl Loader {
     pub(crate) fn want(
         &mut self,
         missing: Missing,
-        segment_bytes: u32,
+        shape: Shape,
         next_op: &mut u64,
         out: &mut Vec<Action>,
     ) -> Result<(), StoreError> {
-        if !missing.pointer.is_some() {
-            return Err(StoreError::Damaged(Place::default()));
+        if !missing.pointer.is_inside(shape.segments, shape.segment_bytes) {
+            return Err(StoreError::Damaged(missing.pointer.place));
         }
         if let Entry::Vacant(place) = self.by_key.entry(missing.key) {
             *next_op += 1;
             let op = OpId(*next_op);
             place.insert(op);
             self.by_op.insert(op, missing);
-            let offset_bytes = Superblock::device_offset(missing.pointer.place, segment_bytes);
+            let offset_bytes = Superblock::device_offset(missing.pointer.place, shape.segment_bytes);
             out.push(Action::ReadBlock { op, offset_bytes });
         }
         Ok(())
@@ -69,12 +68,16 @@ impl Loader {
             Err(kind) => Err(StoreError::Device(kind)),
             Ok(block)
                 if (trusts(trees) || page::verify(&block, uuid, key, pointer).is_ok())
-                    && names_given(trees, key, &block) =>
+                    && is_sane(trees, key, &block) =>
             {
+                trees.lost.remove(key);
                 trees.pager.insert_read(key, block);
                 Ok(())
             }
-            Ok(_) => Err(StoreError::Damaged(pointer.place)),
+            Ok(_) => {
+                trees.lost.insert(missing);
+                Err(StoreError::Damaged(pointer.place))
+            }
         };
         Some(Loaded { key, result })
     }
@@ -83,15 +86,6 @@ impl Loader {
     pub(crate) fn cancel(&mut self, key: PageKey) -> bool {
         self.by_key.remove(&key).is_some_and(|op| self.by_op.remove(&op).is_some())
     }
-}
-
-/// Whether a map page names only chunks or pages whose numbers were given.
-fn names_given(trees: &Trees, key: PageKey, block: &Block) -> bool {
-    if key.table != TableId::Map {
-        return true;
-    }
-    let numbers = if page::level_of(block) == 0 { &trees.chunk_numbers } else { &trees.page_numbers };
-    numbers_of(block).all(|number| number < numbers.end())
 }
 
 /// S2: whether a deliberate bug takes pages as they are.
@@ -108,7 +102,7 @@ fn trusts(trees: &Trees) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{PageNo, SegmentNo};
+    use crate::ids::{PageNo, Place, SegmentNo};
     use crate::media::put_u64;
     use crate::trees::map_key;
 
@@ -126,7 +120,8 @@ mod tests {
             put_u64(&mut block[..], page::HEADER + 8, number);
             let pointer = page::seal(&mut block, uuid, place);
             let (mut loader, mut next_op, mut out) = (Loader::default(), 0, Vec::new());
-            loader.want(Missing { key, pointer }, 64 << 10, &mut next_op, &mut out).unwrap();
+            let shape = Shape { segment_bytes: 64 << 10, segments: superblock.segments };
+            loader.want(Missing { key, pointer }, shape, &mut next_op, &mut out).unwrap();
             let loaded = loader.read(OpId(1), Ok(block), uuid, &mut trees).unwrap();
             let expected = if is_sound { Ok(()) } else { Err(StoreError::Damaged(place)) };
             assert_eq!((loaded.result, trees.pager.has(key)), (expected, is_sound), "{level} {number}");

@@ -43,6 +43,10 @@ pub(crate) struct Log {
     /// Bytes written since the last checkpoint began.
     pub(crate) since_checkpoint_bytes: u64,
     total_bytes: u64,
+    /// The last batch that changes what recovery finds.
+    last_change: BatchSeq,
+    /// Batches up to this one are stated to be durable by a header behind them.
+    stated: BatchSeq,
 }
 
 impl Log {
@@ -60,7 +64,24 @@ impl Log {
             in_flight: BTreeMap::new(),
             since_checkpoint_bytes: 0,
             total_bytes: 0,
+            last_change: BatchSeq(0),
+            stated: BatchSeq(0),
         }
+    }
+
+    /// Whether a change is durable and no header says so.
+    pub(crate) fn is_unproven(&self, durable: BatchSeq) -> bool {
+        self.stated < durable.min(self.last_change)
+    }
+
+    /// The state that both superblocks name has all changes before this batch.
+    pub(crate) fn checkpointed(&mut self, seq: BatchSeq) {
+        self.stated = self.stated.max(BatchSeq(seq.0 - 1));
+    }
+
+    /// Whether a header alone fits the present segment.
+    pub(crate) fn has_block(&self, segment_bytes: u32) -> bool {
+        self.fits(0, 0, segment_bytes)
     }
 
     /// Where the next batch goes; nothing is in the open one.
@@ -181,9 +202,34 @@ impl Log {
         next_op: &mut u64,
         out: &mut Vec<Action>,
     ) {
-        if self.records.is_empty() {
-            return;
+        if !self.records.is_empty() {
+            self.write_batch(segment_bytes, durable, next_op, out);
         }
+    }
+
+    /// Writes a header that says what is durable, and nothing else. The open batch is empty, and has room for it.
+    pub(crate) fn prove(
+        &mut self,
+        segment_bytes: u32,
+        durable: BatchSeq,
+        next_op: &mut u64,
+        out: &mut Vec<Action>,
+    ) {
+        self.write_batch(segment_bytes, durable, next_op, out);
+    }
+
+    fn write_batch(
+        &mut self,
+        segment_bytes: u32,
+        durable: BatchSeq,
+        next_op: &mut u64,
+        out: &mut Vec<Action>,
+    ) {
+        // Pages that go missing are found by the checksums that lead to them.
+        if self.records.iter().any(|record| !matches!(record, Record::Page(..))) {
+            self.last_change = self.at.seq;
+        }
+        self.stated = durable;
         let payload_bytes = self.payload_bytes.next_multiple_of(BLOCK_BYTES);
         let header = BatchHeader {
             seq: self.at.seq,

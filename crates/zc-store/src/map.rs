@@ -5,9 +5,10 @@
 //! nothing that can be read, so it may be broken off and begun again. What it does not do: log the change (the caller
 //! does, in the same step).
 
-use crate::catalog::{FANOUT, levels};
+use crate::catalog::{FANOUT, Root, levels};
 use crate::ids::{ChunkNo, PageNo, Place, Pointer, RootId};
 use crate::limits;
+use crate::lost::LOST;
 use crate::media::page::{HEADER, birth_of, level_of, new_page, rename};
 use crate::media::{Block, put_u64, u64_at};
 use crate::pager::Missing;
@@ -27,6 +28,27 @@ struct Node {
     page: PageNo,
     level: u8,
     base: u64,
+}
+
+/// Whose pages are made changeable.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    shared_at: u64,
+    size_chunks: u64,
+}
+
+impl Owner {
+    const fn of(root: &Root) -> Self {
+        Self { shared_at: root.shared_at, size_chunks: root.size_chunks }
+    }
+}
+
+/// Says of all addresses of a page that what they held is lost.
+fn put_lost(block: &mut Block, node: Node, size_chunks: u64) {
+    let held = size_chunks.saturating_sub(node.base).div_ceil(span_of(node.level));
+    for slot in 0..held.min(FANOUT) {
+        put_u64(block, slot_at(slot), LOST);
+    }
 }
 
 /// The numbers that a page holds.
@@ -54,7 +76,7 @@ impl Trees {
         let (mut page, mut level) = (root.page, root.height);
         while page.0 != 0 {
             level -= 1;
-            self.load_map_page(page)?;
+            self.load_map_page(page, level)?;
             let number = u64_at(self.pager.page(map_key(page)), slot_at(slot_of(address, level)));
             if level == 0 {
                 return Ok(ChunkNo(number));
@@ -92,11 +114,11 @@ impl Trees {
         }
         loop {
             level -= 1;
-            self.load_map_page(page)?;
+            self.load_map_page(page, level)?;
             let (span, slot) = (span_of(level), slot_of(address, level));
             let block = self.pager.page(map_key(page));
             let number = u64_at(block, slot_at(slot));
-            if level > 0 && number != 0 {
+            if level > 0 && number != 0 && number != LOST {
                 page = PageNo(number);
                 continue;
             }
@@ -112,13 +134,14 @@ impl Trees {
     /// Makes the path to an address changeable.
     pub(crate) fn make_address_writable(&mut self, id: RootId, address: u64) -> Result<(), Missing> {
         let Some(root) = self.root(id) else { return Ok(()) };
-        let (top, shared_at, mut level) = (root.page, root.shared_at, root.height - 1);
-        let mut page = self.own(shared_at, top, level)?;
+        let (owner, top, mut level) = (Owner::of(root), root.page, root.height - 1);
+        let mut page = self.own(owner, Node { page: top, level, base: 0 })?;
         if page != top {
             self.root_mut(id).page = page;
         }
         while level > 0 {
-            page = self.own_child(shared_at, page, level, slot_of(address, level))?;
+            let base = address / span_of(level + 1) * span_of(level + 1);
+            page = self.own_child(owner, Node { page, level, base }, slot_of(address, level))?;
             level -= 1;
         }
         Ok(())
@@ -143,23 +166,25 @@ impl Trees {
     /// Makes the borders of a range changeable, or, after that, clears the range.
     pub(crate) fn clear(&mut self, id: RootId, first: u64, count: u64, apply: bool) -> Result<(), Missing> {
         let Some(root) = self.root(id) else { return Ok(()) };
-        let (top, shared_at, level) = (root.page, root.shared_at, root.height - 1);
+        let (owner, top, level) = (Owner::of(root), root.page, root.height - 1);
         if top.0 == 0 {
             return Ok(());
         }
-        let page = self.own(shared_at, top, level)?;
+        let page = self.own(owner, Node { page: top, level, base: 0 })?;
         if page != top {
             self.root_mut(id).page = page;
         }
-        let range = Range { first, end: first.saturating_add(count) };
-        self.clear_below(shared_at, Node { page, level, base: 0 }, range, apply)?;
+        // Behind the last address nothing is held, so the last page is cleared as a whole.
+        let end = first.saturating_add(count);
+        let end = if end >= owner.size_chunks { u64::MAX } else { end };
+        self.clear_below(owner, Node { page, level, base: 0 }, Range { first, end }, apply)?;
         if apply {
             self.count_change(id);
         }
         Ok(())
     }
 
-    fn clear_below(&mut self, shared_at: u64, node: Node, range: Range, apply: bool) -> Result<(), Missing> {
+    fn clear_below(&mut self, owner: Owner, node: Node, range: Range, apply: bool) -> Result<(), Missing> {
         let span = span_of(node.level);
         let first_slot = range.first.saturating_sub(node.base) / span;
         for slot in first_slot..FANOUT {
@@ -176,36 +201,52 @@ impl Trees {
                 }
                 continue;
             }
-            let page = self.own_child(shared_at, node.page, node.level, slot)?;
-            self.clear_below(shared_at, Node { page, level: node.level - 1, base: start }, range, apply)?;
+            let page = self.own_child(owner, node, slot)?;
+            self.clear_below(owner, Node { page, level: node.level - 1, base: start }, range, apply)?;
         }
         Ok(())
     }
 
     /// The child in a slot of a page that is the volume's own becomes its own too.
-    fn own_child(&mut self, shared_at: u64, page: PageNo, level: u8, slot: u64) -> Result<PageNo, Missing> {
-        let child = PageNo(u64_at(self.pager.page(map_key(page)), slot_at(slot)));
-        let own = self.own(shared_at, child, level - 1)?;
+    fn own_child(&mut self, owner: Owner, node: Node, slot: u64) -> Result<PageNo, Missing> {
+        let child = PageNo(u64_at(self.pager.page(map_key(node.page)), slot_at(slot)));
+        let base = node.base + slot * span_of(node.level);
+        let own = self.own(owner, Node { page: child, level: node.level - 1, base })?;
         if own != child {
-            put_u64(self.pager.edit(map_key(page)), slot_at(slot), own.0);
+            put_u64(self.pager.edit(map_key(node.page)), slot_at(slot), own.0);
         }
         Ok(own)
     }
 
     /// The page itself if no other root can reach it, a copy if one can, a new one if there is none. It may be changed.
-    fn own(&mut self, shared_at: u64, page: PageNo, level: u8) -> Result<PageNo, Missing> {
+    /// In place of one that cannot be read comes one that says so of each of its addresses.
+    fn own(&mut self, owner: Owner, node: Node) -> Result<PageNo, Missing> {
+        let Node { page, level, .. } = node;
+        let mut is_lost = false;
         if page.0 != 0 {
-            self.load_map_page(page)?;
-            if birth_of(self.pager.page(map_key(page))) > shared_at {
-                self.pages.make_writable(&mut self.pager, page.0)?;
-                self.pager.mark_dirty(map_key(page));
-                return Ok(page);
+            match self.load_map_page(page, level) {
+                Ok(()) if birth_of(self.pager.page(map_key(page))) > owner.shared_at => {
+                    match self.pages.make_writable(&mut self.pager, page.0) {
+                        Ok(()) => {
+                            self.pager.mark_dirty(map_key(page));
+                            return Ok(page);
+                        }
+                        // Its record cannot be written: it gets another number.
+                        Err(missing) if self.lost.has(&missing) => {}
+                        Err(missing) => return Err(missing),
+                    }
+                }
+                Ok(()) => {}
+                Err(missing) if self.lost.has(&missing) => is_lost = true,
+                Err(missing) => return Err(missing),
             }
         }
         let number = self.new_page_number()?;
         let key = map_key(number);
         let mut block = new_page(key, level, self.epoch);
-        if page.0 != 0 {
+        if is_lost {
+            put_lost(&mut block, node, owner.size_chunks);
+        } else if page.0 != 0 {
             block.copy_from_slice(self.pager.page(map_key(page)));
             rename(&mut block, number.0, self.epoch);
         }
@@ -215,15 +256,6 @@ impl Trees {
         });
         self.pager.insert_new(key, block);
         Ok(number)
-    }
-
-    /// A number for a new page; its record can be changed.
-    fn new_page_number(&mut self) -> Result<PageNo, Missing> {
-        let next = self.page_numbers.peek(1);
-        for number in next {
-            self.pages.make_writable(&mut self.pager, number)?;
-        }
-        Ok(PageNo(self.page_numbers.take()))
     }
 
     /// Makes a map high enough for a size.
@@ -250,7 +282,7 @@ impl Trees {
 
     /// A step of the mark: what one page refers to.
     pub(crate) fn visit_marked_page(&mut self, page: PageNo) -> Result<(), Missing> {
-        self.load_map_page(page)?;
+        self.load_any_map_page(page)?;
         let Self { pager, mark: Some(mark), .. } = self else { return Ok(()) };
         mark_numbers(mark, pager.page(map_key(page)));
         Ok(())
@@ -266,7 +298,7 @@ impl Trees {
 /// Marks all that a page holds.
 fn mark_numbers(mark: &mut crate::mark::Mark, block: &Block) {
     let is_leaf = level_of(block) == 0;
-    for number in numbers_of(block) {
+    for number in numbers_of(block).filter(|number| *number != LOST) {
         if is_leaf {
             mark.chunk(ChunkNo(number));
         } else {

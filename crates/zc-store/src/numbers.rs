@@ -1,7 +1,8 @@
 //! Numbers of chunks and map pages: given, and given again.
 //!
-//! Invariant: a number is given again only after a mark has shown that nothing refers to it and its record is gone. What
-//! was free at a crash is found again by the next mark.
+//! Invariants: a number is given again only after a mark has shown that nothing refers to it and its record is gone. What
+//! was free at a crash is found again by the next mark. No number from a bound on is ever given, which the size of the
+//! pool sets: sets of numbers are as large as the largest.
 
 /// A set of numbers, a bit each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,18 +66,40 @@ pub(crate) struct Numbers {
     used: Bitmap,
     cursor: u64,
     limit: u64,
+    /// None from here on is ever given.
+    max: u64,
 }
 
 impl Numbers {
-    pub(crate) fn new(end: u64) -> Self {
-        Self { end, used: Bitmap::default(), cursor: end, limit: end }
+    pub(crate) fn new(end: u64, max: u64) -> Self {
+        Self { end, used: Bitmap::default(), cursor: end, limit: end, max }
     }
 
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// The next `count` numbers that [`Numbers::take`] will give.
+    /// Whether so many can be given.
+    pub(crate) fn has(&self, count: usize) -> bool {
+        self.end.saturating_add(zc_core::u64_from_usize(count)) <= self.max || self.peek(count).len() == count
+    }
+
+    /// Whether the number was given, or may be next.
+    pub(crate) const fn may_be(&self, number: u64) -> bool {
+        number < self.max
+    }
+
+    /// None of these is given until the next mark: their records cannot be written.
+    pub(crate) fn skip(&mut self, numbers: &core::ops::Range<u64>) {
+        if numbers.contains(&self.cursor) && self.cursor < self.limit {
+            self.cursor = numbers.end.min(self.limit);
+        }
+        if self.cursor >= self.limit && numbers.contains(&self.end) {
+            self.end = numbers.end.min(self.max);
+        }
+    }
+
+    /// The next numbers that [`Numbers::take`] will give: `count`, or fewer if there are no more.
     pub(crate) fn peek(&self, count: usize) -> Vec<u64> {
         let mut numbers = Vec::with_capacity(count);
         let mut cursor = self.cursor;
@@ -87,7 +110,7 @@ impl Numbers {
             cursor = number + 1;
         }
         let missing = (count - numbers.len()) as u64;
-        numbers.extend(self.end..self.end + missing);
+        numbers.extend(self.end..(self.end + missing).min(self.max));
         numbers
     }
 
@@ -124,7 +147,7 @@ mod tests {
 
     #[test]
     fn numbers_are_given_once_and_again_after_a_mark() {
-        let mut numbers = Numbers::new(1);
+        let mut numbers = Numbers::new(1, 14);
         let peeked = numbers.peek(3);
         assert_eq!(peeked, [1, 2, 3]);
         assert_eq!((0..5).map(|_| numbers.take()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
@@ -136,6 +159,24 @@ mod tests {
         assert_eq!((0..5).map(|_| numbers.take()).collect::<Vec<_>>(), [1, 3, 4, 6, 7]);
         numbers.given(11);
         assert_eq!((numbers.take(), numbers.end()), (12, 13));
+        assert!(numbers.has(1) && !numbers.has(2));
+        assert_eq!(numbers.peek(3), [13]);
+    }
+
+    #[test]
+    fn numbers_whose_records_cannot_be_written_are_passed_over() {
+        let mut numbers = Numbers::new(10, 100);
+        numbers.skip(&(20..30));
+        assert_eq!(numbers.peek(1), [10]);
+        numbers.skip(&(5..15));
+        assert_eq!((numbers.take(), numbers.end()), (15, 16));
+        let mut used = Bitmap::default();
+        used.insert(3);
+        numbers.marked(used);
+        numbers.skip(&(0..5));
+        assert_eq!(numbers.peek(2), [5, 6]);
+        numbers.skip(&(5..50));
+        assert_eq!(numbers.take(), 50, "what is behind the last is passed over too");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use zc_core::{BufId, OpId, ReqId};
 
-use crate::ids::{Place, RootId};
+use crate::ids::{ChunkNo, Place, RootId};
 use crate::limits;
 use crate::media::batch::Stored;
 use crate::seam::{Action, FetchPart, FetchTo, StoreError};
@@ -36,7 +36,7 @@ pub(crate) enum Want {
 #[derive(Debug)]
 pub(crate) struct Fetching {
     req: ReqId,
-    places: Vec<Place>,
+    chunks: Vec<(ChunkNo, Place)>,
 }
 
 impl Open {
@@ -111,44 +111,54 @@ impl Open {
         }
     }
 
-    fn find_chunk(&mut self, root: RootId, address: u64) -> Result<Option<Stored>, Lack> {
+    fn find_chunk(&mut self, root: RootId, address: u64) -> Result<Option<(ChunkNo, Stored)>, Lack> {
         let number = self.trees.lookup(root, address).map_err(Lack::Page)?;
         if number.0 == 0 {
             return Ok(None);
         }
         // An address never holds a chunk that the table does not know.
-        self.trees.stored(number).map_err(Lack::Page)?.map(Some).ok_or(Lack::Chunk)
+        let stored = self.trees.stored(number).map_err(Lack::Page)?.ok_or(Lack::Chunk)?;
+        Ok(Some((number, stored)))
     }
 
-    fn found(&mut self, req: ReqId, dest: Option<BufId>, found: &[Option<Stored>], chunk_bytes: u32) {
+    fn found(
+        &mut self,
+        req: ReqId,
+        dest: Option<BufId>,
+        found: &[Option<(ChunkNo, Stored)>],
+        chunk_bytes: u32,
+    ) {
         self.reads.remove(&req);
         let Some(dest) = dest else {
-            let prints = found.iter().map(|stored| stored.and_then(|stored| stored.print)).collect();
+            let prints = found.iter().map(|found| found.and_then(|(_, stored)| stored.print)).collect();
             self.out.push(Action::Recipe { req, prints });
             return;
         };
         let mut parts = Vec::new();
-        for (dest_offset_bytes, stored) in (0..).step_by(zc_core::usize_from_u32(chunk_bytes)).zip(found) {
-            if let Some(stored) = *stored {
+        for (dest_offset_bytes, found) in (0..).step_by(zc_core::usize_from_u32(chunk_bytes)).zip(found) {
+            if let Some((number, stored)) = *found {
                 let memory = self.log.memory(stored.place);
-                parts.push(FetchPart { stored, memory, dest_offset_bytes });
+                parts.push((number, FetchPart { stored, memory, dest_offset_bytes }));
             }
         }
-        parts.sort_by_key(|part| part.stored.place);
-        let places: Vec<Place> = parts.iter().map(|part| part.stored.place).collect();
-        places.iter().for_each(|place| self.trees.segments.pin(place.segment));
+        parts.sort_by_key(|(_, part)| part.stored.place);
+        let chunks: Vec<(ChunkNo, Place)> =
+            parts.iter().map(|(number, part)| (*number, part.stored.place)).collect();
+        let parts = parts.into_iter().map(|(_, part)| part).collect();
+        chunks.iter().for_each(|(_, place)| self.trees.segments.pin(place.segment));
         self.next_op += 1;
         let op = OpId(self.next_op);
-        self.fetching.insert(op, Fetching { req, places });
+        self.fetching.insert(op, Fetching { req, chunks });
         self.out.push(Action::Fetch { op, parts, to: FetchTo::Decoded(dest), urgent: true });
     }
 
     /// Contents came, or not.
     pub(crate) fn fetched(&mut self, op: OpId, results: &[Result<(), zc_core::ErrorKind>]) {
-        let Some(Fetching { req, places }) = self.fetching.remove(&op) else { return };
+        let Some(Fetching { req, chunks }) = self.fetching.remove(&op) else { return };
         let mut result = Ok(());
-        for (place, outcome) in places.iter().zip(results) {
+        for ((number, place), outcome) in chunks.iter().zip(results) {
             self.trees.segments.unpin(place.segment);
+            self.chunk_tried(*number, *place, *outcome);
             if let Err(kind) = outcome {
                 self.stats.damaged += 1;
                 result = Err(match kind {

@@ -9,7 +9,7 @@ use zc_core::{ErrorKind, OpId};
 
 use crate::catalog::Root;
 use crate::cleaner::Cleaner;
-use crate::config::Config;
+use crate::config::{Config, Shape};
 use crate::fingerprints::Fingerprints;
 use crate::flushes::Flushes;
 use crate::follow::{Follow, Followed};
@@ -48,6 +48,8 @@ pub(crate) struct Recovery {
 struct Found {
     superblock: Superblock,
     trees: Trees,
+    /// The last batch of the log that was found.
+    end: BatchSeq,
     /// The end of the log is torn.
     torn: bool,
 }
@@ -136,6 +138,10 @@ impl Recovery {
             let loaded = self.loader.read(op, result, found.superblock.uuid, &mut found.trees);
             return match loaded.map(|loaded| loaded.result) {
                 Some(Ok(())) => self.go_on(out),
+                // The log is applied without pages that cannot be read.
+                Some(Err(StoreError::Damaged(_))) if matches!(self.stage, Stage::Replay(_)) => {
+                    self.go_on(out)
+                }
                 Some(Err(error)) => Err(error),
                 None => Ok(()),
             };
@@ -181,7 +187,7 @@ impl Recovery {
         {
             trees.canary = self.config.canary;
         }
-        self.found = Some(Box::new(Found { superblock, trees, torn: false }));
+        self.found = Some(Box::new(Found { end: superblock.log.seq, superblock, trees, torn: false }));
         self.stage = Stage::Claim(0);
         self.write_claim(0, out);
         Ok(())
@@ -219,7 +225,7 @@ impl Recovery {
     /// Goes on as far as pages are in memory.
     fn go_on(&mut self, out: &mut Vec<Action>) -> Result<(), StoreError> {
         let step = match self.stage {
-            Stage::Segments(_) => self.load_segments(),
+            Stage::Segments(_) => self.load_segments()?,
             Stage::Catalog(_) => self.load_catalog(out)?,
             Stage::Replay(_) => self.apply(out),
             Stage::Superblocks(..) | Stage::Claim(_) | Stage::Follow(_) | Stage::Ended => Ok(()),
@@ -229,34 +235,54 @@ impl Recovery {
             Ok(()) => Ok(()),
             Err(missing) => {
                 let Some(found) = &self.found else { return Ok(()) };
-                self.loader.want(missing, found.superblock.segment_bytes, &mut self.next_op, out)
+                if found.trees.lost.has(&missing) {
+                    return Err(StoreError::Damaged(missing.pointer.place));
+                }
+                self.loader.want(missing, found.superblock.shape(), &mut self.next_op, out)
             }
         }
     }
 
-    fn load_segments(&mut self) -> Result<(), Missing> {
-        let (Stage::Segments(next), Some(found)) = (&mut self.stage, &mut self.found) else { return Ok(()) };
+    fn load_segments(&mut self) -> Result<Result<(), Missing>, StoreError> {
+        let (Stage::Segments(next), Some(found)) = (&mut self.stage, &mut self.found) else {
+            return Ok(Ok(()));
+        };
         let trees = &mut found.trees;
         while *next < u64::from(found.superblock.segments) {
-            if let Some(record) = trees.segment_table.read(&mut trees.pager, *next)? {
-                let number = u32::try_from(*next).unwrap_or(u32::MAX);
-                trees.segments.load(crate::ids::SegmentNo(number), Segment::decode(record));
+            match trees.segment_table.read(&mut trees.pager, *next) {
+                Err(missing) => return Ok(Err(missing)),
+                Ok(None) => {}
+                Ok(Some(record)) => {
+                    let number = u32::try_from(*next).unwrap_or(u32::MAX);
+                    let segment = Segment::decode(record);
+                    // Batches behind the checkpoint's place are its own.
+                    if segment.first_seq.0 > found.superblock.log.seq.0 + limits::SESSION_GAP {
+                        return Err(StoreError::Damaged(Place::default()));
+                    }
+                    trees.segments.load(crate::ids::SegmentNo(number), segment);
+                }
             }
             *next += 1;
         }
+        let Shape { segments, segment_bytes } = found.superblock.shape();
         let (height, mut pages) = (trees.segment_table.height(), trees.segment_table.leaves());
         for level in 0..height {
             for index in 0..pages {
                 let key = PageKey { table: TableId::Segments, level, index };
-                let pointer = trees.segment_table.pointer(&mut trees.pager, key)?;
-                if pointer.is_some() {
+                let pointer = match trees.segment_table.pointer(&mut trees.pager, key) {
+                    Ok(pointer) => pointer,
+                    Err(missing) => return Ok(Err(missing)),
+                };
+                if pointer.is_inside(segments, segment_bytes) {
                     trees.segments.refer_own(pointer.place);
+                } else if pointer.is_some() {
+                    return Err(StoreError::Damaged(pointer.place));
                 }
             }
             pages = pages.div_ceil(crate::table::FANOUT);
         }
         self.stage = Stage::Catalog(0);
-        Ok(())
+        Ok(Ok(()))
     }
 
     fn load_catalog(&mut self, out: &mut Vec<Action>) -> Result<Result<(), Missing>, StoreError> {
@@ -271,6 +297,9 @@ impl Recovery {
                 Ok(None) => {}
                 Ok(Some(record)) => {
                     let root = Root::decode(record).map_err(|_| StoreError::Damaged(Place::default()))?;
+                    if root.as_ref().is_some_and(|root| root.page.0 >= trees.page_numbers.end()) {
+                        return Err(StoreError::Damaged(Place::default()));
+                    }
                     trees.roots.extend(root.map(|root| (id, root)));
                 }
             }
@@ -305,6 +334,7 @@ impl Recovery {
                     }
                     found.superblock.losses = found.superblock.losses.saturating_add(u32::from(lost));
                     found.torn = torn;
+                    found.end = end;
                     let at = found.superblock.log;
                     self.stage = Stage::Replay(Replay { at, end, durable, batch: None, next: 0 });
                     self.next_batch(out);
@@ -391,7 +421,7 @@ impl Recovery {
         let (Stage::Replay(replay), Some(found)) = (&mut self.stage, &mut self.found) else { return Ok(()) };
         let Some(batch) = &replay.batch else { return Ok(()) };
         while let Some(record) = batch.records.get(replay.next) {
-            apply_record(&mut found.trees, record)?;
+            replay_record(&mut found.trees, record)?;
             replay.next += 1;
         }
         replay.at.place.offset_bytes += batch.bytes();
@@ -405,13 +435,18 @@ impl Recovery {
     /// The store goes on in a fresh segment, with batch numbers of its own session.
     fn finish(&mut self) -> Result<Box<Open>, StoreError> {
         let found = self.found.take().ok_or(StoreError::NoSuperblock)?;
-        let Found { superblock, mut trees, torn } = *found;
+        let Found { mut superblock, mut trees, end, torn } = *found;
+        superblock.dropped = superblock.dropped.saturating_add(u32::from(torn));
         let segments = &mut trees.segments;
         segments.find_free(superblock.log);
         let (Some(segment), Some(next)) = (segments.take(), segments.take()) else {
             return Err(StoreError::NoSpace);
         };
-        let seq = BatchSeq((superblock.session << 32) + 1);
+        // A session may have had more batches than its successor's number leaves it.
+        let seq = BatchSeq((superblock.session << 32).max(end.0 + limits::SESSION_GAP) + 1);
+        if seq.0 >= limits::COUNT_MAX {
+            return Err(StoreError::Limit);
+        }
         segments.open(segment, seq);
         let place = Place { segment, offset_bytes: 0 };
         let at = LogPlace { seq, nonce: self.nonce, place, next };
@@ -427,6 +462,7 @@ impl Recovery {
             superblock,
             trees,
             loader: Loader::default(),
+            damaged: std::collections::BTreeSet::new(),
             changes: std::collections::VecDeque::new(),
             reads: std::collections::BTreeMap::new(),
             reads_waiting: std::collections::BTreeMap::new(),
@@ -437,6 +473,8 @@ impl Recovery {
             cleaner: Cleaner::new(),
             windows: Windows::default(),
             survey: None,
+            resting: None,
+            is_report_new: false,
             failed: None,
             opened: false,
             stopping: false,
@@ -449,9 +487,19 @@ impl Recovery {
     }
 }
 
+/// Applies a record, without that of a chunk whose page of the table cannot be read: who reads the chunk is told.
+fn replay_record(trees: &mut Trees, record: &Record) -> Result<(), Missing> {
+    match apply_record(trees, record) {
+        Err(missing) if missing.key.table == TableId::Chunks && trees.lost.has(&missing) => Ok(()),
+        applied => applied,
+    }
+}
+
 /// What a record says, done again. May be broken off for a page and begun anew.
 fn apply_record(trees: &mut Trees, record: &Record) -> Result<(), Missing> {
     match record {
+        // No number is given from the bound on: a record that says so is none that was written.
+        Record::Chunk(number, _) if !trees.chunk_numbers.may_be(number.0) => {}
         Record::Chunk(number, stored) => {
             trees.chunk_numbers.given(number.0);
             trees.make_chunk_writable(*number)?;

@@ -60,8 +60,10 @@ pub enum RequestKind {
         /// How many.
         count: u64,
     },
-    /// Make all acknowledged changes durable: a commit.
+    /// Make all acknowledged changes durable: a commit. Fails once with [`StoreError::Dropped`] if recovery dropped some.
     Flush,
+    /// A flush for the driver itself: says nothing of what recovery dropped.
+    Sync,
     /// Change volumes and snapshots.
     Catalog(CatalogChange),
     /// Ask about the whole pool as it is now. It may take long, and goes on with every event, so a driver gives ticks
@@ -332,6 +334,11 @@ pub enum StoreError {
         "the store's device lost a part of the log that it had confirmed; `zcctl store accept-loss` shows the state before"
     )]
     LogLost,
+    /// The end of the log was damaged when the store was opened, and nothing proves what it held.
+    #[error(
+        "the last changes before the store was opened are gone: its log ends in a damaged write; what was flushed less than a moment before may be among them"
+    )]
+    Dropped,
     /// Neither superblock can be read.
     #[error("there is no readable superblock: this is no store, or both copies are damaged")]
     NoSuperblock,
@@ -355,7 +362,7 @@ impl StoreError {
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::Device(kind) => kind,
-            Self::Damaged(_) | Self::LogLost | Self::NoSuperblock => ErrorKind::Corrupt,
+            Self::Damaged(_) | Self::LogLost | Self::Dropped | Self::NoSuperblock => ErrorKind::Corrupt,
             Self::NoSuchRoot | Self::Invalid => ErrorKind::Invalid,
             Self::NoSpace => ErrorKind::NoSpace,
             Self::Limit => ErrorKind::Limit,

@@ -4,7 +4,7 @@
 //! segment that anything refers to, that the log since the checkpoint uses or that is being read is never handed out; the
 //! count changes with the record, so it is exact. What it does not do: decide when they become free.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use crate::ids::{BatchSeq, Place, SegmentNo};
 use crate::media::superblock::LogPlace;
@@ -20,7 +20,11 @@ pub(crate) enum State {
     #[default]
     Free,
     Used,
+    /// Something that is referred to could not be read. It is not cleaned until it is tried again, and freed like any
+    /// other. On media it is used.
     Damaged,
+    /// Its count was wrong. It is neither cleaned nor freed.
+    Miscounted,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,7 +46,9 @@ pub(crate) struct Segment {
 #[derive(Debug)]
 pub(crate) struct Segments {
     all: Vec<Segment>,
-    free: VecDeque<SegmentNo>,
+    /// The lowest is used first: so what was used is used again before the rest of a thin device is, and what was freed
+    /// too early would be noticed soon.
+    free: BTreeSet<SegmentNo>,
     /// Free, but still being read.
     leaving: BTreeSet<SegmentNo>,
     /// Differ from the segment table.
@@ -59,7 +65,7 @@ pub(crate) struct Segments {
 /// Where a segment is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shelf {
-    /// Free, damaged, or the log is in it.
+    /// Free, damaged and referred to, miscounted, or the log is in it.
     Nowhere,
     Unreferred,
     Class(usize, BatchSeq),
@@ -67,21 +73,37 @@ enum Shelf {
 
 impl Segment {
     pub(crate) const fn live_bytes(&self) -> u32 {
-        self.referred_bytes + self.own_bytes
+        self.referred_bytes.saturating_add(self.own_bytes)
     }
 
     pub(crate) fn encode(&self, out: &mut [u8]) {
         put_u64(out, 0, self.first_seq.0);
         put_u32(out, 8, self.referred_bytes);
         put_u32(out, 12, self.end_bytes);
-        out[16] = self.state as u8;
+        out[16] = match self.state {
+            State::Free => 0,
+            State::Used | State::Damaged => 1,
+            State::Miscounted => 3,
+        };
+    }
+
+    /// Whether a record of the segment table can be true.
+    pub(crate) fn is_sane(bytes: &[u8], segment_bytes: u32) -> bool {
+        let segment = Self::decode(bytes);
+        let is_free = segment.state == State::Free;
+        bytes[16] <= 3
+            && segment.first_seq.0 < crate::limits::COUNT_MAX
+            && segment.referred_bytes <= segment_bytes
+            && segment.end_bytes <= segment_bytes
+            && segment.end_bytes.is_multiple_of(crate::limits::BLOCK_BYTES)
+            && !(is_free && segment.referred_bytes > 0)
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let state = match bytes[16] {
             0 => State::Free,
-            1 => State::Used,
-            _ => State::Damaged,
+            3 => State::Miscounted,
+            _ => State::Used,
         };
         Self {
             state,
@@ -96,7 +118,7 @@ impl Segment {
 impl Segments {
     pub(crate) fn new(count: u32, segment_bytes: u32) -> Self {
         let all = vec![Segment::default(); zc_core::usize_from_u32(count)];
-        let (free, leaving, changed) = (VecDeque::new(), BTreeSet::new(), BTreeSet::new());
+        let (free, leaving, changed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let by_class = vec![BTreeSet::new(); zc_core::usize_from_u32(CLASSES) + 1];
         let unreferred = BTreeSet::new();
         Self { all, free, leaving, changed, segment_bytes, unreferred, by_class, live_bytes: 0 }
@@ -115,11 +137,15 @@ impl Segments {
     }
 
     fn shelf_of(&self, segment: &Segment) -> Shelf {
-        if segment.state != State::Used || segment.end_bytes == 0 {
+        let is_filled = matches!(segment.state, State::Used | State::Damaged) && segment.end_bytes > 0;
+        if !is_filled {
             return Shelf::Nowhere;
         }
         if segment.live_bytes() == 0 {
             return Shelf::Unreferred;
+        }
+        if segment.state == State::Damaged {
+            return Shelf::Nowhere;
         }
         let class = u64::from(segment.live_bytes()) * u64::from(CLASSES) / u64::from(self.segment_bytes);
         Shelf::Class(zc_core::usize_from_u64(class.min(u64::from(CLASSES))), segment.first_seq)
@@ -174,7 +200,7 @@ impl Segments {
 
     /// A free segment leaves the list.
     pub(crate) fn take(&mut self) -> Option<SegmentNo> {
-        self.free.pop_front()
+        self.free.pop_first()
     }
 
     /// The log enters a segment.
@@ -192,11 +218,20 @@ impl Segments {
     }
 
     pub(crate) fn refer(&mut self, place: Place, bytes: u32) {
-        self.edit(place.segment, |segment| segment.referred_bytes += bytes);
+        let size = self.segment_bytes;
+        self.recount(place, |referred_bytes| referred_bytes.checked_add(bytes).filter(|sum| *sum <= size));
     }
 
     pub(crate) fn unrefer(&mut self, place: Place, bytes: u32) {
-        self.edit(place.segment, |segment| segment.referred_bytes -= bytes);
+        self.recount(place, |referred_bytes| referred_bytes.checked_sub(bytes));
+    }
+
+    /// Counts. What cannot be is the fault of a table that has been wrong from the start: the segment stays.
+    fn recount(&mut self, place: Place, count: impl FnOnce(u32) -> Option<u32>) {
+        self.edit(place.segment, |segment| match count(segment.referred_bytes) {
+            Some(referred_bytes) => segment.referred_bytes = referred_bytes,
+            None => segment.state = State::Miscounted,
+        });
     }
 
     /// A page of the segment table.
@@ -205,12 +240,25 @@ impl Segments {
     }
 
     pub(crate) fn unrefer_own(&mut self, place: Place) {
-        self.change(place.segment, |segment| segment.own_bytes -= crate::limits::BLOCK_BYTES);
+        self.change(place.segment, |segment| {
+            segment.own_bytes = segment.own_bytes.saturating_sub(crate::limits::BLOCK_BYTES);
+        });
     }
 
-    /// Something in it cannot be read: it is not cleaned any more.
+    /// Something in it cannot be read: it is not cleaned until it is tried again.
     pub(crate) fn damage(&mut self, number: SegmentNo) {
-        self.edit(number, |segment| segment.state = State::Damaged);
+        if self.get(number).state == State::Used {
+            self.change(number, |segment| segment.state = State::Damaged);
+        }
+    }
+
+    /// What could not be read is tried again.
+    pub(crate) fn try_damaged_again(&mut self) {
+        for number in (0..self.count()).map(SegmentNo) {
+            if self.get(number).state == State::Damaged {
+                self.change(number, |segment| segment.state = State::Used);
+            }
+        }
     }
 
     /// A request reads there.
@@ -222,7 +270,7 @@ impl Segments {
         let segment = &mut self.all[zc_core::usize_from_u32(number.0)];
         segment.readers -= 1;
         if segment.readers == 0 && self.leaving.remove(&number) {
-            self.free.push_back(number);
+            self.free.insert(number);
         }
     }
 
@@ -252,11 +300,27 @@ impl Segments {
             let readers = self.get(*number).readers;
             self.edit(*number, |segment| *segment = Segment { readers, ..Segment::default() });
             if readers == 0 {
-                self.free.push_back(*number);
+                self.free.insert(*number);
             } else {
                 self.leaving.insert(*number);
             }
         }
+    }
+
+    /// Segments that are neither free, nor about to be, nor referred to, nor the log's: none, or something is wrong.
+    pub(crate) fn lost_segments(&self) -> usize {
+        let is_lost = |number: &SegmentNo| {
+            let segment = self.get(*number);
+            match segment.state {
+                State::Free => !self.free.contains(number) && !self.leaving.contains(number),
+                State::Used | State::Damaged => {
+                    segment.end_bytes > 0 && segment.live_bytes() == 0 && !self.unreferred.contains(number)
+                }
+                State::Miscounted => true,
+            }
+        };
+        // The log has taken one in advance.
+        (0..self.count()).map(SegmentNo).filter(is_lost).count().saturating_sub(1)
     }
 
     /// Takes the numbers of segments that differ from the segment table.
@@ -274,7 +338,7 @@ impl Segments {
         let segment = self.get(number);
         let (size, live) = (u64::from(self.segment_bytes), u64::from(segment.live_bytes()));
         let age = now.0.saturating_sub(segment.first_seq.0).min(1 << 24) + 1;
-        (size - live) * age * 256 / (size + live)
+        size.saturating_sub(live) * age * 256 / (size + live)
     }
 
     /// The oldest segment of each class that may be cleaned: it began before the first limit, its last batch is not

@@ -9,6 +9,8 @@ pub struct Stats {
     pub chunk_bytes_stored: u64,
     /// Chunks that were stored already: nothing was written but a record.
     pub chunks_shared: u64,
+    /// Chunks that were damaged and whose contents came again.
+    pub chunks_healed: u64,
     /// Chunks that were all zero.
     pub chunks_zero: u64,
     /// Pages of trees written.
@@ -19,6 +21,8 @@ pub struct Stats {
     pub chunk_pages_written: u64,
     /// Pages of trees read.
     pub page_reads: u64,
+    /// Headers that were written only to say that the last commit is durable.
+    pub proofs: u64,
     /// Checkpoints that ended.
     pub checkpoints: u64,
     /// Marks that ended.

@@ -4,7 +4,7 @@
 //! to its end before the next; a failed write or flush of the device stops all changes for good (what is durable is not
 //! known any more), while reads go on. What it does not do: anything of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use zc_core::{BufSlice, Map, OpId, ReqId};
 
@@ -16,13 +16,14 @@ use crate::config::{Config, Shape};
 use crate::fingerprints::Fingerprints;
 use crate::flushes::Flushes;
 use crate::gather::Windows;
-use crate::ids::{BatchSeq, RootId};
+use crate::ids::{BatchSeq, ChunkNo, RootId};
 use crate::limits;
 use crate::loader::Loader;
 use crate::log::{Log, LogFull};
 use crate::media::page::{PageKey, TableId};
 use crate::media::superblock::Superblock;
 use crate::pager::Missing;
+use crate::proofs::Resting;
 use crate::reads::{Fetching, Read, Want};
 use crate::recovery::Recovery;
 use crate::releases::Releases;
@@ -56,6 +57,8 @@ pub(crate) struct Open {
     pub(crate) flushes: Flushes,
     pub(crate) loader: Loader,
     pub(crate) prints: Fingerprints,
+    /// Chunks that could not be read.
+    pub(crate) damaged: BTreeSet<ChunkNo>,
     pub(crate) changes: std::collections::VecDeque<Change>,
     pub(crate) reads: BTreeMap<ReqId, Read>,
     pub(crate) reads_waiting: BTreeMap<PageKey, Vec<ReqId>>,
@@ -67,6 +70,10 @@ pub(crate) struct Open {
     pub(crate) cleaner: Cleaner,
     pub(crate) windows: Windows,
     pub(crate) survey: Option<Survey>,
+    /// Since when nothing has followed the last commit.
+    pub(crate) resting: Option<Resting>,
+    /// That commits were dropped was reported, and the superblock does not say so.
+    pub(crate) is_report_new: bool,
     pub(crate) failed: Option<StoreError>,
     /// The first checkpoint has ended.
     pub(crate) opened: bool,
@@ -213,6 +220,19 @@ impl Store {
             .is_some_and(|open| open.cleaner.goes_on() || open.survey.as_ref().is_some_and(Survey::goes_on))
     }
 
+    /// Whether a commit is to be proven. A driver gives ticks at least every [`limits::PROOF_MS`] or a little more.
+    #[must_use]
+    pub fn is_proof_due(&self) -> bool {
+        self.opened().is_some_and(Open::is_proof_due)
+    }
+
+    /// How often a recovery dropped commits that nothing proved, since that was last reported to a client or operator.
+    /// Clients may have been told that they were durable.
+    #[must_use]
+    pub fn dropped_commits(&self) -> u32 {
+        self.opened().map_or(0, |open| open.superblock.dropped)
+    }
+
     /// Whether work of its own is in progress or due: a checkpoint, the cleaner, changes in line.
     #[must_use]
     pub fn is_busy(&self) -> bool {
@@ -253,7 +273,10 @@ impl Open {
                 }
             }
             Event::Encoded { op, chunks } => self.encoded(op, &chunks),
-            Event::Tick { now_ms } => self.cleaner.tick(now_ms, self.config.clean_bytes_per_s),
+            Event::Tick { now_ms } => {
+                self.cleaner.tick(now_ms, self.config.clean_bytes_per_s);
+                self.pump_proof(now_ms);
+            }
             Event::Clean => self.cleaner.ask(),
             Event::WriteOut if self.failed.is_none() => self.close_batch(),
             Event::WriteOut => {}
@@ -285,15 +308,26 @@ impl Open {
             }
             RequestKind::Flush => match self.failed {
                 Some(error) => self.reply(req, Err(error)),
-                None => {
-                    self.close_batch();
-                    self.flushes.want(self.log.last_closed(), Some(req));
+                // Once: whoever flushed what is gone is told.
+                None if core::mem::take(&mut self.superblock.dropped) > 0 => {
+                    self.is_report_new = true;
+                    self.reply(req, Err(StoreError::Dropped));
                 }
+                None => self.flush(req),
+            },
+            RequestKind::Sync => match self.failed {
+                Some(error) => self.reply(req, Err(error)),
+                None => self.flush(req),
             },
             RequestKind::Write { root, first, chunks } => self.submit_write(req, root, first, chunks),
             RequestKind::Discard { root, first, count } => self.submit_discard(req, root, first, count),
             RequestKind::Catalog(change) => self.submit_catalog(req, change),
         }
+    }
+
+    fn flush(&mut self, req: ReqId) {
+        self.close_batch();
+        self.flushes.want(self.log.last_closed(), Some(req));
     }
 
     /// Lets every part go on.
@@ -321,7 +355,11 @@ impl Open {
         if !self.stopping || self.stopped || !quiet {
             return;
         }
-        if self.trees.pager.dirty_pages() > 0 || !self.log.is_empty() || self.log.since_checkpoint_bytes > 0 {
+        let is_changed = self.trees.pager.dirty_pages() > 0
+            || !self.log.is_empty()
+            || self.log.since_checkpoint_bytes > 0
+            || core::mem::take(&mut self.is_report_new);
+        if is_changed {
             self.begin_checkpoint();
             self.pump_checkpoint();
             let written = self.log.written();
@@ -382,8 +420,8 @@ impl Open {
     /// Reads a page that a request waits for.
     pub(crate) fn want(&mut self, missing: Missing) -> Result<(), StoreError> {
         self.stats.page_reads += 1;
-        let segment_bytes = self.superblock.segment_bytes;
-        self.loader.want(missing, segment_bytes, &mut self.next_op, &mut self.out)
+        let shape = self.shape();
+        self.loader.want(missing, shape, &mut self.next_op, &mut self.out)
     }
 
     pub(crate) fn close_batch(&mut self) {
@@ -422,11 +460,11 @@ impl Open {
     }
 
     pub(crate) fn shape(&self) -> Shape {
-        Shape { segment_bytes: self.superblock.segment_bytes, segments: self.superblock.segments }
+        self.superblock.shape()
     }
 
     pub(crate) fn reserve(&self) -> usize {
-        self.config.reserve_segments(self.shape())
+        self.config.reserve_segments(self.shape()) + self.config.overwrite_segments(self.shape())
     }
 
     /// Memory that grows with the pool, and the budgets as far as they are used.

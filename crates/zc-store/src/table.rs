@@ -110,6 +110,13 @@ impl Table {
         Ok(Some(&pager.page(leaf)[self.at(number)]))
     }
 
+    /// Numbers whose records are in a page or below it.
+    pub(crate) fn numbers_below(&self, page: PageKey) -> core::ops::Range<u64> {
+        let span = FANOUT.saturating_pow(u32::from(page.level)).saturating_mul(self.per_leaf());
+        let first = span.saturating_mul(page.index);
+        first..first.saturating_add(span)
+    }
+
     /// Makes sure that a record can be changed: its page and those above it are in memory, and stay.
     pub(crate) fn make_writable(&mut self, pager: &mut Pager, number: u64) -> Result<(), Missing> {
         while number >= self.capacity() {

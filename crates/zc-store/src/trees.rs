@@ -11,19 +11,25 @@ use zc_core::{Codec, Fingerprint, HashKey};
 
 use crate::catalog::{self, Root};
 use crate::ids::{ChunkNo, PageNo, Place, Pointer, RootId};
-use crate::limits::BLOCK_BYTES;
+use crate::limits::{self, BLOCK_BYTES};
+use crate::lost::{LOST, LostPages};
+use crate::map::numbers_of;
 use crate::mark::Mark;
 use crate::media::batch::Stored;
-use crate::media::page::{PageKey, TableId};
+use crate::media::page::{HEADER, PageKey, TableId, level_of};
 use crate::media::superblock::{Superblock, pointer_at, put_pointer};
-use crate::media::{put_u32, u32_at};
+use crate::media::{Block, put_u32, u32_at};
 use crate::numbers::Numbers;
 use crate::pager::{Missing, Pager};
-use crate::segments::{self, Segments};
+use crate::segments::{self, Segment, Segments};
 use crate::table::Table;
 
 /// Bytes of a record of the chunk table.
 const CHUNK_BYTES: usize = 56;
+/// Where its flags are: the fingerprint is known; it could not be read when that was last tried.
+const CHUNK_FLAGS: usize = 21;
+const HAS_PRINT: u8 = 1;
+const IS_DAMAGED: u8 = 2;
 /// Bytes of a record of the page table.
 const PAGE_BYTES: usize = 16;
 
@@ -43,6 +49,7 @@ pub(crate) struct Trees {
     pub(crate) epoch: u64,
     pub(crate) segments: Segments,
     pub(crate) mark: Option<Mark>,
+    pub(crate) lost: LostPages,
     #[cfg(zc_canary)]
     pub(crate) canary: Option<crate::config::Canary>,
 }
@@ -55,6 +62,8 @@ pub(crate) const fn map_key(number: PageNo) -> PageKey {
 impl Trees {
     pub(crate) fn new(superblock: &Superblock, key: &HashKey) -> Self {
         let [chunks, pages, segment_table, catalog_table] = superblock.tables;
+        let pool_bytes = u64::from(superblock.segments) * u64::from(superblock.segment_bytes);
+        let [chunks_max, pages_max] = limits::numbers_max(pool_bytes);
         Self {
             pager: Pager::new(key),
             chunks: Table::new(TableId::Chunks, CHUNK_BYTES, chunks),
@@ -63,11 +72,12 @@ impl Trees {
             catalog_table: Table::new(TableId::Catalog, catalog::RECORD_BYTES, catalog_table),
             roots: BTreeMap::new(),
             changed_roots: BTreeSet::new(),
-            chunk_numbers: Numbers::new(superblock.chunks_end),
-            page_numbers: Numbers::new(superblock.pages_end),
+            chunk_numbers: Numbers::new(superblock.chunks_end, chunks_max),
+            page_numbers: Numbers::new(superblock.pages_end, pages_max),
             epoch: superblock.epoch,
             segments: Segments::new(superblock.segments, superblock.segment_bytes),
             mark: None,
+            lost: LostPages::default(),
             #[cfg(zc_canary)]
             canary: None,
         }
@@ -99,6 +109,46 @@ impl Trees {
             prints.extend(print.map(|print| (print, number)));
         }
         Ok(prints)
+    }
+
+    /// Passes over numbers of chunks whose records cannot be written, among the next `count`.
+    pub(crate) fn pass_lost_chunk_numbers(&mut self, count: usize) {
+        while !self.lost.is_empty() {
+            let next = self.chunk_numbers.peek(count);
+            let lost = next.into_iter().find_map(|number| {
+                let missing = self.chunks.read(&mut self.pager, number).err()?;
+                self.lost.has(&missing).then_some(missing.key)
+            });
+            let Some(key) = lost else { return };
+            self.chunk_numbers.skip(&self.chunks.numbers_below(key));
+        }
+    }
+
+    /// The number of the next map page, whose record can be changed.
+    pub(crate) fn new_page_number(&mut self) -> Result<PageNo, Missing> {
+        loop {
+            let next = self.page_numbers.peek(1);
+            let ready = next.iter().try_for_each(|next| self.pages.make_writable(&mut self.pager, *next));
+            match ready {
+                Ok(()) => return Ok(PageNo(self.page_numbers.take())),
+                Err(missing) if self.lost.has(&missing) => {
+                    self.page_numbers.skip(&self.pages.numbers_below(missing.key));
+                }
+                Err(missing) => return Err(missing),
+            }
+        }
+    }
+
+    /// Whether the chunk could not be read when that was last tried.
+    pub(crate) fn is_noted_damaged(&mut self, number: ChunkNo) -> Result<bool, Missing> {
+        let record = self.chunks.read(&mut self.pager, number.0)?;
+        Ok(record.is_some_and(|record| record[CHUNK_FLAGS] & IS_DAMAGED != 0))
+    }
+
+    /// Notes in the record of a chunk whether it can be read. The record was made writable.
+    pub(crate) fn note_damaged(&mut self, number: ChunkNo, is_damaged: bool) {
+        let flags = &mut self.chunks.record_mut(&mut self.pager, number.0)[CHUNK_FLAGS];
+        *flags = if is_damaged { *flags | IS_DAMAGED } else { *flags & !IS_DAMAGED };
     }
 
     pub(crate) fn make_chunk_writable(&mut self, number: ChunkNo) -> Result<(), Missing> {
@@ -141,8 +191,19 @@ impl Trees {
         old.is_some().then_some(old.place)
     }
 
-    /// Makes sure that a map page is in memory.
-    pub(crate) fn load_map_page(&mut self, number: PageNo) -> Result<(), Missing> {
+    /// Makes sure that a map page of this level is in memory.
+    pub(crate) fn load_map_page(&mut self, number: PageNo, level: u8) -> Result<(), Missing> {
+        self.load_any_map_page(number)?;
+        let key = map_key(number);
+        if level_of(self.pager.page(key)) == level {
+            return Ok(());
+        }
+        // It is none that could be here, and reading it again changes nothing.
+        Err(Missing { key, pointer: Pointer::default() })
+    }
+
+    /// Makes sure that a map page is in memory, whatever its level.
+    pub(crate) fn load_any_map_page(&mut self, number: PageNo) -> Result<(), Missing> {
         let key = map_key(number);
         if self.pager.get(key).is_some() {
             return Ok(());
@@ -207,6 +268,35 @@ impl Trees {
     }
 }
 
+/// Whether a page holds what can be true in a pool of this shape. Pointers to other pages are checked when they are used.
+pub(crate) fn is_sane(trees: &Trees, key: PageKey, block: &Block) -> bool {
+    let (segments, size) = (trees.segments.count(), trees.segments.segment_bytes());
+    let mut contents = block[HEADER..].as_chunks::<CHUNK_BYTES>().0.iter();
+    match (key.table, key.level) {
+        (TableId::Map, _) => {
+            let given = if level_of(block) == 0 { &trees.chunk_numbers } else { &trees.page_numbers };
+            numbers_of(block).all(|number| number < given.end() || number == LOST)
+        }
+        (TableId::Chunks, 0) => contents.all(|record| {
+            decode_chunk(record).is_none_or(|stored| {
+                let Place { segment, offset_bytes } = stored.place;
+                let end = offset_bytes.checked_add(stored.stored_bytes);
+                let is_inside = segment.0 < segments && end.is_some_and(|end| end <= size);
+                is_inside && offset_bytes >= BLOCK_BYTES && stored.is_sane()
+            })
+        }),
+        (TableId::Pages, 0) => block[HEADER..].as_chunks::<PAGE_BYTES>().0.iter().all(|record| {
+            let pointer = pointer_at(record, 0);
+            !pointer.is_some() || pointer.is_inside(segments, size)
+        }),
+        (TableId::Segments, 0) => {
+            let records = block[HEADER..].as_chunks::<{ segments::RECORD_BYTES }>().0.iter();
+            records.clone().all(|record| Segment::is_sane(record, size))
+        }
+        _ => true,
+    }
+}
+
 fn encode_chunk(out: &mut [u8], stored: &Stored) {
     put_u32(out, 0, stored.place.segment.0);
     put_u32(out, 4, stored.place.offset_bytes);
@@ -215,7 +305,7 @@ fn encode_chunk(out: &mut [u8], stored: &Stored) {
     put_u32(out, 16, stored.crc);
     out[20] = stored.codec.media_code();
     if let Some(print) = stored.print {
-        out[21] = 1;
+        out[CHUNK_FLAGS] = HAS_PRINT;
         out[24..56].copy_from_slice(&print.0);
     }
 }
@@ -233,6 +323,6 @@ fn decode_chunk(bytes: &[u8]) -> Option<Stored> {
         raw_bytes: u32_at(bytes, 12),
         crc: u32_at(bytes, 16),
         codec: Codec::from_media_code(bytes[20]).unwrap_or(Codec::Raw),
-        print: (bytes[21] & 1 == 1).then_some(print),
+        print: (bytes[CHUNK_FLAGS] & HAS_PRINT != 0).then_some(print),
     })
 }

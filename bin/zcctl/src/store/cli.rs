@@ -93,7 +93,8 @@ pub(crate) enum StoreCommand {
     /// Open a store whose device lost a part of its log.
     ///
     /// The store goes back to the state before the lost part. The command shows the volumes of that state. Without --yes
-    /// it asks at a terminal, and refuses otherwise.
+    /// it asks at a terminal, and refuses otherwise. Also takes note that the last changes were dropped when the
+    /// store was opened: no flush fails for that any more.
     ///
     /// Exit status: 0 done, or nothing is lost; 2 not done.
     AcceptLoss {
@@ -112,6 +113,8 @@ pub(crate) enum StoreCommand {
         image: PathBuf,
     },
     /// Write a volume or snapshot to a new sparse file.
+    ///
+    /// Exit status: 0 done; 1 written, but the store was opened without its last changes; 2 not done.
     Export {
         #[command(flatten)]
         volume: Named,

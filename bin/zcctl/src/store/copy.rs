@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use zc_pool_io::{Order, VolumeOptions, create_volume, find};
 use zc_store::{BLOCK, RootId};
 
 use super::cli::Named;
-use super::driver::Driver;
+use super::driver::{Driver, warn_of_dropped};
 use super::progress::Progress;
 use crate::text;
 use crate::units::size;
@@ -63,6 +64,7 @@ pub(super) fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
     let pool = volume.pool.path()?;
     let source = Image::open(image)?;
     let driver = Driver::open(pool)?;
+    warn_of_dropped(driver.client().dropped_commits().into())?;
     // Nothing is known of what is stored after opening; a round of the cleaner passes all fingerprints.
     let _freed = driver.client().clean();
     let root = create_volume(driver.client(), &volume.name, source.len, VolumeOptions::default())?;
@@ -138,7 +140,8 @@ fn next_data(file: &File, at: u64, len: u64) -> anyhow::Result<Option<core::ops:
     }
 }
 
-pub(super) fn export(volume: &Named, image: &Path) -> anyhow::Result<()> {
+/// Writes a volume or snapshot to a file. What may be older than what was flushed is no success.
+pub(super) fn export(volume: &Named, image: &Path) -> anyhow::Result<ExitCode> {
     let driver = Driver::open(volume.pool.path()?)?;
     let (id, root) = find(driver.client(), &volume.name, None)?;
     let len = root.size_chunks << root.chunk_shift;
@@ -152,7 +155,10 @@ pub(super) fn export(volume: &Named, image: &Path) -> anyhow::Result<()> {
         let what = if kept { "it is incomplete" } else { "it was not kept" };
         return Err(error.context(format!("{} cannot be written; {what}", image.display())));
     }
-    driver.close()
+    let dropped = driver.client().dropped_commits();
+    driver.close()?;
+    warn_of_dropped(dropped.into())?;
+    Ok(if dropped > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn copy_out(

@@ -4,6 +4,7 @@
 //! Invariants: the file or device is locked against a daemon and other commands for as long as the driver lives; what
 //! was changed is durable when [`Driver::close`] succeeds. What it does not do: anything of its own.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::thread::available_parallelism;
 
@@ -27,6 +28,18 @@ pub(super) struct Driver(OpenPool);
 pub(super) fn lock(path: &Path, create_len: Option<u64>) -> anyhow::Result<BlockFile> {
     let options = OpenOptions { direct: false, write: true, create_len };
     Ok(BlockFile::open(path, options)?)
+}
+
+/// Says on the standard error that a store was opened without changes that may have been flushed.
+pub(super) fn warn_of_dropped(commits: u64) -> anyhow::Result<()> {
+    if commits > 0 {
+        writeln!(
+            std::io::stderr(),
+            "warning: when the store was opened, the last write of its log was damaged and does not count. What was \
+             flushed in the last moments before may be gone. `zcctl store accept-loss STORE` takes note"
+        )?;
+    }
+    Ok(())
 }
 
 /// The cleaner has all the bandwidth of the device.
@@ -77,6 +90,11 @@ impl Driver {
             }
             rustix::event::poll(&mut [], Some(&LOCK_PAUSE)).context("cannot wait")?;
         }
+    }
+
+    /// The operator knows that changes were dropped: no flush fails for that any more.
+    pub(super) fn acknowledge_dropped(&self) {
+        let _told_now = self.client().ask(RequestKind::Flush);
     }
 
     /// For asking it.

@@ -72,7 +72,7 @@ pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result
         StoreCommand::AcceptLoss { pool, consent } => accept_loss(pool, consent, out)?,
         StoreCommand::Clean(pool) => clean(pool, out)?,
         StoreCommand::Import { volume, image } => copy::import(volume, image)?,
-        StoreCommand::Export { volume, image } => copy::export(volume, image)?,
+        StoreCommand::Export { volume, image } => return copy::export(volume, image),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -115,6 +115,7 @@ fn answered(
     out: &mut dyn Write,
     text: impl Fn(&Value, &mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    driver::warn_of_dropped(number(answer, "dropped_commits"))?;
     if pool.daemon.json {
         writeln!(out, "{answer:#}")?;
         return Ok(());
@@ -195,8 +196,9 @@ fn derive(from: &Named, order: &Order, out: &mut dyn Write) -> anyhow::Result<()
 fn clean(pool: &Pool, out: &mut dyn Write) -> anyhow::Result<()> {
     let driver = Driver::open(pool.path()?)?;
     let (freed, free) = driver.client().clean();
+    let dropped = driver.client().dropped_commits();
     driver.close()?;
-    let answer = json!({ "freed_bytes": freed, "free_bytes": free });
+    let answer = json!({ "freed_bytes": freed, "free_bytes": free, "dropped_commits": dropped });
     answered(pool, &answer, out, |answer, out| {
         let (freed, free) = (size(number(answer, "freed_bytes")), size(number(answer, "free_bytes")));
         Ok(writeln!(out, "{freed} became free, {free} are")?)
@@ -232,6 +234,9 @@ fn status(pool: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             "full: writes fail; delete snapshots or volumes; the daemon, or `zcctl store clean`, frees them"
         }
         Some("failed") => "failed: its device failed; mend the device, then restart the daemon",
+        Some("dropped") => {
+            "dropped: its last changes are gone, flushed ones perhaps among them; run `zcctl store scrub`"
+        }
         _ => "ok",
     };
     let rows = [
@@ -274,6 +279,9 @@ fn volumes(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
 fn accept_loss(pool: &Pool, consent: &Consent, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = pool.path()?;
     match Driver::open(path) {
+        Ok(driver) if driver.client().dropped_commits() > 0 => {
+            return accept_dropped(pool, driver, consent, out);
+        }
         Ok(driver) => {
             driver.close()?;
             writeln!(out, "{} opens without a loss; there is nothing to accept", path.display())?;
@@ -297,13 +305,26 @@ fn accept_loss(pool: &Pool, consent: &Consent, out: &mut dyn Write) -> anyhow::R
     Driver::open_beyond_loss(path)?.close()
 }
 
+/// Shows what a store is without the changes that its recovery dropped, and takes note that the operator knows.
+fn accept_dropped(pool: &Pool, driver: Driver, consent: &Consent, out: &mut dyn Write) -> anyhow::Result<()> {
+    let answer = Order::Volumes {}.carry_out(driver.client())?;
+    answered(pool, &answer, out, volumes)?;
+    if !consent.dry_run {
+        consent
+            .ask("the next flush of a volume would fail, so that its client knows. It does not after this")?;
+        driver.acknowledge_dropped();
+    }
+    driver.close()
+}
+
 /// Verifies all that is stored, order by order; on a terminal it tells how far it is.
 fn scrub(pool: &Pool, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let place = Place::open(pool)?;
     let mut progress = Progress::new(pool.daemon.json);
     let (mut chunks, mut stored, mut damage, mut from) = (0, 0, Vec::new(), None);
-    loop {
+    let dropped = loop {
         let mut answer = place.carry_out(&Order::Scrub { from })?;
+        let dropped = number(&answer, "dropped_commits");
         chunks += number(&answer, "chunks");
         stored += number(&answer, "stored_bytes");
         if let Some(found) = answer["damage"].as_array_mut() {
@@ -312,13 +333,14 @@ fn scrub(pool: &Pool, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         progress.tell(stored, || format!("{chunks} chunks with {} verified", size(stored)))?;
         from = serde_json::from_value::<Option<Point>>(answer["next"].take())?;
         if from.is_none() {
-            break;
+            break dropped;
         }
-    }
+    };
     progress.end()?;
     place.close()?;
     let code = if damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    let answer = json!({ "chunks": chunks, "stored_bytes": stored, "damage": damage });
+    let answer =
+        json!({ "chunks": chunks, "stored_bytes": stored, "damage": damage, "dropped_commits": dropped });
     answered(pool, &answer, out, scrubbed)?;
     Ok(code)
 }

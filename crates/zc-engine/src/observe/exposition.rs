@@ -385,11 +385,12 @@ const STORES: &[Number<StoreLook>] = &[
 
 const STORE_STATE: Family<'_> =
     family("store_state", "1 for the state that the store is in, 0 for the others.");
-const STORE_STATES: [(&str, PoolState); 4] = [
+const STORE_STATES: [(&str, PoolState); 5] = [
     ("ok", PoolState::Ok),
     ("low", PoolState::Low),
     ("full", PoolState::Full),
     ("failed", PoolState::Failed),
+    ("dropped", PoolState::Dropped),
 ];
 
 const DRIVER: &[Number<Driver>] = &[

@@ -278,6 +278,13 @@ fn of_store(look: &StoreLook) -> Option<Reason> {
             "it takes no changes; what was flushed is kept",
             "dmesg; when the device works: systemctl restart zcached".to_owned(),
         ),
+        PoolState::Dropped => (
+            "store-dropped",
+            Level::Degraded,
+            "when it was opened, the last write of its log was damaged and does not count".to_owned(),
+            "what was flushed in the last moments before the stop may be gone; the next flush fails once",
+            format!("zcctl store scrub {name}; if the power did not fail, check the device"),
+        ),
     };
     let (follows, store) = (follows.to_owned(), Some(name.clone()));
     Some(Reason { kind, level, volume: None, store, what, follows, command })
@@ -755,6 +762,7 @@ mod tests {
             (PoolState::Low, "store-low-space", Level::Degraded),
             (PoolState::Full, "store-full", Level::Failed),
             (PoolState::Failed, "store-failed", Level::Failed),
+            (PoolState::Dropped, "store-dropped", Level::Degraded),
         ] {
             let reason = of_store(&look(state)).unwrap();
             assert_eq!((reason.kind, reason.level, reason.store.as_deref()), (kind, level, Some("tank")));

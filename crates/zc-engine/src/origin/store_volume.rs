@@ -167,8 +167,7 @@ impl StoreVolume {
             name: origin.volume.clone(),
         };
         let made = pool.client().ask(RequestKind::Catalog(change));
-        made.and_then(|_| pool.client().ask(RequestKind::Flush))
-            .map_err(|error| refuse(error.to_string()))?;
+        made.and_then(|_| pool.client().ask(RequestKind::Sync)).map_err(|error| refuse(error.to_string()))?;
         let root = pool.client().root(id).ok_or_else(|| refuse("it is gone again".to_owned()))?;
         Self::new(pool, origin, id, &root, Mode::WriteThrough)
     }
@@ -267,7 +266,7 @@ impl StoreVolume {
 
     /// Makes writes durable. Blocks.
     pub(crate) fn sync_blocking(&self) -> Result<(), EngineError> {
-        let flushed = self.client().ask(RequestKind::Flush);
+        let flushed = self.client().ask(RequestKind::Sync);
         flushed
             .map(|_| ())
             .map_err(|error| EngineError::refused(Refusal::NotFlushed { volume: self.name.clone(), error }))

@@ -103,16 +103,20 @@ fn look(name: String, pool: &OpenPool) -> StoreLook {
         let all = zc_core::u64_from_usize(store.roots().count());
         let volumes = store.roots().filter(|(_, root)| root.kind == zc_store::RootKind::Volume).count();
         let volumes = zc_core::u64_from_usize(volumes);
-        (store.space(), store.stats(), pool.counters(), store.failure().is_some(), volumes, all - volumes)
+        let space = store.space();
+        let state = PoolState::of(&space, store.failure().is_some(), store.dropped_commits());
+        (state, space, store.stats(), pool.counters(), volumes, all - volumes)
     });
-    let nothing =
-        || (zc_store::Space::default(), zc_store::Stats::default(), Counters::default(), true, 0, 0);
+    let nothing = || {
+        let (space, stats) = (zc_store::Space::default(), zc_store::Stats::default());
+        (PoolState::Failed, space, stats, Counters::default(), 0, 0)
+    };
     // Without an answer its thread has ended.
-    let (space, stats, counters, has_failed, volumes, snapshots) = seen.unwrap_or_else(nothing);
+    let (state, space, stats, counters, volumes, snapshots) = seen.unwrap_or_else(nothing);
     StoreLook {
         name,
         path: pool.path().to_owned(),
-        state: PoolState::of(&space, has_failed),
+        state,
         total_bytes: space.total_bytes,
         left_bytes: PoolState::left_bytes(&space),
         volumes,

@@ -43,6 +43,15 @@ pub struct Stored {
     pub print: Option<Fingerprint>,
 }
 
+impl Stored {
+    /// Whether its lengths can be: there is something, which is no longer than what it decodes to.
+    pub(crate) const fn is_sane(&self) -> bool {
+        0 < self.stored_bytes
+            && self.stored_bytes <= self.raw_bytes
+            && self.raw_bytes <= crate::limits::CHUNK_BYTES_MAX
+    }
+}
+
 /// A change of the catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogChange {
@@ -204,14 +213,15 @@ fn encode_short(out: &mut [u8], kind: u8, root: RootId, first: u64, second: u64)
 fn decode_stored(b: &[u8], segment: SegmentNo) -> Result<Stored, MediaError> {
     let mut print = Fingerprint([0; 32]);
     print.0.copy_from_slice(&b[32..64]);
-    Ok(Stored {
+    let stored = Stored {
         place: Place { segment, offset_bytes: u32_at(b, 24) },
         stored_bytes: u32_at(b, 4),
         raw_bytes: u32_at(b, 8),
         crc: u32_at(b, 12),
         codec: Codec::from_media_code(b[1]).ok_or(MediaError::Field("codec"))?,
         print: (u32_at(b, 28) & HAS_PRINT != 0).then_some(print),
-    })
+    };
+    if stored.is_sane() { Ok(stored) } else { Err(MediaError::Field("chunk")) }
 }
 
 /// A batch header.
@@ -277,18 +287,30 @@ impl BatchHeader {
         if !payload_bytes.is_multiple_of(block) || end.is_none_or(|end| end > segment_bytes) {
             return Err(MediaError::Field("payload_bytes"));
         }
+        let (seq, durable) = (BatchSeq(u64_at(b, 8)), BatchSeq(u64_at(b, 24)));
+        if seq.0 >= crate::limits::COUNT_MAX || durable >= seq {
+            return Err(MediaError::Field("seq"));
+        }
         let len = zc_core::usize_from_u32(u32_at(b, 40));
         let mut rest = b[HEADER..].get(..len).ok_or(MediaError::Field("records_bytes"))?;
         let mut records = Vec::new();
+        // Contents follow each other in the payload.
+        let mut contents = place.offset_bytes + block..place.offset_bytes + block + payload_bytes;
         while !rest.is_empty() {
             let record = Record::decode(rest, place.segment)?;
+            if let Record::Chunk(_, stored) = &record {
+                let start = stored.place.offset_bytes;
+                let end = start.checked_add(stored.stored_bytes).filter(|end| *end <= contents.end);
+                contents.start =
+                    end.filter(|_| start >= contents.start).ok_or(MediaError::Field("contents"))?;
+            }
             rest = &rest[record.bytes()..];
             records.push(record);
         }
         Ok(Self {
-            seq: BatchSeq(u64_at(b, 8)),
+            seq,
             nonce: u64_at(b, 16),
-            durable: BatchSeq(u64_at(b, 24)),
+            durable,
             next: SegmentNo(u32_at(b, 32)),
             payload_bytes,
             records,

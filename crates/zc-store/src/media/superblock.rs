@@ -1,6 +1,7 @@
 //! The superblock: what the store is, who has it, and from which state and place in the log it goes on.
 
 use super::{BLOCK, Binding, Block, MediaError, as_block, put_u32, put_u64, u32_at, u64_at};
+use crate::config::Shape;
 use crate::ids::{BatchSeq, Place, Pointer, SegmentNo};
 use crate::limits;
 
@@ -8,12 +9,17 @@ const MAGIC: [u8; 8] = *b"zcstore\x01";
 const VERSION: u32 = 1;
 /// In `incompat`: the log may have records of kind 6.
 const GONE_RECORDS: u64 = 1;
+/// In `incompat`: maps may have lost addresses, and the numbers of batches may be above 2^32 times the session's.
+const LOST_ADDRESSES: u64 = 2;
 /// Where segments begin.
 pub(crate) const SEGMENTS_START_BYTES: u64 = 128 << 10;
 /// Distance between the copies.
 const COPY_STEP_BYTES: u64 = 64 << 10;
 /// Tables whose roots it names.
 pub(crate) const TABLES: usize = 4;
+
+/// Records of a leaf of each of them.
+const RECORDS_PER_LEAF: [u64; TABLES] = [72, 252, 168, 31];
 
 /// A place in the log: where the next batch is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +62,8 @@ pub struct Superblock {
     pub log: LogPlace,
     /// How often an operator accepted that a part of the log was lost.
     pub losses: u32,
+    /// How often a recovery dropped commits that nothing proved, since that was last reported.
+    pub dropped: u32,
     /// Chunk numbers from here on were never given.
     pub chunks_end: u64,
     /// Map page numbers from here on were never given.
@@ -79,6 +87,11 @@ impl Superblock {
         SEGMENTS_START_BYTES + place.segment.0 as u64 * segment_bytes as u64 + place.offset_bytes as u64
     }
 
+    /// The size of the store's device.
+    pub(crate) const fn shape(&self) -> Shape {
+        Shape { segment_bytes: self.segment_bytes, segments: self.segments }
+    }
+
     /// The first superblock of an empty store, or `None` when the device is too small or a size is out of bounds.
     #[must_use]
     pub fn format(uuid: [u8; 16], device_bytes: u64, segment_bytes: u32, nonce: u64) -> Option<Self> {
@@ -97,6 +110,7 @@ impl Superblock {
             segment_bytes,
             log,
             losses: 0,
+            dropped: 0,
             chunks_end: 1,
             pages_end: 1,
             epoch: 1,
@@ -111,7 +125,7 @@ impl Superblock {
         put_u32(&mut b[..], 4, VERSION);
         b[8..16].copy_from_slice(&MAGIC);
         b[16..32].copy_from_slice(&self.uuid);
-        put_u64(&mut b[..], 48, GONE_RECORDS);
+        put_u64(&mut b[..], 48, GONE_RECORDS | LOST_ADDRESSES);
         put_u64(&mut b[..], 56, self.sequence);
         put_u64(&mut b[..], 64, self.session);
         put_u64(&mut b[..], 72, self.nonce);
@@ -130,6 +144,7 @@ impl Superblock {
             put_pointer(&mut b[..], 144 + 16 * index, root.pointer);
             put_u32(&mut b[..], 156 + 16 * index, root.height);
         }
+        put_u32(&mut b[..], 208, self.dropped);
         Binding::superblock(copy).seal(&mut b);
         b
     }
@@ -144,7 +159,10 @@ impl Superblock {
             return Err(MediaError::Magic);
         }
         Binding::superblock(copy).check(b)?;
-        if u32_at(b, 4) != VERSION || u64_at(b, 40) != 0 || u64_at(b, 48) & !GONE_RECORDS != 0 {
+        if u32_at(b, 4) != VERSION
+            || u64_at(b, 40) != 0
+            || u64_at(b, 48) & !(GONE_RECORDS | LOST_ADDRESSES) != 0
+        {
             return Err(MediaError::Version);
         }
         let mut uuid = [0; 16];
@@ -166,6 +184,7 @@ impl Superblock {
             segment_bytes: u32_at(b, 84),
             log,
             losses: u32_at(b, 116),
+            dropped: u32_at(b, 208),
             chunks_end: u64_at(b, 120),
             pages_end: u64_at(b, 128),
             epoch: u64_at(b, 136),
@@ -179,10 +198,37 @@ impl Superblock {
         let sizes = (limits::SEGMENT_BYTES_MIN..=limits::SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
             && self.segment_bytes.is_multiple_of(limits::BLOCK_BYTES)
             && (limits::SEGMENTS_MIN..=limits::SEGMENTS_MAX).contains(&self.segments);
-        let places = self.tables.iter().map(|root| root.pointer.place.segment);
-        let inside = places.chain([self.log.place.segment, self.log.next]).all(|seg| seg.0 < self.segments);
-        let heights = self.tables.iter().all(|root| root.height <= 8);
-        if sizes && inside && heights { Ok(()) } else { Err(MediaError::Field("geometry")) }
+        if !sizes {
+            return Err(MediaError::Field("geometry"));
+        }
+        let log = self.log.place;
+        let is_log_inside = [log.segment, self.log.next].iter().all(|segment| segment.0 < self.segments)
+            && log.offset_bytes <= self.segment_bytes
+            && log.offset_bytes.is_multiple_of(limits::BLOCK_BYTES);
+        if !is_log_inside {
+            return Err(MediaError::Field("log"));
+        }
+        let counts = [self.sequence, self.epoch, self.log.seq.0];
+        let are_counts = counts.iter().all(|count| (1..limits::COUNT_MAX).contains(count))
+            && (1..limits::SESSIONS_MAX).contains(&self.session);
+        if !are_counts {
+            return Err(MediaError::Field("count"));
+        }
+        let pool_bytes = u64::from(self.segments) * u64::from(self.segment_bytes);
+        let [chunks_max, pages_max] = limits::numbers_max(pool_bytes);
+        if !(1..=chunks_max).contains(&self.chunks_end) || !(1..=pages_max).contains(&self.pages_end) {
+            return Err(MediaError::Field("numbers"));
+        }
+        let numbers = [chunks_max, pages_max, u64::from(self.segments), u64::from(limits::ROOTS_MAX)];
+        let is_sane = |((root, numbers), per_leaf): ((&TableRoot, u64), u64)| match root.height {
+            0 => !root.pointer.is_some(),
+            height => {
+                height <= limits::table_height(numbers, per_leaf)
+                    && root.pointer.is_inside(self.segments, self.segment_bytes)
+            }
+        };
+        let mut tables = self.tables.iter().zip(numbers).zip(RECORDS_PER_LEAF);
+        if tables.all(is_sane) { Ok(()) } else { Err(MediaError::Field("table")) }
     }
 }
 

@@ -122,7 +122,9 @@ impl Accounting {
         };
         let volumes = roots.iter().filter(|root| root.is_volume);
         let pool = PoolAccount {
-            nominal_bytes: volumes.map(|root| root.size_chunks << root.chunk_shift).sum(),
+            nominal_bytes: volumes
+                .map(|root| root.size_chunks << root.chunk_shift)
+                .fold(0, u64::saturating_add),
             free_bytes: space.free_bytes,
             total_bytes: space.total_bytes,
             ..PoolAccount::default()
@@ -161,6 +163,7 @@ impl Accounting {
                     self.chunks.meet(chunk.0);
                 }
             }
+            Item::Lost(..) => {}
             Item::End if self.is_second => return Ok(Step::Done(Surveyed::Accounts(self.end()))),
             Item::End => {
                 self.is_second = true;

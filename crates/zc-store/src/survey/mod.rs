@@ -192,8 +192,11 @@ impl Open {
     /// Contents were checked. True if the survey had asked for that.
     pub(crate) fn survey_fetched(&mut self, op: OpId, results: &[Result<(), ErrorKind>]) -> bool {
         let Some(Survey { work: Work::Scrub(work), .. }) = &mut self.survey else { return false };
-        let Some(places) = work.fetched(op, results) else { return false };
-        places.into_iter().for_each(|place| self.trees.segments.unpin(place.segment));
+        let Some(tried) = work.fetched(op, results) else { return false };
+        for ((number, place), result) in tried.into_iter().zip(results) {
+            self.trees.segments.unpin(place.segment);
+            self.chunk_tried(number, place, *result);
+        }
         true
     }
 

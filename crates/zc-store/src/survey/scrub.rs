@@ -43,6 +43,8 @@ pub struct ScrubReport {
     pub stored_bytes: u64,
     /// Pages of maps.
     pub pages: u64,
+    /// Segments that are neither free nor referred to, and that nothing will free: a fault of the store itself.
+    pub lost_segments: u64,
     /// What cannot be read, at most [`limits::DAMAGE_MAX`] and what one read adds.
     pub damage: Vec<Damage>,
     /// Where to go on; `None`: all was looked at.
@@ -104,6 +106,7 @@ impl Scrubbing {
         }
         if self.is_walked {
             if self.batch.is_empty() {
+                self.report.lost_segments = zc_core::u64_from_usize(trees.segments.lost_segments());
                 return Ok(Step::Done(Surveyed::Scrub(core::mem::take(&mut self.report))));
             }
             return Ok(Step::Fetch);
@@ -128,10 +131,26 @@ impl Scrubbing {
                     self.report.addresses += 1;
                 }
             }
+            Item::Lost(root, address, count) => self.pass_lost(root, address, count),
             Item::End => self.is_walked = true,
         }
         self.held = None;
         Ok(Step::Again)
+    }
+
+    /// Addresses of which the map says that they are lost. Neighbours are told together.
+    fn pass_lost(&mut self, root: usize, address: u64, count: u64) {
+        let Frozen { id: root, size_chunks, .. } = self.walk.roots()[root];
+        let count = count.min(size_chunks.saturating_sub(address));
+        self.report.addresses += 1;
+        let error = StoreError::Damaged(Place::default());
+        match self.report.damage.last_mut() {
+            Some(last) if (last.root, last.first + last.count, last.error) == (root, address, error) => {
+                last.count += count;
+            }
+            _ if count > 0 => self.tell(ScrubPoint { root, address }, count, error),
+            _ => {}
+        }
     }
 
     fn look_at(&mut self, trees: &mut Trees, point: ScrubPoint, number: ChunkNo) -> Result<(), Missing> {
@@ -170,16 +189,20 @@ impl Scrubbing {
         }
     }
 
-    /// Contents were checked: the places that need not be pinned any more, if this scrub had asked.
-    pub(super) fn fetched(&mut self, op: OpId, results: &[Result<(), ErrorKind>]) -> Option<Vec<Place>> {
+    /// Contents were checked: the chunks and their places, which need not be pinned any more, if this scrub had asked.
+    pub(super) fn fetched(
+        &mut self,
+        op: OpId,
+        results: &[Result<(), ErrorKind>],
+    ) -> Option<Vec<(ChunkNo, Place)>> {
         if self.op != Some(op) {
             return None;
         }
         self.op = None;
-        let mut places = Vec::new();
+        let mut tried = Vec::new();
         for (candidate, result) in core::mem::take(&mut self.batch).into_iter().zip(results) {
             let place = candidate.stored.place;
-            places.push(place);
+            tried.push((candidate.number, place));
             self.report.chunks += 1;
             self.report.stored_bytes += u64::from(candidate.stored.stored_bytes);
             let Err(kind) = result else { continue };
@@ -190,7 +213,7 @@ impl Scrubbing {
             self.bad.insert(candidate.number);
             candidate.points.into_iter().for_each(|point| self.tell(point, 1, error));
         }
-        Some(places)
+        Some(tried)
     }
 
     /// What was found so far. It goes on with what is not verified yet.

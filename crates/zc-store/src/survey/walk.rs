@@ -5,6 +5,7 @@
 
 use crate::catalog::FANOUT;
 use crate::ids::{ChunkNo, PageNo, RootId};
+use crate::lost::LOST;
 use crate::map::{numbers_of, span_of};
 use crate::pager::Missing;
 use crate::trees::{Trees, map_key};
@@ -38,6 +39,8 @@ pub(super) enum Item {
     Page(usize, PageNo),
     /// An address that holds something.
     Chunk(usize, u64, ChunkNo),
+    /// Addresses of which the map says that what they held cannot be read: the first, and how many at most.
+    Lost(usize, u64, u64),
     End,
 }
 
@@ -79,10 +82,19 @@ impl Walk {
     pub(super) fn next(&mut self, trees: &mut Trees) -> Result<Item, Missing> {
         let root = self.begun.saturating_sub(1);
         if let Some((address, number)) = self.chunks.pop() {
-            return Ok(Item::Chunk(root, address, number));
+            let is_lost = number.0 == LOST;
+            return Ok(if is_lost {
+                Item::Lost(root, address, 1)
+            } else {
+                Item::Chunk(root, address, number)
+            });
         }
         let Some(node) = self.pages.last().copied() else { return Ok(self.next_root()) };
-        trees.load_map_page(node.page)?;
+        if node.page.0 == LOST {
+            self.pages.pop();
+            return Ok(Item::Lost(root, node.first, span_of(node.level + 1)));
+        }
+        trees.load_map_page(node.page, node.level)?;
         self.pages.pop();
         let from = if root == 0 { self.from } else { 0 };
         let numbers = numbers_of(trees.pager.page(map_key(node.page)));

@@ -181,6 +181,8 @@ impl World {
             StoreError::Damaged(_) | StoreError::Device(ErrorKind::Corrupt) => {
                 ("store: damage told", pooled.is_rotten)
             }
+            // The end of its log was torn when it was opened. Whether it was is judged by the runs of the store alone.
+            StoreError::Dropped => ("store: dropped commits told", true),
             _ => ("store: other errors", false),
         };
         self.coverage.note(name);
@@ -270,7 +272,7 @@ impl World {
             if let Some(root) = root.filter(|root| self.root_bytes(*root) == 0) {
                 let change = self.catalog_change(CatalogOp::Create, root, root);
                 let made = self.ask_pool(RequestKind::Catalog(change));
-                let flushed = made.and_then(|_| self.ask_pool(RequestKind::Flush));
+                let flushed = made.and_then(|_| self.ask_pool(RequestKind::Sync));
                 if flushed.is_err() {
                     return false;
                 }

@@ -88,11 +88,13 @@ pub(crate) struct History {
     states: Vec<State>,
     /// States before this one can only come back if the device lies.
     flushed: usize,
+    /// And before this one only if two of its faults come together.
+    proven: usize,
 }
 
 impl History {
     pub(crate) fn new(state: State) -> Self {
-        Self { states: vec![state], flushed: 0 }
+        Self { states: vec![state], flushed: 0, proven: 0 }
     }
 
     pub(crate) fn now(&self) -> &State {
@@ -114,6 +116,11 @@ impl History {
         self.flushed = self.flushed.max(index);
     }
 
+    /// All that was flushed is proven by what the device holds.
+    pub(crate) fn proven(&mut self) {
+        self.proven = self.flushed;
+    }
+
     /// Whether an address held this in some state from `since` on.
     pub(crate) fn held_since(&self, since: usize, root: RootId, address: u64, value: u64) -> bool {
         self.states[since..].iter().any(|state| state.value(root, address) == Some(value))
@@ -130,9 +137,13 @@ impl History {
     }
 
     /// After a crash: the newest state that agrees, which is the present one from now on. Under a device that lies any
-    /// state counts.
-    pub(crate) fn settle(&mut self, lies: bool, agrees: impl Fn(&State) -> bool) -> bool {
-        let first = if lies { 0 } else { self.flushed };
+    /// state counts; after a single damage, any from what was proven on.
+    pub(crate) fn settle(&mut self, (lies, once): (bool, bool), agrees: impl Fn(&State) -> bool) -> bool {
+        let first = match (lies, once) {
+            (false, _) => self.flushed,
+            (true, true) => self.proven,
+            (true, false) => 0,
+        };
         let Some(found) = (first..self.states.len()).rev().find(|index| agrees(&self.states[*index])) else {
             return false;
         };
@@ -144,6 +155,7 @@ impl History {
             self.states.truncate(found + 1);
         }
         self.flushed = self.states.len() - 1;
+        self.proven = self.flushed;
         true
     }
 

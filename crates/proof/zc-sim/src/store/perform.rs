@@ -8,6 +8,9 @@ use zc_store::{Action, Event, Store, Superblock, payload_crc};
 use super::world::{Buf, CHUNK, Pending, SEGMENT, StoreCanary, World, stored_bytes, stored_len};
 use crate::disk::PAGE;
 
+/// Distance between the superblocks.
+const SUPERBLOCK_STEP: usize = 64 << 10;
+
 impl World {
     /// One operation in flight ends.
     pub(crate) fn step(&mut self) {
@@ -137,8 +140,11 @@ impl World {
     /// Flips some bits of what is stored.
     pub(crate) fn rot(&mut self) {
         self.note("bits rotted");
+        self.rots += 1;
         let blocks = self.disk.seen.len() / PAGE;
         let at = self.rng.random_range(0..blocks) * PAGE + self.rng.random_range(0..PAGE);
+        let magic = &self.disk.seen[at / PAGE * PAGE..][4..8];
+        self.is_metadata_rotten |= magic == b"zcSp" || magic == b"zcSb" || at < 2 * SUPERBLOCK_STEP;
         let byte = self.disk.seen[at] ^ (1 << self.rng.random_range(0..8));
         self.disk.damage(at, &[byte]);
     }
@@ -169,6 +175,8 @@ impl World {
         self.stopped = false;
         self.fenced = false;
         self.lost_unflushed = false;
+        self.has_dropped = false;
+        self.rots_before = core::mem::take(&mut self.rots);
         let mut out = Vec::new();
         self.store = Store::open(self.config.clone(), self.rng.random(), &mut out);
         self.restart(out);

@@ -13,6 +13,8 @@ use super::world::{ADDRESSES, Probe, RUN, STEPS_MAX, StoreCanary, Waits, World};
 use crate::disk::PAGE;
 use crate::run::Violation;
 
+/// Segments that are not free though nothing refers to them: the log's two, and those that the next checkpoint frees.
+const UNFREED_SEGMENTS: u64 = 2 + zc_store::limits::EMPTIED_MAX as u64;
 /// Roots that may exist at a time.
 const ROOTS: u16 = 6;
 
@@ -45,6 +47,11 @@ pub const STORE_REQUIRED: &[&str] = &[
     "accounts judged",
     "scrubs judged",
     "damage found by a scrub",
+    "restarts judged after one damage",
+    "dropped commits told",
+    "proofs",
+    "chunks healed",
+    "free space added up",
 ];
 
 /// How to run a seed.
@@ -147,7 +154,7 @@ impl World {
         for _ in 0..STEPS_MAX {
             if let Some(result) = self.opened {
                 match result {
-                    Ok(()) => {}
+                    Ok(()) => self.has_dropped = self.store.dropped_commits() > 0,
                     Err(StoreError::Device(_)) if self.fenced => {
                         self.note("recoveries that failed");
                         self.forget();
@@ -308,6 +315,9 @@ impl World {
         self.count_store();
         self.forget();
         self.open();
+        if self.serves() && self.store.stats().torn && !self.faults.lies() {
+            self.violate("a log that was closed in order ends torn".to_owned());
+        }
         self.judge_restart();
     }
 
@@ -354,7 +364,11 @@ impl World {
         // Several states may agree where contents are damaged. Which it is, recipes and runs tell without reading those.
         self.unknown =
             seen.iter().filter(|(_, value)| value.is_none()).map(|((_, address), _)| *address).collect();
-        if !self.history.settle(self.faults.lies(), agrees) {
+        let once = self.faults.rot > 0.0 && self.rots_before <= 1;
+        if once {
+            self.note("restarts judged after one damage");
+        }
+        if !self.history.settle((self.faults.lies(), once), agrees) {
             let text =
                 format!("a restart shows no state that there was: {seen:?}; {}", self.history.describe());
             self.violate(text);
@@ -387,9 +401,13 @@ impl World {
         self.give(Event::Submit(zc_store::seam::Request { req, kind }));
         for _ in 0..STEPS_MAX {
             if let Some(result) = self.probe.and_then(|probe| probe.brought) {
+                let excused = match result {
+                    Ok(_) => true,
+                    Err(StoreError::Damaged(place)) => self.is_damage_excused(place),
+                    Err(_) => self.faults.lies() || self.lost_unflushed,
+                };
                 if let Err(error) = result
-                    && !self.faults.lies()
-                    && !self.lost_unflushed
+                    && !excused
                 {
                     self.violate(format!("{root:?} address {address} cannot be read: {error}"));
                     return None;
@@ -411,6 +429,8 @@ impl World {
             ("chunks shared", stats.chunks_shared),
             ("chunks freed", stats.chunks_freed),
             ("pages freed", stats.pages_freed),
+            ("proofs", stats.proofs),
+            ("chunks healed", stats.chunks_healed),
             ("chunks moved", stats.chunks_moved),
             ("segments cleaned", stats.segments_cleaned),
             ("segments freed", stats.segments_freed),
@@ -434,7 +454,8 @@ impl World {
         self.judge_scrub();
         self.judge_accounts();
         self.judge_freed_beside_damage();
-        if self.faults.lies() || self.violation.is_some() || !self.serves() {
+        let only_rots = self.faults.lost == 0.0 && self.faults.misdirected == 0.0;
+        if !only_rots || self.violation.is_some() || !self.serves() {
             return;
         }
         // What is still being made is there before it is looked for.
@@ -457,10 +478,16 @@ impl World {
             self.clean();
         }
         let (space, stats) = (self.store.space(), self.store.stats());
-        // Tables keep pages without records.
+        // Tables keep pages without records. A leaf that cannot be read keeps what it may have.
         let pages = space.referred_bytes / PAGE as u64;
-        if pages > TABLE_PAGES || self.violation.is_some() {
+        if (pages > TABLE_PAGES && self.faults.rot == 0.0) || self.violation.is_some() {
             self.violate(format!("all was deleted, and {pages} pages are still referred to: {stats:?}"));
+        }
+        let segments = (space.total_bytes - space.free_bytes) / u64::from(super::world::SEGMENT);
+        if segments > pages + UNFREED_SEGMENTS {
+            self.violate(format!(
+                "{pages} pages are referred to, and {segments} segments are not free: {stats:?}"
+            ));
         }
         self.note("everything freed");
     }

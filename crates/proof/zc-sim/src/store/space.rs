@@ -33,7 +33,10 @@ impl World {
             return;
         }
         let kept = match change {
-            ModelChange::Write(..) => self.config.reserve_segments(shape(self.segments)),
+            ModelChange::Write(..) => {
+                let shape = shape(self.segments);
+                self.config.reserve_segments(shape) + self.config.overwrite_segments(shape)
+            }
             ModelChange::Catalog(change) if change.op == CatalogOp::Delete => {
                 self.config.floor_segments(shape(self.segments))
             }

@@ -122,6 +122,10 @@ impl World {
                     return None;
                 }
             };
+            if report.lost_segments > 0 {
+                self.violate(format!("{} segments are neither free nor used", report.lost_segments));
+            }
+            self.note("free space added up");
             for damage in report.damage {
                 let addresses = ADDRESSES.iter().flat_map(|first| *first..*first + 2 * RUN);
                 let hit = addresses.filter(|at| (damage.first..damage.first + damage.count).contains(at));

@@ -8,7 +8,7 @@ use zc_core::{BufId, BufSlice, Codec, Fingerprint, Map, ReqId};
 use zc_store::config::Shape;
 use zc_store::seam::{FetchTo, NewChunk, Request, RequestKind, Run, StoreError};
 use zc_store::{
-    Action, CatalogChange, CatalogOp, Config, Event, RootId, Store, Stored, Superblock, Surveyed,
+    Action, CatalogChange, CatalogOp, Config, Event, Place, RootId, Store, Stored, Superblock, Surveyed,
 };
 
 use super::model::{History, ModelChange, State};
@@ -150,6 +150,14 @@ pub(crate) struct World {
     /// Values of chunks are drawn from so many; 0: each is new.
     pub(crate) values: u64,
     pub(crate) probe: Option<Probe>,
+    /// The last opening dropped commits, and no flush has failed for that.
+    pub(crate) has_dropped: bool,
+    /// Damages since the store was opened.
+    pub(crate) rots: u32,
+    /// And before that, since the opening before.
+    pub(crate) rots_before: u32,
+    /// A header, a page or a superblock was damaged, once: what it led to may be damaged.
+    pub(crate) is_metadata_rotten: bool,
     /// The answer to the last survey.
     pub(crate) surveyed: Option<Result<Surveyed, StoreError>>,
 }
@@ -170,8 +178,9 @@ impl World {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let bytes = (128 << 10) + segments as usize * SEGMENT as usize;
         let mut disk = Disk::new(bytes);
-        let superblock = Superblock::format([7; 16], bytes as u64, SEGMENT, rng.random())
+        let mut superblock = Superblock::format([7; 16], bytes as u64, SEGMENT, rng.random())
             .expect("the device is large enough");
+        near_the_end_of_a_counter(&mut superblock, seed);
         for copy in 0..2 {
             disk.write_now(Superblock::offset_bytes(copy) as usize, &superblock.encode(copy)[..]);
         }
@@ -202,6 +211,10 @@ impl World {
             trace: None,
             values: 20,
             probe: None,
+            has_dropped: false,
+            rots: 0,
+            rots_before: 0,
+            is_metadata_rotten: false,
             surveyed: None,
         };
         world.take(out);
@@ -233,6 +246,9 @@ impl World {
         let mut out = Vec::new();
         self.store.handle(event, &mut out);
         self.take(out);
+        if self.pending.is_empty() && !self.store.is_proof_due() {
+            self.history.proven();
+        }
     }
 
     /// A store that was made anew asks for its first block.
@@ -405,7 +421,7 @@ impl World {
     fn judge_read_error(&mut self, root: RootId, end: u64, since: usize, error: StoreError) {
         let excused = match error {
             // A flush that failed may have lost what was not durable.
-            StoreError::Damaged(_) => self.faults.lies() || self.lost_unflushed,
+            StoreError::Damaged(place) => self.is_damage_excused(place),
             StoreError::NoSuchRoot | StoreError::Invalid => self.history.lacked_since(since, root, end),
             _ => false,
         };
@@ -415,10 +431,24 @@ impl World {
         }
     }
 
+    /// Damage of one place excuses errors of what lies there, and of what it leads to, and of nothing else.
+    pub(crate) fn is_damage_excused(&self, place: Place) -> bool {
+        let at = Superblock::device_offset(place, SEGMENT) as usize;
+        self.lost_unflushed
+            || self.faults.lost > 0.0
+            || self.faults.misdirected > 0.0
+            || (self.faults.rot > 0.0
+                && (self.is_metadata_rotten || self.disk.is_tainted(at, CHUNK as usize)))
+    }
+
     fn refused(&mut self, error: StoreError) {
         let excused = match error {
             StoreError::Device(_) => self.fenced,
             StoreError::NoSuchRoot | StoreError::Invalid => true,
+            StoreError::Dropped => {
+                self.note("dropped commits told");
+                core::mem::take(&mut self.has_dropped)
+            }
             _ => self.faults.lies(),
         };
         if !excused {
@@ -458,6 +488,24 @@ impl World {
                 self.violate(format!("the recipe of {root:?} names value {value} at {address}"));
             }
         }
+    }
+}
+
+/// Some seeds begin where numbers or counts end.
+fn near_the_end_of_a_counter(superblock: &mut Superblock, seed: u64) {
+    let pool_bytes = u64::from(superblock.segments) * u64::from(superblock.segment_bytes);
+    let [chunks_max, pages_max] = zc_store::limits::numbers_max(pool_bytes);
+    match seed % 11 {
+        3 => {
+            // The first session gets the last numbers below those that the next session's number gives.
+            let gap = zc_store::limits::SESSION_GAP;
+            superblock.session = 40;
+            superblock.log.seq.0 = (45 << 32) - gap - seed % 64;
+        }
+        5 => superblock.chunks_end = chunks_max - seed % 200,
+        7 => superblock.pages_end = pages_max - 200 - seed % 400,
+        9 => superblock.epoch = u64::from(u32::MAX) - seed % 16,
+        _ => {}
     }
 }
 
