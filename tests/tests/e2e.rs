@@ -14,6 +14,7 @@ mod e2e_configuration;
 mod e2e_crash;
 mod e2e_dirty_faults;
 mod e2e_drain;
+mod e2e_erase;
 mod e2e_faults;
 mod e2e_fio;
 mod e2e_follow;

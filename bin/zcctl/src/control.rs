@@ -26,7 +26,7 @@ const CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for a command that waits for devices or the kernel. These commands have deadlines of their own.
 const DEVICE_WAIT: Duration = Duration::from_secs(150);
 /// These commands.
-const SLOW: [&str; 10] = [
+const SLOW: [&str; 11] = [
     "stop",
     "attach",
     "detach",
@@ -34,6 +34,7 @@ const SLOW: [&str; 10] = [
     "replace-cache",
     "resize-cache",
     "resize",
+    "erase",
     "store",
     "reload",
     "check-config",

@@ -17,6 +17,7 @@ mod concerned;
 mod confirm;
 mod control;
 mod dirty;
+mod erase;
 mod events;
 mod hooks;
 mod nbd;

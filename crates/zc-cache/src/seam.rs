@@ -209,6 +209,13 @@ pub enum Event {
         /// The volume.
         volume: VolumeId,
     },
+    /// Erase what the cache device holds of volumes that are gone: units with an extent of a volume that is neither known
+    /// nor among these leave, and their slots and free ones are erased. Until
+    /// [`CacheManager::is_erasing`](crate::CacheManager::is_erasing) says no more.
+    Erase {
+        /// Volumes that may be added later, and whose content stays.
+        keep: Vec<VolumeId>,
+    },
     /// Add a volume or change the settings of one that exists. Its region size stays; its size only grows, and its
     /// origin must have grown before.
     Configure(Box<VolumeConfig>),
@@ -523,6 +530,8 @@ pub enum Action {
         op: OpId,
         /// The slot.
         slot: WeuSlot,
+        /// From its end on the slot reads as zeros, or it fails.
+        erase: bool,
     },
     /// Write a journal block at its place in the ring.
     WriteJournal {
@@ -655,6 +664,17 @@ impl Action {
             _ => None,
         }
     }
+}
+
+/// What came of an erasure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Erased {
+    /// Slots that were erased.
+    pub slots: u64,
+    /// Units that had to stay, and slots that the device did not erase.
+    pub left: u64,
+    /// Whether all slots had their turn: the cache neither failed nor stopped before.
+    pub is_complete: bool,
 }
 
 /// Things worth a line in the log; rare by construction.

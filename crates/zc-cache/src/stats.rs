@@ -253,6 +253,8 @@ stats! {
         evictions_for_quota,
         /// Evictions from volumes within their reserve: for their own newer content, or for dirty data.
         evictions_within_reserve,
+        /// Evictions of WEUs with content of volumes that are gone, for an erasure.
+        evictions_for_erasure,
         /// WEUs that came to count for another volume: settings changed, or what was dirty in them became clean.
         units_moved,
         /// Evictions while some slot was pinned by a reader.

@@ -13,6 +13,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use crate::control::ask;
+use crate::erase::erased;
 use crate::options::Daemon;
 use crate::text::{self, hit_ratio, number, string};
 use crate::units::{duration, ratio, share, size};
@@ -49,6 +50,13 @@ pub(crate) enum CacheCommand {
     ///
     /// Exit status: 0 done, 1 an origin does not take dirty data, 2 not possible.
     Resize(ResizeArgs),
+    /// Erase what the cache holds of volumes that are gone.
+    ///
+    /// Units with data of a volume that was removed are evicted, and read as zeros then, as does free space. Other
+    /// volumes lose cached data that lay in the same units. An SSD may keep copies that no write reaches.
+    ///
+    /// Exit status: 0 done, 1 some units could not be erased, 2 not possible.
+    Erase(Daemon),
 }
 
 pub(crate) fn run(command: &CacheCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -56,7 +64,18 @@ pub(crate) fn run(command: &CacheCommand, out: &mut dyn Write) -> anyhow::Result
         CacheCommand::Show(daemon) => show(daemon, out),
         CacheCommand::Replace(args) => exchange::replace(args, out),
         CacheCommand::Resize(args) => exchange::resize(args, out),
+        CacheCommand::Erase(daemon) => erase(daemon, out),
     }
+}
+
+fn erase(daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let erased = erased(daemon)?;
+    if daemon.json {
+        writeln!(out, "{:#}", erased.to_json())?;
+    } else {
+        writeln!(out, "{}", erased.describe())?;
+    }
+    Ok(if erased.left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn show(daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {

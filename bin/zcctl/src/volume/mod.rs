@@ -26,6 +26,7 @@ use zc_core::units::{ByteSize, ByteSpan};
 
 use crate::control::ask;
 use crate::dirty;
+use crate::erase::erased;
 use crate::options::{Daemon, Listing};
 use crate::text;
 use crate::units::size;
@@ -66,6 +67,9 @@ pub(crate) enum VolumeCommand {
         /// Succeed also if there is no such volume.
         #[arg(long)]
         if_present: bool,
+        /// Erase what the cache holds of it, as `zcctl cache erase`.
+        #[arg(long)]
+        erase: bool,
         #[command(flatten)]
         daemon: Daemon,
     },
@@ -155,8 +159,8 @@ pub(crate) struct AddArgs {
 pub(crate) fn run(command: &VolumeCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
         VolumeCommand::Add(args) => add(args, out),
-        VolumeCommand::Remove { volume, force, dry_run, if_present, daemon } => {
-            let how = Removal { force: *force, dry_run: *dry_run, if_present: *if_present };
+        VolumeCommand::Remove { volume, force, dry_run, if_present, erase, daemon } => {
+            let how = Removal { force: *force, dry_run: *dry_run, if_present: *if_present, erase: *erase };
             remove(volume, &how, daemon, out)
         }
         VolumeCommand::Warm(args) => warm::run(args, out),
@@ -339,6 +343,8 @@ struct Removal {
     force: bool,
     dry_run: bool,
     if_present: bool,
+    /// The cache is erased of what it holds of the volume.
+    erase: bool,
 }
 
 /// Shows what a removal would do.
@@ -364,7 +370,7 @@ fn would_remove(
 }
 
 fn remove(volume: &str, how: &Removal, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let Removal { force, dry_run, if_present } = *how;
+    let Removal { force, dry_run, if_present, erase } = *how;
     let file = held_file(daemon)?;
     if if_present && !is_known(volume, daemon)? {
         return show_change(
@@ -409,6 +415,14 @@ fn remove(volume: &str, how: &Removal, daemon: &Daemon, out: &mut dyn Write) -> 
     let mut answer = about(&answer, volume);
     answer["lost_bytes"] = json!(lost);
     let name = text::clean(volume);
+    let erasure = if erase {
+        let erased =
+            erased(daemon).with_context(|| format!("{name} is removed, and not erased from the cache"))?;
+        answer["erased"] = erased.to_json();
+        format!("; {}", erased.describe())
+    } else {
+        String::new()
+    };
     let loss = if lost > 0 {
         format!("; {} ({lost} bytes) that only the cache had are lost", size(lost))
     } else {
@@ -416,7 +430,7 @@ fn remove(volume: &str, how: &Removal, daemon: &Daemon, out: &mut dyn Write) -> 
     };
     show_change(
         &answer,
-        &format!("{name} is removed, also from {}{loss}", file.path().display()),
+        &format!("{name} is removed, also from {}{loss}{erasure}", file.path().display()),
         daemon,
         out,
     )

@@ -389,7 +389,7 @@ fn change<B: Backend + ?Sized>(backend: &mut B, action: Action) -> Event {
         Action::WritePart { op, slot, weu, start_bytes, len_bytes, .. } => {
             (op, backend.write_unit(slot, weu, UnitWrite::Part { start_bytes, len_bytes }))
         }
-        Action::DiscardSlot { op, slot } => (op, backend.discard(slot)),
+        Action::DiscardSlot { op, slot, .. } => (op, backend.discard(slot)),
         Action::WriteJournal { op, block, .. } => (op, backend.write_metadata(Metadata::Journal(block))),
         Action::WriteRegionMap { op, copy, map } => {
             (op, backend.write_metadata(Metadata::RegionMap { copy, map }))

@@ -226,13 +226,14 @@ impl World {
                 }
                 self.persist_durable(*op, *durable, done)
             }
-            Action::DiscardSlot { op, slot } => {
+            Action::DiscardSlot { op, slot, erase } => {
                 let at = self.geometry.slot_offset(*slot) as usize;
-                if !self.is_dead() && self.rng.random_bool(0.5) {
+                if !self.is_dead() && (*erase || self.rng.random_bool(0.5)) {
                     let zeros = vec![0; self.geometry.weu_bytes as usize];
                     self.cache.write(at, &zeros, op.0);
                 }
-                Event::DeviceDone { op: *op, result: Ok(()) }
+                let result = if *erase && self.is_dead() { Err(ErrorKind::Io) } else { Ok(()) };
+                Event::DeviceDone { op: *op, result }
             }
             Action::FlushCache { op } => {
                 let fails = self.is_dead() || self.is_journal_gone() || self.happens(self.faults.meta_errors);

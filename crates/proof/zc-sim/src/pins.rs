@@ -61,6 +61,7 @@ impl Pins {
             }
             Event::Configure(_)
             | Event::Remove { .. }
+            | Event::Erase { .. }
             | Event::DropDirty { .. }
             | Event::GiveUpUnreadable { .. }
             | Event::AcceptLoss { .. }

@@ -5,7 +5,8 @@
 //! takes its place, with contents that were never anywhere, and the driver believes whatever the cache holds under the
 //! number. The oracles know only the new contents: one old sector is a violation (G1, G2).
 //!
-//! The other one comes at once, or later, or with a start, or never.
+//! The other one comes at once, or later, or with a start, or never. What the cache holds of the first may be erased
+//! meanwhile.
 //!
 //! What it does not do: remove volumes of a store.
 
@@ -45,10 +46,23 @@ impl World {
         let outcome = self.wait_for_removal(volume);
         self.leaving = None;
         match outcome {
-            Some(Ok(())) => self.other_origin(volume),
+            Some(Ok(())) => {
+                if self.rng.random_bool(0.3) {
+                    self.erase_removed(volume);
+                }
+                self.other_origin(volume);
+            }
             Some(Err(_)) => self.coverage.note("removals that failed"),
             None => {}
         }
+    }
+
+    /// What the cache holds of the volume that went is erased, while others are served and another one comes.
+    fn erase_removed(&mut self, volume: usize) {
+        self.coverage.note("erasures");
+        let others = (0..self.volumes.len()).filter(|other| *other != volume);
+        let keep = others.map(|other| VolumeId(other as u16)).collect();
+        self.event(Event::Erase { keep });
     }
 
     fn is_well(&self) -> bool {

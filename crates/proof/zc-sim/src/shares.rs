@@ -38,7 +38,10 @@ impl Seen {
         Self {
             shares: manager.shares().into_iter().map(|share| (share.volume, share)).collect(),
             moved: stats.units_moved,
-            excused: stats.evictions_within_reserve + stats.evictions_for_quota + stats.device_write_errors,
+            excused: stats.evictions_within_reserve
+                + stats.evictions_for_quota
+                + stats.evictions_for_erasure
+                + stats.device_write_errors,
             is_loaded: manager.is_loaded(),
         }
     }

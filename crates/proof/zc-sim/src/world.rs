@@ -603,6 +603,7 @@ fn event_name(event: &Event) -> &'static str {
         Event::GiveUpUnreadable { .. } => "event GiveUpUnreadable",
         Event::AcceptLoss { .. } => "event AcceptLoss",
         Event::Remove { .. } => "event Remove",
+        Event::Erase { .. } => "event Erase",
         Event::DeviceLost => "event DeviceLost",
         Event::Stop => "event Stop",
     }

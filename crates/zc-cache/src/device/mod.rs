@@ -18,6 +18,7 @@ use crate::device::recovery::Recovery;
 use crate::device::units::classes::Classes;
 use crate::device::units::dirty_slots::DirtySlots;
 use crate::device::units::dirty_unit::DirtyUnits;
+use crate::device::units::erase::Erasure;
 use crate::device::units::evict::Sweeps;
 use crate::device::units::header_reads::HeaderReads;
 use crate::device::units::headers::HeaderCache;
@@ -62,6 +63,7 @@ struct Units {
     headers: HeaderCache,
     header_reads: HeaderReads,
     sweeps: Sweeps,
+    erasure: Erasure,
     open: OpenWeus,
     writing: Map<WeuSlot, WritingWeu>,
     dirty: DirtyUnits,
@@ -96,6 +98,7 @@ impl Device {
                 headers: HeaderCache::new(header_prints, &config.hash_key),
                 header_reads: HeaderReads::default(),
                 sweeps: Sweeps::default(),
+                erasure: Erasure::default(),
                 open: OpenWeus::default(),
                 writing: Map::default(),
                 dirty: DirtyUnits::default(),

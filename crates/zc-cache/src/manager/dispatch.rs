@@ -75,6 +75,9 @@ impl CacheManager {
                         HeaderWaiter::Reduction(Owner::Clean, job) => clean.insert_headers_read(job, core),
                         HeaderWaiter::Reduction(Owner::Dirty, job) => dirty.dirty_headers_read(job, core),
                         HeaderWaiter::Miss(id) => dirty.headers_arrived(id, core, clean),
+                        HeaderWaiter::Erasure(slot) => {
+                            core.device.erasure_header_read(slot, &result, &core.base);
+                        }
                     }
                 }
             }
@@ -84,7 +87,12 @@ impl CacheManager {
             (unit::Op::Write(slot), Ended::Device(result)) => {
                 core.device.weu_written(slot, result, &mut core.base);
             }
-            (unit::Op::Discard(slot), Ended::Device(_)) => core.device.discarded(slot),
+            (unit::Op::Discard(slot), Ended::Device(result)) => {
+                core.device.discarded(slot, result, &core.base);
+            }
+            (unit::Op::Erase(slot), Ended::Device(result)) => {
+                core.device.free_slot_erased(slot, result, &core.base);
+            }
             (op, ended) => panic!("{op:?} ended as {ended:?}"),
         }
     }

@@ -138,6 +138,7 @@ impl CacheManager {
             Event::GiveUpUnreadable { volume } => self.dirty.give_up_unreadable(volume, &mut self.core),
             Event::AcceptLoss { volume } => self.dirty.accept_loss(volume, &mut self.core),
             Event::Remove { volume } => self.removals.remove_volume(volume, &mut self.core),
+            Event::Erase { keep } => self.core.device.begin_erasure(&keep, &self.core.base),
             Event::Stop => self.core.base.stop(),
         }
     }
@@ -186,6 +187,7 @@ impl CacheManager {
         self.core.device.pump_load(&mut self.core.base);
         self.core.device.pump_probes(&mut self.core.base);
         self.removals.pump_removals(&mut self.core, &mut self.clean, &mut self.dirty);
+        self.core.device.pump_erasure(&mut self.core.base);
         self.dirty.pump_persist(&mut self.core, &mut self.clean);
         self.distrusts.pump_distrusts(&mut self.core, &mut self.clean);
         self.handle_effects();

@@ -11,6 +11,7 @@ use crate::dirty::overlay::residency_overlaid;
 use crate::dirty::versions::DirtyState;
 use crate::manager::CacheManager;
 use crate::residency::{OriginLag, RESIDENCY_EXTENTS_MAX, RESIDENCY_RUNS_MAX, Residency, ResidencyRun, push};
+use crate::seam::Erased;
 use crate::shares::{VolumePins, VolumeShare};
 use crate::stats::Stats;
 
@@ -123,6 +124,18 @@ impl CacheManager {
     #[must_use]
     pub fn dirty(&self, volume: VolumeId) -> Option<DirtyState> {
         self.dirty.state(volume, &self.core)
+    }
+
+    /// Whether an erasure ([`Event::Erase`](crate::seam::Event::Erase)) is under way.
+    #[must_use]
+    pub const fn is_erasing(&self) -> bool {
+        self.core.device.erasure().is_active()
+    }
+
+    /// How the last erasure ended; `None` if there was none.
+    #[must_use]
+    pub const fn erased(&self) -> Option<Erased> {
+        self.core.device.erasure().last()
     }
 
     /// Whether dirty data of the volume is being given up, or the device is being told so. When it ends,

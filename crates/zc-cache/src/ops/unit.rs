@@ -14,6 +14,8 @@ pub(crate) enum Op {
     /// A unit is written, clean or dirty.
     Write(WeuSlot),
     Discard(WeuSlot),
+    /// A free slot is erased.
+    Erase(WeuSlot),
 }
 
 impl Op {
@@ -22,7 +24,7 @@ impl Op {
         match self {
             Self::HeaderEvict(_) | Self::HeaderPrints(_) => Some(Purpose::HeaderRead),
             Self::Write(_) => Some(Purpose::WeuWrite),
-            Self::Discard(_) => None,
+            Self::Discard(_) | Self::Erase(_) => None,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Volumes that go while the cache is used, and others that come under their numbers.
 
 use zc_cache::config::VolumeConfig;
-use zc_cache::seam::{Event, RequestKind};
-use zc_core::{ErrorKind, Mode};
+use zc_cache::seam::{Erased, Event, RequestKind};
+use zc_core::{ErrorKind, Mode, VolumeId, WeuSlot};
+use zc_format::{Geometry, WeuHeader};
 
 use crate::world::{Shape, V, W, World, half, volume};
 use crate::write_back::{Twin, extents, write_back};
@@ -253,5 +254,57 @@ fn epochs_count_on_under_the_number() {
         t.world = t.world.restart(clean);
         assert!(t.world.manager.dirty(V).unwrap().bytes > 0, "the flushed write is the cache's alone");
         t.check(0, 4 << 20);
+    }
+}
+
+/// Slots whose header names an extent of the volume.
+fn slots_with(world: &World, volume: VolumeId) -> usize {
+    let Geometry { slots, weu_bytes, extent_bytes, salt, .. } = world.geometry;
+    let has_its = |slot: &u32| {
+        let slot = WeuSlot(*slot);
+        let at = usize::try_from(world.geometry.slot_offset(slot)).unwrap();
+        let bytes = &world.device.0[at..at + usize::try_from(weu_bytes).unwrap()];
+        let header = WeuHeader::decode(bytes, slot, weu_bytes, extent_bytes, salt);
+        header.is_ok_and(|header| header.entries.iter().any(|entry| entry.key.volume == volume))
+    };
+    (0..slots).filter(has_its).count()
+}
+
+fn erase(world: &mut World, keep: &[VolumeId]) -> Erased {
+    world.event(Event::Erase { keep: keep.to_vec() });
+    for _ in 0..1000 {
+        if !world.manager.is_erasing() {
+            break;
+        }
+        world.tick(10);
+    }
+    world.manager.erased().expect("it ends")
+}
+
+#[test]
+fn an_erasure_leaves_nothing_of_volumes_that_are_gone() {
+    for mode in [Mode::WriteThrough, Mode::WriteBack] {
+        let mut world = filled(learning());
+        world.configure(VolumeConfig { mode, ..fresh() });
+        // Older versions, which no mapping leads to.
+        world.write(V, 0, &image(7));
+        world.submit(V, 0, 0, RequestKind::Flush);
+        world.event(Event::Destage { volume: V });
+        (0..20).for_each(|_| world.tick(1000));
+        remove(&mut world);
+        assert!(slots_with(&world, V) > 0 && slots_with(&world, W) > 0, "{mode:?}");
+        assert_eq!(erase(&mut world, &[V]).left, 0, "the volume may come back");
+        assert!(slots_with(&world, V) > 0, "{mode:?}");
+        let erased = erase(&mut world, &[]);
+        assert!(erased.is_complete && erased.left == 0 && erased.slots > 0, "{mode:?} {erased:?}");
+        assert_eq!(slots_with(&world, V), 0, "{mode:?}");
+        // The other volume has lost cached content at most.
+        world.read(W, 0, 1 << 20);
+        world.write(W, 1 << 20, &image(8));
+        world.tick(1000);
+        world.read(W, 1 << 20, 1 << 20);
+        let mut world = world.restart(false);
+        world.read(W, 0, 2 << 20);
+        world.stop();
     }
 }

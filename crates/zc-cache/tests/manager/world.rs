@@ -880,6 +880,12 @@ impl Backend for World {
         Ok(bytes)
     }
 
+    fn discard(&mut self, slot: WeuSlot) -> Ended {
+        let at = usize_from_u64(self.geometry.slot_offset(slot));
+        self.device.0[at..at + usize_from_u32(self.geometry.weu_bytes)].fill(0);
+        Ok(())
+    }
+
     fn write_unit(&mut self, slot: WeuSlot, weu: BufId, write: UnitWrite) -> Ended {
         match write {
             UnitWrite::Part { .. } if self.parts_vanish => {}

@@ -12,6 +12,7 @@ pub(crate) mod add_volume;
 pub(crate) mod connection_limit;
 pub(crate) mod dirty;
 pub(crate) mod disconnect;
+pub(crate) mod erase;
 pub(crate) mod lengths;
 pub(crate) mod metrics_http;
 pub(crate) mod page_http;
@@ -442,8 +443,8 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
         }
         Request::Clear { volume } => shared.clear(volume.as_deref()).await,
         Request::Reattach {} => shared.reattach().await,
-        asked @ (Request::ReplaceCache { .. } | Request::ResizeCache { .. }) => {
-            exchange_cache(shared, asked).await
+        asked @ (Request::ReplaceCache { .. } | Request::ResizeCache { .. } | Request::Erase {}) => {
+            on_cache_device(shared, asked).await
         }
         Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
         Request::Resize { volume, size_bytes } => shared.resize(&volume, size_bytes).await,
@@ -469,8 +470,9 @@ async fn dirty_data(shared: &Shared, request: Request) -> Result<Value, String> 
     }
 }
 
-async fn exchange_cache(shared: &Shared, request: Request) -> Result<Value, String> {
+async fn on_cache_device(shared: &Shared, request: Request) -> Result<Value, String> {
     match request {
+        Request::Erase {} => shared.erase().await,
         Request::ReplaceCache { path, force, dry_run } => {
             shared.exchange_cache(&Target::Other { path: path.into(), force }, dry_run).await
         }

@@ -71,6 +71,8 @@ pub(crate) enum Request {
         #[serde(default)]
         volume: Option<String>,
     },
+    /// Erases what the cache holds of volumes that are gone.
+    Erase {},
     Reattach {},
     /// Moves the cache to another device.
     ReplaceCache {

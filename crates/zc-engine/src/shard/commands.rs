@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 use zc_cache::config::VolumeConfig;
+use zc_cache::seam::Erased;
 use zc_core::VolumeId;
 use zc_io::Waker;
 
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Add { id: VolumeId, volume: Box<Volume>, reply: oneshot::Sender<()> },
     /// Serve a volume no more, and have the cache forget it.
     Remove { volume: VolumeId, reply: oneshot::Sender<Removed> },
+    /// Erase what the cache holds of volumes that are neither served nor among these.
+    Erase { keep: Vec<VolumeId>, reply: oneshot::Sender<Option<Erased>> },
     /// Bring a volume's dirty data to the origin.
     Destage(VolumeId),
     /// Forget a volume's dirty data; says whether that was done, or the device was lost before it knew.

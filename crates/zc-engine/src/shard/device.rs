@@ -163,7 +163,7 @@ impl CacheDevice {
                 let operation = Operation::write_as(self.device.file.fd(), offset, part, durable);
                 base.submit(operation, Pending::Device { op });
             }
-            Action::DiscardSlot { op, slot } => self.discard(base, op, slot),
+            Action::DiscardSlot { op, slot, erase } => self.discard(base, op, slot, erase),
             Action::WriteJournal { op, block, durable } => {
                 let offset = self.device.geometry.journal_block_offset(block.sequence);
                 let pending = Pending::Journal { op, block: block.sequence };
@@ -223,11 +223,15 @@ impl CacheDevice {
         base.submit(operation, pending);
     }
 
-    fn discard(&mut self, base: &mut Base, op: OpId, slot: WeuSlot) {
+    /// A block device may give back what it was told to discard; zeros it must.
+    fn discard(&mut self, base: &mut Base, op: OpId, slot: WeuSlot, erase: bool) {
         let offset = self.device.geometry.slot_offset(slot);
         let len = u64::from(self.device.geometry.weu_bytes);
         let fd = SharedFd::clone(self.device.file.fd());
         let operation = match self.device.file.kind() {
+            FileKind::Block if erase => {
+                Operation::Fallocate { fd, mode: FallocateMode::ZeroRange, offset, len }
+            }
             FileKind::Block => Operation::Discard { fd, offset, len },
             FileKind::Regular => Operation::Fallocate { fd, mode: FallocateMode::PunchHole, offset, len },
         };

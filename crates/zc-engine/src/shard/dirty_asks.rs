@@ -1,4 +1,4 @@
-//! Commands that wait until dirty data is given up.
+//! Commands that wait until dirty data is given up, or what volumes left that are gone is erased.
 //!
 //! Job: answer each when the manager has done what was asked, or cannot.
 //!
@@ -6,6 +6,7 @@
 
 use tokio::sync::oneshot;
 use zc_cache::CacheManager;
+use zc_cache::seam::Erased;
 use zc_core::VolumeId;
 
 type Ask = (VolumeId, oneshot::Sender<bool>);
@@ -17,6 +18,8 @@ pub(crate) struct DirtyAsks {
     drops: Vec<Ask>,
     /// Until what of it cannot be read is given up.
     unreadable: Vec<Ask>,
+    /// Until an erasure has ended.
+    erasures: Vec<oneshot::Sender<Option<Erased>>>,
 }
 
 impl DirtyAsks {
@@ -30,8 +33,18 @@ impl DirtyAsks {
         self.unreadable.push((volume, reply));
     }
 
+    /// The manager was told to erase what volumes left that are gone.
+    pub(crate) fn erases(&mut self, reply: oneshot::Sender<Option<Erased>>) {
+        self.erasures.push(reply);
+    }
+
     /// Answers those whose dirty data is given up, or cannot be.
     pub(crate) fn answer(&mut self, manager: &CacheManager) {
+        if !manager.is_erasing() {
+            for reply in self.erasures.drain(..) {
+                let _asker_left = reply.send(manager.erased());
+            }
+        }
         for (volume, reply) in std::mem::take(&mut self.drops) {
             if manager.is_dropping(volume) {
                 self.drops.push((volume, reply));

@@ -110,6 +110,11 @@ impl DirtyUnits {
     }
 
     /// Whether the slot is that of the unit being filled.
+    /// The unit that is being filled, if it is in this slot.
+    pub(super) fn open_unit(&self, slot: WeuSlot) -> Option<&Unit> {
+        self.open.as_ref().map(|open| &open.unit).filter(|unit| unit.slot() == slot)
+    }
+
     pub(super) fn is_open(&self, slot: WeuSlot) -> bool {
         self.open.as_ref().is_some_and(|open| open.slot() == slot)
     }

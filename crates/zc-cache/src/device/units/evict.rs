@@ -19,8 +19,8 @@ use crate::seam::Action;
 
 /// Slots kept free, so that a WEU that fills up does not wait for an eviction.
 const FREE_SLOTS: usize = 2;
-/// Slots on their way to being free at once for the sake of quotas.
-const LEAVING_MAX: usize = 8;
+/// Slots on their way to being free at once for the sake of quotas, or of an erasure.
+pub(super) const LEAVING_MAX: usize = 8;
 /// Index buckets swept per event while a slot waits for the sweep.
 const URGENT_BUCKETS: usize = 4096;
 
@@ -73,17 +73,19 @@ impl Device {
             _ => base.stats.evictions_headerless += 1,
         }
         self.units.headers.remove(slot);
-        if base.cfg().discard && base.is_good() {
+        let erase = self.units.erasure.takes(slot);
+        if (base.cfg().discard || erase) && base.is_good() {
             let op = base.port.op(Op::Discard(slot));
-            base.port.emit(Action::DiscardSlot { op, slot });
+            base.port.emit(Action::DiscardSlot { op, slot, erase });
         } else {
             self.units.slots.release(slot);
         }
     }
 
     /// The slot may be reused, whether the device took the discard or not.
-    pub(crate) fn discarded(&mut self, slot: WeuSlot) {
+    pub(crate) fn discarded(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>, base: &Base) {
         self.units.slots.release(slot);
+        self.units.erasure.ended(slot, result, base.now_ms());
     }
 
     /// The share of the index that is swept when a WEU opens.
@@ -269,7 +271,7 @@ impl Device {
     }
 
     /// Evicts a unit; `while_reading`: stored extents are being read.
-    fn evict(&mut self, slot: WeuSlot, while_reading: bool, base: &mut Base) {
+    pub(super) fn evict(&mut self, slot: WeuSlot, while_reading: bool, base: &mut Base) {
         let entry = self.units.slots.get(slot);
         assert!(
             entry.kept() == 0 || entry.class() != Some(ClassId::KEPT),

@@ -29,6 +29,8 @@ pub(crate) enum HeaderWaiter {
     Reduction(Owner, u64),
     /// A portion of a client's read.
     Miss(u64),
+    /// The erasure of what volumes left that are gone.
+    Erasure(WeuSlot),
 }
 
 /// Headers being read.
@@ -128,6 +130,20 @@ impl Device {
         } else if self.units.slots.is_on_device(slot) && self.read_header(slot, base) {
             self.units.header_reads.wait(slot, waiter);
         }
+    }
+
+    /// Has the header of a slot read, whatever is known of it. Returns `false` if too many are being read.
+    pub(super) fn wait_for_any_header(
+        &mut self,
+        waiter: HeaderWaiter,
+        slot: WeuSlot,
+        base: &mut Base,
+    ) -> bool {
+        let is_read = self.read_header(slot, base);
+        if is_read {
+            self.units.header_reads.wait(slot, waiter);
+        }
+        is_read
     }
 
     /// Has a header read, unless too many are. Whether it is being read.

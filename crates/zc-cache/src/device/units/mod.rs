@@ -6,6 +6,7 @@ pub(crate) mod classes;
 pub(crate) mod contents;
 pub(crate) mod dirty_slots;
 pub(crate) mod dirty_unit;
+pub(crate) mod erase;
 pub(crate) mod evict;
 pub(crate) mod header_reads;
 pub(crate) mod headers;

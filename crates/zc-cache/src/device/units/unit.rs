@@ -4,7 +4,9 @@
 //! Invariant: each extent in memory has its inline header and its entry; the entries go into the header when the unit is
 //! sealed. What it does not do: write anything.
 
-use zc_core::{BufId, BufSlice, Codec, ExtentKey, Fingerprint, Generation, SectorSpan, WeuSeq, WeuSlot};
+use zc_core::{
+    BufId, BufSlice, Codec, ExtentKey, Fingerprint, Generation, SectorSpan, VolumeId, WeuSeq, WeuSlot,
+};
 use zc_format::{ExtentHeader, WeuEntry, WeuHeader};
 
 use crate::base::Base;
@@ -55,6 +57,11 @@ impl Unit {
 
     pub(super) const fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Whether it has an extent of such a volume.
+    pub(super) fn has_extent_of(&self, is_one: impl Fn(VolumeId) -> bool) -> bool {
+        self.entries.iter().any(|entry| is_one(entry.key.volume))
     }
 
     /// Extents in it.

@@ -45,6 +45,10 @@ impl Shard {
                 answer(reply, ());
             }
             Command::Remove { volume, reply } => self.remove_volume(volume, reply),
+            Command::Erase { keep, reply } => {
+                self.base.tell(Event::Erase { keep });
+                self.dirty_asks.erases(reply);
+            }
             Command::Destage(volume) => self.base.tell(Event::Destage { volume }),
             Command::DropDirty { volume, remembered, reply } => {
                 self.base.tell(Event::DropDirty { volume, remembered });

@@ -426,6 +426,18 @@ impl SlotTable {
         None
     }
 
+    /// Takes a free slot out of use for a while, as it is: the one that has been free for longest.
+    pub(crate) fn take_free(&mut self) -> Option<WeuSlot> {
+        let place = self.free.iter().position(|slot| !self.is_pinned(*slot))?;
+        self.free.remove(place)
+    }
+
+    /// Gives it back.
+    pub(crate) fn give_back_free(&mut self, slot: WeuSlot) {
+        assert!(self.get(slot).state == SlotState::Free, "{slot:?} was used meanwhile");
+        self.free.push_back(slot);
+    }
+
     /// An index sweep has seen the whole index.
     pub(crate) fn sweep_ended(&mut self) {
         self.pass += 1;

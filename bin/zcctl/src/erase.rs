@@ -1,0 +1,38 @@
+//! Erasure of what the cache holds of volumes that are gone: the command to the daemon, and what came of it.
+
+use serde_json::{Value, json};
+
+use crate::control::ask;
+use crate::options::Daemon;
+use crate::text::number;
+
+/// What the daemon erased of volumes that are gone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Erased {
+    slots: u64,
+    /// Slots that could not be erased.
+    pub(crate) left: u64,
+}
+
+/// Has the daemon erase what the cache holds of volumes that are gone.
+pub(crate) fn erased(daemon: &Daemon) -> anyhow::Result<Erased> {
+    let answer = ask(&daemon.socket, &json!({"cmd": "erase"}))?;
+    Ok(Erased { slots: number(&answer["slots"]), left: number(&answer["left"]) })
+}
+
+impl Erased {
+    pub(crate) fn to_json(self) -> Value {
+        json!({"slots": self.slots, "left": self.left})
+    }
+
+    pub(crate) fn describe(self) -> String {
+        let Self { slots, left } = self;
+        match left {
+            0 => format!("{slots} slots of the cache are erased"),
+            _ => format!(
+                "{slots} slots of the cache are erased, and {left} are not, because they are in use, hold pinned ranges, or \
+                 the device refuses; `zcctl cache erase` tries again"
+            ),
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Erasure of what the device still holds of volumes that are gone.
+//!
+//! Job: read the header of each unit once. A unit that has an extent of such a volume is evicted, and its slot is erased:
+//! the device gives zeros for it from then on. Free slots, which may hold older units, are erased as well.
+//!
+//! Invariants: an erasure takes nothing from volumes that are served or kept but cached content, whatever their reserve.
+//! A unit that stays in use for [`WAIT_MS`], or that holds pinned extents of another volume, is left as it is, and
+//! counted.
+//!
+//! What it does not do: erase the rest of a slot behind the end of a unit of another volume; metadata, which has
+//! fingerprints and no content; go on after a restart.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zc_core::{ErrorKind, VolumeId, WeuSeq, WeuSlot};
+use zc_format::WeuHeader;
+
+use crate::base::Base;
+use crate::device::Device;
+use crate::device::units::Op;
+use crate::device::units::evict::LEAVING_MAX;
+use crate::device::units::header_reads::HeaderWaiter;
+use crate::device::units::slots::SlotState;
+use crate::seam::{Action, Erased};
+
+/// Headers being read and slots being erased at once.
+const UNDER_WAY_MAX: usize = 4;
+/// Milliseconds without progress after which units that are in use are left.
+const WAIT_MS: u64 = 20_000;
+
+/// The erasure that is under way, and how the last one ended.
+#[derive(Debug, Default)]
+pub(crate) struct Erasure {
+    pass: Option<Pass>,
+    last: Option<Erased>,
+}
+
+#[derive(Debug, Default)]
+struct Pass {
+    /// Volumes whose content stays.
+    keep: BTreeSet<VolumeId>,
+    /// The next slot whose header is looked at.
+    next: u32,
+    /// Slots that were being written when their turn came.
+    later: BTreeSet<WeuSlot>,
+    /// Units that have to go.
+    condemned: BTreeMap<WeuSlot, WeuSeq>,
+    /// Slots whose header is being read, or that are being erased.
+    under_way: BTreeSet<WeuSlot>,
+    /// Free slots still to be erased; `None` while units are looked at.
+    free_left: Option<usize>,
+    progress_ms: u64,
+    erased: Erased,
+}
+
+/// Whether a slot's turn is over.
+enum Visit {
+    Done,
+    NotNow,
+    /// Too many headers are being read.
+    Busy,
+}
+
+impl Erasure {
+    /// Whether an erasure is under way.
+    pub(crate) const fn is_active(&self) -> bool {
+        self.pass.is_some()
+    }
+
+    /// How the last erasure ended; `None` if there was none.
+    pub(crate) const fn last(&self) -> Option<Erased> {
+        self.last
+    }
+
+    /// Whether the slot's unit leaves so that the slot can be erased.
+    pub(super) fn takes(&self, slot: WeuSlot) -> bool {
+        self.pass.as_ref().is_some_and(|pass| pass.under_way.contains(&slot))
+    }
+
+    /// The slot of a unit, or a free one, was erased, or could not be.
+    pub(super) fn ended(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>, now_ms: u64) {
+        let Some(pass) = &mut self.pass else { return };
+        if !pass.under_way.remove(&slot) {
+            return;
+        }
+        pass.progress_ms = now_ms;
+        if result.is_ok() {
+            pass.erased.slots += 1;
+        } else {
+            pass.erased.left += 1;
+        }
+    }
+
+    fn end(&mut self, is_complete: bool) {
+        if let Some(pass) = self.pass.take() {
+            self.last = Some(Erased { is_complete, ..pass.erased });
+        }
+    }
+}
+
+impl Device {
+    /// Begins an erasure of all content but that of these volumes, and of those that the manager knows. One that is under
+    /// way begins again.
+    pub(crate) fn begin_erasure(&mut self, keep: &[VolumeId], base: &Base) {
+        let under_way = self.units.erasure.pass.take().map(|pass| pass.under_way).unwrap_or_default();
+        self.units.erasure.pass = Some(Pass {
+            keep: keep.iter().copied().collect(),
+            under_way,
+            progress_ms: base.now_ms(),
+            ..Pass::default()
+        });
+    }
+
+    /// Whether an erasure is under way, and how the last one ended.
+    pub(crate) const fn erasure(&self) -> &Erasure {
+        &self.units.erasure
+    }
+
+    /// Goes on with an erasure as far as that is possible now.
+    pub(crate) fn pump_erasure(&mut self, base: &mut Base) {
+        if !self.units.erasure.is_active() {
+            return;
+        }
+        if !base.is_good() || base.is_stopping() {
+            self.units.erasure.end(false);
+            return;
+        }
+        if self.recovery.load.is_some() {
+            return;
+        }
+        self.evict_condemned(base);
+        self.visit_units(base);
+        self.erase_free_slots(base);
+        self.end_pass(base);
+    }
+
+    fn end_pass(&mut self, base: &Base) {
+        let count = self.units.slots.len();
+        let Some(pass) = &mut self.units.erasure.pass else { return };
+        if !pass.under_way.is_empty() || pass.next < count {
+            return;
+        }
+        if pass.later.is_empty() && pass.condemned.is_empty() {
+            if pass.free_left == Some(0) {
+                self.units.erasure.end(true);
+            }
+        } else if base.now_ms().saturating_sub(pass.progress_ms) >= WAIT_MS {
+            pass.erased.left += u64::try_from(pass.later.len() + pass.condemned.len()).unwrap_or(u64::MAX);
+            pass.later.clear();
+            pass.condemned.clear();
+        }
+    }
+
+    fn evict_condemned(&mut self, base: &mut Base) {
+        let Some(pass) = &self.units.erasure.pass else { return };
+        for (slot, weu_seq) in pass.condemned.clone() {
+            if self.units.slots.leaving() >= LEAVING_MAX || self.journal_is_pressed() {
+                return;
+            }
+            let entry = self.units.slots.get(slot);
+            let is_there = entry.state() == SlotState::Sealed && entry.weu_seq() == weu_seq;
+            let is_kept = entry.kept() > 0;
+            let may_go = entry.class().is_some() && !self.units.slots.is_pinned(slot);
+            if is_there && !is_kept && !may_go {
+                continue;
+            }
+            if is_there && !is_kept && !self.units.slots.may_reuse(slot) {
+                self.units.sweeps.urgent = true;
+                continue;
+            }
+            let Some(pass) = &mut self.units.erasure.pass else { return };
+            pass.condemned.remove(&slot);
+            pass.progress_ms = base.now_ms();
+            if is_there && is_kept {
+                pass.erased.left += 1;
+            } else if is_there {
+                pass.under_way.insert(slot);
+                base.stats.evictions_for_erasure += 1;
+                self.evict(slot, false, base);
+            }
+        }
+    }
+
+    fn visit_units(&mut self, base: &mut Base) {
+        let Some(pass) = &self.units.erasure.pass else { return };
+        for slot in pass.later.clone() {
+            if matches!(self.visit_unit(slot, base), Visit::Done)
+                && let Some(pass) = &mut self.units.erasure.pass
+            {
+                pass.later.remove(&slot);
+                pass.progress_ms = base.now_ms();
+            }
+        }
+        let count = self.units.slots.len();
+        while let Some(pass) = &self.units.erasure.pass
+            && pass.next < count
+        {
+            let slot = WeuSlot(pass.next);
+            let visit = self.visit_unit(slot, base);
+            let Some(pass) = &mut self.units.erasure.pass else { return };
+            match visit {
+                Visit::Busy => return,
+                Visit::NotNow => drop(pass.later.insert(slot)),
+                Visit::Done => {}
+            }
+            pass.next += 1;
+            pass.progress_ms = base.now_ms();
+        }
+    }
+
+    /// Has the header of a unit read.
+    fn visit_unit(&mut self, slot: WeuSlot, base: &mut Base) -> Visit {
+        match self.units.slots.get(slot).state() {
+            // They are erased behind all units.
+            SlotState::Free | SlotState::Leaving => Visit::Done,
+            SlotState::Unread { .. } | SlotState::Writing => Visit::NotNow,
+            SlotState::Open => self.visit_open_unit(slot, base),
+            SlotState::Sealed => {
+                let is_full = self.units.erasure.pass.as_ref().is_none_or(|pass| pass.is_full());
+                if is_full || !self.wait_for_any_header(HeaderWaiter::Erasure(slot), slot, base) {
+                    return Visit::Busy;
+                }
+                if let Some(pass) = &mut self.units.erasure.pass {
+                    pass.under_way.insert(slot);
+                }
+                Visit::Done
+            }
+        }
+    }
+
+    /// Seals a unit that is being filled, if it has to go.
+    fn visit_open_unit(&mut self, slot: WeuSlot, base: &mut Base) -> Visit {
+        let Some(pass) = &self.units.erasure.pass else { return Visit::Done };
+        let is_gone = |volume: VolumeId| pass.is_gone(volume, base);
+        let mut clean = self.units.open.0.iter().filter(|(_, open)| open.unit.slot() == slot);
+        if let Some((class, open)) = clean.next() {
+            if !open.unit.has_extent_of(is_gone) {
+                return Visit::Done;
+            }
+            let class = *class;
+            self.seal(class, base);
+        } else if self.units.dirty.open_unit(slot).is_some_and(|unit| unit.has_extent_of(is_gone)) {
+            self.seal_dirty_unit(base);
+        } else {
+            return Visit::Done;
+        }
+        Visit::NotNow
+    }
+
+    /// The header of a unit was read, or could not be: what it holds is not known then.
+    pub(crate) fn erasure_header_read(
+        &mut self,
+        slot: WeuSlot,
+        result: &Result<Option<Box<WeuHeader>>, ErrorKind>,
+        base: &Base,
+    ) {
+        let entry = self.units.slots.get(slot);
+        let (generation, weu_seq) = (entry.generation(), entry.weu_seq());
+        let Some(pass) = &mut self.units.erasure.pass else { return };
+        pass.under_way.remove(&slot);
+        pass.progress_ms = base.now_ms();
+        let has_theirs = match result {
+            Ok(Some(header)) if (header.generation, header.weu_seq) == (generation, weu_seq) => {
+                header.entries.iter().any(|entry| pass.is_gone(entry.key.volume, base))
+            }
+            _ => true,
+        };
+        if has_theirs {
+            pass.condemned.insert(slot, weu_seq);
+        }
+    }
+
+    /// Erases free slots, each once, when no unit is left to look at.
+    fn erase_free_slots(&mut self, base: &mut Base) {
+        let (count, free) = (self.units.slots.len(), self.units.slots.free_len());
+        let Some(pass) = &mut self.units.erasure.pass else { return };
+        let are_units_done = pass.next == count && pass.later.is_empty() && pass.condemned.is_empty();
+        if pass.free_left.is_none() && are_units_done && pass.under_way.is_empty() {
+            pass.free_left = Some(free);
+        }
+        while let Some(pass) = &mut self.units.erasure.pass
+            && !pass.is_full()
+            && let Some(left) = pass.free_left.as_mut().filter(|left| **left > 0)
+        {
+            *left -= 1;
+            let Some(slot) = self.units.slots.take_free() else { continue };
+            pass.under_way.insert(slot);
+            let op = base.port.op(Op::Erase(slot));
+            base.port.emit(Action::DiscardSlot { op, slot, erase: true });
+        }
+    }
+
+    /// A free slot was erased, or could not be.
+    pub(crate) fn free_slot_erased(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>, base: &Base) {
+        self.units.slots.give_back_free(slot);
+        self.units.erasure.ended(slot, result, base.now_ms());
+    }
+}
+
+impl Pass {
+    /// Whether the content of a volume has to go.
+    fn is_gone(&self, volume: VolumeId, base: &Base) -> bool {
+        !self.keep.contains(&volume) && !base.has_volume(volume)
+    }
+
+    fn is_full(&self) -> bool {
+        self.under_way.len() >= UNDER_WAY_MAX
+    }
+}
