@@ -729,3 +729,48 @@ pub(crate) fn record_pairing(
     ledger.set_stamps(stamps.map(|(paired, volume)| (volume.name.clone(), paired.stamp)).collect());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::shard::dispatch::swap_tests;
+
+    fn opened(dir: &Path) -> Opened {
+        std::fs::create_dir_all(dir).unwrap();
+        let dir = dir.display();
+        let text = format!(
+            "[cache]\npath = \"{dir}/cache.img\"\nsize = \"24 MiB\"\nstate_dir = \"{dir}/state\"\nweu_size = \"256 KiB\"\n\
+             max_ram = \"64 MiB\"\nreduce_threads = 1\n[[volume]]\nname = \"v\"\norigin = \"{dir}/v.img\"\n\
+             create_size = 16777216\n[nbd]\nlisten = []\nunix = [\"{dir}/nbd.sock\"]\n[control]\n\
+             socket = \"{dir}/control.sock\"\n"
+        );
+        let config = Config::parse(&text, "swap.toml").unwrap();
+        let stores = Stores::new(&[]);
+        let around = Surroundings { remote: false, absent: &[], stores: &stores, has_cache: true };
+        open(&config, &EngineOptions::default(), around).unwrap()
+    }
+
+    /// Opens a cache, and another that may take its place.
+    fn exchanges(check: impl FnOnce((ShardParts, Closer), ShardParts)) {
+        let dir = tempfile::tempdir().unwrap();
+        let Opened { parts, closer, .. } = opened(&dir.path().join("a"));
+        check((parts, closer), opened(&dir.path().join("b")).parts);
+    }
+
+    #[test]
+    fn requests_that_are_queued_when_the_manager_is_exchanged_keep_buffers_and_order() {
+        exchanges(swap_tests::requests_that_are_queued_when_the_manager_is_exchanged_keep_buffers_and_order);
+    }
+
+    #[test]
+    fn events_for_the_old_manager_do_not_reach_the_next_one() {
+        exchanges(swap_tests::events_for_the_old_manager_do_not_reach_the_next_one);
+    }
+
+    #[test]
+    fn an_exchange_waits_for_operations_of_the_old_manager_and_no_longer_than_a_pause() {
+        exchanges(swap_tests::an_exchange_waits_for_operations_of_the_old_manager_and_no_longer_than_a_pause);
+    }
+}

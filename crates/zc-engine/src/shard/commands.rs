@@ -134,9 +134,9 @@ impl Mailbox {
         }
     }
 
-    /// Takes what is there.
-    pub(crate) fn take(&self) -> VecDeque<Command> {
-        std::mem::take(&mut self.lock().commands)
+    /// Takes the first command.
+    pub(crate) fn next(&self) -> Option<Command> {
+        self.lock().commands.pop_front()
     }
 
     /// No command is taken any more.

@@ -38,6 +38,17 @@ impl DirtyAsks {
         self.erasures.push(reply);
     }
 
+    /// Another manager takes over, which was told nothing: reports to those who still wait that nothing was given up or
+    /// erased.
+    pub(crate) fn fail(&mut self) {
+        for (_, reply) in self.drops.drain(..).chain(self.unreadable.drain(..)) {
+            let _asker_left = reply.send(false);
+        }
+        for reply in self.erasures.drain(..) {
+            let _asker_left = reply.send(None);
+        }
+    }
+
     /// Answers those whose dirty data is given up, or cannot be.
     pub(crate) fn answer(&mut self, manager: &CacheManager) {
         if !manager.is_erasing() {

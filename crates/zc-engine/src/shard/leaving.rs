@@ -48,6 +48,11 @@ impl Leaving {
         due
     }
 
+    /// Another manager takes over: it has to be told of all of them.
+    pub(crate) fn begin_again(&mut self) {
+        self.0.values_mut().for_each(|going| going.is_told = false);
+    }
+
     /// The manager has forgotten a volume, or could not. What is to be let go, if it has, comes from `remove`.
     pub(crate) fn ended(
         &mut self,
@@ -79,6 +84,8 @@ mod tests {
         assert_eq!(leaving.due(|_| true), []);
         assert_eq!(leaving.due(|_| false), [VolumeId(1)]);
         assert_eq!(leaving.due(|_| false), []);
+        leaving.begin_again();
+        assert_eq!(leaving.due(|_| false), [VolumeId(1)], "another manager is told, too");
         leaving.ended(VolumeId(1), Err(ErrorKind::Io), || unreachable!("it stays"));
         assert!(answer.try_recv().unwrap().unwrap_err().contains("served as before"));
         assert!(!leaving.has(VolumeId(1)), "it may go another time");

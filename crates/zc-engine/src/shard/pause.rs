@@ -6,7 +6,9 @@
 //! Invariants: while requests are held back none is lost, answered or reordered; their number is bounded as that of
 //! requests in flight is. Connections, ranges and origins are the same before and after. A pause whose asker has gone
 //! ends, and one in which what is under way does not end either. A manager that has closed its cache takes no request
-//! any more: such a pause ends with another manager, or with the data plane.
+//! any more: such a pause ends with another manager, or with the data plane. A manager is exchanged only while nothing
+//! in line or in flight refers to it: requests that were queued in the same turn are held back first, in their order,
+//! and its own events and operations have ended. Commands behind the exchange wait for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -88,6 +90,8 @@ struct Paused {
     since_ms: u64,
     reply: Option<Reply>,
     closing: Closing,
+    /// The next manager, and when it came.
+    replacement: Option<(Box<Replacement>, u64)>,
 }
 
 /// Whether requests are held back, and which.
@@ -98,7 +102,7 @@ impl Pause {
     /// Requests are held back from now on; who asked for that is told when nothing else is left.
     pub(crate) fn begin(&mut self, reply: Reply, now_ms: u64) {
         let (events, closing) = (VecDeque::new(), Closing::No);
-        self.0 = Some(Paused { events, since_ms: now_ms, reply: Some(reply), closing });
+        self.0 = Some(Paused { events, since_ms: now_ms, reply: Some(reply), closing, replacement: None });
     }
 
     /// Whether requests are held back.
@@ -174,6 +178,30 @@ impl Pause {
     /// Whether the manager has closed its cache, and takes no request any more.
     pub(crate) fn has_closed(&self) -> bool {
         self.0.as_ref().is_some_and(|paused| matches!(paused.closing, Closing::Done))
+    }
+
+    /// Keeps the next manager until nothing refers to the old one. Without a pause there is no use for it.
+    pub(crate) fn keep_replacement(&mut self, replacement: Box<Replacement>, now_ms: u64) {
+        if let Some(paused) = &mut self.0 {
+            paused.replacement = Some((replacement, now_ms));
+        }
+    }
+
+    /// Returns `true` if the next manager waits for the old one.
+    pub(crate) fn has_replacement(&self) -> bool {
+        self.0.as_ref().is_some_and(|paused| paused.replacement.is_some())
+    }
+
+    /// The next manager, which takes over now or never.
+    pub(crate) fn take_replacement(&mut self) -> Option<Box<Replacement>> {
+        let (replacement, _) = self.0.as_mut()?.replacement.take()?;
+        Some(replacement)
+    }
+
+    /// Returns `true` if the next manager has waited too long for operations of the old one.
+    pub(crate) fn is_replacement_late(&self, now_ms: u64) -> bool {
+        let since_ms = self.0.as_ref().and_then(|paused| paused.replacement.as_ref()).map(|(_, ms)| *ms);
+        since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) > PAUSE_MAX_MS)
     }
 
     /// The pause is over: what was held back, in order.

@@ -290,7 +290,7 @@ impl Clients {
     }
 
     /// A request of a block device, with the bytes of a write.
-    fn begin_for_device(
+    pub(crate) fn begin_for_device(
         &mut self,
         shared: &mut Shared<'_>,
         (tag, volume): (Tag, VolumeId),

@@ -8,6 +8,8 @@
 
 mod exec;
 mod obey;
+#[cfg(test)]
+pub(crate) mod swap_tests;
 mod threads;
 mod turn;
 mod warming;

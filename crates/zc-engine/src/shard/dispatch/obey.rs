@@ -25,8 +25,11 @@ use crate::shard::volumes::Volume;
 use crate::shard::warm::WarmEnd;
 
 impl Shard {
+    /// Carries out commands. Those behind an exchange of the manager are for the next manager, and wait for it.
     pub(super) fn take_commands(&mut self) {
-        for command in self.mailbox.take() {
+        while !self.pause.has_replacement()
+            && let Some(command) = self.mailbox.next()
+        {
             self.obey(command);
         }
     }
@@ -64,7 +67,9 @@ impl Shard {
             Command::Look { pause: true, reply } => self.pause.begin(reply, self.base.clock.now_ms()),
             Command::Look { pause: false, reply } => answer(reply, self.looked()),
             Command::Close(reply) => self.close_cache(reply),
-            Command::Swap(replacement) => self.swap(*replacement),
+            Command::Swap(replacement) => {
+                self.pause.keep_replacement(replacement, self.base.clock.now_ms());
+            }
             Command::Resume => self.resume(),
             Command::Record { volume, tap, reply } => {
                 self.volumes.set_tap(volume, tap, &mut self.manager, &self.base.clock);
@@ -151,15 +156,25 @@ impl Shard {
         Ok(Looked { cache, journal, facing, lost })
     }
 
-    /// Tells who asked for the pause, once, that nothing but what is held back is left.
+    /// Returns `true` if only held-back requests are left: no event in line and no operation in flight is the manager's.
+    fn is_quiet(&self) -> bool {
+        self.clients.requests().parts() == self.pause.waiting()
+            && self.base.events.is_empty()
+            && self.manager.is_idle()
+            && self.base.io.device_ops() == 0
+    }
+
+    /// Notifies the caller of the pause, once, when nothing but what is held back is left. Exchanges the manager then,
+    /// if the next one is there. The events of this turn have been handled.
     pub(super) fn pump_pause(&mut self) {
         if !self.pause.is_on() {
             return;
         }
-        let is_quiet = self.clients.requests().parts() == self.pause.waiting()
-            && self.base.events.is_empty()
-            && self.manager.is_idle()
-            && self.base.io.device_ops() == 0;
+        let is_quiet = self.is_quiet();
+        if self.pause.has_replacement() {
+            self.pump_swap(is_quiet);
+            return;
+        }
         let mut pause = std::mem::take(&mut self.pause);
         let is_over = if is_quiet {
             pause.is_reached(|| self.looked())
@@ -230,17 +245,32 @@ impl Shard {
         }
     }
 
-    /// Another manager takes over, on the cache device that is back, or on another.
-    fn swap(&mut self, replacement: Replacement) {
-        if !self.pause.is_on() {
+    /// Exchanges the manager as soon as nothing refers to the old one, then continues with the commands behind that.
+    pub(super) fn pump_swap(&mut self, is_quiet: bool) {
+        let may_end = !self.pause.has_closed() && !self.base.stopping.is_running();
+        if !is_quiet && !may_end {
+            if self.pause.is_replacement_late(self.base.clock.now_ms()) {
+                let why = "the manager could not be exchanged: operations of the old one do not end";
+                self.failure = Some(EngineError::DataPlane(why.to_owned()));
+            }
             return;
         }
-        let has_closed = self.pause.has_closed();
-        if !has_closed && !self.base.stopping.is_running() {
+        let Some(replacement) = self.pause.take_replacement() else { return };
+        if may_end {
             // The old one may have been told to stop, and is the one to end.
             self.resume();
-            return;
+        } else {
+            self.swap(*replacement);
         }
+        self.take_commands();
+    }
+
+    /// Another manager takes over, on the cache device that is back, or on another.
+    fn swap(&mut self, replacement: Replacement) {
+        // What the old one was asked to give up and has not is not given up. Volumes that go are named to the next one.
+        self.dirty_asks.answer(&self.manager);
+        self.dirty_asks.fail();
+        self.leaving.begin_again();
         let waiting = self.pause.buffers();
         self.base.buffers.keep(|buf| waiting.contains(&buf));
         let has_lost = |id: &VolumeId| self.manager.has_volatile(*id);

@@ -204,7 +204,7 @@ impl Shard {
     }
 
     /// Handles events until there are none, carrying out what they cause.
-    fn handle_events(&mut self, actions: &mut Vec<Action>) {
+    pub(super) fn handle_events(&mut self, actions: &mut Vec<Action>) {
         loop {
             while let Some(event) = self.base.events.pop_front() {
                 let Some(event) = self.pause.passes(event) else { continue };
@@ -299,7 +299,7 @@ impl Shard {
     }
 
     /// Changes of the state directory that have ended, one way or the other.
-    fn take_state_changes(&mut self) {
+    pub(super) fn take_state_changes(&mut self) {
         let now_ms = self.base.clock.now_ms();
         for (requester, result) in self.state_thread.take_ended(now_ms) {
             match requester {
