@@ -9,7 +9,7 @@ use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use zc_engine::NbdClient;
+use zc_engine::{NbdClient, NbdRequest};
 use zc_tests::{Daemon, DataGen, FilteredFile, MIB, World, read_file, same};
 
 const VOLUME_MIB: u64 = 16;
@@ -157,6 +157,85 @@ fn the_cache_moves_under_a_client_that_compares_every_byte() {
             assert_eq!(output.status.code(), Some(0), "{}", said(&output));
         });
         assert_eq!(cache_path(&world), old);
+        assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
+        assert_eq!(daemon.terminate().code(), Some(0));
+        world.origin_is("disk", &bytes);
+    }
+}
+
+/// Writes, reads and flushes with several requests in flight, in one part of the volume, until told to end; compares all.
+fn storm(world: &World, part: std::ops::Range<usize>, bytes: &mut [u8], done: &AtomicBool) {
+    let mut client = world.connect("disk");
+    let blocks = part.len() / BLOCK;
+    let mut round = 0_usize;
+    while !done.load(Ordering::Relaxed) {
+        let writes: Vec<usize> = (0..8).map(|n| (round * 8 + n) * 13 % blocks).collect();
+        for (n, block) in writes.iter().enumerate() {
+            let content = ((round * 8 + n) as u64).to_le_bytes().repeat(BLOCK / 8);
+            bytes[block * BLOCK..][..BLOCK].copy_from_slice(&content);
+            let offset = (part.start + block * BLOCK) as u64;
+            client.submit(NbdRequest::Write { offset, data: &content, fua: n == 7 }).expect("submit");
+        }
+        let mut reads = std::collections::BTreeMap::new();
+        for _ in 0..writes.len() {
+            client.wait().expect("the connection stays").result.expect("a write waits and succeeds");
+        }
+        for n in 0..8 {
+            let block = (round * 31 + n * 7) % blocks;
+            let offset = (part.start + block * BLOCK) as u64;
+            let cookie = client
+                .submit(NbdRequest::Read { offset, len_bytes: u32::try_from(BLOCK).expect("small") })
+                .expect("submit");
+            reads.insert(cookie, block);
+        }
+        for _ in 0..8 {
+            let read = client.wait().expect("the connection stays");
+            let block = reads[&read.cookie];
+            let found = read.result.expect("a read waits and succeeds");
+            same(&found, &bytes[block * BLOCK..][..BLOCK], "what was written");
+        }
+        round += 1;
+    }
+    client.flush().expect("flush");
+}
+
+#[test]
+fn the_cache_moves_and_grows_many_times_under_clients_with_many_requests_in_flight() {
+    for mode in ["write-through", "write-back"] {
+        let world = world(mode);
+        let daemon = world.start();
+        let mut bytes = image(5);
+        write(&mut world.connect("disk"), 0, &bytes);
+        let done = AtomicBool::new(false);
+        let part = bytes.len() / 4;
+        std::thread::scope(|scope| {
+            let mut storms = Vec::new();
+            for (number, bytes) in bytes.chunks_mut(part).enumerate() {
+                let (world, done) = (&world, &done);
+                storms
+                    .push(scope.spawn(move || storm(world, number * part..(number + 1) * part, bytes, done)));
+            }
+            let ends = Ends(&done);
+            for number in 0..8 {
+                let device = if number % 2 == 0 { "new" } else { "cache.img" };
+                let output = replace(&world, device, &[]);
+                assert_eq!(output.status.code(), Some(0), "exchange {number}: {}", said(&output));
+                if number % 3 == 2 {
+                    let file =
+                        File::options().write(true).open(world.path(device)).expect("the cache is there");
+                    let len_bytes = file.metadata().expect("it has a size").len();
+                    file.set_len(len_bytes + 8 * MIB).expect("it grows");
+                    let output = world.zcctl_output(&["cache", "resize", "--yes"]);
+                    assert_eq!(output.status.code(), Some(0), "resize {number}: {}", said(&output));
+                }
+            }
+            drop(ends);
+            storms.into_iter().for_each(|storm| storm.join().expect("the client succeeds"));
+        });
+        is(&world, &bytes, "the volume after all exchanges");
+        daemon.kill9();
+        let daemon = start_again(&world);
+        is(&world, &bytes, "the volume after a kill");
         assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
         assert_eq!(daemon.terminate().code(), Some(0));
         world.origin_is("disk", &bytes);
