@@ -34,10 +34,12 @@ const PLAIN: Choice = Choice {
 
 fn config(choice: Choice) -> Config {
     let Choice { extent_kib, dedup, codec, mode, prefetch_kib, policy, packer } = choice;
+    // Without read-ahead there are no streams either: what is read is inserted at once.
+    let threshold_kib = if prefetch_kib == 0 { 1 << 20 } else { 64 };
     let text = format!(
         "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"8 MiB\"\nweu_size = \"256 KiB\"\n\
          extent_size = \"{extent_kib} KiB\"\ndedup = {dedup}\ncompression = \"{codec}\"\n\
-         prefetch_max = \"{prefetch_kib} KiB\"\nprefetch_threshold = \"64 KiB\"\n\
+         prefetch_max = \"{prefetch_kib} KiB\"\nprefetch_threshold = \"{threshold_kib} KiB\"\n\
          policy = \"{policy}\"\npacker = \"{packer}\"\n\
          [[volume]]\nname = \"v\"\norigin = \"o\"\nmode = \"{mode}\"\n"
     );

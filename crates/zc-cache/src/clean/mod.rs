@@ -25,7 +25,7 @@ use crate::clean::read::hit::Hit;
 use crate::clean::read::read_ahead::ReadAhead;
 use crate::clean::read::read_buffer::ReadBuffer;
 use crate::clean::read::recipes::Recipes;
-use crate::clean::read::seen::{SeenFilter, Touched};
+use crate::clean::read::seen::Touched;
 use crate::clean::read::warm::Warms;
 use crate::clean::staging::Staging;
 use crate::clean::streams::{StreamConfig, StreamTable};
@@ -38,8 +38,6 @@ use crate::seam::{Request, RequestKind};
 
 /// Streams followed at once, reads and writes each.
 const STREAMS_MAX: usize = 64;
-/// Extents read ahead of which a use is remembered.
-const SEEN_MAX: usize = 1 << 16;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -50,8 +48,11 @@ pub(crate) struct Clean {
     warms: Warms,
     keeper: Keeper,
     read_streams: StreamTable,
+    /// Streams of reads from high addresses to low ones, in mirrored addresses.
+    descending_reads: StreamTable,
     write_streams: StreamTable,
-    seen: SeenFilter,
+    /// Extents that streams brought and that were not inserted at that time.
+    streamed: Touched,
     touched: Touched,
     ghosts: Ghosts,
     recipes: Recipes,
@@ -76,25 +77,25 @@ impl Clean {
     }
 
     pub(crate) fn new(config: &ManagerConfig) -> Self {
-        let streams = || {
-            StreamTable::new(StreamConfig {
-                streams_max: STREAMS_MAX,
-                threshold_bytes: u64::from(config.prefetch_threshold_bytes),
-                prefetch_max_bytes: u64::from(config.prefetch_max_bytes),
-            })
+        let streams = StreamConfig {
+            streams_max: STREAMS_MAX,
+            threshold_bytes: u64::from(config.prefetch_threshold_bytes),
+            prefetch_max_bytes: u64::from(config.prefetch_max_bytes),
         };
         let (extent_bytes, key) = (config.geometry.extent_bytes, &config.hash_key);
         let touched = Touched::new(config.file_index_entries);
-        let remembered = Remembered { missed: touched.entries_max(), streamed: SEEN_MAX };
+        let streamed = Touched::new(config.file_index_entries);
+        let remembered = Remembered { missed: touched.entries_max(), streamed: streamed.entries_max() };
         Self {
             staging: Staging::new(config.staging_bytes, extent_bytes, key),
             read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes, key),
             ahead: ReadAhead::new(key),
             warms: Warms::default(),
             keeper: Keeper::default(),
-            read_streams: streams(),
-            write_streams: streams(),
-            seen: SeenFilter::new(SEEN_MAX),
+            read_streams: StreamTable::new(streams),
+            descending_reads: StreamTable::descending(streams),
+            write_streams: StreamTable::new(streams),
+            streamed,
             touched,
             ghosts: Ghosts::new(remembered),
             recipes: Recipes::new(config.learned_recipes_bytes, key),
@@ -275,10 +276,11 @@ impl Clean {
     }
 
     /// Bytes of RAM of the structures that grow with the cache, by name.
-    pub(crate) fn ram_by_structure(&self) -> [(&'static str, u64); 3] {
+    pub(crate) fn ram_by_structure(&self) -> [(&'static str, u64); 4] {
         [
             ("learned_recipes", self.recipes.learned_ram_bytes()),
             ("first_misses", self.touched.ram_bytes()),
+            ("streamed_once", self.streamed.ram_bytes()),
             ("ghosts", self.ghosts.ram_bytes()),
         ]
     }

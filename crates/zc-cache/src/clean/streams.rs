@@ -13,6 +13,8 @@
 //! Bounds: `streams_max` streams; established ones hold at most half of the table against new ones, so that random
 //! access does not drive them out and they do not keep new ones from being found.
 //!
+//! A table of descending streams has mirrored addresses, in which they ascend.
+//!
 //! What it does not do: align to extents, know the size of a volume or what is cached.
 
 use core::ops::Range;
@@ -25,6 +27,8 @@ const REORDER_REQUESTS: u64 = 8;
 const REACH_BYTES_MAX: u64 = 8 << 20;
 /// Ranges ahead of a gap that a stream remembers.
 const EARLY_MAX: usize = 8;
+/// The first id of descending streams, which keeps them apart from ascending ones.
+const DESCENDING_IDS: u64 = 1 << 63;
 
 /// Settings of a [`StreamTable`].
 #[derive(Debug, Clone, Copy)]
@@ -159,6 +163,22 @@ impl StreamTable {
     /// An empty table.
     pub(crate) const fn new(config: StreamConfig) -> Self {
         Self { config, streams: Vec::new(), marks: Vec::new(), uses: 0 }
+    }
+
+    /// An empty table of descending streams.
+    pub(crate) const fn descending(config: StreamConfig) -> Self {
+        Self { config, streams: Vec::new(), marks: Vec::new(), uses: DESCENDING_IDS }
+    }
+
+    /// Records a read in a table of descending streams. Returns the stream that it is part of.
+    pub(crate) fn on_descending_read(
+        &mut self,
+        volume: VolumeId,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> Option<InStream> {
+        let mirrored = u64::MAX - offset_bytes.saturating_add(len_bytes);
+        self.access(volume, mirrored, len_bytes).map(|stream| stream.found())
     }
 
     /// Takes note of a read.

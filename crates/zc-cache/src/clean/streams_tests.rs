@@ -40,6 +40,25 @@ fn a_large_request_is_a_stream_by_itself() {
 }
 
 #[test]
+fn a_descending_reader_is_found_in_mirrored_addresses() {
+    let config = StreamConfig { streams_max: 4, threshold_bytes: 256 * KIB, prefetch_max_bytes: 0 };
+    let (mut up, mut down) = (StreamTable::new(config), StreamTable::descending(config));
+    let first = up.on_read(VOLUME, 0, 256 * KIB).stream.unwrap().id;
+    let mut ids = BTreeSet::new();
+    for n in (0..64).rev() {
+        // Two requests are in flight and change places.
+        let at = (n ^ 1) * 64 * KIB;
+        assert_eq!(up.on_read(VOLUME, (1 << 30) + at, 64 * KIB).stream, None);
+        let found = down.on_descending_read(VOLUME, (1 << 30) + at, 64 * KIB);
+        assert!(found.is_some() || n >= 58, "request {n}");
+        ids.extend(found.map(|stream| stream.id));
+    }
+    assert_eq!(ids.len(), 1);
+    assert!(!ids.contains(&first));
+    assert_eq!(down.on_descending_read(VOLUME, 0, u64::MAX), down.on_descending_read(VOLUME, 0, u64::MAX));
+}
+
+#[test]
 fn random_and_strided_access_is_no_stream() {
     let mut random = table(64);
     let mut strided = table(64);

@@ -24,6 +24,7 @@ mod pinned_image;
 mod proved;
 mod removing;
 mod rotten;
+mod scans;
 mod shares;
 mod summaries;
 mod tenants;
@@ -296,7 +297,11 @@ fn a_stream_of_small_reads_decodes_each_extent_once() {
 
 #[test]
 fn read_ahead_serves_a_stream_and_does_not_fill_the_cache_with_what_is_used_once() {
-    let mut world = World::new(Shape { prefetch_max_bytes: 128 << 10, ..Shape::default() });
+    let mut world = World::new(Shape {
+        prefetch_threshold_bytes: 64 << 10,
+        prefetch_max_bytes: 128 << 10,
+        ..Shape::default()
+    });
     let image: Vec<u8> = (0..512).flat_map(|n| half(n, 8192)).collect();
     world.origins.insert(V, image);
     let scan = |world: &mut World| {
@@ -442,7 +447,11 @@ fn lose_unflushed(world: &mut World, before: Vec<u8>) {
 
 #[test]
 fn what_a_failed_write_may_show_is_not_cached_until_the_origin_has_flushed() {
-    let mut world = World::new(Shape { prefetch_max_bytes: 128 << 10, ..Shape::default() });
+    let mut world = World::new(Shape {
+        prefetch_threshold_bytes: 64 << 10,
+        prefetch_max_bytes: 128 << 10,
+        ..Shape::default()
+    });
     let before = world.origins[&V].clone();
     world.origin_writes_fail = true;
     let write = world.submit_write(V, 0, &half(1, 8192));

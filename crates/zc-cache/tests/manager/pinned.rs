@@ -282,7 +282,8 @@ fn a_full_file_index_drops_nothing_that_is_pinned() {
 
 #[test]
 fn what_was_read_ahead_of_a_stream_is_kept_without_another_read() {
-    let mut world = world(Shape { prefetch_max_bytes: 128 << 10, ..shape() });
+    let mut world =
+        world(Shape { prefetch_threshold_bytes: 64 << 10, prefetch_max_bytes: 128 << 10, ..shape() });
     (0..16).for_each(|extent| drop(world.read(V, extent * E, E)));
     assert!(world.stat("prefetched_extents") >= 8);
     world.origin_reads.clear();

@@ -200,7 +200,10 @@ fn what_is_written_to_a_pinned_range_while_the_image_is_read_is_kept_in_place_of
 fn what_the_class_has_no_room_for_is_placed_anew() {
     let stays = |extent: u64| extent % UNIT < 7;
     for has_image in [true, false] {
-        let mut world = with_cached(11 * UNIT);
+        // Streams of writes are placed in batches, so that neighbours lie in one unit.
+        let mut world = world(Shape { prefetch_threshold_bytes: 64 << 10, ..shape() });
+        (0..11 * UNIT).for_each(|extent| world.write(V, extent * E, &noise(extent, 8192)));
+        (0..3).for_each(|_| world.tick(1000));
         // Of each unit all but a few extents are overwritten.
         let overwritten = (0..11 * UNIT).filter(|extent| !stays(*extent));
         for (at, extent) in (0..).zip(overwritten) {

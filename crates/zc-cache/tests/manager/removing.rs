@@ -145,7 +145,11 @@ fn marks_of_its_regions_go_with_a_volume() {
 
 #[test]
 fn what_is_under_way_is_waited_for_and_not_kept() {
-    let mut world = filled(Shape { prefetch_max_bytes: 128 << 10, ..Shape::default() });
+    let mut world = filled(Shape {
+        prefetch_threshold_bytes: 64 << 10,
+        prefetch_max_bytes: 128 << 10,
+        ..Shape::default()
+    });
     world.origin_reads_hang = true;
     world.submit(V, 0, 1 << 20, RequestKind::Prefetch);
     world.origins.get_mut(&V).unwrap()[..MIB].copy_from_slice(&image(6));

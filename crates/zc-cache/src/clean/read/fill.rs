@@ -3,6 +3,10 @@
 //! What a client misses is read in runs of neighbouring extents, rounded out to whole ones so that they can be inserted.
 //! Each extent has a guard from the beginning of the read: what was written meanwhile is not inserted. What a client
 //! waits for is not written meanwhile (`clean::order`); what is being written is read alone, when that has ended.
+//!
+//! Scan resistance: an extent that a sequential stream brings is inserted if its content is cached already or if a
+//! stream brought it before (Nitro 3: prefetched data used once is not cached). The size of the client's requests does
+//! not matter: those within the read-ahead and those that are larger are treated alike.
 
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, VolumeId};
 
@@ -304,8 +308,7 @@ impl Clean {
         self.uncount_prefetched(fill, core);
         self.drop_idle_staged(key, core);
         core.base.port.retain(fill.buf);
-        let only_if_duplicate =
-            fill.is_ahead() && !self.enters_late(key.volume, core) && !self.seen.seen_or_record(key);
+        let only_if_duplicate = fill.stream.is_some() && self.enters_as_duplicate(key, core);
         self.insert(batch, guard, src, InsertOptions { only_if_duplicate }, core);
     }
 
@@ -314,6 +317,12 @@ impl Clean {
         if fill.is_ahead() {
             self.ahead.prefetch_ended(core.base.extent_bytes());
         }
+    }
+
+    /// Returns `true` if an extent of a stream is inserted only if its content is cached already: it is not pinned, and
+    /// no stream brought it before, as far as that is remembered.
+    pub(in crate::clean) fn enters_as_duplicate(&mut self, key: ExtentKey, core: &Core) -> bool {
+        !self.enters_late(key.volume, core) && !core.device.is_kept(key) && !self.streamed.before(key)
     }
 
     pub(crate) fn admits_read(&mut self, key: ExtentKey, core: &mut Core) -> bool {

@@ -34,6 +34,9 @@ use crate::index::file_index::{Mapping, Place};
 use crate::ops::read::Op;
 use crate::seam::{Action, Request};
 
+/// Smallest read that may be part of a descending stream. Smaller reads in descending order are no scan, and looking for
+/// their stream would cost each random read.
+const DESCENDING_BYTES_MIN: u32 = 32 << 10;
 /// Largest single fill.
 const FILL_BYTES_MAX: u64 = 4 << 20;
 
@@ -171,9 +174,16 @@ impl Clean {
         self.reads.get(&read).expect_held()
     }
 
-    /// Finds out which stream a read of a client belongs to, and what should be read ahead of it.
+    /// Returns the stream that a client's read belongs to, and the range to read ahead of it. There is no read-ahead for
+    /// descending streams.
     pub(crate) fn follow(&mut self, request: &Request) -> StreamVerdict {
-        self.read_streams.on_read(request.volume, request.offset_bytes, request.len_bytes)
+        let Request { volume, offset_bytes, len_bytes, .. } = *request;
+        let verdict = self.read_streams.on_read(volume, offset_bytes, len_bytes);
+        if verdict.stream.is_some() || len_bytes < u64::from(DESCENDING_BYTES_MIN) {
+            return verdict;
+        }
+        let stream = self.descending_reads.on_descending_read(volume, offset_bytes, len_bytes);
+        StreamVerdict { stream, prefetch: None }
     }
 
     /// A part of a read comes from the origin.

@@ -250,7 +250,7 @@ impl Clean {
             core.base.port.release(ahead.src.buf);
             return true;
         }
-        let only_if_duplicate = !self.enters_late(key.volume, core) && !self.seen.seen_or_record(key);
+        let only_if_duplicate = self.enters_as_duplicate(key, core);
         let batch = self.begin_batch(None, core);
         self.insert(batch, ahead.guard, ahead.src, InsertOptions { only_if_duplicate }, core);
         self.inserts.batches.end_requests(batch);
