@@ -45,6 +45,8 @@ pub struct ManagerConfig {
     pub header_prints_max: u32,
     /// Regions that may be active at once.
     pub regions_active_max: u32,
+    /// A piece of a trim or zeroing of so many extents is cleared as a range, and its zeros are not mapped.
+    pub range_extents_min: u64,
     /// Of the stored extents that reads get from the device, one in so many is hashed (0 = none): its content must be
     /// that of its fingerprint.
     pub prove_hits: u32,
@@ -88,6 +90,7 @@ impl ManagerConfig {
             // 2 MiB or so.
             header_prints_max: 1 << 15,
             regions_active_max: ACTIVE_REGIONS_DEFAULT,
+            range_extents_min: 513,
             prove_hits: 128,
             discard: false,
             replacement: Replacement::default(),

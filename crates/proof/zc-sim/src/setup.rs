@@ -257,6 +257,8 @@ fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> Mana
         generation_bits: rng.random_range(2..=3),
         read_buffer_bytes: if rng.random_bool(0.5) { 64 << 10 } else { 0 },
         staging_bytes: rng.random_range(8_u32..40) << 12,
+        // No draw of its own: what seeds do stays as it was.
+        range_extents_min: if geometry.slots.is_multiple_of(2) { 2 } else { 513 },
         insert_bytes_max: 512 << 10,
         weu_max_age_ms: 200,
         device_deadline_ms: if rng.random_bool(0.3) { rng.random_range(100..2_000) } else { 0 },

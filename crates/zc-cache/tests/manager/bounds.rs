@@ -275,3 +275,52 @@ fn hints_are_dropped_while_many_are_being_followed() {
     assert_eq!(bytes(&world), 12 << 20);
     world.stop();
 }
+
+#[test]
+fn a_long_clearing_takes_work_for_what_is_cached_alone() {
+    const BYTES: u64 = 48 << 20;
+    let mut world = World::new(Shape { volume_bytes: BYTES, range_extents_min: 4, ..Shape::default() });
+    let nothing = world.manager.clear_piece(V, 512, 1 << 40, 512);
+    assert_eq!((nothing.len_bytes, nothing.lookups), (1 << 30, 0), "an empty cache");
+    let places = [3 * EXTENT, 9 << 20, (20 << 20) + EXTENT, BYTES - EXTENT];
+    for round in 0..2 {
+        for (id, at) in (10 * round..).zip(places) {
+            world.write(V, at, &half(id, 8192));
+        }
+        world.tick(1000);
+        // A partly written extent, one in the read buffer, one read ahead, and a read that is overtaken.
+        world.write(V, (30 << 20) + 512, &half(99, 1024));
+        world.read(V, places[1], 512);
+        world.submit(V, 40 << 20, 64 << 10, RequestKind::Prefetch);
+        world.origin_reads_hang = true;
+        let overtaken = world.submit_read(V, 25 << 20, EXTENT);
+        world.origin_reads_hang = false;
+        let kind = if round == 0 {
+            RequestKind::WriteZeroes { no_hole: false, fua: false }
+        } else {
+            RequestKind::Trim { fua: false }
+        };
+        let before = (world.stat("insert_zero"), world.stat("bases_voided"));
+        world.submit(V, 512, BYTES - 1024, kind);
+        world.end_origin_reads();
+        assert!(world.replies.contains_key(&overtaken));
+        assert_eq!(world.stat("insert_zero"), before.0, "zeros of a long range are not mapped");
+        assert!(world.stat("bases_voided") >= before.1 + 3, "what was cached is void");
+        // The world compares all that is read with the origin.
+        for at in places.into_iter().chain([25 << 20, 30 << 20, 40 << 20, 0]) {
+            world.read(V, at, EXTENT);
+        }
+        world.tick(3000);
+    }
+    let piece = world.manager.clear_piece(V, 0, 1 << 40, 512);
+    assert_eq!(
+        (piece.len_bytes, piece.lookups),
+        (512 * EXTENT, 512),
+        "what is cached is looked up in pieces"
+    );
+    let mut world = world.restart_killed();
+    for at in places {
+        world.read(V, at, EXTENT);
+    }
+    world.stop();
+}

@@ -19,8 +19,6 @@ use crate::clean::Clean;
 use crate::device::Core;
 use crate::seam::RequestKind;
 
-/// Whole extents of a piece that is cleared as a range; shorter ones are mapped as zeros.
-const RANGE_EXTENTS_MIN: u64 = 513;
 /// Bytes of a piece that clears a range: what meets it at the origin waits no longer than for this.
 const RANGE_BYTES_MAX: u64 = 1 << 30;
 
@@ -93,7 +91,7 @@ pub(super) fn is_range(kind: RequestKind, len_bytes: u64, core: &Core) -> bool {
     let clears = matches!(kind, RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. });
     clears
         && core.device.forgets_ranges()
-        && len_bytes >= RANGE_EXTENTS_MIN * u64::from(core.base.extent_bytes())
+        && len_bytes >= core.base.cfg().range_extents_min * u64::from(core.base.extent_bytes())
 }
 
 /// Bytes of a piece of a request that clears.
