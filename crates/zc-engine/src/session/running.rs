@@ -15,12 +15,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde_json::Value;
 use zc_nbd::uri::{Endpoint, NbdUri};
 
 /// A daemon that does not answer for so long hangs, in milliseconds.
 const ANSWER_MS_MAX: u64 = 5_000;
+/// Name of the daemon's process.
+const PROGRAM: &str = "zcached";
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
@@ -55,6 +58,7 @@ impl Running {
             Err(_) => return Self::Silent,
         };
         match ask(&stream) {
+            None if is_foreign(&stream) => Self::Other,
             None => Self::Silent,
             Some(line) => match serde_json::from_slice(&line) {
                 Ok(answer) => Held::of(&answer).map_or(Self::Other, Self::Daemon),
@@ -123,6 +127,13 @@ fn connected(socket: &Path) -> Result<UnixStream, Errno> {
     Ok(stream)
 }
 
+/// Returns `true` if the process that listens is known to run another program. One in another namespace is not known.
+fn is_foreign(stream: &UnixStream) -> bool {
+    let Ok(peer) = socket_peercred(stream) else { return false };
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", peer.pid.as_raw_nonzero()));
+    name.is_ok_and(|name| name.trim_end() != PROGRAM)
+}
+
 fn ask(mut stream: &UnixStream) -> Option<Vec<u8>> {
     stream.write_all(b"{\"cmd\":\"status\"}\n").ok()?;
     let mut line = Vec::new();
@@ -174,6 +185,9 @@ mod tests {
         assert_eq!(Running::at(&dir.path().join("stale")), Running::NoProcess);
         assert_eq!(found("220 mail\n"), Running::Other);
         assert_eq!(found("{}\n"), Running::Other);
+        let silent = UnixListener::bind(dir.path().join("silent")).unwrap();
+        assert_eq!(Running::at(&dir.path().join("silent")), Running::Other, "this process is no daemon");
+        drop(silent);
         assert!(!Running::Other.has_path(Path::new("/c")) && Running::Silent.has_path(Path::new("/c")));
     }
 }
