@@ -49,6 +49,7 @@ mod e2e_shares;
 mod e2e_starts;
 mod e2e_status;
 mod e2e_store;
+mod e2e_store_storm;
 mod e2e_store_volumes;
 mod e2e_tenants;
 mod e2e_top;

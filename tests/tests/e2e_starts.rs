@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use zc_engine::NbdClient;
 use zc_format::{Access, BLOCK, Superblock, VOLUME_TABLE_BYTES};
-use zc_tests::{DataGen, FilteredFile, MIB, Mount, World, bounded, program, read_file, run_ok, same};
+use zc_tests::{Daemon, DataGen, FilteredFile, MIB, Mount, World, bounded, program, read_file, run_ok, same};
 
 const CACHE_MIB: u64 = 32;
 const VOLUME_MIB: u64 = 16;
@@ -478,6 +478,46 @@ fn a_refused_first_start_leaves_nothing_behind() {
     }
 }
 
+/// Fills a file system to the last byte.
+fn fill(folder: &std::path::Path) {
+    use std::io::Write as _;
+    let mut file = File::create(folder.join("filler")).expect("there is room for a name");
+    for len in [1 << 16, 512, 1] {
+        while file.write_all(&vec![7; len]).is_ok() {}
+    }
+}
+
+#[test]
+fn a_full_file_system_under_the_state_directory_keeps_no_daemon_from_starting() {
+    for mode in ["write-through", "write-back"] {
+        let mut world = World::new(CACHE_MIB, VOLUME_MIB);
+        world.volumes[0].2 = format!("mode = \"{mode}\"\n");
+        let state = Mount::new(&["-t", "tmpfs", "-o", "size=4m", "tmpfs"], world.path("state"));
+        let daemon = world.start();
+        world.connect("disk").write(0, &[7; 65536]).expect("write");
+        fill(state.path());
+        assert!(world.zcctl_output(&["stop", "--flush"]).status.success());
+        assert_eq!(daemon.wait().code(), Some(0), "{mode}: a stop records its end");
+        for kills in [false, true, false] {
+            let daemon = world.start();
+            let client = &mut world.connect("disk");
+            assert!(client.read(0, 65536).expect("read") == [7; 65536], "{mode}");
+            client.write(0, &[7; 65536]).expect("write");
+            client.flush().expect("flush");
+            if kills {
+                daemon.kill9();
+            } else {
+                assert_eq!(daemon.terminate().code(), Some(0), "{mode}");
+            }
+            fill(state.path());
+        }
+        let daemon = world.start();
+        let status = world.status();
+        assert!(World::volume_of(&status, "disk").is_some(), "{mode}: {status}");
+        assert_eq!(daemon.terminate().code(), Some(0));
+    }
+}
+
 /// Puts a copy of a volume's origin in its place, as a restore from a backup does.
 fn restore(world: &World, volume: &str) {
     let (origin, copy) = (world.origin(volume), world.path("copy.img"));
@@ -656,5 +696,28 @@ fn check_config_tells_what_the_daemon_has_from_what_others_have() {
     let (is_fine, said) = checked(&world);
     assert!(!is_fine && said.contains("cannot listen on 127.0.0.1:"), "{said}");
     assert!(said.contains("note: "), "what the daemon has is a note: {said}");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    // A program that is no daemon has the control socket.
+    world.nbd.clear();
+    let _other = std::os::unix::net::UnixListener::bind(world.control_socket()).expect("a socket");
+    let (is_fine, said) = checked(&world);
+    assert!(!is_fine && said.contains("another server does already"), "{said}");
+}
+
+#[test]
+fn an_origin_that_cannot_be_made_is_one_volumes_fault() {
+    let mut world = World::new(CACHE_MIB, VOLUME_MIB);
+    world.volumes.push(("none".to_owned(), 0, "create_size = \"1 MiB\"\n".to_owned()));
+    let config = world.configure();
+    let text = std::fs::read_to_string(&config).expect("a configuration");
+    let none = world.origin("none").display().to_string();
+    std::fs::write(&config, text.replace(&none, "/proc/zcached-none.img")).expect("a configuration");
+    let daemon = Daemon::start(&config);
+    let absent = world.status()["absent"].clone();
+    assert!(
+        absent[0]["name"] == "none" && absent[0]["why"].as_str().is_some_and(|why| why.contains("/proc/")),
+        "{absent}"
+    );
+    assert!(!world.serves("disk").is_null());
     assert_eq!(daemon.terminate().code(), Some(0));
 }
