@@ -200,6 +200,9 @@ fn clients_that_lost_unflushed_writes_learn_of_it() {
     let (mut disk, mut other) = (world.connect("disk"), world.connect("other"));
     let mut ours = image(3);
     write(&mut disk, 0, &ours);
+    // Else its proof may be what the device refuses first.
+    let _stats = world
+        .stats_until("the flushed commit is proved", |stats| stats["dirty"]["disk"]["unproved"] == false);
     cache.fail(true);
     disk.write(0, &vec![0x77; 1 << 20]).expect("acknowledged, not flushed");
     disk.flush().expect_err("it cannot be made durable");

@@ -58,7 +58,6 @@ fn judge(name: &str, bytes: &[u8], image: &Image) {
 impl Storm {
     fn new() -> Self {
         let seed = seed_from_env(52);
-        println!("seed {seed}");
         let mut world = World::new(32, 1);
         world.add_store("176 MiB");
         world.volumes.clear();

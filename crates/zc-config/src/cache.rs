@@ -9,13 +9,11 @@ use zc_core::limits::{
 use zc_core::units::{ByteSize, Percent};
 
 use crate::limits;
-use crate::model::{CacheConfig, Compression, Fingerprint, Packer, Policy, RegionSize};
+use crate::model::{CacheConfig, Compression, Fingerprint, MaxRam, Packer, Policy, RegionSize};
 use crate::section::{Section, shown, whole};
 
 const DEFAULT_STATE_DIR: &str = "/var/lib/zcached";
 const MIB: u32 = 1 << 20;
-/// The part of `max_ram` that fingerprints of evicted extents may take.
-const LEARNED_SHARE: u64 = 16;
 
 /// Reads the section.
 pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
@@ -24,7 +22,6 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
     let (weu_bytes, extent_bytes) = geometry(&mut section);
     let (dirty_high_percent, dirty_low_percent) = watermarks(&mut section);
     let fingerprint = section.word("fingerprint", Fingerprint::WORDS, Fingerprint::Blake3);
-    let max_ram_bytes = section.size("max_ram", &limits::RAM_BYTES).unwrap_or(1 << 30);
     let config = CacheConfig {
         path: section.required_path("path", "it names the file or block device of the cache"),
         size: section.size_or_share("size", &limits::CACHE_BYTES),
@@ -44,7 +41,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         dedup: section.flag("dedup").unwrap_or(true),
         discard: section.flag("discard"),
         direct: section.flag("direct").unwrap_or(true),
-        max_ram_bytes,
+        max_ram: max_ram(&mut section),
         reduce_threads: u16::try_from(threads).unwrap_or(0),
         reduce_cpus: cpus(&mut section, "reduce_cpus"),
         io_threads: u16::try_from(section.count("io_threads", 1, &limits::IO_THREADS)).unwrap_or(1),
@@ -62,7 +59,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         read_buffer_bytes: section.size_u32("read_buffer", 4 * MIB, &limits::BUFFER_BYTES),
         learned_recipes_bytes: section
             .size("learned_recipes", &limits::LEARNED_BYTES)
-            .unwrap_or(if fingerprint == Fingerprint::Sha1 { 0 } else { max_ram_bytes / LEARNED_SHARE }),
+            .or_else(|| (fingerprint == Fingerprint::Sha1).then_some(0)),
         staging_bytes: section.size_u32("staging", 8 * MIB, &limits::BUFFER_BYTES),
         insert_bytes_max: section.size_u32("insert_max", 32 * MIB, &limits::INSERT_BYTES),
         regions_active_max: section.count(
@@ -142,6 +139,14 @@ pub(crate) fn level(section: &mut Section<'_, '_>, codec: Compression, inherited
     };
     section.mistake(value.span().start, "compression_level", what);
     default
+}
+
+fn max_ram(section: &mut Section<'_, '_>) -> MaxRam {
+    let value = section.get("max_ram").map(|value| value.get_ref().as_str());
+    match value {
+        None | Some(Some("auto")) => MaxRam::Auto,
+        Some(_) => section.size("max_ram", &limits::RAM_BYTES).map_or(MaxRam::Auto, MaxRam::Bytes),
+    }
 }
 
 fn region_size(section: &mut Section<'_, '_>) -> RegionSize {

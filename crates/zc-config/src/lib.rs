@@ -37,7 +37,7 @@ pub use key_lines::KeyLines;
 pub use limits::SOCKET_PATH_BYTES_MAX;
 pub use live::{Change, LIVE, diff_live, volume_settings};
 pub use model::{
-    Admission, CacheConfig, Compression, Config, Confine, ControlConfig, Fingerprint, LogConfig,
+    Admission, CacheConfig, Compression, Config, Confine, ControlConfig, Fingerprint, LogConfig, MaxRam,
     MetricsConfig, NbdConfig, OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, StoreConfig,
     StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeLimits, VolumeNbd, VolumeUblk,
 };

@@ -137,6 +137,15 @@ words! {
     }
 }
 
+/// Bound of the memory for indexes and slot tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxRam {
+    /// By the size of the cache and the memory of the machine.
+    Auto,
+    /// So many bytes.
+    Bytes(u64),
+}
+
 /// Size of the regions that are marked before they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionSize {
@@ -205,7 +214,7 @@ pub struct CacheConfig {
     /// Direct I/O to the cache device. `false` only for file systems that have none.
     pub direct: bool,
     /// Hard cap of the RAM for indexes and slot tables.
-    pub max_ram_bytes: u64,
+    pub max_ram: MaxRam,
     /// Reduce workers; 0 = one per CPU, at most 8.
     pub reduce_threads: u16,
     /// CPUs of the reduce workers; empty = any.
@@ -228,8 +237,8 @@ pub struct CacheConfig {
     pub prefetch_max_bytes: u32,
     /// Read buffer; 0 = off.
     pub read_buffer_bytes: u32,
-    /// Memory for fingerprints of what was evicted; 0 = off.
-    pub learned_recipes_bytes: u64,
+    /// Memory for fingerprints of what was evicted; 0 = off; `None` = a part of `max_ram`.
+    pub learned_recipes_bytes: Option<u64>,
     /// Partly written extents kept.
     pub staging_bytes: u32,
     /// Bytes that may be on their way into the cache.

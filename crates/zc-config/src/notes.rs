@@ -21,7 +21,8 @@ impl Config {
         let volatile = |volume: &&crate::VolumeConfig| {
             volume.mode == Mode::WriteBack && volume.ack != Some(Ack::Durable)
         };
-        let weak = self.cache.fingerprint == Fingerprint::Sha1 && self.cache.learned_recipes_bytes > 0;
+        let weak = self.cache.fingerprint == Fingerprint::Sha1
+            && self.cache.learned_recipes_bytes.is_some_and(|bytes| bytes > 0);
         let unused = weak.then(|| {
             "learned_recipes does nothing with fingerprint = \"sha1\": bytes could not be compared without the origin"
                 .to_owned()

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use zc_core::units::{ByteSize, Micros, Millis, Percent};
 
-use crate::{Compression, Config, RegionSize, StoreConfig, VolumeConfig, VolumeLimits};
+use crate::{Compression, Config, MaxRam, RegionSize, StoreConfig, VolumeConfig, VolumeLimits};
 
 /// A key and its value in TOML.
 pub(crate) type Row = (&'static str, String);
@@ -39,6 +39,10 @@ impl Config {
             RegionSize::Auto => text("auto"),
             RegionSize::Bytes(bytes) => size(bytes),
         };
+        let max_ram = match cache.max_ram {
+            MaxRam::Auto => text("auto"),
+            MaxRam::Bytes(bytes) => size(bytes),
+        };
         let mut rows = vec![("path", path(&cache.path))];
         rows.extend(cache.size.map(|size| ("size", text(&size.to_string()))));
         rows.extend(cache.journal_path.as_deref().map(|place| ("journal_path", path(place))));
@@ -60,7 +64,7 @@ impl Config {
         rows.extend(cache.discard.map(|discard| ("discard", discard.to_string())));
         rows.extend([
             ("direct", cache.direct.to_string()),
-            ("max_ram", size(cache.max_ram_bytes)),
+            ("max_ram", max_ram),
             ("reduce_threads", cache.reduce_threads.to_string()),
             ("reduce_cpus", cpus(&cache.reduce_cpus)),
             ("shard_cpus", cpus(&cache.shard_cpus)),
@@ -72,7 +76,9 @@ impl Config {
             ("prefetch_threshold", size(cache.prefetch_threshold_bytes.into())),
             ("prefetch_max", size(cache.prefetch_max_bytes.into())),
             ("read_buffer", size(cache.read_buffer_bytes.into())),
-            ("learned_recipes", size(cache.learned_recipes_bytes)),
+        ]);
+        rows.extend(cache.learned_recipes_bytes.map(|bytes| ("learned_recipes", size(bytes))));
+        rows.extend([
             ("staging", size(cache.staging_bytes.into())),
             ("insert_max", size(cache.insert_bytes_max.into())),
             ("regions_active_max", cache.regions_active_max.to_string()),

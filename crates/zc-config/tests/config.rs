@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use zc_config::{
-    Admission, Compression, Config, LIVE, RegionSize, VolumeLimits, canonical_conflicts, diff_live,
+    Admission, Compression, Config, LIVE, MaxRam, RegionSize, VolumeLimits, canonical_conflicts, diff_live,
 };
 use zc_core::units::SizeOrShare;
 use zc_core::{Ack, Mode};
@@ -212,14 +212,17 @@ fn volumes_have_the_windows_of_the_cache_unless_they_have_their_own() {
 }
 
 #[test]
-fn a_share_of_the_memory_is_for_fingerprints_of_what_was_evicted() {
-    let learned = |cache: &str| {
-        let text = format!("[cache]\npath = \"/c\"\n{cache}[[volume]]\nname = \"a\"\norigin = \"/1\"\n");
-        parse(&text).cache.learned_recipes_bytes
+fn memory_is_chosen_unless_it_is_named() {
+    let cache = |cache: &str| {
+        parse(&format!("[cache]\npath = \"/c\"\n{cache}[[volume]]\nname = \"a\"\norigin = \"/1\"\n")).cache
     };
-    assert_eq!(learned("max_ram = \"256 MiB\"\n"), 16 << 20);
-    assert_eq!(learned("max_ram = \"256 MiB\"\nlearned_recipes = 0\n"), 0);
-    assert_eq!(learned("fingerprint = \"sha1\"\n"), 0, "of no use there");
+    assert_eq!(cache("").max_ram, MaxRam::Auto);
+    assert_eq!(cache("max_ram = \"auto\"\n").max_ram, MaxRam::Auto);
+    assert_eq!(cache("max_ram = \"256 MiB\"\n").max_ram, MaxRam::Bytes(256 << 20));
+    let learned = |text: &str| cache(text).learned_recipes_bytes;
+    assert_eq!(learned("max_ram = \"256 MiB\"\n"), None);
+    assert_eq!(learned("max_ram = \"256 MiB\"\nlearned_recipes = 0\n"), Some(0));
+    assert_eq!(learned("fingerprint = \"sha1\"\n"), Some(0), "of no use there");
 }
 
 #[test]

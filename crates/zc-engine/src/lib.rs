@@ -55,6 +55,7 @@ pub use error::refusal::{Refusal, Room};
 pub use front::throttle::Waits;
 pub use program::{ConfigFile, Confined, EngineOptions, Hooks, Passed, ReadConfig, SetLogLevel};
 pub use registry::{Connection, Registry, VolumeInfo};
+pub use session::cache_device::memory_warning;
 pub use session::check::{Checked, check};
 pub use session::exposure::exposed_files;
 pub use shard::metrics::{Durations, Latencies, Latency, Traffic};

@@ -6,10 +6,11 @@
 //! What it does not do: look at devices or files. What is found there comes in as [`Found`] and [`Geometry`].
 #![forbid(unsafe_code)]
 
+mod memory;
+
 use core::ops::Range;
 
 use zc_cache::config as cache;
-use zc_cache::index::{FileIndex, FingerprintIndex, IndexShape};
 use zc_config::{
     Admission, CacheConfig, Compression, Fingerprint, OnCacheLoss, Packer, Policy, RegionSize, VolumeConfig,
 };
@@ -17,26 +18,10 @@ use zc_core::units::SizeOrShare;
 use zc_core::{Ack, Codec, DedupDomain, FingerprintKind, VolumeId, limits};
 use zc_format::Geometry;
 
-/// RAM of slot table, policy and header table per slot, rounded up.
-const RAM_PER_SLOT: u64 = 128;
+pub use memory::{Memory, Shortfall, TooLittleRam};
+
 /// Regions of a volume whose region size is `auto`.
 const REGIONS_AUTO: u64 = limits::REGIONS_PER_VOLUME;
-
-/// `max_ram` does not suffice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "max_ram of {max_ram_bytes} bytes is too little for a cache of {slots} write-evict units: {fixed_bytes} bytes go to \
-     tables per unit and to learned recipes alone; raise it, or make the cache anew with larger units (`zcctl format \
-     --weu-size`)"
-)]
-pub struct TooLittleRam {
-    /// The setting.
-    pub max_ram_bytes: u64,
-    /// Slots of the cache.
-    pub slots: u32,
-    /// What does not depend on the number of extents.
-    pub fixed_bytes: u64,
-}
 
 /// The fingerprint function.
 #[must_use]
@@ -176,7 +161,7 @@ pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig
 }
 
 /// The manager's settings: as many index entries as the layout is planned for and `max_ram` allows. On a block device
-/// slots are discarded unless the configuration says otherwise.
+/// slots are discarded unless the configuration says otherwise. `machine_bytes` is what `max_ram = "auto"` is a share of.
 ///
 /// # Errors
 /// When `max_ram` does not suffice for one extent per WEU.
@@ -185,8 +170,10 @@ pub fn manager_config(
     geometry: &Geometry,
     fingerprint: FingerprintKind,
     on_block_device: bool,
+    machine_bytes: u64,
 ) -> Result<cache::ManagerConfig, TooLittleRam> {
-    let (file_index_entries, fingerprint_index_entries) = index_entries(config, geometry)?;
+    let memory = Memory::of(config, geometry, machine_bytes);
+    let (file_index_entries, fingerprint_index_entries) = memory.index_entries(config, geometry)?;
     Ok(cache::ManagerConfig {
         fingerprint_index_entries,
         read_buffer_bytes: config.read_buffer_bytes,
@@ -197,7 +184,7 @@ pub fn manager_config(
         slow_read_ms: config.slow_read_ms,
         prefetch_threshold_bytes: config.prefetch_threshold_bytes,
         prefetch_max_bytes: config.prefetch_max_bytes,
-        learned_recipes_bytes: config.learned_recipes_bytes,
+        learned_recipes_bytes: memory.learned_bytes,
         regions_active_max: config.regions_active_max,
         prove_hits: config.prove_hits,
         discard: config.discard.unwrap_or(on_block_device),
@@ -214,31 +201,6 @@ pub fn manager_config(
         },
         ..cache::ManagerConfig::new(geometry.clone(), fingerprint, file_index_entries)
     })
-}
-
-fn index_entries(config: &CacheConfig, geometry: &Geometry) -> Result<(u64, u64), TooLittleRam> {
-    let fixed = u64::from(geometry.slots) * RAM_PER_SLOT + config.learned_recipes_bytes;
-    let room = config.max_ram_bytes.saturating_sub(fixed);
-    let prints_of = |files: u64| files * u64::from(config.fingerprint_index_percent) / 100;
-    let shape = IndexShape {
-        slots: geometry.slots,
-        weu_bytes: geometry.weu_bytes,
-        extent_bytes: geometry.extent_bytes,
-        generation_bits: cache::GENERATION_BITS_DEFAULT,
-    };
-    let ram_of = |files: u64| {
-        FileIndex::ram_bytes_for(shape, files) + FingerprintIndex::ram_bytes_for(shape, prints_of(files))
-    };
-    let mut files = geometry.index_capacity;
-    while files > 0 && ram_of(files) > room {
-        files -= (files / 64).max(1);
-    }
-    let least = u64::from(geometry.slots);
-    if files < least {
-        let max_ram_bytes = config.max_ram_bytes;
-        return Err(TooLittleRam { max_ram_bytes, slots: geometry.slots, fixed_bytes: fixed });
-    }
-    Ok((files, prints_of(files)))
 }
 
 #[cfg(test)]
@@ -259,7 +221,7 @@ mod tests {
         })
         .unwrap();
         let fingerprint = fingerprint_kind(config.cache.fingerprint);
-        let made = manager_config(&config.cache, &geometry, fingerprint, false).unwrap();
+        let made = manager_config(&config.cache, &geometry, fingerprint, false, u64::MAX).unwrap();
         let own = cache::ManagerConfig::new(geometry, fingerprint, made.file_index_entries);
         assert_eq!(format!("{made:?}"), format!("{own:?}"));
         let found = Found {

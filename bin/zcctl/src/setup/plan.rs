@@ -119,7 +119,8 @@ impl Plan {
                 false
             }
         };
-        let config = config(&cache, &origins, is_ublk, wish)?;
+        let (config, parsed) = config(&cache, &origins, is_ublk, wish)?;
+        warnings.extend(zc_engine::memory_warning(&parsed, cache.size_bytes));
         Ok(Self { cache, origins, config, warnings, is_ublk })
     }
 
@@ -277,7 +278,13 @@ fn nbd_socket(control: &Path) -> PathBuf {
     control.with_file_name("nbd.sock")
 }
 
-fn config(cache: &Disk, origins: &[Origin], is_ublk: bool, wish: &Wish<'_>) -> anyhow::Result<String> {
+/// The text of the configuration, and what the daemon reads in it.
+fn config(
+    cache: &Disk,
+    origins: &[Origin],
+    is_ublk: bool,
+    wish: &Wish<'_>,
+) -> anyhow::Result<(String, Config)> {
     let text = |path: &Path| {
         let text = path.to_str().with_context(|| format!("{} is no text", path.display()))?;
         anyhow::Ok(Toml::from(text).to_string())
@@ -303,8 +310,9 @@ fn config(cache: &Disk, origins: &[Origin], is_ublk: bool, wish: &Wish<'_>) -> a
         writeln!(out, "unix = [{}]", text(&nbd_socket(wish.socket))?)?;
     }
     writeln!(out, "\n[control]\nsocket = {}", text(wish.socket)?)?;
-    Config::parse(&out, "the configuration").context("the daemon would not take the configuration")?;
-    Ok(out)
+    let parsed =
+        Config::parse(&out, "the configuration").context("the daemon would not take the configuration")?;
+    Ok((out, parsed))
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ use crate::error::ReplayError;
 use crate::load::{Step, Trace};
 use crate::ssd::{Ssd, Watcher};
 
+/// Memory of the simulated machine: results do not depend on where they are made.
+const MEMORY_BYTES: u64 = u64::MAX;
 /// Requests after which a caller is told how far it has come.
 const PROGRESS_STEPS: usize = 1 << 14;
 
@@ -269,7 +271,7 @@ impl<'a> Running<'a> {
         volumes.iter_mut().for_each(|volume| volume.recipes = replay.recipes);
         let geometry = geometry(config, replay.size, trace, volume_bytes)?;
         let fingerprint = zc_setup::fingerprint_kind(config.cache.fingerprint);
-        let settings = zc_setup::manager_config(&config.cache, &geometry, fingerprint, false)?;
+        let settings = zc_setup::manager_config(&config.cache, &geometry, fingerprint, false, MEMORY_BYTES)?;
         let manager = CacheManager::new(settings, volumes, StartState::fresh());
         let ssd = replay.ssd.map(|ssd| Watcher::new(ssd, &geometry)).transpose();
         let ssd = ssd.map_err(|source| ReplayError::Ssd { device_bytes: geometry.device_bytes, source })?;

@@ -207,7 +207,7 @@ fn a_cache_that_cannot_be_is_an_error() {
     settings.cache.size = Some(zc_core::units::SizeOrShare::Bytes(1 << 16));
     assert!(of(&settings).contains("65536"));
     settings.cache.size = Some(zc_core::units::SizeOrShare::Bytes(1 << 30));
-    settings.cache.max_ram_bytes = 1;
+    settings.cache.max_ram = zc_config::MaxRam::Bytes(1);
     assert!(of(&settings).contains("max_ram"));
 }
 

@@ -22,9 +22,17 @@ const PROOF_WAIT_MS: u64 = 50;
 /// The last commit, until a restart would find its proof.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unproved {
+    volume: VolumeId,
     /// Journal position of its `Durable`.
     position: u64,
     ended_ms: u64,
+}
+
+impl Unproved {
+    /// Returns `true` if it is a commit of this volume.
+    pub(crate) fn is_of(&self, volume: VolumeId) -> bool {
+        self.volume == volume
+    }
 }
 
 impl DirtyLayer {
@@ -34,12 +42,12 @@ impl DirtyLayer {
         let epoch = commit.expect_held().epoch;
         core.device.record(Record::Durable { volume, epoch }, &mut core.base);
         let position = core.device.journal().appended();
-        self.unproved = Some(Unproved { position, ended_ms: core.base.now_ms() });
+        self.unproved = Some(Unproved { volume, position, ended_ms: core.base.now_ms() });
     }
 
     /// Has the last commit proved, when none has followed it for a while.
     pub(crate) fn pump_proof(&mut self, core: &mut Core) {
-        let Some(Unproved { position, ended_ms }) = self.unproved else { return };
+        let Some(Unproved { position, ended_ms, .. }) = self.unproved else { return };
         if self.is_recorded(position, core) {
             self.unproved = None;
             return;

@@ -26,6 +26,7 @@ impl DirtyLayer {
             oldest_age_ms: core.base.now_ms().saturating_sub(oldest),
             fenced: self.fence(volume, core).is_some(),
             refusing: dirty.destaging.is_refused() && !dirty.destaging.is_stuck(),
+            unproved: self.unproved.is_some_and(|unproved| unproved.is_of(volume)),
             draining: dirty.is_draining(),
             waiting: zc_core::u64_from_usize(dirty.waiting.len()),
             waiting_ms: dirty

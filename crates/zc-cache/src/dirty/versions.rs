@@ -564,6 +564,8 @@ pub struct DirtyState {
     pub fenced: bool,
     /// The origin did not take it at the last attempt, which is made again.
     pub refusing: bool,
+    /// The last commit is durable, and its proof is not yet: a start could take damage to it for a write cut off.
+    pub unproved: bool,
     /// The dirty data is being brought to the origin without a pause.
     pub draining: bool,
     /// Writes that wait for room.

@@ -43,8 +43,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, MutexGuard, oneshot};
 use zc_cache::config::VolumeConfig;
-use zc_config::Config;
+use zc_config::{CacheConfig, Config};
 use zc_core::{Mode, NoSuchWord, VolumeId, u64_from_usize};
+use zc_setup::Memory;
 
 use crate::audit;
 use crate::clock::{Clock, unix_s};
@@ -73,6 +74,7 @@ use crate::origin::stores::Stores;
 use crate::program::Hooks;
 use crate::registry::{Registry, VolumeInfo};
 use crate::session::absent::Absent;
+use crate::session::machine::machine_bytes;
 use crate::shard::commands::{Command, Mailbox};
 use crate::shard::stats::ShardStats;
 use crate::state::ledger::{Ledger, Unserved};
@@ -149,7 +151,8 @@ pub(crate) struct Shared {
     absent: BlockingMutex<Vec<Absent>>,
     pub(crate) stores: Arc<Stores>,
     cache_path: RwLock<PathBuf>,
-    ram_max_bytes: u64,
+    /// The cache's settings at the start, which decide on its memory.
+    cache_settings: CacheConfig,
     /// Where numbers and live page are served.
     web: Web<SocketAddr>,
     /// Connections that the ring has places for.
@@ -234,7 +237,7 @@ impl ControlHandle {
         let shared = Arc::new(Shared {
             names: RwLock::new(names),
             cache_path: RwLock::new(control.config.cache.path.clone()),
-            ram_max_bytes: control.config.cache.max_ram_bytes,
+            cache_settings: control.config.cache.clone(),
             web: web.addresses(),
             connections_most: connections_most(&control.config),
             in_force: Mutex::new(InForce {
@@ -592,6 +595,11 @@ impl Shared {
         self.names.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| known != name);
     }
 
+    /// Memory of the cache.
+    fn memory(&self) -> Memory {
+        Memory::of(&self.cache_settings, &self.ledger.superblock().geometry, machine_bytes())
+    }
+
     /// Where the cache is.
     fn cache_path(&self) -> PathBuf {
         self.cache_path.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -704,6 +712,10 @@ impl Shared {
             unserved,
             absent,
             stores: &self.store_looks.last(),
+            shortfall: self
+                .memory()
+                .shortfall(&self.cache_settings, &self.ledger.superblock().geometry)
+                .filter(|_| !self.without_cache),
             // A connection may have come in otherwise.
             listens: !self.addresses.is_empty() || !self.registry.connections.is_empty(),
         };
@@ -733,7 +745,7 @@ impl Shared {
         let Judged { verdict, absent, .. } = self.judge(&stats, &volumes);
         let (state, failed) = (verdict.state, verdict.failed_volumes());
         let absent = absent.into_iter().map(|absent| absent.name).collect();
-        let (stores, ram_max_bytes) = (self.store_looks.last(), self.ram_max_bytes);
+        let (stores, ram_max_bytes) = (self.store_looks.last(), self.memory().max_bytes);
         Ok(Scrape { stats, volumes, failed, absent, stores, state, ram_max_bytes }.render(format))
     }
 
@@ -792,7 +804,7 @@ impl Shared {
                 "slots": stats.slots,
                 "unit_bytes": self.weu_bytes,
                 "extent_bytes": self.extent_bytes,
-                "ram_max_bytes": self.ram_max_bytes,
+                "ram_max_bytes": self.memory().max_bytes,
                 "holds": holds,
                 "index_loaded_ms": stats.index_loaded_ms,
             },

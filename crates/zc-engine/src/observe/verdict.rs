@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use zc_core::units::ByteSize;
 use zc_pool_io::PoolState;
+use zc_setup::Shortfall;
 
 use crate::origin::store_looks::StoreLook;
 use crate::registry::VolumeInfo;
@@ -117,6 +118,8 @@ pub(crate) struct Look<'a> {
     /// Volumes whose origins could not be opened.
     pub(crate) absent: &'a [Absent],
     pub(crate) stores: &'a [StoreLook],
+    /// What of the cache the index has no entries for.
+    pub(crate) shortfall: Option<Shortfall>,
     /// Clients can connect to the daemon.
     pub(crate) listens: bool,
 }
@@ -231,6 +234,10 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
             "make the state directory work, or put control.socket in /run: systemctl restart zcached"
                 .to_owned(),
         ));
+    }
+    if let Some(short) = &look.shortfall {
+        let follows = "the rest of the cache device stays unused";
+        reasons.push(reason("index-short", short.to_string(), follows, short.command()));
     }
     let now_ms = look.stats.uptime_ms;
     if let Some(count) = incidents.recent(Kind::Verification, "", now_ms) {
@@ -628,6 +635,7 @@ mod tests {
             unserved: &[],
             absent: &[],
             stores: &[],
+            shortfall: None,
             listens: true,
         };
         Verdict::of(&look, incidents)
@@ -705,6 +713,7 @@ mod tests {
                 unserved: &[],
                 absent: &[],
                 stores: &[],
+                shortfall: None,
                 listens,
             };
             Verdict::of(&look, &Incidents::default()).reasons.first().map(|reason| reason.kind)

@@ -19,15 +19,15 @@ use zc_core::units::{ByteSize, SizeOrShare};
 use zc_core::{ErrorKind, FingerprintKind, limits::BLOCK_BYTES};
 use zc_format::{BLOCK, Geometry, JournalLabel, PlanOptions, Superblock};
 use zc_io::{BlockFile, FileKind, OpenOptions};
+use zc_setup::{Memory, Shortfall};
 
 use crate::clock::unix_s;
 use crate::error::EngineError;
 use crate::error::refusal::{Refusal, Room};
 use crate::front::settings;
+use crate::session::machine::machine_bytes;
 use crate::state::hex::hex;
 use crate::state::media::FileMedia;
-
-const MIB: u64 = 1 << 20;
 
 /// A cache that can be begun on.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl CacheDevice {
     pub(crate) fn manager_config(&self, config: &Config) -> Result<ManagerConfig, EngineError> {
         let Superblock { geometry, fingerprint_kind, .. } = &self.superblock;
         let is_block = self.file.kind() == FileKind::Block;
-        settings::manager_config(&config.cache, geometry, *fingerprint_kind, is_block)
+        settings::manager_config(&config.cache, geometry, *fingerprint_kind, is_block, machine_bytes())
             .map(|manager| ManagerConfig { hash_key: settings::hash_key(), ..manager })
             .map_err(|error| EngineError::refused(Refusal::TooLittleRam(error)))
     }
@@ -129,7 +129,7 @@ impl CacheDevice {
     /// Says what of the settings is not as whoever wrote them may think: a size that an existing cache does not have,
     /// indexes without a place for as many extents as the device would hold without reduction, and reserves that the
     /// device has no room for.
-    pub(crate) fn warn_of_settings(&self, config: &Config, manager: &ManagerConfig) {
+    pub(crate) fn warn_of_settings(&self, config: &Config) {
         let len_bytes = self.file.len_bytes();
         if let Some(SizeOrShare::Bytes(wanted)) = config.cache.size
             && wanted != len_bytes
@@ -142,7 +142,7 @@ impl CacheDevice {
                 ByteSize(wanted)
             );
         }
-        let Geometry { device_bytes, slots, weu_bytes, extent_bytes, .. } = self.superblock.geometry;
+        let Geometry { device_bytes, slots, weu_bytes, .. } = self.superblock.geometry;
         let more_bytes = len_bytes.saturating_sub(device_bytes);
         if more_bytes >= u64::from(weu_bytes) {
             tracing::warn!(
@@ -152,18 +152,9 @@ impl CacheDevice {
                 ByteSize(more_bytes)
             );
         }
-        let indexed_bytes = manager.file_index_entries.saturating_mul(extent_bytes.into());
         let room_bytes = u64::from(slots) * u64::from(weu_bytes);
-        if indexed_bytes < room_bytes {
-            tracing::warn!(
-                "max_ram, {}, is enough to index {} of data in extents of {}, and the cache has room for {} or more. \
-                 The rest of the cache stays unused: raise max_ram, or make the cache anew with larger extents \
-                 (`zcctl format --extent-size`)",
-                ByteSize(config.cache.max_ram_bytes),
-                ByteSize(indexed_bytes / MIB * MIB),
-                ByteSize(extent_bytes.into()),
-                ByteSize(room_bytes)
-            );
+        if let Some(short) = shortfall(config, &self.superblock.geometry) {
+            tracing::warn!("{short}. The rest of the cache stays unused: {}", short.command());
         }
         if let Some(mistake) = config.reserves_mistake(room_bytes) {
             tracing::warn!("{mistake}. Each reserve is cut in proportion until they fit");
@@ -427,7 +418,8 @@ pub(crate) fn format_above(
 }
 
 /// Refuses the layout of a new cache in a file of that length, with its journal where the configuration has it.
-pub(crate) fn check_layout(config: &Config, device_bytes: u64) -> Result<(), EngineError> {
+/// Returns what of it the index would have no entries for.
+pub(crate) fn check_layout(config: &Config, device_bytes: u64) -> Result<Option<Shortfall>, EngineError> {
     let cache = &config.cache;
     let plan = PlanOptions {
         device_bytes,
@@ -442,7 +434,21 @@ pub(crate) fn check_layout(config: &Config, device_bytes: u64) -> Result<(), Eng
         None => Geometry::plan(&plan),
     };
     let refused = |error| EngineError::refused(Refusal::Layout { place: cache.path.clone(), error });
-    check_new(config, &geometry.map_err(refused)?)
+    let geometry = geometry.map_err(refused)?;
+    check_new(config, &geometry)?;
+    Ok(shortfall(config, &geometry))
+}
+
+/// A sentence about a new cache of that length of which the index has entries for a part alone, with what to type.
+#[must_use]
+pub fn memory_warning(config: &Config, device_bytes: u64) -> Option<String> {
+    let short = check_layout(config, device_bytes).ok()??;
+    Some(format!("{short}: {}", short.command()))
+}
+
+/// Returns what of a cache with this layout the index has no entries for.
+pub(crate) fn shortfall(config: &Config, geometry: &Geometry) -> Option<Shortfall> {
+    Memory::of(&config.cache, geometry, machine_bytes()).shortfall(&config.cache, geometry)
 }
 
 /// Refuses a device that cannot become a cache that is served.
@@ -453,7 +459,7 @@ pub(crate) fn check_new_device(config: &Config, file: &BlockFile) -> Result<(), 
 /// Refuses a new cache that could not be served, before it is made.
 fn check_new(config: &Config, geometry: &Geometry) -> Result<(), EngineError> {
     let kind = settings::fingerprint_kind(config.cache.fingerprint);
-    let checked = settings::manager_config(&config.cache, geometry, kind, false);
+    let checked = settings::manager_config(&config.cache, geometry, kind, false, machine_bytes());
     checked.map(drop).map_err(|error| EngineError::refused(Refusal::TooLittleRam(error)))
 }
 

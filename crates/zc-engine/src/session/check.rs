@@ -85,7 +85,9 @@ pub fn check(config: &Config) -> Checked {
     if let Some((served, origins)) = check_origins(config, &stores, &running, &mut checked)
         && is_known
     {
-        let found = check_cache(&served, &origins);
+        let mut notes = Vec::new();
+        let found = check_cache(&served, &origins, &mut notes);
+        checked.notes.append(&mut notes);
         checked.take_unless(found, || {
             running.has_path(&config.cache.path)
                 || config.cache.journal_path.as_ref().is_some_and(|path| running.has_path(path))
@@ -210,18 +212,26 @@ fn creatable(volume: &VolumeConfig) -> Result<(), EngineError> {
 }
 
 /// Whether the cache can be used, or made, and belongs to the origins.
-fn check_cache(config: &Config, origins: &[Option<Origin>]) -> Result<(), EngineError> {
+fn check_cache(
+    config: &Config,
+    origins: &[Option<Origin>],
+    notes: &mut Vec<String>,
+) -> Result<(), EngineError> {
     let sizes = origins::sizes(config, origins)?;
     let options = EngineOptions::default();
     // Dirty data of absent volumes was told with why they are absent.
     let debts = Debts { served: open::debts(config, &options, origins)?, absent: Vec::new() };
     CacheDevice::check_place(config, &debts)?;
     if !config.cache.path.exists() {
-        return check_new_cache(config, &debts, sizes.iter().sum());
+        return check_new_cache(config, &debts, sizes.iter().sum(), notes);
     }
     let Some(device) = CacheDevice::examine(config, &debts)? else { return Ok(()) };
     open::check_volume_table(config, &device)?;
     device.manager_config(config)?;
+    notes.extend(
+        cache_device::shortfall(config, &device.superblock.geometry)
+            .map(|short| format!("{short}: {}", short.command())),
+    );
     let superblock = &device.superblock;
     let table = open::read_volume_table(&device.file, &superblock.geometry);
     let state = state_dir::peek(&config.cache.state_dir, &superblock.uuid)?;
@@ -241,13 +251,19 @@ fn check_cache(config: &Config, origins: &[Option<Origin>]) -> Result<(), Engine
 }
 
 /// Whether a cache can be made where none is.
-fn check_new_cache(config: &Config, debts: &Debts, volumes_bytes: u64) -> Result<(), EngineError> {
+fn check_new_cache(
+    config: &Config,
+    debts: &Debts,
+    volumes_bytes: u64,
+    notes: &mut Vec<String>,
+) -> Result<(), EngineError> {
     let cache = &config.cache;
     check_debts(config, &debts.served, None)?;
     makeable(&cache.path)?;
     let Some(size) = cache.size else { return Ok(()) };
     let bytes = size.of(volumes_bytes);
-    cache_device::check_layout(config, bytes)?;
+    let short = cache_device::check_layout(config, bytes)?;
+    notes.extend(short.map(|short| format!("{short}: {}", short.command())));
     let folder = existing(&cache.path);
     let room = statvfs(folder)
         .map_err(|errno| EngineError::io(format!("cannot look at {}", folder.display()), errno))?;

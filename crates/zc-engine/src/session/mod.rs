@@ -10,6 +10,7 @@ pub(crate) mod check;
 pub(crate) mod distinct;
 pub(crate) mod exposure;
 pub(crate) mod looks;
+pub(crate) mod machine;
 pub(crate) mod new_device;
 pub(crate) mod open;
 pub(crate) mod origins;

@@ -299,7 +299,7 @@ fn open_with(
     let clock = Clock::new();
     let Prepared { mut origins, sizes, device, manager_config, state, mut paired, sockets } =
         prepare_patiently(config, options, around)?;
-    device.warn_of_settings(config, &manager_config);
+    device.warn_of_settings(config);
     origins::create(config, &mut origins, around.stores)?;
     if missing.is_none() {
         // Before the own record, which is to be the newest: it tells the cache that had the origins last.

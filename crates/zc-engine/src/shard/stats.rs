@@ -177,6 +177,8 @@ pub struct Dirty {
     pub refused: u64,
     /// The origin refused the last attempt.
     pub refusing: bool,
+    /// The last commit is durable, and its proof is not yet: a start could take damage to it for a write cut off.
+    pub unproved: bool,
     /// What it said then.
     pub refused_error: Option<&'static str>,
 }
@@ -287,6 +289,7 @@ pub(crate) fn dirty_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTre
             dropped_commits: volume.dropped_commits,
             refused: volume.refused,
             refusing: state.refusing,
+            unproved: state.unproved,
             refused_error: volume.refused_error,
         };
         Some((volume.name.clone(), dirty))
