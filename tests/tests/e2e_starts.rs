@@ -707,7 +707,7 @@ fn check_config_tells_what_the_daemon_has_from_what_others_have() {
 #[test]
 fn an_origin_that_cannot_be_made_is_one_volumes_fault() {
     let mut world = World::new(CACHE_MIB, VOLUME_MIB);
-    world.volumes.push(("none".to_owned(), 0, "create_size = \"1 MiB\"\n".to_owned()));
+    world.volumes.push(("none".to_owned(), MIB, String::new()));
     let config = world.configure();
     let text = std::fs::read_to_string(&config).expect("a configuration");
     let none = world.origin("none").display().to_string();

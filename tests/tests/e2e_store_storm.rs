@@ -147,7 +147,7 @@ impl Storm {
         let served = self.served.clone();
         let Some(name) = self.pick(|name, _| !served.iter().any(|of| of == name)) else { return };
         let command = if self.images[&name].0 { "delete-snapshot" } else { "delete-volume" };
-        if self.order(&[command, &name]) {
+        if self.order(&[command, &name, "--yes"]) {
             self.images.remove(&name);
         }
     }

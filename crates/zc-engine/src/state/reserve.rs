@@ -2,7 +2,7 @@
 //! daemon from starting, recording or stopping.
 //!
 //! Job: keep a file of [`RESERVE_BYTES`] beside the state files, and give its space to a small file that is being
-//! replaced when there is no other. The file it replaces gives its own space back, and the reserve is made again.
+//! written when there is no other. The reserve is made again of what is left: half as large, if need be, and so on.
 //!
 //! Invariants: nothing is written that depends on the reserve: without one, a write fails as on any full file system. A
 //! state directory whose first start found the file system full has no reserve yet.
@@ -18,23 +18,31 @@ use crate::state::private::create_anew;
 
 /// More than the state files of a thousand volumes.
 const RESERVE_BYTES: usize = 512 << 10;
+/// The least that is worth keeping.
+const RESERVE_BYTES_MIN: usize = 16 << 10;
 const NAME: &str = "reserve";
 
-/// Makes the reserve, if it is not there.
+/// Makes the reserve, if it is not there in full; as large as there is space for.
 pub(crate) fn keep(dir: &Path) -> io::Result<()> {
     let path = dir.join(NAME);
     if std::fs::metadata(&path).is_ok_and(|found| found.len() == zc_core::u64_from_usize(RESERVE_BYTES)) {
         return Ok(());
     }
-    let made = make(&path);
-    if made.is_err() {
-        // A part of it would pass for none, and hold space.
-        let _as_good_as_none = std::fs::remove_file(&path);
+    let mut bytes = RESERVE_BYTES;
+    loop {
+        let made = make(&path, bytes);
+        if made.is_err() {
+            // A part of it would hold space that a smaller one can have.
+            let _as_good_as_none = std::fs::remove_file(&path);
+        }
+        bytes /= 2;
+        if bytes < RESERVE_BYTES_MIN || !made.as_ref().is_err_and(is_full) {
+            return made;
+        }
     }
-    made
 }
 
-fn make(path: &Path) -> io::Result<()> {
+fn make(path: &Path, bytes: usize) -> io::Result<()> {
     let mut file = create_anew(path)?;
     // Not zeros: a file system that compresses, or keeps holes, would take no space for them.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -44,12 +52,12 @@ fn make(path: &Path) -> io::Result<()> {
         state ^= state << 17;
         state.to_le_bytes()
     });
-    let bytes: Vec<u8> = words.take(RESERVE_BYTES / 8).flatten().collect();
+    let bytes: Vec<u8> = words.take(bytes / 8).flatten().collect();
     file.write_all(&bytes)?;
     file.sync_all()
 }
 
-/// Replaces or makes a small file in a folder; where there is no space, with that of the reserve.
+/// Replaces, makes or extends a small file in a folder; where there is no space, with that of the reserve.
 pub(crate) fn with_room<T>(dir: &Path, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let result = write();
     let Err(error) = &result else { return result };

@@ -26,11 +26,15 @@ use crate::limits::INTENT_WAIT_MS;
 use crate::state::intent::IntentOwner;
 use crate::state::keeper::{Keeper, NoAnswer, Written};
 use crate::state::private::create_anew;
+use crate::state::reserve::with_room;
 
 const MAGIC: [u8; 8] = *b"zcrisk01";
 const HEADER_BYTES: usize = 64;
 /// The header, and a byte for each number that a volume can have.
 const FILE_BYTES_MAX: u64 = 64 + (1 << 16);
+
+/// Written at once: what a block of a file system holds.
+const FIRST_BYTES: usize = 4096;
 
 /// The file of this session.
 #[derive(Debug)]
@@ -100,6 +104,8 @@ fn read(path: &Path, owner: &IntentOwner) -> Option<Risks> {
 impl Bytes {
     fn create(path: &Path, owner: &IntentOwner, owed: &[VolumeId]) -> io::Result<Self> {
         let file = create_anew(path)?;
+        // Takes the space now: a file system that is full later has it for most volumes' bytes.
+        file.write_all_at(&[0; FIRST_BYTES], 0)?;
         for volume in owed {
             file.write_all_at(&[1], place(*volume))?;
         }
@@ -138,7 +144,11 @@ impl RiskFile {
     ) -> Result<Self, EngineError> {
         let at_risk = owed.iter().map(|id| (*id, ())).collect();
         let mut risks = Self { at_risk, ..Self::none(path) };
-        match Bytes::create(path, owner, owed) {
+        let made = match path.parent() {
+            Some(dir) => with_room(dir, || Bytes::create(path, owner, owed)),
+            None => Bytes::create(path, owner, owed),
+        };
+        match made {
             Ok(bytes) if may_hang => risks.file = Some(Keeper::on_thread(bytes, INTENT_WAIT_MS)?),
             Ok(bytes) => risks.file = Some(Keeper::own(bytes)),
             Err(error) => {
