@@ -61,7 +61,7 @@ pub(crate) fn unit() -> anyhow::Result<()> {
 /// Tests of the members that no program is made of.
 ///
 /// # Errors
-/// As [`unit`].
+/// As [`unit()`].
 pub(crate) fn lab() -> anyhow::Result<()> {
     let default = products::default_members()?;
     let mut command = cargo();
@@ -75,7 +75,7 @@ pub(crate) fn lab() -> anyhow::Result<()> {
 /// The rules about the tree itself, and the tests of the test helpers.
 ///
 /// # Errors
-/// As [`unit`].
+/// As [`unit()`].
 pub(crate) fn tidy() -> anyhow::Result<()> {
     whole_programs(|executable| executable.package == TESTS_PACKAGE && executable.target != END_TO_END)
 }
@@ -83,7 +83,7 @@ pub(crate) fn tidy() -> anyhow::Result<()> {
 /// The programs with real clients, but for the browser.
 ///
 /// # Errors
-/// As [`unit`].
+/// As [`unit()`].
 pub(crate) fn end_to_end() -> anyhow::Result<()> {
     one_by_one(|name| !is_listed(name, BROWSER_TESTS))
 }
@@ -91,7 +91,7 @@ pub(crate) fn end_to_end() -> anyhow::Result<()> {
 /// The tests with a browser.
 ///
 /// # Errors
-/// As [`unit`].
+/// As [`unit()`].
 pub(crate) fn browser() -> anyhow::Result<()> {
     one_by_one(|name| is_listed(name, BROWSER_TESTS))
 }

@@ -23,14 +23,6 @@ fn with_pinned(extents: u64) -> World {
     world
 }
 
-/// So many of the first extents are cached and not pinned.
-fn with_cached(extents: u64) -> World {
-    let mut world = world(shape());
-    (0..extents).for_each(|extent| drop(world.read(V, extent * E, E)));
-    (0..3).for_each(|_| world.tick(1000));
-    world
-}
-
 /// Stops, with an image or without.
 fn stop(world: &mut World, has_image: bool) {
     if !has_image {
