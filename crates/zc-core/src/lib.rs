@@ -11,6 +11,7 @@
 mod checksum;
 mod convert;
 mod error;
+mod hex;
 mod ids;
 pub mod limits;
 mod map;
@@ -22,6 +23,7 @@ mod words;
 pub use checksum::{crc32c, crc32c_append};
 pub use convert::{u64_from_usize, usize_from_u32, usize_from_u64};
 pub use error::{Errno, ErrorKind};
+pub use hex::hex;
 pub use ids::{
     BufId, BufSlice, ExtentKey, ExtentNo, Generation, JournalSeq, OpId, RegionKey, ReqId, VolumeId, WeuSeq,
     WeuSlot,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use zc_core::VolumeId;
+use zc_core::{VolumeId, hex};
 use zc_engine::{RememberedCache, RememberedVolume, remembered};
 use zc_format::{BLOCK, Features, JournalLabel, VolumeTable};
 use zc_io::BlockFile;
@@ -256,9 +256,4 @@ fn of_foreign_journal(journal: &BlockFile, own: Option<[u8; 16]>, memory: &Memor
     let label = journal.read_blocking(0, BLOCK).ok().and_then(|bytes| JournalLabel::decode(&bytes).ok());
     let Some(label) = label.filter(|label| Some(label.uuid) != own) else { return Vec::new() };
     memory.cache(&hex(&label.uuid)).map(dirty_of).unwrap_or_default()
-}
-
-/// A cache's identity as the state directory writes it.
-fn hex(uuid: &[u8; 16]) -> String {
-    uuid.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
 use serde_json::{Value, json};
-use zc_core::{JournalSeq, WeuSlot};
+use zc_core::{JournalSeq, WeuSlot, hex};
 use zc_format::{JOURNAL_DEVICE, OriginKind, Record, Superblock, VolumeRecord, WeuEntry};
 
 use super::cli::{DumpArgs, Structure};
@@ -29,10 +29,6 @@ pub(crate) fn run(args: &DumpArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
         show(out, &value)?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn superblock(superblock: &Superblock) -> Value {

@@ -197,7 +197,7 @@ pub(crate) fn meta_data(name: &[u8], queries: &[&str]) -> Vec<u8> {
 /// Bytes in hexadecimal, at most `max` of them, with the full count if some were left out.
 pub(crate) fn hex(bytes: &[u8], total: usize, max: usize) -> String {
     let shown = &bytes[..bytes.len().min(max)];
-    let mut text: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut text = zc_core::hex(shown);
     if total > shown.len() {
         text.push_str(&format!(".. ({total} bytes)"));
     }

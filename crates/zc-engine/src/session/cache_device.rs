@@ -16,7 +16,7 @@ use zc_cache::config::ManagerConfig;
 use zc_cache::startup as cache_startup;
 use zc_config::Config;
 use zc_core::units::{ByteSize, SizeOrShare};
-use zc_core::{ErrorKind, FingerprintKind, limits::BLOCK_BYTES};
+use zc_core::{ErrorKind, FingerprintKind, hex, limits::BLOCK_BYTES};
 use zc_format::{BLOCK, Geometry, JournalLabel, PlanOptions, Superblock};
 use zc_io::{BlockFile, FileKind, OpenOptions};
 use zc_setup::{Memory, Shortfall};
@@ -26,7 +26,6 @@ use crate::error::EngineError;
 use crate::error::refusal::{Refusal, Room};
 use crate::front::settings;
 use crate::session::machine::machine_bytes;
-use crate::state::hex::hex;
 use crate::state::media::FileMedia;
 
 /// A cache that can be begun on.

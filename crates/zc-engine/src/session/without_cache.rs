@@ -17,13 +17,12 @@
 use std::path::PathBuf;
 
 use zc_config::Config;
-use zc_core::Mode;
+use zc_core::{Mode, hex};
 use zc_io::{BlockFile, OpenOptions};
 
 use crate::error::EngineError;
 use crate::origin::Origin;
 use crate::session::cache_device;
-use crate::state::hex::hex;
 use crate::state::state_dir::{self, OriginMark, Place};
 
 /// Room for the metadata and a few of the largest WEUs; next to nothing of it is ever written.

@@ -6,7 +6,6 @@
 
 pub(crate) mod boot;
 pub(crate) mod distrust_record;
-pub(crate) mod hex;
 pub(crate) mod intent;
 pub(crate) mod keeper;
 pub(crate) mod ledger;

@@ -16,12 +16,12 @@
 //!   disk. The count of a whole disk has those of its partitions.
 
 use serde::{Deserialize, Serialize};
+use zc_core::hex;
 use zc_io::FileKind;
 use zc_origin::Landmark;
 
 use crate::error::EngineError;
 use crate::origin::Origin;
-use crate::state::hex::hex;
 
 /// What stood at the landmarks of an origin, and how much was written to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

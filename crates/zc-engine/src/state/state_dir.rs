@@ -19,6 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use zc_config::SmallFile;
+use zc_core::hex;
 use zc_format::{OriginIdentity, OriginKind};
 use zc_io::{FileKind, Identity};
 
@@ -26,7 +27,6 @@ use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::limits::STATE_FILE_BYTES_MAX;
 use crate::state::distrust_record::DistrustRecord;
-use crate::state::hex::hex;
 use crate::state::private::{create_dir, create_file, is_open_to_others};
 use crate::state::reserve;
 use crate::state::seen::Seen;
