@@ -135,6 +135,7 @@ impl Device {
                 self.tally.written_bytes += u64_from_usize(bytes.len());
                 (self.moves(*offset_bytes, u64_from_usize(bytes.len()), false), Ended::Device(Ok(())))
             }
+            DeviceOperation::Discard { .. } => (0, Ended::Device(Ok(()))),
             DeviceOperation::Flush => {
                 self.tally.flushes += 1;
                 (self.model.flush_ns, Ended::Device(Ok(())))

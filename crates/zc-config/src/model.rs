@@ -360,6 +360,8 @@ pub struct StoreConfig {
     pub clean_bytes_per_s: u64,
     /// Whether it brings together on the device what lies side by side in a volume.
     pub gather: bool,
+    /// Discard free segments while no client writes.
+    pub discard: bool,
 }
 
 /// `[volume.limits]`. A rate of 0 is no limit.

@@ -169,6 +169,7 @@ pub(crate) fn store_rows(store: &StoreConfig) -> Vec<Row> {
         ("clean_until", percent(store.clean_until_percent)),
         ("clean_rate", size(store.clean_bytes_per_s)),
         ("gather", store.gather.to_string()),
+        ("discard", store.discard.to_string()),
     ]);
     rows
 }

@@ -66,6 +66,7 @@ fn read(mut section: Section<'_, '_>) -> (usize, StoreConfig) {
         clean_until_percent: section.percent_in("clean_until", 20, &limits::CLEAN_PERCENT),
         clean_bytes_per_s: section.size("clean_rate", &limits::CLEAN_RATE).unwrap_or(64 << 20),
         gather: section.flag("gather").unwrap_or(false),
+        discard: section.flag("discard").unwrap_or(true),
     };
     if config.clean_until_percent < config.clean_below_percent {
         let at = section.get("clean_until").map_or(section.at, |value| value.span().start);

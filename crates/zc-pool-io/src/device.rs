@@ -10,8 +10,8 @@ use std::path::Path;
 use bytes::Bytes;
 use zc_core::{ErrorKind, OpId, usize_from_u32};
 use zc_io::{
-    AlignedBuf, BlockFile, BufPool, Completion, EventFd, Memory, Operation, Ring, RingOptions, SharedFd,
-    Target, kind_of,
+    AlignedBuf, BlockFile, BufPool, Completion, EventFd, FallocateMode, Memory, Operation, Ring, RingOptions,
+    SharedFd, Target, kind_of,
 };
 use zc_pool::{DeviceOperation, Ended};
 
@@ -77,7 +77,9 @@ impl Device {
             (Some(overlay), DeviceOperation::Write { offset_bytes, bytes }) => {
                 self.ended.push((op, Ended::Device(overlay.write(offset_bytes, &bytes))));
             }
-            (Some(_), DeviceOperation::Flush) => self.ended.push((op, Ended::Device(Ok(())))),
+            (Some(_), DeviceOperation::Flush | DeviceOperation::Discard { .. }) => {
+                self.ended.push((op, Ended::Device(Ok(()))));
+            }
             (_, operation) => self.begin_on_ring(op, operation),
         }
     }
@@ -93,6 +95,13 @@ impl Device {
                 memory.copy_from_slice(&bytes);
                 Operation::write(fd, offset_bytes, memory)
             }
+            // Of a block device, too: the kernel unmaps, and answers EOPNOTSUPP if the device cannot.
+            DeviceOperation::Discard { offset_bytes, len_bytes } => Operation::Fallocate {
+                fd: SharedFd::clone(fd),
+                mode: FallocateMode::PunchHole,
+                offset: offset_bytes,
+                len: len_bytes.into(),
+            },
             DeviceOperation::Flush => Operation::Fsync { fd: SharedFd::clone(fd), datasync: true },
         };
         self.submit(operation, op.0);
@@ -130,6 +139,10 @@ impl Device {
     }
 
     fn ended(&mut self, result: io::Result<usize>, operation: Operation) -> Ended {
+        if let (Err(error), Operation::Fallocate { .. }) = (&result, &operation) {
+            tracing::info!("store {}: free space is not discarded: {error}", self.file.path().display());
+            return Ended::Device(Err(kind_of(error)));
+        }
         let result = result.map_err(|error| {
             self.errors += 1;
             // The first, then ever fewer: a device that fails for hours fills no disk with its log.

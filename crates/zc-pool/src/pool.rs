@@ -226,6 +226,10 @@ impl Pool {
                     self.base
                         .begin_device(InFlight::Device(op), DeviceOperation::Write { offset_bytes, bytes });
                 }
+                Action::Discard { op, offset_bytes, len_bytes } => {
+                    let operation = DeviceOperation::Discard { offset_bytes, len_bytes };
+                    self.base.begin_device(InFlight::Device(op), operation);
+                }
                 Action::FlushDevice { op } => {
                     self.base.begin_device(InFlight::Device(op), DeviceOperation::Flush);
                 }

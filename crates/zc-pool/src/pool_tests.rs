@@ -112,6 +112,11 @@ impl World {
                     self.unflushed.clear();
                     (op, Ended::Device(Ok(())))
                 }
+                Busy::Device(op, DeviceOperation::Discard { offset_bytes, len_bytes }) => {
+                    let at = zc_core::usize_from_u64(offset_bytes);
+                    self.put(at, &vec![0; zc_core::usize_from_u32(len_bytes)]);
+                    (op, Ended::Device(Ok(())))
+                }
                 Busy::Device(op, DeviceOperation::Read { offset_bytes, len_bytes }) => {
                     let at = zc_core::usize_from_u64(offset_bytes);
                     let bytes = &self.device[at..at + zc_core::usize_from_u32(len_bytes)];

@@ -117,6 +117,13 @@ pub enum DeviceOperation {
         /// The bytes.
         bytes: Bytes,
     },
+    /// Discard whole blocks: their contents may be anything afterwards. May fail, without further consequence.
+    Discard {
+        /// Byte offset.
+        offset_bytes: u64,
+        /// How many.
+        len_bytes: u32,
+    },
     /// Make the writes durable that have ended.
     Flush,
 }

@@ -29,6 +29,8 @@ pub struct Config {
     /// Bring what lies side by side in a volume side by side on the device, while no client writes: for devices that
     /// seek.
     pub gather: bool,
+    /// Discard free segments while no client writes.
+    pub discard: bool,
     /// Recover although the device lost a part of the log.
     pub accept_loss: bool,
     /// What the places of pages and fingerprints in hash maps depend on. Clients choose contents, and must not know it.
@@ -51,6 +53,7 @@ impl Default for Config {
             quiet_ms: 1000,
             clean_bytes_per_s: 64 << 20,
             gather: false,
+            discard: true,
             accept_loss: false,
             hash_key: HashKey::fixed(),
             #[cfg(zc_canary)]

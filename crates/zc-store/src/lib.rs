@@ -23,6 +23,7 @@ mod checkpoint;
 mod cleaner;
 pub mod config;
 mod damage;
+mod discards;
 #[cfg(test)]
 mod faults_tests;
 mod fingerprints;

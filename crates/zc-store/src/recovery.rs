@@ -10,6 +10,7 @@ use zc_core::{ErrorKind, OpId};
 use crate::catalog::Root;
 use crate::cleaner::Cleaner;
 use crate::config::{Config, Shape};
+use crate::discards::Discards;
 use crate::fingerprints::Fingerprints;
 use crate::flushes::Flushes;
 use crate::follow::{Follow, Followed};
@@ -470,6 +471,7 @@ impl Recovery {
             encoding: zc_core::Map::default(),
             checkpoint: None,
             releases: Releases::default(),
+            discards: Discards::default(),
             cleaner: Cleaner::new(),
             windows: Windows::default(),
             survey: None,

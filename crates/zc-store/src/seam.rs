@@ -305,6 +305,16 @@ pub enum Action {
         /// What is in it.
         superblock: Box<Superblock>,
     },
+    /// Discard a free segment: its contents are needed no more, and may be anything afterwards. A failure says that the
+    /// device has no discards.
+    Discard {
+        /// The operation.
+        op: OpId,
+        /// Byte offset on the device.
+        offset_bytes: u64,
+        /// Length in bytes.
+        len_bytes: u32,
+    },
     /// Make the writes that have ended durable.
     FlushDevice {
         /// The operation.

@@ -49,8 +49,10 @@ pub(crate) struct Segments {
     /// The lowest is used first: so what was used is used again before the rest of a thin device is, and what was freed
     /// too early would be noticed soon.
     free: BTreeSet<SegmentNo>,
-    /// Free, but still being read.
+    /// Free, but still being read or discarded.
     leaving: BTreeSet<SegmentNo>,
+    /// Free, and used since it was last discarded.
+    stale: BTreeSet<SegmentNo>,
     /// Differ from the segment table.
     changed: BTreeSet<SegmentNo>,
     segment_bytes: u32,
@@ -119,9 +121,10 @@ impl Segments {
     pub(crate) fn new(count: u32, segment_bytes: u32) -> Self {
         let all = vec![Segment::default(); zc_core::usize_from_u32(count)];
         let (free, leaving, changed) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let stale = BTreeSet::new();
         let by_class = vec![BTreeSet::new(); zc_core::usize_from_u32(CLASSES) + 1];
         let unreferred = BTreeSet::new();
-        Self { all, free, leaving, changed, segment_bytes, unreferred, by_class, live_bytes: 0 }
+        Self { all, free, leaving, stale, changed, segment_bytes, unreferred, by_class, live_bytes: 0 }
     }
 
     pub(crate) fn segment_bytes(&self) -> u32 {
@@ -192,6 +195,8 @@ impl Segments {
         self.release(&unreferred);
         let numbers = (0..self.count()).map(SegmentNo);
         self.free = numbers.filter(|number| self.get(*number).state == State::Free).collect();
+        let was_used = |number: &SegmentNo| self.get(*number).first_seq > BatchSeq(0);
+        self.stale = self.free.iter().copied().filter(was_used).collect();
     }
 
     pub(crate) fn free_segments(&self) -> usize {
@@ -200,7 +205,33 @@ impl Segments {
 
     /// A free segment leaves the list.
     pub(crate) fn take(&mut self) -> Option<SegmentNo> {
-        self.free.pop_first()
+        let number = self.free.pop_first()?;
+        self.stale.remove(&number);
+        Some(number)
+    }
+
+    /// Every free segment is to be discarded, whatever was done to it before.
+    pub(crate) fn all_free_are_stale(&mut self) {
+        self.stale.extend(&self.free);
+    }
+
+    /// The highest free segment that is to be discarded leaves the list meanwhile.
+    pub(crate) fn take_stale(&mut self) -> Option<SegmentNo> {
+        let number = self.stale.iter().rev().find(|number| self.free.contains(number)).copied()?;
+        self.stale.remove(&number);
+        self.free.remove(&number);
+        self.leaving.insert(number);
+        Some(number)
+    }
+
+    /// Its discard has ended, and it is in the list again.
+    pub(crate) fn put_back(&mut self, number: SegmentNo, is_discarded: bool) {
+        if is_discarded {
+            self.edit(number, |segment| segment.first_seq = BatchSeq(0));
+        }
+        if self.leaving.remove(&number) {
+            self.free.insert(number);
+        }
     }
 
     /// The log enters a segment.
@@ -298,7 +329,11 @@ impl Segments {
     pub(crate) fn release(&mut self, numbers: &[SegmentNo]) {
         for number in numbers {
             let readers = self.get(*number).readers;
-            self.edit(*number, |segment| *segment = Segment { readers, ..Segment::default() });
+            // Its age is kept until it is discarded, by which a restart knows that it is stale.
+            self.edit(*number, |segment| {
+                *segment = Segment { readers, first_seq: segment.first_seq, ..Segment::default() };
+            });
+            self.stale.insert(*number);
             if readers == 0 {
                 self.free.insert(*number);
             } else {

@@ -35,6 +35,8 @@ pub struct Stats {
     pub segments_cleaned: u64,
     /// Segments that became free.
     pub segments_freed: u64,
+    /// Free segments that were discarded.
+    pub segments_discarded: u64,
     /// Chunks that the cleaner moved.
     pub chunks_moved: u64,
     /// Bytes of them.

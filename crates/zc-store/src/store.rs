@@ -13,6 +13,7 @@ use crate::changes::Change;
 use crate::checkpoint::Checkpoint;
 use crate::cleaner::Cleaner;
 use crate::config::{Config, Shape};
+use crate::discards::Discards;
 use crate::fingerprints::Fingerprints;
 use crate::flushes::Flushes;
 use crate::gather::Windows;
@@ -67,6 +68,7 @@ pub(crate) struct Open {
     pub(crate) encoding: Map<OpId, (ReqId, Vec<(usize, BufSlice)>)>,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) releases: Releases,
+    pub(crate) discards: Discards,
     pub(crate) cleaner: Cleaner,
     pub(crate) windows: Windows,
     pub(crate) survey: Option<Survey>,
@@ -240,6 +242,7 @@ impl Store {
             !open.changes.is_empty()
                 || open.checkpoint.is_some()
                 || !open.cleaner.is_idle()
+                || open.discards.is_busy()
                 || open.survey.is_some()
                 || open.has_windows()
         })
@@ -261,6 +264,7 @@ impl Open {
                     }
                 }
             }
+            Event::Done { op, result } if self.discard_ended(op, result) => {}
             Event::Done { op, result } => match result {
                 Ok(()) => self.device_done(op),
                 Err(kind) => self.fail(StoreError::Device(kind)),
@@ -277,7 +281,10 @@ impl Open {
                 self.cleaner.tick(now_ms, self.config.clean_bytes_per_s);
                 self.pump_proof(now_ms);
             }
-            Event::Clean => self.cleaner.ask(),
+            Event::Clean => {
+                self.cleaner.ask();
+                self.discard_all();
+            }
             Event::WriteOut if self.failed.is_none() => self.close_batch(),
             Event::WriteOut => {}
             Event::Stop => {
@@ -289,6 +296,7 @@ impl Open {
             }
         }
         self.pump();
+        self.pump_discards();
         self.pump_survey();
         self.shrink(began);
     }
@@ -351,7 +359,10 @@ impl Open {
     }
 
     fn pump_stop(&mut self) {
-        let quiet = self.changes.is_empty() && self.reads.is_empty() && self.checkpoint.is_none();
+        let quiet = self.changes.is_empty()
+            && self.reads.is_empty()
+            && self.checkpoint.is_none()
+            && self.discards.held_segments() == 0;
         if !self.stopping || self.stopped || !quiet {
             return;
         }
@@ -452,7 +463,8 @@ impl Open {
         let size = u64::from(self.superblock.segment_bytes);
         Space {
             total_bytes: u64::from(segments.count()) * size,
-            free_bytes: zc_core::u64_from_usize(segments.free_segments()) * size,
+            free_bytes: zc_core::u64_from_usize(segments.free_segments() + self.discards.held_segments())
+                * size,
             referred_bytes: segments.live_bytes(),
             reserve_bytes: zc_core::u64_from_usize(self.reserve()) * size,
             ram_bytes: zc_core::u64_from_usize(self.ram_bytes()),

@@ -60,6 +60,52 @@ fn a_full_store_takes_discards_and_then_contents_again() {
     (half..stored).for_each(|chunk| driver.is_there(chunk));
 }
 
+/// Blocks of the device that are full of a byte that chunks have.
+fn blocks_with_contents(driver: &Driver) -> usize {
+    let is_content = |block: &&[u8]| block[0] != 0 && block.iter().all(|byte| *byte == block[0]);
+    driver.device.chunks(4096).filter(is_content).count()
+}
+
+#[test]
+fn what_is_freed_is_discarded_when_no_client_writes() {
+    for (is_asked, refuses) in [(false, false), (true, false), (true, true)] {
+        let mut driver = Driver::with(60, Config { discard: is_asked, ..Driver::config() });
+        driver.refuses_discards = refuses;
+        assert_eq!(driver.create(14), Ok(()));
+        for first in (0..120).step_by(3) {
+            let write = driver.write(first, 3, CHUNK);
+            assert_eq!(driver.ask(write), Ok(()));
+        }
+        assert_eq!(driver.ask(RequestKind::Flush), Ok(()));
+        assert!(blocks_with_contents(&driver) >= 120 * 4);
+        assert_eq!(driver.ask(RequestKind::Discard { root: VOLUME, first: 3, count: 117 }), Ok(()));
+        assert_eq!(driver.discards, 0, "clients write");
+        driver.clean();
+        if !is_asked {
+            // Freed without a discard, and then no client writes for a while.
+            assert!(blocks_with_contents(&driver) >= 110 * 4);
+            driver = Driver::on(driver.close(), Driver::config());
+            for _ in 0..200 {
+                driver.now_ms += 1000;
+                driver.give(Event::Tick { now_ms: driver.now_ms });
+                driver.settle();
+            }
+        }
+        if refuses {
+            assert_eq!((driver.discards, driver.store.failure()), (1, None), "the device is asked once");
+        } else {
+            // The segments of the log and of the chunks that stay may have others.
+            let left = blocks_with_contents(&driver);
+            assert!(left <= 3 * 4 * 4, "{left} after {} discards, asked: {is_asked}", driver.discards);
+        }
+        (0..3).for_each(|chunk| driver.is_there(chunk));
+        let write = driver.write(3, 3, CHUNK);
+        assert_eq!(driver.ask(write), Ok(()));
+        (0..6).for_each(|chunk| driver.is_there(chunk));
+        assert_eq!(driver.store.space().free_bytes % u64::from(crate::test_driver::SEGMENT), 0);
+    }
+}
+
 #[test]
 fn a_survey_that_lacks_nothing_waits_for_no_time_to_pass() {
     let mut driver = Driver::new(64);

@@ -37,6 +37,9 @@ pub(crate) struct Driver {
     /// Batches and flushes that were given to the device.
     pub(crate) batches: usize,
     pub(crate) flushes: usize,
+    /// Discards that were asked for; the device has none if they are refused.
+    pub(crate) discards: usize,
+    pub(crate) refuses_discards: bool,
     pub(crate) longer_by: u32,
     pub(crate) next: u64,
     pub(crate) now_ms: u64,
@@ -91,6 +94,8 @@ impl Driver {
             prints: false,
             batches: 0,
             flushes: 0,
+            discards: 0,
+            refuses_discards: false,
             longer_by: 0,
             next: 0,
             now_ms: 0,
@@ -124,6 +129,19 @@ impl Driver {
                 Action::FlushDevice { op } => {
                     self.flushes += 1;
                     self.events.push_back(Event::Done { op, result: Ok(()) });
+                }
+                Action::Discard { op, offset_bytes, len_bytes } => {
+                    self.discards += 1;
+                    // A crafted superblock may name segments behind the end.
+                    let end = offset_bytes + u64::from(len_bytes);
+                    let is_there = end <= zc_core::u64_from_usize(self.device.len());
+                    let result = if self.refuses_discards || !is_there {
+                        Err(ErrorKind::Io)
+                    } else {
+                        self.put(offset_bytes, &vec![0; zc_core::usize_from_u32(len_bytes)]);
+                        Ok(())
+                    };
+                    self.events.push_back(Event::Done { op, result });
                 }
                 Action::WriteSuperblock { op, copy, superblock } => {
                     self.put(Superblock::offset_bytes(copy), &superblock.encode(copy)[..]);

@@ -302,7 +302,10 @@ fn accept_loss(pool: &Pool, consent: &Consent, out: &mut dyn Write) -> anyhow::R
          were before; a cache of them then starts cold. If an undamaged copy of the device may come back, \
          wait for it",
     )?;
-    Driver::open_beyond_loss(path)?.close()
+    let driver = Driver::open_beyond_loss(path)?;
+    // The end of a log that is given up may be torn as well.
+    driver.acknowledge_dropped();
+    driver.close()
 }
 
 /// Shows what a store is without the changes that its recovery dropped, and takes note that the operator knows.

@@ -369,7 +369,7 @@ mod tests {
                     self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
                     Ended::Device(Ok(()))
                 }
-                DeviceOperation::Flush => Ended::Device(Ok(())),
+                DeviceOperation::Flush | DeviceOperation::Discard { .. } => Ended::Device(Ok(())),
             };
             (self.free_ns, ended)
         }

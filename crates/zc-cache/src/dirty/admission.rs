@@ -314,7 +314,8 @@ impl DirtyLayer {
             dirty.full_since_ms = None;
             return false;
         }
-        let since_ms = *dirty.full_since_ms.get_or_insert(core.base.now_ms());
+        let now_ms = core.base.now_ms();
+        let since_ms = *dirty.full_since_ms.get_or_insert(now_ms);
         self.is_over(volume, since_ms, core)
     }
 

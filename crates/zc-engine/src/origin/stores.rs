@@ -147,6 +147,7 @@ fn settings(config: &StoreConfig) -> Settings {
         fingerprints_max: zc_core::usize_from_u64(config.fingerprint_index_bytes / FINGERPRINT_RAM_BYTES),
         clean_below_percent: config.clean_below_percent,
         clean_until_percent: config.clean_until_percent,
+        discard: config.discard,
         clean_bytes_per_s: config.clean_bytes_per_s,
         gather: config.gather,
         ..zc_store::Config::default()

@@ -100,7 +100,7 @@ pub(crate) fn check_debts(
     debts: &[Debt],
     found: Option<&[u8; 16]>,
 ) -> Result<(), EngineError> {
-    let here = found.map(hex);
+    let here = found.map(|uuid| hex(uuid));
     let paid = |debt: &&Debt| here.as_ref() == Some(&debt.cache) && debt.known_as == debt.volume;
     let Some(debt) = debts.iter().find(|debt| !paid(debt)) else { return Ok(()) };
     let place = config.cache.path.display();

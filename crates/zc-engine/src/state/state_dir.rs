@@ -185,7 +185,7 @@ pub(crate) fn disown(
     except: Option<&[u8; 16]>,
     by: &str,
 ) -> Result<(), EngineError> {
-    let own = except.map(hex);
+    let own = except.map(|uuid| hex(uuid));
     for (cache, file) in files(dir)? {
         if own.as_ref() == Some(&cache) {
             continue;

@@ -69,7 +69,7 @@ impl Machine for Array {
                 (self.timed(now_ns, |disks| disks.append(now_ns, len_bytes)), Ended::Device(Ok(())))
             }
             // The memory keeps what it was given.
-            DeviceOperation::Flush => (now_ns, Ended::Device(Ok(()))),
+            DeviceOperation::Flush | DeviceOperation::Discard { .. } => (now_ns, Ended::Device(Ok(()))),
         };
         (at_ns, ended)
     }

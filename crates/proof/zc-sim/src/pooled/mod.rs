@@ -200,8 +200,9 @@ impl Pooled {
     }
 
     fn perform(&mut self, operation: DeviceOperation, issued: u64, rng: &mut Pcg64Mcg) -> Ended {
-        let is_read = matches!(operation, DeviceOperation::Read { .. });
-        let fails = !is_read && self.faults.errors > 0.0 && rng.random_bool(self.faults.errors);
+        // A refused discard is no failure of the device.
+        let is_write = matches!(operation, DeviceOperation::Write { .. } | DeviceOperation::Flush);
+        let fails = is_write && self.faults.errors > 0.0 && rng.random_bool(self.faults.errors);
         if fails {
             self.is_fenced = true;
         }
@@ -215,6 +216,10 @@ impl Pooled {
                 self.disk.write_now(offset_bytes as usize, &bytes[..kept]);
                 self.log.wrote(offset_bytes, &bytes);
                 Ended::Device(if fails { Err(ErrorKind::Io) } else { Ok(()) })
+            }
+            DeviceOperation::Discard { offset_bytes, len_bytes } => {
+                self.disk.write_now(offset_bytes as usize, &vec![0; len_bytes as usize]);
+                Ended::Device(Ok(()))
             }
             // What a failed flush may lose is tried with the store alone.
             DeviceOperation::Flush if fails => Ended::Device(Err(ErrorKind::Io)),

@@ -31,6 +31,16 @@ impl World {
                 Event::BlockRead { op, result: block.ok_or(ErrorKind::Io) }
             }
             Action::WriteBatch { .. } | Action::WriteSuperblock { .. } => self.perform_write(&pending.action),
+            Action::Discard { op, .. } if self.rng.random_bool(0.02) => {
+                self.note("discards refused");
+                Event::Done { op, result: Err(ErrorKind::Io) }
+            }
+            Action::Discard { op, .. } => {
+                self.note("segments discarded");
+                let (_, at, bytes) = self.write_of(&pending.action);
+                self.disk.write_now(at, &bytes);
+                Event::Done { op, result: Ok(()) }
+            }
             Action::FlushDevice { op } => {
                 if self.happens(self.faults.write_errors) {
                     self.note("flush errors");
@@ -81,6 +91,9 @@ impl World {
             }
             Action::WriteSuperblock { op, copy, superblock } => {
                 (*op, Superblock::offset_bytes(*copy) as usize, superblock.encode(*copy).to_vec())
+            }
+            Action::Discard { op, offset_bytes, len_bytes } => {
+                (*op, *offset_bytes as usize, vec![0; *len_bytes as usize])
             }
             other => unreachable!("{other:?} is no write"),
         }
@@ -152,8 +165,10 @@ impl World {
     /// The power goes. Writes in flight happen or not.
     pub(crate) fn cut(&mut self) {
         for pending in core::mem::take(&mut self.pending) {
-            let is_write =
-                matches!(pending.action, Action::WriteBatch { .. } | Action::WriteSuperblock { .. });
+            let is_write = matches!(
+                pending.action,
+                Action::WriteBatch { .. } | Action::WriteSuperblock { .. } | Action::Discard { .. }
+            );
             if is_write && self.rng.random_bool(0.5) {
                 let (_, at, bytes) = self.write_of(&pending.action);
                 self.disk.write_now(at, &bytes);

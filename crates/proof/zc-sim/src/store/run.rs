@@ -434,6 +434,7 @@ impl World {
             ("chunks moved", stats.chunks_moved),
             ("segments cleaned", stats.segments_cleaned),
             ("segments freed", stats.segments_freed),
+            ("segments discarded", stats.segments_discarded),
             ("windows gathered", stats.windows_gathered),
             ("pages read", stats.page_reads),
             ("marks", stats.marks),
