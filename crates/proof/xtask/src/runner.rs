@@ -257,10 +257,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let meet = |way: &str| format!("timeout 60 sh -c 'echo x {way} {}' && {good}", pipe.display());
+        let meet = |act: &str| format!("timeout 60 sh -c '{act} {}' && {good}", pipe.display());
         let jobs = vec![
-            shell("a", &meet(">")),
-            shell("b", &meet("<")),
+            shell("a", &meet("echo x >")),
+            shell("b", &meet("cat")),
             shell("c", "echo 'test result: FAILED. 1 passed; 2 failed; 0 ignored'; echo why >&2; exit 101"),
             shell("d", "kill -9 $$"),
         ];

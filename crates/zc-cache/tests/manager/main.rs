@@ -3,6 +3,7 @@
 
 mod admitting;
 mod bounds;
+mod contents;
 mod cutoff;
 mod dropping;
 mod evicting;
