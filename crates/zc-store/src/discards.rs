@@ -54,8 +54,9 @@ impl Open {
             self.discards.asked &= !self.stopping && self.failed.is_none();
             return;
         }
-        // Checkpoints and the cleaner find their room meanwhile.
-        let has_room = self.trees.segments.free_segments() > self.config.cleaning_segments(self.shape());
+        // Changes, checkpoints and the cleaner find their room meanwhile.
+        let has_room = self.changes.is_empty()
+            && self.trees.segments.free_segments() > self.config.cleaning_segments(self.shape());
         let Some(number) = has_room.then(|| self.trees.segments.take_stale()).flatten() else {
             let frees_more = !self.cleaner.is_idle() || self.checkpoint.is_some() || self.cleaner.is_asked();
             self.discards.asked &= frees_more;

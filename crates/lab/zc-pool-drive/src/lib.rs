@@ -376,7 +376,8 @@ mod tests {
     }
 
     fn drive() -> Drive<Slow> {
-        let blank = Blank::new(256 << 20, 1 << 20, Config::default()).unwrap();
+        let config = Config { discard: false, ..Config::default() };
+        let blank = Blank::new(256 << 20, 1 << 20, config).unwrap();
         let mut bytes = vec![0; 256 << 20];
         blank.format(|offset_bytes, block| {
             let at = usize_from_u64(offset_bytes);
