@@ -90,6 +90,9 @@ fn show(daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     Ok(if cache["healthy"] == json!(true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Structures of a bounded size that `max_ram` does not count.
+const HISTORY: [&str; 3] = ["first_misses", "streamed_once", "ghosts"];
+
 /// What `--json` prints.
 fn summarize(status: &Value, stats: &Value) -> Value {
     let cache = &status["cache"];
@@ -103,6 +106,7 @@ fn summarize(status: &Value, stats: &Value) -> Value {
     let sum = |values: &Value| -> u64 {
         values.as_object().into_iter().flatten().map(|(_, value)| number(value)).sum()
     };
+    let history_bytes: u64 = HISTORY.iter().map(|name| number(&stats["ram_bytes"][*name])).sum();
     let dirty = stats["dirty"].as_object().into_iter().flatten();
     let unit_bytes = number(&cache["unit_bytes"]);
     json!({
@@ -116,7 +120,8 @@ fn summarize(status: &Value, stats: &Value) -> Value {
         "holds_bytes": cache["holds"]["bytes"],
         "dirty_bytes": dirty.map(|(_, volume)| number(&volume["bytes"])).sum::<u64>(),
         "volumes": status["volumes"].as_array().map_or(0, Vec::len),
-        "ram_bytes": sum(&stats["ram_bytes"]),
+        "ram_bytes": sum(&stats["ram_bytes"]).saturating_sub(history_bytes),
+        "history_ram_bytes": history_bytes,
         "ram_max_bytes": cache["ram_max_bytes"],
         "mappings": [manager("file_index_len"), manager("file_index_capacity")],
         "written_bytes": written.iter().map(|name| manager(name)).sum::<u64>(),
@@ -160,9 +165,10 @@ fn rows(cache: &Value, extents: &Value) -> Vec<(&'static str, String)> {
         (
             "memory",
             format!(
-                "{} of {}, {filled} of the mappings taken",
+                "{} of {}, {filled} of the mappings taken; {} for the history of reads",
                 size(n("ram_bytes")),
-                size(n("ram_max_bytes"))
+                size(n("ram_max_bytes")),
+                size(n("history_ram_bytes"))
             ),
         ),
         ("written", written(n("written_bytes"), n("size_bytes"), n("uptime_ms"))),
@@ -202,7 +208,7 @@ mod tests {
         });
         let stats = json!({
             "manager": {"weu_bytes_written": 1, "journal_bytes_written": 2, "file_index_len": 1, "file_index_capacity": 4},
-            "ram_bytes": {"a": 20, "b": 30}, "dirty": {"vm": {"bytes": 512}, "db": {"bytes": 1}},
+            "ram_bytes": {"a": 20, "b": 30, "ghosts": 7}, "dirty": {"vm": {"bytes": 512}, "db": {"bytes": 1}},
         });
         let cache = summarize(&status, &stats);
         for (name, expected) in [
@@ -218,6 +224,6 @@ mod tests {
         let rows = rows(&cache, &json!({"read": 4, "hits": 1, "read_ahead": 0}));
         let of = |name: &str| rows.iter().find(|(key, _)| *key == name).unwrap().1.clone();
         assert_eq!(of("holds"), "6.0 KiB of 2 volumes, 2.00 : 1");
-        assert_eq!(of("memory"), "50 B of 100 B, 25.0 % of the mappings taken");
+        assert_eq!(of("memory"), "50 B of 100 B, 25.0 % of the mappings taken; 7 B for the history of reads");
     }
 }
