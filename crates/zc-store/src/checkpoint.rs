@@ -18,6 +18,16 @@ use crate::seam::{Action, StoreError};
 use crate::store::Open;
 use crate::trees::Trees;
 
+/// Checkpoints for changes that wait for space. What a checkpoint writes takes the place of what it frees, so there is
+/// always something that the next one would free.
+#[derive(Debug, Default)]
+pub(crate) struct Fruitless {
+    /// Checkpoints in a row after which no more segments were free than before.
+    count: u32,
+    /// Most free segments since changes wait.
+    most_free: usize,
+}
+
 /// A checkpoint in progress.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
@@ -187,6 +197,7 @@ impl Open {
         self.trees.segments.release(&checkpoint.freed);
         self.stats.segments_freed += zc_core::u64_from_usize(checkpoint.freed.len());
         self.stats.checkpoints += 1;
+        self.count_fruitless();
         if !self.opened {
             self.opened = true;
             self.out.push(Action::Opened { result: Ok(()) });
@@ -208,6 +219,18 @@ impl Open {
         }
         let is_needed = !self.is_space_short() || self.is_space_waited_for();
         frees >= self.emptied_max() || (self.cleaner.is_idle() && is_needed)
+    }
+
+    /// A checkpoint ended: says whether it brought changes that wait for space nearer to it.
+    fn count_fruitless(&mut self) {
+        if !self.is_space_waited_for() {
+            self.fruitless = Fruitless::default();
+            return;
+        }
+        let free = self.trees.segments.free_segments();
+        let Fruitless { count, most_free } = &mut self.fruitless;
+        *count = if free > *most_free { 0 } else { count.saturating_add(1) };
+        *most_free = free.max(*most_free);
     }
 
     /// Segments that the cleaner empties before a checkpoint.
@@ -307,7 +330,8 @@ impl Open {
         if self.trees.segments.free_segments() > segments {
             return Room::Yes;
         }
-        if self.checkpoint.is_some() || self.would_free() > 0 || self.cleaner.can_free() {
+        let may_free = self.checkpoint.is_some() || self.would_free() > 0;
+        if self.cleaner.can_free() || (may_free && self.fruitless.count < limits::FRUITLESS_MAX) {
             return Room::Soon;
         }
         Room::No

@@ -153,11 +153,6 @@ impl Cleaner {
         self.asked = true;
     }
 
-    /// Returns `true` if an order to clean is not carried out yet.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked
-    }
-
     /// Whether it can go on at once, and waits for nothing.
     pub(crate) fn goes_on(&self) -> bool {
         self.goes_on

@@ -1,7 +1,7 @@
 //! Discards: the device is told that it need not keep what free segments hold.
 //!
 //! Job: while no client writes, discard free segments that were used since they were last discarded, one at a time, the
-//! highest first, as the lowest is the next to be used again. An order to clean does so at once, for all free segments.
+//! highest first, as the lowest is the next to be used again. An order to clean does so at once.
 //! Invariants: a segment that is being discarded is not handed out, and only free ones are discarded: what overwriting
 //! may do, a discard may. A device that refuses one is asked no more. What it does not do: decide when a segment becomes
 //! free.
@@ -17,7 +17,7 @@ use crate::store::Open;
 #[derive(Debug, Default)]
 pub(crate) struct Discards {
     in_flight: Option<(OpId, SegmentNo)>,
-    /// All free segments are to be discarded now.
+    /// They are to be discarded now.
     asked: bool,
     /// The device has no discards.
     is_refused: bool,
@@ -36,10 +36,9 @@ impl Discards {
 }
 
 impl Open {
-    /// Discards all that is free, and what cleaning frees, whether a client writes or not.
+    /// Discards what is free, and what cleaning frees, whether a client writes or not.
     pub(crate) fn discard_all(&mut self) {
         if self.config.discard && !self.discards.is_refused {
-            self.trees.segments.all_free_are_stale();
             self.discards.asked = true;
         }
     }
@@ -58,7 +57,7 @@ impl Open {
         let has_room = self.changes.is_empty()
             && self.trees.segments.free_segments() > self.config.cleaning_segments(self.shape());
         let Some(number) = has_room.then(|| self.trees.segments.take_stale()).flatten() else {
-            let frees_more = !self.cleaner.is_idle() || self.checkpoint.is_some() || self.cleaner.is_asked();
+            let frees_more = !self.cleaner.is_idle() || self.checkpoint.is_some();
             self.discards.asked &= frees_more;
             return;
         };

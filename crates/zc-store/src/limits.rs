@@ -71,6 +71,8 @@ pub const DAMAGE_MAX: usize = 1024;
 pub const RELEASED_MIN: usize = 4;
 /// Segments that are emptied before a checkpoint frees them, if the log alone cannot and there is room for what is moved.
 pub const EMPTIED_MAX: usize = 16;
+/// Checkpoints in a row that bring no change that waits for space nearer to it, after which none is waited for.
+pub const FRUITLESS_MAX: u32 = 4;
 /// Segments that are emptied while a change waits for room: the reserve has room for moving so many.
 pub const EMPTIED_SHORT: usize = 4;
 /// Segments that the log takes for moving what a victim holds: not quite one is full of contents, and where a batch

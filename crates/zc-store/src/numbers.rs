@@ -89,12 +89,13 @@ impl Numbers {
         number < self.max
     }
 
-    /// None of these is given until the next mark: their records cannot be written.
-    pub(crate) fn skip(&mut self, numbers: &core::ops::Range<u64>) {
-        if numbers.contains(&self.cursor) && self.cursor < self.limit {
-            self.cursor = numbers.end.min(self.limit);
+    /// None of these is given until the next mark, among the next `count`: their records cannot be written.
+    pub(crate) fn skip(&mut self, numbers: &core::ops::Range<u64>, count: usize) {
+        for number in numbers.start.max(self.cursor)..numbers.end.min(self.limit) {
+            self.used.insert(number);
         }
-        if self.cursor >= self.limit && numbers.contains(&self.end) {
+        let reach = self.end.saturating_add(zc_core::u64_from_usize(count));
+        if numbers.start < reach && numbers.end > self.end {
             self.end = numbers.end.min(self.max);
         }
     }
@@ -166,17 +167,21 @@ mod tests {
     #[test]
     fn numbers_whose_records_cannot_be_written_are_passed_over() {
         let mut numbers = Numbers::new(10, 100);
-        numbers.skip(&(20..30));
+        numbers.skip(&(20..30), 1);
         assert_eq!(numbers.peek(1), [10]);
-        numbers.skip(&(5..15));
+        numbers.skip(&(5..15), 1);
         assert_eq!((numbers.take(), numbers.end()), (15, 16));
         let mut used = Bitmap::default();
         used.insert(3);
         numbers.marked(used);
-        numbers.skip(&(0..5));
+        numbers.skip(&(0..5), 2);
         assert_eq!(numbers.peek(2), [5, 6]);
-        numbers.skip(&(5..50));
+        numbers.skip(&(6..9), 4);
+        assert_eq!(numbers.peek(4), [5, 9, 10, 11], "those in front are given");
+        numbers.skip(&(5..50), 1);
         assert_eq!(numbers.take(), 50, "what is behind the last is passed over too");
+        numbers.skip(&(53..60), 4);
+        assert_eq!(numbers.peek(4), [60, 61, 62, 63], "a run at the end stays together");
     }
 
     #[test]

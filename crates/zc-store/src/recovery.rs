@@ -8,6 +8,7 @@
 use zc_core::{ErrorKind, OpId};
 
 use crate::catalog::Root;
+use crate::checkpoint::Fruitless;
 use crate::cleaner::Cleaner;
 use crate::config::{Config, Shape};
 use crate::discards::Discards;
@@ -472,6 +473,7 @@ impl Recovery {
             checkpoint: None,
             releases: Releases::default(),
             discards: Discards::default(),
+            fruitless: Fruitless::default(),
             cleaner: Cleaner::new(),
             windows: Windows::default(),
             survey: None,

@@ -210,11 +210,6 @@ impl Segments {
         Some(number)
     }
 
-    /// Every free segment is to be discarded, whatever was done to it before.
-    pub(crate) fn all_free_are_stale(&mut self) {
-        self.stale.extend(&self.free);
-    }
-
     /// The highest free segment that is to be discarded leaves the list meanwhile.
     pub(crate) fn take_stale(&mut self) -> Option<SegmentNo> {
         let number = self.stale.iter().rev().find(|number| self.free.contains(number)).copied()?;
@@ -227,7 +222,8 @@ impl Segments {
     /// Its discard has ended, and it is in the list again.
     pub(crate) fn put_back(&mut self, number: SegmentNo, is_discarded: bool) {
         if is_discarded {
-            self.edit(number, |segment| segment.first_seq = BatchSeq(0));
+            // Not worth a page of its table: a checkpoint that wrote one would free another segment, without end.
+            self.change(number, |segment| segment.first_seq = BatchSeq(0));
         }
         if self.leaving.remove(&number) {
             self.free.insert(number);

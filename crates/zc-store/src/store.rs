@@ -10,7 +10,7 @@ use zc_core::{BufSlice, Map, OpId, ReqId};
 
 use crate::catalog::Root;
 use crate::changes::Change;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Fruitless};
 use crate::cleaner::Cleaner;
 use crate::config::{Config, Shape};
 use crate::discards::Discards;
@@ -69,6 +69,7 @@ pub(crate) struct Open {
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) releases: Releases,
     pub(crate) discards: Discards,
+    pub(crate) fruitless: Fruitless,
     pub(crate) cleaner: Cleaner,
     pub(crate) windows: Windows,
     pub(crate) survey: Option<Survey>,

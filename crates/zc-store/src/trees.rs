@@ -120,7 +120,7 @@ impl Trees {
                 self.lost.has(&missing).then_some(missing.key)
             });
             let Some(key) = lost else { return };
-            self.chunk_numbers.skip(&self.chunks.numbers_below(key));
+            self.chunk_numbers.skip(&self.chunks.numbers_below(key), count);
         }
     }
 
@@ -132,7 +132,7 @@ impl Trees {
             match ready {
                 Ok(()) => return Ok(PageNo(self.page_numbers.take())),
                 Err(missing) if self.lost.has(&missing) => {
-                    self.page_numbers.skip(&self.pages.numbers_below(missing.key));
+                    self.page_numbers.skip(&self.pages.numbers_below(missing.key), 1);
                 }
                 Err(missing) => return Err(missing),
             }

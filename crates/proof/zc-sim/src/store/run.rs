@@ -333,7 +333,8 @@ impl World {
             self.step();
         }
         let waiting: Vec<_> = self.waiting.values().collect();
-        let text = format!("requests are never answered: {waiting:?}");
+        let (space, stats) = (self.store.space(), self.store.stats());
+        let text = format!("requests are never answered: {waiting:?}; {space:?}, {stats:?}");
         self.violate(text);
         false
     }
