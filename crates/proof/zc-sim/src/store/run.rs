@@ -502,6 +502,11 @@ mod tests {
     const OPTIONS: StoreOptions = StoreOptions { ops: 600, canary: None, trace: None };
 
     #[test]
+    fn what_a_lost_page_of_a_map_held_is_called_data() {
+        run_store_seed(900_083, &StoreOptions { ops: 500, canary: None, trace: None }).unwrap();
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_digest() {
         let first = run_store_seed(3, &OPTIONS).unwrap();
         assert_eq!(first, run_store_seed(3, &OPTIONS).unwrap());

@@ -434,11 +434,16 @@ impl World {
     /// Damage of one place excuses errors of what lies there, and of what it leads to, and of nothing else.
     pub(crate) fn is_damage_excused(&self, place: Place) -> bool {
         let at = Superblock::device_offset(place, SEGMENT) as usize;
+        let is_rotten = self.faults.rot > 0.0 && self.disk.is_tainted(at, CHUNK as usize);
+        is_rotten || self.may_lack_pages()
+    }
+
+    /// Returns `true` if pages of the maps may be lost. What they held is not known, and is called data.
+    fn may_lack_pages(&self) -> bool {
         self.lost_unflushed
             || self.faults.lost > 0.0
             || self.faults.misdirected > 0.0
-            || (self.faults.rot > 0.0
-                && (self.is_metadata_rotten || self.disk.is_tainted(at, CHUNK as usize)))
+            || (self.faults.rot > 0.0 && self.is_metadata_rotten)
     }
 
     fn refused(&mut self, error: StoreError) {
@@ -456,7 +461,8 @@ impl World {
         }
     }
 
-    /// What is called a hole held nothing at some moment since, and what is called data held something.
+    /// What is called a hole held nothing at some moment since, and what is called data held something, unless the page
+    /// that knew is lost.
     fn allocation(&mut self, req: ReqId, runs: &[Run]) {
         let Some(Waits::Allocation { root, first, since, .. }) = self.waiting.remove(&req) else { return };
         self.note("allocations");
@@ -467,7 +473,8 @@ impl World {
                 let held = |value: Option<u64>| value.is_some_and(|value| (value == 0) == run.is_hole);
                 let agrees = |state: &State| held(state.value(root, address));
                 let is_judged = (at..end).contains(&address) && !self.unknown.contains(&address);
-                if is_judged && !self.history.any_since(since, agrees) {
+                let may_be_lost = !run.is_hole && self.may_lack_pages();
+                if is_judged && !may_be_lost && !self.history.any_since(since, agrees) {
                     self.violate(format!("{root:?} address {address} is told as {run:?}"));
                 }
             }
