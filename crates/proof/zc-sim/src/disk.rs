@@ -51,6 +51,12 @@ struct Unflushed {
     ended: u64,
 }
 
+impl Unflushed {
+    fn range(&self) -> Range<usize> {
+        self.at..self.at + self.data.len()
+    }
+}
+
 /// The device.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
@@ -132,14 +138,22 @@ impl Disk {
 
     /// The power goes: of the unflushed writes, in their order, these are kept.
     pub(crate) fn cut_to(&mut self, mut keeps: impl FnMut(usize) -> bool) {
-        for (index, write) in core::mem::take(&mut self.log).into_iter().enumerate() {
+        let log = core::mem::take(&mut self.log);
+        for (index, write) in log.iter().enumerate() {
             if keeps(index) {
-                self.durable[write.at..write.at + write.data.len()].copy_from_slice(&write.data);
+                self.durable[write.range()].copy_from_slice(&write.data);
                 wash(&mut self.tainted_durably, write.at, write.data.len(), write.number);
             }
         }
-        self.seen.clone_from(&self.durable);
+        self.go_back(&log);
         self.tainted.clone_from(&self.tainted_durably);
+    }
+
+    /// A read sees what is durable. Nothing but these writes was not.
+    fn go_back(&mut self, log: &[Unflushed]) {
+        for write in log {
+            self.seen[write.range()].copy_from_slice(&self.durable[write.range()]);
+        }
     }
 
     fn put(&mut self, at: usize, data: &[u8]) {
@@ -241,7 +255,9 @@ impl Disk {
     /// A flush failed: of what had ended, each piece of these may be lost, now and for good.
     pub(crate) fn lose_unflushed(&mut self, rng: &mut Pcg64Mcg, may_lose: impl Fn(usize) -> bool) {
         let keep = [0.0, 0.5, 0.9][rng.random_range(0..3)];
-        for write in core::mem::take(&mut self.log) {
+        let log = core::mem::take(&mut self.log);
+        self.go_back(&log);
+        for write in log {
             if write.owner.is_some() {
                 self.log.push(write);
                 continue;
@@ -254,16 +270,16 @@ impl Disk {
                 }
             }
         }
-        self.seen.clone_from(&self.durable);
         for write in &self.log {
-            self.seen[write.at..write.at + write.data.len()].copy_from_slice(&write.data);
+            self.seen[write.range()].copy_from_slice(&write.data);
         }
     }
 
     /// Everything becomes durable.
     pub(crate) fn settle(&mut self) {
-        self.log.clear();
-        self.durable.clone_from(&self.seen);
+        for write in core::mem::take(&mut self.log) {
+            self.durable[write.range()].copy_from_slice(&self.seen[write.range()]);
+        }
         self.tainted_durably.clone_from(&self.tainted);
     }
 
@@ -292,6 +308,7 @@ impl Disk {
     /// The whole device holds something else.
     pub(crate) fn restore(&mut self, image: &[u8]) {
         self.seen.copy_from_slice(image);
+        self.durable.copy_from_slice(image);
         self.tainted.clear();
         self.settle();
         self.unreadable.clear();
@@ -301,7 +318,8 @@ impl Disk {
     pub(crate) fn power_cut(&mut self, rng: &mut Pcg64Mcg) {
         let keep = [0.0, 0.5, 0.9, 1.0][rng.random_range(0..4)];
         let piece = if rng.random_bool(0.5) { PIECE } else { PAGE };
-        for write in core::mem::take(&mut self.log) {
+        let log = core::mem::take(&mut self.log);
+        for write in &log {
             for (index, chunk) in write.data.chunks(piece).enumerate() {
                 if rng.random_bool(keep) {
                     let at = write.at + index * piece;
@@ -310,7 +328,7 @@ impl Disk {
                 }
             }
         }
-        self.seen.clone_from(&self.durable);
+        self.go_back(&log);
         self.tainted.clone_from(&self.tainted_durably);
     }
 }
