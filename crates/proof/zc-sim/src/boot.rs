@@ -58,7 +58,7 @@ pub(crate) struct Files {
     /// Epochs to here were given up while the cache could not be told, by volume.
     pub(crate) given_up: BTreeMap<usize, u64>,
     /// An older image of the cache device, with its session.
-    image: Option<(u64, Vec<u8>)>,
+    pub(crate) image: Option<(u64, Vec<u8>)>,
 }
 
 impl Files {
@@ -116,7 +116,7 @@ impl<'a> Raw<'a> {
         Self::new(disk, geometry, None, false)
     }
 
-    fn new(disk: &'a mut Disk, geometry: &'a Geometry, left: Option<u32>, forgets: bool) -> Self {
+    pub(crate) fn new(disk: &'a mut Disk, geometry: &'a Geometry, left: Option<u32>, forgets: bool) -> Self {
         Self { disk, geometry, left, cut: false, forgets }
     }
 
@@ -234,7 +234,7 @@ impl World {
     }
 
     /// Opens the cache; `None` if that was cut off.
-    fn open(&mut self, records: &mut Vec<Record>) -> Option<Result<Opened, StartError>> {
+    pub(crate) fn open(&mut self, records: &mut Vec<Record>) -> Option<Result<Opened, StartError>> {
         let before = match startup::read_superblock(&mut Raw::whole(&mut self.cache, &self.geometry)) {
             Ok(before) => before,
             Err(error) => return Some(Err(error)),
@@ -252,7 +252,7 @@ impl World {
         }
         let options = OpenOptions {
             boot_id: [self.files.boot; 16],
-            cold: broken || self.rng.random_bool(0.01),
+            cold: broken || self.exchange.is_cold() || self.rng.random_bool(0.01),
             session_floor: self.files.session,
             intent_session: self.files.ready.then_some(self.files.owner),
             intents: if self.has_bug(DriverBug::ForgetProofs) { &[] } else { &self.files.intents },
@@ -279,7 +279,7 @@ impl World {
     }
 
     /// The start ends here: the power goes, or the process dies.
-    fn cut_off_start(&mut self, what: &'static str) {
+    pub(crate) fn cut_off_start(&mut self, what: &'static str) {
         self.trace(|| what.to_owned());
         self.coverage.note(what);
         self.now += 1;
@@ -294,7 +294,7 @@ impl World {
         self.now += 1;
     }
 
-    fn serve(&mut self, mut opened: Opened, records: &[Record]) {
+    pub(crate) fn serve(&mut self, mut opened: Opened, records: &[Record]) {
         self.trace(|| format!("started: {:?} distrust {:?}", opened.start, opened.distrust));
         self.coverage.note("starts");
         if opened.distrust.is_some() {
@@ -324,10 +324,7 @@ impl World {
         }
         self.losses.dropped(opened.start.doubtful_drops());
         self.remember_fences(&mut opened);
-        self.change_settings_while_stopped();
-        for volume in 0..self.volumes.len() {
-            self.configure_start(volume, opened.was_clean);
-        }
+        self.configure_all(opened.was_clean);
         let served = self.volumes.iter().zip(&self.served).filter(|(_, served)| **served);
         let volumes: Vec<_> = served.map(|(volume, _)| volume.clone()).collect();
         let unproved = opened.start.unproved_commits.clone();
@@ -361,6 +358,21 @@ impl World {
         manager.begin(self.now_ms, &mut actions);
         self.manager = Some(manager);
         self.carry_out(actions);
+    }
+
+    /// The settings of all volumes for the manager that begins.
+    fn configure_all(&mut self, was_clean: bool) {
+        let exchanges = self.exchange.is_under_way();
+        if !exchanges {
+            self.change_settings_while_stopped();
+        }
+        for volume in 0..self.volumes.len() {
+            if exchanges {
+                self.configure_again(volume, was_clean);
+            } else {
+                self.configure_start(volume, was_clean);
+            }
+        }
     }
 
     /// What a start decides about a volume before the manager hears of it.
@@ -455,8 +467,16 @@ impl World {
         }
     }
 
-    /// The session is over, one way or another. After a `clean` stop it is known which volumes have dirty data.
+    /// The process ends, one way or another. After a `clean` stop it is known which volumes have dirty data.
     pub(crate) fn gone(&mut self, clean: bool) {
+        self.session_ends(clean);
+        self.exchange.call_off();
+        self.bufs.clear();
+        self.clients.clear();
+    }
+
+    /// The session is over.
+    pub(crate) fn session_ends(&mut self, clean: bool) {
         for volume in 0..self.volumes.len() {
             let stays = self.maybe_dirty[volume] && !clean;
             let is_unknown = !self.served[volume] && !self.free[volume];
@@ -480,9 +500,7 @@ impl World {
                 self.coverage.add(name, value);
             }
         }
-        self.bufs.clear();
         self.known.clear();
-        self.clients.clear();
         self.unheard.clear();
         self.stopped = None;
         self.stalled = None;
@@ -538,7 +556,7 @@ impl World {
     }
 
     /// What is in the memory of the process is lost.
-    fn process_dies(&mut self) {
+    pub(crate) fn process_dies(&mut self) {
         let now = self.now;
         self.losses.kill();
         for (volume, oracle) in self.oracles.iter_mut().enumerate() {
@@ -628,7 +646,7 @@ impl World {
     }
 
     /// Whether the stop was clean; `None` if it did not come to an end.
-    fn wait_for_stop(&mut self) -> Option<bool> {
+    pub(crate) fn wait_for_stop(&mut self) -> Option<bool> {
         let cut_off = (!self.mended && self.rng.random_bool(0.2)).then(|| self.rng.random_range(0..60));
         for turn in 0..PATIENCE {
             if self.violation.is_some() {
@@ -664,7 +682,7 @@ impl World {
     }
 
     /// False if it was cut off.
-    fn mark_clean(&mut self) -> bool {
+    pub(crate) fn mark_clean(&mut self) -> bool {
         let superblock = self.superblock.clone().expect("opened");
         let left = (!self.mended && self.rng.random_bool(0.1)).then(|| self.rng.random_range(0..6));
         let forgets = self.faults.lost > 0.0 && self.rng.random_bool(0.03);

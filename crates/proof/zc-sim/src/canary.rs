@@ -32,6 +32,14 @@ pub enum DriverBug {
     ForgetProofs,
     /// G2: a killed daemon takes along what its store had answered and not flushed.
     KillTakesStore,
+    /// G1: the buffers of requests that wait for the next manager go with those of the old one.
+    ExchangeBuffers,
+    /// Requests that wait for the next manager are in line twice.
+    ExchangeRepeats,
+    /// G1: a device that is taken up again is believed, although the origins were written since.
+    ExchangeTrusts,
+    /// G5: a manager that takes over does not know that acknowledged writes are lost.
+    ExchangeForgets,
 }
 
 /// The deliberate bugs of this build, with the guarantee that each breaks, or what else.
@@ -41,6 +49,10 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("g5-forget-summaries", Canary::Driver(DriverBug::ForgetSummaries)),
     ("g5-forget-proofs", Canary::Driver(DriverBug::ForgetProofs)),
     ("g2-kill-takes-store", Canary::Driver(DriverBug::KillTakesStore)),
+    ("g1-exchange-buffers", Canary::Driver(DriverBug::ExchangeBuffers)),
+    ("exchange-repeats", Canary::Driver(DriverBug::ExchangeRepeats)),
+    ("g1-exchange-trusts", Canary::Driver(DriverBug::ExchangeTrusts)),
+    ("g5-exchange-forgets", Canary::Driver(DriverBug::ExchangeForgets)),
     #[cfg(zc_canary)]
     ("g1-stale-fill", Canary::Manager(Bug::StaleFill)),
     #[cfg(zc_canary)]

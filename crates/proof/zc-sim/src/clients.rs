@@ -261,13 +261,28 @@ impl World {
         let settled = (config.mode == Mode::WriteBack && config.write_back.ack == Ack::Durable)
             .then_some(self.settings[volume]);
         self.clients.insert(req, Client { volume, offset, len, kind: client, start, buffered, settled });
-        self.event(Event::Submit(Request {
+        self.submitted(Request {
             req: ReqId(req),
             volume: VolumeId(volume as u16),
             offset_bytes: offset as u64,
             len_bytes: len as u64,
             kind,
-        }));
+        });
+    }
+
+    /// A request that no manager had begins under the next one: it counts as issued now.
+    pub(crate) fn begin_again(&mut self, req: ReqId) {
+        self.now += 1;
+        let now = self.now;
+        let client = self.clients.get_mut(&req.0).expect("held back");
+        let (volume, issued) = (client.volume, core::mem::replace(&mut client.start, now));
+        let sectors = client.offset / SECTOR..(client.offset + client.len) / SECTOR;
+        let buffered = self.writes_back(volume) || self.maybe_dirty[volume];
+        self.clients.get_mut(&req.0).expect("held back").buffered |= buffered;
+        for sector in sectors {
+            self.oracles[volume].issue_again(sector, issued, now);
+            self.judges[volume].issue_again(sector, issued, now);
+        }
     }
 
     pub(crate) fn random_request(&mut self) {
@@ -314,6 +329,22 @@ impl World {
                 self.submit(volume, offset, len, kind, ClientKind::Hint);
             }
             93..95 => self.reconfigure(),
+            _ => self.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush),
+        }
+    }
+
+    /// A request that changes no settings.
+    pub(crate) fn client_request(&mut self, volume: usize, offset: usize, len: usize) {
+        self.next += 1;
+        let buf = BufId(self.next);
+        match self.rng.random_range(0..10) {
+            _ if len == 0 => {}
+            0..4 => {
+                self.bufs.insert(buf, vec![0xaa; len]);
+                self.submit(volume, offset, len, RequestKind::Read { buf }, ClientKind::Read(buf));
+            }
+            4..8 => self.write(volume, offset, len, buf),
+            8 => self.clear(volume, offset, len, true),
             _ => self.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush),
         }
     }

@@ -109,6 +109,18 @@ impl Disk {
         }
     }
 
+    /// The device has another length. What lay behind the end is gone, and what is new holds zeros.
+    pub(crate) fn resize(&mut self, len: usize) {
+        self.settle();
+        self.seen.resize(len, 0);
+        self.durable.resize(len, 0);
+        let pages = len / PAGE;
+        self.unreadable.retain(|page| *page < pages);
+        for tainted in [&mut self.tainted, &mut self.tainted_durably, &mut self.tainted_at] {
+            tainted.retain(|page, _| *page < pages);
+        }
+    }
+
     /// The device becomes longer by this, which is durable.
     pub(crate) fn grow(&mut self, rest: &[u8]) {
         self.seen.extend_from_slice(rest);

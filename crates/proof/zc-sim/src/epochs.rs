@@ -111,6 +111,13 @@ impl OriginJudge {
         self.barrier = self.barrier.max(issued);
     }
 
+    /// A write that was issued at `issued` and has not begun is issued again.
+    pub(crate) fn issue_again(&mut self, sector: usize, issued: u64, now: u64) {
+        let after = self.barrier;
+        let held = self.sectors[sector].iter_mut().filter(|w| w.issued == issued && w.ended == u64::MAX);
+        held.for_each(|write| (write.issued, write.after) = (now, after));
+    }
+
     /// What was not durable may be lost, and what was in flight has ended: no client can miss it.
     pub(crate) fn crashed(&mut self, now: u64) {
         self.lost();

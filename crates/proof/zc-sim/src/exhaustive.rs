@@ -19,6 +19,7 @@ use zc_reduce::Reducer;
 use crate::boot::{Files, START_IOS};
 use crate::clients::ClientKind;
 use crate::coverage::Coverage;
+use crate::exchange::Exchange;
 use crate::excuses::Excuses;
 use crate::oracle::Oracle;
 use crate::pins::Pins;
@@ -229,6 +230,7 @@ impl World {
     fn after_cut(&self, kept: &[(usize, usize)], turn: u64, out: Option<fn(&str)>) -> Self {
         let mut cut = Self {
             rng: self.rng.clone(),
+            exchange: Exchange::default(),
             actions: self.actions.clone(),
             kept: self.kept.clone(),
             manager: None,

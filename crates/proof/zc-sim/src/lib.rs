@@ -55,6 +55,13 @@
 //! | it is lost between two sessions | cold; dirty data counts once it is trusted; what it alone knew is forgiven |
 //! | the configuration changes between two sessions, `ack` included | G5: whether a loss is told goes by the old settings |
 //!
+//! | exchange of the manager in a process that lives on (`exchange`) | must hold |
+//! |---|---|
+//! | the cache device fails, with or without losing what no flush covered, and is taken up again | as after a kill; cold |
+//! | an empty device of another length takes over, another one or the same | nothing is excused: the origins have all |
+//! | requests wait meanwhile | each is answered once; nothing older is legal afterwards |
+//! | the process ends between any two steps | a start finds the old device or the new one |
+//!
 //! A flush, of either device, covers the writes that had *ended* when it was issued, and any others. In all cases: G1,
 //! G2, G3, G7 for every byte read, and G4: no request fails unless its origin failed it or its volume is read-only.
 //!
@@ -91,6 +98,7 @@ mod coverage;
 mod device;
 mod disk;
 mod epochs;
+mod exchange;
 mod excuses;
 mod exhaustive;
 mod kept;

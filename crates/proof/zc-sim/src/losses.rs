@@ -135,6 +135,15 @@ impl Losses {
         lost
     }
 
+    /// A volume of a session on an empty cache, in the process of the session before. Returns whether its clients are
+    /// still to be told of a loss.
+    pub(crate) fn begin_empty(&mut self, volume: usize, config: &VolumeConfig) -> bool {
+        let known = &mut self.volumes[volume];
+        (known.volatile, known.trusted) = (is_volatile(config), false);
+        known.may_fail |= known.owed;
+        known.owed
+    }
+
     /// A volume that the session does not serve. Its clients meet errors, but its dirty data and what it owes stay.
     pub(crate) fn put_aside(&mut self, volume: usize, may_be_dirty: bool, was_clean: bool) {
         let ended_in_order = was_clean && !self.older;
@@ -180,6 +189,13 @@ impl Losses {
             if clean {
                 volume.owed = manager.owes_loss(id);
             }
+        }
+    }
+
+    /// The manager has closed its cache in the middle of the process, which keeps what it owes.
+    pub(crate) fn closed(&mut self, manager: &CacheManager) {
+        for (number, volume) in self.volumes.iter_mut().enumerate() {
+            volume.owed = manager.owes_loss(VolumeId(number as u16));
         }
     }
 }

@@ -195,6 +195,27 @@ impl Oracle {
         }
     }
 
+    /// The manager goes while writes in flight are held back from it: these have not begun. The rest is as after a kill.
+    pub(crate) fn exchanged(&mut self, now: u64) {
+        let held: Vec<Vec<Version>> = self.sectors.iter().map(|versions| in_flight(versions)).collect();
+        for versions in &mut self.sectors {
+            versions.retain(|version| version.ended != u64::MAX);
+        }
+        self.killed(now);
+        for ((versions, held), pinned) in self.sectors.iter_mut().zip(held).zip(&mut self.pinned) {
+            if !held.is_empty() {
+                *pinned = None;
+                versions.extend(held);
+            }
+        }
+    }
+
+    /// A write that was issued at `issued` and has not begun is issued again.
+    pub(crate) fn issue_again(&mut self, sector: usize, issued: u64, now: u64) {
+        let held = self.sectors[sector].iter_mut().filter(|v| v.issued == issued && v.ended == u64::MAX);
+        held.for_each(|version| version.issued = now);
+    }
+
     /// The process dies, and said that all it had acknowledged is elsewhere. What it refused may be in its memory.
     pub(crate) fn acknowledged_is_safe(&mut self) {
         for versions in self.sectors.iter_mut().filter(|versions| !versions.iter().any(|v| v.uncertain)) {
@@ -238,6 +259,10 @@ impl Oracle {
     pub(crate) fn describe(&self, sector: usize) -> String {
         format!("{:?} pinned {:?}", self.sectors[sector], self.pinned[sector])
     }
+}
+
+fn in_flight(versions: &[Version]) -> Vec<Version> {
+    versions.iter().filter(|version| version.ended == u64::MAX).copied().collect()
 }
 
 /// What is there and durable.
@@ -289,6 +314,18 @@ mod tests {
         assert_eq!(sees(&oracle, 40), [1, 2]);
         oracle.power_cut(50);
         assert_eq!(sees(&oracle, 60), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_write_that_is_held_over_an_exchange_overtakes_all_that_was_left() {
+        let mut oracle = Oracle::new(1);
+        write(&mut oracle, 1, 10, true);
+        oracle.issue(0, 2, 20);
+        oracle.exchanged(30);
+        assert_eq!(sees(&oracle, 35), [0, 1, 2], "1 was in memory alone");
+        oracle.issue_again(0, 20, 40);
+        oracle.end(0, 40, 41, false, false);
+        assert_eq!(sees(&oracle, 50), [2]);
     }
 
     #[test]

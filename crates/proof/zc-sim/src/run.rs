@@ -145,6 +145,7 @@ fn turn(world: &mut World) -> bool {
         989..991 if world.syncing => world.sync_often(),
         996 if world.growing => world.grow(),
         997 if world.replacing => world.replace_volume(),
+        998 if world.exchange.is_drawn() => world.exchange(),
         989..991 => idle(world),
         991..994 if !world.rng.random_bool(world.habits.ends) => world.step(),
         991 => world.power_cut(),

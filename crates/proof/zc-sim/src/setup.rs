@@ -127,6 +127,8 @@ pub(crate) struct Setup {
     pub(crate) moving: bool,
     /// At times another volume takes the number of one.
     pub(crate) replacing: bool,
+    /// At times another manager takes over in the same process.
+    pub(crate) exchanging: bool,
     /// Volumes have shares of the cache, which change.
     pub(crate) sharing: bool,
     /// Ranges of volumes are pinned, and others later.
@@ -155,6 +157,7 @@ impl Setup {
             growing: matches!(seed % 8, 1 | 6),
             moving: false,
             replacing: seed % 4 == 1,
+            exchanging: Pcg64Mcg::seed_from_u64(seed ^ 0x4558).random_bool(0.4),
             sharing: false,
             pinning: false,
             pool: None,
@@ -227,6 +230,7 @@ impl Setup {
             growing: false,
             moving: false,
             replacing: false,
+            exchanging: false,
             sharing: false,
             pinning: false,
             pool: None,

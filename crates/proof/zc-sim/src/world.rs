@@ -23,6 +23,7 @@ use crate::content;
 use crate::coverage::Coverage;
 use crate::disk::{self, Disk, PAGE};
 use crate::epochs::OriginJudge;
+use crate::exchange::Exchange;
 use crate::excuses::Excuses;
 use crate::kept::Kept;
 use crate::known::Known;
@@ -124,6 +125,7 @@ pub(crate) struct World {
     pub(crate) moving: bool,
     /// At times another volume takes the number of one.
     pub(crate) replacing: bool,
+    pub(crate) exchange: Exchange,
     pub(crate) reducer: Reducer,
     pub(crate) canary: Option<Canary>,
     pub(crate) out: Option<fn(&str)>,
@@ -163,7 +165,6 @@ impl World {
 
     /// A new cache under these settings, served.
     pub(crate) fn build(seed: u64, rng: Pcg64Mcg, setup: Setup, options: &Options) -> Self {
-        let pooled = setup.pool.as_ref().map(|pool| Pooled::new(pool, setup.volumes.len()));
         let (mut config, volumes) = (setup.config, setup.volumes);
         config.geometry.salt = Salt::of(&UUID);
         let world = Self {
@@ -174,7 +175,7 @@ impl World {
             manager: None,
             pins: Pins::new(setup.pinning, &config.geometry),
             cache: Disk::new(disk::device_bytes(&config.geometry)),
-            pooled,
+            pooled: setup.pool.as_ref().map(|pool| Pooled::new(pool, volumes.len())),
             is_over: false,
             origins: volumes.iter().map(|v| Disk::new(v.size_bytes as usize)).collect(),
             oracles: volumes.iter().map(|v| Oracle::new(v.size_bytes as usize / SECTOR)).collect(),
@@ -219,6 +220,7 @@ impl World {
             sharing: setup.sharing,
             moving: setup.moving,
             replacing: setup.replacing,
+            exchange: Exchange::new(setup.exchanging),
             reducer: Reducer::new(),
             canary: options.canary,
             out: options.trace,
@@ -244,6 +246,11 @@ impl World {
     }
 
     pub(crate) fn format(&mut self) {
+        self.format_cut_off(None);
+    }
+
+    /// Formats the cache device, which is cut off after so many I/Os. Returns `false` if that is too early.
+    pub(crate) fn format_cut_off(&mut self, left: Option<u32>) -> bool {
         self.kept.forget();
         let format = FormatOptions {
             geometry: self.geometry.clone(),
@@ -252,7 +259,10 @@ impl World {
             label: String::new(),
             now_unix_s: self.files.newest.max(self.files.session) + 1,
         };
-        startup::format(&mut Raw::whole(&mut self.cache, &self.geometry), &format).expect("formats");
+        let mut raw = Raw::new(&mut self.cache, &self.geometry, left, false);
+        let formatted = startup::format(&mut raw, &format);
+        assert!(left.is_some() || formatted.is_ok(), "formats: {formatted:?}");
+        formatted.is_ok()
     }
 
     /// From here on chance depends on the seed and the turn alone: turns can be left out of a run.
