@@ -252,7 +252,7 @@ impl World {
         }
         let options = OpenOptions {
             boot_id: [self.files.boot; 16],
-            cold: broken || self.exchange.is_cold() || self.rng.random_bool(0.01),
+            cold: broken || self.begins_cold() || self.rng.random_bool(0.01),
             session_floor: self.files.session,
             intent_session: self.files.ready.then_some(self.files.owner),
             intents: if self.has_bug(DriverBug::ForgetProofs) { &[] } else { &self.files.intents },

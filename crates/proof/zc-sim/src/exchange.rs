@@ -69,8 +69,8 @@ impl Exchange {
         self.device.is_some()
     }
 
-    /// Returns `true` if that session believes no mapping.
-    pub(crate) fn is_cold(&self) -> bool {
+    /// Returns `true` if that session begins on a device that served before.
+    fn is_same_cache(&self) -> bool {
         self.device == Some(Device::Cold)
     }
 
@@ -92,6 +92,11 @@ fn buffer(request: &Request) -> Option<BufId> {
 }
 
 impl World {
+    /// Returns `true` if a session begins that believes no mapping, because the origins were written without it.
+    pub(crate) fn begins_cold(&self) -> bool {
+        self.exchange.is_same_cache() && !self.has_bug(DriverBug::ExchangeTrusts)
+    }
+
     /// A client's request reaches the manager, or waits for the end of a pause.
     pub(crate) fn submitted(&mut self, request: Request) {
         match &mut self.exchange.held {
@@ -190,12 +195,17 @@ impl World {
         self.client_request(volume, offset, len);
     }
 
-    /// Returns `true` if only requests that are held back are left, and no operation in flight is the manager's.
-    fn is_quiet(&self) -> bool {
-        self.clients.len() == self.exchange.holds()
-            && self.pending.is_empty()
-            && self.unheard.is_empty()
-            && self.manager.as_ref().is_some_and(CacheManager::is_idle)
+    /// Returns `true` if only held requests are left, and no operation in flight is the manager's.
+    fn is_quiet(&mut self) -> bool {
+        let is_idle = self.manager.as_ref().is_some_and(CacheManager::is_idle);
+        if self.clients.len() != self.exchange.holds() || !is_idle {
+            return false;
+        }
+        if !self.pending.is_empty() || !self.unheard.is_empty() {
+            let left = format!("an idle manager has {:?} and {:?} in flight", self.pending, self.unheard);
+            self.violation.get_or_insert(left);
+        }
+        true
     }
 
     /// The old manager stays.
@@ -255,9 +265,9 @@ impl World {
 
     /// The settings of a volume for the next manager: those that it has.
     pub(crate) fn configure_again(&mut self, volume: usize, was_clean: bool) {
-        let trusts = self.exchange.device == Some(Device::Empty) || self.has_bug(DriverBug::ExchangeTrusts);
+        let begins_cold = self.begins_cold();
         let config = &mut self.volumes[volume];
-        config.trusted = trusts || !self.exchange.is_cold() && !self.distrusted[volume];
+        config.trusted = !begins_cold;
         config.may_be_dirty = self.maybe_dirty[volume];
         if !self.served[volume] {
             self.losses.put_aside(volume, config.may_be_dirty, was_clean);
@@ -266,10 +276,10 @@ impl World {
         } else {
             config.lost_writes = self.losses.begin(volume, config, config.may_be_dirty, was_clean);
         }
-        if self.canary == Some(crate::canary::Canary::Driver(DriverBug::ExchangeForgets)) {
-            config.lost_writes = false;
-        }
         self.maybe_dirty[volume] |= config.mode == Mode::WriteBack;
+        if self.has_bug(DriverBug::ExchangeForgets) {
+            self.volumes[volume].lost_writes = false;
+        }
     }
 
     /// The process ends while no manager serves.

@@ -234,7 +234,9 @@ impl Oracle {
         values.sort_unstable();
         values.dedup();
         let any = |value: &u64| Version { durable: false, written: 0, ..known(*value, now) };
-        self.sectors[sector] = values.iter().map(any).collect();
+        // A write in flight may still come after it.
+        let in_flight = in_flight(&self.sectors[sector]);
+        self.sectors[sector] = values.iter().map(any).chain(in_flight).collect();
         self.pinned[sector] = None;
         values
     }
@@ -326,6 +328,19 @@ mod tests {
         oracle.issue_again(0, 20, 40);
         oracle.end(0, 40, 41, false, false);
         assert_eq!(sees(&oracle, 50), [2]);
+    }
+
+    #[test]
+    fn a_write_in_flight_is_expected_after_a_sector_was_forgiven() {
+        let mut oracle = Oracle::new(1);
+        write(&mut oracle, 1, 10, false);
+        oracle.issue(0, 2, 20);
+        oracle.forgive(0, 30);
+        oracle.saw(0, 40, 1, 41);
+        assert_eq!(sees(&oracle, 50), [0, 1, 2], "nothing is settled while it is in flight");
+        oracle.issue_again(0, 20, 60);
+        oracle.end(0, 60, 61, false, false);
+        assert_eq!(sees(&oracle, 70), [2]);
     }
 
     #[test]
