@@ -214,7 +214,6 @@ impl DirtyLayer {
         let write = dirty.waiting.get(at).expect_held();
         let piece = write.next_piece(&core.base);
         let (request, done_bytes) = (write.request.clone(), write.done_bytes);
-        let write_since = Some(write.since_ms);
         let mends =
             self.is_stuck(volume) && self.meets_gap(volume, piece.start..piece.start + piece.len_bytes, core);
         let full = self.is_epoch_full(volume, piece.extents, core);
@@ -230,8 +229,7 @@ impl DirtyLayer {
             if mends && (full || core.device.journal_is_pressed()) {
                 return Admission::Nothing;
             }
-            let clears = write_since.filter(|_| piece.memory_bytes == 0);
-            return self.waits(volume, if full { None } else { lack }, clears, core);
+            return self.waits(volume, if full { None } else { lack }, core);
         }
         self.take_in(&request, done_bytes, piece.len_bytes, core);
         if self.turns.shared == Some(volume) {
@@ -250,15 +248,8 @@ impl DirtyLayer {
         Admission::Piece
     }
 
-    /// A piece finds no room, or none in the open epoch. Its write waits, unless that is without end. `clears`: since
-    /// when it waits, if it takes no memory.
-    fn waits(
-        &mut self,
-        volume: VolumeId,
-        lack: Option<Lack>,
-        clears: Option<u64>,
-        core: &mut Core,
-    ) -> Admission {
+    /// A piece finds no room, or none in the open epoch. Its write waits, unless that is without end.
+    fn waits(&mut self, volume: VolumeId, lack: Option<Lack>, core: &mut Core) -> Admission {
         if self.is_stuck(volume) {
             return self.refuse_first(volume, core);
         }
@@ -267,21 +258,9 @@ impl DirtyLayer {
             self.refuse_waiting(volume, ErrorKind::Io, core);
             return Admission::Nothing;
         }
-        if self.is_crowded_out(volume, core) {
+        if self.is_crowded_out(volume, core) || self.is_full_for_long(volume, core) {
             self.refuse_waiting(volume, ErrorKind::NoSpace, core);
             return Admission::Nothing;
-        }
-        if self.is_full_for_long(volume, core) {
-            match clears {
-                None => return self.refuse_writes(volume, core),
-                // It may be what gives the origin space, so it has a wait of its own; and only for what does not end by
-                // itself.
-                Some(since_ms) if lack == Some(Lack::Share) && self.is_over(volume, since_ms, core) => {
-                    self.refuse_waiting(volume, ErrorKind::NoSpace, core);
-                    return Admission::Nothing;
-                }
-                Some(_) => {}
-            }
         }
         match lack {
             None => Admission::Nothing,
@@ -309,6 +288,7 @@ impl DirtyLayer {
 
     /// Returns `true` if the origin has had no space for so long that writes do not wait for it any more.
     fn is_full_for_long(&mut self, volume: VolumeId, core: &Core) -> bool {
+        let wait_ms = core.base.volume(volume).map_or(0, |volume| volume.cfg().write_back.full_wait_ms);
         let dirty = self.volumes.get_mut(&volume).expect_held();
         if !dirty.destaging.is_out_of_space() {
             dirty.full_since_ms = None;
@@ -316,13 +296,7 @@ impl DirtyLayer {
         }
         let now_ms = core.base.now_ms();
         let since_ms = *dirty.full_since_ms.get_or_insert(now_ms);
-        self.is_over(volume, since_ms, core)
-    }
-
-    /// Returns `true` if a volume's requests wait no longer for space than since then.
-    fn is_over(&self, volume: VolumeId, since_ms: u64, core: &Core) -> bool {
-        let wait_ms = core.base.volume(volume).map_or(0, |volume| volume.cfg().write_back.full_wait_ms);
-        core.base.now_ms().saturating_sub(since_ms) >= wait_ms
+        now_ms.saturating_sub(since_ms) >= wait_ms
     }
 
     /// Whether waiting for room is in vain because all of it is taken by volumes that cannot be destaged: their data
@@ -358,19 +332,6 @@ impl DirtyLayer {
         let dirty = self.volumes.get_mut(&volume).expect_held();
         let Some(write) = dirty.waiting.pop_front() else { return Admission::Nothing };
         core.base.answer_write(&write.request, Err(ErrorKind::Io));
-        Admission::Piece
-    }
-
-    /// The origin has had no space for long: what takes memory fails. What clears goes on.
-    fn refuse_writes(&mut self, volume: VolumeId, core: &mut Core) -> Admission {
-        let dirty = self.volumes.get_mut(&volume).expect_held();
-        for write in core::mem::take(&mut dirty.waiting) {
-            if write.clears() {
-                dirty.waiting.push_back(write);
-            } else {
-                core.base.answer_write(&write.request, Err(ErrorKind::NoSpace));
-            }
-        }
         Admission::Piece
     }
 
