@@ -204,9 +204,7 @@ impl World {
             }
             self.step_or_tick();
         }
-        let is_full = self.faults.origin_full > 0.0 && volume == 0;
-        let may_fail = self.faults.origin_errors || is_full;
-        if !self.is_excused(volume) && !may_fail && !self.is_pool_in_the_way(volume) {
+        if !self.is_excused(volume) && !self.faults.origin_errors && !self.is_pool_in_the_way(volume) {
             let state = self.dirty(volume);
             self.violation = Some(format!("volume {volume} does not become clean: {state:?} (G6)"));
         }

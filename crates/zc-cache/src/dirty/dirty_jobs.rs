@@ -126,8 +126,7 @@ impl DirtyLayer {
                 let place = found.place(&core.device);
                 core.base.stats.dirty_shared += 1;
                 core.device.slot_shared(found.slot);
-                let volume = self.jobs.get(&id).expect_held().volume();
-                core.device.add_dirty(volume, found.slot, false);
+                core.device.add_dirty(found.slot, false);
                 Some(Body::Stored { place, own: false })
             }
             Outcome::OnceOnly => panic!("job {id} is dirty, and may not be left out"),

@@ -17,7 +17,6 @@ mod kept;
 mod late;
 mod learned;
 mod meetings;
-mod neighbours;
 mod packing;
 mod phases;
 mod pinned;
