@@ -624,7 +624,9 @@ impl World {
         // Where a damaged page keeps the store's cleaner from freeing anything, that goes on for ever.
         self.is_over = self.is_pool_rotten();
         let pool = self.pooled.as_ref().map(Pooled::describe);
-        self.violation = Some(format!("{} requests are never answered; pool {pool:?}", self.clients.len()));
+        let dirty: Vec<_> = (0..self.volumes.len()).map(|volume| self.dirty(volume)).collect();
+        let count = self.clients.len();
+        self.violation = Some(format!("{count} requests are never answered; dirty {dirty:?}, pool {pool:?}"));
     }
 
     /// Reads every volume from end to end.
