@@ -75,7 +75,7 @@ pub(crate) const GROUPS: &[Group] = &[
     },
     Group {
         step: Step::NewerClients,
-        minutes: 1,
+        minutes: 2,
         paths: &["crates/zc-nbd/", "tests/tests/newer_clients.rs"],
     },
     Group {
