@@ -16,7 +16,7 @@ fn secret(seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// How many blocks of `content` the cache file holds.
+/// Number of blocks of `content` in the cache file.
 fn held(world: &World, content: &[u8]) -> usize {
     let bytes = std::fs::read(world.cache_file()).expect("the cache is a file");
     let places: BTreeSet<&[u8]> = bytes.windows(16).step_by(16).collect();

@@ -163,7 +163,8 @@ fn the_cache_moves_under_a_client_that_compares_every_byte() {
     }
 }
 
-/// Writes, reads and flushes with several requests in flight, in one part of the volume, until told to end; compares all.
+/// Writes, reads and flushes with several requests in flight, in one part of the volume, until the test ends it.
+/// Compares all.
 fn storm(world: &World, part: std::ops::Range<usize>, bytes: &mut [u8], done: &AtomicBool) {
     let mut client = world.connect("disk");
     let blocks = part.len() / BLOCK;

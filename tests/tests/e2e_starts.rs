@@ -686,7 +686,7 @@ fn check_config_finds_what_a_start_refuses() {
     }
 }
 
-/// What another program has is a mistake, also while the daemon of this configuration runs.
+/// A place that another program has is a mistake, also while the daemon of this configuration runs.
 #[test]
 fn check_config_tells_what_the_daemon_has_from_what_others_have() {
     let mut world = World::new(CACHE_MIB, VOLUME_MIB);

@@ -18,7 +18,7 @@ const OPERATIONS: usize = 60;
 /// Images at once.
 const IMAGES: usize = 14;
 
-/// What each sector holds: one of these. A write that the store refused may have been done in part.
+/// Possible contents of each sector. A write that the store refused may have been done in part.
 type Image = Vec<Vec<u32>>;
 
 struct Storm {

@@ -66,6 +66,23 @@ fn failed_verifications_and_a_cold_start_are_not_healthy() {
 }
 
 #[test]
+fn an_index_that_covers_a_part_of_the_cache_is_named_with_the_memory_that_suffices() {
+    let mut world = World::new(8192, VOLUME_MIB);
+    world.cache.push_str("max_ram = \"4 MiB\"\n");
+    let daemon = world.start();
+    verdict_is(&world, "DEGRADED", &["max_ram, 4 MiB, is enough to index", "stays unused"]);
+    let shown = world.zcctl_output(&["status"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let (_, command) = shown.split_once("set cache.max_ram = \"").expect("it says what to set");
+    let (enough, _) = command.split_once('"').expect("it is quoted");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.cache = world.cache.replace("4 MiB", enough);
+    let daemon = world.start();
+    verdict_is(&world, "HEALTHY", &[]);
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
 fn an_origin_that_fails_and_dirty_data_that_is_too_old_are_not_healthy() {
     let mut world = World::new(64, VOLUME_MIB);
     let behind = world.path("behind.img");

@@ -202,8 +202,7 @@ fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
     folders
 }
 
-/// How long paths of storage are waited for, all together. A path of a file server that is dead holds up who looks at
-/// it.
+/// Longest wait for paths of storage, all together. A path of a file server that is dead holds up who looks at it.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// What is known of a path of storage.

@@ -94,7 +94,7 @@ fn places_of<'a>(mounts: &'a str, device: &str) -> impl Iterator<Item = &'a str>
     })
 }
 
-/// Whether a path is that of a device, or of a partition of it.
+/// Returns `true` if a path is that of a device, or of a partition of it.
 pub(crate) fn is_of_device(path: &str, device: &str) -> bool {
     let is_number = |number: &str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     path.strip_prefix(device)

@@ -6,7 +6,7 @@ use crate::control::ask;
 use crate::options::Daemon;
 use crate::text::number;
 
-/// What the daemon erased of volumes that are gone.
+/// Erasure by the daemon of data of removed volumes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Erased {
     slots: u64,

@@ -64,7 +64,7 @@ fn is_unanswered(error: &anyhow::Error) -> bool {
     matches!(kind, Some(ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::NotADirectory))
 }
 
-/// What a state directory remembers, while no daemon runs.
+/// Obstacles by the records of a state directory, while no daemon runs.
 fn of_state(dir: &Path) -> Vec<String> {
     let caches = match zc_engine::remembered(dir) {
         Ok(caches) => caches,
@@ -84,7 +84,7 @@ fn of_state(dir: &Path) -> Vec<String> {
     dirty.map(line).collect()
 }
 
-/// What a running daemon says, and the kernel whose /proc and /sys are in a folder.
+/// Obstacles by a running daemon, and by the kernel whose /proc and /sys are in a folder.
 fn of_daemon(status: &Value, connections: &Value, root: &Path) -> Vec<String> {
     let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut found = Vec::new();
@@ -166,7 +166,7 @@ fn users_of(device: &str, own_pid: &str, root: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// What is in a folder, in order; nothing if it cannot be read.
+/// Entries of a folder, in order; none if it cannot be read.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> =

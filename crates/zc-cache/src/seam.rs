@@ -666,14 +666,14 @@ impl Action {
     }
 }
 
-/// What came of an erasure.
+/// Result of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Erased {
     /// Slots that were erased.
     pub slots: u64,
     /// Units that had to stay, and slots that the device did not erase.
     pub left: u64,
-    /// Whether all slots had their turn: the cache neither failed nor stopped before.
+    /// `true` if all slots had their turn: the cache neither failed nor stopped before.
     pub is_complete: bool,
 }
 

@@ -18,7 +18,7 @@ pub struct Conflict {
     pub key: String,
     /// Its path.
     pub path: PathBuf,
-    /// How they belong together: "is the same file as".
+    /// Relation of the two, in words: "is the same file as".
     pub how: &'static str,
     /// The key that was there first.
     pub other_key: String,

@@ -24,7 +24,7 @@ const SECTOR_BYTES: u64 = 512;
 /// Targets of device mapper that are a part of a device, byte for byte.
 const PLAIN_TARGETS: [&str; 4] = ["linear", "delay", "flakey", "dust"];
 
-/// Where bytes are in the end.
+/// Final place of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ground {
     /// A regular file: its file system and its inode.
@@ -42,20 +42,20 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// Whether two stretches have bytes in common.
+    /// Returns `true` if two stretches have bytes in common.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         self.ground == other.ground && self.start < other.end && other.start < self.end
     }
 }
 
-/// What lies below the file or device at a path; nothing if there is none.
+/// Stretches below the file or device at a path; none if there is none.
 #[must_use]
 pub fn lies_on(path: &Path) -> Vec<Stretch> {
     Machine { sys: PathBuf::from("/sys"), table: dm_table }.lies_on(path)
 }
 
-/// Where the kernel tells of devices.
+/// Folder in which the kernel lists devices.
 struct Machine<T> {
     sys: PathBuf,
     /// The table of a device of device mapper.

@@ -39,7 +39,7 @@ pub(crate) struct DmTarget {
     pub(crate) params: String,
 }
 
-/// The table of a device of device mapper; `None` if the kernel does not tell.
+/// The table of a device of device mapper; `None` if the kernel does not report it.
 pub(crate) fn dm_table(device: u64) -> Option<Vec<DmTarget>> {
     let control = File::open("/dev/mapper/control").ok()?;
     // Of 64-bit words: the kernel reads and writes such fields.

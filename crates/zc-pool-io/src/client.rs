@@ -102,7 +102,7 @@ impl PoolClient {
         self.look(Store::losses).flatten()
     }
 
-    /// How often the store was opened without changes that may have been flushed, since that was last reported.
+    /// Number of openings without changes that may have been flushed, since that was last reported.
     #[must_use]
     pub fn dropped_commits(&self) -> u32 {
         self.look(Store::dropped_commits).unwrap_or(0)

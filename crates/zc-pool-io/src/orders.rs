@@ -173,7 +173,7 @@ pub enum PoolState {
 }
 
 impl PoolState {
-    /// How a pool with this space is. `dropped_commits`: see [`zc_store::Store::dropped_commits`].
+    /// State of a pool with this space. `dropped_commits`: see [`zc_store::Store::dropped_commits`].
     #[must_use]
     pub const fn of(space: &Space, has_failed: bool, dropped_commits: u32) -> Self {
         let free_bytes = space.free_bytes.saturating_sub(space.reserve_bytes);

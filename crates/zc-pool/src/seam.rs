@@ -121,7 +121,7 @@ pub enum DeviceOperation {
     Discard {
         /// Byte offset.
         offset_bytes: u64,
-        /// How many.
+        /// Number of bytes.
         len_bytes: u32,
     },
     /// Make the writes durable that have ended.

@@ -38,7 +38,7 @@ pub struct TooLittleRam {
     pub max_ram_bytes: u64,
     /// Slots of the cache.
     pub slots: u32,
-    /// What does not depend on the number of extents.
+    /// Part that does not depend on the number of extents.
     pub fixed_bytes: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct TooLittleRam {
 pub struct Memory {
     /// Bound of all indexes and tables.
     pub max_bytes: u64,
-    /// Of these, for fingerprints of evicted extents.
+    /// Part of these for fingerprints of evicted extents.
     pub learned_bytes: u64,
 }
 
@@ -67,7 +67,13 @@ pub struct Shortfall {
 }
 
 impl Shortfall {
-    /// Returns what to type.
+    /// Returns the sentence with the command.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        format!("{self}: {}", self.command())
+    }
+
+    /// Returns the command that ends it.
     #[must_use]
     pub fn command(&self) -> String {
         format!(
@@ -128,7 +134,8 @@ impl Memory {
         Ok((files, prints_of(config, files)))
     }
 
-    /// What the device holds beyond what the index has entries for, if it does; also where no cache can be.
+    /// Shortfall of the index below the content that fits without reduction, if there is one; also where no cache can
+    /// be.
     #[must_use]
     pub fn shortfall(&self, config: &CacheConfig, geometry: &Geometry) -> Option<Shortfall> {
         let files = self.index_entries(config, geometry).map_or(0, |(files, _)| files);

@@ -117,7 +117,7 @@ impl Root {
         if root.is_sane() { Ok(Some(root)) } else { Err(MediaError::Field("root")) }
     }
 
-    /// Whether its sizes can be. A map may be higher than it needs to be: when it grew, the pool was full.
+    /// Returns `true` if its sizes can be. A map may be higher than it needs to be: when it grew, the pool was full.
     fn is_sane(&self) -> bool {
         let shifts = limits::CHUNK_BYTES_MIN.ilog2()..=limits::CHUNK_BYTES_MAX.ilog2();
         shifts.contains(&u32::from(self.chunk_shift))

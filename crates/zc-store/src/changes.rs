@@ -63,7 +63,7 @@ enum Becomes {
     Healed(ChunkNo, Encoded),
 }
 
-/// Whether contents are stored already.
+/// `true` if contents are stored already.
 enum Known {
     No,
     Sound(ChunkNo),
@@ -316,7 +316,8 @@ impl Open {
         Step::Done(self.apply_write(root, first, chunks, &becomes))
     }
 
-    /// Whether a write may use what is kept for contents in place of others: all its addresses hold something.
+    /// Returns `true` if a write may use what is kept for contents in place of others: all its addresses hold
+    /// something.
     fn room_in_place(
         &mut self,
         root: RootId,

@@ -295,12 +295,12 @@ impl Open {
         if self.is_cleaner_behind() { Room::Soon } else { self.room_above(self.reserve()) }
     }
 
-    /// Whether contents may come in place of others.
+    /// Returns `true` if contents may come in place of others.
     pub(crate) fn room_for_overwrites(&mut self) -> Room {
         self.room_above(self.config.reserve_segments(self.shape()))
     }
 
-    /// Whether numbers are left for what a change needs. If not, a mark finds those that nothing refers to.
+    /// Returns `true` if numbers are left for what a change needs. If not, a mark finds those that nothing refers to.
     pub(crate) fn numbers_for_changes(&mut self) -> Room {
         let chunks = zc_core::usize_from_u32(limits::REQUEST_CHUNKS_MAX);
         let Trees { chunk_numbers, page_numbers, .. } = &self.trees;

@@ -1,4 +1,4 @@
-//! Discards: the device is told that it need not keep what free segments hold.
+//! Discards of free segments: the device need not keep their contents.
 //!
 //! Job: while no client writes, discard free segments that were used since they were last discarded, one at a time, the
 //! highest first, as the lowest is the next to be used again. An order to clean does so at once.

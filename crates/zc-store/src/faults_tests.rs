@@ -176,7 +176,7 @@ fn a_segment_that_could_not_be_read_once_is_cleaned_when_it_can_be() {
     (0..60).step_by(3).for_each(|chunk| driver.is_there(chunk));
 }
 
-/// Where pages of a tree are on the device: each copy that was ever written, with its level and number.
+/// Places of a tree's pages on the device: each copy that was ever written, with its level and number.
 fn pages_of(device: &[u8], table: u8) -> Vec<(usize, u8, u64)> {
     let is_page = |at: &usize| device[at + 4..at + 9] == [b'z', b'c', b'S', b'p', table];
     let pages = (128 << 10..device.len()).step_by(4096).filter(is_page);
@@ -444,7 +444,7 @@ fn commits_that_are_dropped_fail_the_next_flush_and_are_told_until_then() {
     assert_eq!(driver.read(VOLUME, 0), Ok(Some(1)));
     assert!(driver.store.stats().torn);
     assert!(driver.store.dropped_commits() > 0);
-    // Also for who opens it again without having been told.
+    // Also for a program that opens it again without a report.
     let mut driver = Driver::on(driver.close(), Driver::config());
     assert!(driver.store.dropped_commits() > 0);
     assert_eq!(driver.ask(RequestKind::Flush), Err(StoreError::Dropped));

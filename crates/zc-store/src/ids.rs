@@ -58,7 +58,7 @@ impl Pointer {
         self.place.offset_bytes != 0
     }
 
-    /// Whether it points to a block behind the first of a segment.
+    /// Returns `true` if it points to a block behind the first of a segment.
     pub(crate) const fn is_inside(&self, segments: u32, segment_bytes: u32) -> bool {
         let Place { segment, offset_bytes } = self.place;
         let block = crate::limits::BLOCK_BYTES;

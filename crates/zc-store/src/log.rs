@@ -69,7 +69,7 @@ impl Log {
         }
     }
 
-    /// Whether a change is durable and no header says so.
+    /// Returns `true` if a change is durable and no header says so.
     pub(crate) fn is_unproven(&self, durable: BatchSeq) -> bool {
         self.stated < durable.min(self.last_change)
     }
@@ -79,7 +79,7 @@ impl Log {
         self.stated = self.stated.max(BatchSeq(seq.0 - 1));
     }
 
-    /// Whether a header alone fits the present segment.
+    /// Returns `true` if a header alone fits the present segment.
     pub(crate) fn has_block(&self, segment_bytes: u32) -> bool {
         self.fits(0, 0, segment_bytes)
     }

@@ -37,12 +37,12 @@ impl LostPages {
         self.0.is_empty()
     }
 
-    /// Whether the check of the page failed.
+    /// Returns `true` if the check of the page failed.
     pub(crate) fn has_key(&self, key: PageKey) -> bool {
         self.0.contains_key(&key)
     }
 
-    /// Whether it is known that the page cannot be read: its check failed there, or nothing says where it is.
+    /// Returns `true` if it is known that the page cannot be read: its check failed there, or nothing says where it is.
     pub(crate) fn has(&self, missing: &Missing) -> bool {
         !missing.pointer.is_some() || self.0.get(&missing.key) == Some(&missing.pointer)
     }

@@ -30,7 +30,7 @@ struct Node {
     base: u64,
 }
 
-/// Whose pages are made changeable.
+/// Owner of the pages that are made changeable.
 #[derive(Debug, Clone, Copy)]
 struct Owner {
     shared_at: u64,

@@ -19,7 +19,7 @@ const BLOCK: usize = 4096;
 #[derive(Debug, Clone, Copy)]
 struct Node {
     place: Place,
-    /// Where its checksum is repeated, on the device; of the superblock, in copy A.
+    /// Place of its checksum on the device; of the superblock's, in copy A.
     crc_at: usize,
     parent: Option<usize>,
     table: u8,
@@ -30,7 +30,7 @@ struct Node {
 struct Image {
     device: Vec<u8>,
     pages: Vec<Node>,
-    /// Of the log from the checkpoint on, and of all other segments.
+    /// Headers of the log from the checkpoint on, and of all other segments.
     headers: Vec<Place>,
 }
 

@@ -79,12 +79,12 @@ impl Numbers {
         self.end
     }
 
-    /// Whether so many can be given.
+    /// Returns `true` if so many can be given.
     pub(crate) fn has(&self, count: usize) -> bool {
         self.end.saturating_add(zc_core::u64_from_usize(count)) <= self.max || self.peek(count).len() == count
     }
 
-    /// Whether the number was given, or may be next.
+    /// Returns `true` if the number was given, or may be next.
     pub(crate) const fn may_be(&self, number: u64) -> bool {
         number < self.max
     }

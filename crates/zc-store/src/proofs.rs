@@ -1,4 +1,4 @@
-//! Proofs: a commit that no other follows is told from one that never was.
+//! Proofs: distinguish a commit that no other follows from one that never was.
 //!
 //! Job: when the log rests, state in a header of its own what is durable. Each header says which batches before it were
 //! durable when it was made, so a commit is proven by the next. The last one is proven here, with one block, once no
@@ -17,7 +17,7 @@ pub(crate) struct Resting {
 }
 
 impl Open {
-    /// Whether a commit is durable and nothing in the log says so.
+    /// Returns `true` if a commit is durable and nothing in the log says so.
     pub(crate) fn is_proof_due(&self) -> bool {
         self.failed.is_none() && self.log.is_unproven(self.flushes.durable())
     }

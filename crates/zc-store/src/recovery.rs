@@ -491,7 +491,7 @@ impl Recovery {
     }
 }
 
-/// Applies a record, without that of a chunk whose page of the table cannot be read: who reads the chunk is told.
+/// Applies a record, without that of a chunk whose page of the table cannot be read: a read of the chunk fails.
 fn replay_record(trees: &mut Trees, record: &Record) -> Result<(), Missing> {
     match apply_record(trees, record) {
         Err(missing) if missing.key.table == TableId::Chunks && trees.lost.has(&missing) => Ok(()),

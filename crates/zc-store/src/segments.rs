@@ -89,7 +89,7 @@ impl Segment {
         };
     }
 
-    /// Whether a record of the segment table can be true.
+    /// Returns `true` if a record of the segment table can be true.
     pub(crate) fn is_sane(bytes: &[u8], segment_bytes: u32) -> bool {
         let segment = Self::decode(bytes);
         let is_free = segment.state == State::Free;
@@ -279,7 +279,7 @@ impl Segments {
         }
     }
 
-    /// What could not be read is tried again.
+    /// Lets damaged segments be tried again.
     pub(crate) fn try_damaged_again(&mut self) {
         for number in (0..self.count()).map(SegmentNo) {
             if self.get(number).state == State::Damaged {

@@ -75,7 +75,7 @@ pub(crate) struct Open {
     pub(crate) survey: Option<Survey>,
     /// Since when nothing has followed the last commit.
     pub(crate) resting: Option<Resting>,
-    /// That commits were dropped was reported, and the superblock does not say so.
+    /// A report of dropped commits that the superblock does not have yet.
     pub(crate) is_report_new: bool,
     pub(crate) failed: Option<StoreError>,
     /// The first checkpoint has ended.
@@ -223,14 +223,15 @@ impl Store {
             .is_some_and(|open| open.cleaner.goes_on() || open.survey.as_ref().is_some_and(Survey::goes_on))
     }
 
-    /// Whether a commit is to be proven. A driver gives ticks at least every [`limits::PROOF_MS`] or a little more.
+    /// Returns `true` if a commit is to be proven. A driver gives ticks at least every [`limits::PROOF_MS`] or a little
+    /// more.
     #[must_use]
     pub fn is_proof_due(&self) -> bool {
         self.opened().is_some_and(Open::is_proof_due)
     }
 
-    /// How often a recovery dropped commits that nothing proved, since that was last reported to a client or operator.
-    /// Clients may have been told that they were durable.
+    /// Number of recoveries that dropped commits that nothing proved, since that was last reported to a client or
+    /// operator. Clients may have been told that they were durable.
     #[must_use]
     pub fn dropped_commits(&self) -> u32 {
         self.opened().map_or(0, |open| open.superblock.dropped)
@@ -317,7 +318,7 @@ impl Open {
             }
             RequestKind::Flush => match self.failed {
                 Some(error) => self.reply(req, Err(error)),
-                // Once: whoever flushed what is gone is told.
+                // Once: the client whose flushed data is gone gets an error.
                 None if core::mem::take(&mut self.superblock.dropped) > 0 => {
                     self.is_report_new = true;
                     self.reply(req, Err(StoreError::Dropped));

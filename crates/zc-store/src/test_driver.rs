@@ -16,7 +16,7 @@ pub(crate) const SEGMENT: u32 = 64 << 10;
 pub(crate) const CHUNK: u32 = 16 << 10;
 pub(crate) const VOLUME: RootId = RootId(0);
 
-/// A store, its device, and what was answered. An encoding is the chunk itself, longer by some bytes if told so.
+/// A store, its device, and what was answered. An encoding is the chunk itself, longer by some bytes on request.
 pub(crate) struct Driver {
     pub(crate) store: Store,
     pub(crate) device: Vec<u8>,
@@ -24,13 +24,13 @@ pub(crate) struct Driver {
     pub(crate) events: VecDeque<Event>,
     pub(crate) answers: Vec<(ReqId, Result<(), StoreError>)>,
     pub(crate) dest: Vec<u8>,
-    /// Where the last chunk that was read lies on the device.
+    /// Place on the device of the last chunk that was read.
     pub(crate) read_at: u64,
     pub(crate) stopped: bool,
     pub(crate) surveyed: bool,
-    /// How the opening ended.
+    /// Result of the opening.
     pub(crate) opened: Option<Result<(), StoreError>>,
-    /// What the last scrub found.
+    /// Report of the last scrub.
     pub(crate) report: ScrubReport,
     /// Chunks that are written have fingerprints.
     pub(crate) prints: bool,
@@ -346,7 +346,7 @@ impl Driver {
     }
 }
 
-/// What a chunk is full of if nothing else is said.
+/// Byte that fills a chunk unless another is given.
 pub(crate) fn byte_of(chunk: u64) -> u8 {
     u8::try_from(chunk % 200).unwrap_or(0) + 1
 }

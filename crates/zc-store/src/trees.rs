@@ -26,7 +26,7 @@ use crate::table::Table;
 
 /// Bytes of a record of the chunk table.
 const CHUNK_BYTES: usize = 56;
-/// Where its flags are: the fingerprint is known; it could not be read when that was last tried.
+/// Place of its flags: the fingerprint is known; it could not be read when that was last tried.
 const CHUNK_FLAGS: usize = 21;
 const HAS_PRINT: u8 = 1;
 const IS_DAMAGED: u8 = 2;
@@ -139,7 +139,7 @@ impl Trees {
         }
     }
 
-    /// Whether the chunk could not be read when that was last tried.
+    /// Returns `true` if the chunk could not be read when that was last tried.
     pub(crate) fn is_noted_damaged(&mut self, number: ChunkNo) -> Result<bool, Missing> {
         let record = self.chunks.read(&mut self.pager, number.0)?;
         Ok(record.is_some_and(|record| record[CHUNK_FLAGS] & IS_DAMAGED != 0))
@@ -268,7 +268,8 @@ impl Trees {
     }
 }
 
-/// Whether a page holds what can be true in a pool of this shape. Pointers to other pages are checked when they are used.
+/// Returns `true` if a page holds what can be true in a pool of this shape. Pointers to other pages are checked when
+/// they are used.
 pub(crate) fn is_sane(trees: &Trees, key: PageKey, block: &Block) -> bool {
     let (segments, size) = (trees.segments.count(), trees.segments.segment_bytes());
     let mut contents = block[HEADER..].as_chunks::<CHUNK_BYTES>().0.iter();

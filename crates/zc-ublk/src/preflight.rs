@@ -53,7 +53,7 @@ pub fn preflight() -> Result<Preflight, UblkError> {
     }
 }
 
-/// Whether a machine has the driver.
+/// `true` if a machine has the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Driver {
     /// The driver is loaded.

@@ -47,7 +47,7 @@ impl Class {
 pub(crate) struct Problem {
     pub(crate) class: Class,
     pub(crate) text: String,
-    /// How often the same was found.
+    /// Number of equal findings.
     pub(crate) times: u64,
 }
 

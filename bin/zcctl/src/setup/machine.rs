@@ -108,7 +108,7 @@ impl Machine {
         Ok(name.to_string_lossy().replace('/', "!"))
     }
 
-    /// Whether the kernel has ublk.
+    /// Returns `true` if the kernel has ublk.
     pub(crate) fn ublk(&self) -> Driver {
         zc_ublk::driver(&self.root)
     }

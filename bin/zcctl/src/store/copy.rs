@@ -95,7 +95,7 @@ pub(super) fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells what is no failure.
+/// Prints a note that is no failure.
 fn note(note: &str) {
     use std::io::Write as _;
     // Without a standard error there is no place for it.
@@ -128,7 +128,7 @@ fn copy_in(driver: &Driver, root: RootId, source: &Image, mut progress: Progress
     Ok(())
 }
 
-/// The next range from `at` on that is no hole. What does not tell its holes, as block devices, is data.
+/// The next range from `at` on that is no hole. A source that reports no holes, as block devices, is all data.
 fn next_data(file: &File, at: u64, len: u64) -> anyhow::Result<Option<core::ops::Range<u64>>> {
     use rustix::fs::{SeekFrom, seek};
     use rustix::io::Errno;

@@ -124,7 +124,7 @@ impl Driver {
     pub(super) fn runs(&self, root: RootId, first: u64, count: u64) -> anyhow::Result<Vec<Run>> {
         match self.ask(RequestKind::Allocation { root, first, count })? {
             Answer::Allocation(runs) if runs.first().is_some_and(|run| run.chunks > 0) => Ok(runs),
-            // What the store cannot tell is read.
+            // The rest is read: the store cannot say whether it holds something.
             Answer::Allocation(_) => Ok(vec![Run { chunks: count, is_hole: false }]),
             _ => bail!("the store answered another question"),
         }

@@ -135,8 +135,8 @@ impl ConfigFile {
         self.checked(&beside.path, check)
     }
 
-    /// What `check` says of a new file. The new file is gone when its mistakes are read: they are those of this one, as
-    /// it would be.
+    /// Result of `check` for a new file. The new file is gone when its mistakes are read: they are those of this one,
+    /// as it would be.
     fn checked<T>(
         &self,
         candidate: &Path,

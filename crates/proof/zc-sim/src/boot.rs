@@ -78,7 +78,7 @@ impl Files {
         self.ready = false;
     }
 
-    /// Whether the next start has the intent log.
+    /// Returns `true` if the next start has the intent log.
     pub(crate) fn has_intents(&self) -> bool {
         self.ready && self.boot == self.owner_boot
     }

@@ -51,7 +51,10 @@ impl Client {
 
 impl World {
     pub(crate) fn replied(&mut self, req: ReqId, result: Result<(), ErrorKind>) {
-        let client = self.clients.remove(&req.0).expect("answered once");
+        let Some(client) = self.clients.remove(&req.0) else {
+            self.violation.get_or_insert_with(|| format!("{req:?} is answered a second time"));
+            return;
+        };
         let reads = self.clients.values().filter(|c| matches!(c.kind, ClientKind::Read(_)));
         let oldest = reads.map(|c| c.start).min().unwrap_or(u64::MAX);
         self.oracles.iter_mut().for_each(|oracle| oracle.oldest_read = oldest);

@@ -35,7 +35,7 @@ const HOME_STEPS: u32 = 4_000;
 /// I/Os of a format among which one is chosen to be the last.
 const FORMAT_IOS: u32 = 20;
 
-/// How the next manager finds its device.
+/// State of the device for the next manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Device {
     /// As the old one left it, and not to be believed.
@@ -146,7 +146,7 @@ impl World {
         self.take_over(Device::Cold);
     }
 
-    /// Clients go on for a while.
+    /// Clients continue for a while.
     fn serve_for(&mut self, turns_max: u32) {
         for _ in 0..self.rng.random_range(0..turns_max) {
             if self.violation.is_some() {
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// What the old manager had in memory is lost, as in a kill. What is held back has not begun.
+    /// Loses the memory of the old manager, as a kill does. Requests that are held back have not begun.
     fn memory_is_lost(&mut self) {
         self.now += 1;
         let now = self.now;
@@ -256,7 +256,8 @@ impl World {
         self.event(Event::Tick { now_ms: self.now_ms });
         for request in self.exchange.held.take().unwrap_or_default() {
             self.begin_again(request.req);
-            if self.has_bug(DriverBug::ExchangeRepeats) {
+            // One with a buffer would meet an invariant of the manager.
+            if self.has_bug(DriverBug::ExchangeRepeats) && buffer(&request).is_none() {
                 self.event(Event::Submit(request.clone()));
             }
             self.event(Event::Submit(request));

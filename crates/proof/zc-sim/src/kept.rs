@@ -30,7 +30,7 @@ struct Copy {
     at: Option<(usize, usize)>,
 }
 
-/// What is known of one volume.
+/// Knowledge of one volume.
 #[derive(Debug, Default, Clone)]
 struct Volume {
     dangling: Vec<Copy>,
@@ -53,13 +53,13 @@ struct Block {
     records: Vec<Record>,
 }
 
-/// What is known of all volumes.
+/// Knowledge of all volumes.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Kept {
     volumes: BTreeMap<VolumeId, Volume>,
     /// Summaries in units that are being filled: the page, and what it says.
     summaries: BTreeMap<(BufId, u32), Vec<Record>>,
-    /// Where summaries are that no durable journal block repeats.
+    /// Places of summaries that no durable journal block repeats.
     chain: Vec<usize>,
     /// Journal blocks from the first one that is not durable on.
     unflushed: Vec<Block>,
@@ -237,7 +237,7 @@ impl World {
             return;
         }
         if self.kept.chain.iter().any(|page| self.cache.is_tainted(*page, PAGE)) {
-            // The summaries told of commits, and of what is clean, that nothing else tells of.
+            // Only the summaries had these commits and clean epochs.
             self.coverage.note("summaries damaged");
             return self.forgive_all();
         }

@@ -85,7 +85,7 @@ impl Losses {
         *known = Volume { untold, trusted: may_be_dirty, ..Volume::default() };
     }
 
-    /// What the start under way does not count though clients may have been answered.
+    /// Commits that the start under way does not count though clients may have been answered.
     pub(crate) fn dropped(&mut self, volumes: &[VolumeId]) {
         self.dropped = volumes.to_vec();
     }
@@ -136,7 +136,7 @@ impl Losses {
     }
 
     /// A volume of a session on an empty cache, in the process of the session before. Returns whether its clients are
-    /// still to be told of a loss.
+    /// still to learn of a loss.
     pub(crate) fn begin_empty(&mut self, volume: usize, config: &VolumeConfig) -> bool {
         let known = &mut self.volumes[volume];
         (known.volatile, known.trusted) = (is_volatile(config), false);

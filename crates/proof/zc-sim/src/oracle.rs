@@ -241,7 +241,7 @@ impl Oracle {
         values
     }
 
-    /// Whether something that may be there was written by then.
+    /// Returns `true` if something that may be there was written by then.
     pub(crate) fn written_by(&self, sector: usize, then: u64) -> bool {
         self.sectors.get(sector).is_none_or(|versions| versions.iter().any(|version| version.written <= then))
     }

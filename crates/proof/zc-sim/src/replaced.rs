@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// What the cache holds of the volume that went is erased, while others are served and another one comes.
+    /// Erases data of a removed volume, while others are served and another one comes.
     fn erase_removed(&mut self, volume: usize) {
         self.coverage.note("erasures");
         let others = (0..self.volumes.len()).filter(|other| *other != volume);

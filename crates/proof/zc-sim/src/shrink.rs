@@ -182,8 +182,8 @@ mod tests {
             trace: None,
         };
         let seed = (1..50).find(|seed| crate::run_seed(*seed, &options).is_err()).unwrap();
-        let shrunk = shrink(seed, &options, 200).unwrap();
-        assert!(shrunk.turns.len() as u64 * 2 < shrunk.whole, "{} of {}", shrunk.turns.len(), shrunk.whole);
+        let shrunk = shrink(seed, &options, 800).unwrap();
+        assert!(shrunk.turns.len() as u64 * 3 < shrunk.whole, "{} of {}", shrunk.turns.len(), shrunk.whole);
         run_listed(seed, &options, shrunk.turns.iter()).unwrap_err();
         assert!(shrink(seed, &Options { canary: None, ..options }, 200).is_none());
     }

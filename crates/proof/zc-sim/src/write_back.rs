@@ -144,7 +144,7 @@ impl World {
         self.coverage.note("dirty data beyond what can be told");
     }
 
-    /// What may be there of these sectors is anything that they ever held.
+    /// Allows these sectors anything that they ever held.
     pub(crate) fn forgive_sectors(&mut self, volume: usize, sectors: &[usize]) {
         self.now += 1;
         let all = self.oracles[volume].sectors();
@@ -155,7 +155,7 @@ impl World {
         self.now += 1;
     }
 
-    /// The medium that the next session finds may not tell all that was acknowledged. Damage in slots is judged sector by
+    /// The medium that the next session finds may not have all that was acknowledged. Damage in slots is judged sector by
     /// sector.
     pub(crate) fn forgive_lies(&mut self, crashed: bool) {
         if self.trouble.lied_metadata {

@@ -104,8 +104,8 @@ impl Device {
         self.void(key, mapping, base).then_some(mapping)
     }
 
-    /// Whether ranges can be forgotten at once: what a header still to be read says of an extent is void extent by
-    /// extent.
+    /// Returns `true` if ranges can be forgotten at once: what a header still to be read says of an extent is void
+    /// extent by extent.
     pub(crate) fn forgets_ranges(&self) -> bool {
         self.is_loaded() && !self.is_reading_image()
     }
@@ -117,7 +117,8 @@ impl Device {
         }
     }
 
-    /// How many extents from the start of a range can be forgotten at once with so many lookups, and with how many.
+    /// Returns the number of extents from the start of a range that can be forgotten at once with so many lookups, and
+    /// the lookups.
     pub(crate) fn forget_reach(&self, volume: VolumeId, extents: Range<u64>, lookups_max: u64) -> (u64, u64) {
         self.index.files.reach(volume, extents, lookups_max)
     }

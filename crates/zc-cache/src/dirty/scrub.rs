@@ -29,7 +29,7 @@ const SUSPECTS_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct DirtyScrub {
     pass: Option<Pass>,
-    /// What clients could not read, and the versions of the first of these that are still to be read.
+    /// Extents that clients could not read, and the versions of the first that are still to be read.
     suspects: VecDeque<ExtentKey>,
     suspected: SmallVec<[(VolumeId, ExtentNo, Version); 2]>,
     reading: Option<Reading>,

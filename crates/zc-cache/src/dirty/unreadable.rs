@@ -50,7 +50,7 @@ impl Unreadable {
         is_new
     }
 
-    /// Whether the version is known to be unreadable.
+    /// Returns `true` if the version is known to be unreadable.
     pub(crate) fn has(&self, extent: ExtentNo, version: &Version) -> bool {
         let bodies = self.found.get(&(extent, version.epoch));
         bodies.is_some_and(|bodies| bodies.contains(&version.body))

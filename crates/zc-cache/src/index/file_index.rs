@@ -293,8 +293,8 @@ impl FileIndex {
         found
     }
 
-    /// How many extents from the start of a range [`Self::mapped_in`] may be asked for if it is to look up at most
-    /// `lookups_max` of them, and how many it looks up at most then.
+    /// Returns the number of extents from the start of a range that [`Self::mapped_in`] may be asked for if it is to
+    /// look up at most `lookups_max` of them, and how many it looks up at most then.
     #[must_use]
     pub fn reach(&self, volume: VolumeId, extents: Range<u64>, lookups_max: u64) -> (u64, u64) {
         let packed = packed_range(volume, &extents);

@@ -35,8 +35,8 @@ impl CacheManager {
         self.clean.has_room_to_warm(len_bytes, &self.core)
     }
 
-    /// How much of a trim or a zeroing the volume does at once, with so many lookups. While dirty data has to go first,
-    /// that is as much as so many extents have.
+    /// Returns the part of a trim or a zeroing that the volume does at once, with so many lookups. While dirty data has
+    /// to go first, that is as much as so many extents have.
     #[must_use]
     pub fn clear_piece(
         &self,
@@ -126,13 +126,13 @@ impl CacheManager {
         self.dirty.state(volume, &self.core)
     }
 
-    /// Whether an erasure ([`Event::Erase`](crate::seam::Event::Erase)) is under way.
+    /// Returns `true` if an erasure ([`Event::Erase`](crate::seam::Event::Erase)) is under way.
     #[must_use]
     pub const fn is_erasing(&self) -> bool {
         self.core.device.erasure().is_active()
     }
 
-    /// How the last erasure ended; `None` if there was none.
+    /// Result of the last erasure; `None` if there was none.
     #[must_use]
     pub const fn erased(&self) -> Option<Erased> {
         self.core.device.erasure().last()

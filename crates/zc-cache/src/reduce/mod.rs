@@ -106,16 +106,16 @@ impl Wanted {
         }
     }
 
-    /// Whether a header's word is enough. The header names the content, but the body beside it may have been torn when an
-    /// earlier session was cut off, or damaged since it was written. A clean extent that does not verify is read from the
-    /// origin, a dirty one is lost: so it is read before it is relied upon. Under a weak fingerprint it always is, and
-    /// compared (G7).
+    /// Returns `true` if a header's word is enough. The header names the content, but the body beside it may have been
+    /// torn when an earlier session was cut off, or damaged since it was written. A clean extent that does not verify
+    /// is read from the origin, a dirty one is lost: so it is read before it is relied upon. Under a weak fingerprint
+    /// it always is, and compared (G7).
     fn believes(&self, found: &Found, core: &Core) -> bool {
         let needs_no_read = self.owner == Owner::Clean || self.goes_along(found, core);
         needs_no_read && core.base.cfg().fingerprint.is_collision_resistant()
     }
 
-    /// Whether the content goes to the device with the commit of what shares it.
+    /// Returns `true` if the content goes to the device with the commit of what shares it.
     fn goes_along(&self, found: &Found, core: &Core) -> bool {
         #[cfg(zc_canary)]
         if core.base.canary() == Some(crate::config::Canary::TrustShared) {

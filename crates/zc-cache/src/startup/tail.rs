@@ -85,7 +85,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// What goes on where the journal ends calls epochs clean or durable, and has later commits.
+    /// Applies the records behind the end of the journal, which call epochs clean or durable, and have later commits.
     pub(crate) fn foresee_all(&mut self, summaries: &[Summary], intents: &[Record]) {
         let summarized = summaries.iter().flat_map(|summary| &summary.records);
         summarized.chain(intents).for_each(|record| self.dangling.foresee(record));

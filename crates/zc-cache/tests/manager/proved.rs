@@ -1,4 +1,4 @@
-//! Commits whose extents are damaged later: what was durable is told from what was cut off, extent by extent.
+//! Commits whose extents are damaged later: durable extents are distinguished from those that were cut off, one by one.
 
 use zc_core::{Ack, ErrorKind};
 

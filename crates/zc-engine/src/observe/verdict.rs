@@ -116,7 +116,7 @@ pub(crate) struct Look<'a> {
     /// Volumes whose origins could not be opened.
     pub(crate) absent: &'a [Absent],
     pub(crate) stores: &'a [StoreLook],
-    /// What of the cache the index has no entries for.
+    /// Part of the cache that the index has no entries for.
     pub(crate) shortfall: Option<Shortfall>,
     /// Clients can connect to the daemon.
     pub(crate) listens: bool,

@@ -441,8 +441,7 @@ pub(crate) fn check_layout(config: &Config, device_bytes: u64) -> Result<Option<
 /// A sentence about a new cache of that length of which the index has entries for a part alone, with what to type.
 #[must_use]
 pub fn memory_warning(config: &Config, device_bytes: u64) -> Option<String> {
-    let short = check_layout(config, device_bytes).ok()??;
-    Some(format!("{short}: {}", short.command()))
+    check_layout(config, device_bytes).ok()?.map(|short| short.advice())
 }
 
 /// Returns what of a cache with this layout the index has no entries for.

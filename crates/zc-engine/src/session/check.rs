@@ -199,7 +199,8 @@ fn place_of<'a>(config: &'a Config, volume: &'a VolumeConfig) -> &'a Path {
     store.map_or(&volume.origin, |store| &store.path)
 }
 
-/// Whether the file of an origin can be made with its length. Tried on a file without a name, where there are such.
+/// Returns `true` if the file of an origin can be made with its length. Tried on a file without a name, where there are
+/// such.
 fn creatable(volume: &VolumeConfig) -> Result<(), EngineError> {
     makeable(&volume.origin)?;
     let (Some(bytes), folder) = (volume.create_bytes, existing(&volume.origin)) else { return Ok(()) };
@@ -228,10 +229,8 @@ fn check_cache(
     let Some(device) = CacheDevice::examine(config, &debts)? else { return Ok(()) };
     open::check_volume_table(config, &device)?;
     device.manager_config(config)?;
-    notes.extend(
-        cache_device::shortfall(config, &device.superblock.geometry)
-            .map(|short| format!("{short}: {}", short.command())),
-    );
+    let short = cache_device::shortfall(config, &device.superblock.geometry);
+    notes.extend(short.map(|short| short.advice()));
     let superblock = &device.superblock;
     let table = open::read_volume_table(&device.file, &superblock.geometry);
     let state = state_dir::peek(&config.cache.state_dir, &superblock.uuid)?;
@@ -263,7 +262,7 @@ fn check_new_cache(
     let Some(size) = cache.size else { return Ok(()) };
     let bytes = size.of(volumes_bytes);
     let short = cache_device::check_layout(config, bytes)?;
-    notes.extend(short.map(|short| format!("{short}: {}", short.command())));
+    notes.extend(short.map(|short| short.advice()));
     let folder = existing(&cache.path);
     let room = statvfs(folder)
         .map_err(|errno| EngineError::io(format!("cannot look at {}", folder.display()), errno))?;

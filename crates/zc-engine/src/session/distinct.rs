@@ -42,7 +42,7 @@ fn place(path: &Path) -> Place {
     }
 }
 
-/// How two places belong together, each with what lies below it.
+/// Relation of two places, each with the devices below it.
 fn relation(one: &(Place, Vec<Stretch>), other: &(Place, Vec<Stretch>)) -> Option<&'static str> {
     if one.0 == other.0 {
         return Some("is the same file as");

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use rustix::system::sysinfo;
 
-/// Where control groups of version 2 are.
+/// Mount point of control groups of version 2.
 const GROUPS: &str = "/sys/fs/cgroup";
 
 /// Bytes of memory that the process may use. Looked up once: a sandbox hides the files later.

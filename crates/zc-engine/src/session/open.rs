@@ -606,7 +606,7 @@ impl Session {
         }
     }
 
-    /// Commits that the start did not count may have been answered: clients that may live are to be told.
+    /// Commits that the start did not count may have been answered: clients that may live get an error once.
     fn owe_doubtful_drops(&self, paired: &mut [Paired]) {
         let dropped = self.start.doubtful_drops();
         for volume in paired.iter_mut().filter(|volume| volume.clients_may_live) {

@@ -1,7 +1,7 @@
 //! The daemon that runs with a configuration, if one does.
 //!
-//! Job: ask the control socket which addresses, files and devices a daemon has, so that a check can tell what that daemon
-//! holds from what another program holds.
+//! Job: ask the control socket which addresses, files and devices a daemon has, so that a check can distinguish places
+//! that the daemon holds from those that another program holds.
 //!
 //! Invariants: no wait is longer than [`ANSWER_MS_MAX`], and no answer larger than [`ANSWER_BYTES_MAX`] is read.
 //!
@@ -27,7 +27,7 @@ const PROGRAM: &str = "zcached";
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// What is behind a control socket.
+/// Process behind a control socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Running {
     /// No process listens.
@@ -40,7 +40,7 @@ pub(crate) enum Running {
     Daemon(Held),
 }
 
-/// What a daemon holds.
+/// Addresses and files that a daemon holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     ports: BTreeSet<u16>,
@@ -67,12 +67,12 @@ impl Running {
         }
     }
 
-    /// Whether the port that is in use is the daemon's, as far as that can be found out.
+    /// Returns `true` if the port that is in use is the daemon's, as far as that can be found out.
     pub(crate) fn has_port(&self, address: SocketAddr) -> bool {
         self.has(|held| held.ports.contains(&address.port()))
     }
 
-    /// Whether the file, device or socket that is in use is the daemon's, as far as that can be found out.
+    /// Returns `true` if the file, device or socket that is in use is the daemon's, as far as that can be found out.
     pub(crate) fn has_path(&self, path: &Path) -> bool {
         let real = path.canonicalize();
         let is_it = |held: &PathBuf| {
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// What is found behind a socket whose server answers so.
+    /// Finding behind a socket whose server gives this answer.
     fn found(answer: &'static str) -> Running {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");

@@ -223,7 +223,7 @@ impl CacheDevice {
         base.submit(operation, pending);
     }
 
-    /// A block device may give back what it was told to discard; zeros it must.
+    /// A block device may return discarded contents; zeros it has to return.
     fn discard(&mut self, base: &mut Base, op: OpId, slot: WeuSlot, erase: bool) {
         let offset = self.device.geometry.slot_offset(slot);
         let len = u64::from(self.device.geometry.weu_bytes);

@@ -33,13 +33,12 @@ impl DirtyAsks {
         self.unreadable.push((volume, reply));
     }
 
-    /// The manager was told to erase what volumes left that are gone.
+    /// Waits for the erasure of removed volumes, which has been asked of the manager.
     pub(crate) fn erases(&mut self, reply: oneshot::Sender<Option<Erased>>) {
         self.erasures.push(reply);
     }
 
-    /// Another manager takes over, which was told nothing: reports to those who still wait that nothing was given up or
-    /// erased.
+    /// Another manager takes over and knows of no command: answers the waiting ones that nothing was given up or erased.
     pub(crate) fn fail(&mut self) {
         for (_, reply) in self.drops.drain(..).chain(self.unreadable.drain(..)) {
             let _asker_left = reply.send(false);

@@ -48,7 +48,7 @@ impl Leaving {
         due
     }
 
-    /// Another manager takes over: it has to be told of all of them.
+    /// Another manager takes over: it needs all of them.
     pub(crate) fn begin_again(&mut self) {
         self.0.values_mut().for_each(|going| going.is_told = false);
     }

@@ -44,7 +44,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Whether its lengths can be: there is something, which is no longer than what it decodes to.
+    /// Returns `true` if its lengths can be: there is something, which is no longer than what it decodes to.
     pub(crate) const fn is_sane(&self) -> bool {
         0 < self.stored_bytes
             && self.stored_bytes <= self.raw_bytes

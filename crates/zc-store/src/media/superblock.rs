@@ -62,7 +62,7 @@ pub struct Superblock {
     pub log: LogPlace,
     /// How often an operator accepted that a part of the log was lost.
     pub losses: u32,
-    /// How often a recovery dropped commits that nothing proved, since that was last reported.
+    /// Number of recoveries that dropped commits that nothing proved, since that was last reported.
     pub dropped: u32,
     /// Chunk numbers from here on were never given.
     pub chunks_end: u64,

@@ -138,7 +138,7 @@ impl Scrubbing {
         Ok(Step::Again)
     }
 
-    /// Addresses of which the map says that they are lost. Neighbours are told together.
+    /// Addresses of which the map says that they are lost. Neighbours are reported together.
     fn pass_lost(&mut self, root: usize, address: u64, count: u64) {
         let Frozen { id: root, size_chunks, .. } = self.walk.roots()[root];
         let count = count.min(size_chunks.saturating_sub(address));

@@ -461,8 +461,8 @@ impl World {
         }
     }
 
-    /// What is called a hole held nothing at some moment since, and what is called data held something, unless the page
-    /// that knew is lost.
+    /// A range reported as a hole held nothing at some moment since, and one reported as data held something, unless
+    /// the page that knew is lost.
     fn allocation(&mut self, req: ReqId, runs: &[Run]) {
         let Some(Waits::Allocation { root, first, since, .. }) = self.waiting.remove(&req) else { return };
         self.note("allocations");

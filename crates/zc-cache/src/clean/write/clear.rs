@@ -22,7 +22,7 @@ use crate::seam::RequestKind;
 /// Bytes of a piece that clears a range: what meets it at the origin waits no longer than for this.
 const RANGE_BYTES_MAX: u64 = 1 << 30;
 
-/// How much of a clearing is done at once.
+/// Part of a clearing that is done at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClearPiece {
     /// Bytes from the start of the range.
@@ -36,7 +36,7 @@ fn touched(offset_bytes: u64, len_bytes: u64, extent_bytes: u64) -> Range<u64> {
     offset_bytes / extent_bytes..(offset_bytes + len_bytes).div_ceil(extent_bytes)
 }
 
-/// How much of a clearing can be done at once, with so many lookups.
+/// Returns the part of a clearing that can be done at once, with so many lookups.
 pub(crate) fn piece(
     volume: VolumeId,
     offset_bytes: u64,
@@ -69,7 +69,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Of the piece that is under way.
+    /// Returns the parts of the piece that is under way.
     pub(super) fn of(op: &WriteOp, extent_bytes: u32) -> Self {
         let (offset, len, extent) = (op.piece_start(), op.piece_bytes, u64::from(extent_bytes));
         let whole = offset.div_ceil(extent)..(offset + len) / extent;
@@ -86,7 +86,7 @@ impl Parts {
     }
 }
 
-/// Whether a piece of so many bytes is cleared as a range.
+/// Returns `true` if a piece of so many bytes is cleared as a range.
 pub(super) fn is_range(kind: RequestKind, len_bytes: u64, core: &Core) -> bool {
     let clears = matches!(kind, RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. });
     clears

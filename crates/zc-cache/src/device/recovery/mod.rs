@@ -118,12 +118,12 @@ impl Device {
         self.recovery.restart.dropped_commits.contains(&volume)
     }
 
-    /// Whether clients may have been answered for commits that the start did not count.
+    /// Returns `true` if clients may have been answered for commits that the start did not count.
     pub(crate) fn drops_are_doubtful(&self) -> bool {
         !self.recovery.restart.intact
     }
 
-    /// Whether the start counted a commit of the volume that nothing proves.
+    /// Returns `true` if the start counted a commit of the volume that nothing proves.
     pub(crate) fn has_unproved_commit(&self, volume: VolumeId) -> bool {
         self.recovery.restart.unproved_commits.contains(&volume)
     }

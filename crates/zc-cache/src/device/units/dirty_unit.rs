@@ -320,8 +320,8 @@ impl Device {
         (is_filling || self.units.slots.is_on_device(slot)) && has_room
     }
 
-    /// Whether the device alone has what is at the place. The unit that dirty data is placed in stays in memory, but that
-    /// memory is not written again: a page of it that the device has may be damaged there already.
+    /// Returns `true` if the device alone has what is at the place. The unit that dirty data is placed in stays in
+    /// memory, but that memory is not written again: a page of it that the device has may be damaged there already.
     pub(crate) fn is_left_to_device(&self, place: &Place) -> bool {
         let offset_bytes = u32::from(place.offset_units) * limits::PLACE_ALIGN_BYTES;
         let open = self.units.dirty.open.as_ref().filter(|open| open.slot() == place.slot);

@@ -53,7 +53,7 @@ struct Pass {
     erased: Erased,
 }
 
-/// Whether a slot's turn is over.
+/// `true` if a slot's turn is over.
 enum Visit {
     Done,
     NotNow,
@@ -62,17 +62,17 @@ enum Visit {
 }
 
 impl Erasure {
-    /// Whether an erasure is under way.
+    /// Returns `true` if an erasure is under way.
     pub(crate) const fn is_active(&self) -> bool {
         self.pass.is_some()
     }
 
-    /// How the last erasure ended; `None` if there was none.
+    /// Result of the last erasure; `None` if there was none.
     pub(crate) const fn last(&self) -> Option<Erased> {
         self.last
     }
 
-    /// Whether the slot's unit leaves so that the slot can be erased.
+    /// Returns `true` if the slot's unit leaves so that the slot can be erased.
     pub(super) fn takes(&self, slot: WeuSlot) -> bool {
         self.pass.as_ref().is_some_and(|pass| pass.under_way.contains(&slot))
     }
@@ -111,7 +111,7 @@ impl Device {
         });
     }
 
-    /// Whether an erasure is under way, and how the last one ended.
+    /// State of the erasure under way, and result of the last one.
     pub(crate) const fn erasure(&self) -> &Erasure {
         &self.units.erasure
     }
@@ -298,7 +298,7 @@ impl Device {
 }
 
 impl Pass {
-    /// Whether the content of a volume has to go.
+    /// Returns `true` if the content of a volume has to go.
     fn is_gone(&self, volume: VolumeId, base: &Base) -> bool {
         !self.keep.contains(&volume) && !base.has_volume(volume)
     }

@@ -67,7 +67,7 @@ impl Device {
         }
     }
 
-    /// How a whole extent of the volume that is read from the device is proved.
+    /// Proof of a whole extent of the volume that is read from the device.
     pub(crate) fn proof_of_content(volume: VolumeId, base: &Base) -> Option<Proof> {
         #[cfg(zc_canary)]
         if base.canary() == Some(crate::config::Canary::TrustContent) {

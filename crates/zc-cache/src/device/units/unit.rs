@@ -59,7 +59,7 @@ impl Unit {
         self.entries.is_empty()
     }
 
-    /// Whether it has an extent of such a volume.
+    /// Returns `true` if it has an extent of such a volume.
     pub(super) fn has_extent_of(&self, is_one: impl Fn(VolumeId) -> bool) -> bool {
         self.entries.iter().any(|entry| is_one(entry.key.volume))
     }

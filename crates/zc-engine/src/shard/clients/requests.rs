@@ -144,8 +144,8 @@ fn read_memory(base: &mut Base, incoming: &Incoming, len_bytes: u64) -> ReadMemo
     }
 }
 
-/// How much of a trim or zeroing is done next, and how much work that is: as much as the cache holds of it. Where the
-/// origin may have to write zeros, it is as much as others may wait for.
+/// Part of a trim or zeroing that is done next, and its work: as much as the cache holds of it. Where the origin may
+/// have to write zeros, it is as much as others may wait for.
 fn clear_piece(at: &mut At<'_>, volume: VolumeId, range: Range<u64>, no_hole: bool) -> (u64, u64) {
     let most = match (at.volumes.used(volume).origin.can_punch(), no_hole) {
         (false, _) => CHANGE_PIECE_BYTES,
