@@ -133,3 +133,21 @@ fn marks_of_a_volume_that_is_not_served_stay_until_its_origin_has_flushed() {
     }
     assert_eq!(world.manager.active_regions().0, 1, "what was written may not be durable on its origin");
 }
+
+#[test]
+fn a_flush_that_failed_before_the_stop_leaves_no_mark_and_one_of_the_stop_does() {
+    for refuses_stop in [false, true] {
+        let mut world = World::new(Shape::default());
+        world.write(V, 0, &noise(1, 8192));
+        (world.origin_flushes_fail, world.origin_flushes_hang) = (true, true);
+        world.tick(60_000);
+        world.event(Event::Stop);
+        assert_eq!((world.stopped, world.manager.active_regions().0), (None, 1), "a flush is under way");
+        world.origin_flushes_fail = refuses_stop;
+        world.end_origin_flushes();
+        for _ in 0..4 {
+            world.tick(1);
+        }
+        assert_eq!(world.stopped, Some(!refuses_stop));
+    }
+}

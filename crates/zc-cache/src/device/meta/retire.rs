@@ -29,7 +29,7 @@ pub(super) struct Retirements {
     voids_pending: bool,
     /// The last attempt to end inherited marks failed for some volume.
     inherited_failed: bool,
-    /// The manager stops, and an origin does not flush: marks stay.
+    /// An origin refused a flush of the stop: marks stay.
     marks_stay: bool,
     /// None begins any more.
     closed: bool,
@@ -91,6 +91,8 @@ struct Retiring {
     journal: u64,
     /// Volumes whose origins did not flush.
     failed: Vec<(VolumeId, ErrorKind)>,
+    /// The flushes were asked for by a manager that stops.
+    at_stop: bool,
 }
 
 impl Device {
@@ -135,7 +137,7 @@ impl Device {
     }
 
     fn end_retiring(&mut self, retiring: Retiring, base: &mut Base) -> RetirementEnd {
-        let Retiring { candidates, asked, failed, .. } = retiring;
+        let Retiring { candidates, asked, failed, at_stop, .. } = retiring;
         let mut gone = 0;
         match candidates {
             Some(candidates) => {
@@ -156,9 +158,11 @@ impl Device {
             }
         }
         if !failed.is_empty() {
-            self.meta.retirements.not_before_ms = base.now_ms() + RETIRE_BACKOFF_MS;
-            // An origin that does not flush must not keep the daemon from stopping.
-            self.meta.retirements.marks_stay |= base.is_stopping();
+            // An origin that does not flush must not keep the daemon from stopping. A flush that failed before the stop
+            // is no answer to it: there is one more, at once.
+            self.meta.retirements.marks_stay |= at_stop;
+            let pause_ms = if base.is_stopping() { 0 } else { RETIRE_BACKOFF_MS };
+            self.meta.retirements.not_before_ms = base.now_ms() + pause_ms;
         }
         RetirementEnd { failed, made_room: gone > 0 }
     }
@@ -216,8 +220,14 @@ impl Device {
         let journal = self.meta.journal.want_all();
         let flushes = u32::try_from(volumes.len()).unwrap_or(u32::MAX);
         let asked = volumes.clone();
-        self.meta.retirements.running =
-            Some(Retiring { candidates, asked, flushes, journal, failed: Vec::new() });
+        self.meta.retirements.running = Some(Retiring {
+            candidates,
+            asked,
+            flushes,
+            journal,
+            failed: Vec::new(),
+            at_stop: base.is_stopping(),
+        });
         for volume in volumes {
             base.flush_origin(volume, FlushWaiter::Retire);
         }
