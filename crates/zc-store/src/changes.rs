@@ -268,6 +268,9 @@ impl Open {
         let mut becomes = Vec::with_capacity(chunks.len());
         self.trees.pass_lost_chunk_numbers(chunks.len());
         let numbers = self.trees.chunk_numbers.peek(chunks.len());
+        if numbers.len() < chunks.len() {
+            return Step::Done(Err(StoreError::NoSpace));
+        }
         let (mut next, mut raws, mut waits) = (numbers.iter(), Vec::new(), false);
         for (index, slot) in chunks.iter_mut().enumerate() {
             let NewChunk::Data { print, raw } = slot.new else {
@@ -284,7 +287,6 @@ impl Open {
                     becomes.extend(slot.encoded.map(|encoded| Becomes::Healed(number, encoded)));
                 }
                 Ok(Known::No) if slot.encoded.is_some() => {
-                    // There are as many: that was looked at before.
                     let number = next.next().map(|number| ChunkNo(*number));
                     becomes.extend(
                         number.zip(slot.encoded).map(|(number, encoded)| Becomes::Stored(number, encoded)),

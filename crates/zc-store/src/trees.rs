@@ -124,12 +124,16 @@ impl Trees {
         }
     }
 
-    /// The number of the next map page, whose record can be changed.
+    /// The number of the next map page, whose record can be changed. If records that cannot be read have all numbers that
+    /// are left, the page that has them is missing for good: the change fails.
     pub(crate) fn new_page_number(&mut self) -> Result<PageNo, Missing> {
         loop {
             let next = self.page_numbers.peek(1);
-            let ready = next.iter().try_for_each(|next| self.pages.make_writable(&mut self.pager, *next));
-            match ready {
+            let Some(next) = next.first() else {
+                let key = map_key(PageNo(self.page_numbers.end()));
+                return Err(Missing { key, pointer: Pointer::default() });
+            };
+            match self.pages.make_writable(&mut self.pager, *next) {
                 Ok(()) => return Ok(PageNo(self.page_numbers.take())),
                 Err(missing) if self.lost.has(&missing) => {
                     self.page_numbers.skip(&self.pages.numbers_below(missing.key), 1);
@@ -326,4 +330,27 @@ fn decode_chunk(bytes: &[u8]) -> Option<Stored> {
         codec: Codec::from_media_code(bytes[20]).unwrap_or(Codec::Raw),
         print: (bytes[CHUNK_FLAGS] & HAS_PRINT != 0).then_some(print),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::SegmentNo;
+
+    #[test]
+    fn a_lost_page_with_every_number_that_is_left_fails_the_change() {
+        let mut superblock = Superblock::format([7; 16], 64 << 20, 64 << 10, 1).unwrap();
+        let pointer = Pointer { place: Place { segment: SegmentNo(3), offset_bytes: 4096 }, crc: 5 };
+        superblock.tables[1].pointer = pointer;
+        superblock.tables[1].height = 3;
+        let mut trees = Trees::new(&superblock, &HashKey::fixed());
+        let missing = trees.new_page_number().unwrap_err();
+        assert_eq!(missing.pointer, pointer, "the top page is to be read");
+        trees.lost.insert(missing);
+        for _ in 0..2 {
+            let missing = trees.new_page_number().unwrap_err();
+            assert!(trees.lost.has(&missing), "reading it again changes nothing: {missing:?}");
+        }
+        assert!(!trees.page_numbers.has(1), "later changes find no number");
+    }
 }
