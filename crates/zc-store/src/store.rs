@@ -231,7 +231,7 @@ impl Store {
     }
 
     /// Number of recoveries that dropped commits that nothing proved, since that was last reported to a client or
-    /// operator. Clients may have been told that they were durable.
+    /// operator. Flushes of them may have been answered with success.
     #[must_use]
     pub fn dropped_commits(&self) -> u32 {
         self.opened().map_or(0, |open| open.superblock.dropped)
