@@ -20,13 +20,16 @@ fn world() -> World {
     world
 }
 
-/// Writes, flushes, and kills the daemon.
+/// Writes, flushes, and kills the daemon. Returns when the kernel has closed the cache file too: it does so for a ring of
+/// a killed process after its end.
 fn leave_dirty(world: &World) {
     let daemon = world.start();
     let mut client = world.connect("disk");
     client.write(0, &DIRTY).expect("it works");
     client.flush().expect("it works");
     daemon.kill9();
+    let cache = File::open(world.cache_file()).expect("it works");
+    cache.lock().expect("it works");
 }
 
 /// Runs `zcctl format` on the cache; whether it did it, and what it said.

@@ -177,7 +177,9 @@ proptest! {
             generation_bits,
             ..samples::image_head()
         };
-        prop_assert_eq!(ImageHead::decode(&head.encode(1, Salt::NONE), 1, u64::MAX, Salt::NONE), Ok(head));
+        // The largest numbers of slots need a second piece for the directory, which there is not.
+        let expected = if head.has_directory() { Ok(head) } else { Err(FormatError::Field("image blocks")) };
+        prop_assert_eq!(ImageHead::decode(&head.encode(1, Salt::NONE), 1, u64::MAX, Salt::NONE), expected);
         let [sealed, filling] = flags;
         let (generation, weu_seq) = (Generation(generation), WeuSeq(weu_seq));
         let slot = ImageSlot { generation, weu_seq, owner: owner.map(VolumeId), sealed, filling };
