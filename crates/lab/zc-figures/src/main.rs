@@ -9,9 +9,14 @@ use clap::Parser;
 use serde_json::{Value, json};
 use zc_figures::{Ablation, Context, Figure, Outcome, Scale, Standing, paper, report, unbroken};
 
+const EXIT_STATUS: &str = "Exit status:
+  0  every figure was made, and every shape holds
+  1  a figure could not be made, or a shape does not hold
+  2  wrong command line";
+
 /// Make the papers' figures, with ours beside them.
 #[derive(Debug, Parser)]
-#[command(name = "zc-figures", version)]
+#[command(name = "zc-figures", version, after_long_help = EXIT_STATUS)]
 struct Args {
     /// Figures by name, see --list; a name may end in *; default is all
     #[arg(value_name = "ID")]

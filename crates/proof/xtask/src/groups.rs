@@ -70,7 +70,7 @@ pub(crate) const GROUPS: &[Group] = &[
     },
     Group {
         step: Step::Lab,
-        minutes: 14,
+        minutes: 8,
         paths: &["crates/lab/", "crates/proof/zc-model/", "crates/proof/zc-conformance/", "benches/"],
     },
     Group {

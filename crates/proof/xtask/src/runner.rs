@@ -65,7 +65,17 @@ pub(crate) fn unit() -> anyhow::Result<()> {
 pub(crate) fn lab() -> anyhow::Result<()> {
     let default = products::default_members()?;
     let mut command = cargo();
-    command.args(["test", "--workspace", "--locked", "--quiet", "--lib", "--bins", "--tests"]);
+    // All of them, so that one run names every failure.
+    command.args([
+        "test",
+        "--workspace",
+        "--no-fail-fast",
+        "--locked",
+        "--quiet",
+        "--lib",
+        "--bins",
+        "--tests",
+    ]);
     for member in default {
         command.args(["--exclude", &member]);
     }
