@@ -9,13 +9,28 @@ use std::path::{Path, PathBuf};
 
 use crate::error::FigureError;
 use crate::outcome::{Outcome, Table};
-use crate::svg::{self, escaped};
+use crate::svg;
 use crate::{Counts, Figure, NOT_HERE, paper};
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0;font-size:13px}th,td{border:1px solid #ccc;padding:.2em .6em;\
 text-align:left}th{background:#f4f4f4}svg{max-width:40em;display:block}.no{color:#b00;font-weight:bold}\
 .source{color:#666}h2{border-top:1px solid #ccc;padding-top:1em}";
+
+/// Returns text for the inside of an HTML element or attribute.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
 
 /// A table as CSV (RFC 4180).
 #[must_use]

@@ -1,8 +1,9 @@
-//! Charts as SVG, by hand: nothing but lines, circles, rectangles and text.
+//! Charts as SVG.
 //!
-//! Invariants: every text is escaped, every coordinate is finite; a chart without points is an empty frame.
+//! Invariants: every coordinate is finite; a chart without points is an empty frame.
 
-use std::fmt::Write as _;
+use svg::Document;
+use svg::node::element::{Circle, Line, Polyline, Rectangle, Text};
 
 use crate::chart::{Axis, Chart, Look};
 
@@ -17,21 +18,8 @@ const COLOURS: [&str; 8] =
 const TICKS: f64 = 5.0;
 /// Distance of two lines of the legend.
 const LEGEND_STEP: f64 = 18.0;
-
-/// Text inside XML.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
+/// Largest number of points of a line that get a circle.
+const POINTS_MAX: usize = 64;
 
 /// A number as short as it can be told apart from its neighbours.
 pub(crate) fn short(value: f64) -> String {
@@ -98,122 +86,102 @@ fn steps(from: f64, to: f64, step: f64) -> Vec<f64> {
     all
 }
 
-/// A chart as an SVG document.
+/// Returns a length to a tenth of a pixel.
+fn pixels(length: f64) -> f64 {
+    (length * 10.0).round() / 10.0
+}
+
+fn text(text: &str, x: f64, y: f64) -> Text {
+    Text::new(text).set("x", pixels(x)).set("y", pixels(y))
+}
+
+fn middle(label: &str, x: f64, y: f64) -> Text {
+    text(label, x, y).set("text-anchor", "middle")
+}
+
+/// Returns a chart as an SVG document.
 #[must_use]
 pub(crate) fn draw(chart: &Chart) -> String {
     let (left, top, right, bottom) = MARGINS;
     let zero = matches!(chart.look, Look::Bars(_)).then_some(0.0);
     let y = Scale::new(&chart.y, chart.points().map(|(_, y)| y).chain(zero), (HEIGHT - bottom, top));
-    let mut out = String::new();
-    let mut put = |line: std::fmt::Arguments<'_>| {
-        // Writing to a string does not fail.
-        let _ = out.write_fmt(line);
-        out.push('\n');
-    };
-    put(format_args!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-         font-size=\"11\">"
-    ));
-    put(format_args!("<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>"));
-    put(format_args!("<text x=\"{left}\" y=\"18\" font-size=\"13\">{}</text>", escaped(&chart.title)));
+    let mut document = Document::new()
+        .set("viewBox", (0, 0, WIDTH, HEIGHT))
+        .set("font-family", "sans-serif")
+        .set("font-size", 11)
+        .add(Rectangle::new().set("width", WIDTH).set("height", HEIGHT).set("fill", "#fff"))
+        .add(text(&chart.title, left, 18.0).set("font-size", 13));
     for tick in &y.ticks {
-        let at = y.at(*tick);
-        put(format_args!(
-            "<path d=\"M{left} {at:.1}H{:.1}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" \
-             text-anchor=\"end\">{}</text>",
-            WIDTH - right,
-            left - 6.0,
-            at + 4.0,
-            short(*tick)
-        ));
+        let at = pixels(y.at(*tick));
+        let line = Line::new().set("x1", left).set("y1", at).set("x2", WIDTH - right).set("y2", at);
+        document = document
+            .add(line.set("stroke", "#ddd"))
+            .add(text(&short(*tick), left - 6.0, at + 4.0).set("text-anchor", "end"));
     }
-    put(format_args!(
-        "<text x=\"14\" y=\"{:.1}\" transform=\"rotate(-90 14 {:.1})\" text-anchor=\"middle\">{}</text>",
-        HEIGHT / 2.0,
-        HEIGHT / 2.0,
-        escaped(&chart.y.name)
-    ));
-    match &chart.look {
-        Look::Lines => lines(chart, &y, &mut put),
-        Look::Bars(groups) => bars(chart, groups, &y, &mut put),
-    }
-    legend(chart, &mut put);
-    put(format_args!("</svg>"));
-    out
+    let turn = format!("rotate(-90 14 {})", HEIGHT / 2.0);
+    document = document.add(middle(&chart.y.name, 14.0, HEIGHT / 2.0).set("transform", turn));
+    document = match &chart.look {
+        Look::Lines => lines(chart, &y, document),
+        Look::Bars(groups) => bars(chart, groups, &y, document),
+    };
+    legend(chart, document).to_string()
 }
 
-fn lines(chart: &Chart, y: &Scale, put: &mut impl FnMut(std::fmt::Arguments<'_>)) {
+fn lines(chart: &Chart, y: &Scale, mut document: Document) -> Document {
     let (left, _, right, bottom) = MARGINS;
     let x = Scale::new(&chart.x, chart.points().map(|(x, _)| x), (left, WIDTH - right));
     for tick in &x.ticks {
-        put(format_args!(
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            x.at(*tick),
-            HEIGHT - bottom + 16.0,
-            short(*tick)
-        ));
+        document = document.add(middle(&short(*tick), x.at(*tick), HEIGHT - bottom + 16.0));
     }
-    put(format_args!(
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-        f64::midpoint(left, WIDTH - right),
-        HEIGHT - 10.0,
-        escaped(&chart.x.name)
-    ));
+    document = document.add(middle(&chart.x.name, f64::midpoint(left, WIDTH - right), HEIGHT - 10.0));
     for (series, colour) in chart.series.iter().zip(COLOURS.iter().cycle()) {
         let finite = series.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
-        let at: Vec<(f64, f64)> = finite.map(|point| (x.at(point.0), y.at(point.1))).collect();
-        let path: Vec<String> = at.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-        if !path.is_empty() {
-            put(format_args!(
-                "<path d=\"M{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
-                path.join("L")
-            ));
-        }
-        for (x, y) in at.iter().take(64) {
-            put(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"));
+        let at: Vec<(f64, f64)> =
+            finite.map(|point| (pixels(x.at(point.0)), pixels(y.at(point.1)))).collect();
+        let path: Vec<String> = at.iter().map(|(x, y)| format!("{x},{y}")).collect();
+        let line = Polyline::new().set("points", path.join(" ")).set("fill", "none");
+        document = document.add(line.set("stroke", *colour).set("stroke-width", 2));
+        for (x, y) in at.iter().take(POINTS_MAX) {
+            document =
+                document.add(Circle::new().set("cx", *x).set("cy", *y).set("r", 3).set("fill", *colour));
         }
     }
+    document
 }
 
-fn bars(chart: &Chart, groups: &[String], y: &Scale, put: &mut impl FnMut(std::fmt::Arguments<'_>)) {
+fn bars(chart: &Chart, groups: &[String], y: &Scale, mut document: Document) -> Document {
     let (left, _, right, bottom) = MARGINS;
     let room = (WIDTH - right - left) / (groups.len().max(1) as f64);
     let bar = 0.8 * room / (chart.series.len().max(1) as f64);
     for (number, group) in groups.iter().enumerate() {
-        put(format_args!(
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            left + (number as f64 + 0.5) * room,
-            HEIGHT - bottom + 16.0,
-            escaped(group)
-        ));
+        document = document.add(middle(group, left + (number as f64 + 0.5) * room, HEIGHT - bottom + 16.0));
     }
     let base = y.at(0.0_f64.clamp(y.from.min(y.to), y.to.max(y.from)));
     for (number, (series, colour)) in chart.series.iter().zip(COLOURS.iter().cycle()).enumerate() {
         for (group, value) in series.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()) {
             let (from, at) = (left + (group + 0.1) * room + number as f64 * bar, y.at(*value));
-            put(format_args!(
-                "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{colour}\"/>",
-                at.min(base),
-                bar.max(1.0),
-                (base - at).abs()
-            ));
+            document = document.add(
+                Rectangle::new()
+                    .set("x", pixels(from))
+                    .set("y", pixels(at.min(base)))
+                    .set("width", pixels(bar.max(1.0)))
+                    .set("height", pixels((base - at).abs()))
+                    .set("fill", *colour),
+            );
         }
     }
+    document
 }
 
-fn legend(chart: &Chart, put: &mut impl FnMut(std::fmt::Arguments<'_>)) {
+fn legend(chart: &Chart, mut document: Document) -> Document {
     let (_, top, right, _) = MARGINS;
     let from = WIDTH - right + 12.0;
     for (number, (series, colour)) in chart.series.iter().zip(COLOURS.iter().cycle()).enumerate() {
         let at = top + number as f64 * LEGEND_STEP;
-        put(format_args!(
-            "<rect x=\"{from:.1}\" y=\"{at:.1}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            from + 18.0,
-            at + 10.0,
-            escaped(&series.name)
-        ));
+        let square = Rectangle::new().set("x", from).set("y", at).set("width", 12).set("height", 12);
+        document = document.add(square.set("fill", *colour)).add(text(&series.name, from + 18.0, at + 10.0));
     }
+    document
 }
 
 #[cfg(test)]
@@ -227,12 +195,12 @@ mod tests {
         let svg = draw(&chart);
         assert_eq!(svg.matches("<circle").count(), 2);
         assert!(svg.contains("a &lt; b") && svg.contains("% &amp; more") && !svg.contains("NaN"));
-        assert!(svg.contains(">128<") && svg.contains(">4<"), "{svg}");
+        assert!(svg.contains(">\n128\n<") && svg.contains(">\n4\n<"), "{svg}");
         let mut chart = Chart::bars("t", vec!["x".into(), "y".into()], Axis::linear("s"));
         chart.add_bars("one", &[1.0, 2.0]);
         chart.add_bars("two", &[-3.0, 4.0]);
         let svg = draw(&chart);
-        assert_eq!(svg.matches("<rect x").count(), 4 + 2, "bars and legend");
+        assert_eq!(svg.matches("<rect").count(), 1 + 4 + 2, "frame, bars and legend");
     }
 
     #[test]

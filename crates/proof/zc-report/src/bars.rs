@@ -1,6 +1,7 @@
 //! Bar charts: groups of horizontal bars, relative to a line at one.
 
-use std::fmt::Write as _;
+use svg::Document;
+use svg::node::element::{Line, Rectangle, Text};
 
 /// Height of a line, in pixels.
 const LINE: f64 = 14.0;
@@ -34,12 +35,17 @@ pub struct Bars {
     pub groups: Vec<(String, Vec<Bar>)>,
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// Returns a length to a tenth of a pixel.
+fn pixels(length: f64) -> f64 {
+    (length * 10.0).round() / 10.0
+}
+
+fn text(text: &str, x: f64, y: f64) -> Text {
+    Text::new(text).set("x", pixels(x)).set("y", pixels(y))
 }
 
 impl Bars {
-    /// The chart as an SVG document.
+    /// Returns the chart as an SVG document.
     #[must_use]
     pub fn svg(&self) -> String {
         let bars = || self.groups.iter().flat_map(|(_, bars)| bars);
@@ -47,35 +53,39 @@ impl Bars {
         let left = letters as f64 * LETTER + 12.0;
         let longest = bars().map(|bar| bar.ratio).fold(1.0, f64::max).min(self.ratio_max);
         let unit = (BARS / longest).min(UNIT_MAX);
-        let (mut body, mut y) = (String::new(), 30.0);
+        let mut document = Document::new()
+            .set("font-family", "sans-serif")
+            .set("font-size", 11)
+            .add(text(&self.title, 10.0, 18.0).set("font-size", 14));
+        let mut y = 30.0;
         for (name, bars) in &self.groups {
-            let title_y = y + LINE;
-            let name = escaped(name);
-            let _infallible =
-                writeln!(body, r#"<text x="10" y="{title_y:.0}" font-weight="bold">{name}</text>"#);
+            document = document.add(text(name, 10.0, y + LINE).set("font-weight", "bold"));
             y += 1.5 * LINE;
             for bar in bars {
-                let (width, ratio, text_y) =
-                    (bar.ratio.min(self.ratio_max) * unit, bar.ratio, y + LINE - 3.0);
+                let (width, text_y) = (bar.ratio.min(self.ratio_max) * unit, y + LINE - 3.0);
                 let color = if bar.is_ours { "#2266aa" } else { "#999999" };
-                let [label, note] = [&bar.label, &bar.note].map(|text| escaped(text));
-                let _infallible = writeln!(
-                    body,
-                    r#"<text x="{:.0}" y="{text_y:.0}" text-anchor="end">{label}</text><rect x="{left:.0}" y="{y:.0}" width="{width:.1}" height="{:.0}" fill="{color}"/><text x="{:.0}" y="{text_y:.0}">{ratio:.2}{note}</text>"#,
-                    left - 6.0,
-                    LINE - 2.0,
-                    left + width + 4.0,
-                );
+                let ratio = format!("{:.2}{}", bar.ratio, bar.note);
+                document = document
+                    .add(text(&bar.label, left - 6.0, text_y).set("text-anchor", "end"))
+                    .add(
+                        Rectangle::new()
+                            .set("x", pixels(left))
+                            .set("y", pixels(y))
+                            .set("width", pixels(width))
+                            .set("height", LINE - 2.0)
+                            .set("fill", color),
+                    )
+                    .add(text(&ratio, left + width + 4.0, text_y));
                 y += LINE;
             }
         }
-        let (width, height, line) = (left + longest * unit + 130.0, y + 20.0, left + unit);
-        let title = escaped(&self.title);
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-             font-family=\"sans-serif\" font-size=\"11\">\n<text x=\"10\" y=\"18\" font-size=\"14\">{title}</text>\n{body}\
-             <line x1=\"{line:.0}\" y1=\"24\" x2=\"{line:.0}\" y2=\"{y:.0}\" stroke=\"#cc3333\"/>\n</svg>\n"
-        )
+        let at = pixels(left + unit);
+        let line = Line::new().set("x1", at).set("y1", 24).set("x2", at).set("y2", pixels(y));
+        document
+            .set("width", pixels(left + longest * unit + 130.0))
+            .set("height", pixels(y + 20.0))
+            .add(line.set("stroke", "#cc3333"))
+            .to_string()
     }
 }
 
@@ -92,7 +102,7 @@ mod tests {
         let groups = vec![("case".to_owned(), vec![bar(1.0), bar(9.0)])];
         let text = Bars { title: "t".to_owned(), ratio_max: 2.0, groups }.svg();
         assert_eq!(text.matches("<rect").count(), 2);
-        assert!(text.contains("width=\"520.0\"") && text.contains("9.00 (9/s)"), "{text}");
+        assert!(text.contains("width=\"520\"") && text.contains("9.00 (9/s)"), "{text}");
         assert!(text.contains("a &lt; b") && !text.contains("a < b"), "{text}");
     }
 
