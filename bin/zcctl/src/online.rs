@@ -318,7 +318,7 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         ("reads", format!("{} ({})", count(m("reads")), size(m("read_bytes")))),
         ("writes", format!("{} ({})", count(m("writes")), size(m("write_bytes")))),
         ("hit ratio", hit_ratio(&answer["extents"])),
-        ("  of other sizes", curve(&answer["curve"])),
+        ("  of late, by size", curve(&answer["curve"])),
         (
             "  device, memory, zero",
             ["extent_hits_device", "extent_hits_memory", "extent_hits_zero"]
@@ -335,8 +335,9 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
                 count(m("insert_zero"))
             ),
         ),
-        ("deduplication", ratio(found, stored)),
-        ("compression", ratio(m("stored_raw_bytes"), m("stored_bytes"))),
+        ("  deduplication", reduced(found, stored)),
+        ("  compression", reduced(m("stored_raw_bytes"), m("stored_bytes"))),
+        ("holds", holds_reduced(&answer["holds"])),
         ("evictions", format!("{} write-evict units", count(m("evictions")))),
         ("cache device written", size(written)),
         ("verification failed", count(m("failed_hits"))),
@@ -368,11 +369,24 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(text::table(out, &["latency in us", "count", "mean", "p50", "p99", "p99.9", "max"], &rows)?)
 }
 
-/// What caches of other sizes would answer of the reads.
+/// A ratio of what was inserted since the start.
+fn reduced(whole: u64, part: u64) -> String {
+    if part == 0 { "nothing stored since the start".to_owned() } else { ratio(whole, part) }
+}
+
+/// All that is cached, with its reduction; what earlier starts stored is in it.
+fn holds_reduced(held: &Value) -> String {
+    let (bytes, on_ssd) = (number(&held["bytes"]), number(&held["ssd_bytes"]));
+    format!("{}, reduced {}", holds(held), ratio(bytes, on_ssd))
+}
+
+/// Hit ratios of caches of other sizes, in the reads of late, and why some are not known.
 fn curve(curve: &Value) -> String {
-    let percent = |ratio: &Value| format!("{:.1} %", ratio.as_f64().unwrap_or(0.0) * 100.0);
-    let points = curve["points"].as_array().into_iter().flatten();
-    let sizes: Vec<String> = points
+    let percent = |ratio: &Value| {
+        ratio.as_f64().map_or_else(|| "-".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0))
+    };
+    let points = || curve["points"].as_array().into_iter().flatten();
+    let sizes: Vec<String> = points()
         .map(|point| {
             let size = match point["size"].as_f64() {
                 Some(0.25) => "a quarter".to_owned(),
@@ -383,7 +397,14 @@ fn curve(curve: &Value) -> String {
             format!("{size} {}", percent(&point["hit_ratio"]))
         })
         .collect();
-    if sizes.is_empty() { "no reads yet".to_owned() } else { sizes.join(", ") }
+    if sizes.is_empty() {
+        return "no reads yet".to_owned();
+    }
+    let mut reasons: Vec<&str> = points().filter_map(|point| point["missing"].as_str()).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    let reasons = if reasons.is_empty() { String::new() } else { format!(" (-: {})", reasons.join("; ")) };
+    sizes.join(", ") + &reasons
 }
 
 /// How requests waited for limits of their volumes, where any did.
@@ -512,6 +533,7 @@ mod tests {
             "uptime_ms": 1500, "ram_bytes": {"files": 1024, "prints": 1024},
             "extents": {"read": 4, "hits": 2, "read_ahead": 1},
             "curve": {"points": [{"size": 0.5, "hit_ratio": 0.25}, {"size": 4.0, "hit_ratio": 0.625}]},
+            "holds": {"bytes": 9 << 20, "ssd_bytes": 2 << 20},
             "manager": {"extent_hits_device": 2, "extent_hits_zero": 1, "extent_misses": 1, "insert_stored": 2,
                 "insert_duplicates": 4, "stored_raw_bytes": 300, "stored_bytes": 100},
             "latency": {"hit": {"count": 3, "p50_us": 12.4}},
@@ -531,9 +553,32 @@ mod tests {
             "2.5 s",
             "FENCED",
             "3.00 : 1",
+            "9.0 MiB in 2.0 MiB of the cache device, reduced 4.50 : 1",
             "2.0 KiB",
             "1.5 s",
             "12",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_restart_shows_the_reduction_of_what_is_stored_and_no_figure_that_is_not_known() {
+        let answer = json!({
+            "extents": {"read": 700, "hits": 700},
+            "curve": {"points": [
+                {"size": 0.25, "hit_ratio": null, "missing": "too little was read since the start"},
+                {"size": 0.5, "hit_ratio": null, "missing": "too little was read since the start"},
+                {"size": 1.0, "hit_ratio": 1.0, "missing": null}]},
+            "holds": {"bytes": 6 << 20, "ssd_bytes": 3 << 20},
+        });
+        let mut out = Vec::new();
+        stats(&answer, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for part in [
+            "a quarter -, half -, as it is 100.0 % (-: too little was read since the start)\n",
+            "reduced 2.00 : 1",
+            "compression           nothing stored since the start\n",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }

@@ -54,7 +54,7 @@ mod shares;
 mod stats;
 mod stop;
 
-pub use clean::ghosts::Curve;
+pub use clean::ghosts::{Curve, NoFigure};
 pub use clean::write::clear::ClearPiece;
 pub use dirty::versions::DirtyState;
 pub use manager::CacheManager;

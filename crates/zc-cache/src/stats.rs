@@ -157,6 +157,8 @@ stats! {
         device_write_errors,
         /// Extents offered for insertion.
         insert_offered,
+        /// Of those, extents that writes brought.
+        insert_offered_written,
         /// Extents stored (base entries made).
         insert_stored,
         /// Extents found as duplicates.

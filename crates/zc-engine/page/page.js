@@ -404,8 +404,10 @@ const SIZES = { 0.25: "a quarter of this size", 0.5: "half this size", 1: "this 
 
 function curve({ curve: { points } }) {
   rows("curve", points.map(({ size: times, hit_ratio: hits }) => [
-    SIZES[times] ?? `${times} times this size`, bar(hits, percent(hits, 1)),
+    SIZES[times] ?? `${times} times this size`, bar(hits ?? 0, hits === null ? "-" : percent(hits, 1)),
   ]), "no reads yet");
+  const reasons = [...new Set(points.map(({ missing }) => missing).filter((missing) => missing))];
+  say(by("curve-missing"), reasons.length > 0 ? `No figure (-): ${reasons.join("; ")}.` : "");
 }
 
 function sources(look) {
@@ -428,6 +430,8 @@ function sources(look) {
 
 const INSERTION = [
   ["offered", "offered to the cache"],
+  ["offered_read", "of them read from an origin"],
+  ["offered_written", "of them written by clients"],
   ["stored", "stored"],
   ["duplicates", "held already, elsewhere"],
   ["zeros", "zeros"],

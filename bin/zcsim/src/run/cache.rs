@@ -167,7 +167,10 @@ fn to_text(config: &Config, report: &Report) -> String {
 
 /// What a sample says of caches of other sizes, with the size as so many times the cache.
 fn curve_text(curve: &zc_cache::Curve) -> String {
-    let text = curve.points().map(|(size, hit_ratio)| format!("{size} times {:.1} %", hit_ratio * 100.0));
+    let percent = |ratio: Result<f64, _>| {
+        ratio.map_or_else(|_| "-".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0))
+    };
+    let text = curve.points().map(|(size, hit_ratio)| format!("{size} times {}", percent(hit_ratio)));
     text.collect::<Vec<_>>().join(", ")
 }
 
@@ -223,12 +226,14 @@ fn flash_text(flash: &zc_flash::Stats) -> String {
 }
 
 fn curve_json(curve: &zc_cache::Curve) -> Value {
-    let points: Vec<Value> =
-        curve.points().map(|(size, hit_ratio)| json!({ "size": size, "hit_ratio": hit_ratio })).collect();
+    let points: Vec<Value> = curve
+        .points()
+        .map(|(size, hit_ratio)| json!({ "size": size, "hit_ratio": hit_ratio.ok() }))
+        .collect();
     json!({
         "reads": curve.reads,
         "points": points,
-        "second_touch_hit_ratio": curve.second_touch_ratio(),
+        "second_touch_hit_ratio": curve.second_touch_hit_ratio.ok(),
         "second_touch": curve.second_touch,
     })
 }

@@ -15,7 +15,7 @@ pub(crate) mod write;
 use zc_core::{ErrorKind, ExtentKey, ExtentNo, KeyedMap, Map, Mode, RegionKey, SECTOR_BYTES, VolumeId};
 
 use crate::base::effects::Effect;
-use crate::clean::ghosts::{Answered, Choice, Curve, Ghosts, Remembered};
+use crate::clean::ghosts::{Access, Answered, Choice, Curve, Ghosts, Remembered};
 use crate::clean::insert::Inserts;
 use crate::clean::keeper::Keeper;
 use crate::clean::order::OriginOrder;
@@ -246,20 +246,31 @@ impl Clean {
         let is_cached = core.base.volume(request.volume).is_some_and(|volume| {
             volume.cfg().mode != Mode::PassThrough && volume.cfg().admission != Admission::Never
         });
-        if !is_cached || !core.base.is_good() {
-            return;
-        }
+        let is_read = matches!(request.kind, RequestKind::Read { .. });
         let end = request.offset_bytes.saturating_add(request.len_bytes);
         let extent_bytes = u64::from(core.base.extent_bytes());
+        let extents = request.offset_bytes / extent_bytes..end.div_ceil(extent_bytes);
+        if !is_cached || !core.base.is_good() {
+            if is_read {
+                self.ghosts.read_outside(extents.end.saturating_sub(extents.start));
+            }
+            return;
+        }
         let all = core.base.extent_bytes() / SECTOR_BYTES;
-        let stats = &core.base.stats;
-        let answered = Answered { read: stats.extents_read(), hits: stats.extent_hits() };
-        for extent in request.offset_bytes / extent_bytes..end.div_ceil(extent_bytes) {
+        for extent in extents {
             let key = ExtentKey { volume: request.volume, extent: ExtentNo(extent) };
             let Some(sampled) = self.ghosts.sampled(key) else { continue };
             let Some(fits) = core.device.fits_extents() else { return };
-            if matches!(request.kind, RequestKind::Read { .. }) {
-                self.ghosts.read(sampled, in_stream, fits, answered);
+            if is_read {
+                let access = Access {
+                    in_stream,
+                    is_held: core.device.is_mapped(key),
+                    is_duplicate: core.device.is_duplicate(key),
+                    fits,
+                    is_warm_start: core.base.stats.load_mappings > 0,
+                    answered: answered(core),
+                };
+                self.ghosts.read(sampled, &access);
                 continue;
             }
             let sector = |byte: u64| {
@@ -270,9 +281,9 @@ impl Clean {
         }
     }
 
-    /// What reads would have found in caches of other sizes.
-    pub(crate) fn curve(&self) -> Curve {
-        self.ghosts.curve()
+    /// Hit ratios of caches of other sizes.
+    pub(crate) fn curve(&self, core: &Core) -> Curve {
+        self.ghosts.curve(answered(core))
     }
 
     /// Bytes of RAM of the structures that grow with the cache, by name.
@@ -284,4 +295,9 @@ impl Clean {
             ("ghosts", self.ghosts.ram_bytes()),
         ]
     }
+}
+
+/// Extents read so far, and the hits among them.
+const fn answered(core: &Core) -> Answered {
+    Answered { read: core.base.stats.extents_read(), hits: core.base.stats.extent_hits() }
 }

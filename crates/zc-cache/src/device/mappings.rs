@@ -182,6 +182,11 @@ impl Device {
         }
     }
 
+    /// Returns `true` if the extent is mapped to content that was stored for another one.
+    pub(crate) fn is_duplicate(&self, key: ExtentKey) -> bool {
+        matches!(self.index.files.get(key), Some(Mapping::Duplicate(_))) && self.is_mapped(key)
+    }
+
     pub(crate) fn residency_of_mapping(&self, mapping: Mapping) -> Residency {
         match mapping {
             Mapping::Zero => Residency::Zero,

@@ -100,10 +100,10 @@ impl CacheManager {
         self.clean.is_keeping(&self.core)
     }
 
-    /// What reads would have found in caches of other sizes, and with another admission.
+    /// Hit ratios of caches of other sizes, and of another admission.
     #[must_use]
     pub fn curve(&self) -> Curve {
-        self.clean.curve()
+        self.clean.curve(&self.core)
     }
 
     /// Bytes of RAM that the structures growing with the cache hold, by name.

@@ -4,6 +4,7 @@
 mod admitting;
 mod bounds;
 mod contents;
+mod curve;
 mod cutoff;
 mod dropping;
 mod evicting;

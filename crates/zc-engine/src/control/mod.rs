@@ -556,7 +556,19 @@ impl Shared {
         if as_text {
             return Ok(json!({ "text": self.metrics(Format::Classic).await? }));
         }
-        serde_json::to_value(self.stats().await?).map_err(|error| error.to_string())
+        let stats = self.stats().await?;
+        let mut numbers = serde_json::to_value(&*stats).map_err(|error| error.to_string())?;
+        numbers["holds"] = self.holds(&stats);
+        Ok(numbers)
+    }
+
+    /// Bytes of volumes that are cached, those of earlier starts included, and the units that hold them.
+    fn holds(&self, stats: &ShardStats) -> Value {
+        let mappings = stats.manager.get("file_index_len").copied().unwrap_or(0);
+        json!({
+            "bytes": mappings.saturating_mul(self.extent_bytes.into()),
+            "ssd_bytes": stats.slots[0].saturating_mul(self.weu_bytes.into()),
+        })
     }
 
     pub(crate) async fn stats(&self) -> Result<Box<ShardStats>, String> {
@@ -785,11 +797,7 @@ impl Shared {
         };
         let volumes: Vec<Value> = infos.iter().map(volume).collect();
         let Judged { verdict, unserved, absent } = self.judge(&stats, &infos);
-        let mappings = stats.manager.get("file_index_len").copied().unwrap_or(0);
-        let holds = json!({
-            "bytes": mappings.saturating_mul(self.extent_bytes.into()),
-            "ssd_bytes": stats.slots[0].saturating_mul(self.weu_bytes.into()),
-        });
+        let holds = self.holds(&stats);
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),

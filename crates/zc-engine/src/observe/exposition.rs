@@ -199,7 +199,8 @@ impl Scrape {
         page.family(STATE, states)?;
         let ram = self.stats.ram_bytes.iter();
         page.family(RAM, ram.map(|(name, bytes)| (vec![("structure", *name)], Value::Whole(*bytes))))?;
-        let points = self.stats.curve.points.iter().map(|point| (point.size.to_string(), point.hit_ratio));
+        let points = self.stats.curve.points.iter();
+        let points = points.filter_map(|point| Some((point.size.to_string(), point.hit_ratio?)));
         let points: Vec<_> = points.collect();
         page.family(
             CURVE,
@@ -332,7 +333,7 @@ const STATE: Family<'_> =
 const RAM: Family<'_> = family("ram_bytes", "Memory of the growing structures of the cache manager.");
 const CURVE: Family<'_> = family(
     "curve_hit_ratio",
-    "Hit ratio of a cache so many times as large as this one, from a sample of what was read lately.",
+    "Hit ratio of a cache so many times as large as this one in the reads of late; absent while it is not known.",
 );
 const BUILD: Family<'_> = family("build_info", "The daemon's version; always 1.");
 const SERVED: Family<'_> =

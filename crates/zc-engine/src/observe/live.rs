@@ -100,6 +100,10 @@ struct ReadsFrom {
 #[derive(Debug, Serialize)]
 struct Insertion {
     offered: u64,
+    /// Of those, extents that reads of the origin brought.
+    offered_read: u64,
+    /// Of those, extents that writes brought.
+    offered_written: u64,
     stored: u64,
     duplicates: u64,
     zeros: u64,
@@ -228,8 +232,11 @@ impl ReadsFrom {
 impl Insertion {
     fn of(stats: &ShardStats) -> Self {
         let of = |name| manager(stats, name);
+        let (offered, offered_written) = (of("insert_offered"), of("insert_offered_written"));
         Self {
-            offered: of("insert_offered"),
+            offered,
+            offered_read: offered.saturating_sub(offered_written),
+            offered_written,
             stored: of("insert_stored"),
             duplicates: of("insert_duplicates"),
             zeros: of("insert_zero"),
@@ -313,6 +320,14 @@ mod tests {
         let stats = ShardStats { manager: manager.into(), ..ShardStats::default() };
         let from = Live::of(seen(stats)).reads_from;
         assert_eq!((from.memory, from.read_ahead, from.origin_joined), (5, 4, 2));
+    }
+
+    #[test]
+    fn writes_are_no_misses_that_were_offered() {
+        let manager = [("insert_offered", 9), ("insert_offered_written", 7)];
+        let stats = ShardStats { manager: manager.into(), ..ShardStats::default() };
+        let insertion = Live::of(seen(stats)).insertion;
+        assert_eq!((insertion.offered, insertion.offered_read, insertion.offered_written), (9, 2, 7));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use zc_cache::{CacheManager, VolumePins, VolumeShare};
+use zc_cache::{CacheManager, NoFigure, VolumePins, VolumeShare};
 use zc_core::VolumeId;
 
 use crate::front::throttle::Waits;
@@ -76,14 +76,14 @@ pub struct Extents {
     pub read_ahead: u64,
 }
 
-/// Hit ratios of caches of other sizes, from a sample of the extents that reads asked for.
+/// Hit ratios of caches of other sizes in the reads of late: the cache's own, scaled by a sample of these reads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Curve {
     /// Reads of extents in the sample; older ones count for less.
     pub reads: u64,
-    /// Sizes and their hit ratios, the smallest first. None while the sample is empty.
+    /// Sizes and their hit ratios, the smallest first. None before the first read.
     pub points: Vec<CurvePoint>,
-    /// The hit ratio of the cache as it is, if read misses entered at their second time.
+    /// The hit ratio of the cache as it is, if read misses entered at their second time; absent if it is not known.
     pub second_touch_hit_ratio: Option<f64>,
     /// Volumes with `admission = "auto"` admit read misses at their second time now.
     pub second_touch: bool,
@@ -94,17 +94,24 @@ pub struct Curve {
 pub struct CurvePoint {
     /// How many times as large as the cache is.
     pub size: f64,
-    /// Its hit ratio, 0 to 1.
-    pub hit_ratio: f64,
+    /// Its hit ratio, 0 to 1; absent if it is not known.
+    pub hit_ratio: Option<f64>,
+    /// Reason for which it is not known.
+    pub missing: Option<&'static str>,
 }
 
 impl Curve {
-    /// Ratios of what the manager counted.
+    /// The manager's curve.
     pub(crate) fn of(seen: &zc_cache::Curve) -> Self {
+        let point = |(size, hit_ratio): (f64, Result<f64, NoFigure>)| CurvePoint {
+            size,
+            hit_ratio: hit_ratio.ok(),
+            missing: hit_ratio.err().map(NoFigure::words),
+        };
         Self {
             reads: seen.reads,
-            points: seen.points().map(|(size, hit_ratio)| CurvePoint { size, hit_ratio }).collect(),
-            second_touch_hit_ratio: seen.second_touch_ratio(),
+            points: seen.points().map(point).collect(),
+            second_touch_hit_ratio: seen.second_touch_hit_ratio.ok(),
             second_touch: seen.second_touch,
         }
     }

@@ -13,6 +13,7 @@
 //! they do not do: know contents, units, or what is read ahead.
 
 mod choice;
+mod curve;
 mod memory;
 mod stack;
 
@@ -21,16 +22,16 @@ use core::ops::Range;
 use zc_core::ExtentKey;
 
 pub(crate) use crate::clean::ghosts::choice::Choice;
-use crate::clean::ghosts::choice::{AGE_PART, Chooser, ROUND_READS, Round};
+use crate::clean::ghosts::choice::{Chooser, ROUND_READS, Round};
+use crate::clean::ghosts::curve::{CACHE_PARTS, CURVE_QUARTERS, Tally};
+pub use crate::clean::ghosts::curve::{Curve, NoFigure};
 use crate::clean::ghosts::memory::{Missed, Partial};
 use crate::clean::ghosts::stack::Stack;
 
 /// Most addresses in the ghost of the cache as it is.
 const SIZE_MAX: u32 = 4096;
-/// Parts of the list, in quarters of the cache: it ends at a quarter, a half, one, two and four times the cache.
-const CURVE_QUARTERS: &[u32] = &[1, 1, 2, 4, 8];
-/// Parts of the list that the cache as it is has.
-const CACHE_PARTS: usize = 3;
+/// Entries for each extent that is not overwritten, at most.
+const DEAD_MAX: u64 = 4;
 /// The ghost with the other admission has one size.
 const SECOND_QUARTERS: &[u32] = &[4];
 /// Caches with fewer extents than this choose nothing.
@@ -48,74 +49,35 @@ pub(crate) struct Remembered {
     pub(crate) streamed: usize,
 }
 
-/// The hit-ratio curve: sampled reads, and how many of them caches of other sizes would have answered. Older reads count
-/// for less. These caches have extents in order of use, where the manager evicts whole units.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Curve {
-    /// Reads of extents in the sample.
-    pub reads: u64,
-    /// Hits at each of [`Curve::SIZES_QUARTERS`].
-    pub hits: [u64; CURVE_QUARTERS.len()],
-    /// Hits of a cache of the size as it is that admits read misses at their second time.
-    pub second_touch_hits: u64,
-    /// Volumes with admission `auto` admit read misses at their second time now.
-    pub second_touch: bool,
-}
-
-impl Curve {
-    /// Sizes of the curve's points, in quarters of the cache as it is.
-    pub const SIZES_QUARTERS: [u32; CURVE_QUARTERS.len()] = [1, 2, 4, 8, 16];
-
-    /// Sizes, as so many times the cache as it is, each with its hit ratio from 0 to 1. None while the sample is empty.
-    pub fn points(&self) -> impl Iterator<Item = (f64, f64)> + use<> {
-        let of = *self;
-        let sizes = Self::SIZES_QUARTERS.into_iter().zip(self.hits);
-        sizes.filter_map(move |(quarters, hits)| Some((f64::from(quarters) / 4.0, of.ratio(hits)?)))
-    }
-
-    /// The hit ratio, from 0 to 1, of a cache of the size as it is that admits read misses at their second time. None
-    /// while the sample is empty.
-    #[must_use]
-    pub fn second_touch_ratio(&self) -> Option<f64> {
-        self.ratio(self.second_touch_hits)
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "a sample has few reads")]
-    fn ratio(&self, hits: u64) -> Option<f64> {
-        (self.reads > 0).then(|| hits as f64 / self.reads as f64)
-    }
-}
-
-/// Sampled reads, and what ghosts answered of them.
-#[derive(Debug, Clone, Copy, Default)]
-struct Tally {
-    reads: u64,
-    parts: [u64; CURVE_QUARTERS.len()],
-    second: u64,
-}
-
-impl Tally {
-    /// Hits of the cache as it is.
-    fn always(&self) -> u64 {
-        self.parts[..CACHE_PARTS].iter().sum()
-    }
-
-    /// Adds a round, and forgets a little of what was before.
-    fn add(&mut self, round: &Self) {
-        let grown = |count: u64, more: u64| count - count / AGE_PART + more;
-        self.reads = grown(self.reads, round.reads);
-        self.second = grown(self.second, round.second);
-        for (hits, more) in self.parts.iter_mut().zip(round.parts) {
-            *hits = grown(*hits, more);
-        }
-    }
-}
-
 /// Extents that reads asked for, all and those that the cache had, since the start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Answered {
     pub(crate) read: u64,
     pub(crate) hits: u64,
+}
+
+impl Answered {
+    /// Counts since an earlier moment.
+    pub(crate) const fn since(&self, earlier: &Self) -> Self {
+        Self { read: self.read.saturating_sub(earlier.read), hits: self.hits.saturating_sub(earlier.hits) }
+    }
+}
+
+/// A client's read of an extent, as the cache saw it when it came.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Access {
+    /// Part of a sequential stream.
+    pub(crate) in_stream: bool,
+    /// The cache holds the extent.
+    pub(crate) is_held: bool,
+    /// The cache holds it as content that was stored for another extent.
+    pub(crate) is_duplicate: bool,
+    /// Extents that the cache has capacity for.
+    pub(crate) fits: u64,
+    /// The cache found content of an earlier session when it started.
+    pub(crate) is_warm_start: bool,
+    /// Counts of the cache up to this read.
+    pub(crate) answered: Answered,
 }
 
 /// The ghosts. See the module documentation.
@@ -167,25 +129,43 @@ impl Ghosts {
         is_in(hash, self.rate_bits).then_some(Sampled(hash))
     }
 
-    /// A client read an extent of the sample, in a stream or not, while the cache had room for `fits` extents.
-    /// `answered` is what the cache did so far.
-    pub(crate) fn read(&mut self, extent: Sampled, in_stream: bool, fits: u64, answered: Answered) {
-        let size = self.size(fits);
+    /// A client read an extent of the sample.
+    ///
+    /// An extent that the cache holds and the list lacks is content of an earlier session, of a warm-up or of another
+    /// address, unless the list is longer than the cache: then it was used longer ago than a cache of that size keeps
+    /// it. It enters as if it had been read before.
+    pub(crate) fn read(&mut self, extent: Sampled, access: &Access) {
+        let size = self.size(access.fits);
         let Sampled(hash) = extent;
         self.round.reads += 1;
+        self.round.duplicates += u64::from(access.is_duplicate);
+        let filled = self.curve.filled(size);
+        let is_inherited = access.is_held && filled < CACHE_PARTS && !self.curve.holds(hash);
         let streamed_max = self.in_sample(self.remembered.streamed);
-        let passes = in_stream && !self.curve.holds(hash) && !self.streamed.before(hash, streamed_max);
-        if !passes && let Some(part) = self.curve.renew(hash, size) {
-            self.round.parts[part] += 1;
+        let passes = access.in_stream
+            && !is_inherited
+            && !self.curve.holds(hash)
+            && !self.streamed.before(hash, streamed_max);
+        let part = if passes { None } else { self.curve.renew(hash, size) };
+        match part {
+            Some(part) => self.round.parts[part] += 1,
+            None if is_inherited => self.round.held[filled] += 1,
+            None if access.is_warm_start => self.round.unseen[filled] += 1,
+            None => {}
         }
-        let hit = self.second.holds(hash);
+        let hit = is_inherited || self.second.holds(hash);
         self.round.second += u64::from(hit);
         if hit || self.missed.before(hash, self.in_sample(self.remembered.missed)) {
             self.second.renew(hash, size);
         }
         if self.round.reads == ROUND_READS {
-            self.end_round(size, answered);
+            self.end_round(size, access.answered);
         }
+    }
+
+    /// A client read extents of a volume that the cache does not take in.
+    pub(crate) const fn read_outside(&mut self, extents: u64) {
+        self.round.outside += extents;
     }
 
     /// A client wrote these sectors of an extent of the sample that has `all`, while the cache had room for `fits`
@@ -196,7 +176,7 @@ impl Ghosts {
         let is_complete = self.partial.complete(hash, sectors, all);
         for ghost in [&mut self.curve, &mut self.second] {
             if is_complete || ghost.holds(hash) {
-                ghost.renew(hash, size);
+                ghost.overwrite(hash, size);
             }
         }
     }
@@ -206,19 +186,18 @@ impl Ghosts {
         self.chooser.choice()
     }
 
-    /// What caches of other sizes would have answered.
-    pub(crate) fn curve(&self) -> Curve {
+    /// Hit ratios of caches of other sizes. `answered` are the counts of the cache up to now.
+    pub(crate) fn curve(&self, answered: Answered) -> Curve {
+        Curve::new(&self.seen(answered), self.choice() == Choice::SecondTouch)
+    }
+
+    /// All rounds, that under way included.
+    fn seen(&self, answered: Answered) -> Tally {
+        let mut round = self.round;
+        round.answered = answered.since(&self.answered);
         let mut all = self.tally;
-        all.add(&self.round);
-        for at in 1..all.parts.len() {
-            all.parts[at] += all.parts[at - 1];
-        }
-        Curve {
-            reads: all.reads,
-            hits: all.parts,
-            second_touch_hits: all.second,
-            second_touch: self.choice() == Choice::SecondTouch,
-        }
+        all.add(&round);
+        all
     }
 
     /// Bytes of RAM when they have filled.
@@ -233,8 +212,11 @@ impl Ghosts {
         u32::try_from(addresses >> self.rate_bits).unwrap_or(u32::MAX).min(REMEMBERED_MAX)
     }
 
-    /// Addresses in the ghost of a cache with room for so many extents. Takes fewer addresses in when they are too many.
+    /// Entries in the ghost of a cache with capacity for this many extents, those included that are overwritten: their
+    /// share is that of the list. Takes fewer addresses in when they are too many.
     fn size(&mut self, fits: u64) -> u32 {
+        let (held, live) = (self.curve.held(CACHE_PARTS), self.curve.live(CACHE_PARTS));
+        let fits = (fits * u64::from(held)).checked_div(live.into()).unwrap_or(fits).min(fits * DEAD_MAX);
         while fits >> self.rate_bits > u64::from(SIZE_MAX) {
             self.rate_bits += 1;
             let bits = self.rate_bits;
@@ -247,14 +229,15 @@ impl Ghosts {
     }
 
     fn end_round(&mut self, size: u32, answered: Answered) {
-        let tally = core::mem::take(&mut self.round);
+        let mut tally = core::mem::take(&mut self.round);
         let began = core::mem::replace(&mut self.answered, answered);
-        let (read, hits) = (answered.read - began.read, answered.hits - began.hits);
+        tally.answered = answered.since(&began);
+        let Answered { read, hits } = tally.answered;
         let round = Round {
             reads: tally.reads,
-            always: tally.always(),
+            always: tally.own_hits(),
             second: tally.second,
-            // What all reads had is what the sample would have had.
+            // The hits of all reads, scaled to the sample.
             actual: (hits * tally.reads).checked_div(read).unwrap_or(0),
         };
         let is_full = u64::from(self.curve.held(CACHE_PARTS)) * 100 >= u64::from(size) * 95;
@@ -291,12 +274,14 @@ mod tests {
     fn read(ghosts: &mut Ghosts, extent: u64, fits: u64) {
         let key = ExtentKey { volume: VolumeId(0), extent: ExtentNo(extent) };
         if let Some(sampled) = ghosts.sampled(key) {
-            ghosts.read(sampled, false, fits, Answered::default());
+            ghosts.read(sampled, &Access { fits, ..Access::default() });
         }
     }
 
-    fn percent(curve: &Curve) -> Vec<u64> {
-        curve.hits.iter().map(|hits| (hits * 100 + curve.reads / 2) / curve.reads).collect()
+    /// Hits of the list, in per cent of the reads, at each size.
+    fn percent(ghosts: &Ghosts) -> Vec<u64> {
+        let seen = ghosts.seen(Answered::default());
+        (1..=seen.parts.len()).map(|parts| (seen.hits(parts) * 100 + seen.reads / 2) / seen.reads).collect()
     }
 
     /// A generator of numbers (Knuth's constants), for draws that repeat.
@@ -312,7 +297,7 @@ mod tests {
         for at in 0..100_000 {
             read(&mut ghosts, at % 1500, FITS);
         }
-        assert_eq!(percent(&ghosts.curve()), [0, 0, 0, 100, 100]);
+        assert_eq!(percent(&ghosts), [0, 0, 0, 100, 100]);
     }
 
     #[test]
@@ -323,7 +308,7 @@ mod tests {
             for _ in 0..4_000_000 {
                 read(&mut ghosts, draw(&mut state, fits * 2), fits);
             }
-            for (seen, wanted) in percent(&ghosts.curve()).into_iter().zip([12, 25, 50, 100, 100]) {
+            for (seen, wanted) in percent(&ghosts).into_iter().zip([12, 25, 50, 100, 100]) {
                 assert!(seen.abs_diff(wanted) <= within, "{fits}: {seen} for {wanted}");
             }
         }
@@ -337,9 +322,10 @@ mod tests {
             read(&mut ghosts, draw(&mut state, 900), FITS);
             read(&mut ghosts, 10_000 + at, FITS);
         }
-        let curve = ghosts.curve();
-        assert!(curve.second_touch && ghosts.choice() == Choice::SecondTouch);
-        assert!(curve.second_touch_hits > curve.hits[2] + curve.reads / 10, "{curve:?}");
+        let seen = ghosts.seen(Answered::default());
+        assert_eq!(ghosts.choice(), Choice::SecondTouch);
+        assert!(ghosts.curve(Answered::default()).second_touch);
+        assert!(seen.second > seen.own_hits() + seen.reads / 10, "{seen:?}");
         // What comes now is read twice, and not again: only what enters at once is hit.
         for at in 0..100_000 {
             let extent = 1_000_000 + at;
@@ -356,7 +342,7 @@ mod tests {
             read(&mut ghosts, draw(&mut state, 500), FITS);
         }
         assert_eq!(ghosts.choice(), Choice::Always);
-        assert!(ghosts.curve().hits[2] > 0);
+        assert!(ghosts.seen(Answered::default()).own_hits() > 0);
     }
 
     #[test]
@@ -368,11 +354,11 @@ mod tests {
                 for extent in 0..scan {
                     let key = ExtentKey { volume: VolumeId(0), extent: ExtentNo(extent) };
                     if let Some(sampled) = ghosts.sampled(key) {
-                        ghosts.read(sampled, true, fits, Answered::default());
+                        ghosts.read(sampled, &Access { in_stream: true, fits, ..Access::default() });
                     }
                 }
             }
-            let percent = percent(&ghosts.curve());
+            let percent = percent(&ghosts);
             assert!(percent[..4].iter().all(|hits| *hits == 0) && percent[4] >= 60, "{fits}: {percent:?}");
         }
     }
@@ -381,11 +367,11 @@ mod tests {
     fn streams_and_parts_of_extents_do_not_enter_at_once() {
         let mut ghosts = ghosts();
         let key = |extent| ExtentKey { volume: VolumeId(0), extent: ExtentNo(extent) };
-        let hits = |ghosts: &Ghosts| ghosts.curve().hits[2];
+        let hits = |ghosts: &Ghosts| ghosts.seen(Answered::default()).own_hits();
         let sampled = |ghosts: &Ghosts, extent| ghosts.sampled(key(extent)).unwrap();
         for (time, hits_then) in [(1, 0), (2, 0), (3, 1)] {
             let extent = sampled(&ghosts, 1);
-            ghosts.read(extent, true, FITS, Answered::default());
+            ghosts.read(extent, &Access { in_stream: true, fits: FITS, ..Access::default() });
             assert_eq!(hits(&ghosts), hits_then, "time {time} in a stream");
         }
         let extent = sampled(&ghosts, 2);

@@ -4,6 +4,8 @@
 //! others, IBM Systems Journal 1970). So one list with a mark at each size tells the hits of all of them. The list is cut
 //! into parts, newest first; an address that falls out of a part goes to the next one.
 //!
+//! What was overwritten keeps its place, as it does on the cache device.
+//!
 //! Invariants: an address is in one part at most; no part holds more than its share of the size, but for a moment. What
 //! it does not do: sample, or count.
 
@@ -21,6 +23,8 @@ pub(super) struct Stack {
     entries: Vec<Entry>,
     free: Vec<u32>,
     held: Vec<u32>,
+    /// Of those, overwritten.
+    dead: Vec<u32>,
     places_max: u32,
 }
 
@@ -29,6 +33,8 @@ pub(super) struct Stack {
 struct Entry {
     hash: u64,
     part: u8,
+    /// The address has been overwritten: what was there takes its place until it leaves the list.
+    is_dead: bool,
 }
 
 impl Stack {
@@ -43,6 +49,7 @@ impl Stack {
             entries: Vec::new(),
             free: Vec::new(),
             held: vec![0; quarters.len()],
+            dead: vec![0; quarters.len()],
             places_max,
         }
     }
@@ -68,6 +75,33 @@ impl Stack {
         part
     }
 
+    /// Makes the address the newest one, and leaves its earlier content where it is in the list: a cache that writes
+    /// units in sequence has overwritten content until it evicts the unit.
+    pub(super) fn overwrite(&mut self, hash: u64, size: u32) {
+        if let Some(place) = self.places.remove(&hash) {
+            let part = self.part_of(place);
+            self.entries[usize_from_u32(place)].is_dead = true;
+            self.dead[part] += 1;
+        }
+        self.renew(hash, size);
+    }
+
+    /// Addresses in the first parts for which there is no newer content.
+    pub(super) fn live(&self, parts: usize) -> u32 {
+        self.held(parts) - self.dead[..parts].iter().sum::<u32>()
+    }
+
+    /// Sizes, each the end of a part, that a list of this size has filled: it has at least as many addresses.
+    pub(super) fn filled(&self, size: u32) -> usize {
+        let held = u64::from(self.held(self.held.len()));
+        let mut quarters = 0_u64;
+        let mut is_filled = |part: &&u32| {
+            quarters += u64::from(**part);
+            held >= (u64::from(size) * quarters).div_ceil(4)
+        };
+        self.quarters.iter().take_while(|part| is_filled(part)).count()
+    }
+
     /// Addresses in the first parts.
     pub(super) fn held(&self, parts: usize) -> u32 {
         self.held[..parts].iter().sum()
@@ -77,6 +111,9 @@ impl Stack {
     pub(super) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         let gone: Vec<u32> = self.places.extract_if(|hash, _| !keep(*hash)).map(|(_, place)| place).collect();
         gone.into_iter().for_each(|place| self.vacate(place));
+        let is_gone = |(_, entry): &(u32, &Entry)| entry.is_dead && !keep(entry.hash);
+        let dead: Vec<u32> = (0..).zip(&self.entries).filter(is_gone).map(|(place, _)| place).collect();
+        dead.into_iter().for_each(|place| self.vacate(place));
     }
 
     /// Bytes of RAM when it has filled.
@@ -95,7 +132,7 @@ impl Stack {
     fn place_for(&mut self, hash: u64) -> u32 {
         if self.free.is_empty() && self.entries.len() < usize_from_u32(self.places_max) {
             self.free.push(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
-            self.entries.push(Entry { hash, part: 0 });
+            self.entries.push(Entry { hash, part: 0, is_dead: false });
         }
         if self.free.is_empty() {
             self.drop_oldest();
@@ -110,13 +147,22 @@ impl Stack {
         let oldest =
             (0..).map(Queue).take(self.quarters.len()).filter_map(|part| self.ring.oldest(part)).last();
         if let Some(WeuSlot(place)) = oldest {
-            self.places.remove(&self.entries[usize_from_u32(place)].hash);
-            self.vacate(place);
+            self.forget(place);
         }
+    }
+
+    fn forget(&mut self, place: u32) {
+        let entry = self.entries[usize_from_u32(place)];
+        if !entry.is_dead {
+            self.places.remove(&entry.hash);
+        }
+        self.vacate(place);
     }
 
     fn vacate(&mut self, place: u32) {
         let part = self.part_of(place);
+        let was_dead = core::mem::take(&mut self.entries[usize_from_u32(place)].is_dead);
+        self.dead[part] -= u32::from(was_dead);
         self.ring.unlink(WeuSlot(place));
         self.held[part] -= 1;
         self.free.push(place);
@@ -129,10 +175,12 @@ impl Stack {
             while u64::from(self.held[part]) > most {
                 let Some(slot) = self.ring.oldest(Queue(queue)) else { break };
                 if part + 1 == self.quarters.len() {
-                    let hash = self.entries[usize_from_u32(slot.0)].hash;
-                    self.places.remove(&hash);
-                    self.vacate(slot.0);
+                    self.forget(slot.0);
                 } else {
+                    if self.entries[usize_from_u32(slot.0)].is_dead {
+                        self.dead[part] -= 1;
+                        self.dead[part + 1] += 1;
+                    }
                     self.ring.renew(Queue(queue + 1), slot);
                     self.held[part] -= 1;
                     self.held[part + 1] += 1;

@@ -358,6 +358,7 @@ impl Clean {
             let whole = core.base.volume(key.volume).is_some_and(|volume| volume.has_whole(key.extent));
             if whole && !core.device.journal_is_pressed() {
                 core.base.stats.insert_offered += 1;
+                core.base.stats.insert_offered_written += 1;
                 core.base.stats.insert_zero += 1;
                 core.device.map_extent(key, Mapping::Zero, &mut core.base);
             }
@@ -382,6 +383,7 @@ impl Clean {
                 let src = BufSlice { buf: staged.buf, start_bytes: 0, len_bytes: core.base.extent_bytes() };
                 let own = batch.is_none();
                 let batch = batch.unwrap_or_else(|| self.begin_batch(None, core));
+                core.base.stats.insert_offered_written += 1;
                 self.insert(batch, guard, src, InsertOptions { only_if_duplicate: false }, core);
                 if own {
                     self.inserts.batches.end_requests(batch);
@@ -668,6 +670,7 @@ impl Clean {
             }
             let guard = core.base.tracks.guard(key)?;
             core.base.port.retain(portion.dest.buf);
+            core.base.stats.insert_offered_written += 1;
             self.insert(batch, guard, portion.dest, InsertOptions { only_if_duplicate: false }, core);
         }
         None

@@ -1,0 +1,225 @@
+//! The hit-ratio curve: hit ratios of caches of other sizes, anchored at the hits of the cache itself.
+//!
+//! The ghost list holds single extents in order of use, by address. The cache evicts whole units, shares contents, reads
+//! ahead, and may hold content of an earlier session. So the list's hits of the size as it is differ from the cache's own
+//! over the same reads. The curve takes the cache's own hit ratio for the size as it is. A smaller size keeps the share
+//! of hits that the list found within that size; a larger one loses the share of misses that the list found within it.
+//!
+//! **What the list cannot place.** After a start the list is empty. A read of an extent that the cache holds and the list
+//! lacks is a hit at the size as it is, and was used longer ago than all that the list holds. So it is a miss of each
+//! smaller size that the list has filled, and open for the others. After a warm start a read that neither has is open for
+//! the larger sizes in the same manner. A size has no figure while more than one read in [`OPEN_PART`] is open.
+//!
+//! Invariants: figures are 0 to 1 and do not fall with the size; the figure of the size as it is is the cache's own.
+
+use crate::clean::ghosts::Answered;
+use crate::clean::ghosts::choice::AGE_PART;
+
+/// Parts of the list, in quarters of the cache: it ends at a quarter, a half, one, two and four times the cache.
+pub(super) const CURVE_QUARTERS: &[u32] = &[1, 1, 2, 4, 8];
+/// Parts of the list that the cache as it is has.
+pub(super) const CACHE_PARTS: usize = 3;
+/// Sizes of the curve.
+const SIZES: usize = CURVE_QUARTERS.len();
+/// Sampled reads from which the figures of other sizes are given: their standard error is 5 points then.
+const READS_MIN: u64 = 100;
+/// One read in this many may be open.
+const OPEN_PART: u64 = 20;
+/// One hit of the cache in this many may be one that the list lacks.
+const LACKS_PART: f64 = 10.0;
+/// One hit in this many may be of content that was stored for another address.
+const DUPLICATES_PART: f64 = 4.0;
+/// Misses, as a share of all reads, that no figure of a larger size can be wrong by more than.
+const MISSES_FEW: f64 = 0.05;
+
+/// Sampled reads, and how the list placed them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub(super) reads: u64,
+    /// Reads of what the cache holds as content that was stored for another extent.
+    pub(super) duplicates: u64,
+    /// Hits by the part of the list that had the address.
+    pub(super) parts: [u64; SIZES],
+    /// Reads of what the cache holds and the list lacks, by the sizes that the list had filled.
+    pub(super) held: [u64; CACHE_PARTS],
+    /// After a warm start, reads of what neither has, by the sizes that the list had filled.
+    pub(super) unseen: [u64; SIZES + 1],
+    /// Hits of the cache as it is if read misses entered at their second time.
+    pub(super) second: u64,
+    /// All extents read in the same time, sampled or not, and the hits of the cache among them.
+    pub(super) answered: Answered,
+    /// Extents among those read that are of volumes that the cache does not take in.
+    pub(super) outside: u64,
+}
+
+impl Tally {
+    /// Hits of the list at the size of the cache as it is.
+    pub(super) fn own_hits(&self) -> u64 {
+        self.hits(CACHE_PARTS) + self.held.iter().sum::<u64>()
+    }
+
+    /// Hits of the first parts of the list.
+    pub(super) fn hits(&self, parts: usize) -> u64 {
+        self.parts[..parts].iter().sum()
+    }
+
+    /// Adds a round, and forgets a little of what was before.
+    pub(super) fn add(&mut self, round: &Self) {
+        let add = |count: &mut u64, more: u64| *count = *count - *count / AGE_PART + more;
+        let add_all = |counts: &mut [u64], more: &[u64]| {
+            counts.iter_mut().zip(more).for_each(|(count, more)| add(count, *more));
+        };
+        add(&mut self.reads, round.reads);
+        add(&mut self.duplicates, round.duplicates);
+        add_all(&mut self.parts, &round.parts);
+        add_all(&mut self.held, &round.held);
+        add_all(&mut self.unseen, &round.unseen);
+        add(&mut self.second, round.second);
+        add(&mut self.answered.read, round.answered.read);
+        add(&mut self.answered.hits, round.answered.hits);
+        add(&mut self.outside, round.outside);
+    }
+}
+
+/// Reason for which a size has no figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoFigure {
+    /// The sample has too few reads.
+    FewReads,
+    /// Too many reads are of what was used before the start.
+    Started,
+    /// Too many hits are of content that several addresses share.
+    SharedContent,
+}
+
+impl NoFigure {
+    /// The reason in words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::FewReads => "too few reads yet",
+            Self::Started => "too little was read since the start",
+            Self::SharedContent => "too many hits are of content that several addresses share",
+        }
+    }
+}
+
+/// The hit-ratio curve of the reads of late; older reads count for less.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Curve {
+    /// Reads of extents in the sample.
+    pub reads: u64,
+    /// Hit ratios at each of [`Curve::SIZES_QUARTERS`], 0 to 1.
+    pub hit_ratios: [Result<f64, NoFigure>; SIZES],
+    /// The hit ratio of the cache as it is if read misses entered at their second time.
+    pub second_touch_hit_ratio: Result<f64, NoFigure>,
+    /// Volumes with admission `auto` admit read misses at their second time now.
+    pub second_touch: bool,
+}
+
+impl Curve {
+    /// Sizes of the curve's points, in quarters of the cache as it is.
+    pub const SIZES_QUARTERS: [u32; SIZES] = [1, 2, 4, 8, 16];
+
+    pub(super) fn new(seen: &Tally, second_touch: bool) -> Self {
+        let own = ratio(seen.answered.hits, seen.answered.read);
+        let mut hit_ratios = [Err(NoFigure::FewReads); SIZES];
+        let mut second_touch_hit_ratio = Err(NoFigure::FewReads);
+        if seen.answered.read > 0 {
+            let anchor =
+                Anchor { own, outside: ratio(seen.outside, seen.answered.read).min(1.0 - own), seen };
+            for (at, figure) in hit_ratios.iter_mut().enumerate() {
+                *figure = anchor.at(at);
+            }
+            second_touch_hit_ratio = if second_touch { Ok(own) } else { anchor.second() };
+        }
+        Self { reads: seen.reads, hit_ratios, second_touch_hit_ratio, second_touch }
+    }
+
+    /// Sizes, as so many times the cache as it is, each with its hit ratio from 0 to 1. None before the first read.
+    pub fn points(&self) -> impl Iterator<Item = (f64, Result<f64, NoFigure>)> + use<> {
+        let sizes = Self::SIZES_QUARTERS.into_iter().map(|quarters| f64::from(quarters) / 4.0);
+        let has_reads = self.reads > 0 || self.hit_ratios.iter().any(Result::is_ok);
+        sizes.zip(self.hit_ratios).filter(move |_| has_reads)
+    }
+}
+
+/// The cache's own hit ratio, from which those of other sizes are reckoned.
+struct Anchor<'a> {
+    own: f64,
+    /// Share of the reads that no size makes hits of.
+    outside: f64,
+    seen: &'a Tally,
+}
+
+impl Anchor<'_> {
+    /// The hit ratio at one of the curve's sizes.
+    fn at(&self, size: usize) -> Result<f64, NoFigure> {
+        if size + 1 == CACHE_PARTS {
+            return Ok(self.own);
+        }
+        if self.seen.reads < READS_MIN {
+            return Err(NoFigure::FewReads);
+        }
+        let (hits, own_hits, open) = self.placed(size);
+        if open * OPEN_PART > self.seen.reads {
+            return Err(NoFigure::Started);
+        }
+        if !self.is_explained(size) {
+            return Err(NoFigure::SharedContent);
+        }
+        Ok(self.scaled(own_hits, hits))
+    }
+
+    /// Returns `true` if the list has most of the cache's hits and recency, or a figure cannot be far off without them.
+    ///
+    /// The list holds addresses. It lacks hits of content that came by another address, as with clones in a store. Each
+    /// address of shared content keeps all of it recent, so that a smaller cache hits more than the list finds.
+    fn is_explained(&self, size: usize) -> bool {
+        let lacks = self.own - ratio(self.seen.own_hits(), self.seen.reads);
+        let is_complete = lacks * LACKS_PART <= self.own;
+        if size < CACHE_PARTS {
+            return is_complete && ratio(self.seen.duplicates, self.seen.reads) * DUPLICATES_PART <= self.own;
+        }
+        is_complete || 1.0 - self.outside - self.own <= MISSES_FEW
+    }
+
+    /// Hits of the list at a size, hits at the size as it is of the same reads, and reads that are open for the size.
+    fn placed(&self, size: usize) -> (u64, u64, u64) {
+        let own_hits = self.seen.own_hits();
+        if size < CACHE_PARTS {
+            let open = self.seen.held[..=size].iter().sum();
+            (self.seen.hits(size + 1), own_hits - open, open)
+        } else {
+            let more: u64 = self.seen.parts[CACHE_PARTS..=size].iter().sum();
+            (own_hits + more, own_hits, self.seen.unseen[..=size].iter().sum())
+        }
+    }
+
+    /// The hit ratio of the cache as it is if read misses entered at their second time.
+    fn second(&self) -> Result<f64, NoFigure> {
+        if self.seen.reads < READS_MIN {
+            return Err(NoFigure::FewReads);
+        }
+        if self.seen.held.iter().sum::<u64>() * OPEN_PART > self.seen.reads {
+            return Err(NoFigure::Started);
+        }
+        Ok(self.scaled(self.seen.own_hits(), self.seen.second))
+    }
+
+    /// The cache's own hit ratio for as many hits more or less as a ghost has. Fewer hits keep their share of the hits;
+    /// more hits take their share from the misses.
+    fn scaled(&self, own_hits: u64, hits: u64) -> f64 {
+        if hits <= own_hits {
+            return if own_hits == 0 { 0.0 } else { self.own * ratio(hits, own_hits) };
+        }
+        let misses = 1.0 - self.outside - self.own;
+        let fewer = ratio(hits - own_hits, self.seen.reads.saturating_sub(own_hits));
+        (self.own + misses * fewer).clamp(self.own, 1.0)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of some thousand reads")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
+}
