@@ -175,6 +175,8 @@ impl Session<'_> {
         self.place.mark_complete()?;
         report::passes(&lines, out)?;
         report::requests(out)?;
+        report::first_hits(&lines, out)?;
+        report::no_faster(&lines, report::Origin::PageCache, out)?;
         report::verified(&lines, out)?;
         let (shown_bytes, stored_bytes) = orders::shown_and_stored(&socket)?;
         report::store(shown_bytes, stored_bytes, out)?;

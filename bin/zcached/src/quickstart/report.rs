@@ -107,6 +107,13 @@ impl Line {
         format!("{:.0} MiB/s", self.bytes_per_s() as f64 / f64::from(1 << 20))
     }
 
+    /// Extents read from the cache device, of all that were read.
+    fn device_share(&self) -> f64 {
+        let device = |stats: &ShardStats| counter(stats, "extent_hits_device");
+        let read = self.after.extents.read.saturating_sub(self.before.extents.read);
+        device(&self.after).saturating_sub(device(&self.before)) as f64 / read.max(1) as f64
+    }
+
     /// Extent reads that needed no origin, of all. What was read ahead came from the origin.
     fn hit_ratio(&self) -> Option<f64> {
         let extents = |stats: &ShardStats| (stats.extents.hits, stats.extents.read);
@@ -114,6 +121,15 @@ impl Line {
         let (hits, all) = (hits.saturating_sub(hits_before), all.saturating_sub(all_before));
         (all > 0 && self.phase.reads()).then(|| hits as f64 / all as f64)
     }
+}
+
+/// Speed of what is behind the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A file that is read through the page cache; the cache device's file is read with direct I/O, past it.
+    PageCache,
+    /// A disk that is made slow.
+    Slow,
 }
 
 /// The table of passes.
@@ -136,6 +152,54 @@ pub(crate) fn passes(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> 
 pub(crate) fn requests(out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "  (requests of 128 KiB, 8 in flight; latency as the client sees it)\n")?;
     Ok(())
+}
+
+/// The origin of the hits of a first pass.
+pub(crate) fn first_hits(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> {
+    let first = lines.iter().find(|line| line.phase == Phase::FirstRead);
+    if first.and_then(Line::hit_ratio).is_some_and(|hits| hits > 0.5) {
+        writeln!(
+            out,
+            "  The first read has hits because the cache took in what was stored; it finds the clone's content by\n  \
+             fingerprints that the store gives."
+        )?;
+    }
+    Ok(())
+}
+
+/// Reasons for which a pass with as many hits as the one before it, or more, is no faster.
+pub(crate) fn no_faster(lines: &[Line], origin: Origin, out: &mut dyn Write) -> anyhow::Result<()> {
+    let passes: Vec<&Line> = lines.iter().filter(|line| line.hit_ratio().is_some()).collect();
+    for pair in passes.windows(2) {
+        let [earlier, later] = pair else { continue };
+        let Some(compared) = compared(earlier, later) else { continue };
+        writeln!(
+            out,
+            "  The {} is {compared} the {}, with as many hits or more: {} of its reads came from the\n  \
+             cache device, {} before; the device's own speed counts here.",
+            later.phase.name(),
+            earlier.phase.name(),
+            percent(later.device_share()),
+            percent(earlier.device_share()),
+        )?;
+        if origin == Origin::PageCache {
+            writeln!(
+                out,
+                "  The store's file is read through this machine's page cache, the cache's file past it, with direct I/O.\n  \
+                 So a hit saves little time here. The slow disk below shows what it saves."
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Speed of a pass beside an earlier one. `None` if it is faster by more than 10 %, or has fewer hits.
+fn compared(earlier: &Line, later: &Line) -> Option<&'static str> {
+    let [before, after] = [earlier, later].map(|line| u128::from(line.bytes_per_s()));
+    if later.hit_ratio() < earlier.hit_ratio() || after * 10 > before * 11 {
+        return None;
+    }
+    Some(if after * 10 < before * 9 { "slower than" } else { "as fast as" })
 }
 
 /// That what was read was right; a difference would have ended the run.
@@ -293,6 +357,41 @@ mod tests {
         for part in ["5 MiB/s", "70.0 %", "501.00 ms", "991.00 ms", "1000.00 ms"] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_pass_of_more_hits_that_is_no_faster_has_its_reason() {
+        let pass = |phase, seconds, hits, device: [u64; 2]| {
+            let mut line = line(&[]);
+            line.phase = phase;
+            line.measured.took = Duration::from_secs(seconds);
+            let extents = |read, hits| zc_engine::Extents { read, hits, read_ahead: 0 };
+            (line.before.extents, line.after.extents) = (extents(0, 0), extents(100, hits));
+            line.before.manager.insert("extent_hits_device", device[0]);
+            line.after.manager.insert("extent_hits_device", device[1]);
+            line
+        };
+        let shown = |lines: &[Line], origin| {
+            let mut out = Vec::new();
+            first_hits(lines, &mut out).unwrap();
+            no_faster(lines, origin, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let lines = [pass(Phase::FirstRead, 2, 99, [0, 60]), pass(Phase::SecondRead, 3, 100, [60, 157])];
+        let text = shown(&lines, Origin::PageCache);
+        for part in
+            ["second read is slower than", "97.0 % of its reads", "60.0 % before", "page cache", "took in"]
+        {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        assert!(!shown(&lines, Origin::Slow).contains("page cache"));
+        let alike =
+            [pass(Phase::FirstRead, 1000, 99, [0, 60]), pass(Phase::SecondRead, 1007, 100, [60, 157])];
+        assert!(shown(&alike, Origin::Slow).contains("second read is as fast as the first read"), "0.7 %");
+        let faster = [pass(Phase::ColdCache, 3, 40, [0, 30]), pass(Phase::WarmCache, 2, 100, [30, 130])];
+        assert_eq!(shown(&faster, Origin::Slow), "");
+        let fewer = [pass(Phase::ColdCache, 2, 70, [0, 30]), pass(Phase::WarmCache, 3, 60, [30, 90])];
+        assert_eq!(shown(&fewer, Origin::Slow), "");
     }
 
     #[test]

@@ -47,6 +47,7 @@ pub(super) fn compare(
         report::size(BLOCK_BYTES)
     )?;
     report::passes(&lines, out)?;
+    report::no_faster(&lines, report::Origin::Slow, out)?;
     pictures::reads(&lines, out)
 }
 
