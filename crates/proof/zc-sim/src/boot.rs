@@ -297,6 +297,9 @@ impl World {
     pub(crate) fn serve(&mut self, mut opened: Opened, records: &[Record]) {
         self.trace(|| format!("started: {:?} distrust {:?}", opened.start, opened.distrust));
         self.coverage.note("starts");
+        if opened.superblock.geometry != self.geometry {
+            self.violate("the device that is opened has another layout than the world knows".to_owned());
+        }
         if opened.distrust.is_some() {
             self.coverage.note("starts without trust");
         }

@@ -33,9 +33,16 @@ impl Borders {
         self.placed.insert((header.slot, header.generation, header.weu_seq, units), domain);
     }
 
-    /// The manager hears which unit is in a slot, or decides it.
+    /// The manager decides which unit is in a slot.
     pub(crate) fn unit(&mut self, slot: WeuSlot, weu_seq: WeuSeq) {
         self.units.insert(slot, weu_seq);
+    }
+
+    /// The manager reads which unit a header on the device names. A dirty unit is written before its header, which is
+    /// then that of an earlier unit; the manager does not believe it.
+    pub(crate) fn header(&mut self, slot: WeuSlot, weu_seq: WeuSeq) {
+        let unit = self.units.entry(slot).or_insert(weu_seq);
+        *unit = weu_seq.max(*unit);
     }
 
     /// The device has an older image: its slots may have had other contents under these generations.

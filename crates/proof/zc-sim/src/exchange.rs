@@ -444,10 +444,16 @@ impl World {
             self.trouble = Trouble::default();
             return true;
         }
+        // What a power cut leaves of the format decides which cache a start finds.
+        if self.rng.random_bool(0.6) {
+            self.cache.power_cut(&mut self.rng);
+        } else {
+            self.cache.settle();
+        }
         // Nothing says yet that another device is the cache, and one device may still be the old cache.
-        let is_old =
-            !same || startup::read_superblock(&mut Raw::whole(&mut self.cache, &self.geometry)).is_ok();
-        if is_old {
+        let found = startup::read_superblock(&mut Raw::whole(&mut self.cache, &self.geometry));
+        let is_old = found.is_ok_and(|superblock| superblock.geometry != self.geometry);
+        if !same || is_old {
             let old_len = disk::device_bytes(&old);
             if same && old_len <= len {
                 self.cache.resize(old_len);

@@ -289,7 +289,7 @@ impl World {
                 self.kept.ended(*op, result.is_ok());
             }
             Event::HeaderRead { result: Ok(Some(header)), .. } => {
-                self.borders.unit(header.slot, header.weu_seq);
+                self.borders.header(header.slot, header.weu_seq);
             }
             Event::OriginDone { op, .. } => {
                 self.excuses.heard(*op, self.now);

@@ -78,9 +78,13 @@ impl PoolSetup {
         .bounded(SEGMENT_BYTES)
     }
 
+    /// The reserves, and the segments that all volumes fit into beside them.
     pub(crate) fn device_bytes(&self) -> usize {
-        let shape = Shape { segment_bytes: SEGMENT_BYTES, segments: 0 };
-        let segments = self.config().reserve_segments(shape) + self.spare_segments;
+        let shape = |segments: usize| Shape { segment_bytes: SEGMENT_BYTES, segments: segments as u32 };
+        let config = self.config();
+        let before = config.reserve_segments(shape(0)) + self.spare_segments;
+        // The part for overwrites is one of all segments, itself included.
+        let segments = before + config.overwrite_segments(shape(before)) + 1;
         (128 << 10) + segments * SEGMENT_BYTES as usize
     }
 }
