@@ -13,6 +13,7 @@ mod e2e_commits;
 mod e2e_configuration;
 mod e2e_crash;
 mod e2e_dirty_faults;
+mod e2e_dirty_room;
 mod e2e_drain;
 mod e2e_erase;
 mod e2e_faults;

@@ -203,12 +203,25 @@ pub struct WriteBackConfig {
     pub destages_idly: bool,
     /// What happens when dirty data is out of reach.
     pub on_loss: OnLoss,
+    /// A write that finds no room while the origin has no space waits for so long, in milliseconds, then fails.
+    pub full_wait_ms: u64,
 }
+
+/// How long a write waits for an origin without space by default.
+pub const FULL_WAIT_MS_DEFAULT: u64 = 10_000;
 
 impl Default for WriteBackConfig {
     fn default() -> Self {
         let (ack, destage) = (Ack::Volatile, Destage::Epoch);
-        Self { ack, max_dirty_age_ms: 30_000, destage, destages_idly: true, on_loss: OnLoss::Error }
+        let full_wait_ms = FULL_WAIT_MS_DEFAULT;
+        Self {
+            ack,
+            max_dirty_age_ms: 30_000,
+            destage,
+            destages_idly: true,
+            on_loss: OnLoss::Error,
+            full_wait_ms,
+        }
     }
 }
 

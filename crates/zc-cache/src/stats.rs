@@ -139,6 +139,8 @@ stats! {
         destage_writes,
         /// Bytes of dirty data that the origin never got, because newer ones without a flush between took their place.
         destage_spared_bytes,
+        /// Bytes of discards that origins without space got before older dirty data.
+        discarded_ahead_bytes,
         /// Attempts of destaging that failed.
         destage_failures,
         /// Dirty extents that became clean where they lie.

@@ -22,6 +22,7 @@ pub const LIVE: &[(&str, &str)] = &[
     ("volume", "destage"),
     ("volume", "destage_window"),
     ("volume", "on_cache_loss"),
+    ("volume", "full_wait"),
     ("volume", "admission"),
     ("volume", "sequential_cutoff"),
     ("volume", "quota"),

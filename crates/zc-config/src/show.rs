@@ -184,6 +184,7 @@ pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
         ("destage", text(volume.destage.word())),
         ("destage_window", list(&volume.destage_window)),
         ("on_cache_loss", text(volume.on_cache_loss.word())),
+        ("full_wait", duration(volume.full_wait_ms)),
         ("admission", text(volume.admission.word())),
         ("sequential_cutoff", size(volume.sequential_cutoff_bytes)),
         ("quota", text(&volume.quota.to_string())),

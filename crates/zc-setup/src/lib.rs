@@ -57,6 +57,7 @@ fn write_back(volume: &VolumeConfig, durable_journal: bool) -> cache::WriteBackC
         // What has windows waits until it is said what time it is.
         destages_idly: volume.destage_window.is_empty(),
         on_loss,
+        full_wait_ms: volume.full_wait_ms,
     }
 }
 

@@ -177,8 +177,12 @@ impl World {
         troubled && self.dirty(volume).is_some_and(|state| state.stuck_bytes > 0)
     }
 
-    /// Whether another volume takes up room with dirty data that does not go to its origin.
+    /// Whether another volume takes up room with dirty data that does not go to its origin, or the volume's origin had no
+    /// space.
     fn is_crowded(&self, volume: usize) -> bool {
+        if self.excuses.had_no_space(volume) {
+            return true;
+        }
         (0..self.volumes.len()).filter(|other| *other != volume).any(|other| {
             let held_back = self.volumes[other].mode == Mode::ReadOnly || !self.served[other];
             self.dirty(other).is_some_and(|state| held_back || state.fenced) || self.is_stuck(other)
@@ -554,7 +558,7 @@ impl World {
         let start = self.now + 1;
         for sector in offset / SECTOR..(offset + len) / SECTOR {
             self.oracles[volume].issue(sector, 0, start);
-            self.judges[volume].issue(sector, 0, start);
+            self.judges[volume].discard(sector, start);
         }
         let fua = self.rng.random_bool(0.1);
         let kind =

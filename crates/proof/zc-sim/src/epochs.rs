@@ -25,6 +25,8 @@ struct Write {
     durable: bool,
     /// What was answered before this moment is of an earlier epoch.
     after: u64,
+    /// A client discarded the sector.
+    discards: bool,
 }
 
 /// The writes of a volume.
@@ -35,6 +37,9 @@ pub(crate) struct OriginJudge {
     barrier: u64,
     /// The volume was not promised any of this.
     excused: bool,
+    /// The origin had no space at some time: discards may be there before what came before them, and what they cover may
+    /// be left out.
+    discards_overtake: bool,
 }
 
 /// The evidence of a set of worlds: the sector that has it, and the best of all other sectors.
@@ -47,7 +52,12 @@ struct Evidence {
 
 impl OriginJudge {
     pub(crate) fn new(sectors: usize) -> Self {
-        Self { sectors: vec![vec![known(0)]; sectors], barrier: 0, excused: false }
+        Self { sectors: vec![vec![known(0)]; sectors], barrier: 0, excused: false, discards_overtake: false }
+    }
+
+    /// The origin has no space.
+    pub(crate) fn discards_overtake(&mut self) {
+        self.discards_overtake = true;
     }
 
     /// The volume destages past flushes, now or once: nothing is asked of its origin any more.
@@ -70,7 +80,16 @@ impl OriginJudge {
             required: false,
             durable: false,
             after,
+            discards: false,
         });
+    }
+
+    /// A discard is submitted.
+    pub(crate) fn discard(&mut self, sector: usize, now: u64) {
+        self.issue(sector, 0, now);
+        if let Some(write) = self.sectors[sector].last_mut() {
+            write.discards = true;
+        }
     }
 
     /// A write was answered. The write is `required` unless it failed or need not happen at all.
@@ -142,19 +161,30 @@ impl OriginJudge {
             let bound = if sector == evidence.sector { evidence.elsewhere } else { evidence.most };
             for value in values {
                 let writes = &self.sectors[sector];
-                if !writes.iter().any(|write| write.value == *value && !is_overtaken(writes, write, bound)) {
+                let is_legal = |write: &&Write| !self.is_overtaken(writes, write, bound);
+                if !writes.iter().filter(|write| write.value == *value).any(|write| is_legal(&write)) {
                     return Err(self.accuse(sector, *value, evidence, bound));
                 }
             }
         }
         // Every world has all that was answered before this moment.
-        for writes in &mut self.sectors {
-            if writes.len() > 1 {
-                let all = writes.clone();
-                writes.retain(|write| !is_overtaken(&all, write, evidence.elsewhere));
-            }
+        let mut sectors = core::mem::take(&mut self.sectors);
+        for writes in sectors.iter_mut().filter(|writes| writes.len() > 1) {
+            let all = writes.clone();
+            writes.retain(|write| !self.is_overtaken(&all, write, evidence.elsewhere));
         }
+        self.sectors = sectors;
         Ok(())
+    }
+
+    /// Something that was answered before `bound` came after it, and no discard has taken its place.
+    fn is_overtaken(&self, writes: &[Write], write: &Write, bound: u64) -> bool {
+        let overtakes = |later: &&Write| later.required && later.ended < bound && later.issued > write.ended;
+        let left_out = |later: &Write| {
+            let gone = |newer: &Write| newer.discards && newer.issued > later.issued;
+            self.discards_overtake && writes.iter().any(gone)
+        };
+        writes.iter().filter(overtakes).any(|later| !left_out(later))
     }
 
     fn evidence(&self, possible: &[Vec<u64>]) -> Result<Evidence, String> {
@@ -163,7 +193,9 @@ impl OriginJudge {
             let mut most = 0;
             for value in values {
                 let writes = self.sectors[sector].iter().filter(|write| write.value == *value);
-                let Some(least) = writes.map(|write| write.after).min() else {
+                let after =
+                    |write: &Write| if self.discards_overtake && write.discards { 0 } else { write.after };
+                let Some(least) = writes.map(after).min() else {
                     return Err(format!(
                         "sector {sector} of the origin alone holds {value}, legal: {:?} (G6)",
                         self.sectors[sector]
@@ -191,12 +223,7 @@ impl OriginJudge {
 
 /// A value that has been there from the beginning.
 fn known(value: u64) -> Write {
-    Write { value, issued: 0, ended: 0, required: true, durable: true, after: 0 }
-}
-
-/// Something that was answered before `bound` came after it.
-fn is_overtaken(writes: &[Write], write: &Write, bound: u64) -> bool {
-    writes.iter().any(|later| later.required && later.ended < bound && later.issued > write.ended)
+    Write { value, issued: 0, ended: 0, required: true, durable: true, after: 0, discards: false }
 }
 
 #[cfg(test)]
@@ -299,6 +326,19 @@ mod tests {
         judge.end(0, 10, 40, false, false);
         judge.flushed(50);
         judge.judge(&[vec![7, 8]]).unwrap();
+    }
+
+    #[test]
+    fn discards_overtake_where_an_origin_had_no_space_and_nothing_else_does() {
+        let mut judge = three_epochs();
+        judge.discard(0, 50);
+        judge.flushed(60);
+        judge.issue(1, 201, 70);
+        assert!(!judged(&judge, [&[0], &[0], &[102]]), "the third epoch without the others");
+        judge.discards_overtake();
+        assert!(judged(&judge, [&[0], &[0], &[0]]), "discards alone");
+        assert!(judged(&judge, [&[0], &[101], &[0]]), "the second epoch: the first was discarded since");
+        assert!(!judged(&judge, [&[100], &[0], &[102]]), "the third epoch without the second");
     }
 
     #[test]

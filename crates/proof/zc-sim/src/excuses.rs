@@ -24,6 +24,8 @@ pub(crate) struct Excuses {
     origins: Vec<OriginError>,
     /// Volumes whose origin failed a flush that no client has heard of: the next flush of a client fails.
     owed: BTreeSet<usize>,
+    /// Volumes whose origin had no space in this session.
+    no_space: BTreeSet<usize>,
     /// When a flush of a client told last, by volume: what was asked for before that may have failed with it.
     reported: BTreeMap<usize, u64>,
 }
@@ -82,6 +84,16 @@ impl Excuses {
             self.reported.insert(volume, now);
         }
         self.reported.get(&volume).is_some_and(|reported| asked <= *reported)
+    }
+
+    /// The origin of a volume has no space.
+    pub(crate) fn no_space(&mut self, volume: usize) {
+        self.no_space.insert(volume);
+    }
+
+    /// Returns `true` if the origin of a volume had no space in this session: writes may fail for that.
+    pub(crate) fn had_no_space(&self, volume: usize) -> bool {
+        self.no_space.contains(&volume)
     }
 
     /// Whether an operation of the origin failed at these bytes since then.

@@ -9,6 +9,10 @@ use crate::world::{SECTOR, World};
 
 /// Of an origin's operations, how many fail in a seed whose origins do.
 const ERROR_RATE: f64 = 0.01;
+/// Turns in which an origin has space, or has none.
+const FULL_SPAN: u64 = 512;
+/// A discard that is so long makes space for the rest of such a span.
+const FREES_BYTES: u64 = 8 << 10;
 /// Where a sector is torn: before it the old bytes, from there on the new ones.
 const TORN: usize = 32;
 
@@ -17,11 +21,45 @@ impl World {
         self.faults.origins_gone.is_some_and(|(from, to)| (from..to).contains(&self.now))
     }
 
+    /// Returns `true` if the origin of a volume has no space.
+    pub(crate) fn is_origin_full(&self, volume: usize) -> bool {
+        let span = self.now / FULL_SPAN;
+        let draw =
+            (self.seed ^ span.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40;
+        let is_full = (draw as f64) < self.faults.origin_full * f64::from(1 << 24);
+        volume == 0 && is_full && self.faults.freed_in != Some(span)
+    }
+
+    /// Returns `true` if an operation of an origin fails for lack of space. A discard makes some.
+    fn has_no_space(&mut self, action: &Action) -> bool {
+        match action {
+            Action::OriginWrite { volume, .. } | Action::OriginZero { volume, no_hole: true, .. } => {
+                let volume = usize::from(volume.0);
+                let is_full = self.is_origin_full(volume);
+                if is_full {
+                    self.coverage.note("origins without space");
+                    self.excuses.no_space(volume);
+                    self.judges[volume].discards_overtake();
+                }
+                is_full
+            }
+            Action::OriginTrim { volume, len_bytes, .. } | Action::OriginZero { volume, len_bytes, .. } => {
+                if self.is_origin_full(usize::from(volume.0)) && *len_bytes >= FREES_BYTES {
+                    self.coverage.note("origins that got space by a discard");
+                    self.faults.freed_in = Some(self.now / FULL_SPAN);
+                }
+                false
+            }
+            _ => false,
+        }
+    }
+
     /// Carries out an operation of an origin. A flush covers what had ended when it was issued.
     pub(crate) fn perform_origin(&mut self, action: &Action, issued: u64) -> Event {
         let gone = self.are_origins_gone();
-        let fails = gone || (self.faults.origin_errors && self.rng.random_bool(ERROR_RATE));
-        if fails {
+        let no_space = self.has_no_space(action);
+        let fails = gone || no_space || (self.faults.origin_errors && self.rng.random_bool(ERROR_RATE));
+        if fails && !no_space {
             self.coverage.note(if gone { "origins gone" } else { "origin errors" });
         }
         if fails {
@@ -65,7 +103,8 @@ impl World {
             }
             other => panic!("{other:?} is not the origin's"),
         };
-        Event::OriginDone { op, result: if fails { Err(ErrorKind::Io) } else { Ok(()) } }
+        let error = if no_space && !gone { ErrorKind::NoSpace } else { ErrorKind::Io };
+        Event::OriginDone { op, result: if fails { Err(error) } else { Ok(()) } }
     }
 
     /// An operation fails: requests at its bytes may.

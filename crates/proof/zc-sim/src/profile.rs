@@ -32,6 +32,9 @@ pub enum Profile {
     Rotting,
     /// Little but the schedules of `aimed`, on a device that is honest.
     Aimed,
+    /// The first of several volumes has an origin without space at times, until something is discarded there. There is
+    /// little room for dirty data.
+    Full,
 }
 
 /// What clients do, and when the machine is cut off.
@@ -78,20 +81,22 @@ impl Default for Habits {
 
 impl Profile {
     /// All profiles, with their names.
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 7] = [
         ("plain", Self::Plain),
         ("shared", Self::Shared),
         ("tiny", Self::Tiny),
         ("restarts", Self::Restarts),
         ("rotting", Self::Rotting),
         ("aimed", Self::Aimed),
+        ("full", Self::Full),
     ];
 
     /// What a seed draws: nearly half of the seeds are plain.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         match Pcg64Mcg::seed_from_u64(seed ^ 0x5057).random_range(0..16) {
-            0..7 => Self::Plain,
+            0..6 => Self::Plain,
+            6 => Self::Full,
             7 => Self::Rotting,
             8..11 => Self::Shared,
             11 => Self::Aimed,
@@ -108,6 +113,7 @@ impl Profile {
             Self::Restarts => "profile restarts",
             Self::Rotting => "profile rotting",
             Self::Aimed => "profile aimed",
+            Self::Full => "profile full",
         }
     }
 }
@@ -124,6 +130,7 @@ impl Setup {
             Profile::Restarts => self.restarts(&mut rng),
             Profile::Rotting => self.rotting(&mut rng),
             Profile::Aimed => self.aimed(&mut rng),
+            Profile::Full => self.full(&mut rng),
         }
     }
 
@@ -246,6 +253,28 @@ impl Setup {
         self.config.fingerprint_index_entries = 300;
         self.config.dirty = DirtyConfig { high_percent: 90, ..self.config.dirty };
         self.habits = Habits { flushes: 15, hot_bytes: Some(64 << 10), aimed: 12, ..self.habits };
+    }
+
+    fn full(&mut self, rng: &mut Pcg64Mcg) {
+        self.volumes_in_write_back(rng, 1..=3);
+        for volume in &mut self.volumes {
+            volume.write_back.destage = Destage::Epoch;
+            volume.write_back.max_dirty_age_ms = rng.random_range(5..400);
+            volume.write_back.full_wait_ms = rng.random_range(0..500);
+        }
+        self.honest(rng);
+        self.faults.origin_full = rng.random_range(0.3..0.9);
+        let weu_bytes = 32 << 10;
+        self.config.geometry = Geometry::plan(&PlanOptions {
+            device_bytes: (700 << 10) + rng.random_range(5..=40) * u64::from(weu_bytes),
+            weu_bytes,
+            extent_bytes: if rng.random_bool(0.5) { 4096 } else { 8192 },
+            align_bytes: 0,
+            journal_blocks: Some(10),
+        })
+        .expect("a layout");
+        self.config.dirty = DirtyConfig { high_percent: 50, low_percent: 10, ..self.config.dirty };
+        self.habits = Habits { flushes: rng.random_range(5..=30), hot_bytes: Some(64 << 10), ..self.habits };
     }
 
     /// All volumes write back, and there are so many of them.

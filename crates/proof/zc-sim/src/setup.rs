@@ -58,6 +58,10 @@ pub(crate) struct Faults {
     pub(crate) origin_errors: bool,
     /// When all operations of all origins fail.
     pub(crate) origins_gone: Option<(u64, u64)>,
+    /// The origin of the first volume has no space now and then: in this share of spans of 512 turns.
+    pub(crate) origin_full: f64,
+    /// The span in which a discard made space there.
+    pub(crate) freed_in: Option<u64>,
 }
 
 impl Faults {
@@ -89,6 +93,8 @@ impl Faults {
             dead: rng.random_bool(0.2).then(|| dead(rng)),
             origin_errors: rng.random_bool(0.15),
             origins_gone: None,
+            origin_full: 0.0,
+            freed_in: None,
             state_gone: None,
             state_hangs: None,
             journal_gone: None,
@@ -491,6 +497,7 @@ pub(crate) fn reconfigure_write_back(rng: &mut Pcg64Mcg, volume: &mut VolumeConf
         },
         destage: if rng.random_bool(0.8) { Destage::Epoch } else { Destage::Coalesce },
         on_loss: if rng.random_bool(0.5) { OnLoss::Error } else { OnLoss::ReadOnly },
+        full_wait_ms: volume.write_back.full_wait_ms,
         destages_idly: true,
     };
     // Not drawn: other seeds stay what they were.

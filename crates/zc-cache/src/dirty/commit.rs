@@ -143,9 +143,8 @@ impl DirtyLayer {
         if !core.base.is_good() || self.volumes.is_empty() {
             return;
         }
-        let waiting = self.is_waiting();
         for volume in self.volumes.awake_ids() {
-            self.close_due_epoch(volume, waiting, core);
+            self.close_due_epoch(volume, self.is_pressed(volume), core);
             self.pump_commit(volume, core);
         }
     }
@@ -168,7 +167,7 @@ impl DirtyLayer {
                 || open.bytes >= EPOCH_BYTES_MAX
                 || open.writes >= writes_max / 2
                 || now_ms.saturating_sub(open.began_ms) >= age_ms / EPOCH_AGE_SHARE);
-        // Writes wait for room, be it those of another volume, and there is nothing to destage that would make some.
+        // Writes wait for room, be it shared with another volume, and there is nothing to destage that would make some.
         let has_open = !open.extents.is_empty();
         let starved = has_open && waiting && (!dirty.has_committed() || dirty.destaging.is_stuck());
         if dirty.commit.is_none() && (due || starved) {
@@ -323,6 +322,8 @@ impl DirtyLayer {
             epoch.state = EpochState::Committed;
         }
         dirty.look_at_gap();
+        let all = dirty.data.open().extents.is_empty();
+        dirty.destaging.committed(all);
         core.base.stats.epochs_committed += 1;
         if dirty.commit_again || !dirty.next_waiters.is_empty() {
             self.request_commit(volume, None, core);

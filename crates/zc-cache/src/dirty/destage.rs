@@ -13,6 +13,10 @@
 //!
 //! A refusal of the origin or an unreadable version (but see `unreadable`) ends the attempt; the run is tried again from
 //! its beginning, and with what may have joined it, after a growing pause, and stays dirty.
+//!
+//! An origin without space may get some by what clients have discarded since. So while the last attempt failed for lack
+//! of space, the next one begins with all committed discards, of later epochs too (*ahead*), and leaves out what they
+//! cover (`CONSISTENCY.md`, "An origin without space").
 
 use core::ops::RangeInclusive;
 
@@ -24,8 +28,9 @@ use crate::base::origin::FlushWaiter;
 use crate::clean::Clean;
 use crate::device::Core;
 use crate::device::units::headers::Stored;
-use crate::dirty::versions::{Body, RunBounds, Version};
-use crate::dirty::{DirtyLayer, Op, VolumeDirty, dirty_records_max, let_go};
+use crate::dirty::admission::dirty_records_max;
+use crate::dirty::versions::{Body, DirtyVolume, RunBounds, Version};
+use crate::dirty::{DirtyLayer, Op, VolumeDirty, let_go};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
 use crate::seam::{Action, ExtentRead, Note, PartResults, RequestKind};
@@ -64,6 +69,23 @@ pub(crate) struct Destaging {
     issued_bytes: u64,
     /// The step that goes on without a pause ends with this epoch: it covers what could not be read.
     step_until: u64,
+    /// The last attempt failed because the origin has no space.
+    out_of_space: bool,
+    /// The origin has what was discarded in epochs up to this one.
+    discarded_to: u64,
+    /// While it has no space something was discarded, which is not committed yet.
+    discards_wait: bool,
+}
+
+/// Progress of a run with discards of later epochs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ahead {
+    /// From here on they are still to be issued, up to that epoch.
+    Issuing { from: Cursor, to: u64 },
+    /// All are issued, and waited for.
+    Issued { to: u64 },
+    /// There are none, or the origin has them.
+    Done,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -73,6 +95,8 @@ enum Step {
     /// Writes of the run are being issued and waited for.
     Writing {
         run: RangeInclusive<u64>,
+        /// Before all else.
+        ahead: Ahead,
         /// Sectors from here on are still to be written; none: all are issued.
         next: Option<Cursor>,
         in_flight: u32,
@@ -115,6 +139,32 @@ impl Destaging {
     /// The pause after a failure is over.
     pub(crate) fn retry_now(&mut self) {
         self.not_before_ms = 0;
+    }
+
+    /// Returns `true` if the last attempt failed because the origin has no space.
+    pub(crate) const fn is_out_of_space(&self) -> bool {
+        self.out_of_space
+    }
+
+    /// The origin may have more space than before: a run that was refused for that is tried again at once.
+    pub(crate) const fn may_have_space(&mut self) {
+        if self.out_of_space {
+            self.not_before_ms = 0;
+        }
+    }
+
+    /// Something was discarded. Returns `true` if the origin needs that soon.
+    pub(crate) const fn discards(&mut self) -> bool {
+        self.discards_wait |= self.out_of_space;
+        self.discards_wait
+    }
+
+    /// An epoch is committed; `all`: nothing was written since. The origin gets what was discarded.
+    pub(crate) const fn committed(&mut self, all: bool) {
+        if self.discards_wait {
+            self.may_have_space();
+            self.discards_wait = !all;
+        }
     }
 
     /// The last attempt failed, for whatever reason.
@@ -193,8 +243,14 @@ impl DirtyLayer {
                 if let Some(run) = self.run_to_destage(volume, core) {
                     let clean_to = self.volumes.get(&volume).map_or(0, |dirty| dirty.data.clean);
                     debug_assert!(clean_to < *run.start(), "{volume:?}: a run begins that is clean");
-                    let step =
-                        Step::Writing { run, next: Some((ExtentNo(0), 0)), in_flight: 0, failed: false };
+                    let ahead = self.discards_ahead(volume);
+                    let step = Step::Writing {
+                        run,
+                        ahead,
+                        next: Some((ExtentNo(0), 0)),
+                        in_flight: 0,
+                        failed: false,
+                    };
                     let destaging = self.destaging(volume);
                     destaging.step = step;
                     destaging.issued_bytes = 0;
@@ -256,7 +312,7 @@ impl DirtyLayer {
         let low = u64::from(core.device.slot_count()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
         let crowded = core.device.dirty_slots().filled() > low;
         let records = dirty.data.record_count() * 2 > dirty_records_max(&core.base);
-        let waiting = self.is_waiting();
+        let waiting = self.is_pressed(volume);
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
         let due = dirty.is_urgent() || old || idle || crowded || waiting || many || records;
         let mut bounds = run_bounds(entry.cfg().write_back.destage);
@@ -269,10 +325,11 @@ impl DirtyLayer {
     fn issue_destage(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
         loop {
             let most = core.base.cfg().dirty.destage_writes.max(1);
-            let Step::Writing { run, next, in_flight, failed } = self.destaging(volume).step.clone() else {
+            let Step::Writing { run, ahead, next, in_flight, failed } = self.destaging(volume).step.clone()
+            else {
                 return;
             };
-            if in_flight == 0 && (failed || next.is_none()) {
+            if in_flight == 0 && (failed || (next.is_none() && ahead == Ahead::Done)) {
                 self.destage_writes_ended(volume, *run.end(), failed, core);
                 return;
             }
@@ -283,17 +340,72 @@ impl DirtyLayer {
                 }
                 return;
             }
-            let Some(from) = next.filter(|_| !failed && in_flight < most) else { return };
+            if failed || in_flight >= most {
+                return;
+            }
+            if ahead != Ahead::Done {
+                if !self.issue_ahead(volume, ahead, in_flight, core, clean) {
+                    return;
+                }
+                continue;
+            }
+            let Some(from) = next else { return };
             if !self.may_write_now(volume, core) {
                 return;
             }
             let (batch, next) = self.next_batch(volume, &run, from, core);
             let issued = u32::from(batch.is_some());
-            self.destaging(volume).step = Step::Writing { run, next, in_flight: in_flight + issued, failed };
+            let in_flight = in_flight + issued;
+            self.destaging(volume).step = Step::Writing { run, ahead, next, in_flight, failed };
             if let Some(batch) = batch {
                 self.issue_batch(volume, batch, core, clean);
             }
         }
+    }
+
+    /// The discards that a run begins with: none, unless the origin has no space and others were committed since.
+    fn discards_ahead(&self, volume: VolumeId) -> Ahead {
+        let dirty = self.volumes.get(&volume).expect_held();
+        let to = dirty.data.last_committed().filter(|to| *to > dirty.destaging.discarded_to);
+        match to.filter(|_| dirty.destaging.out_of_space && dirty.data.has_discards()) {
+            Some(to) => Ahead::Issuing { from: (ExtentNo(0), 0), to },
+            None => Ahead::Done,
+        }
+    }
+
+    /// Issues the next of the discards that a run begins with. Returns `false` while they are waited for.
+    fn issue_ahead(
+        &mut self,
+        volume: VolumeId,
+        ahead: Ahead,
+        in_flight: u32,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) -> bool {
+        let mut issued = None;
+        let now = match ahead {
+            Ahead::Issuing { from, to } => {
+                let (batch, next) = self.next_discard(volume, from, to, core);
+                issued = batch;
+                next.map_or(Ahead::Issued { to }, |from| Ahead::Issuing { from, to })
+            }
+            Ahead::Issued { .. } if in_flight > 0 => return false,
+            Ahead::Issued { to } => {
+                self.destaging(volume).discarded_to = to;
+                Ahead::Done
+            }
+            Ahead::Done => Ahead::Done,
+        };
+        if let Step::Writing { ahead, in_flight, .. } = &mut self.destaging(volume).step {
+            *ahead = now;
+            *in_flight += u32::from(issued.is_some());
+        }
+        if let Some(Batch { offset_bytes, len_bytes, .. }) = issued {
+            core.base.stats.discarded_ahead_bytes += u64::from(len_bytes);
+            let kind = RequestKind::WriteZeroes { no_hole: false, fua: false };
+            clean.submit_destage_write(volume, offset_bytes, len_bytes, kind, core);
+        }
+        true
     }
 
     /// Whether the rest of a run need not be written: it is to be forgotten, or stays dirty past the stop.
@@ -306,7 +418,7 @@ impl DirtyLayer {
     fn may_write_now(&mut self, volume: VolumeId, core: &mut Core) -> bool {
         let dirty = self.volumes.get(&volume);
         let urgent =
-            core.base.is_stopping() || dirty.is_some_and(VolumeDirty::is_urgent) || self.is_waiting();
+            core.base.is_stopping() || dirty.is_some_and(VolumeDirty::is_urgent) || self.is_pressed(volume);
         if urgent {
             self.rate.forgive();
         }
@@ -322,25 +434,21 @@ impl DirtyLayer {
         core: &Core,
     ) -> (Option<Batch>, Option<Cursor>) {
         let Some(dirty) = self.volumes.get(&volume) else { return (None, None) };
-        let mut batch: Option<Batch> = None;
-        let mut next = from.0;
-        while let Some(extent) = dirty.data.next_extent(run, next) {
-            for version in dirty.data.of_epochs(extent, run) {
-                let at = (extent, version.span.start);
-                if at < from {
-                    continue;
-                }
-                let start = extent.0 * u64::from(core.base.extent_bytes())
-                    + u64::from(version.span.start) * u64::from(SECTOR_BYTES);
-                match &mut batch {
-                    Some(batch) if !batch.joins(start, &version) => return (Some(batch.take()), Some(at)),
-                    Some(batch) => batch.join(extent, version),
-                    None => batch = Some(Batch::of(start, extent, version)),
-                }
-            }
-            next = ExtentNo(extent.0 + 1);
-        }
-        (batch, None)
+        let ahead = dirty.destaging.discarded_to;
+        joined(&dirty.data, run, from, core, |extent| dirty.data.of_run(extent, run, ahead))
+    }
+
+    /// The next neighbouring sectors that were discarded by the end of an epoch, and where to go on.
+    fn next_discard(
+        &self,
+        volume: VolumeId,
+        from: Cursor,
+        to: u64,
+        core: &Core,
+    ) -> (Option<Batch>, Option<Cursor>) {
+        let Some(dirty) = self.volumes.get(&volume) else { return (None, None) };
+        let epochs = dirty.data.clean + 1..=to;
+        joined(&dirty.data, &epochs, from, core, |extent| dirty.data.discarded(extent, &epochs))
     }
 
     fn issue_batch(&mut self, volume: VolumeId, batch: Batch, core: &mut Core, clean: &mut Clean) {
@@ -505,6 +613,7 @@ impl DirtyLayer {
             *in_flight -= 1;
             *failed |= result.is_err();
         }
+        destaging.out_of_space |= result == Err(ErrorKind::NoSpace);
         if let Err(error) = result
             && !core::mem::replace(&mut self.destaging(volume).noted, true)
         {
@@ -549,6 +658,7 @@ impl DirtyLayer {
     ) {
         let Step::Flushing { epoch, spoiled } = self.destaging(volume).step else { return };
         if let Err(error) = if spoiled { Err(result.err().unwrap_or(ErrorKind::Io)) } else { result } {
+            self.destaging(volume).out_of_space |= error == ErrorKind::NoSpace;
             if !core::mem::replace(&mut self.destaging(volume).noted, true) {
                 core.base.port.emit(Action::Note(Note::DestageFailed { volume, error }));
             }
@@ -571,6 +681,7 @@ impl DirtyLayer {
         let dirty = self.volumes.get_mut(&volume).expect_held();
         let ended = core::mem::take(&mut dirty.destaging);
         dirty.destaging.step_until = ended.step_until;
+        dirty.full_since_ms = None;
         let issued_bytes = ended.issued_bytes;
         let (epochs, bytes) = (dirty.data.epochs.len(), dirty.data.bytes());
         let bodies = dirty.data.forget_until(last);
@@ -579,7 +690,7 @@ impl DirtyLayer {
         dirty.drained();
         core.base.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
         core.base.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
-        let_go(&bodies, core);
+        let_go(volume, &bodies, core);
         core.device.look_for_victims();
         self.pump_destage_of(volume, core, clean);
     }
@@ -605,6 +716,35 @@ impl DirtyLayer {
             clean.learn(key, print, core);
         }
     }
+}
+
+/// The next neighbouring sectors among what `left` gives of each extent with versions of some epochs, and where to go on.
+fn joined(
+    data: &DirtyVolume,
+    epochs: &RangeInclusive<u64>,
+    from: Cursor,
+    core: &Core,
+    left: impl Fn(ExtentNo) -> SmallVec<[Version; 2]>,
+) -> (Option<Batch>, Option<Cursor>) {
+    let mut batch: Option<Batch> = None;
+    let mut next = from.0;
+    while let Some(extent) = data.next_extent(epochs, next) {
+        for version in left(extent) {
+            let at = (extent, version.span.start);
+            if at < from {
+                continue;
+            }
+            let start = extent.0 * u64::from(core.base.extent_bytes())
+                + u64::from(version.span.start) * u64::from(SECTOR_BYTES);
+            match &mut batch {
+                Some(batch) if !batch.joins(start, &version) => return (Some(batch.take()), Some(at)),
+                Some(batch) => batch.join(extent, version),
+                None => batch = Some(Batch::of(start, extent, version)),
+            }
+        }
+        next = ExtentNo(extent.0 + 1);
+    }
+    (batch, None)
 }
 
 /// Whether the origin may use what is learned of a version when it is read: a whole extent, where contents have

@@ -126,7 +126,8 @@ impl DirtyLayer {
                 let place = found.place(&core.device);
                 core.base.stats.dirty_shared += 1;
                 core.device.slot_shared(found.slot);
-                core.device.add_dirty(found.slot, false);
+                let volume = self.jobs.get(&id).expect_held().volume();
+                core.device.add_dirty(volume, found.slot, false);
                 Some(Body::Stored { place, own: false })
             }
             Outcome::OnceOnly => panic!("job {id} is dirty, and may not be left out"),

@@ -50,7 +50,7 @@ impl DirtyLayer {
             }
             if unrecorded {
                 decided = true;
-                let bodies = self.add_ended(&replay.ended, core);
+                let bodies = self.add_ended(volume, &replay.ended, core);
                 self.decide(volume, bodies, core);
             }
             if dropped {
@@ -94,7 +94,7 @@ impl DirtyLayer {
                 Record::Dirty { key, span, slot, generation, offset_units, pages } => {
                     let generation = core.device.short(generation);
                     let place = Place { slot, generation, offset_units, pages };
-                    core.device.add_dirty(slot, false);
+                    core.device.add_dirty(volume, slot, false);
                     // Whose entry it is was known to the session that stored it; here the place alone is.
                     (key, span, Body::Stored { place, own: false })
                 }
@@ -103,7 +103,7 @@ impl DirtyLayer {
             let dirty = self.volumes.get_mut(&volume).expect_held();
             dirty.data.restore(number);
             let gone = dirty.data.write(key.extent, span.range(), body, now_ms);
-            let_go(&gone, core);
+            let_go(volume, &gone, core);
         }
         let dirty = self.volumes.get_mut(&volume).expect_held();
         dirty.data.restore(number);
@@ -114,12 +114,12 @@ impl DirtyLayer {
     }
 
     /// Pins the slots of what ended, until the journal has that.
-    fn add_ended(&mut self, records: &[Record], core: &mut Core) -> Vec<Body> {
+    fn add_ended(&mut self, volume: VolumeId, records: &[Record], core: &mut Core) -> Vec<Body> {
         let mut bodies = Vec::new();
         for record in records {
             let Record::Dirty { slot, generation, offset_units, pages, .. } = *record else { continue };
             if core.device.holds(slot, generation) {
-                core.device.add_dirty(slot, false);
+                core.device.add_dirty(volume, slot, false);
                 let generation = core.device.short(generation);
                 let place = Place { slot, generation, offset_units, pages };
                 bodies.push(Body::Stored { place, own: false });

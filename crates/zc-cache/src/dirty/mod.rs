@@ -10,9 +10,9 @@
 //! pieces, is read from memory until it is full and written, and is pinned by every version in it until that is clean.
 //!
 //! Back-pressure: a write waits when units of dirty data reach the high watermark, when too much is in memory alone,
-//! or when the journal is nearly full. Waiting writes of a volume go in order, and volumes in turn, a piece each. Who
-//! finds no room keeps its turn: however much others write, the next room is its own.
+//! or when the journal is nearly full (see `admission`; `shares` divides the room among volumes).
 
+pub(crate) mod admission;
 pub(crate) mod commit;
 pub(crate) mod destage;
 pub(crate) mod dirty_jobs;
@@ -24,6 +24,7 @@ pub(crate) mod proof;
 pub(crate) mod records;
 pub(crate) mod requests;
 pub(crate) mod scrub;
+pub(crate) mod shares;
 mod state;
 pub(crate) mod summary;
 pub(crate) mod unreadable;
@@ -36,7 +37,7 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, Mode, ReqId, VolumeId, WeuSlot};
-use zc_format::{EXTENT_HEADER_BYTES, Record};
+use zc_format::Record;
 
 use crate::base::Base;
 use crate::base::rate::ByteRate;
@@ -45,7 +46,8 @@ use crate::clean::Clean;
 use crate::clean::read::{portions, sector_range};
 use crate::config::{OnLoss, VolumeConfig};
 use crate::device::Core;
-use crate::dirty::commit::{Commit, epoch_writes_max};
+use crate::dirty::admission::Turns;
+use crate::dirty::commit::Commit;
 use crate::dirty::destage::{Destaging, Gather};
 use crate::dirty::dirty_jobs::DirtyJob;
 use crate::dirty::phase::{Dropping, Phase};
@@ -58,13 +60,6 @@ use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
 use crate::seam::{Action, Note, Request, RequestKind};
 
-/// Largest part of a request that is taken in at once.
-const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// Versions and epochs of all volumes together, about 100 bytes each.
-const DIRTY_RECORDS_MAX: u64 = 1 << 20;
-/// Units above the high watermark for writes that cover what cannot be read, and the share of records for them.
-const MENDING_UNITS: u64 = 1;
-const MENDING_RECORDS: u64 = 4;
 /// Fewer slots than this make no cache for dirty data.
 const SLOTS_MIN: u32 = 4;
 
@@ -97,24 +92,13 @@ pub(crate) struct DirtyLayer {
     rate: ByteRate,
     /// Reads dirty data back, to find what rots.
     scrub: DirtyScrub,
-    /// The volume whose waiting write is the next to be taken in.
-    turn: VolumeId,
+    /// Which waiting writes are taken in next.
+    turns: Turns,
     /// Reads of dirty data that is to be written to its origin.
     gathers: Map<u64, Gather>,
     /// A deliberate bug: requests do not wait for what the start decided.
     #[cfg(zc_canary)]
     defers_nothing: bool,
-}
-
-/// What became of a volume's first waiting write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Admission {
-    /// A piece of it was taken in, or it was refused.
-    Piece,
-    /// There is none, or it waits for what is the volume's own.
-    Nothing,
-    /// The write waits for room that all volumes share.
-    NoRoom,
 }
 
 /// Write-back of one volume.
@@ -127,6 +111,8 @@ pub(crate) struct VolumeDirty {
     commit_again: bool,
     /// Writes that wait for room.
     waiting: VecDeque<WaitingWrite>,
+    /// Since when no write finds room because the origin has none, in milliseconds.
+    full_since_ms: Option<u64>,
     destaging: Destaging,
     /// What of it the device does not give back.
     unreadable: Unreadable,
@@ -141,6 +127,8 @@ pub(crate) struct VolumeDirty {
 pub(crate) struct WaitingWrite {
     request: Request,
     done_bytes: u64,
+    /// When it came, in milliseconds.
+    since_ms: u64,
 }
 
 impl DirtyLayer {
@@ -198,6 +186,7 @@ impl VolumeDirty {
             next_waiters: Vec::new(),
             commit_again: false,
             waiting: VecDeque::new(),
+            full_since_ms: None,
             destaging: Destaging::default(),
             unreadable: Unreadable::default(),
             phase: Phase::default(),
@@ -264,29 +253,17 @@ impl VolumeDirty {
     }
 }
 
-/// Dirty units that bytes in memory may come to: at worst nothing can be compressed, each piece has its inline header,
-/// and each commit begins a page.
-fn units_for(memory_bytes: u64, base: &Base) -> u64 {
-    let unit_bytes = u64::from(base.cfg().geometry.weu_bytes) * 3 / 4;
-    (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
-}
-
-/// Records of dirty data that there may be: half of what a checkpoint has room for, and a bound on the RAM.
-fn dirty_records_max(base: &Base) -> u64 {
-    (base.cfg().geometry.checkpoint_records_max() / 2).clamp(64, DIRTY_RECORDS_MAX)
-}
-
 /// Whether a volume's dirty data is not to be written to its origin.
 fn is_held_back(volume: VolumeId, dirty: &VolumeDirty, base: &Base) -> bool {
     let mode = base.volume(volume).map_or(Mode::ReadOnly, |entry| entry.cfg().mode);
     mode == Mode::ReadOnly || dirty.is_incomplete()
 }
 
-/// Bodies that are not needed any more.
-fn let_go(bodies: &[Body], core: &mut Core) {
+/// Bodies of a volume that are not needed any more.
+fn let_go(volume: VolumeId, bodies: &[Body], core: &mut Core) {
     for body in bodies {
         if let Body::Stored { place, own } = *body {
-            core.device.remove_dirty(place.slot, own, &mut core.base);
+            core.device.remove_dirty(volume, place.slot, own, &mut core.base);
         }
     }
 }
@@ -352,7 +329,7 @@ impl DirtyLayer {
             for volume in self.ids() {
                 let dirty = self.volumes.get_mut(&volume).expect_held();
                 if good && let Some(bodies) = dirty.phase.recorded() {
-                    let_go(&bodies, core);
+                    let_go(volume, &bodies, core);
                 }
             }
         }
@@ -373,183 +350,8 @@ impl DirtyLayer {
         let clean = self.volumes.get(&request.volume).map_or(0, |dirty| dirty.data.clean);
         let dirty = self.volumes.get_or_insert(request.volume, || VolumeDirty::new(clean));
         dirty.last_request_ms = core.base.now_ms();
-        dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0 });
-    }
-
-    /// Takes in waiting writes of all volumes as far as there is room.
-    pub(crate) fn pump_admission(&mut self, core: &mut Core, clean: &mut Clean) {
-        if self.volumes.is_empty() {
-            return;
-        }
-        let mut ids = self.volumes.awake_ids();
-        let turn = self.turn;
-        let first = ids.iter().position(|id| *id >= turn).unwrap_or(0);
-        ids.rotate_left(first);
-        while self.admit_round(&ids, core) {}
-        for volume in ids {
-            self.pump_giving_up(volume, core);
-            self.finish_leaving(volume, core, clean);
-        }
-    }
-
-    /// Takes in a piece of each volume, as far as there is room. Whether another round may take in more.
-    fn admit_round(&mut self, ids: &[VolumeId], core: &mut Core) -> bool {
-        let (mut taken, mut crowded) = (false, false);
-        for volume in ids {
-            match self.admit_piece(*volume, crowded, core) {
-                Admission::Piece => taken = true,
-                Admission::Nothing => {}
-                Admission::NoRoom if crowded => {}
-                Admission::NoRoom => {
-                    crowded = true;
-                    self.turn = *volume;
-                }
-            }
-        }
-        taken && !crowded
-    }
-
-    /// Takes in a piece of a volume's first waiting write. `crowded`: only if that takes no memory.
-    fn admit_piece(&mut self, volume: VolumeId, crowded: bool, core: &mut Core) -> Admission {
-        let Some(dirty) = self.volumes.get_mut(&volume) else { return Admission::Nothing };
-        let Some(write) = dirty.waiting.front() else { return Admission::Nothing };
-        if !core.base.is_good() {
-            return Admission::Nothing;
-        }
-        if dirty.phase.makes_writes_wait() {
-            if self.is_stuck(volume) || (core.base.is_stopping() && self.is_refused(volume)) {
-                self.refuse_waiting(volume, ErrorKind::Io, core);
-            }
-            return Admission::Nothing;
-        }
-        let start = write.request.offset_bytes + write.done_bytes;
-        let left = write.request.len_bytes - write.done_bytes;
-        let (request, done_bytes) = (write.request.clone(), write.done_bytes);
-        let extent = u64::from(core.base.extent_bytes());
-        let most = PIECE_BYTES_MAX.min(u64::from(core.base.cfg().geometry.weu_bytes / 4)).max(extent);
-        let len_bytes = left.min(most - start % extent);
-        let in_memory = matches!(request.kind, RequestKind::Write { .. });
-        let mends = self.is_stuck(volume) && self.meets_gap(volume, start..start + len_bytes, core);
-        let full = self.is_epoch_full(volume, len_bytes, core);
-        let memory_bytes = if in_memory { len_bytes } else { 0 };
-        let room = self.has_dirty_room(memory_bytes, len_bytes, core)
-            || (mends && self.has_mending_room(memory_bytes, core));
-        if full || !room || (crowded && in_memory && !mends) {
-            core.base.stats.dirty_waits += 1;
-            if mends && (full || core.device.journal_is_pressed()) {
-                return Admission::Nothing;
-            }
-            if self.is_stuck(volume) {
-                return self.refuse_first(volume, core);
-            } else if self.is_shut_out(core) {
-                self.refuse_waiting(volume, ErrorKind::Io, core);
-            } else if self.is_crowded_out(volume, core) {
-                self.refuse_waiting(volume, ErrorKind::NoSpace, core);
-            } else if !full {
-                return Admission::NoRoom;
-            }
-            return Admission::Nothing;
-        }
-        self.take_in(&request, done_bytes, len_bytes, core);
-        let dirty = self.volumes.get_mut(&volume).expect_held();
-        let write = dirty.waiting.front_mut().expect_held();
-        write.done_bytes += len_bytes;
-        if write.done_bytes == request.len_bytes {
-            dirty.waiting.pop_front();
-            self.taken_in(&request, core);
-        }
-        Admission::Piece
-    }
-
-    /// Whether the volume's open epoch has all the records that it may have: it closes by itself.
-    fn is_epoch_full(&self, volume: VolumeId, len_bytes: u64, core: &Core) -> bool {
-        let open = self.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
-        let writes = open.map_or(0, |epoch| epoch.writes);
-        let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes())) + 1;
-        writes > 0 && writes + extents > epoch_writes_max(core.device.journal().ring_blocks())
-    }
-
-    /// Whether waiting for room is in vain: dirty data that cannot be read back takes it.
-    fn is_stuck(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
-    }
-
-    /// Whether waiting for room is in vain because all of it is taken by volumes that cannot be destaged: their data
-    /// cannot be read, their origin is missing, they are read-only, or they wait for an operator.
-    fn is_crowded_out(&self, volume: VolumeId, core: &Core) -> bool {
-        let mut others = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
-        others.peek().is_some()
-            && others.all(|(id, dirty)| {
-                *id != volume && (dirty.destaging.is_stuck() || is_held_back(*id, dirty, &core.base))
-            })
-    }
-
-    /// Whether the volume's data is not destaged because its origin, or the cache device, refused it.
-    fn is_refused(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
-    }
-
-    /// Whether no destaging makes room any more: the manager stops, and no dirty data gets to its origin. Who does not
-    /// stop waits for the origins to be well again.
-    fn is_shut_out(&self, core: &Core) -> bool {
-        let mut dirty = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
-        core.base.is_stopping()
-            && dirty.peek().is_some()
-            && dirty.all(|(id, dirty)| dirty.destaging.is_refused() || is_held_back(*id, dirty, &core.base))
-    }
-
-    fn meets_gap(&self, volume: VolumeId, written: core::ops::Range<u64>, core: &Core) -> bool {
-        self.volumes.get(&volume).is_some_and(|dirty| dirty.meets_gap(core.base.extent_bytes(), &written))
-    }
-
-    /// The first waiting write cannot wait for room; one behind it may be what makes some.
-    fn refuse_first(&mut self, volume: VolumeId, core: &mut Core) -> Admission {
-        let dirty = self.volumes.get_mut(&volume).expect_held();
-        let Some(write) = dirty.waiting.pop_front() else { return Admission::Nothing };
-        core.base.answer_write(&write.request, Err(ErrorKind::Io));
-        Admission::Piece
-    }
-
-    fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
-        let dirty = self.volumes.get_mut(&volume).expect_held();
-        for write in core::mem::take(&mut dirty.waiting) {
-            core.base.answer_write(&write.request, Err(error));
-        }
-    }
-
-    /// Whether a piece fits below the high watermark, in memory and in the journal.
-    fn has_dirty_room(&self, memory_bytes: u64, len_bytes: u64, core: &Core) -> bool {
-        if core.device.journal_is_pressed() {
-            return false;
-        }
-        if self.volumes.record_count() >= dirty_records_max(&core.base) {
-            return false;
-        }
-        if memory_bytes == 0 {
-            return true;
-        }
-        let pending = self.memory_bytes + memory_bytes;
-        let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes())) + 1;
-        let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
-        let units = units_for(pending + overhead, &core.base);
-        let bounds = core.device.dirty_bounds(&core.base);
-        let fits_memory = self.memory_bytes == 0 || pending <= core.base.cfg().dirty.memory_bytes;
-        let fits_device = core.device.dirty_slots().filled() + units <= bounds.filled
-            && core.device.dirty_slots().len() + units <= bounds.all();
-        fits_memory && fits_device
-    }
-
-    /// Whether a piece that covers what cannot be read fits above the watermarks: it is what ends the lack of room.
-    fn has_mending_room(&self, memory_bytes: u64, core: &Core) -> bool {
-        let records = self.volumes.record_count();
-        let records_max = dirty_records_max(&core.base);
-        let units = units_for(self.memory_bytes + memory_bytes, &core.base);
-        let bounds = core.device.dirty_bounds(&core.base);
-        let fits_device = core.device.dirty_slots().filled() + units <= bounds.filled + MENDING_UNITS
-            && core.device.dirty_slots().len() + units < u64::from(core.device.slot_count());
-        !core.device.journal_is_pressed()
-            && records < records_max + records_max / MENDING_RECORDS
-            && (memory_bytes == 0 || fits_device)
+        let since_ms = core.base.now_ms();
+        dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0, since_ms });
     }
 
     /// Makes versions of a piece of a request.
@@ -575,7 +377,7 @@ impl DirtyLayer {
             let now_ms = core.base.now_ms();
             let dirty = self.volumes.get_mut(&volume).expect_held();
             let replaced = dirty.data.write(portion.key.extent, sectors, body, now_ms);
-            let_go(&replaced, core);
+            let_go(volume, &replaced, core);
         }
         core.base.stats.dirty_written_bytes += len_bytes;
     }
@@ -593,6 +395,8 @@ impl DirtyLayer {
         if let RequestKind::Write { buf, .. } = request.kind {
             core.base.port.release(buf);
         }
+        let clears = !matches!(request.kind, RequestKind::Write { .. });
+        let makes_space = clears && self.destaging(request.volume).discards();
         if fua || ack == Ack::Durable {
             self.request_commit(request.volume, Some(request.req), core);
         } else {
@@ -600,6 +404,9 @@ impl DirtyLayer {
                 dirty.data.acknowledge();
             }
             core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
+            if makes_space {
+                self.request_commit(request.volume, None, core);
+            }
         }
     }
 
@@ -697,7 +504,7 @@ impl DirtyLayer {
         if good {
             self.decide(volume, bodies, core);
         } else {
-            let_go(&bodies, core);
+            let_go(volume, &bodies, core);
         }
         true
     }

@@ -3,7 +3,7 @@
 //! Job: take requests in, and find out for each extent of a read whether dirty data covers it. What it does not do: serve
 //! from clean copies (`read`), or write to origins (`write`).
 
-use zc_core::{BufId, BufSlice, ErrorKind, Mode};
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentNo, Mode};
 
 use crate::base::origin::FlushWaiter;
 use crate::clean::Clean;
@@ -11,8 +11,8 @@ use crate::clean::read::recipes::RecipeWait;
 use crate::clean::read::{Portion, ReadOp, Sorted, portions, sector_range};
 use crate::clean::streams::InStream;
 use crate::device::Core;
-use crate::dirty::DirtyLayer;
 use crate::dirty::overlay::read_overlaid;
+use crate::dirty::{DirtyLayer, VolumeDirty};
 use crate::index::CALLED_UP;
 use crate::seam::{Action, Request, RequestKind};
 
@@ -161,13 +161,26 @@ impl DirtyLayer {
         }
         // What clears goes past a dirty layer that is empty: discarding a new volume must not fill the journal.
         let clears = !matches!(request.kind, RequestKind::Write { .. });
-        if self.fence(request.volume, core).is_some()
-            || (self.writes_back(request.volume, core) && (!clears || self.has_dirty(request.volume)))
-        {
+        let passes = clears && (!self.has_dirty(request.volume) || self.makes_space(request, core));
+        if self.fence(request.volume, core).is_some() || (self.writes_back(request.volume, core) && !passes) {
             self.submit_write_back(request, core);
             return;
         }
         clean.write_through(request, core);
+    }
+
+    /// Returns `true` if a request that clears goes to an origin without space, past the dirty layer: nothing of its
+    /// range is dirty, so no order is broken but that of epochs (`CONSISTENCY.md`, "An origin without space").
+    fn makes_space(&mut self, request: &Request, core: &Core) -> bool {
+        let extent_bytes = u64::from(core.base.extent_bytes());
+        let last_byte = request.offset_bytes.saturating_add(request.len_bytes - 1);
+        let extents = ExtentNo(request.offset_bytes / extent_bytes)..=ExtentNo(last_byte / extent_bytes);
+        let full = |dirty: &VolumeDirty| dirty.destaging.is_out_of_space() && dirty.data.is_clean(extents);
+        let passes = self.volumes.get(&request.volume).is_some_and(full);
+        if passes {
+            self.destaging(request.volume).may_have_space();
+        }
+        passes
     }
 
     fn submit_flush(&mut self, request: &Request, core: &mut Core) {

@@ -29,6 +29,11 @@ impl DirtyLayer {
             unproved: self.unproved.is_some_and(|unproved| unproved.is_of(volume)),
             draining: dirty.is_draining(),
             waiting: zc_core::u64_from_usize(dirty.waiting.len()),
+            waiting_ms: dirty
+                .waiting
+                .front()
+                .map_or(0, |first| core.base.now_ms().saturating_sub(first.since_ms)),
+            no_space: dirty.destaging.is_out_of_space(),
             newest_epoch: dirty.data.epochs.back().map_or(dirty.data.clean, |epoch| epoch.number),
             dirty_epoch: dirty.data.dirty_until(),
             clean_epoch: dirty.data.clean,

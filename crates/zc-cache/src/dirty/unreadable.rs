@@ -252,9 +252,7 @@ impl DirtyLayer {
             let next =
                 self.volumes.get(&volume).and_then(|dirty| dirty.next_unwritten(core.base.extent_bytes()));
             let Some((extent, sectors)) = next else { break };
-            if core.device.journal_is_pressed()
-                || self.is_epoch_full(volume, u64::from(core.base.extent_bytes()), core)
-            {
+            if core.device.journal_is_pressed() || self.is_epoch_full(volume, 2, core) {
                 self.request_commit(volume, None, core);
                 return;
             }
@@ -271,7 +269,7 @@ impl DirtyLayer {
         let now_ms = core.base.now_ms();
         let dirty = self.volumes.get_mut(&volume).expect_held();
         let replaced = dirty.data.write(extent, sectors, Body::Zero { no_hole: true }, now_ms);
-        let_go(&replaced, core);
+        let_go(volume, &replaced, core);
         core.base.owe_loss(volume);
     }
 }

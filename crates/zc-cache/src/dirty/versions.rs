@@ -47,6 +47,11 @@ pub(crate) enum Body {
 }
 
 impl Body {
+    /// Returns `true` if a client discarded it.
+    const fn discards(&self) -> bool {
+        matches!(self, Self::Zero { no_hole: false })
+    }
+
     /// For zeros: whether the origin has to keep room for them.
     pub(crate) const fn zeros(&self) -> Option<bool> {
         match self {
@@ -146,13 +151,15 @@ pub(crate) struct DirtyVolume {
     sectors: u64,
     /// Versions.
     count: u64,
+    /// Of those, what clients discarded.
+    discards: u64,
 }
 
 impl DirtyVolume {
     /// Nothing dirty; `clean` is the last epoch that the origin has.
     pub(crate) fn new(clean: u64) -> Self {
         let epochs = VecDeque::from([Epoch::new(clean + 1)]);
-        Self { extents: BTreeMap::new(), epochs, clean, sectors: 0, count: 0 }
+        Self { extents: BTreeMap::new(), epochs, clean, sectors: 0, count: 0, discards: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -274,6 +281,7 @@ impl DirtyVolume {
         let replaced = self.cut(extent, number, &span);
         self.sectors += u64::from(span.end - span.start);
         self.count += 1;
+        self.discards += u64::from(body.discards());
         let version = Version { epoch: number, stored: span.clone(), span, body };
         self.extents.entry(extent).or_default().push(version);
         replaced
@@ -293,11 +301,13 @@ impl DirtyVolume {
             let overlap = version.span.start.max(span.start)..version.span.end.min(span.end);
             self.sectors -= u64::from(overlap.end - overlap.start);
             self.count -= 1;
+            self.discards -= u64::from(version.body.discards());
             let before = version.span.start..overlap.start;
             let after = overlap.end..version.span.end;
             let parts = [before, after].into_iter().filter(|part| !part.is_empty());
             for span in parts {
                 self.count += 1;
+                self.discards += u64::from(version.body.discards());
                 kept.push(Version { span, ..version.clone() });
             }
             gone.push(version.body);
@@ -355,6 +365,57 @@ impl DirtyVolume {
         }
         left.sort_unstable_by_key(|version| version.span.start);
         left
+    }
+
+    /// Returns `true` if something was discarded that the origin does not have.
+    pub(crate) const fn has_discards(&self) -> bool {
+        self.discards > 0
+    }
+
+    /// Sectors of an extent that clients discarded and did not write again within these epochs, in order.
+    pub(crate) fn discarded(&self, extent: ExtentNo, epochs: &RangeInclusive<u64>) -> SmallVec<[Version; 2]> {
+        let mut left = self.of_epochs(extent, epochs);
+        left.retain(|version| version.body.discards());
+        left
+    }
+
+    /// Versions that a run writes of an extent, without the sectors that are discarded by the end of `ahead`: the origin
+    /// has that already.
+    pub(crate) fn of_run(
+        &self,
+        extent: ExtentNo,
+        run: &RangeInclusive<u64>,
+        ahead: u64,
+    ) -> SmallVec<[Version; 2]> {
+        let left = self.of_epochs(extent, run);
+        if ahead < *run.start() {
+            return left;
+        }
+        let mut gone = SectorMap::EMPTY;
+        for version in self.discarded(extent, &(*run.start()..=ahead)) {
+            gone.insert(version.span);
+        }
+        if gone.is_empty() {
+            return left;
+        }
+        let mut kept = SmallVec::new();
+        for version in left {
+            let mut seen = SectorMap::from_range(version.span.clone());
+            gone.runs(version.span.end, true).for_each(|run| seen.remove(run));
+            kept.extend(seen.runs(version.span.end, true).map(|span| Version { span, ..version.clone() }));
+        }
+        kept
+    }
+
+    /// Returns `true` if nothing of these extents is dirty.
+    pub(crate) fn is_clean(&self, extents: RangeInclusive<ExtentNo>) -> bool {
+        self.extents.range(extents).next().is_none()
+    }
+
+    /// The last of the committed epochs that follow one another from the oldest on.
+    pub(crate) fn last_committed(&self) -> Option<u64> {
+        let committed = self.epochs.iter().take_while(|epoch| epoch.state == EpochState::Committed);
+        committed.last().map(|epoch| epoch.number)
     }
 
     /// The versions of an extent that belong to an epoch, in the order of the writes.
@@ -437,6 +498,7 @@ impl DirtyVolume {
         for version in versions.drain(range_of(versions, &(epoch..=epoch))) {
             self.sectors -= u64::from(version.span.end - version.span.start);
             self.count -= 1;
+            self.discards -= u64::from(version.body.discards());
             bodies.push(version.body);
         }
         dedup(&mut bodies);
@@ -508,6 +570,10 @@ pub struct DirtyState {
     pub draining: bool,
     /// Writes that wait for room.
     pub waiting: u64,
+    /// How long the oldest of them has waited, in milliseconds.
+    pub waiting_ms: u64,
+    /// Its origin has no space for what is dirty.
+    pub no_space: bool,
     /// The newest epoch: what is given up now ends with it.
     pub newest_epoch: u64,
     /// The newest epoch with dirty data; the last clean one if nothing is dirty. All that is dirty now is on the origin

@@ -13,10 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use zc_core::{Mode, VolumeId};
 
 use crate::device::Core;
+use crate::dirty::admission::dirty_records_max;
 use crate::dirty::commit::EPOCH_AGE_SHARE;
 use crate::dirty::destage::EPOCHS_CROWDED;
 use crate::dirty::versions::EpochState;
-use crate::dirty::{DirtyLayer, VolumeDirty, dirty_records_max};
+use crate::dirty::{DirtyLayer, VolumeDirty};
 
 /// All of them.
 #[derive(Debug, Default)]

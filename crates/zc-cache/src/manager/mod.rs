@@ -150,6 +150,7 @@ impl CacheManager {
 
     fn tick(&mut self, now_ms: u64) {
         self.core.base.tick(now_ms);
+        self.dirty.count_sharers(&self.core);
         self.clean.age(&mut self.core);
         self.core.device.age_open_weus(&mut self.core.base);
         self.clean.keep(&mut self.core);
@@ -213,5 +214,6 @@ impl CacheManager {
         if !self.dirty.leave_write_back(&cfg, &mut self.core) {
             self.core.apply_config(cfg);
         }
+        self.dirty.count_sharers(&self.core);
     }
 }

@@ -18,6 +18,7 @@ mod kept;
 mod late;
 mod learned;
 mod meetings;
+mod neighbours;
 mod packing;
 mod phases;
 mod pinned;

@@ -102,6 +102,10 @@ pub(crate) struct World {
     pub(crate) origin_flushes_fail: bool,
     /// Writes of origins fail, and show all the same.
     pub(crate) origin_writes_fail: bool,
+    /// The origin of one volume has no space until so many bytes more are discarded there.
+    pub(crate) full: Option<(VolumeId, u64)>,
+    /// Writes of the origin of one volume do not end; they take effect when they begin.
+    pub(crate) slow: Option<VolumeId>,
     /// The origin of one volume does not flush.
     pub(crate) flushless: Option<VolumeId>,
     /// What the recording of a distrust ends with.
@@ -347,6 +351,8 @@ impl World {
             removed: Vec::new(),
             intents: Vec::new(),
             kinds: Vec::new(),
+            full: None,
+            slow: None,
             flushless: None,
             origin_reads_hang: false,
             image_reads_hang: false,
@@ -448,9 +454,16 @@ impl World {
         std::mem::take(&mut self.hanging).into_iter().for_each(|event| self.event(event));
     }
 
+    /// An origin without space gets some.
+    fn discarded(&mut self, volume: VolumeId, len_bytes: u64) {
+        if let Some((_, missing)) = self.full.filter(|(full, _)| *full == volume) {
+            self.full = missing.checked_sub(len_bytes).filter(|left| *left > 0).map(|left| (volume, left));
+        }
+    }
+
     /// Writes of origins end, also those that hung.
     pub(crate) fn end_origin_writes(&mut self) {
-        self.origin_writes_hang = false;
+        (self.origin_writes_hang, self.slow) = (false, None);
         std::mem::take(&mut self.hanging).into_iter().for_each(|event| self.event(event));
     }
 
@@ -689,6 +702,7 @@ impl World {
             Action::ReadImage { .. } if self.image_reads_hang => End::Hangs,
             Action::OriginRead { .. } if self.origin_reads_hang => End::Hangs,
             Action::OriginWrite { .. } if self.origin_writes_hang => End::Hangs,
+            Action::OriginWrite { volume, .. } if self.slow == Some(*volume) => End::Hangs,
             Action::OriginFlush { .. } if self.origin_flushes_hang => End::Hangs,
             Action::WriteJournal { op, .. } if self.journal_hangs => End::HangsInJournal(*op),
             Action::WritePart { .. } if self.parts.is_some() => End::WaitsWithParts,
@@ -827,6 +841,9 @@ impl Backend for World {
                 to.fill(0);
                 to[..bytes.len()].copy_from_slice(&bytes);
             }
+            OriginOp::Write { .. } if self.full.is_some_and(|(full, _)| full == volume) => {
+                return Err(ErrorKind::NoSpace);
+            }
             OriginOp::Write { offset_bytes, src } => {
                 let bytes = self.slice(src).to_vec();
                 self.of_origin(volume, offset_bytes, bytes.len() as u64).copy_from_slice(&bytes);
@@ -841,9 +858,13 @@ impl Backend for World {
             OriginOp::Zero { offset_bytes, len_bytes, no_hole } => {
                 self.origin_zeroed.push((offset_bytes, len_bytes, no_hole));
                 self.of_origin(volume, offset_bytes, len_bytes).fill(0);
+                if !no_hole {
+                    self.discarded(volume, len_bytes);
+                }
             }
             OriginOp::Trim { offset_bytes, len_bytes } => {
                 self.of_origin(volume, offset_bytes, len_bytes).fill(0);
+                self.discarded(volume, len_bytes);
             }
         }
         Ok(())

@@ -559,6 +559,8 @@ const DIRTY: &[Number<Dirty>] = &[
     }),
     gauge("dirty_fenced", "1 while requests fail because dirty data cannot be read.", |of| of.fenced.into()),
     gauge("dirty_waiting_writes", "Writes that wait for room.", |of| Value::Whole(of.waiting_writes)),
+    gauge("dirty_waiting_seconds", "How long the oldest of them has waited.", |of| Value::ms(of.waiting_ms)),
+    gauge("dirty_no_space", "1 while the origin has no space for dirty data.", |of| of.no_space.into()),
     gauge(
         "dirty_stuck_bytes",
         "Dirty bytes that cannot be read back: nothing later reaches the origin.",

@@ -31,6 +31,8 @@ pub(crate) const LOOK_MS: u64 = 10_000;
 const LATE_MARGIN_MS: u64 = 5_000;
 /// A volume that becomes a block device may take so long for that after the start of the daemon, in milliseconds.
 const ATTACH_MS: u64 = 60_000;
+/// A write that waits for room for longer is a reason, in milliseconds: an origin that keeps up makes room sooner.
+const WAIT_MS: u64 = 5_000;
 /// A store has little space.
 const STORE_LOW: &str = "store-low-space";
 
@@ -184,6 +186,7 @@ impl Verdict {
             reasons.extend(of_refusing(name, info, &dirty));
             reasons.extend(of_truncated(name, info));
             reasons.extend(of_gap(name, &dirty));
+            reasons.extend(of_room(name, info, &dirty));
             reasons.extend(of_incidents(name, info, incidents, look.stats.uptime_ms));
         }
         // Of an absent volume its own reason says more.
@@ -382,7 +385,9 @@ fn of_reach(name: &str, info: &VolumeInfo, look: &Look<'_>) -> Option<Reason> {
 
 /// An origin that does not take dirty data now.
 fn of_refusing(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
-    if !dirty.refusing || dirty.fenced || dirty.stuck_bytes > 0 || info.origin_truncated_bytes.is_some() {
+    // Of an origin without space `of_room` says more.
+    let has_reason = dirty.fenced || dirty.no_space || dirty.stuck_bytes > 0;
+    if !dirty.refusing || has_reason || info.origin_truncated_bytes.is_some() {
         return None;
     }
     let why = dirty.refused_error.map(|why| format!(" ({why})")).unwrap_or_default();
@@ -488,6 +493,46 @@ fn of_gap(name: &str, dirty: &Dirty) -> Option<Reason> {
             "write these bytes anew and flush: the rest then goes to the origin; to put zeros there instead: zcctl \
              drop-dirty {name} --unreadable --yes"
         ),
+    })
+}
+
+/// Writes that find no room for dirty data: each volume that cannot write is named.
+fn of_room(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
+    let origin = info.origin.display();
+    let of = |kind: &'static str, level, what: String, follows: &str, command: String| Reason {
+        kind,
+        level,
+        volume: Some(name.to_owned()),
+        store: None,
+        what,
+        follows: follows.to_owned(),
+        command,
+    };
+    if dirty.no_space && !dirty.fenced {
+        return Some(of(
+            "origin-full",
+            Level::Failed,
+            format!(
+                "its origin {origin} has no space for {} that the cache has of it",
+                ByteSize(dirty.bytes)
+            ),
+            "what was acknowledged is kept in the cache, reads go on; when its room in the cache is full, writes fail with \
+             ENOSPC after full_wait",
+            format!(
+                "discard in the volume (fstrim), which goes to the origin at once, or make space under {origin}; it is \
+                 tried again by itself"
+            ),
+        ));
+    }
+    (dirty.waiting_ms > WAIT_MS && !dirty.fenced).then(|| {
+        let (writes, seconds) = (dirty.waiting_writes, dirty.waiting_ms / 1000);
+        of(
+            "writes-wait",
+            Level::Degraded,
+            format!("{writes} writes wait for room for dirty data, the oldest for {seconds} s"),
+            "they are as slow as its origin; other volumes have room of their own",
+            format!("look at {origin}: it is slow, or does not take writes; else a larger cache"),
+        )
     })
 }
 
@@ -799,6 +844,15 @@ mod tests {
             stuck.state == Level::Degraded && stuck.reasons[0].what.contains("512 bytes at offset 8192"),
             "{stuck:?}"
         );
+        let waits = |waiting_ms| Dirty { waiting_writes: 3, waiting_ms, ..old(1) };
+        assert_eq!(state(&with(waits(5_000), true), &mut incidents).state, Level::Healthy);
+        let waiting = state(&with(waits(24_000), true), &mut incidents);
+        assert!(
+            waiting.state == Level::Degraded && waiting.reasons[0].what.contains("the oldest for 24 s"),
+            "{waiting:?}"
+        );
+        let full = state(&with(Dirty { no_space: true, ..waits(24_000) }, true), &mut incidents);
+        assert_eq!((full.state, full.reasons.len(), full.reasons[0].kind), (Level::Failed, 1, "origin-full"));
         let cut = VolumeInfo { origin_truncated_bytes: Some(77), ..info() };
         let truncated = judged(&stats(5), &cut, &mut incidents);
         assert!(

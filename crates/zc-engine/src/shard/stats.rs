@@ -166,6 +166,10 @@ pub struct Dirty {
     pub fenced: bool,
     /// Writes that wait for room.
     pub waiting_writes: u64,
+    /// How long the oldest of them has waited, in milliseconds.
+    pub waiting_ms: u64,
+    /// The origin has no space for it.
+    pub no_space: bool,
     /// Where the volume has what could not be read back and nothing covers: nothing written later reaches the origin.
     pub stuck_offset_bytes: u64,
     /// How much of that is in one piece there; 0: there is none.
@@ -283,6 +287,8 @@ pub(crate) fn dirty_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTre
             draining: state.draining,
             fenced: state.fenced,
             waiting_writes: state.waiting,
+            waiting_ms: state.waiting_ms,
+            no_space: state.no_space,
             stuck_offset_bytes: state.stuck_offset_bytes,
             stuck_bytes: state.stuck_bytes,
             unreadable_bytes: state.unreadable_bytes,

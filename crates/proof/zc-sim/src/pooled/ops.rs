@@ -174,7 +174,13 @@ impl World {
     /// An error of the store has a reason.
     fn judge_pool_error(&mut self, error: &PoolError) {
         let Some(pooled) = &mut self.pooled else { return };
-        pooled.is_full |= error.error == StoreError::NoSpace;
+        if error.error == StoreError::NoSpace {
+            pooled.is_full = true;
+            for volume in (0..self.volumes.len()).filter(|volume| pooled.has(*volume)) {
+                self.excuses.no_space(volume);
+                self.judges[volume].discards_overtake();
+            }
+        }
         let (name, is_excused) = match error.error {
             StoreError::NoSpace => ("store: full", !pooled.snaps.is_empty() || pooled.is_rotten),
             StoreError::Device(ErrorKind::Io) => ("store: device errors", pooled.is_fenced),

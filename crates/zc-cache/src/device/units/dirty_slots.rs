@@ -7,13 +7,18 @@
 //! copy is stored where one more would have to be.
 //!
 //! After a restart it is not known who filled a slot: what was dirty then counts as lent.
+//!
+//! Each volume is charged for every slot that any dirty body of it is in, however many others are there: the slot stays
+//! as long as the last of them does. So the charges together are more than the slots.
 
-use zc_core::{Map, WeuSlot};
+use zc_core::{Map, VolumeId, WeuSlot};
 
 /// Dirty bodies in each slot.
 #[derive(Debug, Default)]
 pub(crate) struct DirtySlots {
     slots: Map<WeuSlot, Bodies>,
+    /// By volume, the slots with bodies of it, and how many there are in each.
+    charged: Map<VolumeId, Map<WeuSlot, u32>>,
     /// Slots with bodies of their own.
     filled: u64,
 }
@@ -46,25 +51,50 @@ impl DirtySlots {
         self.len() - self.filled
     }
 
-    /// One more; `own`: it was stored as such.
-    pub(crate) fn add(&mut self, slot: WeuSlot, own: bool) {
+    /// Slots that a volume is charged for.
+    pub(crate) fn charge(&self, volume: VolumeId) -> u64 {
+        self.charged.get(&volume).map_or(0, |slots| zc_core::u64_from_usize(slots.len()))
+    }
+
+    /// One more of a volume; `own`: it was stored as such.
+    pub(crate) fn add(&mut self, volume: VolumeId, slot: WeuSlot, own: bool) {
+        *self.charged.entry(volume).or_default().entry(slot).or_default() += 1;
         let bodies = self.slots.entry(slot).or_default();
         bodies.all += 1;
         self.filled += u64::from(own && bodies.own == 0);
         bodies.own += u32::from(own);
     }
 
-    /// One less.
+    /// One less of a volume.
     ///
     /// # Panics
     /// When there is none.
-    pub(crate) fn remove(&mut self, slot: WeuSlot, own: bool) {
+    pub(crate) fn remove(&mut self, volume: VolumeId, slot: WeuSlot, own: bool) {
+        self.discharge(volume, slot);
         let Some(bodies) = self.slots.get_mut(&slot) else { panic!("{slot:?} has no dirty data") };
         bodies.all -= 1;
         bodies.own -= u32::from(own);
         self.filled -= u64::from(own && bodies.own == 0);
         if bodies.all == 0 {
             self.slots.remove(&slot);
+        }
+    }
+
+    fn discharge(&mut self, volume: VolumeId, slot: WeuSlot) {
+        let charged = self.charged.get_mut(&volume);
+        let Some((charged, count)) = charged.and_then(|slots| {
+            let count = slots.get_mut(&slot)?;
+            *count -= 1;
+            let count = *count;
+            Some((slots, count))
+        }) else {
+            panic!("{volume:?} has no dirty data in {slot:?}")
+        };
+        if count == 0 {
+            charged.remove(&slot);
+        }
+        if charged.is_empty() {
+            self.charged.remove(&volume);
         }
     }
 }
@@ -98,22 +128,42 @@ mod tests {
 
     #[test]
     fn a_slot_counts_as_filled_while_a_body_of_its_own_is_in_it_and_as_lent_after_that() {
-        let (a, b) = (WeuSlot(3), WeuSlot(9));
+        let (a, b, v) = (WeuSlot(3), WeuSlot(9), VolumeId(1));
         let mut dirty = DirtySlots::default();
-        dirty.add(a, false);
+        dirty.add(v, a, false);
         assert_eq!((dirty.filled(), dirty.lent()), (0, 1));
-        dirty.add(a, true);
-        dirty.add(a, true);
-        dirty.add(b, true);
+        dirty.add(v, a, true);
+        dirty.add(v, a, true);
+        dirty.add(v, b, true);
         assert_eq!((dirty.filled(), dirty.lent(), dirty.len()), (2, 0, 2));
-        dirty.remove(a, true);
-        dirty.remove(b, true);
+        dirty.remove(v, a, true);
+        dirty.remove(v, b, true);
         assert!(dirty.contains(a) && !dirty.contains(b));
         assert_eq!((dirty.filled(), dirty.lent()), (1, 0));
-        dirty.remove(a, true);
+        dirty.remove(v, a, true);
         assert_eq!((dirty.filled(), dirty.lent()), (0, 1), "what is left is another extent's content");
-        dirty.remove(a, false);
+        dirty.remove(v, a, false);
         assert_eq!((dirty.len(), dirty.contains(a)), (0, false));
+    }
+
+    #[test]
+    fn each_volume_is_charged_for_a_slot_as_long_as_it_has_a_body_there() {
+        let (a, b, v, w) = (WeuSlot(3), WeuSlot(9), VolumeId(1), VolumeId(2));
+        let mut dirty = DirtySlots::default();
+        for (volume, slot, own) in [(v, a, true), (v, a, false), (w, a, true), (w, b, true)] {
+            dirty.add(volume, slot, own);
+        }
+        assert_eq!((dirty.charge(v), dirty.charge(w), dirty.len()), (1, 2, 2));
+        dirty.remove(v, a, true);
+        assert_eq!(dirty.charge(v), 1);
+        dirty.remove(v, a, false);
+        assert_eq!(
+            (dirty.charge(v), dirty.charge(w), dirty.len()),
+            (0, 2, 2),
+            "the slot stays for the other one"
+        );
+        dirty.remove(w, a, true);
+        assert_eq!((dirty.charge(w), dirty.len()), (1, 1));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! Invariant: a unit is read from memory until all its writes have ended. A slot is pinned once for each dirty body.
 //! What it does not do: know what is dirty, or when a commit is due.
 
-use zc_core::{BufId, ErrorKind, WeuSlot, limits};
+use zc_core::{BufId, ErrorKind, VolumeId, WeuSlot, limits};
 use zc_format::{GrowingUnit, Record, WeuHeader};
 
 use crate::base::Base;
@@ -141,7 +141,7 @@ impl Device {
         let stored = open.unit.place(content, open.fill_bytes, base);
         open.fill_bytes += placed_bytes(content.payload.len_bytes);
         let (slot, generation) = (open.unit.slot(), open.unit.generation());
-        self.add_dirty(slot, true);
+        self.add_dirty(content.key.volume, slot, true);
         Some(self.place(slot, generation, stored))
     }
 
@@ -328,16 +328,16 @@ impl Device {
         open.is_none_or(|open| offset_bytes < open.settled_bytes)
     }
 
-    /// A body of dirty data is in the slot; `own`: it was stored there as such.
-    pub(crate) fn add_dirty(&mut self, slot: WeuSlot, own: bool) {
+    /// A body of a volume's dirty data is in the slot; `own`: it was stored there as such.
+    pub(crate) fn add_dirty(&mut self, volume: VolumeId, slot: WeuSlot, own: bool) {
         self.units.slots.pin(slot);
-        self.units.dirty_slots.add(slot, own);
+        self.units.dirty_slots.add(volume, slot, own);
     }
 
-    /// A body of dirty data in the slot is not needed any more.
-    pub(crate) fn remove_dirty(&mut self, slot: WeuSlot, own: bool, base: &mut Base) {
+    /// A body of a volume's dirty data in the slot is not needed any more.
+    pub(crate) fn remove_dirty(&mut self, volume: VolumeId, slot: WeuSlot, own: bool, base: &mut Base) {
         self.units.slots.unpin(slot);
-        self.units.dirty_slots.remove(slot, own);
+        self.units.dirty_slots.remove(volume, slot, own);
         self.settle(slot, base);
     }
 }

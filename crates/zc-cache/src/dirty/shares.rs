@@ -1,0 +1,141 @@
+//! Division of the room for dirty data among the volumes in write-back.
+//!
+//! Job: the arithmetic, for slots and for records alike (`CONSISTENCY.md`, "Room for dirty data"). A quarter of the room
+//! is reserved in equal parts. A volume takes room within its reserve however much the others hold; beyond that it takes
+//! room only while all together hold less than what is shared.
+//!
+//! Invariant: what volumes take within their reserves always fits, whatever the others do with what they have. A slot
+//! that was opened while the shared room was used up has bodies of volumes within their reserves alone, and each of them
+//! is charged for it; so there are no more of these slots than the reserves come to.
+//!
+//! What it does not do: count what volumes hold, or decide whose turn it is (`admission`).
+
+/// Part of the room that is reserved, if there is more than one volume.
+const RESERVED_PART: u64 = 4;
+
+/// See the module documentation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Division {
+    /// Of each volume.
+    pub(in crate::dirty) reserve: u64,
+    /// All volumes together, before only reserves are left.
+    pub(in crate::dirty) shared: u64,
+    /// All volumes together.
+    pub(in crate::dirty) all: u64,
+}
+
+impl Division {
+    /// Room for so much of so many volumes. One volume alone needs no reserve. Where the quarter is less than one for
+    /// each volume, each gets one, unless that would be more than half of the room: then there are no reserves.
+    pub(crate) const fn new(all: u64, volumes: u64) -> Self {
+        let reserve = match (volumes, all / RESERVED_PART) {
+            (0 | 1, _) => 0,
+            (_, quarter) if quarter >= volumes => quarter / volumes,
+            _ if volumes <= all / 2 => 1,
+            _ => 0,
+        };
+        Self { reserve, shared: all - reserve * volumes, all }
+    }
+
+    /// Returns `true` if a volume that holds `own` may take so much more within its reserve. Where there are reserves,
+    /// one that holds nothing may begin.
+    pub(crate) const fn is_reserved(self, own: u64, more: u64) -> bool {
+        self.reserve > 0 && (own == 0 || own + more <= self.reserve)
+    }
+
+    /// All reserves together.
+    pub(crate) const fn reserved(self) -> u64 {
+        self.all - self.shared
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    #[test]
+    fn a_quarter_is_reserved_in_equal_parts_and_one_volume_has_all() {
+        let of = |all, volumes| {
+            let division = Division::new(all, volumes);
+            (division.reserve, division.shared)
+        };
+        assert_eq!(of(74, 0), (0, 74));
+        assert_eq!(of(74, 1), (0, 74));
+        assert_eq!(of(74, 2), (9, 56));
+        assert_eq!(of(74, 18), (1, 56));
+        assert_eq!(of(74, 37), (1, 37), "one each, as long as half of the room is shared");
+        assert_eq!(of(74, 38), (0, 74), "too many for reserves");
+        assert_eq!(of(2, 2), (0, 2));
+    }
+
+    #[test]
+    fn who_has_nothing_may_begin_where_there_are_reserves() {
+        let division = Division::new(16, 2);
+        assert_eq!((division.reserve, division.reserved()), (2, 4));
+        assert!(division.is_reserved(0, 3) && division.is_reserved(1, 1));
+        assert!(!division.is_reserved(1, 2) && !division.is_reserved(2, 1));
+        assert!(!Division::new(16, 1).is_reserved(0, 1));
+    }
+
+    /// Slots with the bodies that volumes have in them, the last one open.
+    #[derive(Default)]
+    struct Slots {
+        bodies: BTreeMap<u32, Vec<u64>>,
+        last: u32,
+        room: u32,
+    }
+
+    impl Slots {
+        fn charge(&self, volume: u64) -> u64 {
+            self.bodies.values().filter(|of| of.contains(&volume)).count() as u64
+        }
+
+        /// A body goes into the open slot, or into another one.
+        fn place(&mut self, volume: u64, opens: bool) {
+            if opens || self.room == 0 {
+                (self.last, self.room) = (self.last + 1, 3);
+            }
+            self.room -= 1;
+            self.bodies.entry(self.last).or_default().push(volume);
+        }
+
+        /// All bodies of a volume are clean.
+        fn clean(&mut self, volume: u64) {
+            self.bodies.values_mut().for_each(|of| of.retain(|body| *body != volume));
+            self.bodies.retain(|_, of| !of.is_empty());
+        }
+    }
+
+    #[test]
+    fn reserves_hold_however_volumes_share_slots_and_whoever_gives_nothing_back() {
+        for seed in 1..300_u64 {
+            let mut state = seed;
+            // xorshift64
+            let mut below = |end: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                (state >> 16) % end
+            };
+            let (all, volumes) = (8 + below(32), 2 + below(4));
+            let division = Division::new(all, volumes);
+            let stuck: BTreeSet<u64> = (0..volumes).filter(|_| below(2) == 0).collect();
+            let mut slots = Slots::default();
+            for _ in 0..600 {
+                let volume = below(volumes);
+                if below(10) == 0 && !stuck.contains(&volume) {
+                    slots.clean(volume);
+                    continue;
+                }
+                let held = slots.bodies.len() as u64;
+                let reserved = division.is_reserved(slots.charge(volume), 1);
+                if held < division.shared || reserved {
+                    slots.place(volume, below(3) == 0);
+                }
+                assert!(slots.bodies.len() as u64 <= all, "{division:?}, seed {seed}");
+            }
+        }
+    }
+}
