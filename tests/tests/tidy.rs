@@ -51,7 +51,7 @@ const LAYERS: &[&[&str]] = &[
         "zc-flash",
         "zc-drive",
     ],
-    &["zc-setup", "zc-pool-io", "zc-pool-drive"],
+    &["zc-setup", "zc-pool-io", "zc-remote", "zc-pool-drive"],
     &["zc-engine", "zc-sim", "zc-replay"],
     &["zc-figures"],
     &["zcached", "zcctl", "zcsim"],
@@ -75,6 +75,7 @@ const SANS_IO: &[&str] = &[
     "crates/zc-store/src/",
     "crates/zc-pool/src/",
     "crates/zc-nbd/src/",
+    "crates/zc-remote/src/",
 ];
 
 /// What a sans-IO crate must not name.
