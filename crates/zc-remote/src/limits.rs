@@ -1,0 +1,32 @@
+//! Every bound of the crate.
+
+/// Requests in flight on one connection.
+pub const IN_FLIGHT_MAX: usize = 128;
+/// Payload bytes in flight on one connection. A single request always fits.
+pub const IN_FLIGHT_BYTES_MAX: u64 = 32 << 20;
+/// Owed bytes from which on the component flushes by itself.
+pub const OWED_FLUSH_BYTES: u64 = 32 << 20;
+/// Owed bytes from which on new changes wait. Changes in flight may exceed it by [`IN_FLIGHT_BYTES_MAX`] at most.
+pub const OWED_HOLD_BYTES: u64 = 64 << 20;
+/// What an owed entry counts beside its bytes: node, entry and reference count.
+pub const OWED_ENTRY_BYTES: u64 = 128;
+/// Pieces of content that are compared after a reconnect.
+pub const SAMPLES_MAX: usize = 64;
+/// Longest such piece, in bytes.
+pub const SAMPLE_BYTES_MAX: u64 = 4096;
+/// Pieces that the first connection reads in order to recognise the export later.
+pub const SURVEY_PIECES: u64 = 16;
+/// Time from the start of a connection attempt to the end of its handshake.
+pub const HANDSHAKE_MS: u64 = 10_000;
+/// Time for the comparison of all samples.
+pub const COMPARE_MS: u64 = 30_000;
+/// Time that the server has for closing a connection that the daemon ends.
+pub const LEAVE_MS: u64 = 10_000;
+/// First pause before the next connection attempt.
+pub const PAUSE_MIN_MS: u64 = 100;
+/// Longest pause between two attempts.
+pub const PAUSE_MAX_MS: u64 = 5_000;
+/// Longest piece of a trim or zeroing, in bytes: below 32 bits, as plain headers need.
+pub const CHANGE_BYTES_MAX: u64 = 1 << 30;
+/// Largest minimum block that is accepted: the sector, which is the unit of requests.
+pub const MIN_BLOCK_BYTES_MAX: u32 = zc_core::SECTOR_BYTES;

@@ -1,0 +1,135 @@
+//! Answers of the server.
+//!
+//! Job: find out what an answer means for its request, for what is owed, and for the connection.
+
+use zc_nbd::ErrorCode;
+use zc_nbd::client::RemoteError;
+use zc_nbd::proto::tx_flag;
+
+use super::{Remote, Stage};
+use crate::link::{Link, LinkEvent, Part, Role};
+use crate::owed::Stamp;
+use crate::request::{Failure, RequestId};
+
+impl Remote {
+    pub(super) fn take_event(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Ready if matches!(self.stage, Stage::Greeting { .. }) => self.greeted(),
+            LinkEvent::Ready => {}
+            LinkEvent::Done(_, Err(error)) if error.code == ErrorCode::Shutdown => self.server_stops(),
+            LinkEvent::Done(part, result) => self.answered(part, result),
+        }
+    }
+
+    /// The server refuses a request because it is stopping. The request stays without an answer, and is sent again on the
+    /// next connection.
+    fn server_stops(&mut self) {
+        debug_assert!(self.link.as_ref().is_some_and(Link::is_stopping));
+        if let Some(link) = &mut self.link {
+            link.disconnect();
+            self.leave("the server is shutting down".to_owned());
+        }
+    }
+
+    fn answered(&mut self, part: Part, result: Result<(), RemoteError>) {
+        match part.role {
+            Role::Read { .. } | Role::Survey => self.read_answered(part, result),
+            Role::Change { .. } => self.change_answered(part, result),
+            Role::Flush { covers, .. } => self.flush_answered(&part, covers, result),
+            Role::Settle => match result {
+                Ok(()) if self.stage == Stage::Settling => self.up(),
+                Ok(()) => {}
+                Err(error) => self.refused("a flush", &error),
+            },
+            Role::Sample => self.sample_answered(&part, result),
+            Role::Replay => match result {
+                Ok(()) => {
+                    if !self.has_volatile_cache() {
+                        self.owed.remove(part.start, part.end);
+                    }
+                    self.replay();
+                }
+                Err(error) => self.refused("a write that it had taken before", &error),
+            },
+        }
+    }
+
+    /// The attempt ends: the server does not take what has to precede the requests.
+    fn refused(&mut self, what: &str, error: &RemoteError) {
+        let text = Failure::of_server(error).text;
+        self.end_connection(&format!("the server refuses {what}: {text}"));
+    }
+
+    fn read_answered(&mut self, part: Part, result: Result<(), RemoteError>) {
+        let request = part.request();
+        if let Some(sample) = part.sample.filter(|sample| result.is_ok() && sample.is_full()) {
+            self.samples.keep(sample, &mut self.dice);
+        }
+        self.part_answered(request, result.map_err(|error| Failure::of_server(&error)));
+    }
+
+    fn change_answered(&mut self, part: Part, result: Result<(), RemoteError>) {
+        let request = part.request();
+        let (start, end) = (part.start, part.end);
+        let is_durable = part.is_durable || !self.has_volatile_cache();
+        if result.is_err() || is_durable {
+            self.owed.remove(start, end);
+        } else {
+            self.owed.answered(start, end);
+        }
+        if let Some(sample) = part.sample.filter(|_| result.is_ok()) {
+            self.samples.keep(sample, &mut self.dice);
+        }
+        self.part_answered(request, result.map_err(|error| Failure::of_server(&error)));
+    }
+
+    /// Returns `false` if each answer of the server says that a change is durable.
+    fn has_volatile_cache(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.offers(tx_flag::SEND_FLUSH))
+    }
+
+    fn flush_answered(&mut self, part: &Part, covers: Stamp, result: Result<(), RemoteError>) {
+        self.owed.flushed(covers);
+        let Role::Flush { request: of, .. } = part.role else { return };
+        self.is_flushing &= of.is_some();
+        let mut result = result.map_err(|error| Failure::of_server(&error));
+        let is_engine_flush = part.request().is_some_and(|id| self.is_flush(id));
+        if !is_engine_flush && let Err(failure) = &result {
+            self.flush_failure = Some(failure.clone());
+        }
+        if is_engine_flush && let Some(failure) = self.flush_failure.take() {
+            result = Err(failure);
+        }
+        self.part_answered(part.request(), result);
+    }
+
+    fn is_flush(&self, id: RequestId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| job.request == crate::Request::Flush)
+    }
+
+    fn sample_answered(&mut self, part: &Part, result: Result<(), RemoteError>) {
+        let Some(read) = &part.sample else { return };
+        if let Err(error) = result {
+            return self.refused("to read what it was read before", &error);
+        }
+        if !self.samples.agree(read) {
+            return self.drop_connection(format!(
+                "the export has other content than before at byte {}: it is another one, or was written by another program",
+                read.offset
+            ));
+        }
+        self.compared();
+    }
+
+    /// A part of a request was answered; `None`: of one that was answered otherwise.
+    fn part_answered(&mut self, request: Option<RequestId>, result: Result<(), Failure>) {
+        let Some(id) = request else { return };
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.parts = job.parts.saturating_sub(1);
+        if let Err(failure) = result {
+            job.failure.get_or_insert(failure);
+            job.next = job.end;
+        }
+        self.settle(id);
+    }
+}

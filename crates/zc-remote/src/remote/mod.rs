@@ -1,0 +1,555 @@
+//! The state of a remote origin: connection attempts, stages, outages.
+//!
+//! What it does not do: send requests (`issue`), or judge answers (`answers`).
+
+mod answers;
+mod issue;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use zc_core::ErrorKind;
+use zc_nbd::client::{ClientTls, RemoteExport};
+use zc_nbd::proto::tx_flag;
+
+use crate::Sink;
+use crate::limits::{
+    COMPARE_MS, HANDSHAKE_MS, LEAVE_MS, MIN_BLOCK_BYTES_MAX, SAMPLE_BYTES_MAX, SURVEY_PIECES,
+};
+use crate::link::{Link, Role};
+use crate::owed::Owed;
+use crate::pause::{Dice, Pauses};
+use crate::request::{Failure, Job, Request, RequestId};
+use crate::samples::{Sample, Samples};
+
+/// Settings of a remote origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Name of the export; empty for the default one.
+    pub export: String,
+    /// TLS of the connection.
+    pub tls: ClientTls,
+    /// Changes will be requested.
+    pub writable: bool,
+    /// Requests fail when an outage has lasted this long. `None`: they wait.
+    pub outage_max_ms: Option<u64>,
+    /// Seed of the jitter and of the choice of samples.
+    pub seed: u64,
+}
+
+/// An order to the driver, or a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Connect, then call [`Remote::connected`], or [`Remote::closed`] if that fails.
+    Connect,
+    /// Send the output in plain, begin TLS, then call [`Remote::tls_started`].
+    StartTls,
+    /// Send the output, then close the own half of the connection. Received bytes are handed on until the server closes.
+    HangUp,
+    /// Close the connection at once, and report nothing of it any more.
+    Close,
+    /// A request is answered. The driver may take the memory of a read back.
+    Done {
+        /// The request.
+        request: RequestId,
+        /// Its outcome.
+        result: Result<(), Failure>,
+    },
+    /// Requests are carried out.
+    Up(RemoteExport),
+    /// Requests wait, for this reason. Repeated with each attempt that failed.
+    Down(String),
+    /// The component has ended.
+    Stopped,
+}
+
+/// State for the status.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Requests are carried out.
+    pub is_up: bool,
+    /// Start of the outage, by the clock of [`Remote::tick`].
+    pub outage_since_ms: Option<u64>,
+    /// Reason of the outage; empty if there is none.
+    pub why: String,
+    /// Memory of owed changes.
+    pub owed_bytes: u64,
+    /// Requests without an answer.
+    pub waiting: u64,
+    /// Connections that served requests after the first one.
+    pub reconnects: u64,
+    /// Bytes written again after a reconnect.
+    pub replayed_bytes: u64,
+    /// Requests that failed because an outage lasted too long.
+    pub expired: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// No connection.
+    Down {
+        retry_at_ms: u64,
+    },
+    /// Up to the end of the handshake.
+    Greeting {
+        until_ms: u64,
+    },
+    Comparing {
+        until_ms: u64,
+    },
+    /// Owed changes from here on are to be written again.
+    Replaying {
+        next: u64,
+    },
+    /// The flush before the first request.
+    Settling,
+    Up,
+    /// The own half is closed.
+    Leaving {
+        until_ms: u64,
+    },
+    Stopped,
+}
+
+/// A remote origin. See the crate documentation.
+#[derive(Debug)]
+pub struct Remote {
+    settings: Settings,
+    now_ms: u64,
+    stage: Stage,
+    link: Option<Link>,
+    jobs: BTreeMap<RequestId, Job>,
+    last_request: RequestId,
+    /// Requests with parts that were not sent, in order: those that wait for no owed changes.
+    reads: VecDeque<RequestId>,
+    /// The others.
+    changes: VecDeque<RequestId>,
+    owed: Owed,
+    samples: Samples,
+    /// A flush of this component's own is in flight.
+    is_flushing: bool,
+    /// The server failed a flush of which the engine has not been told.
+    flush_failure: Option<Failure>,
+    /// The export as it was accepted last.
+    known: Option<RemoteExport>,
+    pauses: Pauses,
+    dice: Dice,
+    outage_since_ms: Option<u64>,
+    why: String,
+    /// The outage lasts longer than the bound.
+    is_failing: bool,
+    is_stopping: bool,
+    effects: VecDeque<Effect>,
+    reconnects: u64,
+    replayed_bytes: u64,
+    expired: u64,
+}
+
+impl Remote {
+    /// A remote origin that begins to connect.
+    #[must_use]
+    pub fn new(settings: Settings, now_ms: u64) -> Self {
+        let dice = Dice::new(settings.seed);
+        let mut remote = Self {
+            settings,
+            now_ms,
+            stage: Stage::Down { retry_at_ms: now_ms },
+            link: None,
+            jobs: BTreeMap::new(),
+            last_request: RequestId(0),
+            reads: VecDeque::new(),
+            changes: VecDeque::new(),
+            owed: Owed::default(),
+            samples: Samples::default(),
+            is_flushing: false,
+            flush_failure: None,
+            known: None,
+            pauses: Pauses::default(),
+            dice,
+            outage_since_ms: None,
+            why: String::new(),
+            is_failing: false,
+            is_stopping: false,
+            effects: VecDeque::new(),
+            reconnects: 0,
+            replayed_bytes: 0,
+            expired: 0,
+        };
+        remote.tick(now_ms);
+        remote
+    }
+
+    /// Takes a request.
+    pub fn submit(&mut self, request: Request) -> RequestId {
+        self.last_request.0 += 1;
+        let id = self.last_request;
+        match self.objection(&request) {
+            Ok((start, end)) => {
+                let is_nothing = start == end && !matches!(request, Request::Flush);
+                let job = Job::new(request, start, end);
+                self.queue(id, &job);
+                self.jobs.insert(id, job);
+                if is_nothing {
+                    self.finish(id, Ok(()));
+                }
+                self.pump();
+            }
+            Err(failure) => self.effects.push_back(Effect::Done { request: id, result: Err(failure) }),
+        }
+        id
+    }
+
+    /// The range of a request, or the reason why it cannot be carried out.
+    fn objection(&self, request: &Request) -> Result<(u64, u64), Failure> {
+        if self.is_stopping {
+            return Err(Failure::new(ErrorKind::Shutdown, "the connection is closed"));
+        }
+        if self.is_failing {
+            return Err(self.outage_failure());
+        }
+        let size_bytes = self.known.as_ref().map_or(u64::MAX, |export| export.size_bytes);
+        let range = request.range().filter(|(_, end)| *end <= size_bytes);
+        let outside = || Failure::new(ErrorKind::Invalid, "the range is not one of sectors of the export");
+        let range = range.ok_or_else(outside)?;
+        if request.change().is_some() && !self.settings.writable {
+            return Err(Failure::new(ErrorKind::ReadOnly, "the origin was opened for reading"));
+        }
+        Ok(range)
+    }
+
+    fn outage_failure(&self) -> Failure {
+        Failure::new(ErrorKind::Io, format!("the server has been out of reach for too long: {}", self.why))
+    }
+
+    fn queue(&mut self, id: RequestId, job: &Job) {
+        let queue = if job.is_change() { &mut self.changes } else { &mut self.reads };
+        queue.push_back(id);
+    }
+
+    /// The driver has connected.
+    pub fn connected(&mut self) {
+        if matches!(self.stage, Stage::Greeting { .. }) {
+            self.link = Some(Link::new(&self.settings.export, self.settings.tls));
+        }
+    }
+
+    /// TLS is up.
+    pub fn tls_started(&mut self) {
+        if let Some(link) = self.link.as_mut().filter(|link| link.tls_due()) {
+            link.tls_started();
+        }
+    }
+
+    /// The connection is dead: closed by the server, broken, or never made.
+    pub fn closed(&mut self, why: &str) {
+        let is_expected = matches!(self.stage, Stage::Leaving { .. });
+        let why = if is_expected { self.why.clone() } else { why.to_owned() };
+        if !matches!(self.stage, Stage::Down { .. } | Stage::Stopped) {
+            self.lost(why);
+        }
+    }
+
+    /// The driver has received bytes.
+    pub fn received(&mut self, bytes: &[u8], sink: &mut dyn Sink) {
+        let mut input = bytes;
+        while let Some(link) = &mut self.link {
+            match link.next_event(&mut input, sink) {
+                Ok(Some(event)) => self.take_event(event),
+                Ok(None) => break,
+                Err(error) => {
+                    self.end_connection(&error.to_string().escape_debug().to_string());
+                    break;
+                }
+            }
+        }
+        if self.link.as_ref().is_some_and(Link::tls_due) {
+            self.effects.push_back(Effect::StartTls);
+        }
+        self.pump();
+    }
+
+    /// Time passes. `now_ms` never goes back.
+    pub fn tick(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+        match self.stage {
+            Stage::Down { retry_at_ms } if self.now_ms >= retry_at_ms => {
+                self.stage = Stage::Greeting { until_ms: self.now_ms.saturating_add(HANDSHAKE_MS) };
+                self.effects.push_back(Effect::Connect);
+            }
+            Stage::Greeting { until_ms } if self.now_ms >= until_ms => {
+                self.drop_connection("the server does not answer".to_owned());
+            }
+            Stage::Comparing { until_ms } if self.now_ms >= until_ms => {
+                self.drop_connection("the server does not answer reads".to_owned());
+            }
+            Stage::Leaving { until_ms } if self.now_ms >= until_ms => {
+                self.drop_connection(self.why.clone());
+            }
+            _ => {}
+        }
+        self.expire();
+    }
+
+    /// The time of the next [`Self::tick`] that changes something.
+    #[must_use]
+    pub fn next_tick_ms(&self) -> Option<u64> {
+        let stage = match self.stage {
+            Stage::Down { retry_at_ms } => Some(retry_at_ms),
+            Stage::Greeting { until_ms } | Stage::Comparing { until_ms } | Stage::Leaving { until_ms } => {
+                Some(until_ms)
+            }
+            Stage::Replaying { .. } | Stage::Settling | Stage::Up | Stage::Stopped => None,
+        };
+        let bound = self.expires_at_ms().filter(|_| !self.is_failing);
+        [stage, bound].into_iter().flatten().min()
+    }
+
+    fn expires_at_ms(&self) -> Option<u64> {
+        Some(self.outage_since_ms?.saturating_add(self.settings.outage_max_ms?))
+    }
+
+    /// Changes the bound of outages.
+    pub fn set_outage_max(&mut self, outage_max_ms: Option<u64>) {
+        self.settings.outage_max_ms = outage_max_ms;
+        self.is_failing &= self.expires_at_ms().is_some_and(|at| at <= self.now_ms);
+        self.expire();
+    }
+
+    /// Fails what waits if the outage has lasted too long.
+    fn expire(&mut self) {
+        if self.is_failing || self.expires_at_ms().is_none_or(|at| at > self.now_ms) {
+            return;
+        }
+        self.is_failing = true;
+        self.expired += zc_core::u64_from_usize(self.jobs.len());
+        self.fail_all(&self.outage_failure());
+    }
+
+    /// Answers every request with a failure. What was sent stays owed.
+    fn fail_all(&mut self, failure: &Failure) {
+        if let Some(link) = &mut self.link {
+            link.abandon_all();
+        }
+        self.reads.clear();
+        self.changes.clear();
+        let ids: Vec<RequestId> = self.jobs.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.finish(id, Err(failure.clone())));
+    }
+
+    /// Ends the component: says goodbye to the server, and fails what is in flight.
+    pub fn stop(&mut self) {
+        if self.is_stopping {
+            return;
+        }
+        self.is_stopping = true;
+        self.fail_all(&Failure::new(ErrorKind::Shutdown, "the daemon closes the connection"));
+        match &mut self.link {
+            Some(link) => {
+                link.disconnect();
+                self.leave("the daemon closes the connection".to_owned());
+            }
+            None => {
+                self.stage = Stage::Stopped;
+                self.effects.push_back(Effect::Stopped);
+            }
+        }
+    }
+
+    /// The next effect.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Takes the bytes to be sent on the connection.
+    pub fn take_output(&mut self) -> Vec<Bytes> {
+        self.link.as_mut().map_or_else(Vec::new, Link::take_output)
+    }
+
+    /// State for the status.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            is_up: self.stage == Stage::Up,
+            outage_since_ms: self.outage_since_ms,
+            why: if self.outage_since_ms.is_some() { self.why.clone() } else { String::new() },
+            owed_bytes: self.owed.bytes(),
+            waiting: zc_core::u64_from_usize(self.jobs.len()),
+            reconnects: self.reconnects,
+            replayed_bytes: self.replayed_bytes,
+            expired: self.expired,
+        }
+    }
+
+    /// Ends the connection for a fault of the server, without overtaking what it may still carry out.
+    fn end_connection(&mut self, why: &str) {
+        let Some(link) = &mut self.link else { return };
+        link.break_off();
+        if link.has_changes() {
+            self.leave(why.to_owned());
+        } else {
+            self.drop_connection(why.to_owned());
+        }
+    }
+
+    /// Closes the own half and waits for the server's.
+    fn leave(&mut self, why: String) {
+        if !matches!(self.stage, Stage::Leaving { .. }) {
+            self.why = why;
+            self.stage = Stage::Leaving { until_ms: self.now_ms.saturating_add(LEAVE_MS) };
+            self.effects.push_back(Effect::HangUp);
+        }
+    }
+
+    fn drop_connection(&mut self, why: String) {
+        self.effects.push_back(Effect::Close);
+        self.lost(why);
+    }
+
+    /// The connection is dead: what was in flight is to be sent again on another one.
+    fn lost(&mut self, why: String) {
+        self.link = None;
+        self.owed.all_answered();
+        self.is_flushing = false;
+        self.why = why;
+        if self.is_stopping {
+            self.stage = Stage::Stopped;
+            self.effects.push_back(Effect::Stopped);
+            return;
+        }
+        self.reads.clear();
+        self.changes.clear();
+        for (id, job) in std::mem::take(&mut self.jobs) {
+            self.begin_again(id, job);
+        }
+        let pause_ms = self.pauses.next_ms(&mut self.dice);
+        self.stage = Stage::Down { retry_at_ms: self.now_ms.saturating_add(pause_ms) };
+        self.outage_since_ms.get_or_insert(self.now_ms);
+        self.effects.push_back(Effect::Down(self.why.clone()));
+        self.expire();
+    }
+
+    fn begin_again(&mut self, id: RequestId, mut job: Job) {
+        match job.failure.take() {
+            Some(failure) => self.effects.push_back(Effect::Done { request: id, result: Err(failure) }),
+            None => {
+                job.restart();
+                self.queue(id, &job);
+                self.jobs.insert(id, job);
+            }
+        }
+    }
+
+    fn finish(&mut self, id: RequestId, result: Result<(), Failure>) {
+        if self.jobs.remove(&id).is_some() {
+            self.effects.push_back(Effect::Done { request: id, result });
+        }
+    }
+
+    /// The handshake is done: the export is looked at.
+    fn greeted(&mut self) {
+        let Some(export) = self.link.as_ref().and_then(Link::export) else { return };
+        if let Some(why) = self.difference(export) {
+            return self.drop_connection(why);
+        }
+        let comparable = self.samples.iter().filter(|kept| !self.owed.overlaps(kept.offset, kept.end()));
+        let payload_max = self.link.as_ref().map_or(0, Link::payload_max);
+        let range = |kept: &Sample| (kept.offset, kept.end().min(kept.offset + payload_max));
+        let ranges: Vec<(u64, u64)> = comparable.map(range).collect();
+        self.stage = Stage::Comparing { until_ms: self.now_ms.saturating_add(COMPARE_MS) };
+        for (start, end) in ranges {
+            let sample = Sample::empty(start, end - start);
+            let Some(link) = &mut self.link else { return };
+            if let Err(error) = link.read(Role::Sample, start, end, Some(sample)) {
+                return self.drop_connection(error.to_string());
+            }
+        }
+        self.compared();
+    }
+
+    /// Reason why the export cannot be used, or is not the one from before.
+    fn difference(&self, export: &RemoteExport) -> Option<String> {
+        let sector = u64::from(zc_core::SECTOR_BYTES);
+        if export.min_bytes > MIN_BLOCK_BYTES_MAX || u64::from(export.max_bytes) < sector {
+            return Some(format!(
+                "the export takes requests of {} to {} bytes, and sectors have 512",
+                export.min_bytes, export.max_bytes
+            ));
+        }
+        if !export.size_bytes.is_multiple_of(sector) {
+            return Some(format!(
+                "the export has {} bytes, which are not whole sectors of 512",
+                export.size_bytes
+            ));
+        }
+        if self.settings.writable && export.is_read_only() {
+            return Some("the export is read-only".to_owned());
+        }
+        let before = self.known.as_ref()?;
+        if export.size_bytes < before.size_bytes {
+            return Some(format!(
+                "the export has {} bytes and had {} before",
+                export.size_bytes, before.size_bytes
+            ));
+        }
+        let changed = export.flags ^ before.flags;
+        if changed & (tx_flag::READ_ONLY | tx_flag::SEND_FLUSH) != 0 {
+            return Some("the export is writable or flushed otherwise than before".to_owned());
+        }
+        match (&export.name, &before.name) {
+            (Some(now), Some(before)) if now != before => Some(format!(
+                "the export is \"{}\" and was \"{}\"",
+                now.escape_debug(),
+                before.escape_debug()
+            )),
+            _ => None,
+        }
+    }
+
+    /// Every comparison is done, if none is in flight.
+    fn compared(&mut self) {
+        if matches!(self.stage, Stage::Comparing { .. }) && self.link.as_ref().is_some_and(Link::is_idle) {
+            self.stage = Stage::Replaying { next: 0 };
+            self.replay();
+        }
+    }
+
+    /// Owed changes are written again: the server has what this daemon wrote.
+    fn replayed(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        if self.known.is_none() && self.settings.writable && link.offers(tx_flag::SEND_FLUSH) {
+            self.stage = Stage::Settling;
+            if let Err(error) = link.flush(Role::Settle) {
+                self.drop_connection(error.to_string());
+            }
+            return;
+        }
+        self.up();
+    }
+
+    /// Reads pieces of the export, to recognise it by them if nothing else is known of its content.
+    fn survey(&mut self, size_bytes: u64) {
+        let Some(link) = &mut self.link else { return };
+        for piece in 0..SURVEY_PIECES {
+            let start = size_bytes / SURVEY_PIECES * piece / SAMPLE_BYTES_MAX * SAMPLE_BYTES_MAX;
+            let end = (start + SAMPLE_BYTES_MAX).min(size_bytes).min(start + link.payload_max());
+            let sample = Sample::empty(start, end - start);
+            // A server that takes no such read is no worse off.
+            let _refused = link.read(Role::Survey, start, end, Some(sample));
+        }
+    }
+
+    fn up(&mut self) {
+        let Some(export) = self.link.as_ref().and_then(Link::export).cloned() else { return };
+        self.stage = Stage::Up;
+        if self.known.is_some() {
+            self.reconnects += 1;
+        } else {
+            self.survey(export.size_bytes);
+        }
+        self.known = Some(export.clone());
+        self.pauses.reset();
+        self.outage_since_ms = None;
+        self.is_failing = false;
+        self.effects.push_back(Effect::Up(export));
+    }
+}

@@ -1,0 +1,212 @@
+//! A simulated NBD server that keeps requests for as long as the test wants, and loses what was not flushed.
+
+use std::collections::BTreeMap;
+
+use rand::RngExt as _;
+use rand_pcg::Pcg64Mcg;
+use zc_nbd::server::{
+    BlockSizes, Command, ExportFlags, ExportInfo, Request, ServerConfig, ServerEvent, ServerSession,
+};
+use zc_nbd::wire::HeaderStyle;
+use zc_nbd::{ErrorCode, Need};
+
+pub(crate) const SECTOR: usize = 512;
+
+/// One connection as the server sees it.
+struct Conn {
+    session: ServerSession,
+    out: Vec<u8>,
+    write: Option<(Request, Vec<u8>)>,
+    pending: Vec<(Request, Vec<u8>)>,
+    /// Carried out and not answered, with the data of reads.
+    finished: Vec<(Request, Vec<u8>, Option<ErrorCode>)>,
+}
+
+pub(crate) struct Server {
+    pub(crate) export: ExportInfo,
+    pub(crate) style: HeaderStyle,
+    /// What a restart keeps.
+    pub(crate) durable: Vec<u8>,
+    /// Sectors that a restart may lose.
+    pub(crate) volatile: BTreeMap<usize, [u8; SECTOR]>,
+    conn: Option<Conn>,
+    pub(crate) log: Vec<String>,
+}
+
+pub(crate) fn flags() -> ExportFlags {
+    ExportFlags { flush: true, fua: true, trim: true, write_zeroes: true, ..ExportFlags::default() }
+}
+
+impl Server {
+    pub(crate) fn new(sectors: usize, flags: ExportFlags, payload_max: u32, style: HeaderStyle) -> Self {
+        let export = ExportInfo {
+            name: "disk".to_owned(),
+            description: String::new(),
+            size_bytes: u64::try_from(sectors * SECTOR).unwrap(),
+            flags,
+            blocks: BlockSizes::new(1, 512, payload_max).unwrap(),
+            contexts: Vec::new(),
+            token: 1,
+        };
+        let durable = vec![0; sectors * SECTOR];
+        Self { export, style, durable, volatile: BTreeMap::new(), conn: None, log: Vec::new() }
+    }
+
+    pub(crate) fn connect(&mut self) {
+        let mut out = Vec::new();
+        let config = ServerConfig {
+            structured: self.style != HeaderStyle::Simple,
+            extended: self.style == HeaderStyle::Extended,
+            ..ServerConfig::default()
+        };
+        let session = ServerSession::new(config, &mut out);
+        self.conn = Some(Conn { session, out, write: None, pending: Vec::new(), finished: Vec::new() });
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.conn.is_some()
+    }
+
+    pub(crate) fn begin_shutdown(&mut self) {
+        self.conn.as_mut().unwrap().session.begin_shutdown();
+    }
+
+    /// Bytes that were sent since the last call.
+    pub(crate) fn sent(&mut self) -> Vec<u8> {
+        self.conn.as_mut().map_or_else(Vec::new, |conn| std::mem::take(&mut conn.out))
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.conn.as_ref().map_or(0, |conn| conn.pending.len())
+    }
+
+    /// Takes bytes of the client. Returns `false` once the client has said goodbye.
+    pub(crate) fn feed(&mut self, mut input: &[u8]) -> bool {
+        let Some(conn) = &mut self.conn else { return true };
+        let exports = [self.export.clone()];
+        loop {
+            if let Some((_, data)) = &mut conn.write {
+                data.extend_from_slice(conn.session.take_payload(&mut input));
+                if matches!(conn.session.need(), Need::Payload { .. }) {
+                    return true;
+                }
+                conn.pending.extend(conn.write.take());
+            }
+            match conn.session.next_event(&mut input, exports.as_slice(), &mut conn.out) {
+                None => return true,
+                Some(ServerEvent::Request(request)) => conn.pending.push((request, Vec::new())),
+                Some(ServerEvent::WriteBegin(request)) => conn.write = Some((request, Vec::new())),
+                Some(ServerEvent::Disconnect | ServerEvent::Closed(_)) => return false,
+                Some(ServerEvent::Attached { .. } | ServerEvent::Refused { .. }) => {}
+            }
+        }
+    }
+
+    pub(crate) fn sector(&self, sector: usize) -> [u8; SECTOR] {
+        let durable = || self.durable[sector * SECTOR..(sector + 1) * SECTOR].try_into().unwrap();
+        self.volatile.get(&sector).copied().unwrap_or_else(durable)
+    }
+
+    fn put(&mut self, sector: usize, bytes: [u8; SECTOR], is_durable: bool) {
+        if is_durable || !self.export.flags.flush {
+            self.volatile.remove(&sector);
+            self.durable[sector * SECTOR..(sector + 1) * SECTOR].copy_from_slice(&bytes);
+        } else {
+            self.volatile.insert(sector, bytes);
+        }
+    }
+
+    fn change(&mut self, request: &Request, data: &[u8], mut is_kept: impl FnMut() -> bool) {
+        let (first, fua) = (usize::try_from(request.offset()).unwrap() / SECTOR, request.fua());
+        let count = usize::try_from(request.length()).unwrap() / SECTOR;
+        for at in 0..count {
+            let bytes = match request.command() {
+                Command::Write => data[at * SECTOR..(at + 1) * SECTOR].try_into().unwrap(),
+                _ => [0; SECTOR],
+            };
+            if is_kept() {
+                self.put(first + at, bytes, fua);
+            }
+        }
+    }
+
+    pub(crate) fn flush(&mut self) {
+        for (sector, bytes) in std::mem::take(&mut self.volatile) {
+            self.put(sector, bytes, true);
+        }
+    }
+
+    /// Carries out a pending request and answers it.
+    pub(crate) fn execute(&mut self, at: usize, fail: Option<ErrorCode>) {
+        self.carry_out(at, fail);
+        self.answer(self.finished() - 1);
+    }
+
+    /// Requests that were carried out and not answered.
+    pub(crate) fn finished(&self) -> usize {
+        self.conn.as_ref().map_or(0, |conn| conn.finished.len())
+    }
+
+    /// Carries out a pending request. The answer follows later.
+    pub(crate) fn carry_out(&mut self, at: usize, fail: Option<ErrorCode>) {
+        let Some((request, data)) = self.conn.as_mut().map(|conn| conn.pending.remove(at)) else { return };
+        self.log.push(format!("{:?} {} {}", request.command(), request.offset(), request.length()));
+        let mut read = Vec::new();
+        match (fail, request.command()) {
+            (Some(_), _) => {}
+            (None, Command::Flush) => self.flush(),
+            (None, Command::Read) => {
+                let first = usize::try_from(request.offset()).unwrap() / SECTOR;
+                let count = usize::try_from(request.length()).unwrap() / SECTOR;
+                (first..first + count).for_each(|sector| read.extend_from_slice(&self.sector(sector)));
+            }
+            (None, _) => self.change(&request, &data, || true),
+        }
+        if let Some(conn) = &mut self.conn {
+            conn.finished.push((request, read, fail));
+        }
+    }
+
+    /// Answers a request that was carried out.
+    pub(crate) fn answer(&mut self, at: usize) {
+        let Some(conn) = &mut self.conn else { return };
+        let (request, read, fail) = conn.finished.remove(at);
+        match (fail, request.command()) {
+            (Some(code), _) => conn.session.reply_error(request, code, "as told", &mut conn.out),
+            (None, Command::Read) => {
+                conn.session.reply_read(request, &mut conn.out);
+                conn.out.extend_from_slice(&read);
+            }
+            (None, _) => conn.session.reply_done(request, &mut conn.out),
+        }
+    }
+
+    pub(crate) fn execute_all(&mut self) {
+        while self.pending() > 0 {
+            self.execute(0, None);
+        }
+        while self.finished() > 0 {
+            self.answer(0);
+        }
+    }
+
+    /// The connection ends; pending changes are carried out in part or not at all.
+    pub(crate) fn drop_connection(&mut self, rng: &mut Pcg64Mcg) {
+        let Some(conn) = self.conn.take() else { return };
+        for (request, data) in &conn.pending {
+            if matches!(request.command(), Command::Write | Command::WriteZeroes | Command::Trim) {
+                self.change(request, data, || rng.random_bool(0.5));
+            }
+        }
+    }
+
+    /// The server restarts and loses any part of what was not flushed.
+    pub(crate) fn crash(&mut self, rng: &mut Pcg64Mcg) {
+        self.drop_connection(rng);
+        for (sector, bytes) in std::mem::take(&mut self.volatile) {
+            if rng.random_bool(0.4) {
+                self.put(sector, bytes, true);
+            }
+        }
+    }
+}
