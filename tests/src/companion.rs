@@ -56,9 +56,18 @@ impl Companion {
     pub fn serve(socket: &Path, server: &Path, arguments: &[&str]) -> Self {
         let listener = UnixListener::bind(socket)
             .unwrap_or_else(|error| panic!("cannot listen on {}: {error}", socket.display()));
+        Self::activate(listener.into(), server, arguments)
+    }
+
+    /// As [`Self::serve`], with a socket that listens already.
+    ///
+    /// # Panics
+    /// The server cannot be started.
+    #[must_use]
+    pub fn activate(listener: OwnedFd, server: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", ACTIVATE, "sh"]).arg(server).args(arguments);
-        command.stdin(Stdio::from(OwnedFd::from(listener))).stdout(Stdio::null());
+        command.stdin(Stdio::from(listener)).stdout(Stdio::null());
         Self(command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
     }
 

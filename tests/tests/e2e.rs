@@ -38,6 +38,7 @@ mod e2e_raw_origin;
 mod e2e_reattach;
 mod e2e_recipes;
 mod e2e_record;
+mod e2e_remote;
 mod e2e_removal;
 mod e2e_replace;
 mod e2e_resize;

@@ -58,8 +58,9 @@ const LAYERS: &[&[&str]] = &[
     &["zc-bench", "zc-model", "zc-tests", "xtask"],
 ];
 
-/// Dependencies within a layer that are wanted: origins and ublk devices do their I/O through the ring.
-const SIDEWAYS: &[(&str, &str)] = &[("zc-origin", "zc-io"), ("zc-ublk", "zc-io")];
+/// Dependencies within a layer that are wanted: origins and ublk devices do their I/O through the ring, and the
+/// configuration names remote origins by their NBD URIs.
+const SIDEWAYS: &[(&str, &str)] = &[("zc-origin", "zc-io"), ("zc-ublk", "zc-io"), ("zc-config", "zc-nbd")];
 
 /// The crates that talk to the kernel, and may have unsafe code.
 const UNSAFE: &[&str] = &["crates/zc-io/", "crates/zc-ublk/"];

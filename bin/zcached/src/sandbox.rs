@@ -7,12 +7,13 @@
 //! What it does not do: carry it out; see `zc-sandbox`.
 
 use std::fs::DirBuilder;
+use std::net::ToSocketAddrs as _;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use zc_config::{Config, Confine};
+use zc_config::{Config, Confine, Endpoint};
 use zc_engine::Confined;
 use zc_sandbox::{Capability, Folders, Held, Plan, Sandbox, Step, User};
 
@@ -30,6 +31,17 @@ const READ: &[&str] = &[
     "/usr/lib",
 ];
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
+/// Files by which names of servers are resolved.
+const RESOLVER: &[&str] = &[
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/run/systemd/resolve",
+];
+/// Port of name servers, which long answers come from over TCP.
+const DNS_PORT: u16 = 53;
 /// TCP ports that take CAP_NET_BIND_SERVICE.
 const PRIVILEGED_PORTS: std::ops::Range<u16> = 1..1024;
 
@@ -94,6 +106,7 @@ fn confine(
         landlock: step(sandbox.landlock),
         seccomp: step(sandbox.seccomp),
     };
+    load_resolver(config);
     let core_dumps = sandbox.core_dumps;
     let sandbox = Sandbox::enter(plan).map_err(|error| error.to_string())?;
     // A change of the user forbids them. The filter of system calls would refuse this.
@@ -176,12 +189,17 @@ fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
         read: READ.iter().map(PathBuf::from).collect(),
         devices: DEVICES.iter().map(PathBuf::from).collect(),
         ports: Some(listen.map(std::net::SocketAddr::port).collect()),
+        connect: servers(config).map(|(_, port)| port).collect(),
     };
+    if servers(config).any(|(host, _)| is_name(host)) {
+        folders.read.extend(RESOLVER.iter().map(PathBuf::from));
+        folders.connect.push(DNS_PORT);
+    }
     folders.written.extend(config.sandbox.paths.iter().cloned());
     folders
         .written
         .extend(config.nbd.unix.iter().chain([&config.control.socket]).map(|socket| parent(socket)));
-    let raw = config.volumes.iter().filter(|volume| volume.in_store.is_none());
+    let raw = config.volumes.iter().filter(|volume| volume.is_raw());
     let origins = raw.map(|volume| &volume.origin).chain(config.stores.iter().map(|store| &store.path));
     let storage = origins.chain([&config.cache.path]).chain(&config.cache.journal_path).cloned().collect();
     for (path, found) in look_at(storage) {
@@ -200,6 +218,34 @@ fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
     }
     folders.read.extend(std::env::current_exe());
     folders
+}
+
+/// Hosts and ports of remote origins.
+fn servers(config: &Config) -> impl Iterator<Item = (&str, u16)> {
+    let remote = config.volumes.iter().filter_map(|volume| volume.remote.as_ref());
+    remote.filter_map(|uri| match &uri.endpoint {
+        Endpoint::Tcp { host, port } => Some((host.as_str(), *port)),
+        Endpoint::Unix { .. } => None,
+    })
+}
+
+fn is_name(host: &str) -> bool {
+    host.parse::<std::net::IpAddr>().is_err()
+}
+
+/// Resolves the names of servers once, so that libraries of the C library that resolve them are loaded: the sandbox
+/// forbids to map more code.
+fn load_resolver(config: &Config) {
+    let Some(host) = servers(config).map(|(host, _)| host).find(|host| is_name(host)) else { return };
+    let (host, (outcome, answer)) = (host.to_owned(), mpsc::sync_channel(1));
+    let resolve = move || {
+        // The addresses are looked up again for each connection.
+        let _found = (host.as_str(), 0).to_socket_addrs();
+        let _too_late = outcome.send(());
+    };
+    if std::thread::Builder::new().name("resolve".to_owned()).spawn(resolve).is_ok() {
+        let _too_late = answer.recv_timeout(LOOK);
+    }
 }
 
 /// Longest wait for paths of storage, all together. A path of a file server that is dead holds up who looks at it.

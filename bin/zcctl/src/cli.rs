@@ -174,11 +174,10 @@ pub(crate) enum Online {
     /// Members: number, unix_s, uptime_ms, event, change (begins or ends), level, volume, store, what, follows,
     /// command. Events are the reasons of status: cache-failed, verification-failed, cache-errors, intent-log-void,
     /// index-short, origin-missing, volume-refused, dirty-doubtful, origin-errors, origin-refused, origin-full,
-    /// writes-wait, origin-truncated, unreachable, fenced, recovery-point-late, dirty-stuck, dirty-unreadable,
-    /// dirty-unserved, commits-dropped, cold-start, store-low-space, store-full, store-failed, store-dropped; low-space
-    /// (writes wait for room for dirty data); and back-to-normal, when nothing is wrong any more. The daemon keeps the
-    /// newest 1024. With
-    /// --follow also daemon-gone and daemon-back.
+    /// origin-unreachable, writes-wait, origin-truncated, unreachable, fenced, recovery-point-late, dirty-stuck,
+    /// dirty-unreadable, dirty-unserved, commits-dropped, cold-start, store-low-space, store-full, store-failed,
+    /// store-dropped; low-space (writes wait for room for dirty data); and back-to-normal, when nothing is wrong any
+    /// more. The daemon keeps the newest 1024. With --follow also daemon-gone and daemon-back.
     ///
     /// With --exec, the executables of a folder run for each event that is printed, in the order of their names, one at
     /// a time. Names have letters, digits, - and _. No shell is started. Each member that has a value is a variable:

@@ -34,6 +34,23 @@ pub(crate) fn for_people(status: &Value, out: &mut dyn Write) -> anyhow::Result<
     Ok(text::table(out, &heading, &rows)?)
 }
 
+/// Connection of a remote origin.
+fn connection(remote: &Value) -> String {
+    let again = match number(&remote["reconnects"]) {
+        0 => String::new(),
+        times => format!(", connected again {} times", count(times)),
+    };
+    let owed = match number(&remote["owed_bytes"]) {
+        0 => String::new(),
+        bytes => format!(", {} kept until the next flush", size(bytes)),
+    };
+    let state = match remote["outage_ms"].as_u64() {
+        None => "up".to_owned(),
+        Some(ms) => format!("out of reach for {} s: {}", ms / 1000, string(&remote["why"])),
+    };
+    format!("{state}{again}{owed}")
+}
+
 /// What there is to know of a volume but its settings.
 pub(crate) fn facts(volume: &Value) -> Vec<(&'static str, String)> {
     let (info, traffic) = (&volume["info"], &volume["traffic"]);
@@ -54,6 +71,9 @@ pub(crate) fn facts(volume: &Value) -> Vec<(&'static str, String)> {
     ];
     if !volume["share"].is_null() {
         facts.push(("share of the cache", share_of_cache(&volume["share"])));
+    }
+    if !volume["remote"].is_null() {
+        facts.push(("connection", connection(&volume["remote"])));
     }
     if !volume["pins"].is_null() {
         facts.push(("pinned", pinned(&volume["pins"])));

@@ -279,6 +279,9 @@ pub struct VolumeConfig {
     /// Whether acknowledged writes were lost, or may have been, and clients that still live have not been told (see
     /// [`crate::loss`]): the first flush that a client asks for fails. It counts when the volume is first served.
     pub lost_writes: bool,
+    /// The driver has flushed the origin, and nothing was written to it since: the first flush of a client need not
+    /// reach it.
+    pub origin_is_flushed: bool,
 }
 
 impl VolumeConfig {
@@ -303,6 +306,7 @@ impl VolumeConfig {
             write_back: WriteBackConfig::default(),
             may_be_dirty: false,
             lost_writes: false,
+            origin_is_flushed: false,
         }
     }
 }

@@ -62,7 +62,7 @@ fn named_files(config: &Config) -> Vec<(String, &Path)> {
     ];
     files.extend(config.cache.journal_path.as_deref().map(|path| ("cache.journal_path".to_owned(), path)));
     files.extend(config.stores.iter().map(|s| (store_key(&s.name, "path"), s.path.as_path())));
-    let raw = config.volumes.iter().filter(|volume| volume.in_store.is_none());
+    let raw = config.volumes.iter().filter(|volume| volume.is_raw());
     files.extend(raw.map(|v| (volume_key(&v.name, "origin"), v.origin.as_path())));
     files.extend(config.nbd.unix.iter().map(|socket| ("nbd.unix".to_owned(), socket.as_path())));
     files.push(("control.socket".to_owned(), config.control.socket.as_path()));

@@ -21,6 +21,7 @@ mod live;
 mod model;
 mod notes;
 mod pins;
+mod remote;
 mod resolve;
 mod section;
 mod service;
@@ -39,10 +40,11 @@ pub use live::{Change, LIVE, diff_live, volume_settings};
 pub use model::{
     Admission, CacheConfig, Compression, Config, Confine, ControlConfig, Fingerprint, LogConfig, MaxRam,
     MetricsConfig, NbdConfig, OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, StoreConfig,
-    StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeLimits, VolumeNbd, VolumeUblk,
+    StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeLimits, VolumeNbd, VolumeUblk, outage_bound_ms,
 };
 pub use small_file::SmallFile;
 pub use window::{DestageWindow, NotAWindow};
+pub use zc_nbd::uri::{Endpoint, NbdUri};
 
 use std::io;
 use std::path::Path;

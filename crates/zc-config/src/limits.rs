@@ -40,6 +40,10 @@ pub(crate) const WEU_AGE_MS: RangeInclusive<u64> = 100..=3_600_000;
 /// Longest time that the cache device may take for an operation; 0 = any. Below a second a garbage collection in the SSD
 /// would put the cache out of order.
 pub(crate) const DEVICE_DEADLINE_MS: RangeInclusive<u64> = 0..=600_000;
+/// Time that requests wait for a remote origin that is out of reach; 0 = for ever. A restart of a server takes seconds.
+pub(crate) const OUTAGE_MS: RangeInclusive<u64> = 0..=86_400_000;
+/// As much, where writes do not go to the cache. Below the time-outs of clients and kernels.
+pub(crate) const OUTAGE_DEFAULT_MS: u64 = 30_000;
 /// Time after which a read of the cache goes to the origin instead; 0 = it waits.
 pub(crate) const SLOW_READ_MS: RangeInclusive<u64> = 0..=600_000;
 /// Consecutive bytes after which read-ahead starts.

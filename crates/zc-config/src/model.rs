@@ -8,9 +8,11 @@ use std::path::PathBuf;
 
 use zc_core::units::{ByteSpan, SizeOrShare};
 use zc_core::{Ack, Destage, Mode, Priority, words};
+use zc_nbd::uri::NbdUri;
 
 use crate::address::AddressRange;
 use crate::key_lines::KeyLines;
+use crate::limits;
 use crate::window::DestageWindow;
 
 words! {
@@ -276,10 +278,14 @@ pub struct CacheConfig {
 pub struct VolumeConfig {
     /// Name of the volume and of its export.
     pub name: String,
-    /// File or block device; for a volume of a store the text that names it.
+    /// File or block device; for a volume of a store or an export of a server the text that names it.
     pub origin: PathBuf,
     /// The volume of a store that it is.
     pub in_store: Option<StoreOrigin>,
+    /// The export of a server that it is.
+    pub remote: Option<NbdUri>,
+    /// Requests wait this long for an export that is out of reach; 0: for ever; `None`: as the mode says.
+    pub outage_max_ms: Option<u64>,
     /// Size of a file origin that does not exist yet; it is created.
     pub create_bytes: Option<u64>,
     /// Mode.
@@ -326,6 +332,27 @@ pub struct VolumeConfig {
     pub ublk: VolumeUblk,
     /// How much its clients may ask for.
     pub limits: VolumeLimits,
+}
+
+impl VolumeConfig {
+    /// Returns `true` if the origin is a file or block device.
+    #[must_use]
+    pub const fn is_raw(&self) -> bool {
+        self.in_store.is_none() && self.remote.is_none()
+    }
+
+    /// Bound of the time that requests wait for a remote origin that is out of reach; `None`: they wait for ever.
+    #[must_use]
+    pub fn outage_bound_ms(&self) -> Option<u64> {
+        outage_bound_ms(self.outage_max_ms, self.mode)
+    }
+}
+
+/// As [`VolumeConfig::outage_bound_ms`], of a volume with this key and mode.
+#[must_use]
+pub fn outage_bound_ms(outage_max_ms: Option<u64>, mode: Mode) -> Option<u64> {
+    let of_mode = if mode == Mode::WriteBack { 0 } else { limits::OUTAGE_DEFAULT_MS };
+    Some(outage_max_ms.unwrap_or(of_mode)).filter(|ms| *ms > 0)
 }
 
 /// An origin that is a volume or snapshot of a store.

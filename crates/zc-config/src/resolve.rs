@@ -9,7 +9,7 @@ use zc_core::limits::VOLUMES_MAX;
 use crate::key_lines::{KeyLines, volume_key};
 use crate::model::{Config, NbdConfig, Tls, VolumeConfig};
 use crate::section::{Section, Sheet, brief, nearest};
-use crate::{cache, listening, pins, service, shares, store, volume};
+use crate::{cache, listening, pins, remote, service, shares, store, volume};
 
 const SECTIONS: [&str; 8] = ["cache", "store", "volume", "nbd", "control", "metrics", "sandbox", "log"];
 
@@ -46,6 +46,7 @@ pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
     shares::check(&mut sheet, &volumes, &cache);
     pins::check(&mut sheet, &volumes, &cache);
     store::known_stores(&mut sheet, &volumes, &stores);
+    remote::check(&mut sheet, &volumes, &nbd);
     (
         Config {
             cache,

@@ -176,6 +176,7 @@ pub(crate) fn store_rows(store: &StoreConfig) -> Vec<Row> {
 
 pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
     let mut rows = vec![("name", text(&volume.name)), ("origin", path(&volume.origin))];
+    rows.extend(volume.outage_max_ms.map(|ms| ("outage_max", duration(ms))));
     rows.extend(volume.create_bytes.map(|bytes| ("create_size", size(bytes))));
     rows.push(("mode", text(volume.mode.word())));
     rows.extend(volume.ack.map(|ack| ("ack", text(ack.word()))));

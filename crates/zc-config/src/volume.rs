@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use zc_core::limits::{PINS_MAX, VOLUME_NAME_BYTES_MAX};
 use zc_core::units::{ByteSize, SizeOrShare};
 use zc_core::{Ack, Destage, Mode, Priority};
+use zc_nbd::uri::NbdUri;
 
 use crate::cache::level;
 use crate::key_lines::volume_key;
@@ -21,12 +22,26 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
     section.prefix = volume_key(&name.value, "");
     let compression = section.word("compression", Compression::WORDS, cache.compression);
     let inherited = (compression == cache.compression).then_some(cache.compression_level);
-    let (origin, in_store) = origin(&mut section);
+    let Origin { text: origin, in_store, remote } = origin(&mut section);
     let create_bytes = create_bytes(&mut section, in_store.is_some());
+    let outage_max_ms = outage_max(&mut section, remote.is_some());
+    if remote.is_some() {
+        for key in ["create_size", "direct"] {
+            if let Some(at) = section.get(key).map(|value| value.span().start) {
+                section.mistake(
+                    at,
+                    key,
+                    "it is for files and block devices, and the origin is an NBD export",
+                );
+            }
+        }
+    }
     let config = VolumeConfig {
         name: name.value,
         origin,
         in_store,
+        remote,
+        outage_max_ms,
         create_bytes,
         mode: section.word("mode", Mode::WORDS, Mode::WriteThrough),
         ack: section.optional_word("ack", Ack::WORDS),
@@ -69,8 +84,23 @@ fn name(section: &mut Section<'_, '_>) -> At<String> {
     name
 }
 
-/// A path, or a volume of a store.
-fn origin(section: &mut Section<'_, '_>) -> (PathBuf, Option<StoreOrigin>) {
+/// The text of an origin and its meaning, if it is no path.
+#[derive(Default)]
+struct Origin {
+    text: PathBuf,
+    in_store: Option<StoreOrigin>,
+    remote: Option<NbdUri>,
+}
+
+/// A path, a volume of a store, or an export of a server.
+fn origin(section: &mut Section<'_, '_>) -> Origin {
+    const SCHEMES: [&str; 4] = ["nbd:", "nbds:", "nbd+unix:", "nbds+unix:"];
+    let is_uri = |text: &str| SCHEMES.iter().any(|scheme| text.starts_with(scheme));
+    if let Some(value) = section.get("origin")
+        && let Some(text) = value.get_ref().as_str().filter(|text| is_uri(text))
+    {
+        return remote_origin(section, value.span().start, text);
+    }
     let path = section.required_path("origin", "it names the file or block device behind the volume");
     let in_store = match StoreOrigin::parse(&path) {
         None => None,
@@ -81,7 +111,25 @@ fn origin(section: &mut Section<'_, '_>) -> (PathBuf, Option<StoreOrigin>) {
             None
         }
     };
-    (path, in_store)
+    Origin { text: path, in_store, remote: None }
+}
+
+fn remote_origin(section: &mut Section<'_, '_>, at: usize, text: &str) -> Origin {
+    match text.parse::<NbdUri>() {
+        Ok(uri) => Origin { text: uri.to_string().into(), in_store: None, remote: Some(uri) },
+        Err(error) => {
+            section.mistake(at, "origin", error);
+            Origin::default()
+        }
+    }
+}
+
+fn outage_max(section: &mut Section<'_, '_>, is_remote: bool) -> Option<u64> {
+    let at = section.get("outage_max")?.span().start;
+    if !is_remote {
+        section.mistake(at, "outage_max", "it is for origins that are NBD exports");
+    }
+    Some(section.duration("outage_max", 0, &limits::OUTAGE_MS))
 }
 
 fn domain(section: &mut Section<'_, '_>) -> String {

@@ -225,6 +225,24 @@ pub(crate) const DRAIN_LOOK_MS: u64 = 20;
 pub(crate) const PAUSE_MAX_MS: u64 = 10_000;
 /// Milliseconds in which the origins of volumes that are to be served answer to being opened.
 pub(crate) const ORIGIN_LOOK_MS: u64 = 10_000;
+/// Milliseconds for the first connection to a remote origin: shorter than a look, which then says why.
+pub(crate) const REMOTE_OPEN_MS: u64 = 9_000;
+/// Milliseconds for a connection to one address of a server.
+pub(crate) const REMOTE_CONNECT_MS: u64 = 5_000;
+/// Milliseconds for reads and flushes of a remote origin at a start and a stop.
+pub(crate) const REMOTE_WAIT_MS: u64 = 20_000;
+/// Silence after which the kernel probes whether a server is still there.
+pub(crate) const REMOTE_KEEPALIVE_IDLE: std::time::Duration = std::time::Duration::from_secs(10);
+/// Time between two probes.
+pub(crate) const REMOTE_KEEPALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
+/// Probes without an answer after which the connection is dead.
+pub(crate) const REMOTE_KEEPALIVE_PROBES: u32 = 4;
+/// Milliseconds after which the connection is dead if sent data is not acknowledged.
+pub(crate) const REMOTE_UNACKED_MS: u32 = 30_000;
+/// Bytes that are received at once from a server.
+pub(crate) const REMOTE_INPUT_BYTES: usize = 256 << 10;
+/// Pieces that are sent at once; the kernel takes 1,024.
+pub(crate) const REMOTE_PIECES_MAX: usize = 256;
 /// Milliseconds between two looks at the lengths of origins.
 pub(crate) const LENGTHS_PAUSE_MS: u64 = 10_000;
 /// Milliseconds between two looks at the time of day, for windows of destaging.

@@ -79,7 +79,14 @@ fn parse(uri: &str) -> Result<NbdUri, &'static str> {
     if export.len() > STRING_BYTES_MAX || export.contains('\0') {
         return Err("the export name is longer than 4096 bytes or holds a NUL");
     }
-    let socket = query.split('&').find_map(|pair| pair.strip_prefix("socket=")).map(decode).transpose()?;
+    let mut socket = None;
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let value =
+            pair.strip_prefix("socket=").ok_or("behind the question mark only socket=PATH is known")?;
+        if socket.replace(decode(value)?).is_some() {
+            return Err("the socket is named twice");
+        }
+    }
     let endpoint = match (scheme, socket) {
         ("nbd+unix", Some(socket)) if !socket.is_empty() && !socket.contains('\0') => {
             if !authority.is_empty() {
@@ -183,7 +190,7 @@ mod tests {
         let unix =
             NbdUri { endpoint: Endpoint::Unix { socket: "/run/z c".to_owned() }, export: "v".to_owned() };
         assert_eq!("nbd+unix:///v?socket=/run/z%20c".parse(), Ok(unix.clone()));
-        assert_eq!("nbd+unix:///v?tls=off&socket=/run/z c".parse(), Ok(unix));
+        assert_eq!("nbd+unix:///v?&socket=/run/z c".parse(), Ok(unix));
     }
 
     #[test]
@@ -214,6 +221,9 @@ mod tests {
             ("nbd://h/x?socket=/s", "nbd+unix"),
             ("nbd+unix:///x", "socket"),
             ("nbd+unix:///x?socket=", "socket"),
+            ("nbd+unix:///x?socket=/a&socket=/b", "twice"),
+            ("nbd+unix:///x?socket=/a&tls-hostname=b", "only socket=PATH"),
+            ("nbd://h/x?tls=on", "only socket=PATH"),
             ("nbd+unix://h/x?socket=/s", "host"),
         ];
         for (uri, reason) in cases {

@@ -27,5 +27,5 @@ mod origin_tests;
 pub use error::{OriginError, RequestClass};
 pub use identity::{Likeness, compare};
 pub use job::{Finished, Job, OriginRequest, Step};
-pub use landmarks::{Landmark, MAX_BYTES, MAX_LANDMARKS};
+pub use landmarks::{Landmark, MAX_BYTES, MAX_LANDMARKS, ReadAt};
 pub use origin::{LengthProbe, Origin, OriginCaps, OriginOptions};

@@ -8,7 +8,7 @@ pub const IN_FLIGHT_BYTES_MAX: u64 = 32 << 20;
 pub const OWED_FLUSH_BYTES: u64 = 32 << 20;
 /// Owed bytes from which on new changes wait. Changes in flight may exceed it by [`IN_FLIGHT_BYTES_MAX`] at most.
 pub const OWED_HOLD_BYTES: u64 = 64 << 20;
-/// What an owed entry counts beside its bytes: node, entry and reference count.
+/// Size at which an owed entry counts beside its bytes: node, entry and reference count.
 pub const OWED_ENTRY_BYTES: u64 = 128;
 /// Pieces of content that are compared after a reconnect.
 pub const SAMPLES_MAX: usize = 64;

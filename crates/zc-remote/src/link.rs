@@ -57,7 +57,7 @@ pub(crate) struct Part {
     is_abandoned: bool,
 }
 
-/// What the connection did.
+/// Progress of the connection.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
     /// The handshake is done.

@@ -69,7 +69,7 @@ impl Request {
         offset.checked_add(len).filter(|_| is_whole).map(|end| (offset, end))
     }
 
-    /// What it changes, `None` for reads and flushes.
+    /// Returns its change, `None` for reads and flushes.
     pub(crate) fn change(&self) -> Option<Change> {
         match self {
             Self::Write { data, .. } => Some(Change::Data(data.clone())),

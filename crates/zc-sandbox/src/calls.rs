@@ -89,6 +89,8 @@ const FREE: &[i64] = &[
     libc::SYS_listen,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
+    // The resolver asks for addresses of both families at once.
+    libc::SYS_sendmmsg,
     libc::SYS_sendmsg,
     libc::SYS_sendto,
     libc::SYS_setsockopt,

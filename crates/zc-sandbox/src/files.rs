@@ -1,7 +1,7 @@
 //! Files and TCP ports, by Landlock.
 //!
-//! Invariants: nothing can be executed. No TCP connection can be made. A rule is about a folder and all that is in it,
-//! now or later: files of a configuration may be replaced, and new ones may come beside them.
+//! Invariants: nothing can be executed. TCP connections go to named ports alone. A rule is about a folder and all that
+//! is in it, now or later: files of a configuration may be replaced, and new ones may come beside them.
 //!
 //! What it does not do: bound what is open already, the sockets of service managers among it; Unix sockets.
 
@@ -27,6 +27,8 @@ pub struct Folders {
     pub devices: Vec<PathBuf>,
     /// TCP ports that may be listened on; `None`: any.
     pub ports: Option<Vec<u16>>,
+    /// TCP ports of other machines, or of this one, to which connections may be made.
+    pub connect: Vec<u16>,
 }
 
 fn written() -> BitFlags<AccessFs> {
@@ -62,6 +64,9 @@ pub(crate) fn restrict(folders: &Folders, notes: &mut Vec<String>) -> Result<(),
     }
     for port in folders.ports.iter().flatten() {
         created = created.add_rule(NetPort::new(*port, AccessNet::BindTcp)).map_err(text)?;
+    }
+    for port in &folders.connect {
+        created = created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp)).map_err(text)?;
     }
     match created.restrict_self().map_err(text)?.ruleset {
         RulesetStatus::FullyEnforced => Ok(()),

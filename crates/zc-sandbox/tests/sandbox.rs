@@ -44,11 +44,14 @@ fn files_outside_of_the_folders_are_out_of_reach() {
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = server.local_addr().unwrap();
     let folders = Folders {
         written: vec![ours.path().to_owned(), "/nothing/is/here".into()],
         read: vec![read.path().to_owned()],
         devices: vec!["/dev/zero".into()],
         ports: Some(vec![0]),
+        connect: vec![origin.port()],
     };
     let (own, looked, foreign) = (ours.path().to_owned(), read.path().to_owned(), others.path().join("file"));
     let plan = Plan { landlock: Step::Required, ..NOTHING };
@@ -67,6 +70,7 @@ fn files_outside_of_the_folders_are_out_of_reach() {
         // Network rules came with Linux 6.7; a kernel that lacks them says so.
         if held.notes.is_empty() {
             assert!(denied(TcpStream::connect(address)));
+            TcpStream::connect(origin).expect("a port of an origin");
         }
     });
     TcpStream::connect(address).expect("other threads are as they were");

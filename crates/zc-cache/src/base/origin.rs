@@ -73,12 +73,13 @@ pub(crate) struct OriginTracker {
 }
 
 impl OriginTracker {
-    /// A session begins, for clients that have yet to hear of lost writes of an earlier one, or not.
-    pub(crate) const fn new(lost_writes: bool) -> Self {
+    /// A session begins, for clients that have yet to hear of lost writes of an earlier one, or not, on an origin that
+    /// was flushed, or not.
+    pub(crate) const fn new(lost_writes: bool, is_flushed: bool) -> Self {
         Self {
             // An earlier session may have written what the origin has not flushed.
             writes_ended: 1,
-            writes_flushed: 0,
+            writes_flushed: if is_flushed { 1 } else { 0 },
             direct_writes: 0,
             direct_ended: 1,
             direct_good: 1,
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn an_origin_is_in_doubt_from_a_failed_write_to_the_flush_after_it() {
-        let mut tracker = OriginTracker::new(false);
+        let mut tracker = OriginTracker::new(false, false);
         write(&mut tracker, true);
         assert!(!tracker.is_in_doubt());
         write(&mut tracker, false);
@@ -249,8 +250,9 @@ mod tests {
 
     #[test]
     fn flushed_is_what_a_flush_has_covered_and_a_start_is_not() {
-        let mut tracker = OriginTracker::new(false);
+        let mut tracker = OriginTracker::new(false, false);
         assert!(!tracker.is_flushed(), "an earlier session may have written");
+        assert!(OriginTracker::new(false, true).is_flushed(), "unless the driver flushed");
         flush(&mut tracker, CLIENT, Ok(()));
         assert!(tracker.is_flushed());
         tracker.direct_write_begins();
@@ -269,7 +271,7 @@ mod tests {
     #[test]
     fn flushes_go_one_after_the_other_and_one_that_fails_takes_along_who_waits() {
         let mut port = Port::<Op>::default();
-        let mut tracker = OriginTracker::new(false);
+        let mut tracker = OriginTracker::new(false, false);
         let wants = |tracker: &mut OriginTracker, port: &mut Port<Op>, waiter| {
             tracker.want_flush(waiter);
             tracker.pump_flush(V, port);
@@ -289,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_loss_is_owed_for_good_writes_of_clients_that_have_not_heard_of_it() {
-        let mut tracker = OriginTracker::new(false);
+        let mut tracker = OriginTracker::new(false, false);
         flush(&mut tracker, FlushWaiter::Retire, Ok(()));
         write(&mut tracker, false);
         tracker.write_ended(false, true);
@@ -304,6 +306,6 @@ mod tests {
         tracker.unflushed_lost(ErrorKind::NoSpace);
         assert_eq!(tracker.take_loss(), Some(ErrorKind::NoSpace));
         assert!(!tracker.owes_loss());
-        assert!(OriginTracker::new(true).owes_loss());
+        assert!(OriginTracker::new(true, false).owes_loss());
     }
 }

@@ -24,7 +24,7 @@ impl Volume {
     pub(crate) fn new(cfg: VolumeConfig, extent_bytes: u32) -> Self {
         assert!(cfg.region_bytes > 0, "a region has a size");
         let whole_extents = cfg.size_bytes / u64::from(extent_bytes);
-        let origin = OriginTracker::new(cfg.lost_writes);
+        let origin = OriginTracker::new(cfg.lost_writes, cfg.origin_is_flushed);
         Self { cfg, whole_extents, origin }
     }
 

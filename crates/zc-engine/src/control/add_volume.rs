@@ -124,7 +124,7 @@ impl Shared {
             let missing = only.volumes.iter().zip(&judged.origins).filter(|(_, origin)| origin.is_none());
             missing
                 .map(|(volume, _)| volume)
-                .filter(|volume| volume.in_store.is_none())
+                .filter(|volume| volume.is_raw())
                 .try_for_each(|volume| makeable(&volume.origin))
         };
         self.work_on_cache(work).await?;
@@ -185,7 +185,7 @@ impl Shared {
         };
         let (Served { volumes, ublk, .. }, config) = self.work_on_cache(work).await?;
         for ((id, volume), configured) in volumes.into_iter().zip(config.volumes) {
-            let (name, for_manager) = (volume.name.clone(), volume.config.clone());
+            let (name, for_manager) = (volume.name.clone(), serving::lasting(&volume.config));
             let (reply, done) = oneshot::channel();
             self.mailbox.send(Command::Add { id, volume: Box::new(volume), reply });
             done.await.map_err(|_| "the data plane has ended".to_owned())?;

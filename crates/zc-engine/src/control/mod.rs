@@ -790,9 +790,10 @@ impl Shared {
             let (dirty, traffic) = (stats.dirty.get(name), stats.traffic.get(name));
             let (limits, origin_limits) = (stats.limits.get(name), stats.origin_limits.get(name));
             let (share, pins) = (stats.shares.get(name), stats.pins.get(name));
+            let remote = stats.remote.get(name);
             json!({
                 "name": name, "info": info, "dirty": dirty, "traffic": traffic, "limits": limits,
-                "origin_limits": origin_limits, "share": share, "pins": pins,
+                "origin_limits": origin_limits, "share": share, "pins": pins, "remote": remote,
             })
         };
         let volumes: Vec<Value> = infos.iter().map(volume).collect();

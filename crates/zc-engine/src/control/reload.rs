@@ -213,9 +213,11 @@ impl InForce {
             if let Some(wanted) = new.volumes.iter().find(|wanted| wanted.name == volume.name) {
                 let mode = live_mode(volume.mode, wanted.mode);
                 let kept = (volume.origin.clone(), volume.create_bytes, volume.direct);
+                let other = (volume.in_store.clone(), volume.remote.clone(), volume.outage_max_ms);
                 *volume = wanted.clone();
                 volume.mode = mode;
                 (volume.origin, volume.create_bytes, volume.direct) = kept;
+                (volume.in_store, volume.remote, volume.outage_max_ms) = other;
             }
         }
         self.config.log = new.log.clone();

@@ -123,7 +123,12 @@ impl Shared {
             }
         };
         // Its last file may be closed now, which may take time.
-        drop(tokio::task::spawn_blocking(move || drop(volume)).await);
+        let stores = Arc::clone(&self.stores);
+        let close = move || {
+            drop(volume);
+            stores.remotes().close_unused();
+        };
+        drop(tokio::task::spawn_blocking(close).await);
         self.let_go(name);
         in_force.volumes.retain(|(known, _)| known != name);
         in_force.config.volumes.retain(|volume| volume.name != name);

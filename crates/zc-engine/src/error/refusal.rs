@@ -383,6 +383,27 @@ pub enum Refusal {
         /// Why.
         error: OpenError,
     },
+    /// A remote origin cannot be used.
+    #[error("the origin {origin} cannot be used: {why}")]
+    RemoteOrigin {
+        /// Its URI.
+        origin: String,
+        /// Why.
+        why: String,
+    },
+    /// A remote origin is to be made longer.
+    #[error(
+        "{origin} has {len_bytes} bytes, and an NBD export cannot be made longer from here: resize it to {wanted} bytes on \
+         its server, then `zcctl resize` again"
+    )]
+    ExportNotGrown {
+        /// Its URI.
+        origin: String,
+        /// Its size.
+        len_bytes: u64,
+        /// The wanted size.
+        wanted: u64,
+    },
     /// A store has no such volume.
     #[error(
         "store \"{store}\" has no volume \"{volume}\"; `zcctl store create-volume`, or create_size, makes one"

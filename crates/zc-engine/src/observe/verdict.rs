@@ -19,7 +19,7 @@ use zc_setup::Shortfall;
 use crate::origin::store_looks::StoreLook;
 use crate::registry::VolumeInfo;
 use crate::session::absent::Absent;
-use crate::shard::stats::{Dirty, ShardStats};
+use crate::shard::stats::{Dirty, RemoteOrigin, ShardStats};
 use crate::state::ledger::Unserved;
 
 /// How long an incident keeps the verdict from *healthy*: an hour.
@@ -184,6 +184,8 @@ impl Verdict {
             reasons.extend(of_volume(name, info, &dirty, look.stats.cache_healthy));
             reasons.extend(of_reach(name, info, look));
             reasons.extend(of_refusing(name, info, &dirty));
+            reasons
+                .extend(look.stats.remote.get(name).and_then(|remote| of_outage(name, info, &dirty, remote)));
             reasons.extend(of_truncated(name, info));
             reasons.extend(of_gap(name, &dirty));
             reasons.extend(of_room(name, info, &dirty));
@@ -403,6 +405,31 @@ fn of_refusing(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
         command: format!(
             "make {origin} take writes: dmesg, and df if it is full; zcctl flush {name} tries at once"
         ),
+    })
+}
+
+/// A remote origin that is out of reach.
+fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, remote: &RemoteOrigin) -> Option<Reason> {
+    let outage_ms = remote.outage_ms?;
+    let fails = remote.outage_max_ms.is_some_and(|most| outage_ms >= most);
+    let waits = match remote.outage_max_ms {
+        None => "requests that need it wait; hits, and writes in write-back, go on".to_owned(),
+        Some(_) if fails => "requests that need it fail until it is back".to_owned(),
+        Some(most) => format!("requests that need it wait, and fail after {} s", most / 1000),
+    };
+    let dirty_bytes = if dirty.bytes > 0 {
+        format!("; {} bytes of dirty data wait for it", dirty.bytes)
+    } else {
+        String::new()
+    };
+    Some(Reason {
+        kind: "origin-unreachable",
+        level: if fails { Level::Failed } else { Level::Degraded },
+        volume: Some(name.to_owned()),
+        store: None,
+        what: format!("its origin has been out of reach for {} s: {}", outage_ms / 1000, remote.why),
+        follows: format!("{waits}{dirty_bytes}"),
+        command: format!("start the server of {}; the daemon connects by itself", info.origin.display()),
     })
 }
 

@@ -1,12 +1,15 @@
-//! Origins as the engine sees them: raw files and devices, and volumes of stores.
+//! Origins as the engine sees them: raw files and devices, volumes of stores, and exports of NBD servers.
 //!
 //! Job: one type for what is behind a volume, whichever kind it is. Requests to raw origins take steps on the shard's
-//! ring (`shard/origins`); those to volumes of stores are answered by the store's thread (`store_volume`).
+//! ring (`shard/origins`). Volumes of stores (`store_volume`) and exports (`remote`) have threads that answer.
 //!
 //! What it does not do: order requests (the cache manager does), or retry.
 
+pub(crate) mod answers;
 pub(crate) mod map;
 pub(crate) mod queue;
+pub(crate) mod remote;
+pub(crate) mod remotes;
 pub(crate) mod store_looks;
 pub(crate) mod store_volume;
 pub(crate) mod stores;
@@ -19,6 +22,7 @@ use zc_origin::{Landmark, LengthProbe, OriginOptions};
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
+use crate::origin::remote::RemoteVolume;
 use crate::origin::store_volume::StoreVolume;
 use crate::origin::stores::Stores;
 
@@ -29,6 +33,8 @@ pub(crate) enum Origin {
     Raw(zc_origin::Origin),
     /// A volume or snapshot of a store.
     Store(StoreVolume),
+    /// An export of a server.
+    Remote(RemoteVolume),
 }
 
 impl Origin {
@@ -50,6 +56,10 @@ impl Origin {
                 }));
             }
             return Ok(found.map(Self::Store));
+        }
+        if let Some(uri) = &volume.remote {
+            let open = stores.remotes().open(uri, volume)?;
+            return Ok(Some(Self::Remote(RemoteVolume::new(open, volume))));
         }
         if volume.create_bytes.is_some() && !volume.origin.exists() {
             return Ok(None);
@@ -80,6 +90,7 @@ impl Origin {
         match self {
             Self::Raw(raw) => raw.len_bytes(),
             Self::Store(volume) => volume.len_bytes(),
+            Self::Remote(remote) => remote.len_bytes(),
         }
     }
 
@@ -87,15 +98,16 @@ impl Origin {
     pub(crate) fn block_bytes(&self) -> u32 {
         match self {
             Self::Raw(raw) => raw.block_bytes(),
-            Self::Store(_) => zc_core::SECTOR_BYTES,
+            Self::Store(_) | Self::Remote(_) => zc_core::SECTOR_BYTES,
         }
     }
 
     /// Zero writes that may leave holes are fast.
-    pub(crate) const fn can_punch(&self) -> bool {
+    pub(crate) fn can_punch(&self) -> bool {
         match self {
             Self::Raw(raw) => raw.caps().can_punch,
             Self::Store(_) => true,
+            Self::Remote(remote) => remote.zeroes_fast(),
         }
     }
 
@@ -104,6 +116,15 @@ impl Origin {
         match self {
             Self::Raw(raw) => raw.caps().writable,
             Self::Store(volume) => volume.is_writable(),
+            Self::Remote(remote) => remote.is_writable(),
+        }
+    }
+
+    /// Returns `true` if it was flushed when it was opened, and not changed since.
+    pub(crate) fn is_flushed(&self) -> bool {
+        match self {
+            Self::Raw(_) | Self::Store(_) => false,
+            Self::Remote(remote) => remote.is_flushed(),
         }
     }
 
@@ -111,7 +132,7 @@ impl Origin {
     pub(crate) const fn fd(&self) -> Option<&SharedFd> {
         match self {
             Self::Raw(raw) => Some(raw.fd()),
-            Self::Store(_) => None,
+            Self::Store(_) | Self::Remote(_) => None,
         }
     }
 
@@ -123,6 +144,7 @@ impl Origin {
         match self {
             Self::Raw(raw) => Ok(raw.identity()?),
             Self::Store(volume) => volume.identity(),
+            Self::Remote(remote) => Ok(remote.identity()),
         }
     }
 
@@ -134,22 +156,23 @@ impl Origin {
         match self {
             Self::Raw(raw) => Ok(raw.measure(at_least_bytes)?),
             Self::Store(volume) => volume.measure(at_least_bytes),
+            Self::Remote(remote) => remote.measure(at_least_bytes),
         }
     }
 
-    /// Measures it on another thread. `None`: only its store changes its length.
+    /// Measures it on another thread. `None`: its store or its connection notices another length.
     pub(crate) fn length_probe(&self) -> Option<LengthProbe> {
         match self {
             Self::Raw(raw) => Some(raw.length_probe()),
-            Self::Store(_) => None,
+            Self::Store(_) | Self::Remote(_) => None,
         }
     }
 
-    /// Lets every later request fail. For raw origins: a store's volume is what its store says.
+    /// Lets every later request fail. For raw origins: the others have no length probe.
     pub(crate) const fn withdraw(&mut self) {
         match self {
             Self::Raw(raw) => raw.withdraw(),
-            Self::Store(_) => {}
+            Self::Store(_) | Self::Remote(_) => {}
         }
     }
 
@@ -158,6 +181,7 @@ impl Origin {
         match self {
             Self::Raw(raw) => raw.take_up_length(len_bytes),
             Self::Store(volume) => volume.take_up_length(len_bytes),
+            Self::Remote(remote) => remote.take_up_length(len_bytes),
         }
     }
 
@@ -165,7 +189,7 @@ impl Origin {
     pub(crate) fn sectors_written(&self) -> Option<u64> {
         match self {
             Self::Raw(raw) => raw.sectors_written(),
-            Self::Store(_) => None,
+            Self::Store(_) | Self::Remote(_) => None,
         }
     }
 
@@ -177,6 +201,7 @@ impl Origin {
         match self {
             Self::Raw(raw) => Ok(raw.sync_blocking()?),
             Self::Store(volume) => volume.sync_blocking(),
+            Self::Remote(remote) => remote.sync_blocking(),
         }
     }
 
@@ -189,6 +214,7 @@ impl Origin {
         match self {
             Self::Raw(raw) => Ok(raw.landmarks()?),
             Self::Store(_) => Ok(Vec::new()),
+            Self::Remote(remote) => remote.landmarks(),
         }
     }
 
@@ -203,6 +229,7 @@ impl Origin {
         match self {
             Self::Raw(raw) => Ok(raw.changed_landmark(landmarks)?),
             Self::Store(_) => Ok(None),
+            Self::Remote(remote) => remote.changed_landmark(landmarks),
         }
     }
 }

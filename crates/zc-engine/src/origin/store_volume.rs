@@ -1,7 +1,7 @@
 //! A volume or snapshot of a store as an origin.
 //!
 //! Job: turn requests to an origin into requests to its store, and bring the answers back to the shard
-//! ([`StoreAnswers`]).
+//! ([`super::answers`]).
 //!
 //! # How it is told from others
 //! Volume table and state directory keep of it what they keep of a file. In place of the inode stands a number that
@@ -12,13 +12,11 @@
 //! Invariants: an answer comes once, after the memory of its request was given back. A request with FUA is answered when
 //! it is durable. What it does not do: order requests (the cache manager does), or retry.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use zc_config::StoreOrigin;
-use zc_core::{
-    Codec, ErrorKind, Fingerprint, Mode, OpId, SECTOR_BYTES, VolumeId, u64_from_usize, usize_from_u64,
-};
+use zc_core::{Codec, ErrorKind, Mode, SECTOR_BYTES, u64_from_usize, usize_from_u64};
 use zc_io::{FileKind, Identity, Segment, Target, Waker};
 use zc_origin::OriginRequest;
 use zc_pool::{Answer, KnownChunk, PoolError, RequestKind, VolumeName};
@@ -28,6 +26,7 @@ use zc_store::{CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootId, RootKind, lim
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
+use crate::origin::answers::{Asker, OriginFailure, OriginOutcome};
 use crate::origin::map::{Mapped, OriginRun};
 
 /// Binary logarithm of the chunk of volumes that are made here: the extent of the cache.
@@ -36,69 +35,6 @@ const CHUNK_SHIFT: u8 = 13;
 const NO_INODE: u64 = 1 << 63;
 /// Odd: the numbers of a store that went back a few times share no bits with each other.
 const LOSS_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// What came of a request to a store.
-#[derive(Debug)]
-pub(crate) struct StoreAnswer {
-    pub(crate) op: OpId,
-    pub(crate) volume: VolumeId,
-    pub(crate) outcome: StoreOutcome,
-}
-
-/// The outcome.
-#[derive(Debug)]
-pub(crate) enum StoreOutcome {
-    /// Of a request.
-    Done(Result<(), PoolError>),
-    /// Of a question for fingerprints.
-    Recipe(Vec<Option<Fingerprint>>),
-}
-
-/// Answers that wait for the data plane; clones are the same list.
-#[derive(Debug, Clone)]
-pub(crate) struct StoreAnswers {
-    answers: Arc<Mutex<Vec<StoreAnswer>>>,
-    waker: Waker,
-}
-
-impl StoreAnswers {
-    pub(crate) fn new(waker: Waker) -> Self {
-        Self { answers: Arc::default(), waker }
-    }
-
-    /// Takes what there is.
-    pub(crate) fn take(&self) -> Vec<StoreAnswer> {
-        std::mem::take(&mut self.lock())
-    }
-
-    fn put(&self, answer: StoreAnswer) {
-        self.lock().push(answer);
-        self.waker.wake();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<StoreAnswer>> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whose a request is, and where its answer goes.
-#[derive(Debug, Clone)]
-pub(crate) struct Asker {
-    pub(crate) op: OpId,
-    pub(crate) volume: VolumeId,
-    pub(crate) answers: StoreAnswers,
-}
-
-impl Asker {
-    fn answer(self, outcome: StoreOutcome) {
-        let Self { op, volume, answers } = self;
-        answers.put(StoreAnswer { op, volume, outcome });
-    }
-
-    fn done(self, result: Result<(), PoolError>) {
-        self.answer(StoreOutcome::Done(result));
-    }
-}
 
 /// Whose a question for holes is, and where its answer goes.
 #[derive(Debug)]
@@ -300,7 +236,7 @@ impl StoreVolume {
             // The memory of a read ends before its answer.
             drop(request);
             let error = PoolError { error: StoreError::Device(kind), root: self.root, offset_bytes: offset };
-            return asker.done(Err(error));
+            return asker.done(Err(OriginFailure::Store(error)));
         }
         let root = self.root;
         match request {
@@ -313,7 +249,9 @@ impl StoreVolume {
                 self.change(kind, fua, asker);
             }
             OriginRequest::Flush => {
-                self.client().submit(RequestKind::Flush, |answer| asker.done(answer.map(|_| ())));
+                self.client().submit(RequestKind::Flush, |answer| {
+                    asker.done(answer.map(|_| ()).map_err(OriginFailure::Store));
+                });
             }
             OriginRequest::Trim { fua, .. } => {
                 self.change(RequestKind::Discard { root, offset_bytes: offset, len_bytes: len }, fua, asker);
@@ -331,11 +269,11 @@ impl StoreVolume {
         let inside = u32::try_from(last).unwrap_or(u32::MAX);
         let count = count.min(limits::RECIPE_CHUNKS_MAX).min(inside);
         if !is_chunk || count == 0 {
-            return asker.answer(StoreOutcome::Recipe(Vec::new()));
+            return asker.answer(OriginOutcome::Recipe(Vec::new()));
         }
         self.client().submit(RequestKind::Recipe { root: self.root, first, count }, |answer| {
             let prints = if let Ok(Answer::Recipe(prints)) = answer { prints } else { Vec::new() };
-            asker.answer(StoreOutcome::Recipe(prints));
+            asker.answer(OriginOutcome::Recipe(prints));
         });
     }
 
@@ -392,7 +330,7 @@ impl StoreVolume {
                 }
             });
             drop(target);
-            asker.done(result);
+            asker.done(result.map_err(OriginFailure::Store));
         });
     }
 
@@ -401,9 +339,11 @@ impl StoreVolume {
         let client = self.client().clone();
         self.client().submit(kind, move |answer| match answer {
             Ok(_) if durable => {
-                client.submit(RequestKind::Flush, |answer| asker.done(answer.map(|_| ())));
+                client.submit(RequestKind::Flush, |answer| {
+                    asker.done(answer.map(|_| ()).map_err(OriginFailure::Store));
+                });
             }
-            answer => asker.done(answer.map(|_| ())),
+            answer => asker.done(answer.map(|_| ()).map_err(OriginFailure::Store)),
         });
     }
 }

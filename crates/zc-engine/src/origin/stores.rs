@@ -1,4 +1,4 @@
-//! The stores of the daemon.
+//! The stores of the daemon, and its connections to exports of servers (`remotes`).
 //!
 //! Job: open each store once, when a volume or an operator first needs it, and keep it open for all others. Invariants:
 //! a store is open at most once; it stays open until the daemon ends, or until no volume uses it and it is asked to go.
@@ -14,6 +14,7 @@ use zc_pool_io::{OpenError, OpenPool, PoolState, Settings};
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::limits::{FINGERPRINT_RAM_BYTES, STORE_WORKERS_AUTO_MAX};
+use crate::origin::remotes::Remotes;
 use crate::origin::store_looks::StoreLook;
 
 /// Stores by name.
@@ -22,6 +23,7 @@ pub(crate) struct Stores {
     entries: Mutex<BTreeMap<String, Entry>>,
     /// Nothing on their devices is changed.
     look_only: bool,
+    remotes: Remotes,
 }
 
 #[derive(Debug)]
@@ -41,6 +43,11 @@ impl Stores {
     /// Such as are only looked at: what is written to them stays in memory.
     pub(crate) fn to_look_at(configs: &[StoreConfig]) -> Self {
         Self { look_only: true, ..Self::new(configs) }
+    }
+
+    /// The exports of servers.
+    pub(crate) const fn remotes(&self) -> &Remotes {
+        &self.remotes
     }
 
     /// Takes up those stores of a configuration that it does not know. The others stay as they were opened.

@@ -52,7 +52,7 @@ const DEVICES: &str = "/dev";
 
 /// Waits until the devices of all origins and stores are there, or for [`zc_config::CacheConfig::wait_max_ms`]. Blocks.
 pub(crate) fn wait_for_devices(config: &Config) {
-    let raw = config.volumes.iter().filter(|volume| volume.in_store.is_none()).map(|volume| &volume.origin);
+    let raw = config.volumes.iter().filter(|volume| volume.is_raw()).map(|volume| &volume.origin);
     let places = raw.chain(config.stores.iter().map(|store| &store.path));
     let mut missing: Vec<&Path> =
         places.map(PathBuf::as_path).filter(|path| is_missing_device(path)).collect();

@@ -183,7 +183,7 @@ fn check_origins(
         let path = place_of(config, volume);
         let opened = checked.take_unless(Origin::open_existing(volume, stores), || running.has_path(path));
         if let Some(None) = opened
-            && volume.in_store.is_none()
+            && volume.is_raw()
         {
             checked.take(creatable(volume));
         }

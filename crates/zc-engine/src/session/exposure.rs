@@ -27,7 +27,7 @@ pub fn exposed_files(file: &Path, config: &Config) -> Vec<String> {
     let journal = cache.journal_path.iter().map(|path| ("cache.journal_path".to_owned(), path.as_path()));
     let stores =
         config.stores.iter().map(|store| (format!("store \"{}\": path", store.name), store.path.as_path()));
-    let raw = config.volumes.iter().filter(|volume| volume.in_store.is_none());
+    let raw = config.volumes.iter().filter(|volume| volume.is_raw());
     let origins = raw.map(|volume| (format!("volume \"{}\": origin", volume.name), volume.origin.as_path()));
     let storage = [("cache.path".to_owned(), cache.path.as_path())].into_iter();
     let storage = storage.chain(journal).chain(stores).chain(origins);

@@ -328,7 +328,8 @@ fn open_with(
         volumes.iter().map(|(_, volume)| (&volume.name, &volume.config)),
     ))?;
     let for_manager: Vec<VolumeConfig> = volumes.iter().map(|(_, volume)| volume.config.clone()).collect();
-    let named = volumes.iter().map(|(_, volume)| (volume.name.clone(), volume.config.clone())).collect();
+    let named =
+        volumes.iter().map(|(_, volume)| (volume.name.clone(), serving::lasting(&volume.config))).collect();
     let manager = session.manager(manager_config, for_manager);
     let (intent, risk) = match missing {
         None => {

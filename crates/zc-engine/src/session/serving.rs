@@ -51,8 +51,11 @@ pub(crate) fn served(
             durable_journal,
             domain: settings::domain(volume, &before.uuid),
         };
-        let for_manager =
-            VolumeConfig { lost_writes: paired.lost_writes, ..settings::volume_config(volume, found) };
+        let for_manager = VolumeConfig {
+            lost_writes: paired.lost_writes,
+            origin_is_flushed: origin.is_flushed(),
+            ..settings::volume_config(volume, found)
+        };
         describe(registry, volume, &for_manager, paired);
         // After an orderly stop only the word of it is owed: a flush that fails is enough.
         let went_back = paired.lost_writes && (paired.drop_dirty || !before.clean);
@@ -63,6 +66,11 @@ pub(crate) fn served(
         volumes.push((paired.id, Volume::new(volume.name.clone(), origin, for_manager, volume.limits)));
     }
     Served { volumes, exports, ublk }
+}
+
+/// The settings of a volume for a later session: nothing is known then of flushes before it.
+pub(crate) fn lasting(config: &VolumeConfig) -> VolumeConfig {
+    VolumeConfig { origin_is_flushed: false, ..config.clone() }
 }
 
 fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &VolumeConfig, paired: &Paired) {

@@ -1,7 +1,7 @@
 //! The origins' part of the actions.
 //!
-//! Job: read, write, flush, trim and zero origins: raw ones in steps on the ring, volumes of stores by asking the store;
-//! turn the ends into events.
+//! Job: read, write, flush, trim and zero origins: raw ones in steps on the ring, volumes of stores and exports of
+//! servers by requests to their threads; turn the ends into events.
 //!
 //! Invariants: each operation's end becomes exactly one event. The first failure is logged, then ever fewer: an origin
 //! that fails for hours fills no disk with its log.
@@ -17,7 +17,7 @@ use zc_io::{Operation, Segment, Target, Waker};
 use zc_origin::{Job, OriginRequest, Step};
 
 use crate::origin::Origin;
-use crate::origin::store_volume::{Asker, StoreAnswer, StoreAnswers, StoreOutcome};
+use crate::origin::answers::{Asker, OriginAnswer, OriginAnswers, OriginOutcome};
 use crate::shard::base::Base;
 use crate::shard::origin_limits::OriginLimits;
 use crate::shard::volumes::Volumes;
@@ -25,16 +25,16 @@ use crate::shard::volumes::Volumes;
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Origins {
-    /// What stores answered.
-    answers: StoreAnswers,
+    /// Answers of stores and servers.
+    answers: OriginAnswers,
     /// What they may be asked for.
     limits: OriginLimits,
 }
 
 impl Origins {
-    /// Answers of stores wake `waker`.
+    /// Answers of stores and servers wake `waker`.
     pub(crate) fn new(waker: Waker) -> Self {
-        Self { answers: StoreAnswers::new(waker), limits: OriginLimits::default() }
+        Self { answers: OriginAnswers::new(waker), limits: OriginLimits::default() }
     }
 
     /// What bounds the use of origins.
@@ -90,6 +90,7 @@ impl Origins {
                 go_on(base, volumes, op, volume, step);
             }
             Origin::Store(store) => store.begin(request, known, extent_bytes, self.asker(op, volume)),
+            Origin::Remote(remote) => remote.begin(request, self.asker(op, volume)),
         }
     }
 
@@ -124,22 +125,23 @@ impl Origins {
         operation: Operation,
     ) {
         let Origin::Raw(raw) = &mut volumes.used(volume).origin else {
-            unreachable!("a store's volume has no operations of this ring")
+            unreachable!("origins with a thread of their own have no operations of this ring")
         };
         let step = raw.advance(job, result, operation);
         go_on(base, volumes, op, volume, step);
         base.io.origin_has_room(volume);
     }
 
-    /// Takes what stores answered.
+    /// Takes what stores and servers answered.
     pub(crate) fn take_answers(&self, base: &mut Base, volumes: &mut Volumes) {
-        for StoreAnswer { op, volume, outcome } in self.answers.take() {
+        for OriginAnswer { op, volume, outcome } in self.answers.take() {
             match outcome {
-                StoreOutcome::Recipe(prints) => base.tell(Event::RecipeArrived { op, prints }),
-                StoreOutcome::Done(result) => {
+                OriginOutcome::Recipe(prints) => base.tell(Event::RecipeArrived { op, prints }),
+                OriginOutcome::Done(result) => {
                     let result = result.map_err(|error| {
                         let place = match &volumes.used(volume).origin {
                             Origin::Store(store) => store.name().to_owned(),
+                            Origin::Remote(remote) => remote.name().to_owned(),
                             Origin::Raw(_) => String::new(),
                         };
                         failed(base, volumes, volume, &format_args!("cannot use origin {place}: {error}"));

@@ -8,6 +8,8 @@ use zc_cache::{CacheManager, NoFigure, VolumePins, VolumeShare};
 use zc_core::VolumeId;
 
 use crate::front::throttle::Waits;
+use crate::origin::Origin;
+use crate::origin::remote::RemoteState;
 use crate::shard::metrics::{Durations, Latencies, Traffic};
 use crate::shard::origin_limits::OriginLimits;
 use crate::shard::volumes::{Volume, Volumes};
@@ -46,6 +48,8 @@ pub struct ShardStats {
     pub limits: BTreeMap<String, Waits>,
     /// How requests of origins waited for the limits of the origin, by volume; of volumes that have such limits.
     pub origin_limits: BTreeMap<String, Waits>,
+    /// Connections of remote origins, by volume.
+    pub remote: BTreeMap<String, RemoteOrigin>,
     /// What volumes with a quota, a reserve or a priority have of the cache, by volume.
     pub shares: BTreeMap<String, Share>,
     /// What is pinned of volumes that have pins, by volume.
@@ -63,6 +67,29 @@ pub struct ShardStats {
     pub durations: BTreeMap<String, Durations>,
     /// What the driver itself counts.
     pub driver: Driver,
+}
+
+/// Connection of an origin that is an NBD export.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RemoteOrigin {
+    /// Requests are carried out.
+    pub connected: bool,
+    /// Duration of the outage so far; absent if there is none.
+    pub outage_ms: Option<u64>,
+    /// Requests fail when an outage has lasted this long; absent if they wait.
+    pub outage_max_ms: Option<u64>,
+    /// Reason of the outage.
+    pub why: String,
+    /// Memory of changes that are written again after a reconnect.
+    pub owed_bytes: u64,
+    /// Requests without an answer.
+    pub waiting: u64,
+    /// Connections that served requests after the first one.
+    pub reconnects: u64,
+    /// Bytes written again after a reconnect.
+    pub replayed_bytes: u64,
+    /// Requests that failed because an outage lasted too long.
+    pub expired: u64,
 }
 
 /// Extents that reads asked for, in parts: what the hit ratio is made of.
@@ -233,6 +260,27 @@ pub struct Driver {
     pub turns_waited_us: u64,
     /// Buffers in use.
     pub buffers: u64,
+}
+
+/// The connections of the volumes whose origins are NBD exports.
+pub(crate) fn remote_by_volume(volumes: &Volumes) -> BTreeMap<String, RemoteOrigin> {
+    let of = |(_, volume): (VolumeId, &Volume)| {
+        let Origin::Remote(remote) = &volume.origin else { return None };
+        let RemoteState { snapshot, outage_ms } = remote.state();
+        let made = RemoteOrigin {
+            connected: snapshot.is_up,
+            outage_ms,
+            outage_max_ms: remote.outage_max_ms(volume.config.mode),
+            why: snapshot.why,
+            owed_bytes: snapshot.owed_bytes,
+            waiting: snapshot.waiting,
+            reconnects: snapshot.reconnects,
+            replayed_bytes: snapshot.replayed_bytes,
+            expired: snapshot.expired,
+        };
+        Some((volume.name.clone(), made))
+    };
+    volumes.iter().filter_map(of).collect()
 }
 
 /// The shares of the volumes that have one of their own.

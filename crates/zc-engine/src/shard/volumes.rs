@@ -17,7 +17,7 @@ use zc_cache::config::VolumeConfig;
 use zc_cache::seam::Event;
 use zc_config::VolumeLimits;
 use zc_core::{Map, VolumeId};
-use zc_io::AlignedBuf;
+use zc_io::{AlignedBuf, SharedFd};
 use zc_ublk::Request as DeviceRequest;
 
 use crate::clock::Clock;
@@ -73,7 +73,8 @@ impl Volume {
     /// A volume that no request has come for yet. Finds out whether its origin makes zeros without writing them: blocks.
     pub(crate) fn new(name: String, origin: Origin, config: VolumeConfig, limits: VolumeLimits) -> Self {
         let is_writable = origin.is_writable();
-        let zeroes_fast = origin.fd().is_none_or(|fd| punches_holes(&**fd, is_writable));
+        let punches = |fd: &SharedFd| punches_holes(&**fd, is_writable);
+        let zeroes_fast = origin.fd().map_or_else(|| origin.can_punch(), punches);
         Self {
             name,
             origin,

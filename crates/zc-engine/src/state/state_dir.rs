@@ -473,9 +473,9 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Where the origin of a volume is: an absolute path, or the name of a volume of a store.
+/// Place of the origin of a volume: an absolute path, the name of a volume of a store, or the URI of an export.
 pub(crate) fn place_of(volume: &zc_config::VolumeConfig) -> PathBuf {
-    if volume.in_store.is_some() { volume.origin.clone() } else { absolute(&volume.origin) }
+    if volume.is_raw() { absolute(&volume.origin) } else { volume.origin.clone() }
 }
 
 fn parse(bytes: &[u8]) -> Result<State, String> {

@@ -25,6 +25,9 @@ pub const MAX_LANDMARKS: usize = 512;
 /// The most bytes of one origin that are digested: [`MAX_LANDMARKS`] places of 128 KiB.
 pub const MAX_BYTES: u64 = 64 << 20;
 
+/// Reads so many bytes from a place on.
+pub type ReadAt<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, IoError>;
+
 /// What stood at a place of an origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Landmark {
@@ -38,6 +41,40 @@ pub struct Landmark {
     pub digest: [u8; 16],
 }
 
+impl Landmark {
+    /// Finds the landmarks of what `read` reads, of this length and with blocks of this size, and digests them.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn find(len_bytes: u64, block_bytes: u64, read: ReadAt<'_>) -> Result<Vec<Self>, IoError> {
+        let places = survey(len_bytes, block_bytes, read)?;
+        let digest = |Place { name, offset, len_bytes }| {
+            let digest = digest(&read(offset, len_bytes)?);
+            Ok(Self { name, offset, len_bytes, digest })
+        };
+        places.into_iter().map(digest).collect()
+    }
+
+    /// The first of these landmarks that is not as it was in what `read` reads.
+    ///
+    /// # Errors
+    /// When it cannot be read, or ends before a landmark does.
+    pub fn first_changed<'a>(landmarks: &'a [Self], read: ReadAt<'_>) -> Result<Option<&'a Self>, IoError> {
+        for landmark in landmarks.iter().take(MAX_LANDMARKS) {
+            if digest(&read(landmark.offset, landmark.len_bytes.min(MAX_BYTES))?) != landmark.digest {
+                return Ok(Some(landmark));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn digest(bytes: &[u8]) -> [u8; 16] {
+    let mut digest = [0; 16];
+    blake3::Hasher::new().update(bytes).finalize_xof().fill(&mut digest);
+    digest
+}
+
 impl Origin {
     /// Finds the landmarks and reads them. Blocks.
     ///
@@ -46,12 +83,7 @@ impl Origin {
     pub fn landmarks(&self) -> Result<Vec<Landmark>, IoError> {
         let mut read =
             |offset, len_bytes| Ok(self.read_blocking(offset, usize_from_u64(len_bytes))?.to_vec());
-        let places = survey(self.len_bytes(), u64::from(self.block_bytes()), &mut read)?;
-        let digest = |Place { name, offset, len_bytes }| {
-            let digest = self.digest(offset, len_bytes)?;
-            Ok(Landmark { name, offset, len_bytes, digest })
-        };
-        places.into_iter().map(digest).collect()
+        Landmark::find(self.len_bytes(), u64::from(self.block_bytes()), &mut read)
     }
 
     /// The first of these landmarks that is not as it was. Blocks.
@@ -59,18 +91,8 @@ impl Origin {
     /// # Errors
     /// When the origin cannot be read, or ends before a landmark does.
     pub fn changed_landmark<'a>(&self, landmarks: &'a [Landmark]) -> Result<Option<&'a Landmark>, IoError> {
-        for landmark in landmarks.iter().take(MAX_LANDMARKS) {
-            if self.digest(landmark.offset, landmark.len_bytes.min(MAX_BYTES))? != landmark.digest {
-                return Ok(Some(landmark));
-            }
-        }
-        Ok(None)
-    }
-
-    fn digest(&self, offset: u64, len_bytes: u64) -> Result<[u8; 16], IoError> {
-        let bytes = self.read_blocking(offset, usize_from_u64(len_bytes))?;
-        let mut digest = [0; 16];
-        blake3::Hasher::new().update(&bytes).finalize_xof().fill(&mut digest);
-        Ok(digest)
+        let mut read =
+            |offset, len_bytes| Ok(self.read_blocking(offset, usize_from_u64(len_bytes))?.to_vec());
+        Landmark::first_changed(landmarks, &mut read)
     }
 }

@@ -25,10 +25,7 @@ impl Remote {
     /// next connection.
     fn server_stops(&mut self) {
         debug_assert!(self.link.as_ref().is_some_and(Link::is_stopping));
-        if let Some(link) = &mut self.link {
-            link.disconnect();
-            self.leave("the server is shutting down".to_owned());
-        }
+        self.part_ways("the server is shutting down".to_owned());
     }
 
     fn answered(&mut self, part: Part, result: Result<(), RemoteError>) {
@@ -112,8 +109,11 @@ impl Remote {
         if let Err(error) = result {
             return self.refused("to read what it was read before", &error);
         }
+        if !matches!(self.stage, Stage::Comparing { .. }) {
+            return;
+        }
         if !self.samples.agree(read) {
-            return self.drop_connection(format!(
+            return self.part_ways(format!(
                 "the export has other content than before at byte {}: it is another one, or was written by another program",
                 read.offset
             ));

@@ -1,8 +1,10 @@
 //! Requests on their way to the server.
 //!
-//! Job: cut requests into parts, send as many as may be in flight, flush when much is owed, and write owed changes again.
+//! Job: cut requests into parts, send as many as may be in flight, flush when much is owed, and write owed changes
+//! again.
 //!
-//! Invariants: nothing of the engine is sent outside the stage `Up`. A change is owed from the moment in which it is sent.
+//! Invariants: nothing of the engine is sent outside the stage `Up`. A change is owed from the moment in which it is
+//! sent.
 
 use zc_nbd::client::RequestError;
 use zc_nbd::proto::tx_flag;
@@ -21,7 +23,7 @@ enum Issued {
     Part,
     /// Everything was sent.
     All,
-    /// It waits.
+    /// Nothing was sent, for now.
     Nothing,
 }
 

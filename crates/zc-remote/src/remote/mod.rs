@@ -391,6 +391,15 @@ impl Remote {
         }
     }
 
+    /// Ends the connection to an export that is not used. The server may answer what is in flight: some end by an
+    /// assertion otherwise.
+    fn part_ways(&mut self, why: String) {
+        if let Some(link) = &mut self.link {
+            link.disconnect();
+        }
+        self.leave(why);
+    }
+
     /// Closes the own half and waits for the server's.
     fn leave(&mut self, why: String) {
         if !matches!(self.stage, Stage::Leaving { .. }) {
@@ -449,7 +458,7 @@ impl Remote {
     fn greeted(&mut self) {
         let Some(export) = self.link.as_ref().and_then(Link::export) else { return };
         if let Some(why) = self.difference(export) {
-            return self.drop_connection(why);
+            return self.part_ways(why);
         }
         let comparable = self.samples.iter().filter(|kept| !self.owed.overlaps(kept.offset, kept.end()));
         let payload_max = self.link.as_ref().map_or(0, Link::payload_max);

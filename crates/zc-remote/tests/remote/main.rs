@@ -1,4 +1,5 @@
-//! The remote origin against simulated servers that drop, hang, answer late, lose unflushed writes and come back changed.
+//! The remote origin against simulated servers that drop, hang, answer late, lose unflushed writes and come back
+//! changed.
 #![cfg(test)]
 
 mod outages;

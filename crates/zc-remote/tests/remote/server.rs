@@ -25,7 +25,7 @@ struct Conn {
 pub(crate) struct Server {
     pub(crate) export: ExportInfo,
     pub(crate) style: HeaderStyle,
-    /// What a restart keeps.
+    /// Content that a restart keeps.
     pub(crate) durable: Vec<u8>,
     /// Sectors that a restart may lose.
     pub(crate) volatile: BTreeMap<usize, [u8; SECTOR]>,

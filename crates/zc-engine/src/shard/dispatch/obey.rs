@@ -10,7 +10,7 @@ use zc_core::{VolumeId, u64_from_usize};
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
-use crate::origin::Facing;
+use crate::origin::{Facing, Origin};
 use crate::shard::commands::Command;
 use crate::shard::dispatch::Shard;
 use crate::shard::leaving::Removed;
@@ -18,7 +18,8 @@ use crate::shard::lengths;
 use crate::shard::pause::{CloseReply, Closed, Looked, Replacement};
 use crate::shard::settled::{Settled, needs_no_cache};
 use crate::shard::stats::{
-    Curve, Driver, Extents, ShardStats, dirty_by_volume, origin_waits, pins_by_volume, shares_by_volume,
+    Curve, Driver, Extents, ShardStats, dirty_by_volume, origin_waits, pins_by_volume, remote_by_volume,
+    shares_by_volume,
 };
 use crate::shard::stop::Stopping;
 use crate::shard::volumes::Volume;
@@ -99,6 +100,9 @@ impl Shard {
     fn configure(&mut self, config: VolumeConfig) {
         if let Some(volume) = self.volumes.get_mut(config.id) {
             volume.config = config.clone();
+            if let Origin::Remote(remote) = &volume.origin {
+                remote.mode_changed(config.mode);
+            }
             self.base.tell(Event::Configure(Box::new(config)));
         }
     }
@@ -337,6 +341,7 @@ impl Shard {
             limits: self.volumes.waits(),
             origin_limits: origin_waits(&self.volumes, self.origins.limits()),
             warm: self.warm_by_volume(),
+            remote: remote_by_volume(&self.volumes),
             shares: shares_by_volume(&self.volumes, &self.manager),
             pins: pins_by_volume(&self.volumes, &self.manager),
             dirty: dirty_by_volume(&self.volumes, &self.manager),

@@ -1,0 +1,492 @@
+//! The thread of a remote origin.
+//!
+//! Job: own the connection's core ([`zc_remote::Remote`]) and its socket: hand on requests and received bytes, send what
+//! the core wants sent, connect, and keep time. One thread and one connection for each export.
+//!
+//! Invariants: the thread blocks in `poll` alone. Names are resolved and connections made on a helper, of which there is
+//! at most one. Each request is answered once, also when the thread ends.
+//!
+//! What it does not do: decide anything about requests.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use zc_core::{ErrorKind, Map, u64_from_usize, usize_from_u64};
+use zc_io::Target;
+use zc_nbd::client::{ClientTls, RemoteExport};
+use zc_nbd::proto::tx_flag;
+use zc_nbd::uri::NbdUri;
+use zc_remote::{Effect, Failure, Remote, Request, RequestId, Settings, Sink, Snapshot};
+
+use crate::clock::Clock;
+use crate::error::EngineError;
+use crate::error::refusal::Refusal;
+use crate::limits::{REMOTE_INPUT_BYTES, REMOTE_OPEN_MS, REMOTE_PIECES_MAX};
+use crate::origin::remote::socket::Socket;
+
+/// The number one as an event takes it, in the order of the machine's bytes.
+const COUNTED: [u8; 8] =
+    if cfg!(target_endian = "big") { [0, 0, 0, 0, 0, 0, 0, 1] } else { [1, 0, 0, 0, 0, 0, 0, 0] };
+
+/// Receiver of an answer, with the memory of a read.
+pub(super) type Done = Box<dyn FnOnce(Result<(), Failure>, Option<Target>) + Send>;
+
+/// State of a connection, for the status.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RemoteState {
+    pub(crate) snapshot: Snapshot,
+    /// Duration of the outage so far; `None`: there is none.
+    pub(crate) outage_ms: Option<u64>,
+}
+
+struct Incoming {
+    request: Request,
+    target: Option<Target>,
+    done: Done,
+}
+
+#[derive(Default)]
+struct Inbox {
+    incoming: Vec<Incoming>,
+    outage_max_ms: Option<Option<u64>>,
+    is_stopping: bool,
+    has_ended: bool,
+}
+
+/// State that the thread shares with those that use the export.
+struct Shared {
+    inbox: Mutex<Inbox>,
+    state: Mutex<RemoteState>,
+    export: Mutex<Option<RemoteExport>>,
+    event: OwnedFd,
+    /// The event was written and not read.
+    is_woken: AtomicBool,
+    /// A change was requested.
+    is_changed: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn wake(&self) {
+        if !self.is_woken.swap(true, Ordering::SeqCst) {
+            // A full counter wakes as well.
+            let _full = rustix::io::write(&self.event, &COUNTED);
+        }
+    }
+
+    fn clear(&self) {
+        let mut counter = [0; 8];
+        let _empty = rustix::io::read(&self.event, &mut counter);
+        self.is_woken.store(false, Ordering::SeqCst);
+    }
+}
+
+/// An export with its thread, which ends when this is dropped. No thread waits for that.
+pub(crate) struct OpenRemote {
+    shared: Arc<Shared>,
+    place: String,
+}
+
+impl std::fmt::Debug for OpenRemote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OpenRemote({})", self.place)
+    }
+}
+
+impl Drop for OpenRemote {
+    fn drop(&mut self) {
+        lock(&self.shared.inbox).is_stopping = true;
+        self.shared.wake();
+    }
+}
+
+impl OpenRemote {
+    /// Connects to an export. Blocks until it can be used, or for [`REMOTE_OPEN_MS`].
+    ///
+    /// # Errors
+    /// The first attempt fails, or there can be no thread.
+    pub(crate) fn open(
+        uri: &NbdUri,
+        writable: bool,
+        outage_max_ms: Option<u64>,
+    ) -> Result<Arc<Self>, EngineError> {
+        let place = uri.to_string();
+        let failed = |source| EngineError::io(format!("cannot use {place}"), source);
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let shared = Arc::new(Shared {
+            inbox: Mutex::default(),
+            state: Mutex::default(),
+            export: Mutex::default(),
+            event,
+            is_woken: AtomicBool::new(false),
+            is_changed: AtomicBool::new(false),
+        });
+        let (opener, opened) = sync_channel(1);
+        let settings = Settings {
+            export: uri.export.clone(),
+            tls: ClientTls::Never,
+            writable,
+            outage_max_ms,
+            seed: uuid::Uuid::new_v4().as_u64_pair().0,
+        };
+        let driver = Driver::new(uri.clone(), settings, Arc::clone(&shared), opener);
+        std::thread::Builder::new()
+            .name("remote-origin".to_owned())
+            .spawn(move || driver.run())
+            .map_err(|source| EngineError::thread("a remote origin", source))?;
+        let open = Arc::new(Self { shared, place });
+        let why = match opened.recv_timeout(Duration::from_millis(REMOTE_OPEN_MS)) {
+            Ok(Ok(())) => return Ok(open),
+            Ok(Err(why)) => why,
+            Err(_) => "the server does not answer".to_owned(),
+        };
+        Err(EngineError::refused(Refusal::RemoteOrigin { origin: open.place.clone(), why }))
+    }
+
+    /// The URI.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Size of the export, as it was last told.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        lock(&self.shared.export).as_ref().map_or(0, |export| export.size_bytes)
+    }
+
+    /// Returns `true` if the server writes zeros by itself.
+    pub(crate) fn zeroes_fast(&self) -> bool {
+        lock(&self.shared.export).as_ref().is_some_and(|export| export.offers(tx_flag::SEND_WRITE_ZEROES))
+    }
+
+    /// Returns `true` if no change was requested yet.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        !self.shared.is_changed.load(Ordering::SeqCst)
+    }
+
+    /// State for the status.
+    pub(crate) fn state(&self) -> RemoteState {
+        lock(&self.shared.state).clone()
+    }
+
+    /// Requests fail when an outage has lasted this long; `None`: they wait.
+    pub(crate) fn set_outage_max(&self, outage_max_ms: Option<u64>) {
+        lock(&self.shared.inbox).outage_max_ms = Some(outage_max_ms);
+        self.shared.wake();
+    }
+
+    /// Begins a request. `target` is the memory of a read.
+    pub(super) fn submit(&self, request: Request, target: Option<Target>, done: Done) {
+        if !matches!(request, Request::Read { .. } | Request::Flush) {
+            self.shared.is_changed.store(true, Ordering::SeqCst);
+        }
+        let mut inbox = lock(&self.shared.inbox);
+        if inbox.has_ended {
+            drop(inbox);
+            return done(Err(ended()), target);
+        }
+        inbox.incoming.push(Incoming { request, target, done });
+        drop(inbox);
+        self.shared.wake();
+    }
+}
+
+fn ended() -> Failure {
+    Failure { kind: ErrorKind::Shutdown, text: "the connection to the server has ended".to_owned() }
+}
+
+/// Memory of reads in flight.
+#[derive(Default)]
+struct Targets(Map<RequestId, Target>);
+
+impl Targets {
+    fn part(&mut self, request: RequestId, at: u64, len_bytes: usize) -> Option<&mut [u8]> {
+        let at = usize_from_u64(at);
+        self.0.get_mut(&request)?.bytes_mut().get_mut(at..at.checked_add(len_bytes)?)
+    }
+}
+
+impl Sink for Targets {
+    fn data(&mut self, request: RequestId, at: u64, bytes: &[u8]) {
+        if let Some(part) = self.part(request, at, bytes.len()) {
+            part.copy_from_slice(bytes);
+        }
+    }
+
+    fn zeros(&mut self, request: RequestId, at: u64, len_bytes: u64) {
+        if let Some(part) = self.part(request, at, usize_from_u64(len_bytes)) {
+            part.fill(0);
+        }
+    }
+}
+
+struct Driver {
+    uri: NbdUri,
+    remote: Remote,
+    shared: Arc<Shared>,
+    clock: Clock,
+    /// Receiver of the first attempt's outcome.
+    opener: Option<SyncSender<Result<(), String>>>,
+    socket: Option<Socket>,
+    /// A helper that connects.
+    helper: Option<Receiver<std::io::Result<Socket>>>,
+    /// The core waits for the helper's outcome.
+    is_wanted: bool,
+    output: VecDeque<Bytes>,
+    /// The own half is closed when the output is sent.
+    hangs_up: bool,
+    targets: Targets,
+    waiting: Map<RequestId, Done>,
+    input: Vec<u8>,
+    has_stopped: bool,
+    /// Reason of the outage that was logged.
+    logged: Option<String>,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut inbox = lock(&self.shared.inbox);
+        inbox.has_ended = true;
+        let incoming = std::mem::take(&mut inbox.incoming);
+        drop(inbox);
+        incoming.into_iter().for_each(|late| (late.done)(Err(ended()), late.target));
+        for (request, done) in std::mem::take(&mut self.waiting) {
+            done(Err(ended()), self.targets.0.remove(&request));
+        }
+    }
+}
+
+impl Driver {
+    fn new(
+        uri: NbdUri,
+        settings: Settings,
+        shared: Arc<Shared>,
+        opener: SyncSender<Result<(), String>>,
+    ) -> Self {
+        let clock = Clock::new();
+        Self {
+            uri,
+            remote: Remote::new(settings, clock.now_ms()),
+            shared,
+            clock,
+            opener: Some(opener),
+            socket: None,
+            helper: None,
+            is_wanted: false,
+            output: VecDeque::new(),
+            hangs_up: false,
+            targets: Targets::default(),
+            waiting: Map::default(),
+            input: vec![0; REMOTE_INPUT_BYTES],
+            has_stopped: false,
+            logged: None,
+        }
+    }
+
+    fn run(mut self) {
+        while !self.has_stopped {
+            self.remote.tick(self.clock.now_ms());
+            self.take_inbox();
+            self.take_connection();
+            self.perform();
+            self.report();
+            if !self.has_stopped {
+                self.wait();
+            }
+        }
+    }
+
+    fn take_inbox(&mut self) {
+        let mut inbox = lock(&self.shared.inbox);
+        let (incoming, is_stopping) = (std::mem::take(&mut inbox.incoming), inbox.is_stopping);
+        let outage_max_ms = inbox.outage_max_ms.take();
+        drop(inbox);
+        if let Some(outage_max_ms) = outage_max_ms {
+            self.remote.set_outage_max(outage_max_ms);
+        }
+        for Incoming { request, target, done } in incoming {
+            let id = self.remote.submit(request);
+            if let Some(target) = target {
+                self.targets.0.insert(id, target);
+            }
+            self.waiting.insert(id, done);
+        }
+        if is_stopping {
+            self.remote.stop();
+        }
+    }
+
+    /// Carries out what the core wants.
+    fn perform(&mut self) {
+        loop {
+            self.output.extend(self.remote.take_output());
+            let Some(effect) = self.remote.next_effect() else { break };
+            match effect {
+                Effect::Connect => self.connect(),
+                // No connection asks for TLS.
+                Effect::StartTls | Effect::Close => self.close(),
+                Effect::HangUp => self.hangs_up = true,
+                Effect::Done { request, result } => {
+                    let target = self.targets.0.remove(&request);
+                    if let Some(done) = self.waiting.remove(&request) {
+                        done(result, target);
+                    }
+                }
+                Effect::Up(export) => self.is_up(export),
+                Effect::Down(why) => self.is_down(why),
+                Effect::Stopped => self.has_stopped = true,
+            }
+        }
+        self.send();
+    }
+
+    fn is_up(&mut self, export: RemoteExport) {
+        if self.logged.take().is_some() {
+            tracing::warn!("{}: the server is back", self.uri);
+        }
+        *lock(&self.shared.export) = Some(export);
+        if let Some(opener) = self.opener.take() {
+            let _opener_left = opener.send(Ok(()));
+        }
+    }
+
+    fn is_down(&mut self, why: String) {
+        self.close();
+        if let Some(opener) = self.opener.take() {
+            let _opener_left = opener.send(Err(why));
+            return;
+        }
+        if self.logged.as_ref() != Some(&why) {
+            tracing::error!("{}: {why}; connecting again and again", self.uri);
+            self.logged = Some(why);
+        }
+    }
+
+    fn close(&mut self) {
+        self.socket = None;
+        self.output.clear();
+        self.hangs_up = false;
+        self.is_wanted = false;
+    }
+
+    /// Begins to connect. An earlier helper that still waits for a name or a server is waited for instead.
+    fn connect(&mut self) {
+        self.is_wanted = true;
+        if self.helper.is_some() {
+            return;
+        }
+        let (outcome, answer) = sync_channel(1);
+        let (uri, shared) = (self.uri.clone(), Arc::clone(&self.shared));
+        let connect = move || {
+            let _too_late = outcome.send(Socket::connect(&uri));
+            shared.wake();
+        };
+        match std::thread::Builder::new().name("remote-connect".to_owned()).spawn(connect) {
+            Ok(_) => self.helper = Some(answer),
+            Err(error) => self.remote.closed(&error.to_string()),
+        }
+    }
+
+    /// Takes the outcome of the helper. One that nothing waits for any more is dropped.
+    fn take_connection(&mut self) {
+        let Some(helper) = &self.helper else { return };
+        let outcome = match helper.try_recv() {
+            Ok(outcome) => outcome,
+            Err(TryRecvError::Empty) => return,
+            Err(TryRecvError::Disconnected) => Err(std::io::Error::other("the attempt was cut off")),
+        };
+        self.helper = None;
+        if !std::mem::take(&mut self.is_wanted) {
+            return;
+        }
+        match outcome {
+            Ok(socket) => {
+                self.socket = Some(socket);
+                self.remote.connected();
+            }
+            Err(error) => self.remote.closed(&format!("cannot connect: {error}")),
+        }
+    }
+
+    /// Sends as much as the kernel takes.
+    fn send(&mut self) {
+        while let Some(socket) = self.socket.as_mut().filter(|_| !self.output.is_empty()) {
+            let pieces: Vec<IoSlice<'_>> =
+                self.output.iter().take(REMOTE_PIECES_MAX).map(|piece| IoSlice::new(piece)).collect();
+            match socket.send(&pieces) {
+                Ok(None) => return,
+                Ok(Some(sent)) => advance(&mut self.output, sent),
+                // The end follows as something received, behind what the server still said.
+                Err(_) => self.output.clear(),
+            }
+        }
+        if self.hangs_up && self.output.is_empty() {
+            self.hangs_up = false;
+            self.socket.iter().for_each(Socket::hang_up);
+        }
+    }
+
+    /// Waits for the socket, a wake-up or the time.
+    fn wait(&mut self) {
+        let now_ms = self.clock.now_ms();
+        let left_ms = self.remote.next_tick_ms().map(|at| at.saturating_sub(now_ms).min(3_600_000));
+        let timeout = left_ms.map(|ms| Timespec {
+            tv_sec: i64::try_from(ms / 1000).unwrap_or(0),
+            tv_nsec: i64::try_from(ms % 1000 * 1_000_000).unwrap_or(0),
+        });
+        let mut wanted = PollFlags::IN;
+        wanted.set(PollFlags::OUT, !self.output.is_empty());
+        let mut fds = vec![PollFd::new(&self.shared.event, PollFlags::IN)];
+        fds.extend(self.socket.as_ref().map(|socket| PollFd::new(socket, wanted)));
+        // An interrupted wait is one that ended early.
+        let _interrupted = poll(&mut fds, timeout.as_ref());
+        let is_woken = !fds[0].revents().is_empty();
+        let is_readable = fds.get(1).is_some_and(|fd| !(fd.revents() - PollFlags::OUT).is_empty());
+        drop(fds);
+        if is_woken {
+            self.shared.clear();
+        }
+        if is_readable {
+            self.receive();
+        }
+    }
+
+    fn receive(&mut self) {
+        let Some(socket) = &mut self.socket else { return };
+        match socket.receive(&mut self.input) {
+            Ok(None) => {}
+            Ok(Some(0)) => self.remote.closed("the server closed the connection"),
+            Ok(Some(bytes)) => {
+                self.remote.received(&self.input[..bytes], &mut self.targets);
+            }
+            Err(error) => self.remote.closed(&error.to_string()),
+        }
+    }
+
+    fn report(&self) {
+        let snapshot = self.remote.snapshot();
+        let outage_ms = snapshot.outage_since_ms.map(|since| self.clock.now_ms().saturating_sub(since));
+        *lock(&self.shared.state) = RemoteState { snapshot, outage_ms };
+    }
+}
+
+/// Removes bytes that were sent from the front.
+fn advance(output: &mut VecDeque<Bytes>, mut sent: usize) {
+    while let Some(first) = output.front_mut() {
+        if u64_from_usize(first.len()) > u64_from_usize(sent) {
+            first.advance(sent);
+            return;
+        }
+        sent -= first.len();
+        output.pop_front();
+    }
+}

@@ -1,0 +1,238 @@
+//! An NBD export of another server as an origin.
+//!
+//! Job: turn requests to an origin into requests to its connection (`driver`), and bring the answers back to the shard.
+//!
+//! # Identity
+//! NBD has none. Volume table and state directory keep a number that follows from the URI in place of an inode, the size,
+//! and no time of change. Landmarks are compared as for a block device, and `zc-remote` compares samples of the content
+//! after each reconnect.
+//!
+//! Invariants: an answer comes once, after the memory of its request was given back.
+//!
+//! What it does not do: order requests (the cache manager does), or retry (`zc-remote` does).
+
+mod driver;
+mod socket;
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use zc_config::VolumeConfig;
+use zc_core::{ErrorKind, Mode, SECTOR_BYTES, u64_from_usize, usize_from_u64};
+use zc_io::{AlignedBuf, FileKind, Identity, IoError, Segment, Target};
+use zc_origin::{Landmark, OriginRequest};
+use zc_remote::{Failure, Request};
+
+pub(crate) use driver::{OpenRemote, RemoteState};
+
+use crate::error::EngineError;
+use crate::error::refusal::Refusal;
+use crate::limits::REMOTE_WAIT_MS;
+use crate::origin::answers::{Asker, OriginFailure};
+
+/// Marks a number in place of an inode as no inode's.
+const NO_INODE: u64 = 1 << 63;
+
+/// An export in use.
+#[derive(Debug)]
+pub(crate) struct RemoteVolume {
+    open: Arc<OpenRemote>,
+    len_bytes: u64,
+    is_writable: bool,
+    /// The configured bound of outages; `None`: as the mode says.
+    outage_max_ms: Option<u64>,
+}
+
+impl RemoteVolume {
+    pub(crate) fn new(open: Arc<OpenRemote>, volume: &VolumeConfig) -> Self {
+        let len_bytes = open.size_bytes();
+        let is_writable = volume.mode != Mode::ReadOnly;
+        Self { open, len_bytes, is_writable, outage_max_ms: volume.outage_max_ms }
+    }
+
+    /// Name in messages: the URI.
+    pub(crate) fn name(&self) -> &str {
+        self.open.place()
+    }
+
+    /// Length in bytes.
+    pub(crate) const fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Returns `true` if clients may write to the volume.
+    pub(crate) const fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    /// Returns `true` if zeros cross the network without their bytes.
+    pub(crate) fn zeroes_fast(&self) -> bool {
+        self.open.zeroes_fast()
+    }
+
+    /// Returns `true` if nothing was changed since the first connection flushed the export.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.is_writable && self.open.is_unchanged()
+    }
+
+    /// State of the connection, for the status.
+    pub(crate) fn state(&self) -> RemoteState {
+        self.open.state()
+    }
+
+    /// Requests fail when an outage has lasted this long; `None`: they wait.
+    pub(crate) fn outage_max_ms(&self, mode: Mode) -> Option<u64> {
+        zc_config::outage_bound_ms(self.outage_max_ms, mode)
+    }
+
+    /// Requests may go as far as this from now on.
+    pub(crate) fn take_up_length(&mut self, len_bytes: u64) {
+        self.len_bytes = self.len_bytes.max(len_bytes);
+    }
+
+    /// The mode of the volume is another one: so is the bound of outages, unless it is configured.
+    pub(crate) fn mode_changed(&self, mode: Mode) {
+        self.open.set_outage_max(self.outage_max_ms(mode));
+    }
+
+    /// See the module.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            kind: FileKind::Regular,
+            dev: 0,
+            inode: NO_INODE | number_of(self.name()),
+            len_bytes: self.open.size_bytes(),
+            mtime_ns: 0,
+        }
+    }
+
+    /// Length now. An export is not made longer from here.
+    pub(crate) fn measure(&self, at_least_bytes: Option<u64>) -> Result<u64, EngineError> {
+        let len_bytes = self.open.size_bytes();
+        match at_least_bytes.filter(|wanted| *wanted > len_bytes) {
+            None => Ok(len_bytes),
+            Some(wanted) => {
+                let origin = self.name().to_owned();
+                Err(EngineError::refused(Refusal::ExportNotGrown { origin, len_bytes, wanted }))
+            }
+        }
+    }
+
+    /// Makes writes durable. Blocks, for [`REMOTE_WAIT_MS`] at most.
+    pub(crate) fn sync_blocking(&self) -> Result<(), EngineError> {
+        self.wait_for(Request::Flush, None).map_err(|failure| self.failed("flush", failure))?;
+        Ok(())
+    }
+
+    /// See [`zc_origin::Origin::landmarks`]. Blocks.
+    pub(crate) fn landmarks(&self) -> Result<Vec<Landmark>, EngineError> {
+        let block_bytes = u64::from(SECTOR_BYTES);
+        Ok(Landmark::find(self.len_bytes, block_bytes, &mut |offset, len| self.read_blocking(offset, len))?)
+    }
+
+    /// See [`zc_origin::Origin::changed_landmark`]. Blocks.
+    pub(crate) fn changed_landmark<'a>(
+        &self,
+        landmarks: &'a [Landmark],
+    ) -> Result<Option<&'a Landmark>, EngineError> {
+        Ok(Landmark::first_changed(landmarks, &mut |offset, len| self.read_blocking(offset, len))?)
+    }
+
+    fn read_blocking(&self, offset: u64, len_bytes: u64) -> Result<Vec<u8>, IoError> {
+        let target = Target::whole(AlignedBuf::new(usize_from_u64(len_bytes)));
+        let read = self.wait_for(Request::Read { offset, len_bytes }, Some(target));
+        let target = read.map_err(|failure| self.failed("read", failure))?;
+        Ok(target.map_or_else(Vec::new, |target| target.bytes().to_vec()))
+    }
+
+    fn failed(&self, operation: &'static str, failure: Failure) -> IoError {
+        IoError::new(failure.kind, operation, self.name(), failure.text)
+    }
+
+    /// Carries out a request and waits for its end.
+    fn wait_for(&self, request: Request, target: Option<Target>) -> Result<Option<Target>, Failure> {
+        let (outcome, answer) = sync_channel(1);
+        let done = move |result: Result<(), Failure>, target| {
+            let _too_late = outcome.send(result.map(|()| target));
+        };
+        self.open.submit(request, target, Box::new(done));
+        let late = |_| Failure { kind: ErrorKind::TimedOut, text: "the server does not answer".to_owned() };
+        answer.recv_timeout(Duration::from_millis(REMOTE_WAIT_MS)).map_err(late)?
+    }
+
+    /// Begins a request.
+    pub(crate) fn begin(&self, request: OriginRequest, asker: Asker) {
+        let (offset, len) = request.extent();
+        if let Some(kind) = self.objection(&request, offset, len) {
+            // The memory of a read is given back before its answer.
+            drop(request);
+            let text = format!("the request for {len} bytes at {offset} does not fit the export");
+            return asker.done(Err(OriginFailure::Remote(Failure { kind, text })));
+        }
+        let (request, target) = match request {
+            OriginRequest::Read { target, .. } => return self.read(offset, target, asker),
+            OriginRequest::Write { segments, fua, .. } => {
+                (Request::Write { offset, data: gathered(&segments), fua }, None)
+            }
+            OriginRequest::Flush => (Request::Flush, None),
+            OriginRequest::Trim { fua, .. } => (Request::Trim { offset, len_bytes: len, fua }, None),
+            OriginRequest::WriteZeroes { no_hole, fua, .. } => {
+                (Request::Zero { offset, len_bytes: len, no_hole, fua }, None)
+            }
+        };
+        self.submit(request, target, asker);
+    }
+
+    /// Bytes behind the export's end are zero.
+    fn read(&self, offset: u64, mut target: Target, asker: Asker) {
+        let inside = usize_from_u64(self.len_bytes.saturating_sub(offset)).min(target.len_bytes());
+        target.bytes_mut()[inside..].fill(0);
+        if inside == 0 {
+            drop(target);
+            return asker.done(Ok(()));
+        }
+        self.submit(Request::Read { offset, len_bytes: u64_from_usize(inside) }, Some(target), asker);
+    }
+
+    fn submit(&self, request: Request, target: Option<Target>, asker: Asker) {
+        let done = |result: Result<(), Failure>, target: Option<Target>| {
+            drop(target);
+            asker.done(result.map_err(OriginFailure::Remote));
+        };
+        self.open.submit(request, target, Box::new(done));
+    }
+
+    /// Reason why a request cannot be carried out at all.
+    fn objection(&self, request: &OriginRequest, offset: u64, len: u64) -> Option<ErrorKind> {
+        let sector = u64::from(SECTOR_BYTES);
+        let end = offset.checked_add(len);
+        if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) || end.is_none() {
+            return Some(ErrorKind::Invalid);
+        }
+        if matches!(request, OriginRequest::Read { .. } | OriginRequest::Flush) {
+            return None;
+        }
+        if !self.is_writable {
+            return Some(ErrorKind::ReadOnly);
+        }
+        end.filter(|end| *end > self.len_bytes).map(|_| ErrorKind::Invalid)
+    }
+}
+
+/// Number of a text, the same in each version: FNV-1a with 64 bits.
+fn number_of(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |number, byte| (number ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Copies the bytes: they are kept until they are durable, longer than the memory of the request may last.
+fn gathered(segments: &[Segment]) -> Bytes {
+    if let [segment] = segments {
+        return Bytes::copy_from_slice(segment.bytes());
+    }
+    let mut bytes = BytesMut::with_capacity(segments.iter().map(Segment::len_bytes).sum());
+    segments.iter().for_each(|segment| bytes.extend_from_slice(segment.bytes()));
+    bytes.freeze()
+}

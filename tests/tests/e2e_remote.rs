@@ -1,0 +1,435 @@
+//! NBD exports of other servers as origins: nbdkit over Unix sockets and TCP, qemu-nbd with qcow2, another zcached.
+//!
+//! Servers are killed under a verified load. One of them loses at a kill what was not flushed: nbdkit with a cache that
+//! is written back.
+
+#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rand::RngExt as _;
+use serde_json::Value;
+use zc_engine::NbdClient;
+use zc_tests::{
+    Companion, DataGen, MIB, World, bounded, program, read_file, require_tool, rng, run_ok, same,
+};
+
+const VOLUME_MIB: u64 = 16;
+const VOLUME_BYTES: usize = 16 << 20;
+/// Longest wait for something that a test expects.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Address of a server, which stays when the server is started again.
+enum Place {
+    Unix(PathBuf),
+    Tcp(u16),
+}
+
+/// A server of one file.
+struct Server {
+    place: Place,
+    arguments: Vec<String>,
+    program: &'static str,
+    running: Option<Companion>,
+}
+
+impl Server {
+    fn new(place: Place, program: &'static str, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        Self { place, arguments, program, running: None }
+    }
+
+    /// nbdkit with a file, which is made.
+    fn nbdkit(place: Place, file: &Path, filters: &[&str]) -> Self {
+        make(file);
+        let file = format!("file={}", file.display());
+        Self::new(place, "nbdkit", &[&["-f"], filters, &["file", &file]].concat())
+    }
+
+    /// Lines of a volume that has it as origin.
+    fn origin(&self) -> String {
+        match &self.place {
+            Place::Unix(socket) => format!("origin = \"nbd+unix:///?socket={}\"\n", socket.display()),
+            Place::Tcp(port) => format!("origin = \"nbd://localhost:{port}/\"\n"),
+        }
+    }
+
+    fn start(&mut self) {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        let server = require_tool(self.program);
+        self.running = Some(match &self.place {
+            Place::Unix(socket) => {
+                // A killed server leaves its socket.
+                std::fs::remove_file(socket).ok();
+                Companion::serve(socket, &server, &arguments)
+            }
+            Place::Tcp(port) => {
+                let listener = TcpListener::bind(("127.0.0.1", *port)).expect("the port is free");
+                Companion::activate(listener.into(), &server, &arguments)
+            }
+        });
+    }
+
+    fn started(mut self) -> Self {
+        self.start();
+        self
+    }
+
+    fn kill(&mut self) {
+        self.running = None;
+    }
+}
+
+fn make(file: &Path) {
+    let made = std::fs::File::create(file).and_then(|file| file.set_len(VOLUME_MIB * MIB));
+    made.expect("cannot make a file");
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("it has an address").port()
+}
+
+fn world(server: &Server, lines: &str) -> World {
+    let mut world = World::new(64, VOLUME_MIB);
+    world.volumes[0].2 = format!("{}{lines}", server.origin());
+    world
+}
+
+fn remote(status: &Value) -> Value {
+    World::volume_of(status, "disk").expect("the volume is served")["remote"].clone()
+}
+
+fn until_connected(world: &World, connected: bool) -> Value {
+    world.status_until("the connection changes", |status| remote(status)["connected"] == connected)
+}
+
+/// Has the origin get all dirty data.
+fn flush(world: &World) {
+    let output = world.zcctl_output(&["flush", "disk"]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Writes, reads and flushes, and compares every byte. Each operation is reported.
+struct Load {
+    thread: JoinHandle<Vec<u8>>,
+    ends: Arc<AtomicBool>,
+    progress: Receiver<()>,
+}
+
+impl Load {
+    fn start(client: NbdClient, seed: u64) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let (report, progress) = sync_channel(1 << 20);
+        let stop = Arc::clone(&ends);
+        let thread = std::thread::spawn(move || load(client, seed, &stop, &report));
+        Self { thread, ends, progress }
+    }
+
+    /// Waits until so many operations are done.
+    fn goes_on(&self, operations: usize) {
+        for _ in 0..operations {
+            self.progress.recv_timeout(PATIENCE).expect("the load goes on");
+        }
+    }
+
+    /// Flushes and returns what the volume holds.
+    fn end(self) -> Vec<u8> {
+        self.ends.store(true, Ordering::SeqCst);
+        self.thread.join().expect("no operation failed")
+    }
+}
+
+fn load(mut client: NbdClient, seed: u64, stop: &AtomicBool, report: &SyncSender<()>) -> Vec<u8> {
+    let mut rng = rng(seed);
+    let mut expected = vec![0; VOLUME_BYTES];
+    while !stop.load(Ordering::SeqCst) {
+        let len = 4096 * rng.random_range(1..=16);
+        let at = 512 * rng.random_range(0..(VOLUME_BYTES - len) / 512);
+        let offset = u64::try_from(at).expect("small");
+        match rng.random_range(0..10) {
+            0..5 => {
+                expected[at..at + len].fill(rng.random());
+                client.write(offset, &expected[at..at + len]).expect("a write within the bound");
+            }
+            5 => {
+                expected[at..at + len].fill(0);
+                let len = u64::try_from(len).expect("small");
+                client.write_zeroes(offset, len).expect("zeros within the bound");
+            }
+            6 => client.flush().expect("a flush within the bound"),
+            _ => {
+                let read = client.read(offset, len).expect("a read within the bound");
+                same(&read, &expected[at..at + len], "what was written last");
+            }
+        }
+        report.send(()).expect("the test waits");
+    }
+    client.flush().expect("the last flush");
+    expected
+}
+
+/// A volume is used in a mode, and its origin has every byte when the daemon has ended.
+fn works(world: &World, file: &Path, mode: &str) {
+    let daemon = world.start();
+    let load = Load::start(world.connect("disk"), 7);
+    load.goes_on(150);
+    let expected = load.end();
+    let status = world.status();
+    assert_eq!(remote(&status)["connected"], true, "{mode}: {status}");
+    flush(world);
+    assert!(daemon.terminate().success(), "{mode}");
+    same(&read_file(file), &expected, mode);
+    let _daemon = world.start();
+    let mut client = world.connect("disk");
+    same(&client.read(0, VOLUME_BYTES).expect("read"), &expected, "after the next start");
+}
+
+#[test]
+fn an_export_of_nbdkit_works_in_every_mode() {
+    for (number, mode) in
+        ["pass-through", "write-around", "write-through", "write-back"].into_iter().enumerate()
+    {
+        let lines = format!("mode = \"{mode}\"\n");
+        let dir = zc_tests::temp_dir();
+        let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+        let place = if number % 2 == 0 { Place::Unix(socket) } else { Place::Tcp(free_port()) };
+        let server = Server::nbdkit(place, &file, &[]).started();
+        works(&world(&server, &lines), &file, mode);
+    }
+}
+
+/// Kills the server under a load, so often, and checks every byte.
+fn survives_kills(mode: &str, kills: usize) {
+    let dir = zc_tests::temp_dir();
+    let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+    // Its cache is a file without a name: a kill loses what was not flushed.
+    let filters = ["--filter=cache"];
+    let mut server = Server::nbdkit(Place::Unix(socket), &file, &filters);
+    server.arguments.push("cache=writeback".to_owned());
+    server.start();
+    let world = world(&server, &format!("mode = \"{mode}\"\nmax_dirty_age = \"200 ms\"\n"));
+    let daemon = world.start();
+    let load = Load::start(world.connect("disk"), 11);
+    for kill in 0..kills {
+        load.goes_on(20 + kill % 7 * 10);
+        server.kill();
+        until_connected(&world, false);
+        server.start();
+        until_connected(&world, true);
+    }
+    load.goes_on(50);
+    let expected = load.end();
+    let status = world.status();
+    assert_eq!(remote(&status)["reconnects"], kills, "{status}");
+    flush(&world);
+    assert!(daemon.terminate().success());
+    server.kill();
+    same(&read_file(&file), &expected, "every flushed byte");
+}
+
+#[test]
+fn kills_of_the_server_cost_no_error_and_no_byte() {
+    survives_kills("write-through", 6);
+    survives_kills("write-back", 6);
+}
+
+#[test]
+fn requests_fail_when_the_outage_lasts_too_long_and_work_again_after_it() {
+    let dir = zc_tests::temp_dir();
+    let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+    let mut server = Server::nbdkit(Place::Unix(socket), &file, &[]).started();
+    let world = world(&server, "outage_max = \"1 s\"\n");
+    let daemon = world.start();
+    let mut client = world.connect("disk");
+    let bytes = DataGen::new(3, 8192).mixed(16);
+    client.write(0, &bytes).expect("write");
+    client.flush().expect("flush");
+    world.settled();
+    server.kill();
+    until_connected(&world, false);
+    same(&client.read(0, bytes.len()).expect("a hit"), &bytes, "hits go on");
+    let failed = client.write(MIB, &bytes).expect_err("the outage is too long");
+    assert!(failed.to_string().contains("I/O error"), "{failed}");
+    let status = world.status_until("the volume is called failed", |status| {
+        let reasons = status["verdict"]["reasons"].to_string();
+        reasons.contains("origin-unreachable") && reasons.contains("fail until it is back")
+    });
+    assert!(remote(&status)["expired"].as_u64().is_some_and(|count| count > 0), "{status}");
+    server.start();
+    until_connected(&world, true);
+    client.write(MIB, &bytes).expect("the server is back");
+    same(&client.read(MIB, bytes.len()).expect("read"), &bytes, "it is there");
+    drop(client);
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn writes_go_on_in_write_back_while_the_server_is_away() {
+    let dir = zc_tests::temp_dir();
+    let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+    let mut server = Server::nbdkit(Place::Unix(socket), &file, &[]).started();
+    let world = world(&server, "mode = \"write-back\"\nmax_dirty_age = \"100 ms\"\n");
+    let daemon = world.start();
+    let mut client = world.connect("disk");
+    server.kill();
+    until_connected(&world, false);
+    let bytes = DataGen::new(4, 8192).mixed(256);
+    client.write(0, &bytes).expect("write");
+    client.flush().expect("flush");
+    same(&client.read(0, bytes.len()).expect("read"), &bytes, "dirty data");
+    let status = world.status();
+    assert!(status["verdict"].to_string().contains("bytes of dirty data wait for it"), "{status}");
+    server.start();
+    flush(&world);
+    same(&read_file(&file)[..bytes.len()], &bytes, "the server has it");
+    drop(client);
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn another_export_under_the_same_name_is_not_used() {
+    let dir = zc_tests::temp_dir();
+    let [file, other, socket] = ["file", "other", "server.sock"].map(|name| dir.path().join(name));
+    let mut server = Server::nbdkit(Place::Unix(socket), &file, &[]).started();
+    let world = world(&server, "");
+    let daemon = world.start();
+    let mut client = world.connect("disk");
+    let bytes = DataGen::new(5, 8192).mixed(64);
+    client.write(0, &bytes).expect("write");
+    client.flush().expect("flush");
+    server.kill();
+    make(&other);
+    let right = std::mem::replace(
+        server.arguments.last_mut().expect("the file"),
+        format!("file={}", other.display()),
+    );
+    server.start();
+    let status = world
+        .status_until("it is noticed", |status| remote(status)["why"].to_string().contains("other content"));
+    assert_eq!(remote(&status)["connected"], false);
+    server.kill();
+    *server.arguments.last_mut().expect("the file") = right;
+    server.start();
+    until_connected(&world, true);
+    same(&client.read(0, bytes.len()).expect("read"), &bytes, "the right one");
+    assert!(read_file(&other).iter().all(|byte| *byte == 0), "the other was not written");
+    drop(client);
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn a_server_that_is_away_at_the_start_is_waited_for() {
+    let dir = zc_tests::temp_dir();
+    let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+    let mut server = Server::nbdkit(Place::Unix(socket), &file, &[]);
+    let mut world = world(&server, "");
+    world.volumes.push(("local".to_owned(), MIB, String::new()));
+    let daemon = world.start();
+    let status = world.status();
+    let absent = status["absent"][0].clone();
+    assert!(absent["name"] == "disk" && absent["why"].to_string().contains("cannot connect"), "{status}");
+    server.start();
+    let _served = world.serves("disk");
+    let mut client = world.connect("disk");
+    client.write(0, &[1; 4096]).expect("write");
+    client.flush().expect("the first flush");
+    drop(client);
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn a_stop_during_an_outage_ends() {
+    let dir = zc_tests::temp_dir();
+    let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+    let mut server = Server::nbdkit(Place::Unix(socket), &file, &[]).started();
+    let world = world(&server, "mode = \"write-back\"\nmax_dirty_age = \"1 h\"\n");
+    let daemon = world.start();
+    let mut client = world.connect("disk");
+    let bytes = DataGen::new(6, 8192).mixed(64);
+    client.write(0, &bytes).expect("write");
+    client.flush().expect("flush");
+    drop(client);
+    server.kill();
+    until_connected(&world, false);
+    let _status = daemon.terminate();
+    server.start();
+    let daemon = world.start();
+    let mut client = world.connect("disk");
+    same(&client.read(0, bytes.len()).expect("read"), &bytes, "what was flushed");
+    drop(client);
+    flush(&world);
+    same(&read_file(&file)[..bytes.len()], &bytes, "the server has it");
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn a_qcow2_image_behind_qemu_nbd_is_an_origin() {
+    let dir = zc_tests::temp_dir();
+    let (image, socket) = (dir.path().join("disk.qcow2"), dir.path().join("server.sock"));
+    run_ok(bounded("qemu-img").args(["create", "-q", "-f", "qcow2"]).arg(&image).arg("16M"));
+    let image = image.display().to_string();
+    let arguments = ["--persistent", "--shared=4", "--format=qcow2", "--discard=unmap", &image];
+    let mut server = Server::new(Place::Unix(socket), "qemu-nbd", &arguments).started();
+    let world = world(&server, "");
+    let daemon = world.start();
+    let load = Load::start(world.connect("disk"), 13);
+    load.goes_on(100);
+    server.kill();
+    until_connected(&world, false);
+    server.start();
+    load.goes_on(100);
+    let expected = load.end();
+    assert!(daemon.terminate().success());
+    server.kill();
+    let raw = dir.path().join("raw");
+    run_ok(bounded("qemu-img").args(["convert", "-f", "qcow2", "-O", "raw", &image]).arg(&raw));
+    same(&read_file(&raw), &expected, "the image");
+}
+
+#[test]
+fn another_zcached_is_an_origin() {
+    let far = World::new(64, VOLUME_MIB);
+    let far_daemon = far.start();
+    let mut near = World::new(64, VOLUME_MIB);
+    near.volumes[0].2 = format!("origin = \"{}\"\nmode = \"write-back\"\n", far.uri("disk"));
+    let near_daemon = near.start();
+    let load = Load::start(near.connect("disk"), 17);
+    load.goes_on(100);
+    far_daemon.kill9();
+    until_connected(&near, false);
+    let far_daemon = far.start();
+    load.goes_on(100);
+    let expected = load.end();
+    flush(&near);
+    assert!(near_daemon.terminate().success());
+    assert!(far_daemon.terminate().success());
+    far.origin_is("disk", &expected);
+}
+
+#[test]
+fn mistakes_are_named() {
+    let dir = zc_tests::temp_dir();
+    let server = Server::nbdkit(Place::Unix(dir.path().join("none.sock")), &dir.path().join("file"), &[]);
+    let check = |world: &World| {
+        let mut command = bounded("env");
+        command.arg(program("zcached")).arg("check-config").arg(world.configure());
+        let output = command.output().expect("cannot start zcached");
+        assert!(!output.status.success());
+        [output.stdout, output.stderr].concat().iter().map(|byte| char::from(*byte)).collect::<String>()
+    };
+    let away = check(&world(&server, ""));
+    assert!(away.contains("cannot connect: No such file or directory"), "{away}");
+    let sized = check(&world(&server, "create_size = \"1 MiB\"\n"));
+    assert!(sized.contains("the origin is an NBD export"), "{sized}");
+    let mut own = World::new(64, VOLUME_MIB);
+    own.volumes[0].2 = format!("origin = \"{}\"\n", own.uri("disk"));
+    let own = check(&own);
+    assert!(own.contains("its own origin"), "{own}");
+}
