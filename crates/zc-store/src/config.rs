@@ -35,9 +35,6 @@ pub struct Config {
     pub accept_loss: bool,
     /// What the places of pages and fingerprints in hash maps depend on. Clients choose contents, and must not know it.
     pub hash_key: HashKey,
-    /// A deliberate bug.
-    #[cfg(zc_canary)]
-    pub canary: Option<Canary>,
 }
 
 impl Default for Config {
@@ -56,8 +53,6 @@ impl Default for Config {
             discard: true,
             accept_loss: false,
             hash_key: HashKey::fixed(),
-            #[cfg(zc_canary)]
-            canary: None,
         }
     }
 }
@@ -140,19 +135,6 @@ pub struct Shape {
     pub segment_bytes: u32,
     /// How many segments there are.
     pub segments: u32,
-}
-
-/// Deliberate bugs, each switched on at run time: proof that the simulator can fail. They exist only where the compiler
-/// is told `--cfg zc_canary`.
-#[cfg(zc_canary)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Canary {
-    /// S1: a flush is answered before the device's.
-    EarlyFlush,
-    /// S2: pages are not checked when they are read.
-    TrustPages,
-    /// S3: numbers that are put while a mark runs are not marked.
-    NoBarrier,
 }
 
 #[cfg(test)]

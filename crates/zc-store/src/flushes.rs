@@ -48,14 +48,6 @@ impl Flushes {
         true
     }
 
-    /// S1: answers before the flush.
-    #[cfg(zc_canary)]
-    pub(crate) fn answer_early(&mut self, out: &mut Vec<Action>) {
-        let durable = core::mem::replace(&mut self.durable, BatchSeq(u64::MAX));
-        self.answer(out);
-        self.durable = durable;
-    }
-
     fn answer(&mut self, out: &mut Vec<Action>) {
         let durable = self.durable;
         self.waiting.retain(|(batch, req)| {

@@ -66,10 +66,7 @@ impl Loader {
         self.by_key.remove(&key);
         let result = match result {
             Err(kind) => Err(StoreError::Device(kind)),
-            Ok(block)
-                if (trusts(trees) || page::verify(&block, uuid, key, pointer).is_ok())
-                    && is_sane(trees, key, &block) =>
-            {
+            Ok(block) if page::verify(&block, uuid, key, pointer).is_ok() && is_sane(trees, key, &block) => {
                 trees.lost.remove(key);
                 trees.pager.insert_read(key, block);
                 Ok(())
@@ -85,17 +82,6 @@ impl Loader {
     /// The page is none any more: what the read brings does not count.
     pub(crate) fn cancel(&mut self, key: PageKey) -> bool {
         self.by_key.remove(&key).is_some_and(|op| self.by_op.remove(&op).is_some())
-    }
-}
-
-/// S2: whether a deliberate bug takes pages as they are.
-fn trusts(trees: &Trees) -> bool {
-    #[cfg(zc_canary)]
-    return trees.canary == Some(crate::config::Canary::TrustPages);
-    #[cfg(not(zc_canary))]
-    {
-        let _ = trees;
-        false
     }
 }
 

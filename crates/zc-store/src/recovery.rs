@@ -183,12 +183,7 @@ impl Recovery {
         superblock.sequence += 1;
         superblock.session += 1;
         superblock.nonce = self.nonce;
-        #[cfg_attr(not(zc_canary), expect(unused_mut, reason = "a deliberate bug is put in"))]
-        let mut trees = Trees::new(&superblock, &self.config.hash_key);
-        #[cfg(zc_canary)]
-        {
-            trees.canary = self.config.canary;
-        }
+        let trees = Trees::new(&superblock, &self.config.hash_key);
         self.found = Some(Box::new(Found { end: superblock.log.seq, superblock, trees, torn: false }));
         self.stage = Stage::Claim(0);
         self.write_claim(0, out);

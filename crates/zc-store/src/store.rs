@@ -350,10 +350,6 @@ impl Open {
             self.pump_releases();
             self.pump_checkpoint();
             let written = self.log.written();
-            #[cfg(zc_canary)]
-            if self.config.canary == Some(crate::config::Canary::EarlyFlush) {
-                self.flushes.answer_early(&mut self.out);
-            }
             self.flushes.pump(written, &mut self.next_op, &mut self.out);
             self.pump_checkpoint();
             self.pump_stop();

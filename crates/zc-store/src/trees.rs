@@ -50,8 +50,6 @@ pub(crate) struct Trees {
     pub(crate) segments: Segments,
     pub(crate) mark: Option<Mark>,
     pub(crate) lost: LostPages,
-    #[cfg(zc_canary)]
-    pub(crate) canary: Option<crate::config::Canary>,
 }
 
 /// The name of a map page.
@@ -78,8 +76,6 @@ impl Trees {
             segments: Segments::new(superblock.segments, superblock.segment_bytes),
             mark: None,
             lost: LostPages::default(),
-            #[cfg(zc_canary)]
-            canary: None,
         }
     }
 
@@ -218,10 +214,6 @@ impl Trees {
 
     pub(crate) fn with_mark(&mut self, act: impl FnOnce(&mut Mark)) {
         // S3: what was chosen to be freed is freed although a writer referred to it again meanwhile.
-        #[cfg(zc_canary)]
-        if self.canary == Some(crate::config::Canary::NoBarrier) {
-            return;
-        }
         if let Some(mark) = &mut self.mark {
             act(mark);
         }

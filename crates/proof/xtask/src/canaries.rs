@@ -1,21 +1,24 @@
 //! Deliberate bugs: a build of the simulator that has them, and proof that what ships has none.
 //!
-//! Job: `cargo xtask canaries` builds `zcsim` with `--cfg zc_canary` in a target directory of its own, and has it find
-//! every bug. The step `shipped` looks in the programs that users install for the mark that every cache manager with such
-//! bugs carries, and in what they depend on for crates of the lab. The step `package` does the same with the
-//! programs that it packs, which are built alone, as users build them.
+//! Job: the bugs are patches in [`PATCHES`]. `cargo xtask canaries` copies the tree below the target directory, applies
+//! them there, builds `zcsim` with `--cfg zc_canary`, and has it find every bug. The step `shipped` looks in the programs
+//! that users install for the mark that every cache manager with such bugs carries, and in what they depend on for crates
+//! of the lab. The step `package` does the same with the programs that it packs, which are built alone, as users build
+//! them.
 //!
-//! Invariants: no other build of this tool sets that `cfg`; the mark is looked for in the simulator too, where it must
-//! be, so that the search itself is known to work.
+//! Invariants: the tree itself has no deliberate bug, and every patch applies to it. The mark is looked for in the
+//! simulator too, where it must be, so that the search itself is known to work.
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use zc_host::run::{build_dir, cargo, run, workspace};
 
-/// What turns the bugs on.
+/// Folder of the patches. The first by name is the switch that the others need.
+const PATCHES: &str = "crates/proof/zc-sim/canaries";
+/// The bugs' names in the simulator.
 const CFG: &str = "--cfg zc_canary";
-/// As in `zc_cache::config::CANARY_MARK`.
+/// As in the switch.
 const MARK: &[u8] = b"this build contains deliberate bugs";
 /// What users install.
 const SHIPPED: [&str; 2] = ["zcached", "zcctl"];
@@ -28,9 +31,12 @@ const LAB_DEPENDENCIES: [&str; 2] = ["tpchgen", "lzma-rust2"];
 /// `cargo xtask canaries`.
 ///
 /// # Errors
-/// The simulator cannot be built, or missed a bug.
+/// A patch does not apply, the simulator cannot be built, or it missed a bug.
 pub(crate) fn canaries(args: &[String]) -> anyhow::Result<()> {
-    run(with_bugs("build")?.args(["--package", "zcsim"]))?;
+    let tree = canary_dir()?.join("tree");
+    crate::tree::copy(&tree)?;
+    apply_patches(&tree)?;
+    run(with_bugs("build")?.args(["--package", "zcsim", "--manifest-path"]).arg(tree.join("Cargo.toml")))?;
     let simulator = canary_dir()?.join("debug/zcsim");
     if !has_mark(&simulator)? {
         bail!("{} has no deliberate bugs: the flag `{CFG}` did not reach the compiler", simulator.display());
@@ -92,6 +98,35 @@ fn tree_of(package: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// All patches, in the order in which they are applied.
+fn patches() -> anyhow::Result<Vec<PathBuf>> {
+    let folder = workspace().join(PATCHES);
+    let entries = std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut patches = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
+    patches.sort();
+    Ok(patches)
+}
+
+/// Changes a copy of the tree.
+fn apply_patches(tree: &Path) -> anyhow::Result<()> {
+    for patch in patches()? {
+        let mut git = Command::new("git");
+        git.args(["apply", "--whitespace=nowarn"]).arg(&patch).current_dir(tree);
+        // The copy may lie in a repository, to whose root the paths of the patch do not refer.
+        git.env("GIT_CEILING_DIRECTORIES", tree.parent().unwrap_or(tree));
+        let output = git.output().context("cannot start git")?;
+        if !output.status.success() {
+            let reason = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+            bail!(
+                "{} does not apply to the tree; {PATCHES}/README.md says how to change it\n{reason}",
+                patch.display()
+            );
+        }
+    }
+    Ok(())
+}
+
 fn canary_dir() -> anyhow::Result<PathBuf> {
     Ok(build_dir()?.join("canary"))
 }
@@ -117,6 +152,7 @@ fn has_mark(program: &Path) -> anyhow::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn a_crate_of_the_lab_is_found_in_a_tree() {
@@ -133,8 +169,43 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_is_that_of_the_cache_manager() {
-        let source = std::fs::read_to_string(workspace().join("crates/zc-cache/src/config.rs")).unwrap();
-        assert!(source.contains(std::str::from_utf8(MARK).unwrap()));
+    fn the_mark_is_that_of_the_switch() {
+        let switch = std::fs::read_to_string(&patches().unwrap()[0]).unwrap();
+        assert!(switch.contains(std::str::from_utf8(MARK).unwrap()));
+    }
+
+    #[test]
+    fn every_patch_applies_to_the_tree() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut touched = BTreeSet::new();
+        for patch in patches().unwrap() {
+            let text = std::fs::read_to_string(&patch).unwrap();
+            assert!(!text.starts_with("---"), "{} begins with what it does", patch.display());
+            touched.extend(text.lines().filter_map(|line| line.strip_prefix("+++ b/")).map(str::to_owned));
+        }
+        assert!(touched.len() > 20, "{touched:?}");
+        for path in touched {
+            let to = folder.path().join(&path);
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::copy(workspace().join(path), to).unwrap();
+        }
+        apply_patches(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn every_bug_of_the_simulator_has_a_patch_and_every_patch_a_bug() {
+        let name = |path: PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();
+        let patches: BTreeSet<String> = patches().unwrap().into_iter().map(name).collect();
+        let mut known = BTreeSet::from(["00-switch".to_owned()]);
+        for (source, marks) in [("canary.rs", "Canary::Manager("), ("store/world.rs", "StoreCanary::Store(")]
+        {
+            let text =
+                std::fs::read_to_string(workspace().join("crates/proof/zc-sim/src").join(source)).unwrap();
+            let lines = text.lines().filter(|line| line.contains(marks));
+            known.extend(
+                lines.filter_map(|line| Some(line.trim().strip_prefix("(\"")?.split_once('"')?.0.to_owned())),
+            );
+        }
+        assert_eq!(patches, known);
     }
 }

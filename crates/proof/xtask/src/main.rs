@@ -34,6 +34,7 @@ mod static_link;
 mod step;
 mod steps;
 mod tarball;
+mod tree;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -13,7 +13,7 @@
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use zc_host::packages::ensure_cargo_mutants;
 use zc_host::run::{build_dir, run, show, workspace};
@@ -89,7 +89,7 @@ pub(crate) fn mutants(args: &Args) -> anyhow::Result<()> {
     let program = ensure_cargo_mutants(true)?;
     let place = build_dir()?.join("mutants");
     let tree = place.join("tree");
-    copy(&tree)?;
+    crate::tree::copy(&tree)?;
     let mut command = Command::new(program);
     command.args(["mutants", "--in-place", "--no-config", "--cap-lints=true", "--package", "zc-cache"]);
     command.args(["--test-package", "zc-cache", "--test-package", "zc-sim"]);
@@ -113,50 +113,6 @@ pub(crate) fn mutants(args: &Args) -> anyhow::Result<()> {
         bail!("cargo-mutants failed: {status}; output in {}", place.join("mutants.out").display());
     }
     judge(&place.join("mutants.out"))
-}
-
-/// Copies what git tracks, or would track. A file that is the same already keeps its time, so that cargo builds anew
-/// only what changed, or what a run that was cut off left changed.
-fn copy(tree: &Path) -> anyhow::Result<()> {
-    let mut git = Command::new("git");
-    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(workspace());
-    let output = git.output().context("cannot start git")?;
-    if !output.status.success() {
-        bail!("`git ls-files` failed: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    let listed = String::from_utf8_lossy(&output.stdout);
-    let mut wanted = BTreeSet::new();
-    for path in listed.split('\0').filter(|path| !path.is_empty()) {
-        // A file that was deleted and not yet committed is listed.
-        let Ok(bytes) = std::fs::read(workspace().join(path)) else { continue };
-        let to = tree.join(path);
-        wanted.insert(to.clone());
-        if std::fs::read(&to).is_ok_and(|old| old == bytes) {
-            continue;
-        }
-        let folder = to.parent().unwrap_or(tree);
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        std::fs::write(&to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
-    }
-    // A source file that is no longer there could still be a test or a program to cargo.
-    for folder in ["crates", "bin", "tests", "benches"] {
-        remove_others(&tree.join(folder), &wanted)?;
-    }
-    Ok(())
-}
-
-/// Removes the files below `folder` that are not `wanted`.
-fn remove_others(folder: &Path, wanted: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    for entry in entries {
-        let path = entry.context("cannot read a folder")?.path();
-        if path.is_dir() {
-            remove_others(&path, wanted)?;
-        } else if !wanted.contains(&path) {
-            std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
-        }
-    }
-    Ok(())
 }
 
 /// Tells what became of the changes.
@@ -253,16 +209,5 @@ mod tests {
     fn the_simulator_s_test_takes_the_number_of_seeds() {
         let test = workspace().join("crates/proof/zc-sim/tests/seeds.rs");
         assert!(std::fs::read_to_string(test).unwrap().contains(&format!("\"{SEEDS_VARIABLE}\"")));
-    }
-
-    #[test]
-    fn files_that_are_gone_are_removed_from_the_copy() {
-        let folder = tempfile::tempdir().unwrap();
-        let (keep, gone) = (folder.path().join("a/keep.rs"), folder.path().join("a/gone.rs"));
-        std::fs::create_dir(folder.path().join("a")).unwrap();
-        std::fs::write(&keep, "").unwrap();
-        std::fs::write(&gone, "").unwrap();
-        remove_others(folder.path(), &BTreeSet::from([keep.clone()])).unwrap();
-        assert!(keep.is_file() && !gone.exists());
     }
 }

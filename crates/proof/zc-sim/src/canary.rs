@@ -1,8 +1,8 @@
 //! Deliberate bugs: proof that the judges of the simulator would notice.
 //!
 //! Job: name each bug, and say who carries it out. Some are the driver's, and need nothing of the manager: any build of
-//! the simulator has them. The others are in the manager, in builds with `--cfg zc_canary` alone (`cargo xtask
-//! canaries`), so that what ships has none.
+//! the simulator has them. The others are patches of the manager (`canaries` beside this crate's sources), which
+//! `cargo xtask canaries` applies to a copy of the tree and builds with `--cfg zc_canary`. No other build has them.
 
 #[cfg(zc_canary)]
 use zc_cache::config::Canary as Bug;

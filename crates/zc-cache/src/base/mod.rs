@@ -42,9 +42,6 @@ pub(crate) mod volume;
 #[derive(Debug)]
 pub(crate) struct Base {
     cfg: ManagerConfig,
-    /// A deliberate bug, to prove that the tests can fail.
-    #[cfg(zc_canary)]
-    canary: Option<crate::config::Canary>,
     /// Time of the last tick.
     now_ms: u64,
     /// The driver wants the manager to stop: nothing new is cached.
@@ -69,8 +66,6 @@ impl Base {
     /// Without volumes, at time 0, after a start that found this on the device.
     pub(crate) fn new(cfg: ManagerConfig, start: &StartState) -> Self {
         Self {
-            #[cfg(zc_canary)]
-            canary: None,
             now_ms: 0,
             stopping: false,
             last_write_ms: 0,
@@ -90,18 +85,6 @@ impl Base {
     /// The settings of the cache.
     pub(crate) const fn cfg(&self) -> &ManagerConfig {
         &self.cfg
-    }
-
-    /// Switches a deliberate bug on.
-    #[cfg(zc_canary)]
-    pub(crate) const fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
-        self.canary = canary;
-    }
-
-    /// The deliberate bug that is on.
-    #[cfg(zc_canary)]
-    pub(crate) const fn canary(&self) -> Option<crate::config::Canary> {
-        self.canary
     }
 
     /// Length of an extent.
@@ -266,11 +249,6 @@ impl Base {
     /// The fingerprint of an extent of this volume is wanted.
     pub(crate) fn hash(&mut self, kind: impl Into<OpKind>, volume: VolumeId, src: BufSlice) {
         let domain = self.volumes.get(&volume).expect_held().cfg().domain;
-        #[cfg(zc_canary)]
-        let domain = match self.canary {
-            Some(crate::config::Canary::ForgetDomain) => zc_core::DedupDomain::COMMON,
-            _ => domain,
-        };
         let op = self.port.op(kind);
         self.port.emit(Action::Hash { op, src, domain });
     }

@@ -70,12 +70,6 @@ pub(crate) struct Clean {
 }
 
 impl Clean {
-    /// Switches a deliberate bug on.
-    #[cfg(zc_canary)]
-    pub(crate) fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
-        self.origin_order.lets_meet = canary == Some(crate::config::Canary::OriginMeetings);
-    }
-
     pub(crate) fn new(config: &ManagerConfig) -> Self {
         let streams = StreamConfig {
             streams_max: STREAMS_MAX,

@@ -117,9 +117,6 @@ pub(crate) struct OriginOrder {
     volumes: Map<VolumeId, Accesses>,
     /// Accesses that have begun: volume, first byte, whether it writes.
     entered: Map<u64, (VolumeId, u64, bool)>,
-    /// Nothing waits: a deliberate bug.
-    #[cfg(zc_canary)]
-    pub(in crate::clean) lets_meet: bool,
     /// Ended in this event: who waited for them goes off at its end.
     ended: Vec<u64>,
 }
@@ -127,10 +124,6 @@ pub(crate) struct OriginOrder {
 impl OriginOrder {
     /// Whether a read of these bytes has to wait.
     pub(crate) fn read_waits(&self, volume: VolumeId, bytes: &Range<u64>) -> bool {
-        #[cfg(zc_canary)]
-        if self.lets_meet {
-            return false;
-        }
         self.volumes.get(&volume).is_some_and(|accesses| accesses.must_wait(bytes, false))
     }
 
@@ -138,12 +131,6 @@ impl OriginOrder {
     pub(crate) fn begin(&mut self, id: u64, volume: VolumeId, bytes: Range<u64>, turn: Turn) -> bool {
         let accesses = self.volumes.entry(volume).or_default();
         let writes = turn.writes();
-        #[cfg(zc_canary)]
-        if self.lets_meet {
-            accesses.enter(id, &bytes, writes);
-            self.entered.insert(id, (volume, bytes.start, writes));
-            return true;
-        }
         if accesses.must_wait(&bytes, writes) {
             accesses.waiting.push_back(Waiting { id, bytes, turn });
             return false;
@@ -157,8 +144,6 @@ impl OriginOrder {
     pub(crate) fn join(&mut self, id: u64, volume: VolumeId, bytes: &Range<u64>) {
         let accesses = self.volumes.entry(volume).or_default();
         let is_met = accesses.writes.overlap(bytes);
-        #[cfg(zc_canary)]
-        let is_met = is_met && !self.lets_meet;
         assert!(!is_met, "a read of {bytes:?} joins past a write");
         accesses.enter(id, bytes, false);
         self.entered.insert(id, (volume, bytes.start, false));

@@ -230,12 +230,4 @@ impl Device {
         stats.gauges(files, prints, self.meta.journal.used_blocks(), self.meta.regions.len());
         stats.pinned_units = self.kept_units().into();
     }
-
-    /// Switches a deliberate bug on.
-    #[cfg(zc_canary)]
-    pub(crate) fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
-        self.units.slots.set_careless(canary == Some(crate::config::Canary::NoSweepGate));
-        self.units.slots.set_forgets_kept(canary == Some(crate::config::Canary::PinsEvicted));
-        self.units.headers.careless = canary == Some(crate::config::Canary::ShortFingerprint);
-    }
 }

@@ -106,12 +106,6 @@ impl DirtyLayer {
             return;
         }
         let ended = if waiters.is_empty() { Ended::ByItself } else { Ended::ByFlush };
-        #[cfg(zc_canary)]
-        let ended = if core.base.canary() == Some(crate::config::Canary::ForgetFlushes) {
-            Ended::ByItself
-        } else {
-            ended
-        };
         let epoch = dirty.data.close(ended);
         dirty.commit = Some(Commit {
             epoch,
@@ -125,10 +119,6 @@ impl DirtyLayer {
             block: None,
         });
         core.base.stats.epochs_closed += 1;
-        #[cfg(zc_canary)]
-        if core.base.canary() == Some(crate::config::Canary::EarlyFlush) {
-            self.answer_commit(volume, Ok(()), core);
-        }
         self.pump_commit(volume, core);
     }
 
@@ -204,8 +194,6 @@ impl DirtyLayer {
             return;
         };
         let unflushed = !core.device.dirty_units().writes().are_flushed(commit.writes_before);
-        #[cfg(zc_canary)]
-        let unflushed = unflushed && core.base.canary() != Some(crate::config::Canary::IgnoreUnflushed);
         if core.device.journal().is_durable(commit.last) && !unflushed && !commit.elsewhere {
             core.base.stats.epochs_committed_by_fua += 1;
             self.end_commit(volume, core);
@@ -223,8 +211,6 @@ impl DirtyLayer {
         let open = core.device.dirty_units().open().map(DirtyUnit::slot);
         let elsewhere =
             records.iter().any(|record| matches!(record, Record::Dirty { slot, .. } if Some(*slot) != open));
-        #[cfg(zc_canary)]
-        let elsewhere = elsewhere && core.base.canary() != Some(crate::config::Canary::IgnoreElsewhere);
         let durably = awaited && !elsewhere;
         if durably && self.commit_in_summary(volume, epoch, &records, core) {
             return;

@@ -283,13 +283,6 @@ impl DirtyLayer {
     fn run_to_destage(&self, volume: VolumeId, core: &Core) -> Option<RangeInclusive<u64>> {
         let dirty = self.volumes.get(&volume)?;
         let entry = core.base.volume(volume)?;
-        #[cfg(zc_canary)]
-        if core.base.canary() == Some(crate::config::Canary::EpochOrder) {
-            use crate::dirty::versions::{Epoch, EpochState};
-            let is_committed = |epoch: &&Epoch| epoch.state == EpochState::Committed;
-            let mut committed = dirty.data.epochs.iter().filter(is_committed);
-            return committed.next_back().map(|epoch| epoch.number..=epoch.number);
-        }
         let oldest = dirty.data.epochs.front()?;
         let paused = core.base.now_ms() < dirty.destaging.not_before_ms;
         // Onto an origin that may be another one, or while it is not known what is missing, nothing is written.

@@ -96,9 +96,6 @@ pub(crate) struct DirtyLayer {
     turns: Turns,
     /// Reads of dirty data that is to be written to its origin.
     gathers: Map<u64, Gather>,
-    /// A deliberate bug: requests do not wait for what the start decided.
-    #[cfg(zc_canary)]
-    defers_nothing: bool,
 }
 
 /// Write-back of one volume.
@@ -132,12 +129,6 @@ pub(crate) struct WaitingWrite {
 }
 
 impl DirtyLayer {
-    /// Switches a deliberate bug on.
-    #[cfg(zc_canary)]
-    pub(crate) fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
-        self.defers_nothing = canary == Some(crate::config::Canary::NoDefer);
-    }
-
     pub(crate) fn new(proved_before: JournalSeq) -> Self {
         Self { proved_before, ..Self::default() }
     }
@@ -301,8 +292,6 @@ impl DirtyLayer {
     pub(crate) fn defer(&mut self, request: &Request) -> bool {
         let undecided = self.deferred_until.is_some();
         let dirty = self.volumes.get(&request.volume);
-        #[cfg(zc_canary)]
-        let undecided = undecided && !self.defers_nothing;
         let is_deferred = dirty.is_some_and(|dirty| undecided || dirty.phase.dropping().is_some());
         if is_deferred {
             self.deferred.push_back(request.clone());

@@ -52,10 +52,6 @@ impl DirtyLayer {
             self.unproved = None;
             return;
         }
-        #[cfg(zc_canary)]
-        if core.base.canary() == Some(crate::config::Canary::NeverProve) {
-            return;
-        }
         let idle_ms = core.base.now_ms().saturating_sub(ended_ms);
         let follows = self.commits().next().is_some();
         let due_ms = if follows { PROOF_WAIT_MS } else { PROOF_MS };

@@ -105,8 +105,6 @@ impl DirtyLayer {
         let continues = unit.growing() == GrowingUnit { page: chain.next_page, ..chain.unit };
         // What the commit needs besides its piece is durable.
         let flushed = units.writes().is_flushed();
-        #[cfg(zc_canary)]
-        let flushed = flushed || core.base.canary() == Some(crate::config::Canary::EarlySummary);
         let written = units.writes().is_idle() && flushed && core.device.journal().is_all_durable();
         // The next summary vouches for every other commit that this one would carry.
         let alone = written && !self.commits_in_line(core);
@@ -159,8 +157,6 @@ impl DirtyLayer {
             "more is told than the next block repeats"
         );
         let first = self.chain.as_ref().filter(|chain| chain.carried == 0).map(|chain| chain.unit.slot);
-        #[cfg(zc_canary)]
-        let first = first.filter(|_| core.base.canary() != Some(crate::config::Canary::UnpinnedChain));
         if let Some(slot) = first {
             self.keep_summaries(core.device.journal().next(), slot, core);
         }

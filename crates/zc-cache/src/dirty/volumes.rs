@@ -230,10 +230,6 @@ impl DirtyLayer {
         if half || self.volumes.pressure.crowded || self.is_waiting() {
             return Rest::Awake;
         }
-        #[cfg(zc_canary)]
-        if core.base.canary() == Some(crate::config::Canary::EpochOrder) {
-            return Rest::Awake;
-        }
         let age_ms = entry.cfg().write_back.max_dirty_age_ms;
         let mut until_ms = u64::MAX;
         if let Some(open) = dirty.data.epochs.back().filter(|open| !open.extents.is_empty()) {

@@ -80,21 +80,10 @@ impl CacheManager {
             manager.core.configure_pins(volume.id, &volume.pins, volume.size_bytes);
             manager.core.add_volume(volume);
         }
-        #[cfg(zc_canary)]
-        core::hint::black_box(crate::config::CANARY_MARK);
         if let Some((journal_next, slot)) = summaries {
             manager.dirty.keep_summaries(journal_next, slot, &mut manager.core);
         }
         manager
-    }
-
-    /// Switches a deliberate bug on.
-    #[cfg(zc_canary)]
-    pub fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
-        self.core.base.set_canary(canary);
-        self.clean.set_canary(canary);
-        self.dirty.set_canary(canary);
-        self.core.device.set_canary(canary);
     }
 
     /// Handles one event; appends what is to be done to `actions`.

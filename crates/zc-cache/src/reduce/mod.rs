@@ -117,10 +117,6 @@ impl Wanted {
 
     /// Returns `true` if the content goes to the device with the commit of what shares it.
     fn goes_along(&self, found: &Found, core: &Core) -> bool {
-        #[cfg(zc_canary)]
-        if core.base.canary() == Some(crate::config::Canary::TrustShared) {
-            return true;
-        }
         !core.device.is_left_to_device(&found.place(&core.device))
     }
 }

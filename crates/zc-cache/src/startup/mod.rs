@@ -165,9 +165,6 @@ pub struct OpenOptions<'a> {
     /// Last journal block that the intent log's session had written when intents were last trimmed (0: none). With
     /// an intent log, the journal has to reach it: what was trimmed is there and nowhere else.
     pub intent_journal: JournalSeq,
-    /// The deliberate bug that is on.
-    #[cfg(zc_canary)]
-    pub canary: Option<crate::config::Canary>,
 }
 
 /// An opened cache device.
@@ -469,8 +466,6 @@ pub fn look<M: Media>(
     let mut superblock = next_superblock(&previous, options, &found);
     superblock.distrusted = distrust.is_some();
     let index_image = if distrust.is_none() { index_image(media, &previous, &found) } else { None };
-    #[cfg(zc_canary)]
-    let index_image = index_image.or_else(|| any_index_image(media, &previous, &found, options));
     let Found { maps, checkpoints, journal } = found;
     let start = StartState {
         session: superblock.session,
@@ -538,20 +533,6 @@ fn image_head<M: Media>(media: &mut M, geometry: &Geometry, area: usize) -> Opti
     let mut block = vec![0; BLOCK];
     media.read(geometry.image_block_offset(area, 0), &mut block).ok()?;
     ImageHead::decode(&block, area, geometry.checkpoint_blocks, geometry.salt).ok()
-}
-
-/// G2: a deliberate bug takes an image that is older than what else lies there.
-#[cfg(zc_canary)]
-fn any_index_image<M: Media>(
-    media: &mut M,
-    previous: &Superblock,
-    found: &Found,
-    options: &OpenOptions<'_>,
-) -> Option<(ImageHead, usize)> {
-    let is_on = options.canary == Some(crate::config::Canary::StaleImage);
-    let (_, area) = found.checkpoints.newest.as_ref().filter(|_| is_on)?;
-    let area = 1 - area;
-    image_head(media, &previous.geometry, area).map(|head| (head, area))
 }
 
 /// The superblock of the session that begins, which believes what was found.

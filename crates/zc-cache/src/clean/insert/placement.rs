@@ -42,8 +42,6 @@ impl Clean {
         let (print, outcome) = (job.reduction.print(), job.reduction.outcome().expect_held());
         let key = guard.key;
         let holds = core.base.tracks.holds(&guard);
-        #[cfg(zc_canary)]
-        let holds = holds || core.base.canary() == Some(crate::config::Canary::StaleFill);
         if !core.base.is_good() {
             core.base.stats.insert_dropped += 1;
         } else if !holds {

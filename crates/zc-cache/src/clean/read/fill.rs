@@ -347,8 +347,6 @@ impl Clean {
     /// Whether nothing was written to the extent since it was asked for; counts it if something was.
     fn still_holds(&mut self, guard: &Guard, core: &mut Core) -> bool {
         let holds = core.base.tracks.holds(guard);
-        #[cfg(zc_canary)]
-        let holds = holds || core.base.canary() == Some(crate::config::Canary::StaleFill);
         core.base.stats.insert_stale += u64::from(!holds);
         holds
     }

@@ -209,13 +209,6 @@ impl Clean {
                         self.dirty_read_failed(&part, core);
                         continue;
                     }
-                    #[cfg(zc_canary)]
-                    if core.base.canary() == Some(crate::config::Canary::SurfaceCacheError) {
-                        part.waiters
-                            .iter()
-                            .for_each(|waiter| self.read_part_done(waiter.read, Err(error), core));
-                        continue;
-                    }
                     self.refetch(&part.waiters, core);
                 }
                 core.base.device_read_failed(Purpose::ExtentRead, error);

@@ -211,8 +211,6 @@ impl Clean {
             Health::Failing => core.device.regions().are_marked(volume, regions.clone()),
             Health::Failed => false,
         };
-        #[cfg(zc_canary)]
-        let tracked = tracked && core.base.canary() != Some(crate::config::Canary::NoRegionMark);
         if tracked && !core.device.regions_mut().write_begins(volume, regions.clone(), core.base.now_ms()) {
             return false;
         }

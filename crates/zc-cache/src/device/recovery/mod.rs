@@ -251,8 +251,6 @@ impl Device {
     pub(crate) fn begin(&mut self, base: &mut Base) {
         let restart = &mut self.recovery.restart;
         let is_believed = restart.intact && restart.mapping_trusted && !restart.fresh;
-        #[cfg(zc_canary)]
-        let is_believed = is_believed || base.canary() == Some(crate::config::Canary::StaleImage);
         let image = restart.image.take().filter(|_| is_believed);
         if image.is_some_and(|(head, area)| self.begin_image_load(head, area, base)) {
             // It has what checkpoint and journal told of mappings.

@@ -45,9 +45,6 @@ pub(crate) struct HeaderCache {
     clock: u64,
     /// Clients choose contents, and so fingerprints.
     key: HashKey,
-    /// A deliberate bug: fingerprints are compared by their first byte alone.
-    #[cfg(zc_canary)]
-    pub(in crate::device) careless: bool,
 }
 
 impl HeaderCache {
@@ -62,8 +59,6 @@ impl HeaderCache {
             written_prints_max,
             clock: 0,
             key: key.clone(),
-            #[cfg(zc_canary)]
-            careless: false,
         }
     }
 
@@ -142,15 +137,6 @@ impl HeaderCache {
             let header = self.headers.get(slot)?;
             header.prints.get(print).map(|stored| (*slot, header.generation, *stored))
         })
-    }
-
-    #[cfg(zc_canary)]
-    /// The canary's careless lookup: two bytes of the fingerprint.
-    pub(crate) fn find_short(&self, slot: WeuSlot, print: &Fingerprint) -> Option<(Generation, Stored)> {
-        let header = self.headers.get(&slot)?;
-        let mut hits: Vec<_> = header.prints.iter().filter(|(fp, _)| fp.0[0] == print.0[0]).collect();
-        hits.sort_unstable_by_key(|(fp, _)| **fp);
-        hits.first().map(|(_, stored)| (header.generation, **stored))
     }
 
     pub(crate) fn remove(&mut self, slot: WeuSlot) {

@@ -143,12 +143,6 @@ pub(crate) struct SlotTable {
     pass: u64,
     /// Units opened so far: the time by which uses are dated.
     opened: u32,
-    /// A deliberate bug: slots are used again whatever the sweep has seen.
-    #[cfg(zc_canary)]
-    careless: bool,
-    /// A deliberate bug: with one kept extent of a unit all of them go.
-    #[cfg(zc_canary)]
-    forgets_kept: bool,
 }
 
 impl SlotTable {
@@ -182,23 +176,7 @@ impl SlotTable {
             generation_mask: (1 << generation_bits) - 1,
             pass: 0,
             opened: 0,
-            #[cfg(zc_canary)]
-            careless: false,
-            #[cfg(zc_canary)]
-            forgets_kept: false,
         }
-    }
-
-    /// Has slots used again whatever the sweep has seen.
-    #[cfg(zc_canary)]
-    pub(crate) const fn set_careless(&mut self, careless: bool) {
-        self.careless = careless;
-    }
-
-    /// Has all kept extents of a unit forgotten with the first that goes.
-    #[cfg(zc_canary)]
-    pub(crate) const fn set_forgets_kept(&mut self, forgets_kept: bool) {
-        self.forgets_kept = forgets_kept;
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -289,11 +267,6 @@ impl SlotTable {
 
     /// One mapping of a kept extent less leads there. How many still do.
     pub(in crate::device::units) fn let_go(&mut self, slot: WeuSlot) -> u32 {
-        #[cfg(zc_canary)]
-        if self.forgets_kept {
-            self.get_mut(slot).kept = 0;
-            return 0;
-        }
         let entry = self.get_mut(slot);
         assert!(entry.kept > 0, "nothing was kept in {slot:?}");
         entry.kept -= 1;
@@ -394,10 +367,6 @@ impl SlotTable {
     /// Whether a slot may be reused without its short generation meeting entries of an earlier round: those that an
     /// index sweep has not removed for certain are the ones of this pass and the one before.
     pub(crate) fn may_reuse(&mut self, slot: WeuSlot) -> bool {
-        #[cfg(zc_canary)]
-        if self.careless {
-            return true;
-        }
         let mask = self.generation_mask;
         let entry = self.normalised(slot);
         entry.reuses_now + entry.reuses_before < mask
