@@ -17,6 +17,8 @@ mod core_layers;
 mod documents;
 #[path = "tidy/folders.rs"]
 mod folders;
+#[path = "tidy/mentions.rs"]
+mod mentions;
 #[path = "tidy/words.rs"]
 mod words;
 
