@@ -4,8 +4,8 @@
 
 use std::path::PathBuf;
 
-use zc_engine::NbdClient;
-use zc_tests::{BlockKind, DataGen, MIB, World, run_ok, same};
+use zc_engine::{NbdClient, NbdRequest};
+use zc_tests::{BlockKind, DataGen, FilteredFile, MIB, World, read_file, run_ok, same};
 
 const CHUNK: usize = 8192;
 
@@ -146,7 +146,7 @@ fn a_volume_that_was_rolled_back_meanwhile_starts_cold_and_with_dirty_data_not_a
     is(&mut rig.world.connect("thru"), 0, &old, "the volume beside it");
     assert_eq!(daemon.terminate().code(), Some(0));
     let said = rig.zcctl(&["export"], &["back", &rig.world.path("back.img").display().to_string()]);
-    let image = zc_tests::read_file(&rig.world.path("back.img"));
+    let image = read_file(&rig.world.path("back.img"));
     same(&image[..old.len()], &old, &format!("the store was not written {said}"));
 }
 
@@ -272,7 +272,7 @@ fn a_snapshot_at_a_running_daemon_has_what_its_cache_held_back() {
     for (name, bytes) in [("copy", &old), ("twin", &new), ("back@old", &old)] {
         let image = rig.world.path(&format!("{name}.img"));
         rig.zcctl(&["export"], &[name, &image.display().to_string()]);
-        same(&zc_tests::read_file(&image)[..bytes.len()], bytes, name);
+        same(&read_file(&image)[..bytes.len()], bytes, name);
     }
 }
 
@@ -501,4 +501,51 @@ fn a_store_that_fills_up_is_told_before_and_takes_writes_again_when_space_is_fre
     let low = (of("store-low-space", "begins"), of("store-low-space", "ends"));
     assert!(low.0 == low.1 && (1..=3).contains(&low.0), "{events}");
     assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_write_with_fua_is_answered_after_a_flush_of_the_store() {
+    let mut rig = Rig::new(&[("thru", 64, ""), ("pass", 64, "mode = \"pass-through\"\n")]);
+    let (pool, log) = (rig.pool(), rig.world.path("requests"));
+    let file = FilteredFile::logged(&rig.world, &pool, &log);
+    let (plain, logged) = (pool.display().to_string(), file.path().display().to_string());
+    rig.world.cache = rig.world.cache.replace(&plain, &logged);
+    let daemon = rig.world.start();
+    let flushes =
+        || read_file(&log).split(|byte| *byte == b'\n').filter(|line| has(line, b" Flush ")).count();
+    for name in ["thru", "pass"] {
+        let mut client = rig.world.connect(name);
+        for round in 0..8 {
+            let (before, data) = (flushes(), contents(100 + round, 2));
+            client.submit(NbdRequest::Write { offset: round << 16, data: &data, fua: true }).expect("submit");
+            client.wait().expect("an answer").result.expect("the write");
+            assert!(flushes() > before, "{name}, write {round}");
+        }
+    }
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+fn has(line: &[u8], word: &[u8]) -> bool {
+    line.windows(word.len()).any(|part| part == word)
+}
+
+#[test]
+fn fingerprints_of_extents_are_not_taken_for_chunks_of_another_size() {
+    let rig = Rig::new(&[("wide", 64, "mode = \"write-back\"\n"), ("narrow", 64, "mode = \"write-back\"\n")]);
+    rig.zcctl(&["create-volume"], &["wide", "64 MiB", "--chunk", "16 KiB"]);
+    rig.zcctl(&["create-volume"], &["narrow", "64 MiB", "--chunk", "4 KiB"]);
+    let daemon = rig.world.start();
+    // Chunks of which one half is equal: taken by the fingerprint of that half, the other half would be lost.
+    let (first, others) = (contents(1, 1), contents(2, 40));
+    let image: Vec<u8> = others.chunks(CHUNK).flat_map(|other| [&first[..], other].concat()).collect();
+    for name in ["wide", "narrow"] {
+        write(&mut rig.world.connect(name), 0, &image);
+        assert_eq!(rig.world.zcctl_output(&["flush", name]).status.code(), Some(0));
+    }
+    assert_eq!(daemon.terminate().code(), Some(0));
+    for name in ["wide", "narrow"] {
+        let copy = rig.world.path(name);
+        rig.zcctl(&["export"], &[name, &copy.display().to_string()]);
+        same(&std::fs::read(copy).expect("the export")[..image.len()], &image, "what the store has");
+    }
 }

@@ -1,5 +1,7 @@
 //! Snapshots in between, what rots, and what the store alone holds.
 
+use std::sync::Arc;
+
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_pool::{Answer, RequestKind};
@@ -22,8 +24,8 @@ const READ_BYTES: u64 = 1 << 20;
 pub(crate) struct Snapshot {
     /// Name of the snapshot. An earlier one may have had its number.
     name: String,
-    /// What it holds.
-    bytes: Vec<u8>,
+    /// What it holds; shared, since worlds and their lists of snapshots are cloned.
+    bytes: Arc<[u8]>,
     /// A flush ended since it was taken.
     is_durable: bool,
 }
@@ -69,7 +71,7 @@ impl World {
         let is_durable = self.rng.random_bool(0.5) && self.ask_pool(RequestKind::Flush).is_ok();
         self.coverage.note("store: snapshots");
         if let Some(pooled) = &mut self.pooled {
-            pooled.snaps.insert(id, Snapshot { name, bytes, is_durable });
+            pooled.snaps.insert(id, Snapshot { name, bytes: bytes.into(), is_durable });
         }
     }
 
@@ -153,8 +155,8 @@ impl World {
                 continue;
             }
             let Some(bytes) = self.read_root(id) else { continue };
-            if bytes != snapshot.bytes {
-                let at = bytes.iter().zip(&snapshot.bytes).position(|(now, then)| now != then);
+            if bytes[..] != snapshot.bytes[..] {
+                let at = bytes.iter().zip(&snapshot.bytes[..]).position(|(now, then)| now != then);
                 return self.violate(format!("the snapshot {id:?} has changed at byte {at:?} (S3)"));
             }
             self.coverage.note("store: snapshots judged");
