@@ -5,6 +5,7 @@
 use crate::daemon::DEADLINE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read as _};
 use std::os::fd::OwnedFd;
@@ -69,6 +70,24 @@ impl Companion {
         command.args(["-c", ACTIVATE, "sh"]).arg(server).args(arguments);
         command.stdin(Stdio::from(listener)).stdout(Stdio::null());
         Self(command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
+    }
+
+    /// Stops it, so that it answers nothing, and waits until all its threads stand still.
+    ///
+    /// # Panics
+    /// It cannot be stopped.
+    pub fn stop(&self) {
+        let pid = Pid::from_child(&self.0);
+        kill_process(pid, Signal::STOP).expect("cannot stop a program");
+        waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT).expect("the program stops");
+    }
+
+    /// Lets a stopped one go on.
+    ///
+    /// # Panics
+    /// It is not there.
+    pub fn resume(&self) {
+        kill_process(Pid::from_child(&self.0), Signal::CONT).expect("cannot resume a program");
     }
 
     /// Waits until it has ended by itself.

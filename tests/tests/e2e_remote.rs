@@ -1,7 +1,7 @@
 //! NBD exports of other servers as origins: nbdkit over Unix sockets and TCP, qemu-nbd with qcow2, another zcached.
 //!
 //! Servers are killed under a verified load. One of them loses at a kill what was not flushed: nbdkit with a cache that
-//! is written back.
+//! is written back. `ZC_KILL_CYCLES` sets the number of kills.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -236,8 +236,9 @@ fn survives_kills(mode: &str, kills: usize) {
 
 #[test]
 fn kills_of_the_server_cost_no_error_and_no_byte() {
-    survives_kills("write-through", 6);
-    survives_kills("write-back", 6);
+    let kills = std::env::var("ZC_KILL_CYCLES").map_or(6, |text| text.parse().expect("a number"));
+    survives_kills("write-through", kills);
+    survives_kills("write-back", kills);
 }
 
 #[test]
@@ -289,6 +290,53 @@ fn writes_go_on_in_write_back_while_the_server_is_away() {
     server.start();
     flush(&world);
     same(&read_file(&file)[..bytes.len()], &bytes, "the server has it");
+    drop(client);
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn a_server_that_is_stopped_fails_requests_at_the_bound() {
+    let dir = zc_tests::temp_dir();
+    let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+    let mut server = Server::nbdkit(Place::Unix(socket), &file, &[]).started();
+    let world = world(&server, "outage_max = \"11 s\"\n");
+    let daemon = world.start();
+    let mut client = world.connect("disk");
+    client.write(0, &[1; 4096]).expect("write");
+    let running = server.running.as_ref().expect("it runs");
+    running.stop();
+    client.write(0, &[2; 4096]).expect_err("no answer in time");
+    running.resume();
+    world.status_until("the server answers", |status| remote(status)["outage_ms"].is_null());
+    client.write(8192, &[3; 4096]).expect("it answers");
+    let read = client.read(0, 4096).expect("read");
+    assert!(read.iter().all(|byte| *byte == read[0]) && [1, 2].contains(&read[0]), "one of the two");
+    drop(client);
+    assert!(daemon.terminate().success());
+    server.kill();
+    assert_eq!(read_file(&file)[0], read[0], "it stays");
+}
+
+#[test]
+fn an_export_that_grew_makes_a_larger_volume() {
+    let dir = zc_tests::temp_dir();
+    let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+    let mut server = Server::nbdkit(Place::Unix(socket), &file, &[]).started();
+    let world = world(&server, "");
+    let daemon = world.start();
+    server.kill();
+    until_connected(&world, false);
+    let longer = std::fs::OpenOptions::new().write(true).open(&file).and_then(|file| file.set_len(20 * MIB));
+    longer.expect("cannot make it longer");
+    server.start();
+    until_connected(&world, true);
+    let output = world.zcctl_output(&["resize", "disk"]);
+    assert!(output.status.success(), "{output:?}");
+    let mut client = world.connect("disk");
+    assert_eq!(client.size_bytes(), 20 * MIB);
+    client.write(18 * MIB, &[7; 4096]).expect("a write behind the old end");
+    client.flush().expect("flush");
+    assert_eq!(read_file(&file)[18 << 20], 7);
     drop(client);
     assert!(daemon.terminate().success());
 }

@@ -22,6 +22,8 @@ pub const HANDSHAKE_MS: u64 = 10_000;
 pub const COMPARE_MS: u64 = 30_000;
 /// Time that the server has for closing a connection that the daemon ends.
 pub const LEAVE_MS: u64 = 10_000;
+/// Silence of a server with requests in flight that counts as an outage. The connection stays.
+pub const SILENCE_MS: u64 = 10_000;
 /// First pause before the next connection attempt.
 pub const PAUSE_MIN_MS: u64 = 100;
 /// Longest pause between two attempts.

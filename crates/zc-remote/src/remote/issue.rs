@@ -25,6 +25,8 @@ enum Issued {
     All,
     /// Nothing was sent, for now.
     Nothing,
+    /// An abandoned request of the same sectors has no answer yet.
+    InDoubt,
 }
 
 impl Remote {
@@ -54,10 +56,25 @@ impl Remote {
         self.is_flushing = self.link.as_mut().is_some_and(|link| link.flush(role).is_ok());
     }
 
-    /// Sends a part of the first request of a queue. Returns `false` if nothing was sent.
+    /// Sends a part of the first request of a queue that need not wait for an abandoned one. Returns `false` if nothing
+    /// was sent.
     fn pump_queue(&mut self, of_changes: bool) -> bool {
+        let count = if of_changes { self.changes.len() } else { self.reads.len() };
+        for _ in 0..count {
+            match self.pump_first(of_changes) {
+                Issued::InDoubt => {
+                    let queue = if of_changes { &mut self.changes } else { &mut self.reads };
+                    queue.rotate_left(1);
+                }
+                issued => return issued != Issued::Nothing,
+            }
+        }
+        false
+    }
+
+    fn pump_first(&mut self, of_changes: bool) -> Issued {
         let queue = if of_changes { &self.changes } else { &self.reads };
-        let Some(id) = queue.front().copied() else { return false };
+        let Some(id) = queue.front().copied() else { return Issued::Nothing };
         let issued = match self.issue(id) {
             Ok(issued) => issued,
             Err(RequestError::TooMany | RequestError::NotReady | RequestError::Stopping) => Issued::Nothing,
@@ -75,7 +92,7 @@ impl Remote {
             queue.pop_front();
             self.settle(id);
         }
-        issued != Issued::Nothing
+        issued
     }
 
     fn issue(&mut self, id: RequestId) -> Result<Issued, RequestError> {
@@ -113,7 +130,7 @@ impl Remote {
         };
         let (start, end) = (job.next, job.end.min(job.next.saturating_add(link.payload_max())));
         if link.is_in_doubt(start, end) {
-            return Ok(Issued::Nothing);
+            return Ok(Issued::InDoubt);
         }
         let drawn = self.samples.draw(start, end, &mut self.dice);
         let drawn = drawn.filter(|(from, to)| !link.is_changing(*from, *to));
@@ -128,7 +145,7 @@ impl Remote {
         };
         let (start, end) = (job.next, job.end.min(job.next.saturating_add(link.piece_max(change))));
         if link.is_in_doubt(start, end) {
-            return Ok(Issued::Nothing);
+            return Ok(Issued::InDoubt);
         }
         let part = change.part(start - job.start, end - job.start);
         let fua = job.request.fua() && link.offers(tx_flag::SEND_FUA);

@@ -14,7 +14,7 @@ use zc_nbd::proto::tx_flag;
 
 use crate::Sink;
 use crate::limits::{
-    COMPARE_MS, HANDSHAKE_MS, LEAVE_MS, MIN_BLOCK_BYTES_MAX, SAMPLE_BYTES_MAX, SURVEY_PIECES,
+    COMPARE_MS, HANDSHAKE_MS, LEAVE_MS, MIN_BLOCK_BYTES_MAX, SAMPLE_BYTES_MAX, SILENCE_MS, SURVEY_PIECES,
 };
 use crate::link::{Link, Role};
 use crate::owed::Owed;
@@ -59,6 +59,10 @@ pub enum Effect {
     Up(RemoteExport),
     /// Requests wait, for this reason. Repeated with each attempt that failed.
     Down(String),
+    /// The server keeps the connection and answers nothing. Requests wait, or fail at the bound.
+    Silent,
+    /// The server answers again.
+    Answering,
     /// The component has ended.
     Stopped,
 }
@@ -66,7 +70,7 @@ pub enum Effect {
 /// State for the status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Requests are carried out.
+    /// The connection serves requests.
     pub is_up: bool,
     /// Start of the outage, by the clock of [`Remote::tick`].
     pub outage_since_ms: Option<u64>,
@@ -135,6 +139,8 @@ pub struct Remote {
     pauses: Pauses,
     dice: Dice,
     outage_since_ms: Option<u64>,
+    /// The server sent something last, or had nothing to answer.
+    heard_ms: u64,
     why: String,
     /// The outage lasts longer than the bound.
     is_failing: bool,
@@ -167,6 +173,7 @@ impl Remote {
             pauses: Pauses::default(),
             dice,
             outage_since_ms: None,
+            heard_ms: now_ms,
             why: String::new(),
             is_failing: false,
             is_stopping: false,
@@ -182,6 +189,9 @@ impl Remote {
     /// Takes a request.
     pub fn submit(&mut self, request: Request) -> RequestId {
         self.last_request.0 += 1;
+        if self.jobs.is_empty() {
+            self.heard_ms = self.now_ms;
+        }
         let id = self.last_request;
         match self.objection(&request) {
             Ok((start, end)) => {
@@ -251,6 +261,11 @@ impl Remote {
 
     /// The driver has received bytes.
     pub fn received(&mut self, bytes: &[u8], sink: &mut dyn Sink) {
+        self.heard_ms = self.now_ms;
+        if self.stage == Stage::Up && self.outage_since_ms.take().is_some() {
+            self.is_failing = false;
+            self.effects.push_back(Effect::Answering);
+        }
         let mut input = bytes;
         while let Some(link) = &mut self.link {
             match link.next_event(&mut input, sink) {
@@ -285,9 +300,21 @@ impl Remote {
             Stage::Leaving { until_ms } if self.now_ms >= until_ms => {
                 self.drop_connection(self.why.clone());
             }
+            Stage::Up if self.is_silent() => {
+                self.outage_since_ms = Some(self.heard_ms);
+                self.why = "the server keeps the connection and does not answer".to_owned();
+                self.effects.push_back(Effect::Silent);
+            }
             _ => {}
         }
         self.expire();
+    }
+
+    /// Returns `true` if an outage begins because requests get no answer.
+    fn is_silent(&self) -> bool {
+        self.outage_since_ms.is_none()
+            && !self.jobs.is_empty()
+            && self.now_ms >= self.heard_ms.saturating_add(SILENCE_MS)
     }
 
     /// The time of the next [`Self::tick`] that changes something.
@@ -297,6 +324,9 @@ impl Remote {
             Stage::Down { retry_at_ms } => Some(retry_at_ms),
             Stage::Greeting { until_ms } | Stage::Comparing { until_ms } | Stage::Leaving { until_ms } => {
                 Some(until_ms)
+            }
+            Stage::Up if !self.jobs.is_empty() && self.outage_since_ms.is_none() => {
+                Some(self.heard_ms.saturating_add(SILENCE_MS))
             }
             Stage::Replaying { .. } | Stage::Settling | Stage::Up | Stage::Stopped => None,
         };

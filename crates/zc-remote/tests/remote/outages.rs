@@ -106,6 +106,35 @@ fn requests_fail_at_the_bound_and_not_before() {
 }
 
 #[test]
+fn a_server_that_is_silent_fails_requests_at_the_bound_and_what_it_has_in_hand_is_not_overtaken() {
+    let mut world = world(Some(30_000));
+    let written = world.write(1, 9, false);
+    world.move_up(usize::MAX);
+    world.tick(9_999);
+    assert_eq!(world.silences, 0);
+    world.tick(1);
+    assert_eq!(world.silences, 1);
+    assert!(world.remote.snapshot().why.contains("does not answer"), "{:?}", world.remote.snapshot());
+    world.tick(20_000);
+    assert!(world.done[&written].is_err());
+    let refused = world.read(2);
+    assert!(world.done[&refused].is_err(), "the outage goes on");
+    // The server carries out another request first, and says so.
+    world.remote.set_outage_max(None);
+    let (same_place, other) = (world.read(1), world.read(2));
+    world.move_up(usize::MAX);
+    assert_eq!(world.server.pending(), 2, "the read of what is in doubt waits");
+    world.server.execute(1, None);
+    world.move_down(usize::MAX);
+    world.succeeded(other);
+    assert_eq!(world.answers, 1);
+    assert!(!world.done.contains_key(&same_place));
+    world.run();
+    world.succeeded(same_place);
+    assert_eq!(world.reads.0[&same_place], [9; SECTOR]);
+}
+
+#[test]
 fn a_write_that_failed_by_the_bound_after_it_was_sent_is_replayed() {
     let mut world = world(Some(1_000));
     let written = world.write(1, 9, false);

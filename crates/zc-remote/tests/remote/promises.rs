@@ -194,7 +194,8 @@ fn step(world: &mut World, model: &mut Model, plan: &Plan) {
             world.connect();
         }
         _ => {
-            let ms = u64::try_from(world.random(400)).unwrap();
+            let is_long = world.random(30) == 0;
+            let ms = if is_long { 12_000 } else { u64::try_from(world.random(400)).unwrap() };
             world.listens |= world.random(4) == 0;
             world.tick(ms);
         }

@@ -40,6 +40,8 @@ pub(crate) struct World {
     pub(crate) done: BTreeMap<RequestId, Result<(), Failure>>,
     pub(crate) ups: usize,
     pub(crate) downs: Vec<String>,
+    pub(crate) silences: usize,
+    pub(crate) answers: usize,
     pub(crate) stopped: bool,
 }
 
@@ -63,6 +65,8 @@ impl World {
             done: BTreeMap::new(),
             ups: 0,
             downs: Vec::new(),
+            silences: 0,
+            answers: 0,
             stopped: false,
         };
         world.collect();
@@ -108,6 +112,8 @@ impl World {
                 Effect::Connect => self.wants_connection = true,
                 Effect::StartTls => panic!("no TLS here"),
                 Effect::HangUp => {}
+                Effect::Silent => self.silences += 1,
+                Effect::Answering => self.answers += 1,
                 Effect::Close => self.cut_streams(),
                 Effect::Done { request, result } => {
                     assert!(self.done.insert(request, result).is_none(), "answered twice");

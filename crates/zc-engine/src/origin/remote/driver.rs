@@ -343,6 +343,10 @@ impl Driver {
                 }
                 Effect::Up(export) => self.is_up(export),
                 Effect::Down(why) => self.is_down(why),
+                Effect::Silent => {
+                    tracing::error!("{}: the server keeps the connection and does not answer", self.uri);
+                }
+                Effect::Answering => tracing::warn!("{}: the server answers again", self.uri),
                 Effect::Stopped => self.has_stopped = true,
             }
         }
