@@ -56,7 +56,7 @@ mod stop;
 
 pub use clean::ghosts::{Curve, NoFigure};
 pub use clean::write::clear::ClearPiece;
-pub use dirty::versions::DirtyState;
+pub use dirty::versions::{DirtyFill, DirtyState};
 pub use manager::CacheManager;
 pub use residency::{OriginLag, RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
 pub use shares::{VolumePins, VolumeShare};

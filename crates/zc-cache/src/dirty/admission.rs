@@ -21,7 +21,7 @@ use crate::clean::Clean;
 use crate::device::Core;
 use crate::dirty::commit::epoch_writes_max;
 use crate::dirty::shares::Division;
-use crate::dirty::versions::EpochState;
+use crate::dirty::versions::{DirtyFill, EpochState};
 use crate::dirty::{DirtyLayer, VolumeDirty, WaitingWrite, is_held_back};
 use crate::expect_held::ExpectHeld;
 use crate::seam::RequestKind;
@@ -442,6 +442,16 @@ impl DirtyLayer {
         let more = (unplaced + piece.extents).min(units + 1);
         let own = if charge == 0 && unplaced == 0 { 0 } else { charge.max(1) };
         division.is_reserved(own, more) && slots.len() + units <= bounds.all()
+    }
+
+    /// How full the room of all volumes is.
+    pub(crate) fn fill(&self, core: &Core) -> DirtyFill {
+        DirtyFill {
+            units: core.device.dirty_slots().filled(),
+            units_max: core.device.dirty_bounds(&core.base).filled,
+            records: self.volumes.record_count(),
+            records_max: dirty_records_max(&core.base),
+        }
     }
 
     /// Whether a piece that covers what cannot be read fits above the watermarks: it is what ends the lack of room.

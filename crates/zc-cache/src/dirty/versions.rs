@@ -549,6 +549,19 @@ impl Epoch {
     }
 }
 
+/// How full the room for dirty data of all volumes is. Writes wait where one of the two bounds is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DirtyFill {
+    /// Units with dirty data.
+    pub units: u64,
+    /// The most there may be.
+    pub units_max: u64,
+    /// Records of dirty data in memory and journal.
+    pub records: u64,
+    /// The most there may be.
+    pub records_max: u64,
+}
+
 /// The dirty data of a volume, for operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirtyState {

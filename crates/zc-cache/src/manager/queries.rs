@@ -8,7 +8,7 @@ use crate::clean::ghosts::Curve;
 use crate::clean::read::{portions, sector_range};
 use crate::clean::write::clear::{self, ClearPiece};
 use crate::dirty::overlay::residency_overlaid;
-use crate::dirty::versions::DirtyState;
+use crate::dirty::versions::{DirtyFill, DirtyState};
 use crate::manager::CacheManager;
 use crate::residency::{OriginLag, RESIDENCY_EXTENTS_MAX, RESIDENCY_RUNS_MAX, Residency, ResidencyRun, push};
 use crate::seam::Erased;
@@ -124,6 +124,12 @@ impl CacheManager {
     #[must_use]
     pub fn dirty(&self, volume: VolumeId) -> Option<DirtyState> {
         self.dirty.state(volume, &self.core)
+    }
+
+    /// How full the room for dirty data of all volumes is.
+    #[must_use]
+    pub fn dirty_fill(&self) -> DirtyFill {
+        self.dirty.fill(&self.core)
     }
 
     /// Returns `true` if an erasure ([`Event::Erase`](crate::seam::Event::Erase)) is under way.

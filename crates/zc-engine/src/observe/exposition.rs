@@ -21,7 +21,7 @@ use crate::observe::verdict::Level;
 use crate::origin::store_looks::StoreLook;
 use crate::registry::VolumeInfo;
 use crate::shard::metrics::{BOUNDS_NS, Durations, Path, Traffic};
-use crate::shard::stats::{Dirty, Driver, Pins, ShardStats, Share};
+use crate::shard::stats::{Dirty, Driver, Pins, RemoteOrigin, ShardStats, Share};
 
 /// What stands before every name.
 const PREFIX: &str = "zcached";
@@ -255,6 +255,9 @@ impl Scrape {
         page.family(QUOTA, quotas.iter().map(|(name, bytes)| (volume(name), Value::Whole(*bytes))))?;
         for number in PINS {
             page.by_volume(number, self.stats.pins.iter())?;
+        }
+        for number in REMOTE {
+            page.by_volume(number, self.stats.remote.iter())?;
         }
         for number in DIRTY {
             page.by_volume(number, self.stats.dirty.iter())?;
@@ -531,6 +534,28 @@ const PINS: &[Number<Pins>] = &[
         "What is pinned of the volume and was cached when the cache looked last.",
         |of| Value::Whole(of.cached_bytes),
     ),
+];
+
+const REMOTE: &[Number<RemoteOrigin>] = &[
+    gauge("remote_connected", "1 while the connection to the server of the origin serves requests.", |of| {
+        of.connected.into()
+    }),
+    gauge("remote_outage_seconds", "How long the origin has been out of reach; 0 if it is not.", |of| {
+        Value::ms(of.outage_ms.unwrap_or(0))
+    }),
+    gauge("remote_owed_bytes", "Memory of changes that the server may lose until the next flush.", |of| {
+        Value::Whole(of.owed_bytes)
+    }),
+    gauge("remote_waiting_requests", "Requests that the server has not answered.", |of| {
+        Value::Whole(of.waiting)
+    }),
+    counter("remote_reconnects", "Connections after the first one.", |of| Value::Whole(of.reconnects)),
+    counter("remote_replayed_bytes", "Bytes written again after a reconnect.", |of| {
+        Value::Whole(of.replayed_bytes)
+    }),
+    counter("remote_expired_requests", "Requests that failed because an outage lasted too long.", |of| {
+        Value::Whole(of.expired)
+    }),
 ];
 
 const DIRTY: &[Number<Dirty>] = &[

@@ -19,7 +19,7 @@ use zc_setup::Shortfall;
 use crate::origin::store_looks::StoreLook;
 use crate::registry::VolumeInfo;
 use crate::session::absent::Absent;
-use crate::shard::stats::{Dirty, RemoteOrigin, ShardStats};
+use crate::shard::stats::{Dirty, ShardStats};
 use crate::state::ledger::Unserved;
 
 /// How long an incident keeps the verdict from *healthy*: an hour.
@@ -184,8 +184,7 @@ impl Verdict {
             reasons.extend(of_volume(name, info, &dirty, look.stats.cache_healthy));
             reasons.extend(of_reach(name, info, look));
             reasons.extend(of_refusing(name, info, &dirty));
-            reasons
-                .extend(look.stats.remote.get(name).and_then(|remote| of_outage(name, info, &dirty, remote)));
+            reasons.extend(of_outage(name, info, &dirty, look.stats));
             reasons.extend(of_truncated(name, info));
             reasons.extend(of_gap(name, &dirty));
             reasons.extend(of_room(name, info, &dirty));
@@ -409,7 +408,8 @@ fn of_refusing(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
 }
 
 /// A remote origin that is out of reach.
-fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, remote: &RemoteOrigin) -> Option<Reason> {
+fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, stats: &ShardStats) -> Option<Reason> {
+    let remote = stats.remote.get(name)?;
     let outage_ms = remote.outage_ms?;
     let fails = remote.outage_max_ms.is_some_and(|most| outage_ms >= most);
     let waits = match remote.outage_max_ms {
@@ -417,10 +417,14 @@ fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, remote: &RemoteOrigin
         Some(_) if fails => "requests that need it fail until it is back".to_owned(),
         Some(most) => format!("requests that need it wait, and fail after {} s", most / 1000),
     };
-    let dirty_bytes = if dirty.bytes > 0 {
-        format!("; {} bytes of dirty data wait for it", dirty.bytes)
-    } else {
-        String::new()
+    let dirty_bytes = match (dirty.bytes, stats.dirty_fill.left_ms(outage_ms)) {
+        (0, _) => String::new(),
+        (bytes, None) => format!("; {bytes} bytes of dirty data wait for it"),
+        (bytes, Some(0)) => format!("; {bytes} bytes of dirty data wait for it, and writes wait for room"),
+        (bytes, Some(left_ms)) => format!(
+            "; {bytes} bytes of dirty data wait for it, and at this rate writes wait for room in {} s",
+            left_ms / 1000
+        ),
     };
     Some(Reason {
         kind: "origin-unreachable",
@@ -632,6 +636,7 @@ fn of_unserved(unserved: &Unserved) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::stats::{DirtyFill, RemoteOrigin};
 
     fn info() -> VolumeInfo {
         VolumeInfo {
@@ -674,6 +679,34 @@ mod tests {
 
     fn failed_hits(uptime_ms: u64, count: u64) -> ShardStats {
         ShardStats { manager: [("failed_hits", count)].into(), ..stats(uptime_ms) }
+    }
+
+    #[test]
+    fn an_outage_is_told_with_the_time_that_is_left() {
+        let remote =
+            RemoteOrigin { outage_ms: Some(60_000), why: "gone".to_owned(), ..RemoteOrigin::default() };
+        let dirty = Dirty { bytes: 4096, ..Dirty::default() };
+        let fill = DirtyFill { units: 10, units_max: 40, records: 1, records_max: 100 };
+        let of = |remote: &RemoteOrigin, dirty_fill| {
+            let stats = ShardStats {
+                dirty_fill,
+                remote: [("v".to_owned(), remote.clone())].into(),
+                dirty: [("v".to_owned(), dirty)].into(),
+                ..stats(1)
+            };
+            let verdict = judged(&stats, &info(), &mut Incidents::default());
+            verdict.reasons.into_iter().find(|reason| reason.kind == "origin-unreachable")
+        };
+        let reason = of(&remote, fill).unwrap();
+        assert_eq!(reason.level, Level::Degraded);
+        assert!(reason.what.contains("for 60 s: gone"), "{reason:?}");
+        assert!(reason.follows.contains("writes wait for room in 180 s"), "{reason:?}");
+        let full = DirtyFill { records: 100, ..fill };
+        assert!(of(&remote, full).unwrap().follows.ends_with("and writes wait for room"));
+        assert!(of(&remote, DirtyFill::default()).unwrap().follows.ends_with("wait for it"));
+        let bounded = RemoteOrigin { outage_max_ms: Some(60_000), ..remote };
+        assert_eq!(of(&bounded, fill).unwrap().level, Level::Failed);
+        assert_eq!(of(&RemoteOrigin::default(), fill), None);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct ShardStats {
     pub limits: BTreeMap<String, Waits>,
     /// How requests of origins waited for the limits of the origin, by volume; of volumes that have such limits.
     pub origin_limits: BTreeMap<String, Waits>,
+    /// Dirty data of all volumes against its bounds: units, records, and the most of both.
+    pub dirty_fill: DirtyFill,
     /// Connections of remote origins, by volume.
     pub remote: BTreeMap<String, RemoteOrigin>,
     /// What volumes with a quota, a reserve or a priority have of the cache, by volume.
@@ -67,6 +69,37 @@ pub struct ShardStats {
     pub durations: BTreeMap<String, Durations>,
     /// What the driver itself counts.
     pub driver: Driver,
+}
+
+/// How full the room for dirty data is. Writes wait where one of the two bounds is reached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct DirtyFill {
+    /// Units with dirty data.
+    pub units: u64,
+    /// The most there may be.
+    pub units_max: u64,
+    /// Records of dirty data.
+    pub records: u64,
+    /// The most there may be.
+    pub records_max: u64,
+}
+
+impl DirtyFill {
+    pub(crate) const fn of(fill: zc_cache::DirtyFill) -> Self {
+        let zc_cache::DirtyFill { units, units_max, records, records_max } = fill;
+        Self { units, units_max, records, records_max }
+    }
+
+    /// Time until writes wait if the room fills on as it did in a time that has passed, in which it may have been empty
+    /// at first. `None`: nothing fills it.
+    pub(crate) fn left_ms(&self, passed_ms: u64) -> Option<u64> {
+        let left = |held: u64, most: u64| {
+            let missing = u128::from(most.saturating_sub(held));
+            let ms = missing.checked_mul(passed_ms.into())?.checked_div(held.into())?;
+            Some(u64::try_from(ms).unwrap_or(u64::MAX))
+        };
+        [left(self.units, self.units_max), left(self.records, self.records_max)].into_iter().flatten().min()
+    }
 }
 
 /// Connection of an origin that is an NBD export.

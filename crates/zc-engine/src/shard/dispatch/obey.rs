@@ -18,8 +18,8 @@ use crate::shard::lengths;
 use crate::shard::pause::{CloseReply, Closed, Looked, Replacement};
 use crate::shard::settled::{Settled, needs_no_cache};
 use crate::shard::stats::{
-    Curve, Driver, Extents, ShardStats, dirty_by_volume, origin_waits, pins_by_volume, remote_by_volume,
-    shares_by_volume,
+    Curve, DirtyFill, Driver, Extents, ShardStats, dirty_by_volume, origin_waits, pins_by_volume,
+    remote_by_volume, shares_by_volume,
 };
 use crate::shard::stop::Stopping;
 use crate::shard::volumes::Volume;
@@ -341,6 +341,7 @@ impl Shard {
             limits: self.volumes.waits(),
             origin_limits: origin_waits(&self.volumes, self.origins.limits()),
             warm: self.warm_by_volume(),
+            dirty_fill: DirtyFill::of(self.manager.dirty_fill()),
             remote: remote_by_volume(&self.volumes),
             shares: shares_by_volume(&self.volumes, &self.manager),
             pins: pins_by_volume(&self.volumes, &self.manager),
