@@ -11,6 +11,10 @@ use zc_format::Geometry;
 /// away.
 pub const GENERATION_BITS_DEFAULT: u8 = 8;
 
+/// Extents of a clearing that waits for dirty data by default, 64 MiB. As dirty data they take 8 ms, and each gets a
+/// write of the origin later; 512 records of dirty data take a disk some seconds at most.
+const DRAIN_EXTENTS_MIN: u64 = 8192;
+
 /// Settings of the cache as a whole.
 #[derive(Debug, Clone)]
 pub struct ManagerConfig {
@@ -47,6 +51,9 @@ pub struct ManagerConfig {
     pub regions_active_max: u32,
     /// A piece of a trim or zeroing of so many extents is cleared as a range, and its zeros are not mapped.
     pub range_extents_min: u64,
+    /// A trim or zeroing of so many extents of a volume in write-back waits until the origin has what is dirty, and goes
+    /// there, if that is a sixteenth of its extents at most: as dirty data, it takes a record for each extent.
+    pub drain_extents_min: u64,
     /// Of the stored extents that reads get from the device, one in so many is hashed (0 = none): its content must be
     /// that of its fingerprint.
     pub prove_hits: u32,
@@ -91,6 +98,7 @@ impl ManagerConfig {
             header_prints_max: 1 << 15,
             regions_active_max: ACTIVE_REGIONS_DEFAULT,
             range_extents_min: 513,
+            drain_extents_min: DRAIN_EXTENTS_MIN,
             prove_hits: 128,
             discard: false,
             replacement: Replacement::default(),

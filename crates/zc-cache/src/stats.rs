@@ -103,6 +103,8 @@ stats! {
         flushes,
         /// Bytes of writes, trims and zeroings taken in by write-back.
         dirty_written_bytes,
+        /// Trims and zeroings that waited until the origin had what was dirty.
+        dirty_clears,
         /// Pieces of dirty data stored in dirty units.
         dirty_stored,
         /// Dirty extents whose content was stored already.

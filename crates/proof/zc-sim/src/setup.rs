@@ -263,6 +263,7 @@ fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> Mana
         staging_bytes: rng.random_range(8_u32..40) << 12,
         // No draw of its own: what seeds do stays as it was.
         range_extents_min: if geometry.slots.is_multiple_of(2) { 2 } else { 513 },
+        drain_extents_min: if geometry.slots.is_multiple_of(3) { 2 } else { 8192 },
         insert_bytes_max: 512 << 10,
         weu_max_age_ms: 200,
         device_deadline_ms: if rng.random_bool(0.3) { rng.random_range(100..2_000) } else { 0 },

@@ -185,10 +185,14 @@ impl DirtyLayer {
 
     /// Takes in a piece of a volume's first waiting write; if that has to wait, of the first one that clears.
     fn admit_of(&mut self, volume: VolumeId, core: &mut Core) -> Admission {
+        if !core.base.is_good() {
+            return Admission::Nothing;
+        }
+        self.wait_to_clear(volume, core);
         let Some(dirty) = self.volumes.get(&volume).filter(|dirty| !dirty.waiting.is_empty()) else {
             return Admission::Nothing;
         };
-        if !core.base.is_good() {
+        if dirty.phase.is_clearing() {
             return Admission::Nothing;
         }
         if dirty.phase.makes_writes_wait() {

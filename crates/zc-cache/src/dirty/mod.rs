@@ -13,6 +13,7 @@
 //! or when the journal is nearly full (see `admission`; `shares` divides the room among volumes).
 
 pub(crate) mod admission;
+mod clearing;
 pub(crate) mod commit;
 pub(crate) mod destage;
 pub(crate) mod dirty_jobs;
@@ -126,6 +127,8 @@ pub(crate) struct WaitingWrite {
     done_bytes: u64,
     /// When it came, in milliseconds.
     since_ms: u64,
+    /// A clearing that has waited without success for the origin to have what is dirty.
+    has_waited: bool,
 }
 
 impl DirtyLayer {
@@ -340,7 +343,12 @@ impl DirtyLayer {
         let dirty = self.volumes.get_or_insert(request.volume, || VolumeDirty::new(clean));
         dirty.last_request_ms = core.base.now_ms();
         let since_ms = core.base.now_ms();
-        dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0, since_ms });
+        dirty.waiting.push_back(WaitingWrite {
+            request: request.clone(),
+            done_bytes: 0,
+            since_ms,
+            has_waited: false,
+        });
     }
 
     /// Makes versions of a piece of a request.
@@ -422,7 +430,8 @@ impl DirtyLayer {
         true
     }
 
-    /// The volume is clean: takes on the settings that were waiting, and the writes.
+    /// The volume is clean: takes on the settings that were waiting, and the writes, or a clearing and the writes behind
+    /// it.
     fn finish_leaving(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
         let now_ms = core.base.now_ms();
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
@@ -430,9 +439,15 @@ impl DirtyLayer {
         if !dirty.data.is_empty() || dirty.is_incomplete() || dirty.phase.is_unrecorded() {
             return;
         }
-        let Some(cfg) = dirty.phase.arrive() else { return };
+        let clears = dirty.phase.is_clearing();
+        let cfg = dirty.phase.arrive();
+        if cfg.is_none() && !clears {
+            return;
+        }
         let waiting = core::mem::take(&mut dirty.waiting);
-        core.apply_config(cfg);
+        if let Some(cfg) = cfg {
+            core.apply_config(cfg);
+        }
         for write in waiting {
             // Nothing of it was taken in that is not on the origin: it is done again as a whole.
             self.submit_adopted(&write.request, core, clean);

@@ -13,6 +13,9 @@
 //! | leaving | other settings come | the course before, or leaving anew |
 //! | draining | what was dirty at the request is on the origin; newer writes may be dirty | serving |
 //! | leaving | nothing is dirty any more | serving, with the settings that waited |
+//! | serving, draining | a clearing is much longer than what is dirty | clearing, and new writes wait |
+//! | clearing | nothing is dirty any more | serving; the clearing goes to the origin |
+//! | clearing | the origin refuses, a stop comes, or it took too long | the course before; the clearing becomes dirty |
 //!
 //! # What stands in the way
 //! Each of these can come on any course, and the course goes on when it has ended:
@@ -22,7 +25,8 @@
 //!   that cannot be told of it.
 //! - *unrecorded*: a decision is not durable yet. It ends when the journal has it; a lost device keeps it for ever.
 //!
-//! Invariants: new writes wait on the course of leaving alone; a drop ends once; a fence is told once until it is lifted.
+//! Invariants: new writes wait on the courses of leaving and clearing alone; a drop ends once; a fence is told once until
+//! it is lifted.
 //! An end of something that has not begun is a broken invariant and panics.
 //!
 //! `tests/manager/phases.rs` lets each phase meet each event and each end of the process.
@@ -36,6 +40,8 @@ use crate::expect_held::ExpectHeld;
 /// Dirty records with so few left, or time after which, a volume that leaves write-back lets new writes wait.
 const LEAVE_RECORDS: u64 = 256;
 const LEAVE_MS: u64 = 30_000;
+/// Longest wait of a clearing for the origin to have what is dirty, in milliseconds.
+const CLEAR_MS: u64 = 5_000;
 
 /// Settings that wait until nothing is dirty.
 #[derive(Debug)]
@@ -57,6 +63,12 @@ enum Course {
         until: u64,
     },
     Leaving(Leaving),
+    /// A clearing waits for everything that is dirty to be on the origin.
+    Clearing {
+        since_ms: u64,
+        /// The epoch up to which an operator had requested a drain before.
+        drain_until: Option<u64>,
+    },
 }
 
 /// How dirty data is given up.
@@ -89,6 +101,7 @@ impl Phase {
     fn set_drain(&mut self, until: Option<u64>) {
         match &mut self.course {
             Course::Leaving(leaving) => leaving.drain_until = until,
+            Course::Clearing { drain_until, .. } => *drain_until = until,
             course => *course = until.map_or(Course::Serving, |until| Course::Draining { until }),
         }
     }
@@ -112,7 +125,33 @@ impl Phase {
             Course::Serving => None,
             Course::Draining { until } => Some(*until),
             Course::Leaving(leaving) => leaving.drain_until,
+            Course::Clearing { drain_until, .. } => *drain_until,
         }
+    }
+
+    /// The first of the waiting writes is a clearing that goes to the origin when nothing is dirty any more.
+    pub(crate) fn clear(&mut self, since_ms: u64) {
+        debug_assert!(!self.is_leaving(), "settings wait, and writes may");
+        if !self.is_clearing() {
+            self.course = Course::Clearing { since_ms, drain_until: self.drain_until() };
+        }
+    }
+
+    /// The clearing does not wait any more.
+    pub(crate) fn clear_no_more(&mut self) {
+        if self.is_clearing() {
+            self.course = self.drain_until().map_or(Course::Serving, |until| Course::Draining { until });
+        }
+    }
+
+    /// Returns `true` if a clearing waits.
+    pub(crate) const fn is_clearing(&self) -> bool {
+        matches!(self.course, Course::Clearing { .. })
+    }
+
+    /// Returns `true` if a clearing has waited too long.
+    pub(crate) const fn clears_late(&self, now_ms: u64) -> bool {
+        matches!(self.course, Course::Clearing { since_ms, .. } if now_ms.saturating_sub(since_ms) >= CLEAR_MS)
     }
 
     /// Lets new writes wait if the volume leaves and little is left, or if that takes too long.
@@ -134,7 +173,7 @@ impl Phase {
     pub(crate) fn arrive(&mut self) -> Option<VolumeConfig> {
         match core::mem::take(&mut self.course) {
             Course::Leaving(leaving) => Some(*leaving.cfg),
-            Course::Serving | Course::Draining { .. } => None,
+            Course::Serving | Course::Draining { .. } | Course::Clearing { .. } => None,
         }
     }
 
@@ -148,8 +187,8 @@ impl Phase {
         match &self.course {
             Course::Serving => None,
             Course::Draining { until } => Some(*until),
-            // The settings that wait need all of it there.
-            Course::Leaving(_) => Some(u64::MAX),
+            // The settings or the clearing that wait need all of it there.
+            Course::Leaving(_) | Course::Clearing { .. } => Some(u64::MAX),
         }
     }
 
@@ -160,7 +199,10 @@ impl Phase {
 
     /// Whether new writes wait.
     pub(crate) const fn makes_writes_wait(&self) -> bool {
-        matches!(self.course, Course::Leaving(Leaving { makes_writes_wait: true, .. }))
+        matches!(
+            self.course,
+            Course::Leaving(Leaving { makes_writes_wait: true, .. }) | Course::Clearing { .. }
+        )
     }
 
     /// Not all dirty data is known, or the origin is not what it was. The caller tells it.
@@ -291,6 +333,26 @@ mod tests {
         phase.drained(3);
         phase.stay();
         assert_eq!(course(&phase), (false, false, false));
+    }
+
+    #[test]
+    fn a_clearing_waits_for_a_bounded_time_and_keeps_a_drain() {
+        let mut phase = Phase::default();
+        phase.drain(3);
+        phase.clear(100);
+        phase.clear(200);
+        assert_eq!((course(&phase), phase.drains_until()), ((true, false, true), Some(u64::MAX)));
+        assert!(!phase.clears_late(99 + CLEAR_MS) && phase.clears_late(100 + CLEAR_MS));
+        phase.clear_no_more();
+        assert_eq!((course(&phase), phase.drains_until()), ((true, false, false), Some(3)));
+        phase.clear(300);
+        phase.drained(3);
+        assert!(phase.arrive().is_none(), "no settings waited");
+        assert_eq!(course(&phase), (false, false, false));
+        // Settings that come take the course.
+        phase.clear(400);
+        phase.leave(through(), 400);
+        assert_eq!(course(&phase), (true, true, false));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod admitting;
 mod bounds;
+mod clearing;
 mod contents;
 mod curve;
 mod cutoff;

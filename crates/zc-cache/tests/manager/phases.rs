@@ -25,6 +25,8 @@ enum Phase {
     Leaving,
     /// New writes wait until it has left.
     Holding,
+    /// A clearing waits until nothing is dirty.
+    Clearing,
     Fenced,
     /// Waits for a write that is in flight.
     Dropping,
@@ -32,11 +34,12 @@ enum Phase {
     Unsettled,
 }
 
-const PHASES: [Phase; 7] = [
+const PHASES: [Phase; 8] = [
     Phase::Serving,
     Phase::Draining,
     Phase::Leaving,
     Phase::Holding,
+    Phase::Clearing,
     Phase::Fenced,
     Phase::Dropping,
     Phase::Unsettled,
@@ -92,7 +95,7 @@ fn leaves() -> VolumeConfig {
 
 /// A volume in this phase. Its first two extents were written and flushed.
 fn in_phase(phase: Phase) -> Twin {
-    let mut t = Twin::new(Shape::default());
+    let mut t = Twin::new(Shape { drain_extents_min: 8, ..Shape::default() });
     t.write(0, &extents(1, 2));
     t.flush();
     match phase {
@@ -107,6 +110,11 @@ fn in_phase(phase: Phase) -> Twin {
             (0..count).for_each(|at| t.write(SMALL_FROM + at * 1024, &half(100 + at, 512)));
             t.world.configure(leaves());
             t.world.tick(10);
+        }
+        Phase::Clearing => {
+            t.world.origin_writes_hang = true;
+            let clear = t.world.submit(V, SMALL_FROM, 64 * E, RequestKind::Trim { fua: false });
+            assert!(!t.world.replies.contains_key(&clear), "it waits");
         }
         Phase::Fenced => {
             let lost = t.world.journal_end();
@@ -247,7 +255,7 @@ fn each_phase_meets_each_event_and_each_end() {
 fn the_phases_are_what_they_say() {
     let is_draining = |t: &Twin| t.world.manager.dirty(V).unwrap();
     assert!(is_draining(&in_phase(Phase::Serving)).extents == 2);
-    for (phase, waits) in [(Phase::Leaving, false), (Phase::Holding, true)] {
+    for (phase, waits) in [(Phase::Leaving, false), (Phase::Holding, true), (Phase::Clearing, true)] {
         let mut t = in_phase(phase);
         let write = t.world.submit_write(V, 2 * E, &extents(9, 1));
         assert_eq!(!t.world.replies.contains_key(&write), waits, "{phase:?}");

@@ -154,6 +154,7 @@ pub(crate) struct Shape {
     pub(crate) extent_bytes: u32,
     pub(crate) volume_bytes: u64,
     pub(crate) range_extents_min: u64,
+    pub(crate) drain_extents_min: u64,
     pub(crate) kind: FingerprintKind,
     pub(crate) read_buffer_bytes: u32,
     /// Consecutive bytes that make a stream; none does by default.
@@ -181,6 +182,7 @@ impl Default for Shape {
             extent_bytes: 8 << 10,
             volume_bytes: 4 << 20,
             range_extents_min: 513,
+            drain_extents_min: 8192,
             kind: FingerprintKind::Blake3,
             read_buffer_bytes: 0,
             prefetch_threshold_bytes: u32::MAX,
@@ -233,6 +235,7 @@ impl World {
             header_prints_max: shape.header_prints_max,
             regions_active_max: 16,
             range_extents_min: shape.range_extents_min,
+            drain_extents_min: shape.drain_extents_min,
             prove_hits: shape.prove_hits,
             replacement: shape.replacement,
             packer: shape.packer,
