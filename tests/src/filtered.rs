@@ -28,10 +28,23 @@ impl FilteredFile {
     /// Shows `image` as a file whose writes fail when told to.
     #[must_use]
     pub fn failing_writes(world: &World, image: &Path) -> Self {
+        Self::failing_at(world, image, "pwrite")
+    }
+
+    /// Shows `image` as a file whose reads fail when told to.
+    #[must_use]
+    pub fn failing_reads(world: &World, image: &Path) -> Self {
+        Self::failing_at(world, image, "pread")
+    }
+
+    fn failing_at(world: &World, image: &Path, operation: &str) -> Self {
         let trigger = world.path("fail-now");
-        let file = format!("error-pwrite-file={}", trigger.display());
-        let mut file =
-            Self::start(world, image, "error", &["error-pwrite=EIO", "error-pwrite-rate=100%", &file]);
+        let words = [
+            format!("error-{operation}=EIO"),
+            format!("error-{operation}-rate=100%"),
+            format!("error-{operation}-file={}", trigger.display()),
+        ];
+        let mut file = Self::start(world, image, "error", &words.each_ref().map(String::as_str));
         file.trigger = Some(trigger);
         file
     }

@@ -25,6 +25,7 @@ mod http;
 mod mount;
 mod newer;
 mod programs;
+mod reasons;
 mod tools;
 mod world;
 
@@ -37,6 +38,7 @@ pub use http::http;
 pub use mount::Mount;
 pub use newer::NewerClients;
 pub use programs::{program, workspace};
+pub use reasons::Reason;
 pub use tools::{bounded, python_nbd, require_tool, run_ok};
 pub use world::{MIB, World, read_file, same};
 

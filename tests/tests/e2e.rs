@@ -35,6 +35,7 @@ mod e2e_pins;
 mod e2e_qemu;
 mod e2e_quotas;
 mod e2e_raw_origin;
+mod e2e_reasons;
 mod e2e_reattach;
 mod e2e_recipes;
 mod e2e_record;

@@ -71,6 +71,8 @@ fn fills_up_and_goes_on(world: &World, mibs: u64) {
     let taken = fill(&mut client, mibs);
     assert!(dirty(world, "thin")["no_space"] == true, "{}", dirty(world, "thin"));
     assert!(reasons(world).contains(&("origin-full".to_owned(), "thin".to_owned())), "{:?}", reasons(world));
+    let reason = world.reason("origin-full").of(&["has no space for", "is kept in the cache, reads go on"]);
+    reason.advises("discard in the volume (fstrim), which goes to the origin at once");
     keeps_writing(world, "good", 1_000);
     // It is refused again, and what was acknowledged is there.
     assert!(client.write(taken * MIB, &piece(taken)).is_err());
@@ -92,6 +94,9 @@ fn fills_up_and_goes_on(world: &World, mibs: u64) {
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     }
     assert_eq!(dirty(world, "thin")["bytes"], 0);
+    // The writes that failed are incidents of their own.
+    world.reason("origin-errors").run(world, "zcctl clear thin");
+    world.is_healthy();
     daemon.kill9();
     let daemon = world.start();
     let mut client = world.connect("thin");
@@ -162,11 +167,15 @@ fn a_volume_whose_origin_does_not_answer_or_refuses_leaves_its_neighbour_room() 
         world.stats_until("a write waits", |stats| stats["dirty"]["slow"]["waiting_writes"] != 0);
         keeps_writing(&world, "good", 5_000);
         if !hangs {
+            let reason =
+                world.reason("writes-wait").of(&["wait for room for dirty data", "other volumes have room"]);
+            reason.advises(&format!("look at {}", slow.path().display()));
             slow.fail(false);
         }
         drop(hanging);
         assert!(filling.join().expect("the client"), "all is written when the origin goes on");
         assert_eq!(world.zcctl_output(&["flush", "slow"]).status.code(), Some(0));
+        world.is_healthy();
         assert_eq!(daemon.terminate().code(), Some(0));
     }
 }

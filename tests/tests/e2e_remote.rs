@@ -263,8 +263,12 @@ fn requests_fail_when_the_outage_lasts_too_long_and_work_again_after_it() {
         reasons.contains("origin-unreachable") && reasons.contains("fail until it is back")
     });
     assert!(remote(&status)["expired"].as_u64().is_some_and(|count| count > 0), "{status}");
+    let reason = world.reason("origin-unreachable").of(&["its origin has been out of reach"]);
+    reason.advises("start the server of");
     server.start();
     until_connected(&world, true);
+    assert!(world.zcctl_output(&["clear"]).status.success(), "the write that failed was seen");
+    world.is_healthy();
     client.write(MIB, &bytes).expect("the server is back");
     same(&client.read(MIB, bytes.len()).expect("read"), &bytes, "it is there");
     drop(client);

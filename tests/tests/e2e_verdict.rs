@@ -51,7 +51,7 @@ fn failed_verifications_and_a_cold_start_are_not_healthy() {
     file.sync_all().expect("sync");
     assert!(world.connect("disk").read(0, image.len()).expect("no error reaches clients") == image);
     verdict_is(&world, "DEGRADED", &["failed verification", "smartctl", "zcctl check --data", "zcctl clear"]);
-    assert!(world.zcctl_output(&["clear"]).status.success());
+    world.reason("verification-failed").run(&world, "zcctl clear");
     verdict_is(&world, "HEALTHY", &[]);
     assert_eq!(daemon.terminate().code(), Some(0));
     let daemon = world.start_with(&["--cold"]);
@@ -70,10 +70,8 @@ fn an_index_that_covers_a_part_of_the_cache_is_named_with_the_memory_that_suffic
     let mut world = World::new(8192, VOLUME_MIB);
     world.cache.push_str("max_ram = \"4 MiB\"\n");
     let daemon = world.start();
-    verdict_is(&world, "DEGRADED", &["max_ram, 4 MiB, is enough to index", "stays unused"]);
-    let shown = world.zcctl_output(&["status"]);
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    let (_, command) = shown.split_once("set cache.max_ram = \"").expect("it says what to set");
+    let reason = world.reason("index-short").of(&["max_ram, 4 MiB, is enough to index", "stays unused"]);
+    let (_, command) = reason.command.split_once("set cache.max_ram = \"").expect("it says what to set");
     let (enough, _) = command.split_once('"').expect("it is quoted");
     assert_eq!(daemon.terminate().code(), Some(0));
     world.cache = world.cache.replace("4 MiB", enough);

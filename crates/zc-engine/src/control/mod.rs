@@ -715,7 +715,8 @@ impl Shared {
         absent: &[Absent],
     ) -> Verdict {
         let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
-        incidents.observe(stats, infos);
+        let stores = self.store_looks.last();
+        incidents.observe(stats, infos, &stores);
         let look = Look {
             stats,
             cache: self.cache_path().display().to_string(),
@@ -723,7 +724,7 @@ impl Shared {
             volumes: infos,
             unserved,
             absent,
-            stores: &self.store_looks.last(),
+            stores: &stores,
             shortfall: self
                 .memory()
                 .shortfall(&self.cache_settings, &self.ledger.superblock().geometry)

@@ -94,9 +94,10 @@ enum Kind {
     Unreadable,
     Dropped,
     Cold,
+    StoreTorn,
 }
 
-/// When counters moved last. Volumes by name; the empty name is the cache.
+/// When counters moved last. Volumes and stores by name; the empty name is the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Incidents(BTreeMap<(Kind, String), Seen>);
 
@@ -134,7 +135,12 @@ impl Incidents {
     }
 
     /// Looks at the counters.
-    pub(crate) fn observe(&mut self, stats: &ShardStats, volumes: &[(String, VolumeInfo)]) {
+    pub(crate) fn observe(
+        &mut self,
+        stats: &ShardStats,
+        volumes: &[(String, VolumeInfo)],
+        stores: &[StoreLook],
+    ) {
         let now_ms = stats.uptime_ms;
         let manager = |name: &str| stats.manager.get(name).copied().unwrap_or(0);
         self.count(Kind::Verification, "", manager("failed_hits"), now_ms);
@@ -150,6 +156,9 @@ impl Incidents {
         }
         for (name, info) in volumes {
             self.count(Kind::Cold, name, u64::from(info.cold_reason.is_some()), now_ms);
+        }
+        for store in stores {
+            self.count(Kind::StoreTorn, &store.name, u64::from(store.torn), now_ms);
         }
     }
 
@@ -195,6 +204,10 @@ impl Verdict {
         reasons.extend(look.unserved.iter().filter(|unserved| !is_absent(&unserved.name)).map(of_unserved));
         reasons.extend(look.absent.iter().map(of_absent));
         reasons.extend(look.stores.iter().filter_map(of_store));
+        let is_torn = |store: &&StoreLook| {
+            incidents.recent(Kind::StoreTorn, &store.name, look.stats.uptime_ms).is_some()
+        };
+        reasons.extend(look.stores.iter().filter(is_torn).map(of_torn_store));
         reasons.sort_by_key(|reason| std::cmp::Reverse(reason.level));
         let state = reasons.first().map_or(Level::Healthy, |reason| reason.level);
         Self { state, reasons }
@@ -274,7 +287,8 @@ fn of_store(look: &StoreLook) -> Option<Reason> {
         "discard in the volumes (fstrim), or delete snapshots: zcctl store snapshots {name}; else use a larger device"
     );
     let (kind, level, what, follows, command) = match look.state {
-        PoolState::Ok => return None,
+        // It lasts until a flush fails for it, which a look may not see; it is an incident.
+        PoolState::Ok | PoolState::Dropped => return None,
         PoolState::Low => {
             (STORE_LOW, Level::Degraded, share(), "when nothing is left, writes to its volumes fail", more)
         }
@@ -289,16 +303,27 @@ fn of_store(look: &StoreLook) -> Option<Reason> {
             "it takes no changes; what was flushed is kept",
             "dmesg; when the device works: systemctl restart zcached".to_owned(),
         ),
-        PoolState::Dropped => (
-            "store-dropped",
-            Level::Degraded,
-            "when it was opened, the last write of its log was damaged and does not count".to_owned(),
-            "what was flushed in the last moments before the stop may be gone; the next flush fails once",
-            format!("zcctl store scrub {name}; if the power did not fail, check the device"),
-        ),
     };
     let (follows, store) = (follows.to_owned(), Some(name.clone()));
     Some(Reason { kind, level, volume: None, store, what, follows, command })
+}
+
+/// A store that was opened without its last changes.
+fn of_torn_store(look: &StoreLook) -> Reason {
+    let name = &look.name;
+    Reason {
+        kind: "store-dropped",
+        level: Level::Degraded,
+        volume: None,
+        store: Some(name.clone()),
+        what: "when it was opened, the last write of its log was damaged and does not count".to_owned(),
+        follows:
+            "what was flushed in the last moments before the stop may be gone; the next flush fails once"
+                .to_owned(),
+        command: format!(
+            "zcctl store scrub {name}; if the power did not fail, check the device; then: zcctl clear"
+        ),
+    }
 }
 
 fn of_absent(absent: &Absent) -> Reason {
@@ -658,7 +683,7 @@ mod tests {
 
     fn judged(stats: &ShardStats, info: &VolumeInfo, incidents: &mut Incidents) -> Verdict {
         let volumes = [("v".to_owned(), info.clone())];
-        incidents.observe(stats, &volumes);
+        incidents.observe(stats, &volumes, &[]);
         let look = Look {
             stats,
             cache: "/dev/c".to_owned(),
@@ -859,6 +884,7 @@ mod tests {
             name: "tank".to_owned(),
             path: "/dev/t".into(),
             state,
+            torn: false,
             total_bytes: 100 << 30,
             left_bytes: 2 << 30,
             volumes: 1,
@@ -876,11 +902,13 @@ mod tests {
             (PoolState::Low, "store-low-space", Level::Degraded),
             (PoolState::Full, "store-full", Level::Failed),
             (PoolState::Failed, "store-failed", Level::Failed),
-            (PoolState::Dropped, "store-dropped", Level::Degraded),
         ] {
             let reason = of_store(&look(state)).unwrap();
             assert_eq!((reason.kind, reason.level, reason.store.as_deref()), (kind, level, Some("tank")));
         }
+        let torn = StoreLook { torn: true, ..look(PoolState::Ok) };
+        assert_eq!(of_store(&torn), None);
+        assert!(of_torn_store(&torn).command.contains("zcctl clear"));
         let low = of_store(&look(PoolState::Low)).unwrap();
         assert!(low.what.contains("2 GiB of 100 GiB"), "{low:?}");
     }

@@ -19,6 +19,8 @@ pub(crate) struct StoreLook {
     /// Its file or device.
     pub(crate) path: PathBuf,
     pub(crate) state: PoolState,
+    /// Opened without changes that may have been flushed.
+    pub(crate) torn: bool,
     /// All segments.
     pub(crate) total_bytes: u64,
     /// What contents may still take when the cleaner has freed all that nothing refers to.
@@ -102,6 +104,7 @@ mod tests {
             looks.take(vec![StoreLook {
                 name: "tank".to_owned(),
                 path: "/dev/t".into(),
+                torn: false,
                 state,
                 total_bytes: 100,
                 left_bytes: 1,

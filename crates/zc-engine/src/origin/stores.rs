@@ -124,6 +124,7 @@ fn look(name: String, pool: &OpenPool) -> StoreLook {
         name,
         path: pool.path().to_owned(),
         state,
+        torn: stats.torn,
         total_bytes: space.total_bytes,
         left_bytes: PoolState::left_bytes(&space),
         volumes,

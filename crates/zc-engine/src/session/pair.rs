@@ -379,7 +379,8 @@ fn reason(
     if known.when != When::Start {
         return Ok(Some("it was not served since the daemon started".to_owned()));
     }
-    let given_up = "its cached data was dropped: the origin was truncated or written without the cache, or the cache failed";
+    let given_up = "its cached data was dropped: it was not in the configuration, its origin was truncated or written without \
+                    the cache, or the cache failed";
     let is_given_up = entry.is_some_and(|entry| entry.stamp != record.stamp);
     Ok(doubt(known, candidate, entry, &likeness).or_else(|| is_given_up.then(|| given_up.to_owned())))
 }
