@@ -28,9 +28,9 @@ fn recipe(name: &str) -> Vec<&'static str> {
 }
 
 /// A machine with the volume `vm`, an SSD and a new one.
-struct Machine {
-    world: World,
-    daemon: Option<Daemon>,
+pub(crate) struct Machine {
+    pub(crate) world: World,
+    pub(crate) daemon: Option<Daemon>,
 }
 
 impl Machine {
@@ -60,7 +60,7 @@ impl Machine {
         (machine, bytes)
     }
 
-    fn systemctl(&mut self, verb: &str) {
+    pub(crate) fn systemctl(&mut self, verb: &str) {
         if verb == "restart" || verb == "stop" {
             let ended = self.daemon.take().expect("the daemon runs").terminate();
             assert_eq!(ended.code(), Some(0));
@@ -72,20 +72,31 @@ impl Machine {
     }
 
     /// Carries out one line as an operator would.
-    fn line(&mut self, line: &str) {
+    pub(crate) fn line(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
-            ["mount" | "umount", ..] | ["zcctl", "attach", ..] | ["systemctl", "disable", ..] => {}
+            ["mount" | "umount" | "mkfs.ext4", ..] | ["systemctl", "disable", ..] => {}
+            ["zcctl", "ublk", "probe"] | ["systemctl", "enable", "--now", "zcached-events"] => {}
+            // What a block device is attached to is served.
+            ["zcctl", "attach", ..] if self.daemon.is_none() => self.systemctl("start"),
+            ["zcctl", "attach", ..] => {}
             ["systemctl", "enable", "--now", _] => self.systemctl("start"),
             ["systemctl", verb, "zcached"] => self.systemctl(verb),
             _ => {
                 let folder = self.world.path("");
                 let here = format!("{}/", folder.display().to_string().trim_end_matches('/'));
-                let line = line.replace("/etc/", &here).replace("/dev/disk/by-id/", &here);
+                let mut line = line.replace("nbd://HOST/vm", &format!("'{}'", self.world.uri("vm")));
+                for place in
+                    ["/etc/zcached/", "/etc/", "/dev/disk/by-id/", "/var/lib/zcached/", "/var/lib/", "/srv/"]
+                {
+                    line = line.replace(place, &here);
+                }
+                line = line.replace(" PATH", &format!(" {}", self.world.cache_file().display()));
+                line = line.replace(" FILE", &format!(" {here}zcached.toml"));
                 let programs = program("zcctl").parent().expect("a folder").display().to_string();
                 let path = std::env::var("PATH").unwrap_or_default();
                 let mut shell = Command::new("sh");
-                shell.args(["-ec", &line.replace("/var/lib/zcached/", &here)]);
+                shell.args(["-ec", &line]).current_dir(&folder);
                 shell.env("PATH", format!("{programs}:{path}"));
                 shell.env("ZCACHED_SOCKET", self.world.path("control.sock"));
                 run_ok(&mut shell);
