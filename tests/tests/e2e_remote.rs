@@ -466,6 +466,32 @@ fn another_zcached_is_an_origin() {
 }
 
 #[test]
+fn a_volume_comes_and_goes_while_others_are_served() {
+    let dir = zc_tests::temp_dir();
+    let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+    let server = Server::nbdkit(Place::Unix(socket.clone()), &file, &[]).started();
+    let mut world = World::new(64, VOLUME_MIB);
+    world.volumes[0].0 = "local".to_owned();
+    let daemon = world.start();
+    let origin = format!("nbd+unix:///?socket={}", socket.display());
+    let change = |arguments: &[&str]| {
+        let (status, said) = world.zcctl_volume(arguments);
+        assert_eq!(status, Some(0), "{said}");
+    };
+    change(&["add", "disk", "--origin", &origin]);
+    let mut client = world.connect("disk");
+    client.write(0, &[5; 4096]).expect("write");
+    client.flush().expect("flush");
+    drop(client);
+    world.status_until("the client has left", |status| status["connections"] == 0);
+    change(&["remove", "disk"]);
+    assert_eq!(read_file(&file)[0], 5);
+    drop(server);
+    let _served = world.serves("local");
+    assert!(daemon.terminate().success());
+}
+
+#[test]
 fn mistakes_are_named() {
     let dir = zc_tests::temp_dir();
     let server = Server::nbdkit(Place::Unix(dir.path().join("none.sock")), &dir.path().join("file"), &[]);

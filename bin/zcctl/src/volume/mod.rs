@@ -23,6 +23,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use zc_core::Mode;
 use zc_core::units::{ByteSize, ByteSpan};
+use zc_nbd::uri::NbdUri;
 
 use crate::control::ask;
 use crate::dirty;
@@ -135,7 +136,7 @@ pub(crate) struct PinArgs {
 pub(crate) struct AddArgs {
     /// Name of the volume.
     volume: String,
-    /// File, block device, or volume of a store to be cached.
+    /// File, block device, volume of a store or NBD URI to be cached.
     #[arg(long, value_name = "PATH")]
     origin: String,
     /// Mode; default is write-through.
@@ -328,10 +329,14 @@ fn unchanged(volume: &str) -> Value {
     json!({ "volume": volume, "applied": [], "needs_restart": [] })
 }
 
-/// Paths are the daemon's, whose working folder is another one. A volume of a store has no path.
+/// Paths are the daemon's, whose working folder is another one. A volume of a store and an export of a server have none.
 fn absolute(origin: &str) -> anyhow::Result<String> {
     if origin.starts_with("store:") {
         return Ok(origin.to_owned());
+    }
+    if ["nbd:", "nbd+unix:", "nbds:", "nbds+unix:"].iter().any(|scheme| origin.starts_with(scheme)) {
+        // As the daemon writes it.
+        return Ok(origin.parse::<NbdUri>()?.to_string());
     }
     let path = std::path::absolute(origin).context("cannot tell where the origin is")?;
     path.into_os_string().into_string().map_err(|_| anyhow::anyhow!("the path of the origin is no UTF-8"))
