@@ -118,7 +118,7 @@ fn book() -> Vec<Block> {
     pages.iter().flat_map(|page| blocks(page)).collect()
 }
 
-/// Why a block breaks the rule; `None` if it keeps it.
+/// Returns the reason if a block breaks the rule.
 fn broken(block: &Block) -> Option<String> {
     let language = block.language();
     let of = |what: &str| Some(format!("{}: ```{}: {what}", block.place, block.info));

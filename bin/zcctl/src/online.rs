@@ -374,7 +374,7 @@ fn reduced(whole: u64, part: u64) -> String {
     if part == 0 { "nothing stored since the start".to_owned() } else { ratio(whole, part) }
 }
 
-/// All that is cached, with its reduction; what earlier starts stored is in it.
+/// Cached bytes with their reduction, content of earlier sessions included.
 fn holds_reduced(held: &Value) -> String {
     let (bytes, on_ssd) = (number(&held["bytes"]), number(&held["ssd_bytes"]));
     format!("{}, reduced {}", holds(held), ratio(bytes, on_ssd))

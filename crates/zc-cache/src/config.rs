@@ -215,7 +215,7 @@ pub struct WriteBackConfig {
     pub full_wait_ms: u64,
 }
 
-/// How long a write waits for an origin without space by default.
+/// Default wait of a write for an origin without space, in milliseconds.
 pub const FULL_WAIT_MS_DEFAULT: u64 = 10_000;
 
 impl Default for WriteBackConfig {

@@ -161,7 +161,7 @@ stats! {
         device_write_errors,
         /// Extents offered for insertion.
         insert_offered,
-        /// Of those, extents that writes brought.
+        /// Extents of writes among them.
         insert_offered_written,
         /// Extents stored (base entries made).
         insert_stored,

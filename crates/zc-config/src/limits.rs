@@ -66,7 +66,7 @@ pub(crate) const DIRTY_HIGH_PERCENT: RangeInclusive<u8> = 1..=90;
 pub(crate) const DIRTY_MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=16 << 30;
 /// Age of dirty data. Less than a destaging run takes would keep the origin busy all the time.
 pub(crate) const DIRTY_AGE_MS: RangeInclusive<u64> = 100..=86_400_000;
-/// How long a write waits for an origin without space; clients give up by themselves after minutes.
+/// Longest configurable wait of a write for an origin without space; clients time out after minutes.
 pub(crate) const FULL_WAIT_MS: RangeInclusive<u64> = 0..=3_600_000;
 /// Silence before destaging begins.
 pub(crate) const DESTAGE_IDLE_MS: RangeInclusive<u64> = 10..=3_600_000;

@@ -300,7 +300,7 @@ pub struct VolumeConfig {
     pub destage_window: Vec<DestageWindow>,
     /// What happens when dirty data is out of reach.
     pub on_cache_loss: OnCacheLoss,
-    /// How long a write that finds no room waits for an origin without space before it fails.
+    /// Wait of a write without room for an origin without space, before the write fails.
     pub full_wait_ms: u64,
     /// Admission.
     pub admission: Admission,

@@ -196,7 +196,7 @@ impl Link {
         let _not_ready = self.session.disconnect(&mut self.tail);
     }
 
-    /// Nothing that arrives counts any more.
+    /// Stops processing: bytes that arrive are ignored.
     pub(crate) const fn break_off(&mut self) {
         self.is_broken = true;
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// Files of other projects that ours mention.
 const FOREIGN: [&str; 1] = ["doc/proto.md"];
 
-/// Everything that may be mentioned.
+/// Identifiers and paths that exist.
 struct Known {
     words: BTreeSet<String>,
     paths: BTreeSet<String>,
@@ -28,7 +28,7 @@ impl Known {
         for file in files {
             let mut rest = file.path.as_str();
             paths.insert(rest.to_owned());
-            // A path may be told from any folder on.
+            // A path may begin at any folder.
             while let Some((_, shorter)) = rest.split_once('/') {
                 paths.insert(shorter.to_owned());
                 rest = shorter;
@@ -46,7 +46,7 @@ impl Known {
         !is_item(name) || words(name).all(|word| self.words.contains(word))
     }
 
-    /// `zc-sim/src/world.rs` may be told as `zc-sim/world.rs`.
+    /// `zc-sim/src/world.rs` may be written as `zc-sim/world.rs`.
     fn is_below_sources(&self, name: &str) -> bool {
         name.split_once('/').is_some_and(|(first, rest)| self.paths.contains(&format!("{first}/src/{rest}")))
     }

@@ -98,7 +98,7 @@ fn tree_of(package: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// All patches, in the order in which they are applied.
+/// Returns the patches in the order in which they are applied.
 fn patches() -> anyhow::Result<Vec<PathBuf>> {
     let folder = workspace().join(PATCHES);
     let entries = std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;

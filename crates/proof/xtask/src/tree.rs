@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use zc_host::run::workspace;
 
-/// Copies what git tracks, or would track. A file that is the same already keeps its time, so that cargo builds anew
-/// only what changed, or what a run that was cut off left changed.
+/// Copies the files that git tracks or would track. An unchanged file keeps its modification time, so cargo rebuilds only
+/// changed files, and those that an interrupted run left changed.
 pub(crate) fn copy(tree: &Path) -> anyhow::Result<()> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(workspace());

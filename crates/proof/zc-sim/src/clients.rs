@@ -177,8 +177,8 @@ impl World {
         troubled && self.dirty(volume).is_some_and(|state| state.stuck_bytes > 0)
     }
 
-    /// Whether another volume takes up room with dirty data that does not go to its origin, or the volume's origin had no
-    /// space.
+    /// Returns `true` if another volume occupies room with dirty data that its origin does not take, or the volume's own
+    /// origin had no space.
     fn is_crowded(&self, volume: usize) -> bool {
         if self.excuses.had_no_space(volume) {
             return true;

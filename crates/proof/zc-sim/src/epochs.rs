@@ -177,7 +177,7 @@ impl OriginJudge {
         Ok(())
     }
 
-    /// Something that was answered before `bound` came after it, and no discard has taken its place.
+    /// Returns `true` if a later write was answered before `bound`, and no discard replaced that write.
     fn is_overtaken(&self, writes: &[Write], write: &Write, bound: u64) -> bool {
         let overtakes = |later: &&Write| later.required && later.ended < bound && later.issued > write.ended;
         let left_out = |later: &Write| {

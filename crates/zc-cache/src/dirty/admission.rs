@@ -74,7 +74,7 @@ enum Lack {
 struct Piece {
     start: u64,
     len_bytes: u64,
-    /// Of bytes that it takes memory for.
+    /// Bytes that it takes memory for.
     memory_bytes: u64,
     /// Extents that it covers, at most.
     extents: u64,
@@ -209,7 +209,7 @@ impl DirtyLayer {
         }
     }
 
-    /// New writes wait until nothing is dirty. What clears goes on while the origin has no space, since it may make some.
+    /// New writes wait until nothing is dirty. Discards continue while the origin has no space: they may free some.
     fn waits_for_end(&mut self, volume: VolumeId, core: &mut Core) -> Admission {
         if self.is_stuck(volume) || (core.base.is_stopping() && self.is_refused(volume)) {
             self.refuse_waiting(volume, ErrorKind::Io, core);
@@ -301,14 +301,14 @@ impl DirtyLayer {
         }
     }
 
-    /// Whether the volume's open epoch has all the records that it may have: it closes by itself.
+    /// Returns `true` if the volume's open epoch has all the records that it may have. It closes by itself.
     pub(crate) fn is_epoch_full(&self, volume: VolumeId, extents: u64, core: &Core) -> bool {
         let open = self.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
         let writes = open.map_or(0, |epoch| epoch.writes);
         writes > 0 && writes + extents > epoch_writes_max(core.device.journal().ring_blocks())
     }
 
-    /// Whether waiting for room is in vain: dirty data that cannot be read back takes it.
+    /// Returns `true` if dirty data that cannot be read back occupies the room, so waiting does not help.
     fn is_stuck(&self, volume: VolumeId) -> bool {
         self.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
     }
@@ -326,8 +326,8 @@ impl DirtyLayer {
         now_ms.saturating_sub(since_ms) >= wait_ms
     }
 
-    /// Whether waiting for room is in vain because all of it is taken by volumes that cannot be destaged: their data
-    /// cannot be read, their origin is missing, they are read-only, or they wait for an operator.
+    /// Returns `true` if volumes that cannot be destaged occupy all room, so waiting does not help: their data cannot be
+    /// read, their origin is missing, they are read-only, or they wait for an operator.
     fn is_crowded_out(&self, volume: VolumeId, core: &Core) -> bool {
         let mut others = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         others.peek().is_some()
@@ -336,13 +336,13 @@ impl DirtyLayer {
             })
     }
 
-    /// Whether the volume's data is not destaged because its origin, or the cache device, refused it.
+    /// Returns `true` if the origin or the cache device refused the volume's destaging.
     fn is_refused(&self, volume: VolumeId) -> bool {
         self.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
     }
 
-    /// Whether no destaging makes room any more: the manager stops, and no dirty data gets to its origin. Who does not
-    /// stop waits for the origins to be well again.
+    /// Returns `true` if no destaging makes room any more: the manager stops, and no dirty data reaches its origin. A
+    /// manager that does not stop waits for the origins to recover.
     fn is_shut_out(&self, core: &Core) -> bool {
         let mut dirty = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         core.base.is_stopping()
@@ -448,7 +448,7 @@ impl DirtyLayer {
         division.is_reserved(own, more) && slots.len() + units <= bounds.all()
     }
 
-    /// How full the room of all volumes is.
+    /// Use of the room of all volumes.
     pub(crate) fn fill(&self, core: &Core) -> DirtyFill {
         DirtyFill {
             units: core.device.dirty_slots().filled(),
@@ -458,7 +458,7 @@ impl DirtyLayer {
         }
     }
 
-    /// Whether a piece that covers what cannot be read fits above the watermarks: it is what ends the lack of room.
+    /// Returns `true` if a piece that replaces unreadable data fits above the watermarks. It ends the lack of room.
     fn has_mending_room(&self, memory_bytes: u64, core: &Core) -> bool {
         let records = self.volumes.record_count();
         let records_max = dirty_records_max(&core.base);

@@ -82,7 +82,7 @@ pub(crate) struct Destaging {
 enum Ahead {
     /// From here on they are still to be issued, up to that epoch.
     Issuing { from: Cursor, to: u64 },
-    /// All are issued, and waited for.
+    /// Every write is issued and awaited.
     Issued { to: u64 },
     /// There are none, or the origin has them.
     Done,

@@ -93,7 +93,7 @@ pub(crate) struct DirtyLayer {
     rate: ByteRate,
     /// Reads dirty data back, to find what rots.
     scrub: DirtyScrub,
-    /// Which waiting writes are taken in next.
+    /// Order in which waiting writes are admitted.
     turns: Turns,
     /// Reads of dirty data that is to be written to its origin.
     gathers: Map<u64, Gather>,
@@ -125,7 +125,7 @@ pub(crate) struct VolumeDirty {
 pub(crate) struct WaitingWrite {
     request: Request,
     done_bytes: u64,
-    /// When it came, in milliseconds.
+    /// Arrival time, in milliseconds.
     since_ms: u64,
     /// A clearing that has waited without success for the origin to have what is dirty.
     has_waited: bool,

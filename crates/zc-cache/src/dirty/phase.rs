@@ -25,8 +25,8 @@
 //!   that cannot be told of it.
 //! - *unrecorded*: a decision is not durable yet. It ends when the journal has it; a lost device keeps it for ever.
 //!
-//! Invariants: new writes wait on the courses of leaving and clearing alone; a drop ends once; a fence is told once until
-//! it is lifted.
+//! Invariants: new writes wait on the courses of leaving and clearing alone; a drop ends once; a fence is reported once
+//! until it is lifted.
 //! An end of something that has not begun is a broken invariant and panics.
 //!
 //! `tests/manager/phases.rs` lets each phase meet each event and each end of the process.

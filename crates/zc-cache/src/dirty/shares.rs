@@ -16,11 +16,11 @@ const RESERVED_PART: u64 = 4;
 /// See the module documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Division {
-    /// Of each volume.
+    /// Reserve of each volume.
     pub(in crate::dirty) reserve: u64,
-    /// All volumes together, before only reserves are left.
+    /// Bound for all volumes together before only reserves are left.
     pub(in crate::dirty) shared: u64,
-    /// All volumes together.
+    /// Bound for all volumes together.
     pub(in crate::dirty) all: u64,
 }
 
@@ -43,7 +43,7 @@ impl Division {
         self.reserve > 0 && (own == 0 || own + more <= self.reserve)
     }
 
-    /// All reserves together.
+    /// Sum of the reserves.
     pub(crate) const fn reserved(self) -> u64 {
         self.all - self.shared
     }

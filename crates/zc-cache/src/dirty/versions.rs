@@ -151,7 +151,7 @@ pub(crate) struct DirtyVolume {
     sectors: u64,
     /// Versions.
     count: u64,
-    /// Of those, what clients discarded.
+    /// Discarded extents among them.
     discards: u64,
 }
 
@@ -549,7 +549,7 @@ impl Epoch {
     }
 }
 
-/// How full the room for dirty data of all volumes is. Writes wait where one of the two bounds is reached.
+/// Use of the room for dirty data of all volumes. Writes wait where one of the two bounds is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirtyFill {
     /// Units with dirty data.
@@ -583,9 +583,9 @@ pub struct DirtyState {
     pub draining: bool,
     /// Writes that wait for room.
     pub waiting: u64,
-    /// How long the oldest of them has waited, in milliseconds.
+    /// Wait of the oldest of them, in milliseconds.
     pub waiting_ms: u64,
-    /// Its origin has no space for what is dirty.
+    /// The origin has no space for the dirty data.
     pub no_space: bool,
     /// The newest epoch: what is given up now ends with it.
     pub newest_epoch: u64,

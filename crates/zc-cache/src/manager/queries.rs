@@ -126,7 +126,7 @@ impl CacheManager {
         self.dirty.state(volume, &self.core)
     }
 
-    /// How full the room for dirty data of all volumes is.
+    /// Use of the room for dirty data of all volumes.
     #[must_use]
     pub fn dirty_fill(&self) -> DirtyFill {
         self.dirty.fill(&self.core)

@@ -100,9 +100,9 @@ struct ReadsFrom {
 #[derive(Debug, Serialize)]
 struct Insertion {
     offered: u64,
-    /// Of those, extents that reads of the origin brought.
+    /// Extents of origin reads among them.
     offered_read: u64,
-    /// Of those, extents that writes brought.
+    /// Extents of writes among them.
     offered_written: u64,
     stored: u64,
     duplicates: u64,

@@ -97,7 +97,7 @@ enum Kind {
     StoreTorn,
 }
 
-/// When counters moved last. Volumes and stores by name; the empty name is the cache.
+/// Times of the last change of counters. Volumes and stores by name; the empty name is the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Incidents(BTreeMap<(Kind, String), Seen>);
 
@@ -444,10 +444,13 @@ fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, stats: &ShardStats) -
     };
     let dirty_bytes = match (dirty.bytes, stats.dirty_fill.left_ms(outage_ms)) {
         (0, _) => String::new(),
-        (bytes, None) => format!("; {bytes} bytes of dirty data wait for it"),
-        (bytes, Some(0)) => format!("; {bytes} bytes of dirty data wait for it, and writes wait for room"),
+        (bytes, None) => format!("; {} of dirty data wait for it", ByteSize(bytes)),
+        (bytes, Some(0)) => {
+            format!("; {} of dirty data wait for it, and writes wait for room", ByteSize(bytes))
+        }
         (bytes, Some(left_ms)) => format!(
-            "; {bytes} bytes of dirty data wait for it, and at this rate writes wait for room in {} s",
+            "; {} of dirty data wait for it, and at this rate writes wait for room in {} s",
+            ByteSize(bytes),
             left_ms / 1000
         ),
     };

@@ -20,9 +20,9 @@ pub(crate) struct OriginAnswer {
 /// The outcome.
 #[derive(Debug)]
 pub(crate) enum OriginOutcome {
-    /// Of a request.
+    /// Outcome of a request.
     Done(Result<(), OriginFailure>),
-    /// Of a question for fingerprints.
+    /// Fingerprints of a recipe request.
     Recipe(Vec<Option<Fingerprint>>),
 }
 

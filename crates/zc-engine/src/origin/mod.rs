@@ -10,6 +10,7 @@ pub(crate) mod map;
 pub(crate) mod queue;
 pub(crate) mod remote;
 pub(crate) mod remotes;
+mod requests;
 pub(crate) mod store_looks;
 pub(crate) mod store_volume;
 pub(crate) mod stores;

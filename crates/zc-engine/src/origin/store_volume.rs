@@ -14,10 +14,9 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
 use zc_config::StoreOrigin;
-use zc_core::{Codec, ErrorKind, Mode, SECTOR_BYTES, u64_from_usize, usize_from_u64};
-use zc_io::{FileKind, Identity, Segment, Target, Waker};
+use zc_core::{Codec, Mode};
+use zc_io::{FileKind, Identity, Target, Waker};
 use zc_origin::OriginRequest;
 use zc_pool::{Answer, KnownChunk, PoolError, RequestKind, VolumeName};
 use zc_pool_io::{OpenPool, PoolClient};
@@ -28,6 +27,7 @@ use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::origin::answers::{Asker, OriginFailure, OriginOutcome};
 use crate::origin::map::{Mapped, OriginRun};
+use crate::origin::requests::{gathered, objection, zero_beyond};
 
 /// Binary logarithm of the chunk of volumes that are made here: the extent of the cache.
 const CHUNK_SHIFT: u8 = 13;
@@ -232,7 +232,7 @@ impl StoreVolume {
         asker: Asker,
     ) {
         let (offset, len) = request.extent();
-        if let Some(kind) = self.objection(&request, offset, len) {
+        if let Some(kind) = objection(&request, self.len_bytes, self.is_writable) {
             // The memory of a read ends before its answer.
             drop(request);
             let error = PoolError { error: StoreError::Device(kind), root: self.root, offset_bytes: offset };
@@ -293,26 +293,9 @@ impl StoreVolume {
         });
     }
 
-    /// Why a request cannot be carried out at all.
-    fn objection(&self, request: &OriginRequest, offset: u64, len: u64) -> Option<ErrorKind> {
-        let sector = u64::from(SECTOR_BYTES);
-        let end = offset.checked_add(len);
-        if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) || end.is_none() {
-            return Some(ErrorKind::Invalid);
-        }
-        if matches!(request, OriginRequest::Read { .. } | OriginRequest::Flush) {
-            return None;
-        }
-        if !self.is_writable {
-            return Some(ErrorKind::ReadOnly);
-        }
-        end.filter(|end| *end > self.len_bytes).map(|_| ErrorKind::Invalid)
-    }
-
     /// Bytes behind the volume's end are zero.
     fn read(&self, offset: u64, mut target: Target, asker: Asker) {
-        let inside = usize_from_u64(self.len_bytes.saturating_sub(offset)).min(target.len_bytes());
-        target.bytes_mut()[inside..].fill(0);
+        let inside = zero_beyond(&mut target, offset, self.len_bytes);
         let len_bytes = u32::try_from(inside).unwrap_or(u32::MAX);
         if len_bytes == 0 {
             drop(target);
@@ -363,17 +346,6 @@ fn runs_of(runs: &[Run], shift: u8, start: u64, end: u64) -> Vec<OriginRun> {
         bytes.push(OriginRun { len_bytes: end - start, is_hole: false });
     }
     bytes
-}
-
-/// The store keeps bytes until they are written, longer than the memory of the request may last.
-fn gathered(segments: &[Segment]) -> Bytes {
-    let len_bytes = segments.iter().map(Segment::len_bytes).sum();
-    let mut bytes = BytesMut::with_capacity(len_bytes);
-    for segment in segments {
-        bytes.extend_from_slice(segment.bytes());
-    }
-    debug_assert_eq!(u64_from_usize(bytes.len()), u64_from_usize(len_bytes));
-    bytes.freeze()
 }
 
 #[cfg(test)]

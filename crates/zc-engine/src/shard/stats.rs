@@ -71,7 +71,7 @@ pub struct ShardStats {
     pub driver: Driver,
 }
 
-/// How full the room for dirty data is. Writes wait where one of the two bounds is reached.
+/// Use of the room for dirty data. Writes wait where one of the two bounds is reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct DirtyFill {
     /// Units with dirty data.
@@ -154,7 +154,7 @@ pub struct Curve {
 pub struct CurvePoint {
     /// How many times as large as the cache is.
     pub size: f64,
-    /// Its hit ratio, 0 to 1; absent if it is not known.
+    /// Hit ratio, 0 to 1; absent if it is not known.
     pub hit_ratio: Option<f64>,
     /// Reason for which it is not known.
     pub missing: Option<&'static str>,
@@ -226,7 +226,7 @@ pub struct Dirty {
     pub fenced: bool,
     /// Writes that wait for room.
     pub waiting_writes: u64,
-    /// How long the oldest of them has waited, in milliseconds.
+    /// Wait of the oldest of them, in milliseconds.
     pub waiting_ms: u64,
     /// The origin has no space for it.
     pub no_space: bool,

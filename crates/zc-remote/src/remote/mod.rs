@@ -132,7 +132,7 @@ pub struct Remote {
     samples: Samples,
     /// A flush of this component's own is in flight.
     is_flushing: bool,
-    /// The server failed a flush of which the engine has not been told.
+    /// Failure of a flush that was not reported to the engine yet.
     flush_failure: Option<Failure>,
     /// The export as it was accepted last.
     known: Option<RemoteExport>,

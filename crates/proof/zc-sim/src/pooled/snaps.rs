@@ -24,7 +24,7 @@ const READ_BYTES: u64 = 1 << 20;
 pub(crate) struct Snapshot {
     /// Name of the snapshot. An earlier one may have had its number.
     name: String,
-    /// What it holds; shared, since worlds and their lists of snapshots are cloned.
+    /// Content; shared, because worlds and their lists of snapshots are cloned.
     bytes: Arc<[u8]>,
     /// A flush ended since it was taken.
     is_durable: bool,

@@ -23,11 +23,11 @@ pub(super) const CACHE_PARTS: usize = 3;
 const SIZES: usize = CURVE_QUARTERS.len();
 /// Sampled reads from which the figures of other sizes are given: their standard error is 5 points then.
 const READS_MIN: u64 = 100;
-/// One read in this many may be open.
+/// Reads per read that may be undecided.
 const OPEN_PART: u64 = 20;
-/// One hit of the cache in this many may be one that the list lacks.
+/// Hits of the cache per hit that the list may lack.
 const LACKS_PART: f64 = 10.0;
-/// One hit in this many may be of content that was stored for another address.
+/// Hits per hit that may be of content stored for another address.
 const DUPLICATES_PART: f64 = 4.0;
 /// Misses, as a share of all reads, that no figure of a larger size can be wrong by more than.
 const MISSES_FEW: f64 = 0.05;
@@ -46,7 +46,7 @@ pub(super) struct Tally {
     pub(super) unseen: [u64; SIZES + 1],
     /// Hits of the cache as it is if read misses entered at their second time.
     pub(super) second: u64,
-    /// All extents read in the same time, sampled or not, and the hits of the cache among them.
+    /// Extents read in the same time, sampled or not, and the cache hits among them.
     pub(super) answered: Answered,
     /// Extents among those read that are of volumes that the cache does not take in.
     pub(super) outside: u64,

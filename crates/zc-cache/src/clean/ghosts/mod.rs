@@ -191,7 +191,7 @@ impl Ghosts {
         Curve::new(&self.seen(answered), self.choice() == Choice::SecondTouch)
     }
 
-    /// All rounds, that under way included.
+    /// Rounds, the current one included.
     fn seen(&self, answered: Answered) -> Tally {
         let mut round = self.round;
         round.answered = answered.since(&self.answered);

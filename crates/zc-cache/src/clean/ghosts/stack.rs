@@ -23,7 +23,7 @@ pub(super) struct Stack {
     entries: Vec<Entry>,
     free: Vec<u32>,
     held: Vec<u32>,
-    /// Of those, overwritten.
+    /// Overwritten entries among them.
     dead: Vec<u32>,
     places_max: u32,
 }

@@ -158,7 +158,7 @@ impl OpenRemote {
         &self.place
     }
 
-    /// Size of the export, as it was last told.
+    /// Size of the export, as last reported by the server.
     pub(crate) fn size_bytes(&self) -> u64 {
         lock(&self.shared.export).as_ref().map_or(0, |export| export.size_bytes)
     }

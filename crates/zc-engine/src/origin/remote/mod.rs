@@ -18,10 +18,9 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use zc_config::VolumeConfig;
 use zc_core::{ErrorKind, Mode, SECTOR_BYTES, u64_from_usize, usize_from_u64};
-use zc_io::{AlignedBuf, FileKind, Identity, IoError, Segment, Target};
+use zc_io::{AlignedBuf, FileKind, Identity, IoError, Target};
 use zc_origin::{Landmark, OriginRequest};
 use zc_remote::{Failure, Request};
 
@@ -31,6 +30,7 @@ use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::limits::REMOTE_WAIT_MS;
 use crate::origin::answers::{Asker, OriginFailure};
+use crate::origin::requests::{gathered, objection, zero_beyond};
 
 /// Marks a number in place of an inode as no inode's.
 const NO_INODE: u64 = 1 << 63;
@@ -165,7 +165,7 @@ impl RemoteVolume {
     /// Begins a request.
     pub(crate) fn begin(&self, request: OriginRequest, asker: Asker) {
         let (offset, len) = request.extent();
-        if let Some(kind) = self.objection(&request, offset, len) {
+        if let Some(kind) = objection(&request, self.len_bytes, self.is_writable) {
             // The memory of a read is given back before its answer.
             drop(request);
             let text = format!("the request for {len} bytes at {offset} does not fit the export");
@@ -187,8 +187,7 @@ impl RemoteVolume {
 
     /// Bytes behind the export's end are zero.
     fn read(&self, offset: u64, mut target: Target, asker: Asker) {
-        let inside = usize_from_u64(self.len_bytes.saturating_sub(offset)).min(target.len_bytes());
-        target.bytes_mut()[inside..].fill(0);
+        let inside = zero_beyond(&mut target, offset, self.len_bytes);
         if inside == 0 {
             drop(target);
             return asker.done(Ok(()));
@@ -203,36 +202,10 @@ impl RemoteVolume {
         };
         self.open.submit(request, target, Box::new(done));
     }
-
-    /// Reason why a request cannot be carried out at all.
-    fn objection(&self, request: &OriginRequest, offset: u64, len: u64) -> Option<ErrorKind> {
-        let sector = u64::from(SECTOR_BYTES);
-        let end = offset.checked_add(len);
-        if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) || end.is_none() {
-            return Some(ErrorKind::Invalid);
-        }
-        if matches!(request, OriginRequest::Read { .. } | OriginRequest::Flush) {
-            return None;
-        }
-        if !self.is_writable {
-            return Some(ErrorKind::ReadOnly);
-        }
-        end.filter(|end| *end > self.len_bytes).map(|_| ErrorKind::Invalid)
-    }
 }
 
 /// Number of a text, the same in each version: FNV-1a with 64 bits.
 fn number_of(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |number, byte| (number ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// Copies the bytes: they are kept until they are durable, longer than the memory of the request may last.
-fn gathered(segments: &[Segment]) -> Bytes {
-    if let [segment] = segments {
-        return Bytes::copy_from_slice(segment.bytes());
-    }
-    let mut bytes = BytesMut::with_capacity(segments.iter().map(Segment::len_bytes).sum());
-    segments.iter().for_each(|segment| bytes.extend_from_slice(segment.bytes()));
-    bytes.freeze()
 }
