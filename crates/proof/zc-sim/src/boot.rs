@@ -393,6 +393,10 @@ impl World {
         self.free[volume] &= !self.served[volume];
         let is_known = !self.maybe_dirty[volume] && !self.free[volume];
         self.distrusted[volume] |= !self.served[volume] && is_known;
+        if self.pooled.as_ref().is_some_and(|pooled| pooled.is_older_than_cache(volume)) {
+            self.distrusted[volume] = true;
+            self.coverage.note("store: volumes cold after a commit was lost");
+        }
         // What was given up without the device is told again before it is called clean, and lies in the old domain.
         let may_move = self.moving && !self.maybe_dirty[volume] && !self.files.given_up.contains_key(&volume);
         if may_move && self.rng.random_bool(0.2) {

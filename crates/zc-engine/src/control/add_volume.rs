@@ -273,7 +273,7 @@ fn judge(
         answers: Answers::default(),
         risks: RisksBefore::default(),
     };
-    let found = open::found(config, &origins, &state)?;
+    let found = open::found(config, &origins, &state, superblock.boot_id)?;
     let paired = open::judge(config, &known, &found, &sizes)?;
     Ok(Judged { origins, sizes, paired })
 }

@@ -149,6 +149,14 @@ impl Origin {
         }
     }
 
+    /// Number of recoveries of its store that dropped commits, since a client's flush last reported them. Blocks.
+    pub(crate) fn dropped_commits(&self) -> u32 {
+        match self {
+            Self::Store(volume) => volume.dropped_commits(),
+            Self::Raw(_) | Self::Remote(_) => 0,
+        }
+    }
+
     /// Length now; first makes it at least as long as asked for. Blocks.
     ///
     /// # Errors

@@ -162,6 +162,11 @@ impl StoreVolume {
         root.ok_or_else(|| EngineError::refused(Refusal::StoreEnded { volume: self.name.clone() }))
     }
 
+    /// See [`Origin::dropped_commits`](super::Origin::dropped_commits).
+    pub(crate) fn dropped_commits(&self) -> u32 {
+        self.client().dropped_commits()
+    }
+
     /// See the module. Blocks.
     pub(crate) fn identity(&self) -> Result<Identity, EngineError> {
         let root = self.now()?;

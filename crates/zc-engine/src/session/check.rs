@@ -245,7 +245,7 @@ fn check_cache(
         answers: Answers::default(),
         risks: RisksBefore::default(),
     };
-    let found = open::found(config, origins, &state)?;
+    let found = open::found(config, origins, &state, superblock.boot_id)?;
     open::judge(config, &known, &found, &sizes).map(drop)
 }
 

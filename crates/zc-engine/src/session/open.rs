@@ -183,7 +183,7 @@ fn prepare(
         answers,
         risks: RisksBefore { said: risks.as_ref(), clients_may_live },
     };
-    let found = found(config, &origins, &snapshot)?;
+    let found = found(config, &origins, &snapshot, superblock.boot_id)?;
     let paired = judge(config, &known, &found, &sizes)?;
     if pair::older_image(&known).is_some() {
         // Of volumes that are not served, too, before the new session hides it.
@@ -468,18 +468,25 @@ pub(crate) struct Found {
     pub(crate) changed: Option<String>,
 }
 
-/// Looks at the origins, in the order of the configuration.
+/// Inspects the origins, in the order of the configuration. `last_boot` is the boot of the cache's last session.
+///
+/// A store that recovered without its newest commits is older than what the cache holds of its volumes. After a power cut
+/// the regions that were being written are cold already; a kill leaves them trusted, so the volume counts as changed.
 pub(crate) fn found(
     config: &Config,
     origins: &[Option<Origin>],
     state: &State,
+    last_boot: [u8; 16],
 ) -> Result<Vec<Found>, EngineError> {
     let boot_id = boot_id();
     let look = |(volume, origin): (&zc_config::VolumeConfig, &Option<Origin>)| {
         let Some(origin) = origin else { return Ok(Found::default()) };
         let entry = state.volumes.get(&volume.name).filter(|entry| entry.settled);
         let seen = entry.and_then(|entry| entry.seen.as_ref());
-        let changed = seen.and_then(|seen| seen::changed(seen, origin, &boot_id));
+        let is_older = last_boot == boot_id && origin.dropped_commits() > 0;
+        let older =
+            || is_older.then(|| "was opened without its newest commits, which are damaged".to_owned());
+        let changed = seen.and_then(|seen| seen::changed(seen, origin, &boot_id)).or_else(older);
         Ok(Found { identity: Some(origin.identity()?), changed })
     };
     config.volumes.iter().zip(origins).map(look).collect()

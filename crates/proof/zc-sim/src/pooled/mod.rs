@@ -75,6 +75,8 @@ pub(crate) struct Pooled {
     heard: Option<(ReqId, Result<Answer, PoolError>)>,
     opened: Option<Result<(), StoreError>>,
     stopped: bool,
+    /// The device lost power since it was opened before.
+    lost_power: bool,
     /// By volume of the cache.
     roots: Vec<Option<RootId>>,
     chunk_shift: u8,
@@ -111,6 +113,7 @@ impl Pooled {
             heard: None,
             opened: None,
             stopped: false,
+            lost_power: false,
             roots: (0..volumes).map(|volume| setup.holds(volume).then_some(RootId(volume as u16))).collect(),
             chunk_shift: setup.chunk_shift,
             faults: setup.faults,

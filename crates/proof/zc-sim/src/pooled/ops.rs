@@ -295,6 +295,7 @@ impl World {
         }
         if let Some(pooled) = &mut self.pooled {
             pooled.die(&mut self.rng);
+            pooled.lost_power = false;
         }
     }
 
@@ -302,6 +303,7 @@ impl World {
         if let Some(pooled) = &mut self.pooled {
             pooled.die(&mut self.rng);
             pooled.disk.power_cut(&mut self.rng);
+            pooled.lost_power = true;
         }
     }
 
@@ -344,6 +346,13 @@ impl Pooled {
     /// Whether the volume is in the store.
     pub(crate) fn has(&self, volume: usize) -> bool {
         self.root(volume).is_some()
+    }
+
+    /// Returns `true` if the store recovered without its newest commits although its device kept its power: what the
+    /// cache holds of the volume may be newer.
+    pub(crate) fn is_older_than_cache(&self, volume: usize) -> bool {
+        let dropped = self.pool.as_ref().map_or(0, |pool| pool.store().dropped_commits());
+        self.has(volume) && !self.lost_power && dropped > 0
     }
 
     /// What it is at, for messages.

@@ -285,6 +285,7 @@ impl Pooled {
             chunk_shift: self.chunk_shift,
             faults: super::PoolFaults::default(),
             is_fenced: false,
+            lost_power: self.lost_power,
             is_rotten: self.is_rotten,
             is_full: false,
             log: self.log.clone(),
