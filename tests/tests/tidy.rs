@@ -11,6 +11,8 @@
 mod circles;
 #[path = "tidy/comments.rs"]
 mod comments;
+#[path = "tidy/commits.rs"]
+mod commits;
 #[path = "tidy/core_layers.rs"]
 mod core_layers;
 #[path = "tidy/documents.rs"]
@@ -19,6 +21,8 @@ mod documents;
 mod folders;
 #[path = "tidy/mentions.rs"]
 mod mentions;
+#[path = "tidy/voice.rs"]
+mod voice;
 #[path = "tidy/words.rs"]
 mod words;
 
@@ -159,7 +163,7 @@ fn without_strings(line: &str, inside: &mut bool) -> String {
     code(&kept).to_owned()
 }
 
-/// Whether `word` stands in `text` as a word of its own.
+/// Returns `true` if `word` stands in `text` as a word of its own.
 fn has_word(text: &str, word: &str) -> bool {
     let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).any(|(at, _)| {
