@@ -1,8 +1,8 @@
-//! CRC-32C (RFC 3720, section 12.1), which all formats of zcached check bytes with.
+//! CRC-32C (RFC 3720, section 12.1), the checksum of all formats of zcached.
 //!
-//! Invariants: the sum of bytes does not depend on how they are cut, nor on what the CPU can do.
+//! Invariants: the checksum does not depend on how the bytes are split, nor on the instructions of the CPU.
 //!
-//! What it does not do: bind bytes to their place; formats do.
+//! It does not bind bytes to their place; formats do.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -12,12 +12,12 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// The checksum of bytes whose checksum is `before`, and of `bytes` behind them.
+/// Extends the checksum `before` by `bytes`.
 #[must_use]
 pub fn crc32c_append(before: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!before));
     digest.update(bytes);
-    // The crate's sums have 64 bits for all widths.
+    // The crate returns 64 bits for all widths.
     let [a, b, c, d, ..] = digest.finalize().to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
@@ -28,7 +28,7 @@ mod tests {
 
     use super::*;
 
-    /// The definition, a bit at a time.
+    /// Bitwise definition of the checksum.
     fn slow(bytes: &[u8]) -> u32 {
         const REFLECTED: u32 = 0x82f6_3b78;
         let step = |sum: u32| if sum & 1 == 1 { sum >> 1 ^ REFLECTED } else { sum >> 1 };

@@ -1,6 +1,6 @@
-//! What went wrong, as far as control flow has to know, and its errno at the front ends.
+//! Kinds of failures that control flow distinguishes, and their errno at the front ends.
 
-/// The kind of a failure. Small on purpose: it steers control flow, the text around it tells the user.
+/// Kind of a failure. Few on purpose: control flow depends on the kind, and the text around it informs the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -13,7 +13,7 @@ pub enum ErrorKind {
     /// The request lies outside the volume or is malformed.
     #[error("invalid request")]
     Invalid,
-    /// The volume does not take writes.
+    /// The volume does not accept writes.
     #[error("the volume is read-only")]
     ReadOnly,
     /// The operation is not offered by this volume or origin.

@@ -1,4 +1,4 @@
-//! Newtypes for everything that has a number.
+//! Newtypes for numbered things.
 
 use core::fmt;
 
@@ -26,9 +26,9 @@ id!(/// A volume of a cache; at most [`crate::limits::VOLUMES_MAX`] exist, the n
     VolumeId(u16), "vol");
 id!(/// Number of an extent in its volume: byte offset divided by the extent size.
     ExtentNo(u64), "ext");
-id!(/// A WEU slot of the cache device.
+id!(/// A slot of the cache device, which holds one unit.
     WeuSlot(u32), "slot");
-id!(/// How often a slot was reused (Nitro 3.1). A location whose generation differs from its slot's is stale.
+id!(/// Number of units that a slot has held (Nitro 3.1). A location whose generation differs from its slot's is stale.
     Generation(u32), "gen");
 id!(/// Position of a WEU in the order in which WEUs were opened; never reused, also not after a crash.
     WeuSeq(u64), "seq");
@@ -41,7 +41,7 @@ id!(/// A device or worker operation, numbered by the cache manager.
 id!(/// A buffer that the driver holds on behalf of the cache manager.
     BufId(u64), "buf");
 
-/// Address of an extent: what the file index maps (Nitro 3.1, with the volume for the file handle).
+/// Address of an extent, the key of the file index (Nitro 3.1, with the volume for the file handle).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtentKey {
     /// The volume.
@@ -50,7 +50,7 @@ pub struct ExtentKey {
     pub extent: ExtentNo,
 }
 
-/// Address of a region: the unit in which the region map tracks recent writes.
+/// Address of a region, the unit in which the region map tracks recent writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionKey {
     /// The volume.
@@ -71,10 +71,10 @@ pub struct BufSlice {
 }
 
 impl BufSlice {
-    /// The part of this slice that starts `skip_bytes` in and is `len_bytes` long.
+    /// Returns the part of this slice that starts `skip_bytes` in and is `len_bytes` long.
     ///
     /// # Panics
-    /// When the part does not lie inside the slice: that is a broken invariant of the caller.
+    /// When the part does not lie inside the slice, which is a bug of the caller.
     #[must_use]
     pub const fn part(self, skip_bytes: u32, len_bytes: u32) -> Self {
         assert!(

@@ -1,11 +1,11 @@
-//! Words that every zcached crate shares: ids, fingerprints, codecs, sector maps, checksums and limits.
+//! Types that every zcached crate shares: ids, fingerprints, codecs, sector maps, checksums and limits.
 //!
-//! Job: give each concept of the design one type, so that a slot can never be passed for an extent number. Counts are
-//! plain integers whose names say what they count (`_bytes`, `_ms`).
+//! Job: give each concept one type, so that a slot cannot be passed for an extent number. Counts are plain integers
+//! with their unit in the name (`_bytes`, `_ms`).
 //!
-//! Invariants: no I/O, no clock, no threads; conversions between widths lose nothing or say so.
+//! Invariants: no I/O, no clock, no threads; conversions between widths are lossless or report an error.
 //!
-//! What it does not do: anything with behaviour of its own. Policy lives in `zc-cache`, layout in `zc-format`.
+//! Out of scope: behaviour. Policy lives in `zc-cache`, layout in `zc-format`.
 #![forbid(unsafe_code)]
 
 mod checksum;

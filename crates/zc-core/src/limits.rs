@@ -1,27 +1,28 @@
-//! Bounds that several crates share, with their arithmetic. Those of one crate stand in its own `limits`, or beside
-//! what they bound.
+//! Bounds that several crates share, with their arithmetic. Bounds of one crate are in its own `limits`, or beside the
+//! bounded item.
 
 /// Smallest extent.
 pub const EXTENT_BYTES_MIN: u32 = 4 << 10;
-/// Largest extent: one 128 KiB request, the paper's largest.
+/// Largest extent: one 128 KiB request, the largest in the paper.
 pub const EXTENT_BYTES_MAX: u32 = 128 << 10;
 /// Default extent: the median I/O size of the traces in Nitro 3.1.
 pub const EXTENT_BYTES_DEFAULT: u32 = 8 << 10;
 /// Sectors in the largest extent: 128 KiB / 512 B.
 pub const SECTORS_PER_EXTENT_MAX: usize = 256;
 
-/// Smallest WEU. Real caches use 512 KiB and up (Nitro Table 1); the simulator uses small ones to reach wraps.
+/// Smallest unit. Real caches use 512 KiB and more (Nitro Table 1); the simulator uses small ones so that generations
+/// wrap.
 pub const WEU_BYTES_MIN: u32 = 32 << 10;
-/// Largest WEU: extent offsets are kept in 64-byte units in 16 bits, 64 KiB * 64 B.
+/// Largest unit: extent offsets are stored in 16 bits, in multiples of 64 bytes.
 pub const WEU_BYTES_MAX: u32 = 4 << 20;
-/// Default WEU (Nitro 3.1: one or more SSD erase blocks).
+/// Default unit (Nitro 3.1: one or more SSD erase blocks).
 pub const WEU_BYTES_DEFAULT: u32 = 2 << 20;
-/// Extents start at multiples of this inside a WEU: 2^16 positions cover the largest WEU.
+/// Alignment of extents inside a unit: 2^16 positions cover the largest unit.
 pub const PLACE_ALIGN_BYTES: u32 = 64;
 
-/// Block of the cache device: the unit of its metadata and of its reads.
+/// Block of the cache device: the granularity of its metadata and of its reads.
 pub const BLOCK_BYTES: u32 = 4096;
-/// Most slots of one cache: 24 bits, 32 TiB of 2 MiB WEUs.
+/// Most slots of one cache: 24 bits, 32 TiB of 2 MiB units.
 pub const SLOTS_MAX: u32 = 1 << 24;
 /// Most volumes of one cache: 10 bits of the file index key.
 pub const VOLUMES_MAX: u16 = 1 << 10;
@@ -29,16 +30,17 @@ pub const VOLUMES_MAX: u16 = 1 << 10;
 pub const EXTENTS_PER_VOLUME_MAX: u64 = 1 << 38;
 /// Most chunks of one volume of a store: four levels of 504 in a map.
 pub const STORE_CHUNKS_PER_VOLUME_MAX: u64 = 504 * 504 * 504 * 504;
-/// Most volumes of one cache with a share of their own: each fills a unit of its own, which is in memory meanwhile.
+/// Most volumes of one cache with a share of their own: each fills an open unit of its own, which is in memory.
 pub const CACHE_SHARES_MAX: u8 = 32;
-/// What the reserves of all volumes together may take of a cache, in per cent: the rest is for others and dirty data.
+/// Most of a cache that the reserves of all volumes take together, in per cent: other volumes and dirty data need the
+/// rest.
 pub const RESERVES_PERCENT_MAX: u8 = 80;
-/// What pinned ranges of all volumes together may be of a cache, in per cent: where nothing can be reduced and much is
-/// overwritten they take a quarter more, and reserves, dirty data and everything else needs room beside that.
+/// Most of a cache that pinned ranges of all volumes take together, in per cent. Incompressible ranges that are often
+/// overwritten take a quarter more, and reserves and dirty data need capacity besides.
 pub const PINS_PERCENT_MAX: u8 = 50;
-/// Pinned ranges of one volume.
+/// Most pinned ranges of one volume.
 pub const PINS_MAX: usize = 64;
-/// Fewest write-evict units of a cache in which anything can be pinned.
+/// Fewest units of a cache that can have pins.
 pub const KEPT_SLOTS_MIN: u32 = 16;
 /// Longest volume name in bytes.
 pub const VOLUME_NAME_BYTES_MAX: usize = 64;
@@ -53,11 +55,12 @@ pub const UBLK_QUEUE_DEPTH_MAX: u16 = 4096;
 pub const UBLK_TAGS_MAX: u32 = 4096;
 /// Threads that hash and compress.
 pub const REDUCE_THREADS_MAX: u32 = 256;
-/// Smallest region: smaller ones would be marked and cleared more often than they say where was written.
+/// Smallest region: with smaller ones, marks cost more writes than they save in distrust.
 pub const REGION_BYTES_MIN: u64 = 1 << 20;
-/// Most regions that one region map names: those active now, and those the last session left marked.
+/// Most regions of one region map: active ones, and those that the last session left marked.
 pub const ACTIVE_REGIONS_MAX: u32 = 2040;
-/// Regions a volume is cut into by default: a crash distrusts those that were written in the last half minute.
+/// Regions of a volume by default: a crash distrusts those that were written in the last half minute.
 pub const REGIONS_PER_VOLUME: u64 = 512;
-/// Active regions by default: all of one volume, so that random writes do not mark and clear them in turn.
+/// Active regions by default: all regions of one volume, so that random writes do not alternate between marking and
+/// clearing.
 pub const ACTIVE_REGIONS_DEFAULT: u32 = ACTIVE_REGIONS_MAX / 2;

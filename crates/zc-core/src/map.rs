@@ -1,12 +1,13 @@
-//! Hash maps whose iteration order depends on their history alone, or on that and a key, so that a seed replays a run.
+//! Hash maps whose iteration order depends only on their history, or on that and a key, so that a run replays from its
+//! seed.
 //!
-//! Job: [`Map`] for keys that the program itself numbers: operations, buffers, volumes, slots. [`KeyedMap`] for keys that
-//! a client chooses, such as the extents it writes: their hash depends on a [`HashKey`] that no client knows, so that
-//! none can choose extents which collide.
+//! Job: [`Map`] for keys that the program numbers itself: operations, buffers, volumes, slots. [`KeyedMap`] for keys
+//! that a client chooses, such as extents: their hash depends on a secret [`HashKey`], so that no client can choose
+//! extents that collide.
 //!
 //! Invariant: a keyed map cannot be made without a key.
 //!
-//! What it does not do: find a random key in a simulation, which has the fixed one.
+//! Out of scope: random keys in a simulation, which uses the fixed one.
 
 use core::hash::{BuildHasher, BuildHasherDefault};
 
@@ -25,18 +26,19 @@ pub type KeyedMap<K, V> = hashbrown::HashMap<K, V, HashKey>;
 /// A hash set for keys that a client chooses.
 pub type KeyedSet<K> = hashbrown::HashSet<K, HashKey>;
 
-/// What the hashes of keyed maps depend on.
+/// Key of the hashes of keyed maps.
 #[derive(Debug, Clone)]
 pub struct HashKey(SeedableRandomState);
 
 impl HashKey {
-    /// The key that all know: for simulations, replays and tests, which must repeat.
+    /// The public key, for simulations, replays and tests, which must repeat.
     #[must_use]
     pub fn fixed() -> Self {
         Self(SeedableRandomState::with_seed(0, SharedSeed::global_fixed()))
     }
 
-    /// A key of this process, from this random number and from what the process drew at its first call.
+    /// Returns a key of this process, derived from `number` and from the randomness that the process drew at its first
+    /// call.
     #[must_use]
     pub fn random(number: u64) -> Self {
         Self(SeedableRandomState::with_seed(number, SharedSeed::global_random()))
@@ -68,12 +70,12 @@ mod tests {
     use super::*;
     use crate::{ExtentKey, ExtentNo, VolumeId};
 
-    /// The place of an extent of volume 1 in a table of 4096.
+    /// Position of an extent of volume 1 in a table of 4096.
     fn place(hasher: &impl BuildHasher, extent: u64) -> u64 {
         hasher.hash_one(ExtentKey { volume: VolumeId(1), extent: ExtentNo(extent) }) % 4096
     }
 
-    /// How many places these extents have.
+    /// Number of distinct positions of these extents.
     fn places(hasher: &impl BuildHasher, extents: &[u64]) -> usize {
         let mut places: Vec<u64> = extents.iter().map(|extent| place(hasher, *extent)).collect();
         places.sort_unstable();

@@ -1,4 +1,4 @@
-//! What *reduce* yields: fingerprints and codecs.
+//! Results of *reduce*: fingerprints and codecs.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use core::fmt;
 pub struct Fingerprint(pub [u8; 32]);
 
 impl Fingerprint {
-    /// The first eight bytes as a little-endian number: what hash tables are keyed by.
+    /// The first eight bytes as a little-endian number, the key of hash tables.
     #[must_use]
     pub const fn prefix(&self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
@@ -24,22 +24,22 @@ impl fmt::Debug for Fingerprint {
 /// The fingerprint function of a cache, fixed when the cache is formatted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FingerprintKind {
-    /// BLAKE3, 256 bits: collision resistant, so equal fingerprints are shared without reading bytes (G7).
+    /// BLAKE3, 256 bits: collision resistant, so equal fingerprints are shared without a comparison of bytes (G7).
     Blake3,
-    /// SHA-1, 160 bits, as in the Nitro paper: not collision resistant any more, so bytes are compared before sharing.
+    /// SHA-1, 160 bits, as in the Nitro paper: no longer collision resistant, so bytes are compared before sharing.
     Sha1,
 }
 
 impl FingerprintKind {
-    /// Whether equality of fingerprints is enough to share content (G7).
+    /// Returns `true` if equality of fingerprints is enough to share content (G7).
     #[must_use]
     pub const fn is_collision_resistant(self) -> bool {
         matches!(self, Self::Blake3)
     }
 }
 
-/// The volumes that share content, as the key of their fingerprints: equal content has equal fingerprints inside one
-/// domain alone. The key follows from the cache and the domain's name (`zc_reduce::dedup_domain`).
+/// Set of volumes that share content, as the key of their fingerprints: fingerprints of equal content are equal only
+/// within one domain. The key is derived from the cache and the domain's name (`zc_reduce::dedup_domain`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DedupDomain(Option<[u8; 32]>);
 
@@ -53,7 +53,7 @@ impl DedupDomain {
         Self(Some(key))
     }
 
-    /// Its key; `None` for [`DedupDomain::COMMON`].
+    /// Returns the key, or `None` for [`DedupDomain::COMMON`].
     #[must_use]
     pub const fn key(&self) -> Option<&[u8; 32]> {
         self.0.as_ref()
@@ -64,16 +64,16 @@ impl fmt::Debug for DedupDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => f.write_str("common"),
-            // Enough to tell domains apart.
+            // Enough to distinguish domains.
             Some([a, b, ..]) => write!(f, "domain{a:02x}{b:02x}"),
         }
     }
 }
 
-/// How a stored extent is encoded.
+/// Encoding of a stored extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Stored as it is.
+    /// Stored uncompressed.
     Raw,
     /// LZ4 block format.
     Lz4,

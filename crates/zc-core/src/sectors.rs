@@ -1,4 +1,4 @@
-//! Which sectors of an extent are known.
+//! Sets of sectors of an extent.
 
 use core::ops::Range;
 
@@ -50,7 +50,7 @@ impl SectorMap {
         }
     }
 
-    /// Whether all sectors in `range` are in the set.
+    /// Returns `true` if all sectors in `range` are in the set.
     #[must_use]
     pub fn contains(&self, mut range: Range<u32>) -> bool {
         range.all(|sector| {
@@ -58,7 +58,7 @@ impl SectorMap {
         })
     }
 
-    /// Whether the set is empty.
+    /// Returns `true` if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|w| *w == 0)
@@ -89,7 +89,7 @@ impl SectorMap {
     }
 }
 
-/// A non-empty run of sectors of one extent, as it is on media: first and last.
+/// Non-empty run of sectors of one extent in its form on media: first and last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SectorSpan {
     first: u8,
@@ -97,14 +97,14 @@ pub struct SectorSpan {
 }
 
 impl SectorSpan {
-    /// The run of the sectors in `range`; `None` when it is empty or reaches past the largest extent.
+    /// Returns the run of the sectors in `range`, or `None` if it is empty or exceeds the largest extent.
     #[must_use]
     pub fn new(range: &Range<u32>) -> Option<Self> {
         let last = range.end.checked_sub(1)?;
         Self::from_ends(u8::try_from(range.start).ok()?, u8::try_from(last).ok()?)
     }
 
-    /// The run from `first` to `last`, both included; `None` when it is empty.
+    /// Returns the run from `first` to `last`, both included, or `None` if it is empty.
     #[must_use]
     pub const fn from_ends(first: u8, last: u8) -> Option<Self> {
         if first <= last { Some(Self { first, last }) } else { None }

@@ -1,10 +1,10 @@
 //! Sizes, shares and durations as people write them: `8 KiB`, `2M`, `30 %`, `500 ms`.
 //!
-//! Job: read and show them, the same in the configuration, on every command line and in what programs print; what is
-//! shown reads back to the same.
+//! Job: parse and print them identically in the configuration, on every command line and in output; printed values
+//! parse to the same value.
 //!
-//! A value is a whole number in decimal digits and a unit, with or without space around them; a fraction is written in
-//! the next smaller unit. Case counts.
+//! A value is a whole number in decimal digits and a unit, optionally separated by spaces; a fraction is written in
+//! the next smaller unit. Case is significant.
 //!
 //! | Value | Units |
 //! |---|---|
@@ -17,7 +17,7 @@
 //!
 //! `KB` is refused rather than guessed at, and so is a duration without a unit.
 //!
-//! What it does not do: say whether a value is sensible.
+//! It does not judge whether a value is sensible.
 
 use core::fmt;
 use core::ops::Range;
@@ -42,12 +42,12 @@ pub enum SizeOrShare {
     Permyriad(u64),
 }
 
-/// A part of a whole, in bytes: `START-END`, or `START-` for all from there on.
+/// Part of a whole, in bytes: `START-END`, or `START-` up to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteSpan {
     /// Its first byte.
     pub start_bytes: u64,
-    /// The first byte behind it, if it is not the end of the whole.
+    /// First byte after the span; `None` for the end of the whole.
     pub end_bytes: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ pub struct Millis(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Micros(pub u64);
 
-/// A text that is no value of the wanted kind, or one beyond 64 bits.
+/// Text that is not a value of the expected kind, or exceeds 64 bits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {expected}")]
 pub struct Unreadable {
@@ -71,7 +71,7 @@ pub struct Unreadable {
     expected: &'static str,
 }
 
-/// The number and the unit of `text`.
+/// Splits `text` into number and unit.
 fn split(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -92,7 +92,7 @@ fn bytes(text: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
-/// Shows `value` in the largest unit that divides it; the last unit is 1.
+/// Prints `value` in the largest unit that divides it; the last unit is 1.
 fn show(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let fits = |(_, factor): &&(&str, u64)| value >= *factor && value.is_multiple_of(*factor);
     match units.iter().find(fits).or_else(|| units.last()) {
@@ -108,12 +108,12 @@ impl Unreadable {
 }
 
 impl ByteSize {
-    /// What is accepted, as a message says it after "is not".
+    /// Description of accepted values; it follows "is not" in messages.
     pub const EXPECTED: &str =
         "a size such as \"8 KiB\": a whole number of bytes, or of K, M, G, T or P, KiB to PiB";
 }
 
-/// A number with at most two decimals, in hundredths, and the unit after it.
+/// Parses a number with at most two decimals as hundredths, and returns it with the unit after it.
 fn hundredths(text: &str) -> Option<(u64, &str)> {
     let (whole, rest) = split(text)?;
     let (decimals, unit) = match rest.strip_prefix('.') {
@@ -130,7 +130,7 @@ fn hundredths(text: &str) -> Option<(u64, &str)> {
 }
 
 impl SizeOrShare {
-    /// Bytes of a whole of so many.
+    /// Returns the bytes of this share of a whole.
     #[must_use]
     pub fn of(self, whole_bytes: u64) -> u64 {
         match self {
@@ -142,15 +142,15 @@ impl SizeOrShare {
         }
     }
 
-    /// What is accepted, as a message says it after "is not".
+    /// Description of accepted values; it follows "is not" in messages.
     pub const EXPECTED: &str = "a size such as \"10 GiB\" or a share such as \"5 %\"";
 }
 
 impl Percent {
-    /// What is accepted, as a message says it after "is not".
+    /// Description of accepted values; it follows "is not" in messages.
     pub const EXPECTED: &str = "a share from \"0 %\" to \"100 %\"";
 
-    /// A share of `number` per cent, or `None` above 100.
+    /// Returns a share of `number` per cent, or `None` above 100.
     #[must_use]
     pub fn new(number: u64) -> Option<Self> {
         u8::try_from(number).ok().filter(|percent| *percent <= 100).map(Self)
@@ -158,12 +158,12 @@ impl Percent {
 }
 
 impl Millis {
-    /// What is accepted, as a message says it after "is not".
+    /// Description of accepted values; it follows "is not" in messages.
     pub const EXPECTED: &str = "a duration such as \"30 s\": a whole number of ms, s, min, h or d";
 }
 
 impl Micros {
-    /// What is accepted, as a message says it after "is not".
+    /// Description of accepted values; it follows "is not" in messages.
     pub const EXPECTED: &str = "a duration such as \"100 us\": a whole number of us, ms or s";
 }
 
@@ -234,7 +234,7 @@ impl fmt::Display for ByteSize {
 }
 
 impl ByteSpan {
-    /// Its bytes, of a whole of so many; none if it lies behind that.
+    /// Returns the bytes of the span within a whole; empty if it starts after the end.
     #[must_use]
     pub fn of(self, whole_bytes: u64) -> Range<u64> {
         let end = self.end_bytes.unwrap_or(whole_bytes).min(whole_bytes);
@@ -401,7 +401,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_shown_reads_back(value: u64, unit in 0_u32..50, percent in 0_u8..=100) {
-            // Both any number and one that a large unit divides.
+            // Any number, and one that a large unit divides.
             for value in [value, value >> unit << unit] {
                 prop_assert_eq!(ByteSize(value).to_string().parse(), Ok(ByteSize(value)));
                 prop_assert_eq!(Millis(value).to_string().parse(), Ok(Millis(value)));
@@ -417,7 +417,7 @@ mod tests {
         fn any_text_is_read_without_panic(text in ".{0,40}") {
             let size = text.parse::<ByteSize>();
             prop_assert!(size.is_err() || text.contains(|c: char| c.is_ascii_digit()));
-            // Whatever is a size or a share is one where both may stand.
+            // Every size and every share is accepted where both are allowed.
             let either = text.parse::<SizeOrShare>().is_ok();
             prop_assert!(either || size.is_err() && text.parse::<Percent>().is_err());
             prop_assert!(text.parse::<Millis>().is_err() || text.parse::<Percent>().is_err());

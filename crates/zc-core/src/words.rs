@@ -1,7 +1,7 @@
-//! Choices with a word each, which configuration, commands and answers have in common.
+//! Enums with a word for each variant, shared by configuration, commands and replies.
 //!
-//! Job: the enum and its words in one definition, so that what one part prints another reads. What it does not do: say
-//! which choice is the default, or what follows from it.
+//! Job: define the enum and its words together, so that every part parses what another prints. It does not define the
+//! default or the effect of a choice.
 
 /// An enum whose variants are words of the configuration.
 #[macro_export]
@@ -17,7 +17,7 @@ macro_rules! words {
             /// Every word with its meaning, in the order of the documentation.
             pub const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
 
-            /// The word as it stands in a configuration.
+            /// Returns the word as written in the configuration.
             #[must_use]
             pub const fn word(self) -> &'static str {
                 match self {
@@ -40,7 +40,7 @@ macro_rules! words {
     };
 }
 
-/// A text that is none of the words that there are.
+/// A text that is none of the accepted words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is none of {}", words.join(", "))]
 pub struct NoSuchWord {
@@ -67,7 +67,7 @@ words! {
 }
 
 words! {
-    /// When a write in write-back is acknowledged. A flush and FUA are about durability either way.
+    /// Time of the acknowledgement of a write in write-back. Flush and FUA guarantee durability in both cases.
     #[derive(Default)]
     Ack {
         /// When the daemon has it in memory, as a disk with a volatile write cache does.
@@ -79,12 +79,12 @@ words! {
 }
 
 words! {
-    /// Which volumes lose what the cache holds of them first, lowest first.
+    /// Order in which volumes lose cached content under pressure, lowest first.
     #[derive(Default, PartialOrd, Ord)]
     Priority {
         /// Before all others.
         Low = "low",
-        /// As a volume that does not say.
+        /// As a volume without a priority.
         #[default]
         Normal = "normal",
         /// After all others.
@@ -93,14 +93,14 @@ words! {
 }
 
 words! {
-    /// In which order the origin gets what is written in write-back.
+    /// Order in which dirty data of write-back reaches the origin.
     #[derive(Default)]
     Destage {
-        /// Epoch by epoch, as flushes divide them: the origin alone is always a state that the volume had.
+        /// Epoch by epoch, as flushes divide them: the origin alone always has a state that the volume once had.
         #[default]
         Epoch = "epoch",
-        /// What is written over is left out whatever flushes lie between. Without the cache the origin may be no state
-        /// that the volume ever had.
+        /// Overwritten data is skipped even if flushes lie between. Without the cache, the origin may have a state
+        /// that the volume never had.
         Coalesce = "coalesce",
     }
 }
