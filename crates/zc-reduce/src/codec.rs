@@ -1,25 +1,25 @@
 //! Codecs with their working memory.
 //!
-//! Job: turn an extent into fewer bytes and back, without allocating per call: match tables, deflate and zstd contexts
-//! are made on first use and kept.
+//! Job: compress and decompress an extent without allocating per call: match tables, deflate and zstd contexts are
+//! made on first use and reused.
 //!
-//! Invariants: a decoder writes exactly the output it was given or fails; an encoder fails rather than store more than
-//! it was allowed. Every table a decoder uses has a size of its own that the stored bytes cannot raise: LZ4 needs
-//! none, zlib a 32 KiB window, zstd decodes straight into the output.
+//! Invariants: a decoder fills exactly its output or fails; an encoder fails rather than exceed its bound. Every table
+//! of a decoder has a fixed size that stored bytes cannot raise: LZ4 needs none, zlib a 32 KiB window, zstd decodes
+//! straight into the output.
 //!
-//! What it does not do: choose a codec, or remember what did not compress (`zc-cache` does).
+//! It does not choose a codec, or remember incompressible streams (`zc-cache` does).
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use lz4_flex::block::CompressTable;
 use zc_core::Codec;
 use zc_core::limits::PLACE_ALIGN_BYTES;
 
-/// Fewest bytes that compression must save to be worth storing: one unit of place in a WEU. Less frees nothing, because
-/// extents start at multiples of this, and costs a decompression at every hit.
+/// Fewest bytes that compression must save to be used: the alignment of extents in a unit. A smaller saving frees no
+/// capacity, and costs a decompression at every hit.
 pub const SAVING_BYTES_MIN: u32 = PLACE_ALIGN_BYTES;
 
-/// Most bytes that an encoding of `extent_bytes` may have to be stored instead of the raw bytes: the size of the
-/// buffer to give [`Reducer::compress`]. 0 when nothing can be saved.
+/// Largest useful encoding of an extent of `extent_bytes`: the size of the buffer for [`Reducer::compress`]. 0 if no
+/// saving is possible.
 #[must_use]
 pub const fn useful_stored_bytes_max(extent_bytes: u32) -> u32 {
     extent_bytes.saturating_sub(SAVING_BYTES_MIN)
@@ -54,7 +54,7 @@ impl Default for Reducer {
 }
 
 impl Reducer {
-    /// A reducer; all but a small LZ4 table is made on first use.
+    /// Creates a reducer; all but a small LZ4 table is allocated on first use.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -68,11 +68,11 @@ impl Reducer {
         }
     }
 
-    /// Compresses `input` into the start of `out`. The stored size in bytes, or `None` when the encoding does not fit
-    /// into `out` (store the raw bytes then) or the codec is [`Codec::Raw`]. `out` may be overwritten either way.
+    /// Compresses `input` into the start of `out`. Returns the stored size in bytes, or `None` if the encoding does
+    /// not fit (store the raw bytes then) or the codec is [`Codec::Raw`]. `out` may be overwritten in both cases.
     ///
-    /// The caller sets the bound by the length of `out`; [`useful_stored_bytes_max`] is the usual one. Levels outside
-    /// a codec's range are clamped into it.
+    /// The length of `out` is the bound; [`useful_stored_bytes_max`] is the usual one. Levels outside a codec's range
+    /// are clamped.
     pub fn compress(&mut self, codec: Codec, input: &[u8], out: &mut [u8]) -> Option<usize> {
         match codec {
             Codec::Raw => None,
@@ -98,13 +98,14 @@ impl Reducer {
         }
     }
 
-    /// LZ4 has no early stop: it is given room for the worst case, and the result is copied if it is small enough.
+    /// LZ4 cannot stop early: it gets a buffer for the worst case, and the result is copied if it is small enough.
     fn compress_lz4(&mut self, input: &[u8], out: &mut [u8]) -> Option<usize> {
         let worst = lz4_flex::block::get_maximum_output_size(input.len());
         if self.lz4_out.len() < worst {
             self.lz4_out.resize(worst, 0);
         }
-        // 16-bit table entries reach 64 KiB; longer inputs have a table of their own, so that sizes can alternate.
+        // 16-bit table entries reach 64 KiB; longer inputs have a table of their own, so that alternating sizes do not
+        // reallocate.
         let table = if input.len() < usize::from(u16::MAX) {
             &mut self.lz4_small
         } else {
@@ -118,8 +119,8 @@ impl Reducer {
     /// Decodes `stored` into all of `out`.
     ///
     /// # Errors
-    /// When `stored` is not an encoding, to its last byte, of exactly as many bytes as `out` has. What `out` holds
-    /// then is unspecified.
+    /// When `stored` is not, to its last byte, an encoding of exactly `out.len()` bytes. The content of `out` is then
+    /// unspecified.
     pub fn decompress(&mut self, codec: Codec, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
         let len = match codec {
             Codec::Raw => {

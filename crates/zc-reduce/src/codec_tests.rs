@@ -1,4 +1,4 @@
-//! Tests of the codecs: what goes in comes back, what is broken is refused, and no call leaves a trace in the next.
+//! Tests of the codecs: round trips, refusal of corrupt input, and independence of calls.
 
 use proptest::prelude::*;
 use zc_core::Codec;
@@ -8,7 +8,7 @@ use crate::{DecodeError, Reducer, SAVING_BYTES_MIN, useful_stored_bytes_max};
 const CODECS: [Codec; 6] =
     [Codec::Lz4, Codec::Zlib(1), Codec::Zlib(6), Codec::Zlib(9), Codec::Zstd(1), Codec::Zstd(19)];
 
-/// Bytes that nothing compresses, the same in every run.
+/// Incompressible bytes, the same in every run.
 fn noise(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().update(b"noise").finalize_xof().fill(&mut bytes);
@@ -39,7 +39,7 @@ proptest! {
         prop_assert_eq!(back, input);
     }
 
-    /// Any input at all: with room for the worst case it comes back, whatever a codec makes of it.
+    /// Any input round-trips if the output buffer fits the worst case.
     #[test]
     fn anything_comes_back(input in prop::collection::vec(any::<u8>(), 0..3000), codec in 0..CODECS.len()) {
         let mut reducer = Reducer::new();
@@ -50,7 +50,7 @@ proptest! {
         prop_assert_eq!(back, input);
     }
 
-    /// Garbage is an error or, by chance, an extent of the right size; the bytes behind the output stay untouched.
+    /// Garbage is an error or, by chance, an extent of the right size; the bytes after the output stay untouched.
     #[test]
     fn garbage_stays_inside_the_output(bytes in prop::collection::vec(any::<u8>(), 0..512), codec in 0..CODECS.len()) {
         let mut reducer = Reducer::new();
@@ -60,8 +60,8 @@ proptest! {
         prop_assert_eq!(&out[4096..], &[0xa5; 64]);
     }
 
-    /// Encodings with one byte changed or the tail cut: an error, or other bytes that the extent's CRC will catch; and
-    /// the reducer is none the worse for it.
+    /// Encodings with one byte changed or the tail cut: an error, or other bytes, which the extent's CRC detects; the
+    /// reducer remains usable.
     #[test]
     fn damage_is_survived(codec in 0..CODECS.len(), at in any::<prop::sample::Index>(), flip in 1_u8..) {
         let (codec, input) = (CODECS[codec], quiet(8192));
@@ -93,7 +93,8 @@ fn incompressible_input_is_refused_not_expanded() {
     }
 }
 
-/// A bound of exactly the encoding's size is enough for LZ4 (it is made elsewhere and copied); one byte less never is.
+/// A bound of exactly the encoding's size suffices for LZ4, which encodes into another buffer and copies; one byte
+/// less never does.
 #[test]
 fn the_bound_is_kept_to_the_byte() {
     let mut reducer = Reducer::new();
@@ -127,8 +128,8 @@ fn the_exact_size_is_required() {
     assert_eq!(raw, input);
 }
 
-/// Kept tables and contexts must not leak between calls: sizes, codecs and levels alternate on one reducer, refusals
-/// and errors in between, and every result equals that of a new one.
+/// Reused tables and contexts must not leak between calls: sizes, codecs and levels alternate on one reducer, with
+/// refusals and errors in between, and every result equals that of a new one.
 #[test]
 fn a_used_reducer_works_like_a_new_one() {
     let mut used = Reducer::new();
@@ -146,7 +147,7 @@ fn a_used_reducer_works_like_a_new_one() {
     }
 }
 
-/// A zstd frame that asks for a 2 GiB window and claims a terabyte of content is refused without the memory.
+/// A zstd frame with a 2 GiB window and a declared content of a terabyte is refused without the allocation.
 #[test]
 fn a_zstd_frame_cannot_ask_for_memory() {
     // Magic; single-segment flag off, 8-byte content size; window descriptor 0xa8 = 2 GiB; size 2^40; empty last block.

@@ -2,20 +2,20 @@
 //!
 //! Job: the CPU work of the insertion path (Nitro 3.2, steps 1 and 3) and of a hit.
 //!
-//! Invariants: results depend on the input alone, not on what a [`Reducer`] did before; decoding arbitrary bytes gives
-//! an error, never a panic, never a byte past the output, and never more memory than the codec's fixed tables.
+//! Invariants: results depend on the input alone, not on earlier calls of a [`Reducer`]; decoding arbitrary bytes
+//! yields an error, never a panic, a byte outside the output, or more memory than the codec's fixed tables.
 //!
-//! What it does not do: decide what is compressed or shared, or on which thread; check that bytes are the right ones
-//! (a decoded extent is proved by its inline header's CRC, `zc-format`).
+//! It does not decide which extents are compressed or shared, or on which thread, or verify decoded bytes (the CRC in
+//! an extent's inline header does, `zc-format`).
 //!
 //! Why LZ4 and BLAKE3 are the defaults (`cargo xtask bench`, 4 to 32 KiB of data that LZ4 halves, two busy cores, so
-//! ratios first): zlib at level 6 takes 9 to 16 times as long as LZ4 to compress and 7 to 27 times to decompress,
+//! compare ratios): zlib at level 6 takes 9 to 16 times as long as LZ4 to compress and 7 to 27 times to decompress,
 //! which a hit waits for; zstd at level 1 takes 1.2 to 5 times and 1.6 to 4 times. An 8 KiB extent is decompressed in
-//! 3.7 us by LZ4, 6.1 us by zstd, 34 us by zlib. To learn that 8 KiB do not compress takes LZ4 3.1 us, a fifth of
+//! 3.7 us by LZ4, 6.1 us by zstd, 34 us by zlib. Detecting that 8 KiB are incompressible takes LZ4 3.1 us, a fifth of
 //! compressing them. SHA-1 takes 2.6 to 3.8 times as long as BLAKE3 at 8 and 32 KiB (5.1 us against 1.9 us at 8 KiB),
-//! and needs its bytes compared besides.
+//! and requires a comparison of bytes besides.
 //!
-//! Where to read next: `codec.rs` for the codecs, `zc-cache` for who asks.
+//! Where to read next: `codec.rs` for the codecs, `zc-cache` for the callers.
 #![forbid(unsafe_code)]
 
 mod codec;
@@ -27,10 +27,10 @@ pub use codec::{DecodeError, Reducer, SAVING_BYTES_MIN, useful_stored_bytes_max}
 use sha1::Digest as _;
 use zc_core::{DedupDomain, Fingerprint, FingerprintKind};
 
-/// What the keys of domains are for, as BLAKE3 wants it said. It is part of the media format (FORMAT.md, section 9).
+/// Context string of the key derivation of domains. It is part of the media format (FORMAT.md, section 9).
 const DOMAIN_CONTEXT: &str = "zcached 2026-11-25 dedup domain";
 
-/// The domain of this name on a cache. The name without letters is the common domain.
+/// Returns the domain of this name on a cache. The empty name is the common domain.
 #[must_use]
 pub fn dedup_domain(cache_uuid: &[u8; 16], name: &str) -> DedupDomain {
     if name.is_empty() {
@@ -41,8 +41,8 @@ pub fn dedup_domain(cache_uuid: &[u8; 16], name: &str) -> DedupDomain {
     DedupDomain::keyed(*hasher.finalize().as_bytes())
 }
 
-/// Fingerprint of an extent in its domain: BLAKE3 with 256 bits, keyed; or SHA-1 of key and extent in the first 20 bytes
-/// and zeroes behind it. The common domain has no key.
+/// Returns the fingerprint of an extent in its domain: BLAKE3 with 256 bits, keyed; or SHA-1 of key and extent in the
+/// first 20 bytes, then zeroes. The common domain has no key.
 #[must_use]
 pub fn fingerprint(kind: FingerprintKind, domain: &DedupDomain, bytes: &[u8]) -> Fingerprint {
     match kind {
@@ -66,8 +66,8 @@ pub fn fingerprint(kind: FingerprintKind, domain: &DedupDomain, bytes: &[u8]) ->
     }
 }
 
-/// 64 bits of a fingerprint's keyed BLAKE3: equal for equal fingerprints under one key, and nothing to those who do not
-/// have the key.
+/// Returns 64 bits of a fingerprint's keyed BLAKE3: equal for equal fingerprints under one key, and meaningless
+/// without the key.
 #[must_use]
 pub fn blinded(key: &[u8; 32], print: &Fingerprint) -> u64 {
     let hash = blake3::keyed_hash(key, &print.0);
@@ -75,8 +75,8 @@ pub fn blinded(key: &[u8; 32], print: &Fingerprint) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// Whether all bytes are zero. Scans in chunks that the compiler turns into wide compares, and stops at the first
-/// chunk that is not.
+/// Returns `true` if all bytes are zero. Scans in chunks that the compiler vectorises, and stops at the first other
+/// one.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (chunks, rest) = bytes.as_chunks::<64>();
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(fingerprint(FingerprintKind::Blake3, &COMMON, b"abc").0[..4], [0x64, 0x37, 0xb3, 0xac]);
     }
 
-    /// Media depend on these bytes. They were computed apart: by Python's hashlib, and from the paper's text of BLAKE3.
+    /// Media depend on these bytes. They were computed independently: by Python's hashlib, and from the BLAKE3 paper.
     #[test]
     fn fingerprints_of_domains_are_what_media_have() {
         let domain = dedup_domain(&[7; 16], "tenant");

@@ -1,7 +1,7 @@
-//! Arbitrary bytes as stored extents: a decoder fills its output or fails, whatever came before, and what compresses
-//! decodes to the same bytes.
+//! Decodes arbitrary bytes as stored extents: a decoder fills its output or fails, regardless of earlier calls, and
+//! compressed output decodes to the input.
 //!
-//! The first input byte chooses the codec and the size of the extent; the rest is what is stored.
+//! The first input byte selects the codec and the size of the extent; the rest is the stored data.
 
 use zc_core::Codec;
 use zc_reduce::{Reducer, useful_stored_bytes_max};
@@ -19,7 +19,7 @@ pub(crate) fn run(data: &[u8]) {
     let mut out = vec![0xa5; extent_bytes];
     let mut again = vec![0x5a; extent_bytes];
     let decoded = reducer.decompress(codec, stored, &mut out);
-    // What was in the buffer shows nowhere, and a failure leaves nothing behind.
+    // Earlier content of the buffer does not show through, and a failure leaves no state behind.
     assert_eq!(reducer.decompress(codec, stored, &mut again), decoded);
     if decoded.is_ok() {
         assert_eq!(out, again);
