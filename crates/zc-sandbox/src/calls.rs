@@ -1,11 +1,11 @@
-//! The system calls that a serving daemon makes.
+//! Filter of the system calls that a serving daemon makes.
 //!
-//! Invariants: a list of what is allowed; anything else fails with `ENOSYS`, on which the C library falls back where it
-//! can. No memory becomes executable. No process starts but threads, and no thread gets namespaces of its own. `clone3`
-//! is refused, because a filter cannot see its flags; the C library falls back to `clone`. Most calls on the way of a
-//! request carry no condition, so that the kernel answers for them from a bitmap (Linux 5.11).
+//! Invariants: an allow list; every other call fails with `ENOSYS`, on which the C library falls back where it can. No
+//! memory becomes executable. No process starts except threads, and no thread gets namespaces of its own. `clone3` is
+//! refused, because a filter cannot inspect its flags; the C library falls back to `clone`. Most calls in the path of
+//! a request have no condition, so that the kernel answers from a bitmap (Linux 5.11).
 //!
-//! What it does not do: reach what an io_uring carries out, such as opening files. Landlock does.
+//! It does not cover operations of an io_uring, such as opening files. Landlock does.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use seccompiler::{
     TargetArch,
 };
 
-/// Allowed whatever their arguments.
+/// Allowed with any arguments.
 const FREE: &[i64] = &[
-    // The ring, and what waits.
+    // Ring and waiting.
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
@@ -89,7 +89,7 @@ const FREE: &[i64] = &[
     libc::SYS_listen,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
-    // The resolver asks for addresses of both families at once.
+    // The resolver requests addresses of both families at once.
     libc::SYS_sendmmsg,
     libc::SYS_sendmsg,
     libc::SYS_sendto,
@@ -133,7 +133,7 @@ const FREE: &[i64] = &[
     libc::SYS_set_robust_list,
     libc::SYS_sigaltstack,
     libc::SYS_tgkill,
-    // What the process is.
+    // Properties of the process.
     libc::SYS_capget,
     libc::SYS_getegid,
     libc::SYS_geteuid,
@@ -149,7 +149,7 @@ const FREE: &[i64] = &[
     libc::SYS_uname,
 ];
 
-/// Names of older machines for calls that a daemon makes.
+/// Names that older architectures use for the daemon's calls.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[i64] = &[
     libc::SYS_access,
@@ -180,16 +180,16 @@ const OLD: &[i64] = &[
     libc::SYS_time,
     libc::SYS_unlink,
 ];
-/// `renameat` has a number here that the crate libc does not name.
+/// The crate libc has no name for the number of `renameat` here.
 #[cfg(target_arch = "aarch64")]
 const OLD: &[i64] = &[38];
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OLD: &[i64] = &[];
 
-/// Calls that make or change mappings, and where their protection stands: never executable.
+/// Calls that create or change mappings, with the argument that holds their protection: never executable.
 const MAPPING: &[(i64, u8)] = &[(libc::SYS_mmap, 2), (libc::SYS_mprotect, 2)];
 
-/// Flags of `clone` that make namespaces. The bit of `CLONE_NEWTIME` is a part of a signal's number there.
+/// Flags of `clone` that create namespaces. The bit of `CLONE_NEWTIME` is part of the signal number there.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -197,10 +197,10 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET;
-/// Where the flags of `clone` stand, on all architectures of [`TargetArch`].
+/// Argument of `clone` that holds its flags, on all architectures of [`TargetArch`].
 const CLONE_FLAGS: u8 = 0;
 
-/// What a filter is made of.
+/// Compiles the filter.
 fn program() -> Result<BpfProgram, String> {
     let text = |error: seccompiler::BackendError| error.to_string();
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
@@ -229,7 +229,7 @@ fn program() -> Result<BpfProgram, String> {
     BpfProgram::try_from(filter).map_err(text)
 }
 
-/// Bounds the system calls of this thread, and of those that it starts.
+/// Restricts the system calls of this thread, and of the threads that it starts.
 pub(crate) fn filter() -> Result<(), String> {
     seccompiler::apply_filter(&program()?).map_err(|error| error.to_string())
 }
@@ -238,7 +238,7 @@ pub(crate) fn filter() -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// What the kernel would do on a call: the program's return value.
+    /// Evaluates the program for a call: the kernel's return value.
     fn verdict(program: &BpfProgram, call: i64, first: u64) -> u32 {
         let arch: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
         // struct seccomp_data: number, architecture, instruction pointer, six arguments.
@@ -275,7 +275,7 @@ mod tests {
         const NO_CALL: u32 = 0x0005_0000 | libc::ENOSYS.unsigned_abs();
         let program = program().unwrap();
         let clone = |flags: libc::c_int| verdict(&program, libc::SYS_clone, flags.unsigned_abs().into());
-        // As glibc and musl start threads.
+        // Flags of thread creation in glibc and musl.
         let glibc = libc::CLONE_VM
             | libc::CLONE_FS
             | libc::CLONE_FILES

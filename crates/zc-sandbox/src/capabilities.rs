@@ -1,4 +1,4 @@
-//! The capabilities that are left.
+//! Capabilities that the daemon keeps.
 
 use rustix::io::{Errno, Result};
 use rustix::thread::{
@@ -6,20 +6,20 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-/// What the daemon may have a use for.
+/// Capability that the daemon may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
-    /// Block devices of its own (ublk).
+    /// ublk devices.
     SysAdmin,
-    /// Origins that belong to others.
+    /// Origins with other owners.
     DacOverride,
     /// `nbd.unix_group`.
     Chown,
-    /// Modes of files that belong to others.
+    /// Modes of files with other owners.
     Fowner,
-    /// Memory that is registered with the kernel, beyond `ulimit -l`.
+    /// Registered memory beyond `ulimit -l`.
     IpcLock,
-    /// More descriptors than the hard limit.
+    /// More file descriptors than the hard limit.
     SysResource,
     /// TCP ports below 1024.
     NetBindService,
@@ -42,8 +42,8 @@ fn set_of(keep: &[Capability]) -> CapabilitySet {
     kept.fold(CapabilitySet::empty(), |all, (_, bit, _)| all | bit)
 }
 
-/// Nothing but these can come back by executing a program. For those who may not change that it is so already: they have
-/// no capabilities to lose.
+/// Restricts the bounding set, so that executing a program cannot regain other capabilities. A process without the
+/// right to change it has no capabilities to lose.
 pub(crate) fn bound(keep: &[Capability]) -> Result<()> {
     let keep = set_of(keep);
     if !capabilities(None)?.effective.contains(CapabilitySet::SETPCAP) {
@@ -51,7 +51,7 @@ pub(crate) fn bound(keep: &[Capability]) -> Result<()> {
     }
     for number in 0..u64::BITS {
         let capability = CapabilitySet::from_bits_retain(1 << number);
-        // The kernel knows no capability of this number, and none of a larger one.
+        // The kernel has no capability of this number, nor a larger one.
         let Ok(is_bounded) = capability_is_in_bounding_set(capability) else { break };
         if is_bounded && !keep.contains(capability) {
             remove_capability_from_bounding_set(capability)?;
@@ -60,7 +60,7 @@ pub(crate) fn bound(keep: &[Capability]) -> Result<()> {
     Ok(())
 }
 
-/// Gives up what the process has beyond these.
+/// Drops all capabilities except these.
 pub(crate) fn keep_only(keep: &[Capability]) -> Result<()> {
     let have = capabilities(None)?;
     let wanted = have.permitted & set_of(keep);
@@ -77,7 +77,7 @@ pub(crate) fn keep_only(keep: &[Capability]) -> Result<()> {
     }
 }
 
-/// Names of those that are left; `others` stands for such as the daemon has no use for.
+/// Returns the names of remaining capabilities; `others` stands for those that the daemon never needs.
 pub(crate) fn left() -> Vec<&'static str> {
     let Ok(have) = capabilities(None) else { return vec!["unknown"] };
     let known = Capability::ALL.into_iter();

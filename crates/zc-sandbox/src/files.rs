@@ -1,9 +1,9 @@
-//! Files and TCP ports, by Landlock.
+//! Restricts files and TCP ports with Landlock.
 //!
-//! Invariants: nothing can be executed. TCP connections go to named ports alone. A rule is about a folder and all that
-//! is in it, now or later: files of a configuration may be replaced, and new ones may come beside them.
+//! Invariants: nothing can be executed. TCP connections go to named ports alone. A rule covers a folder and its
+//! present and future contents: files of a configuration may be replaced, and new ones may be created beside them.
 //!
-//! What it does not do: bound what is open already, the sockets of service managers among it; Unix sockets.
+//! It does not restrict open descriptors (such as sockets of a service manager) or Unix sockets.
 
 use std::path::{Path, PathBuf};
 
@@ -12,22 +12,22 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus,
 };
 
-/// The newest kernel interface whose rights are all handled here. Rights of newer ones, such as to Unix sockets, stay as
-/// they are.
+/// Newest Landlock ABI whose rights are all handled here. Rights of later ABIs, such as to Unix sockets, stay
+/// unrestricted.
 const KNOWN: ABI = ABI::V5;
 
-/// What stays in reach.
+/// Files and ports that stay accessible.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Folders {
-    /// Files may be made, changed, renamed and removed.
+    /// Folders in which files may be created, changed, renamed and removed.
     pub written: Vec<PathBuf>,
-    /// Files may be read; these may be single files.
+    /// Folders or files that may be read.
     pub read: Vec<PathBuf>,
-    /// Devices may be read, written and controlled.
+    /// Devices that may be read, written and controlled.
     pub devices: Vec<PathBuf>,
     /// TCP ports that may be listened on; `None`: any.
     pub ports: Option<Vec<u16>>,
-    /// TCP ports of other machines, or of this one, to which connections may be made.
+    /// TCP ports, of any host, to which connections may be made.
     pub connect: Vec<u16>,
 }
 
@@ -39,7 +39,7 @@ fn devices() -> BitFlags<AccessFs> {
     AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev
 }
 
-/// Leaves these alone in reach. What is not there is left out; notes tell what else is not as it should be.
+/// Restricts access to these. Missing paths are skipped; other irregularities are added to `notes`.
 pub(crate) fn restrict(folders: &Folders, notes: &mut Vec<String>) -> Result<(), String> {
     let text = |error: landlock::RulesetError| error.to_string();
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
@@ -81,7 +81,7 @@ pub(crate) fn restrict(folders: &Folders, notes: &mut Vec<String>) -> Result<(),
     }
 }
 
-/// What lies at a path, or below it, if it is there.
+/// Adds a rule for a path and its contents, if it exists.
 fn allow(
     created: RulesetCreated,
     path: &Path,

@@ -1,15 +1,15 @@
-//! What the daemon gives up before it serves: another user, capabilities, files, system calls.
+//! Drops privileges before the daemon serves: user, capabilities, files, system calls.
 //!
-//! Job: take a [`Plan`], carry it out on the calling thread, and say in [`Held`] what holds from then on. The steps, in
-//! their order: capabilities leave the bounding set; user and groups change; the other capabilities go; no program that
-//! is executed gains rights (`PR_SET_NO_NEW_PRIVS`); Landlock bounds files and TCP ports; seccomp bounds system calls.
+//! Job: execute a [`Plan`] on the calling thread, and report the result in [`Held`]. Steps, in order: capabilities
+//! leave the bounding set; user and groups change; the other capabilities are dropped; executed programs gain no
+//! rights (`PR_SET_NO_NEW_PRIVS`); Landlock restricts files and TCP ports; seccomp restricts system calls.
 //!
-//! Invariants: called while the process has one thread; threads that start later inherit all of it. Nothing of it can be
-//! taken back. A step that the kernel refuses is an error if it is [`Step::Required`], and a note otherwise; a user that
-//! cannot be assumed is always an error.
+//! Invariants: called while the process has one thread; later threads inherit all restrictions. None can be undone. A
+//! step that the kernel refuses is an error if it is [`Step::Required`], and a note otherwise; a user that cannot be
+//! assumed is always an error.
 //!
-//! What it does not do: know the configuration. What seccomp does not reach: the operations of an io_uring, which the
-//! kernel carries out without a system call of their own. Landlock and capabilities hold for those as well.
+//! It does not read the configuration. seccomp does not cover operations of an io_uring, which the kernel executes
+//! without a system call of their own. Landlock and capabilities cover those as well.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -23,50 +23,50 @@ pub use capabilities::Capability;
 pub use files::Folders;
 pub use user::{NoUser, User};
 
-/// How much a step is wanted.
+/// Requirement level of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Not at all.
+    /// Skipped.
     Off,
-    /// If the kernel lets it.
+    /// Applied if the kernel allows it.
     Auto,
-    /// Or there is no start.
+    /// Applied, or the start fails.
     Required,
 }
 
-/// What is to be given up.
+/// Restrictions to apply.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The user to become, if not the present one.
     pub user: Option<User>,
-    /// Give up capabilities,
+    /// Level of dropping capabilities,
     pub capabilities: Step,
-    /// but for these, if no user is assumed.
+    /// except these, if no user is assumed.
     pub keep: Vec<Capability>,
-    /// Bound files and TCP ports with Landlock.
+    /// Level of restricting files and TCP ports with Landlock.
     pub landlock: Step,
-    /// Bound system calls with seccomp.
+    /// Level of restricting system calls with seccomp.
     pub seccomp: Step,
 }
 
-/// What holds from now on, for people.
+/// Restrictions in force, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Held {
-    /// Number of the user.
+    /// User id.
     pub uid: u32,
-    /// Capabilities that are left, without `CAP_`.
+    /// Remaining capabilities, without `CAP_`.
     pub capabilities: Vec<&'static str>,
     /// Executed programs gain no rights.
     pub no_new_privileges: bool,
-    /// Files and ports are bounded.
+    /// Files and ports are restricted.
     pub landlock: bool,
-    /// System calls are bounded.
+    /// System calls are restricted.
     pub seccomp: bool,
-    /// Steps that were refused, and what else an operator should know.
+    /// Steps that were refused, and other information for the operator.
     pub notes: Vec<String>,
 }
 
-/// Why there is no start.
+/// Failure that prevents the start.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// A user cannot be assumed.
@@ -74,26 +74,26 @@ pub enum SandboxError {
     User {
         /// The user.
         user: u32,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// After the change of user the way back was open.
-    #[error("the user {user} was assumed and root could be taken back; this kernel does not keep them apart")]
+    /// Root could be regained after the change of user.
+    #[error("the user {user} was assumed and root could be regained; this kernel does not drop root's saved ids")]
     WayBack {
         /// The user.
         user: u32,
     },
     /// A step that is required was refused.
-    #[error("sandbox.{step} is \"required\", and cannot be done here: {why}")]
+    #[error("sandbox.{step} is \"required\", but this system refuses it: {why}")]
     Refused {
         /// The key of the step.
         step: &'static str,
-        /// Why.
+        /// Cause.
         why: String,
     },
 }
 
-/// A sandbox that is being built.
+/// Sandbox under construction.
 #[derive(Debug)]
 pub struct Sandbox {
     plan: Plan,
@@ -101,7 +101,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// The first part: user and capabilities. What is opened and made afterwards is that user's.
+    /// Applies the first part: user and capabilities. Later files and sockets belong to that user.
     ///
     /// # Errors
     /// The user cannot be assumed, or a required step is refused.
@@ -121,13 +121,13 @@ impl Sandbox {
         Ok(this)
     }
 
-    /// The second part: executed programs gain nothing, files and system calls are bounded.
+    /// Applies the second part: executed programs gain nothing, files and system calls are restricted.
     ///
     /// # Errors
     /// A required step is refused.
     pub fn close(mut self, folders: &Folders) -> Result<Held, SandboxError> {
         if self.plan.landlock != Step::Off || self.plan.seccomp != Step::Off {
-            // Both need it of those who are not root.
+            // Landlock and seccomp require it of processes without root.
             let done = rustix::thread::set_no_new_privs(true).map_err(|error| error.to_string());
             self.held.no_new_privileges = done.is_ok();
             self.note("seccomp", self.plan.seccomp, done)?;

@@ -1,6 +1,6 @@
-//! The user that the daemon becomes.
+//! User that the daemon assumes.
 //!
-//! What it does not do: ask name services. Users are those of /etc/passwd, or numbers.
+//! It does not query name services. Users come from /etc/passwd, or are numbers.
 
 use std::io;
 
@@ -26,10 +26,10 @@ pub struct User {
 pub struct NoUser(pub String);
 
 impl User {
-    /// The user of this name, or of these numbers: `zcached`, `990:990`.
+    /// Returns the user of this name, or of these numbers: `zcached`, `990:990`.
     ///
     /// # Errors
-    /// There is none.
+    /// When no such user exists.
     pub fn find(name: &str) -> Result<Self, NoUser> {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         Self::in_files(name, &read("/etc/passwd"), &read("/etc/group")).ok_or_else(|| NoUser(name.to_owned()))
@@ -50,13 +50,13 @@ impl User {
         Some(Self { uid, gid, groups: group.lines().filter_map(member).collect() })
     }
 
-    /// Whether this is root.
+    /// Returns `true` if the user is root.
     #[must_use]
     pub const fn is_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// Becomes the user for good.
+    /// Assumes the user permanently.
     pub(crate) fn assume(&self) -> Result<(), SandboxError> {
         if rustix::process::geteuid().as_raw() == self.uid {
             return Ok(());
@@ -74,7 +74,7 @@ impl User {
     }
 }
 
-/// A number that is a user or a group; the largest one stands for "leave it".
+/// Parses the number of a user or a group; the largest one means "unchanged" in system calls.
 fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number != u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! What holds, seen from within: each test confines a thread of its own.
+//! Effects of the sandbox, observed from within: each test confines a thread of its own.
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
 use std::fs;
@@ -14,7 +14,7 @@ use zc_sandbox::{Capability, Folders, Held, Plan, Sandbox, SandboxError, Step, U
 const NOTHING: Plan =
     Plan { user: None, capabilities: Step::Off, keep: Vec::new(), landlock: Step::Off, seccomp: Step::Off };
 
-/// Carries the plan out on a thread, and goes on there.
+/// Applies the plan on a new thread, and runs the test there.
 fn within<T: Send + 'static>(
     plan: Plan,
     folders: Folders,
@@ -22,7 +22,7 @@ fn within<T: Send + 'static>(
 ) -> T {
     let thread = std::thread::spawn(move || {
         if rustix::process::geteuid().is_root() {
-            // A group that is to be given up.
+            // A group that must be dropped.
             rustix::thread::set_thread_groups(&[Gid::from_raw(7)]).expect("root may");
         }
         let held =
@@ -37,7 +37,7 @@ fn denied<T>(result: std::io::Result<T>) -> bool {
 }
 
 #[test]
-fn files_outside_of_the_folders_are_out_of_reach() {
+fn files_outside_of_the_folders_are_inaccessible() {
     let [ours, read, others] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     for dir in [&ours, &read, &others] {
         fs::write(dir.path().join("file"), "text").unwrap();
@@ -67,7 +67,7 @@ fn files_outside_of_the_folders_are_out_of_reach() {
         fs::File::open("/dev/zero").unwrap();
         assert!(Command::new("/bin/true").spawn().is_err(), "nothing is executed");
         TcpListener::bind("127.0.0.1:0").unwrap();
-        // Network rules came with Linux 6.7; a kernel that lacks them says so.
+        // Network rules need Linux 6.7; an older kernel reports them in the notes.
         if held.notes.is_empty() {
             assert!(denied(TcpStream::connect(address)));
             TcpStream::connect(origin).expect("a port of an origin");
