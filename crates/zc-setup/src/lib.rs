@@ -1,9 +1,9 @@
-//! From the configuration's words to those of the cache manager.
+//! Translates the configuration into settings of the cache manager.
 //!
-//! Job: one translation for both drivers of the manager, the daemon and the replay of traces, so that a simulated cache
-//! is the one that the daemon would run.
+//! Job: one translation for both drivers of the manager, the daemon and the replay of traces, so that a simulated
+//! cache equals the daemon's.
 //!
-//! What it does not do: look at devices or files. What is found there comes in as [`Found`] and [`Geometry`].
+//! It does not open devices or files. Their properties are arguments: [`Found`] and [`Geometry`].
 #![forbid(unsafe_code)]
 
 mod memory;
@@ -23,7 +23,7 @@ pub use memory::{Memory, Shortfall, TooLittleRam};
 /// Regions of a volume whose region size is `auto`.
 const REGIONS_AUTO: u64 = limits::REGIONS_PER_VOLUME;
 
-/// The fingerprint function.
+/// Returns the manager's kind of a fingerprint function.
 #[must_use]
 pub const fn fingerprint_kind(fingerprint: Fingerprint) -> FingerprintKind {
     match fingerprint {
@@ -54,7 +54,7 @@ fn write_back(volume: &VolumeConfig, durable_journal: bool) -> cache::WriteBackC
         ack: volume.ack.unwrap_or(default),
         max_dirty_age_ms: volume.max_dirty_age_ms,
         destage: volume.destage,
-        // What has windows waits until it is said what time it is.
+        // A volume with windows does not destage before it has received the time of day.
         destages_idly: volume.destage_window.is_empty(),
         on_loss,
         full_wait_ms: volume.full_wait_ms,
@@ -67,7 +67,7 @@ fn share(volume: &VolumeConfig) -> cache::ShareConfig {
     cache::ShareConfig { quota: some(volume.quota), reserve: some(volume.reserve), priority: volume.priority }
 }
 
-/// The ranges that stay in the cache. One without an end goes as far as the volume does, also when it grows.
+/// Returns the pinned ranges. A range without an end grows with the volume.
 fn pins(volume: &VolumeConfig) -> Vec<Range<u64>> {
     volume.pins.iter().map(|pin| pin.of(u64::MAX)).collect()
 }
@@ -84,7 +84,7 @@ pub const fn replacement(policy: Policy) -> cache::Replacement {
     }
 }
 
-/// Where extents go in a WEU.
+/// Returns the placement policy of extents in a unit.
 #[must_use]
 pub const fn packer(packer: Packer) -> cache::Packer {
     match packer {
@@ -113,7 +113,7 @@ pub fn region_bytes(size: RegionSize, volume_bytes: u64) -> u64 {
     wanted.max(limits::REGION_BYTES_MIN).next_multiple_of(u64::from(limits::EXTENT_BYTES_MAX))
 }
 
-/// What of a volume is found at the start, not set.
+/// Properties of a volume that are detected at the start instead of configured.
 #[derive(Debug, Clone, Copy)]
 pub struct Found {
     /// Its number on media.
@@ -122,11 +122,11 @@ pub struct Found {
     pub size_bytes: u64,
     /// Size of its regions in bytes.
     pub region_bytes: u64,
-    /// Whether what the cache holds for it may be believed.
+    /// `true` if cached content of the volume may be served.
     pub trusted: bool,
-    /// Whether it may have had dirty data when the last session ended.
+    /// `true` if it may have had dirty data when the last session ended.
     pub may_be_dirty: bool,
-    /// Whether the journal is on persistent memory.
+    /// `true` if the journal is on persistent memory.
     pub durable_journal: bool,
     /// The domain that it shares content in: see [`domain`].
     pub domain: DedupDomain,
@@ -149,7 +149,7 @@ pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig
         domain: found.domain,
         codec: codec(volume.compression, volume.compression_level),
         index_share_percent: volume.index_share_percent,
-        // A store tells fingerprints that have no key.
+        // A store reports fingerprints that have no key.
         recipes: volume.in_store.is_some() && volume.dedup_domain.is_empty(),
         trusted: found.trusted,
         share: share(volume),
@@ -160,11 +160,11 @@ pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig
     }
 }
 
-/// The manager's settings: as many index entries as the layout is planned for and `max_ram` allows. On a block device
-/// slots are discarded unless the configuration says otherwise. `machine_bytes` is what `max_ram = "auto"` is a share of.
+/// Returns the manager's settings: as many index entries as the layout is planned for and `max_ram` allows. Slots of a
+/// block device are discarded unless the configuration disables it. `max_ram = "auto"` is a share of `machine_bytes`.
 ///
 /// # Errors
-/// When `max_ram` does not suffice for one extent per WEU.
+/// When `max_ram` does not suffice for one extent per unit.
 pub fn manager_config(
     config: &CacheConfig,
     geometry: &Geometry,

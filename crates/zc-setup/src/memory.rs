@@ -1,8 +1,8 @@
-//! Memory for the indexes: how much the cache may take, and how much of the device that indexes.
+//! Memory of the indexes, and the capacity that it covers.
 //!
 //! Job: resolve `max_ram` and `learned_recipes`, divide them over tables, and report a shortfall.
 //!
-//! What it does not do: find out how much memory the machine has.
+//! It does not measure the machine's memory.
 
 use core::fmt;
 
@@ -14,19 +14,19 @@ use zc_format::Geometry;
 
 /// RAM of slot table, policy and header table per slot, rounded up.
 const RAM_PER_SLOT: u64 = 128;
-/// Part of the bound that fingerprints of evicted extents may take, unless the configuration names one.
+/// Fraction of the bound (1/16) for fingerprints of evicted extents, unless the configuration sets it.
 const LEARNED_SHARE: u64 = 16;
-/// Part of the machine's memory that `auto` may take.
+/// Fraction of the machine's memory (1/4) that `auto` may take.
 const MACHINE_SHARE: u64 = 4;
-/// Bound by `auto` on a machine with enough memory, whatever the size of the cache.
+/// Bound of `auto` on a machine with enough memory, for a cache of any size.
 const AUTO_LEAST: u64 = 1 << 30;
-/// Extents of `auto`'s index for each that fits without reduction.
+/// Index entries of `auto` for each extent that fits without reduction.
 const AUTO_REDUCTION: u64 = 2;
-/// Bounds are proposed in multiples of this.
+/// Proposed bounds are multiples of this.
 const STEP: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
 
-/// `max_ram` does not suffice.
+/// `max_ram` is too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "max_ram of {max_ram_bytes} bytes is too little for a cache of {slots} write-evict units: {fixed_bytes} bytes go to \
@@ -51,10 +51,10 @@ pub struct Memory {
     pub learned_bytes: u64,
 }
 
-/// A part of the cache device stays unused, because `max_ram` indexes less than fits without reduction.
+/// Part of the cache device stays unused, because `max_ram` covers fewer extents than fit without reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortfall {
-    /// The bound.
+    /// Configured bound.
     pub max_ram_bytes: u64,
     /// Bytes that the index has entries for.
     pub indexed_bytes: u64,
@@ -73,7 +73,7 @@ impl Shortfall {
         format!("{self}: {}", self.command())
     }
 
-    /// Returns the command that ends it.
+    /// Returns the command that resolves the shortfall.
     #[must_use]
     pub fn command(&self) -> String {
         format!(
@@ -98,7 +98,7 @@ impl fmt::Display for Shortfall {
 }
 
 impl Memory {
-    /// Memory of a cache with this layout, on a machine with so much.
+    /// Returns the memory of a cache with this layout, on a machine with `machine_bytes`.
     #[must_use]
     pub fn of(config: &CacheConfig, geometry: &Geometry, machine_bytes: u64) -> Self {
         let max_bytes = match config.max_ram {
@@ -112,10 +112,11 @@ impl Memory {
         Self { max_bytes, learned_bytes }
     }
 
-    /// Entries of the file index and of the fingerprint index: as many as the layout is planned for and the bound allows.
+    /// Returns the entries of the file index and of the fingerprint index: as many as the layout is planned for and
+    /// the bound allows.
     ///
     /// # Errors
-    /// The bound does not suffice for one extent per unit.
+    /// When the bound does not suffice for one extent per unit.
     pub fn index_entries(
         &self,
         config: &CacheConfig,
@@ -134,8 +135,8 @@ impl Memory {
         Ok((files, prints_of(config, files)))
     }
 
-    /// Shortfall of the index below the content that fits without reduction, if there is one; also where no cache can
-    /// be.
+    /// Returns the shortfall of the index below the content that fits without reduction, if any; also for an
+    /// impossible cache.
     #[must_use]
     pub fn shortfall(&self, config: &CacheConfig, geometry: &Geometry) -> Option<Shortfall> {
         let files = self.index_entries(config, geometry).map_or(0, |(files, _)| files);
@@ -156,10 +157,10 @@ fn raw_extents(geometry: &Geometry) -> u64 {
     (u64::from(geometry.slots) * u64::from(geometry.weu_bytes)).div_ceil(geometry.extent_bytes.into())
 }
 
-/// The bound that has room for an index of so many extents.
+/// Returns the bound that suffices for an index of `extents` entries.
 fn needed(config: &CacheConfig, geometry: &Geometry, extents: u64) -> u64 {
     let extents = extents.min(geometry.index_capacity);
-    // The search for the number of entries goes in steps of a 64th.
+    // Entries are searched in steps of a 64th.
     let index = index_bytes(config, geometry, extents.saturating_add(extents / 32));
     let bytes = index.saturating_add(u64::from(geometry.slots) * RAM_PER_SLOT);
     let whole = match config.learned_recipes_bytes {
