@@ -1,9 +1,9 @@
-//! What the command lines of zcached, zcctl and zcsim have in common.
+//! Shared parts of the command lines of zcached, zcctl and zcsim.
 //!
 //! Job: [`Documents`] writes completion scripts and manual pages from the definition of a command line; [`rules`] finds
 //! help that breaks the rules of CONTRIBUTING.
 //!
-//! What it does not do: know any program's commands.
+//! It is independent of the commands of any program.
 #![forbid(unsafe_code)]
 
 pub mod rules;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use clap::{Command, Subcommand};
 use clap_mangen::roff::{Roff, bold, roman};
 
-/// Commands that print what is made of the command line itself.
+/// Commands that print documents generated from the command line's definition.
 #[derive(Debug, Subcommand)]
 pub enum Documents {
     /// Print a completion script for a shell.
@@ -38,7 +38,7 @@ impl Documents {
     pub fn write(&self, mut command: Command, out: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::Completions { shell } => {
-                // Written at once: what reads the pipe may end early, and clap's own writer panics then.
+                // Written at once: the reader of a pipe may close it early, on which clap's own writer panics.
                 let (name, mut script) = (command.get_name().to_owned(), Vec::new());
                 clap_complete::generate(*shell, &mut command, name, &mut script);
                 out.write_all(&script)
@@ -59,7 +59,7 @@ impl Documents {
     }
 }
 
-/// The manual page of a program. Each heading in the end of its long help is a section there.
+/// Returns the manual page of a program. Each heading at the end of its long help becomes a section.
 fn page(command: Command) -> io::Result<Vec<u8>> {
     let end = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     let mut page = Vec::new();

@@ -1,15 +1,15 @@
-//! Rules for help, as CONTRIBUTING has them: tests of the programs apply them to their command lines.
+//! Rules of help, as in CONTRIBUTING; tests of the programs apply them to their command lines.
 //!
-//! The first line of a command's help begins with a verb in the imperative; so does that of an option without a value.
-//! That of an option or argument with a value names the value. Each has at most 70 characters, and no line of help uses
-//! a word that leaves open who or what is meant. The program's long help ends with its exit status.
+//! The first line of a command's help begins with an imperative verb; so does that of an option without a value. The
+//! first line of an option or argument with a value names the value. Each has at most 70 characters, and no line uses
+//! a word that hides the actor or the object. The program's long help ends with its exit status.
 
 use clap::{Arg, ArgAction, Command};
 
 /// Most characters in the first line of help.
 const LINE_CHARS_MAX: usize = 70;
 
-/// Words that help does not use: who or what is meant stays open, or the field has a term for it.
+/// Words that help does not use, because they hide the actor or replace a term of the field.
 const VAGUE: [&str; 10] =
     ["nobody", "somebody", "lack", "lacks", "owe", "owes", "owed", "believe", "believed", "out of reach"];
 
@@ -17,13 +17,13 @@ const VAGUE: [&str; 10] =
 const NO_BEGINNINGS: [&str; 14] =
     ["It", "Its", "Those", "Who", "Whose", "What", "That", "Also", "With", "How", "Do", "Go", "Let", "Have"];
 
-/// The heading below which a program's long help says what its exit status means.
+/// Heading of the exit statuses in a program's long help.
 pub const EXIT_STATUS: &str = "Exit status:";
 
-/// Statuses that each program has: done, failed or something is wrong, and a mistake in the command line.
+/// Statuses of every program: success, failure or a problem found, and a wrong command line.
 const STATUSES: [&str; 3] = ["0", "1", "2"];
 
-/// What breaks a rule in the help of a command line, one line each, by the command or option that has it.
+/// Returns the faults in the help of a command line, one line each, with the command or option.
 #[must_use]
 pub fn faults(command: &Command) -> Vec<String> {
     let mut found = Vec::new();
