@@ -7,7 +7,7 @@
 //!
 //! Invariants: daemons may use all cores; the client is bound to one.
 //!
-//! What it does not do: measure more threads than this machine has cores for, or the bandwidth of memory and devices.
+//! It does not measure more threads than this machine has cores for, or the bandwidth of memory and devices.
 
 use zc_report::{Table, figure};
 

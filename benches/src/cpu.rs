@@ -12,7 +12,7 @@
 //!
 //! `cpu.md` and `cpu.json` beside this crate are a run with `--out benches`.
 //!
-//! What it does not do: compare rates or latencies (`nbd` does), count allocations, or see the work that the kernel does
+//! It does not compare rates or latencies (`nbd` does), count allocations, or see the work that the kernel does
 //! in other processes' time.
 
 use crate::harness::field::{Case, Field, Link, Place, Target};

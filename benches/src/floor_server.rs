@@ -10,7 +10,7 @@
 //! piece. All replies of a turn leave in one send for each connection. With many reads on their way a turn waits for
 //! half of them, as the daemon does: without, the floor is higher.
 //!
-//! What it does not do: check addresses, flush, or bound what clients leave unsent. It serves the benchmarks' own client.
+//! It does not check addresses, flush, or bound what clients leave unsent. It serves the benchmarks' own client.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;

@@ -4,7 +4,7 @@
 //! turns. The exact mean value analysis (Reiser and Lavenberg, JACM 1980) of one station with a queue and one without,
 //! for times that vary as exponential ones do. Times that vary less queue less, so it errs to the low side.
 //!
-//! What it does not do: know that caches and memory are shared.
+//! It does not know that caches and memory are shared.
 
 /// What a hit takes of one thread, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]

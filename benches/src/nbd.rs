@@ -3,7 +3,7 @@
 //! `nbd.md`, `nbd.json` and `nbd.svg` beside this crate are a run with `--out benches`. `nbd-notes.md` has what was tried
 //! for hits and writes, and what bounds them.
 //!
-//! What it does not do: judge. The report names aims and what was reached.
+//! It does not judge. The report names aims and what was reached.
 
 use std::fmt::Write as _;
 

@@ -8,7 +8,7 @@
 //! measurement. Cache, origins and the bare file lie on one file system and are opened with direct I/O. Slices of a full
 //! cache and of pass-through take turns, so that pauses of the disk or of the machine show in both.
 //!
-//! What it does not do: check what was written (the tests do).
+//! It does not check what was written (the tests do).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! A small cache that tests fill to the brim, and what of a volume is in it.
 //!
 //! Job: bring contents into the cache, and tell by the daemon's counters whether a read needed the origin.
-//! What it does not do: know what should be there.
+//! It does not know what should be there.
 
 use core::ops::Range;
 
@@ -38,7 +38,7 @@ impl World {
         }
     }
 
-    /// Whether these MiBs of a volume are read without the origin.
+    /// Returns `true` if these MiBs of a volume are read without the origin.
     ///
     /// # Panics
     /// A read fails.

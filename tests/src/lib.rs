@@ -6,7 +6,7 @@
 //! Invariants: nothing here waits for time to pass (only for events, with a deadline that turns a hang into a
 //! failure); only processes that were started here are signalled, each by its own id; a missing tool fails the test.
 //!
-//! What it does not do: recover. Every helper panics with one sentence that says what was being done and to what,
+//! It does not recover. Every helper panics with one sentence that says what was being done and to what,
 //! because a test has nothing better to do with an error.
 #![forbid(unsafe_code)]
 #![expect(

@@ -27,7 +27,7 @@ pub fn program(name: &str) -> PathBuf {
     path
 }
 
-/// Whether cargo sets a variable for each package that it builds or runs.
+/// Returns `true` if cargo sets a variable for each package that it builds or runs.
 fn is_of_a_package(name: &str) -> bool {
     name == "CARGO"
         || ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|prefix| name.starts_with(prefix))

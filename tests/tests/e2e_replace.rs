@@ -272,7 +272,7 @@ fn a_start_finds_the_cache_that_was_moved_although_the_configuration_does_not_sa
     assert!(refusal.contains("dirty data") && refusal.contains("disk"), "{refusal}");
 }
 
-/// Whether the state directory says that the last session on the cache ended in order.
+/// Returns `true` if the state directory says that the last session on the cache ended in order.
 fn is_closed(world: &World) -> bool {
     let files = std::fs::read_dir(world.path("state")).into_iter().flatten().flatten();
     let states = files.filter(|file| file.file_name().to_string_lossy().len() == 37);

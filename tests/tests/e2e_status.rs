@@ -113,7 +113,7 @@ fn acknowledged_data_that_the_origin_lacks_is_no_hole_and_is_copied() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// Whether a file has a hole at a place.
+/// Returns `true` if a file has a hole at a place.
 fn is_hole(file: &std::fs::File, at: u64) -> bool {
     rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)).map_or(true, |data| data > at)
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use zc_tests::require_tool;
 
-/// Whether the unit is exposed at most so much; ten times the figure that the tool prints, 100 is the worst.
+/// Returns `true` if the unit is exposed at most so much; ten times the figure that the tool prints, 100 is the worst.
 fn is_within(unit: &Path, threshold: u32) -> bool {
     let mut command = Command::new(require_tool("systemd-analyze"));
     command.args(["security", "--offline=true", "--no-pager", &format!("--threshold={threshold}")]).arg(unit);

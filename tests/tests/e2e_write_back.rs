@@ -201,7 +201,8 @@ impl Load {
         self.open.push(Open::Write { cookie, write: self.writes, first, sectors, fua });
     }
 
-    /// Whether a request that failed is the flush that says what a kill took along, or one that waited with it.
+    /// Returns `true` if a request that failed is the flush that says what a kill took along, or one that waited with
+    /// it.
     fn says_the_loss(&mut self, request: &Open) -> bool {
         if !matches!(request, Open::Flush { .. }) {
             return false;

@@ -35,7 +35,7 @@
 //! SSD of the origins (median ratios 0.6 to 3.3: its writes and the origins' reads queue behind each other) and on
 //! tmpfs (the figures above; 1.3 to 1.9, though the shard copies what a disk would fetch itself).
 //!
-//! What it does not do: judge, or compare contents with what was written (tests do). The paper's origin was a RAID of
+//! It does not judge, or compare contents with what was written (tests do). The paper's origin was a RAID of
 //! hard disks, ours lies on the SSD: at 0 % an overhead of a few microseconds is a far larger share here.
 
 mod plan;

@@ -11,7 +11,7 @@
 //! The kept run met all bounds. The last row is the closest: 50 clients that left 128 zeroings of a whole volume each
 //! made the 99th percentile 24 ms, and 63 ms before a piece of a zeroing was charged what it takes.
 //!
-//! What it does not do: measure throughput.
+//! It does not measure throughput.
 
 mod loads;
 mod raw;

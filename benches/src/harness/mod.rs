@@ -1,6 +1,6 @@
 //! What the benchmarks of the daemon share: the daemon itself, other servers, and what a process uses.
 //!
-//! What it does not do: choose volumes or loads; each benchmark does.
+//! It does not choose volumes or loads; each benchmark does.
 
 pub(crate) mod certificate;
 pub(crate) mod cores;

@@ -129,7 +129,7 @@ pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(listener.local_addr()?)
 }
 
-/// Whether a program can be started.
+/// Returns `true` if a program can be started.
 pub(crate) fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").stdin(Stdio::null()).output().is_ok()
 }

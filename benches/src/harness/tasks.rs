@@ -3,7 +3,7 @@
 //! Invariants: times are the scheduler's, in nanoseconds: /proc/PID/stat counts in steps of ten milliseconds, too coarse
 //! for one short run. Threads of the process that the kernel made for its io_uring count.
 //!
-//! What it does not do: see what a thread ran that began and ended between two looks.
+//! It does not see what a thread ran that began and ended between two looks.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -7,7 +7,7 @@
 //! Invariants: a request's latency counts from before its bytes are handed to the socket until its last reply byte was
 //! received. An error reply ends the run: speed of errors is not worth knowing.
 //!
-//! What it does not do: check what was read (the tests do), or open more than a handful of connections.
+//! It does not check what was read (the tests do), or open more than a handful of connections.
 
 mod link;
 mod payload;

@@ -5,7 +5,7 @@
 //! Invariants: one operation at a time, in the order in which they came. The same operations take the same time on every
 //! machine.
 //!
-//! What it does not do: lose, tear or reorder anything; `zc-sim` does.
+//! It does not lose, tear or reorder anything; `zc-sim` does.
 
 use bytes::Bytes;
 use zc_core::{u64_from_usize, usize_from_u32, usize_from_u64};

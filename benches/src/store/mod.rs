@@ -13,7 +13,7 @@
 //! meanwhile waits behind up to 8 MiB. In pools of some GiB and more, tables have more pages than may be changed between
 //! two checkpoints, so that writes all over a volume change pages for one of them each.
 //!
-//! What it does not do: measure a real device or the daemon (`bench rivals` does that for the cache).
+//! It does not measure a real device or the daemon (`bench rivals` does that for the cache).
 
 mod flushes;
 mod overwrite;

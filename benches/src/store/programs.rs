@@ -7,7 +7,7 @@
 //! Invariants: both volumes are asked for the same. TPC-H's bytes are those of its generator; of the others only sizes
 //! under LZ4 are known, and their bytes are noise of that size with zeros behind it.
 //!
-//! What it does not do: deduplicate, so that compression alone makes the difference.
+//! It does not deduplicate, so that compression alone makes the difference.
 
 use anyhow::Context as _;
 use zc_core::{Codec, u64_from_usize, usize_from_u32, usize_from_u64};

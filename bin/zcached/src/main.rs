@@ -4,7 +4,7 @@
 //! end into an exit code: 0 for an orderly end, 1 for a failure at run time, 2 for a mistake in command line or
 //! configuration.
 //!
-//! What it does not do: go to the background or write a pid file; a service manager does both better.
+//! It does not go to the background or write a pid file; a service manager does both better.
 
 mod logging;
 mod manual;

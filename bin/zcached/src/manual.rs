@@ -3,7 +3,7 @@
 //! Job: the first come from the definition of the command line, the second, `zcached.toml(5)`, from the configuration
 //! that is shipped, which explains every key at its default.
 //!
-//! What it does not do: install them.
+//! It does not install them.
 
 use std::fs::File;
 use std::io::{self, Write};

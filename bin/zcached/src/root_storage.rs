@@ -8,7 +8,7 @@
 //! Invariants: the file exists before the daemon starts. What discards data is for the first daemon alone. A mistake
 //! that the first daemon finds ends this process with the daemon's status, and removes the file.
 //!
-//! What it does not do: open a device, or pass signals on. `zcctl stop` asks the daemon to end.
+//! It does not open a device, or pass signals on. `zcctl stop` asks the daemon to end.
 
 use std::ffi::OsString;
 use std::io::Write as _;

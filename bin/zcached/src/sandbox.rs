@@ -4,7 +4,7 @@
 //! comes back, a renewed certificate and an image that was replaced are other files by the same name, and a reload may
 //! bring volumes whose images lie beside the others.
 //!
-//! What it does not do: carry it out; see `zc-sandbox`.
+//! It does not carry it out; see `zc-sandbox`.
 
 use std::fs::DirBuilder;
 use std::net::ToSocketAddrs as _;

@@ -3,7 +3,7 @@
 //! Invariants: a cell has no white space and is never empty, so that `awk` counts fields right: `-` stands for nothing,
 //! and what a word cannot have is written as `\NNN` in octal, as in `/proc/mounts`. Names of columns stay.
 //!
-//! What it does not do: tables for people, which are `text`.
+//! Out of scope: tables for people, which are `text`.
 
 use std::io::Write;
 

@@ -3,7 +3,7 @@
 //! Invariants: an answer is bounded in size and waited for a bounded time; the text of a refusal is escaped. See
 //! `crates/zc-engine/CONTROL.md` for the protocol.
 //!
-//! What it does not do: know the commands.
+//! It does not know the commands.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;

@@ -6,7 +6,7 @@
 //! written since; with 1 when the volume is fenced, since waiting does not help then. Progress goes to the standard
 //! error, results to the standard output.
 //!
-//! What it does not do: carry data. A flush goes on when this program is interrupted.
+//! It does not carry data. A flush goes on when this program is interrupted.
 
 use std::io::{IsTerminal, Write};
 use std::os::fd::OwnedFd;

@@ -3,7 +3,7 @@
 //! Invariants: one JSON object a line, each written out at once; an event is printed once. While it follows, a daemon
 //! that goes away is waited for, and its end and its return are events, too. Programs run after the line is printed.
 //!
-//! What it does not do: judge. The daemon does.
+//! It does not judge. The daemon does.
 
 use std::io::Write;
 use std::path::Path;

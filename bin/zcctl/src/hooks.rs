@@ -5,7 +5,7 @@
 //! Invariants: no shell. One program runs at a time, no longer than its time, and its process group ends with it. At
 //! most [`PROGRAMS_MAX`] run for an event. Only programs run that only root or this user can change.
 //!
-//! What it does not do: keep the daemon waiting. Events wait in the daemon, and this process asks for them.
+//! It does not keep the daemon waiting. Events wait in the daemon, and this process asks for them.
 
 use std::fs::Metadata;
 use std::io::Write as _;
@@ -133,7 +133,7 @@ fn ends_within(pid: Pid, limit: Duration) -> rustix::io::Result<bool> {
     Ok(poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&limit))? > 0)
 }
 
-/// Whether only root and this user may change a file or folder.
+/// Returns `true` if only root and this user may change a file or folder.
 fn is_ours(metadata: &Metadata) -> bool {
     let owner = metadata.uid();
     (owner == 0 || owner == rustix::process::geteuid().as_raw()) && metadata.mode() & 0o022 == 0

@@ -7,7 +7,7 @@
 //! Invariants: `check` and `dump` never write; what is read from a device or a daemon is shown escaped; results go to
 //! the standard output, complaints to the standard error. The long help (`cli`) has the exit status.
 //!
-//! What it does not do: mend what has no second copy. A daemon that finds clean data damaged treats it as a miss.
+//! It does not mend what has no second copy. A daemon that finds clean data damaged treats it as a miss.
 #![forbid(unsafe_code)]
 
 mod cache;

@@ -7,7 +7,7 @@
 //! Invariants: the note is there before the device is; a device in use is not taken away unless forced, and what the
 //! kernel holds for it is written out first.
 //!
-//! What it does not do: connect again when the daemon was killed. The kernel then ends requests with errors; ublk
+//! It does not connect again when the daemon was killed. The kernel then ends requests with errors; ublk
 //! waits.
 
 use std::io::Write;

@@ -6,7 +6,7 @@
 //!
 //! Invariants: nothing is stopped or written. What cannot be found out counts as an obstacle.
 //!
-//! What it does not do: stop (`dirty` does).
+//! It does not stop (`dirty` does).
 
 use std::fs;
 use std::io::{ErrorKind, Write};

@@ -44,7 +44,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Whether the table alone is asked for.
+    /// Returns `true` if the table alone is asked for.
     pub(crate) const fn is_asked(&self) -> bool {
         !self.columns.is_empty() || self.no_headings || self.bytes
     }

@@ -1,6 +1,6 @@
 //! `zcctl record`: a volume's requests, and what the cache learns of their contents, to a file that `zcsim` replays.
 //!
-//! What it does not do: write the file. The daemon does, as the user that it runs as.
+//! It does not write the file. The daemon does, as the user that it runs as.
 
 use std::io::Write;
 use std::path::PathBuf;

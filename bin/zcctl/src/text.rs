@@ -1,6 +1,6 @@
 //! Plain text for terminals: aligned rows, escaped foreign text.
 //!
-//! What it does not do: colours, or measure wide characters.
+//! Out of scope: colours, or measure wide characters.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
 //! `zcctl ublk`: devices as the kernel has them, whether a daemon runs or not.
 //!
 //! Invariants: a device of another program is shown and never touched; one that a living process serves is left to it.
-//! What it does not do: attach or take over; a daemon does both.
+//! It does not attach or take over; a daemon does both.
 
 use std::io::Write;
 use std::path::Path;
@@ -97,7 +97,7 @@ fn list(
     Ok(text::table(out, &["device", "volume", "state", "served by", "queues", "used from CPUs"], &rows)?)
 }
 
-/// Whether a device of ours has been left for good, as far as one can tell.
+/// Returns `true` if a device of ours has been left for good, as far as one can tell.
 fn is_orphan(info: &DeviceInfo, holder: ProcessState) -> bool {
     is_ours(info.stamp) && (holder == ProcessState::Gone || info.state == DeviceState::Dead)
 }

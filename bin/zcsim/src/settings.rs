@@ -71,7 +71,7 @@ impl RatioArgs {
         }
     }
 
-    /// Whether any was given.
+    /// Returns `true` if any was given.
     pub(crate) const fn are_given(self) -> bool {
         self.ratio_mean.is_some() || self.ratio_deviation.is_some()
     }
@@ -104,7 +104,7 @@ fn put(table: &mut Table, setting: &Setting) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether there are volumes, and each has the key in its own section.
+/// Returns `true` if there are volumes, and each has the key in its own section.
 fn all_volumes_have(table: &Table, key: &str) -> bool {
     let volumes = table.get("volume").and_then(Value::as_array);
     let has = |volume: &Value| volume.get(key).is_some();

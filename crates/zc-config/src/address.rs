@@ -25,7 +25,7 @@ const fn bits(address: IpAddr) -> (u128, u8) {
 }
 
 impl AddressRange {
-    /// Whether the address is in the range. Addresses of IPv4 written as IPv6 count as what they are.
+    /// Returns `true` if the address is in the range. Addresses of IPv4 written as IPv6 count as what they are.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let ((own, own_len), (other, other_len)) = (bits(self.address), bits(address.to_canonical()));

@@ -7,7 +7,7 @@
 //! bytes at all give a configuration or an error, in bounded time and memory. `configs/zcached.toml` documents every
 //! key at its default.
 //!
-//! What it does not do: look at devices or files, which is for `zc-engine`; [`Config::key_lines`] and
+//! It does not look at devices or files, which is for `zc-engine`; [`Config::key_lines`] and
 //! [`canonical_conflicts`] let it speak of file and line all the same.
 #![forbid(unsafe_code)]
 

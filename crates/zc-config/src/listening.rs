@@ -3,7 +3,7 @@
 //! Job: report each address that another key, or another entry, takes already, wildcards included. Invariant: what
 //! passes here can be bound by one process, if no other process has it.
 //!
-//! What it does not do: bind.
+//! It does not bind sockets.
 
 use std::net::{IpAddr, SocketAddr};
 

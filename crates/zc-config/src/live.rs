@@ -77,7 +77,7 @@ pub struct Change {
     pub before: Option<String>,
     /// The value now, as TOML; `None` if there is none.
     pub after: Option<String>,
-    /// Whether it applies to a running daemon.
+    /// `true` if it applies to a running daemon.
     pub live: bool,
 }
 

@@ -385,7 +385,7 @@ pub struct StoreConfig {
     pub clean_until_percent: u8,
     /// Bytes a second that it reads and writes while space is not short.
     pub clean_bytes_per_s: u64,
-    /// Whether it brings together on the device what lies side by side in a volume.
+    /// `true` if it brings together on the device what lies side by side in a volume.
     pub gather: bool,
     /// Discard free segments while no client writes.
     pub discard: bool,
@@ -448,7 +448,7 @@ pub struct VolumeUblk {
 /// `[volume.nbd]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeNbd {
-    /// Whether it is exported.
+    /// `true` if it is exported.
     pub export: bool,
     /// Description for clients that list.
     pub description: String,

@@ -2,7 +2,7 @@
 //!
 //! Job: one sentence each, for `zcached check-config`. Invariant: notes are no mistakes; a daemon starts with them.
 //!
-//! What it does not do: look at devices.
+//! It does not look at devices.
 
 use std::net::SocketAddr;
 
@@ -119,7 +119,7 @@ impl Config {
     }
 }
 
-/// Whether other machines may reach an address.
+/// Returns `true` if other machines may reach an address.
 fn is_reachable(address: &SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
 }

@@ -3,7 +3,7 @@
 //! Job: say which of them are too much for the cache. How much that is depends on the sizes of cache and volumes: they
 //! are in the file, or the daemon knows them.
 //!
-//! What it does not do: know extents and units. The cache rounds, and leaves out what is still too much.
+//! It does not know extents and units. The cache rounds, and leaves out what is still too much.
 
 use core::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Origins that are NBD exports: of another server, and each behind one volume.
 //!
-//! What it does not do: resolve names. A daemon that is its own origin by another name is not noticed here.
+//! It does not resolve names. A daemon that is its own origin by another name is not noticed here.
 
 use std::net::IpAddr;
 

@@ -4,7 +4,7 @@
 //! the key. Reading goes on after a mistake with the default, so that one run finds all of them. A key that the reader
 //! does not know is a mistake.
 //!
-//! What it does not do: know which keys there are (`cache.rs`, `volume.rs`, `service.rs`).
+//! It does not know which keys there are (`cache.rs`, `volume.rs`, `service.rs`).
 
 use core::fmt::Display;
 use core::ops::RangeInclusive;

@@ -3,7 +3,7 @@
 //! Job: say which of them asks for too much. A size in bytes can be compared with a share only if the size of the cache
 //! is known: from the file, or from the daemon that has opened the cache.
 //!
-//! What it does not do: know units of the cache. The cache rounds, and cuts reserves that are still too much.
+//! It does not know units of the cache. The cache rounds, and cuts reserves that are still too much.
 
 use zc_core::Priority;
 use zc_core::limits::{CACHE_SHARES_MAX, RESERVES_PERCENT_MAX};
@@ -24,7 +24,7 @@ struct Wrong {
 }
 
 impl VolumeConfig {
-    /// Whether it has a quota, a reserve or a priority of its own.
+    /// Returns `true` if it has a quota, a reserve or a priority of its own.
     #[must_use]
     pub fn has_share(&self) -> bool {
         let none = SizeOrShare::Bytes(0);

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a read ends at a bound, and never waits for a writer.
 //!
-//! What it does not do: outlast a file system that hangs. The caller reads on a thread of its own for that.
+//! It does not outlast a file system that hangs. The caller reads on a thread of its own for that.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};

@@ -17,7 +17,7 @@ pub struct DestageWindow {
 }
 
 impl DestageWindow {
-    /// Whether it has this minute since midnight.
+    /// Returns `true` if it has this minute since midnight.
     #[must_use]
     pub const fn contains(&self, minute: u16) -> bool {
         if self.from_minute < self.until_minute {

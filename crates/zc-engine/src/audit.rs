@@ -2,7 +2,7 @@
 //!
 //! Job: bound the lines about refusals, which a stranger causes as often as he likes ([`Refusals`]).
 //!
-//! What it does not do: keep the lines; standard error and the service manager do.
+//! It does not keep the lines; standard error and the service manager do.
 
 use crate::limits::REFUSAL_LOG_MS;
 

@@ -6,7 +6,7 @@
 //! Invariants: each submitted request is reported once by [`NbdClient::wait`], in whatever order the server answers. A
 //! request that fails on the server is a result; a broken connection or protocol is an error that ends the client.
 //!
-//! What it does not do: reconnect, or read while it writes. Keep less in flight than a server buffers for a client
+//! It does not reconnect, or read while it writes. Keep less in flight than a server buffers for a client
 //! that does not read (tens of MiB).
 
 use std::io::{self, Read, Write};

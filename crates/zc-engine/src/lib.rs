@@ -13,7 +13,7 @@
 //! Invariants: an I/O thread has manager and connections for a whole turn; other threads reach them through a bounded
 //! mailbox and a wake-up. Errors of the cache device never reach clients from here (G4). Memory of payloads is bounded.
 //!
-//! What it does not do: decide anything about caching (`zc-cache`), know the protocol (`zc-nbd`) or the media format
+//! It does not decide anything about caching (`zc-cache`), know the protocol (`zc-nbd`) or the media format
 //! (`zc-format`), or contain unsafe code.
 //!
 //! Where to read on, from the top; a folder uses those below it, and none above:

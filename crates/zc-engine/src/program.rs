@@ -1,6 +1,6 @@
 //! What the program around the engine tells it and provides: how to start, sockets that are there already, hooks.
 //!
-//! What it does not do: act on any of it (`engine` and `session` do).
+//! It does not act on any of it (`engine` and `session` do).
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -169,8 +169,8 @@ impl Passed {
         config
     }
 
-    /// Whether clients may be on other machines, and so outlive a power cut of this one. Of passed sockets their own
-    /// addresses say so; one whose address cannot be told counts as remote.
+    /// Returns `true` if clients may be on other machines, and so outlive a power cut of this one. Of passed sockets
+    /// their own addresses say so; one whose address cannot be told counts as remote.
     pub(crate) fn is_remote(&self, config: &Config) -> bool {
         let is_remote = |address: SocketAddr| !address.ip().is_loopback();
         let mut passed = self.listeners.iter().chain(&self.connection).peekable();

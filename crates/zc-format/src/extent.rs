@@ -162,15 +162,15 @@ impl ExtentHeader {
 }
 
 impl VerifiedExtent {
-    /// Whether the content, whose fingerprint this is, is what the header says: its first 24 bytes are compared. A piece
-    /// of an extent was stored without a fingerprint, so nothing is its content.
+    /// Returns `true` if the content, whose fingerprint this is, is what the header says: its first 24 bytes are
+    /// compared. A piece of an extent was stored without a fingerprint, so nothing is its content.
     #[must_use]
     pub fn is_content(&self, print: &Fingerprint) -> bool {
         is_cut(&self.header.fingerprint, print)
     }
 }
 
-/// Whether a stored fingerprint is the beginning of this one.
+/// Returns `true` if a stored fingerprint is the beginning of this one.
 fn is_cut(stored: &Fingerprint, print: &Fingerprint) -> bool {
     stored.0.iter().zip(&print.0).take(PRINT_BYTES).all(|(stored, whole)| stored == whole)
 }

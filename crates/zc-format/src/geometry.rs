@@ -218,7 +218,7 @@ impl Geometry {
         self.slots_offset.saturating_add(u64::from(slot.0).saturating_mul(u64::from(self.weu_bytes)))
     }
 
-    /// Whether the journal is on a device of its own.
+    /// Returns `true` if the journal is on a device of its own.
     #[must_use]
     pub const fn has_journal_device(&self) -> bool {
         self.journal_offset >= JOURNAL_DEVICE

@@ -129,9 +129,9 @@ pub struct ImageSlot {
     pub weu_seq: WeuSeq,
     /// The volume that most extents of its unit are of.
     pub owner: Option<VolumeId>,
-    /// Whether it holds a unit whose extents may be read.
+    /// `true` if it holds a unit whose extents may be read.
     pub sealed: bool,
-    /// Whether that is one of dirty extents, without a header.
+    /// `true` if that is one of dirty extents, without a header.
     pub filling: bool,
 }
 
@@ -220,13 +220,13 @@ impl ImageHead {
         Ok(head)
     }
 
-    /// Whether a block begins as the head of an image does.
+    /// Returns `true` if a block begins as the head of an image does.
     #[must_use]
     pub fn is_head(bytes: &[u8]) -> bool {
         bytes.get(4..8).is_some_and(|magic| magic == HEAD_MAGIC.to_le_bytes())
     }
 
-    /// Whether an image with at most so many entries fits an area for certain.
+    /// Returns `true` if an image with at most so many entries fits an area for certain.
     #[must_use]
     pub fn fits(&self, area_blocks: u64) -> bool {
         self.has_directory() && self.blocks_max() <= area_blocks
@@ -254,7 +254,7 @@ impl ImageHead {
         }
     }
 
-    /// Whether one piece has room for the directory.
+    /// Returns `true` if one piece has room for the directory.
     fn has_directory(&self) -> bool {
         self.run(ImagePart::Directory).pieces() == 1
     }
@@ -354,7 +354,7 @@ impl ImageHead {
         r.take(usize_from_u32(len))
     }
 
-    /// Whether a piece may have so many bytes of units.
+    /// Returns `true` if a piece may have so many bytes of units.
     fn may_be_long(&self, piece: &ImagePiece, len: u32) -> bool {
         let most = u64::from(piece.count).saturating_mul(u64::from(self.run(piece.part).unit_bytes));
         match piece.part {

@@ -1,7 +1,7 @@
 //! The region map: which regions may differ from what the cache knows (`FORMAT.md`, section 6).
 //!
 //! Job: encode and decode a copy. Invariant: one checksum over the whole copy, so a mix of old and new blocks fails.
-//! What it does not do: decide which regions are marked, or what a damaged copy means for trust.
+//! It does not decide which regions are marked, or what a damaged copy means for trust.
 
 use zc_core::{JournalSeq, RegionKey, VolumeId, limits, usize_from_u32};
 

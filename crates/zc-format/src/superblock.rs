@@ -128,8 +128,8 @@ impl Features {
 }
 
 impl Superblock {
-    /// Whether the journal goes on from this checkpoint: the session began from it, or wrote it. Another one may lack
-    /// what that one alone knew: its journal blocks may have been lost, and their numbers given again.
+    /// Returns `true` if the journal goes on from this checkpoint: the session began from it, or wrote it. Another one
+    /// may lack what that one alone knew: its journal blocks may have been lost, and their numbers given again.
     #[must_use]
     pub const fn goes_on_from(&self, checkpoint: &CheckpointHeader) -> bool {
         self.checkpoint == 0 || checkpoint.session >= self.session || checkpoint.sequence == self.checkpoint

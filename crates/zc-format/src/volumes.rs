@@ -1,7 +1,7 @@
 //! The volume table: which volumes the cache knows, and which origins they were paired with (`FORMAT.md`, section 5).
 //!
 //! Job: encode and decode a copy. Invariant: one checksum over the whole copy, so a mix of old and new blocks fails.
-//! What it does not do: compare identities, or give out ids.
+//! It does not compare identities, or give out ids.
 
 use zc_core::{VolumeId, limits};
 

@@ -166,7 +166,7 @@ impl Arena {
         self.0.buf.held_bytes()
     }
 
-    /// Whether the buffer has no bytes.
+    /// Returns `true` if the buffer has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -7,7 +7,7 @@
 //! of layers. A layer that cannot be looked through, as a thin or encrypted one, is a device of its own: what is not
 //! known to be shared is not reported.
 //!
-//! What it does not do: find a file on a file system on a device.
+//! It does not find a file on a file system on a device.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};

@@ -59,7 +59,7 @@ impl IoError {
         self
     }
 
-    /// Whether another program has it, which may let it go.
+    /// Returns `true` if another program has it, which may let it go.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         self.in_use || self.source.as_ref().is_some_and(|source| source.kind() == io::ErrorKind::ResourceBusy)

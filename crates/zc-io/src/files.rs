@@ -7,7 +7,7 @@
 //! block devices, which the kernel also checks against mounts, md, device-mapper and swap). Readers share.
 //! Nothing is created or changed unless the options ask for it, and never before the locks are held.
 //!
-//! What it does not do: data I/O beyond blocking helpers for offline tools; the data plane uses
+//! Out of scope: data I/O beyond blocking helpers for offline tools; the data plane uses
 //! [`crate::Operation`]s on [`BlockFile::fd`].
 
 use std::fs::{File, TryLockError};
@@ -137,13 +137,13 @@ impl BlockFile {
         self.kind
     }
 
-    /// Whether I/O goes past the page cache and has to be aligned to [`Self::block_bytes`], in memory too.
+    /// Returns `true` if I/O goes past the page cache and has to be aligned to [`Self::block_bytes`], in memory too.
     #[must_use]
     pub const fn is_direct(&self) -> bool {
         self.direct
     }
 
-    /// Whether it was created by the open.
+    /// Returns `true` if it was created by the open.
     #[must_use]
     pub const fn is_created(&self) -> bool {
         self.created
@@ -407,8 +407,8 @@ fn open_file(path: &Path, options: OpenOptions, known: Option<FileKind>) -> io::
     }
 }
 
-/// Whether a block device takes no writes, although it can be opened for them. Whether what is missing there would be a
-/// device. A file made in its place would be one in memory.
+/// Returns `true` if a block device takes no writes, although it can be opened for them. Whether what is missing there
+/// would be a device. A file made in its place would be one in memory.
 fn is_for_devices(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }

@@ -3,7 +3,7 @@
 //! Job: one call. The C library keeps what was freed between pieces that are in use, and hands it out again; after a
 //! flood of requests that is most of what the process holds.
 //!
-//! What it does not do: know when that is worth the time. It visits every free page, with the allocator's lock held.
+//! It does not know when that is worth the time. It visits every free page, with the allocator's lock held.
 #![expect(unsafe_code, reason = "the C library's call has no safe wrapper")]
 
 /// Gives whole free pages of the allocator back to the kernel.

@@ -3,7 +3,7 @@
 //! Invariants: the descriptors are taken once per process; they are ours alone because whoever set `LISTEN_PID` to this
 //! process made them for it, and nothing else here opens a descriptor at their numbers: they were there at the start.
 //!
-//! What it does not do: look at what they are.
+//! It does not look at what they are.
 #![expect(unsafe_code, reason = "descriptors come as numbers")]
 
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -4,7 +4,7 @@
 //!
 //! Invariants: each job is taken once. What is there when the queue stops is taken before threads hear of that.
 //!
-//! What it does not do: bound the number of jobs, run them, or bring results back.
+//! It does not bound the number of jobs, run them, or bring results back.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -82,7 +82,7 @@ impl<J> JobQueue<J> {
         queues.urgent.len() + queues.other.len()
     }
 
-    /// Whether threads have taken all jobs.
+    /// Returns `true` if threads have taken all jobs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

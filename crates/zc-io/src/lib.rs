@@ -11,7 +11,7 @@
 //!   error. Only a plain receive may bring less than asked.
 //! - Two leases of one [`Arena`] never overlap unless both only read; this is checked at run time, in release too.
 //!
-//! What it does not do: scheduling, retries of failed devices, checksums, protocols. It needs io_uring and has no
+//! Out of scope: scheduling, retries of failed devices, checksums, protocols. It needs io_uring and has no
 //! other engine; [`probe`] tells in one sentence why it cannot be used where it cannot.
 //!
 //! This is the one crate (besides the ublk front end) with unsafe code: in `buf`, `arena`, `slot`, `ring`, `heap`,

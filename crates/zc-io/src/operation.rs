@@ -39,7 +39,7 @@ impl SharedFd {
         Self { fd: Arc::new(fd), waits }
     }
 
-    /// Whether both are one open file.
+    /// Returns `true` if both are one open file.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.fd, &other.fd)
@@ -50,7 +50,7 @@ impl SharedFd {
         Arc::strong_count(&self.fd)
     }
 
-    /// Whether a worker of the kernel has to begin its operations.
+    /// Returns `true` if a worker of the kernel has to begin its operations.
     pub(crate) const fn waits(&self) -> bool {
         self.waits
     }
@@ -195,7 +195,7 @@ impl Target {
         self.range = range;
     }
 
-    /// Whether address and length are multiples of `align_bytes`, as direct I/O wants them.
+    /// Returns `true` if address and length are multiples of `align_bytes`, as direct I/O wants them.
     #[must_use]
     pub fn is_aligned(&self, align_bytes: usize) -> bool {
         self.rest(0).is_aligned(align_bytes)
@@ -314,7 +314,7 @@ impl Segment {
         self
     }
 
-    /// Whether address and length are multiples of `align_bytes`, as direct I/O wants them.
+    /// Returns `true` if address and length are multiples of `align_bytes`, as direct I/O wants them.
     #[must_use]
     pub fn is_aligned(&self, align_bytes: usize) -> bool {
         self.rest(0).is_aligned(align_bytes)
@@ -554,7 +554,7 @@ impl Operation {
         }
     }
 
-    /// Whether the kernel may wait for a server while it is given this.
+    /// Returns `true` if the kernel may wait for a server while it is given this.
     pub(crate) fn waits(&self) -> bool {
         match self {
             Self::Read { fd, .. }

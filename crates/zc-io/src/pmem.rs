@@ -1,14 +1,14 @@
 //! Whether a file or device is persistent memory.
 //!
-//! What it does not do: map it. It is written as any other device is, only that a write costs next to nothing.
+//! It does not map it. It is written as any other device is, only that a write costs next to nothing.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
-/// Whether `path` is on persistent memory; not if that cannot be told. Block devices say so by their queue's `dax`
-/// (Linux, Documentation/ABI/stable/sysfs-block), files by the attribute `STATX_ATTR_DAX` (statx(2)).
+/// Returns `true` if `path` is on persistent memory; not if that cannot be told. Block devices say so by their queue's
+/// `dax` (Linux, Documentation/ABI/stable/sysfs-block), files by the attribute `STATX_ATTR_DAX` (statx(2)).
 #[must_use]
 pub fn is_persistent_memory(path: &Path) -> bool {
     const ATTRIBUTE_DAX: u64 = 0x0020_0000;

@@ -8,7 +8,7 @@
 //! zeros or bytes of that owner: memory of another is cleared first. Idle memory that no request needed between two
 //! calls of [`BufPool::give_back`] goes back to the allocator.
 //!
-//! What it does not do: wait. A refused request is the caller's signal for back-pressure.
+//! It does not wait. A refused request is the caller's signal for back-pressure.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

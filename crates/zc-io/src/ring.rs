@@ -16,7 +16,7 @@
 //!   that, the memory is leaked rather than freed under it. So is that of device commands in the kernel, which end only
 //!   when their device wants it: they are not waited for.
 //!
-//! What it does not do: share. A ring belongs to the thread that created it (the kernel is told so); other threads
+//! It does not share. A ring belongs to the thread that created it (the kernel is told so); other threads
 //! reach it through a [`crate::Waker`].
 #![expect(unsafe_code, reason = "hands pointers to the kernel")]
 

@@ -89,7 +89,7 @@ impl InFlight {
         }
     }
 
-    /// Whether only its device can end it.
+    /// Returns `true` if only its device can end it.
     pub(crate) const fn is_detached(&self) -> bool {
         matches!((&self.operation, self.place), (Operation::Command { .. }, Place::Kernel))
     }

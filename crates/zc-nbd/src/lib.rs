@@ -9,7 +9,7 @@
 //! counts and lengths are bounded ([`proto::limits`], [`server::ServerLimits`]) and checked before anything is
 //! allocated; no input makes the crate panic. Misuse by the driver (answering with data outside the request) does.
 //!
-//! What it does not do: sockets, threads, clocks, retries, TLS records and certificates.
+//! Out of scope: sockets, threads, clocks, retries, TLS records and certificates.
 //!
 //! | part of the protocol | server | client |
 //! | --- | --- | --- |

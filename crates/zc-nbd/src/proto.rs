@@ -4,7 +4,7 @@
 //!
 //! Invariants: [`ErrorCode`] holds only the eight numbers the protocol allows on the wire.
 //!
-//! What it does not do: encode or decode anything; that is [`crate::wire`].
+//! It does not encode or decode anything; that is [`crate::wire`].
 
 use zc_core::{Errno, ErrorKind};
 

@@ -4,7 +4,7 @@
 //!
 //! Invariants: what parses has a host or an absolute or relative socket path; an export name obeys the protocol.
 //!
-//! What it does not do: TLS schemes (`nbds`), vsock, user names, and resolving hosts.
+//! Out of scope: TLS schemes (`nbds`), vsock, user names, and resolving hosts.
 
 use crate::proto::limits::STRING_BYTES_MAX;
 

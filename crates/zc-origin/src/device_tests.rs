@@ -46,7 +46,7 @@ impl Drop for Loop {
     }
 }
 
-/// Whether loop devices can be made; in CI they must.
+/// Returns `true` if loop devices can be made; in CI they must.
 fn has_loop_devices() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
     assert!(can || std::env::var_os("CI").is_none(), "CI must run as root on a machine with loop devices");

@@ -11,7 +11,7 @@
 //! - Writes of one origin all go past the page cache or all go through it. Mixing them within a page loses data:
 //!   written-back pages carry old neighbours.
 //!
-//! What it does not do: cache, retry failed I/O, order requests (the cache manager does), or own a ring.
+//! It does not cache, retry failed I/O, order requests (the cache manager does), or own a ring.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ impl Origin {
         self.file.path()
     }
 
-    /// Whether it was created by the open.
+    /// Returns `true` if it was created by the open.
     #[must_use]
     pub const fn is_created(&self) -> bool {
         self.file.is_created()

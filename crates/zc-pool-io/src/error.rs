@@ -41,13 +41,14 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether the device lost a part of the log that it had confirmed. [`zc_store::Config::accept_loss`] opens the pool.
+    /// Returns `true` if the device lost a part of the log that it had confirmed. [`zc_store::Config::accept_loss`]
+    /// opens the pool.
     #[must_use]
     pub const fn is_log_lost(&self) -> bool {
         matches!(self, Self::Refused { error: StoreError::LogLost, .. })
     }
 
-    /// Whether another program has the file or device, and may let it go.
+    /// Returns `true` if another program has the file or device, and may let it go.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         matches!(self, Self::Io(error) if error.is_in_use())

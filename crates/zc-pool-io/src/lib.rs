@@ -7,7 +7,7 @@
 //! Invariants: one pool has one thread, and that thread alone touches it. Each request is answered once, on that thread.
 //! The device is locked for as long as the pool is open. An orderly [`OpenPool::close`] leaves a checkpoint.
 //!
-//! What it does not do: decide anything about volumes (`zc-pool` and `zc-store` do), or cache.
+//! It does not decide anything about volumes (`zc-pool` and `zc-store` do), or cache.
 //!
 //! Where to begin reading: [`OpenPool`], then the thread in `server`.
 #![forbid(unsafe_code)]

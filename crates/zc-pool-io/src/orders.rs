@@ -7,7 +7,7 @@
 //! Invariants: what a name means is looked up before anything changes; a change is durable when its answer is there. Two
 //! orders at once may find one free number, and the pool refuses the second: who takes orders takes one at a time.
 //!
-//! What it does not do: make, open or close pools, or move contents of volumes.
+//! It does not make, open or close pools, or move contents of volumes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -280,7 +280,7 @@ impl From<PoolError> for OrderError {
 }
 
 impl Order {
-    /// Whether it changes nothing.
+    /// Returns `true` if it changes nothing.
     #[must_use]
     pub const fn only_looks(&self) -> bool {
         match self {

@@ -7,7 +7,7 @@
 //! Invariants: what a writer writes, a decoder reads back; a damaged block costs the requests in it and is told, and so
 //! is a file without an end. No length in a file decides how much memory is spent beyond [`PAYLOAD_BYTES_MAX`].
 //!
-//! What it does not do: observe anything, keep keys, or open files: it takes what can be read or written.
+//! It does not observe anything, keep keys, or open files: it takes what can be read or written.
 #![forbid(unsafe_code)]
 
 mod decode;

@@ -50,7 +50,7 @@ impl Share {
         self.of
     }
 
-    /// Whether nothing is left out.
+    /// Returns `true` if nothing is left out.
     #[must_use]
     pub const fn is_whole(self) -> bool {
         self.kept == self.of
@@ -62,7 +62,7 @@ impl Share {
         f64::from(self.kept) / f64::from(self.of)
     }
 
-    /// Whether an address is in the sample.
+    /// Returns `true` if an address is in the sample.
     #[must_use]
     pub const fn has(self, offset_bytes: u64) -> bool {
         self.is_whole() || hash(offset_bytes / SAMPLE_UNIT_BYTES as u64) % (self.of as u64) < self.kept as u64

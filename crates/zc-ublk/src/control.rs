@@ -5,7 +5,7 @@
 //! Invariants: memory of a command that did not end in time is never freed, and no further command is tried: the kernel
 //! takes them one after the other, under one lock.
 //!
-//! What it does not do: run beside the data path. It blocks; it belongs on a thread of its own, because starting a
+//! It does not run beside the data path. It blocks; it belongs on a thread of its own, because starting a
 //! device needs requests to be served meanwhile.
 #![expect(unsafe_code, reason = "hands pointers to the kernel")]
 

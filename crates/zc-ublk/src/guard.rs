@@ -7,7 +7,7 @@
 //!
 //! Invariant: called before threads are started; they inherit the first two.
 //!
-//! What it does not do: a mount namespace of its own (the service manager does: PrivateMounts), without which the end
+//! Out of scope: a mount namespace of its own (the service manager does: PrivateMounts), without which the end
 //! of the process may wait for the unmounting of a file system on its own device.
 #![expect(unsafe_code, reason = "prctl and mlockall have no safe wrapper")]
 
@@ -16,7 +16,7 @@ use std::io;
 /// PR_SET_IO_FLUSHER of linux/prctl.h (Linux 5.6).
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
-/// Whether this machine can have ublk devices at all: elsewhere nothing of this is needed.
+/// Returns `true` if this machine can have ublk devices at all: elsewhere nothing of this is needed.
 #[must_use]
 pub fn is_wanted() -> bool {
     std::path::Path::new("/dev/ublk-control").exists()

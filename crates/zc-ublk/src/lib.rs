@@ -11,7 +11,7 @@
 //! - Memory that the kernel may touch belongs to the operation in the ring.
 //! - Sizes and offsets of everything that crosses the border are asserted when this is compiled.
 //!
-//! What it does not do: caching, threads, or waiting on the data path. It uses the ioctl-encoded commands only; Linux
+//! Out of scope: caching, threads, or waiting on the data path. It uses the ioctl-encoded commands only; Linux
 //! 6.5 is the oldest kernel with all it needs.
 //!
 //! Source of the facts: the kernel's `include/uapi/linux/ublk_cmd.h` and `Documentation/block/ublk.rst`.

@@ -30,7 +30,7 @@ impl Features {
         }
     }
 
-    /// Whether a device can change its size while it is used.
+    /// Returns `true` if a device can change its size while it is used.
     #[must_use]
     pub const fn can_resize(self) -> bool {
         self.has(feature::UPDATE_SIZE)
@@ -283,7 +283,7 @@ impl DeviceInfo {
         if self.flags & feature::USER_COPY != 0 { CopyMode::UserCopy } else { CopyMode::InCommand }
     }
 
-    /// Whether memory of a write is asked for after the request was seen: the only ways we can serve.
+    /// Returns `true` if memory of a write is asked for after the request was seen: the only ways we can serve.
     #[must_use]
     pub const fn is_servable(&self) -> bool {
         self.flags & (feature::USER_COPY | feature::NEED_GET_DATA) != 0

@@ -3,7 +3,7 @@
 //! Job: one sentence per obstacle, with what helps. Kernels on which adding a device is known to crash or to hang are
 //! refused: a machine that hangs is worse than no device.
 //!
-//! What it does not do: try. That a kernel is in no list does not prove that it works; deadlines are for the rest.
+//! It does not try. That a kernel is in no list does not prove that it works; deadlines are for the rest.
 
 use std::path::Path;
 

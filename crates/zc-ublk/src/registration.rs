@@ -44,7 +44,7 @@ pub fn stamp(cache: &[u8; 16], volume: &str) -> u64 {
     (MARK << MARK_SHIFT) | (hasher.finish() & u64::from(u32::MAX))
 }
 
-/// Whether a device was made by zcached.
+/// Returns `true` if a device was made by zcached.
 #[must_use]
 pub const fn is_ours(stamp: u64) -> bool {
     stamp >> MARK_SHIFT == MARK

@@ -7,7 +7,7 @@
 //! Invariants: a request that was handed out is given back with [`Server::complete`] once; a tag is in one state; when
 //! all are gone, nothing of the device is in the ring any more. The thread that fetches must be the one that completes.
 //!
-//! What it does not do: own a ring, or decide what a request means.
+//! It does not own a ring, or decide what a request means.
 #![expect(unsafe_code, reason = "vouches for what the ublk driver does with addresses")]
 
 use std::io;
@@ -125,7 +125,7 @@ impl Server {
         (0..queues).flat_map(move |queue| (0..depth).map(move |tag| (queue, tag)))
     }
 
-    /// Whether the kernel has taken all tags away.
+    /// Returns `true` if the kernel has taken all tags away.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.machine.gone == self.machine.tags.len()

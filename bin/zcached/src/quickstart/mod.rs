@@ -7,7 +7,7 @@
 //! Invariants: nothing outside the directory is written, and in it only files that quickstart made (a marker in the
 //! generated configuration tells). What it measures is measured at the client.
 //!
-//! What it does not do: stand for a benchmark. The store is a file on the same machine and often in its page cache, so a
+//! It does not stand for a benchmark. The store is a file on the same machine and often in its page cache, so a
 //! miss costs less here than on a disk.
 
 mod args;

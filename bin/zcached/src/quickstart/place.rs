@@ -71,13 +71,13 @@ impl Ports {
         Ok(Self { nbd, page })
     }
 
-    /// Whether no program listens on them.
+    /// Returns `true` if no program listens on them.
     pub(crate) fn are_free(self) -> bool {
         is_free(self.nbd) && is_free(self.page)
     }
 }
 
-/// Whether no program listens on a port of the loopback interface.
+/// Returns `true` if no program listens on a port of the loopback interface.
 fn is_free(port: u16) -> bool {
     TcpListener::bind(("127.0.0.1", port)).is_ok()
 }
@@ -173,7 +173,7 @@ impl Place {
         Ok(zc_pool_io::make(&file)?)
     }
 
-    /// Whether an earlier start stored everything.
+    /// Returns `true` if an earlier start stored everything.
     pub(crate) fn is_complete(&self) -> bool {
         FILES.iter().all(|name| self.dir.join(name).exists())
     }

@@ -46,7 +46,7 @@ impl Phase {
         }
     }
 
-    /// Whether it reads.
+    /// Returns `true` if it reads.
     pub(crate) const fn reads(self) -> bool {
         !matches!(self, Self::Store | Self::Change)
     }

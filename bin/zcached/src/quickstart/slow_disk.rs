@@ -6,7 +6,7 @@
 //! Invariants: the three passes ask for the same blocks in the same order, one at a time. Every byte is compared. What
 //! it makes in the directory is removed at the end, and by the next start if this one is interrupted.
 //!
-//! What it does not do: stand for a certain disk. Its limit is that of a hard disk; its latency has no seek in it.
+//! It does not stand for a certain disk. Its limit is that of a hard disk; its latency has no seek in it.
 
 use anyhow::Context as _;
 use zc_config::Config;

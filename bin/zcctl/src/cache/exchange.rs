@@ -6,7 +6,7 @@
 //! Invariants: the daemon says that it can be done before anything is changed. The configuration file follows the daemon:
 //! if it cannot be written, the daemon finds its cache by a record of its own, and this program says so.
 //!
-//! What it does not do: open the cache. The daemon checks the new device, formats and uses it.
+//! It does not open the cache. The daemon checks the new device, formats and uses it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

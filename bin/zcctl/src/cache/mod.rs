@@ -2,7 +2,7 @@
 //!
 //! Job: put together what the daemon's status and counters have on the device: size, filling, memory, wear.
 //!
-//! What it does not do: look at the device itself. `check` and `dump` do, while no daemon has it open.
+//! It does not look at the device itself. `check` and `dump` do, while no daemon has it open.
 
 mod exchange;
 

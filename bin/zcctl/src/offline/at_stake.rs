@@ -7,7 +7,7 @@
 //! Invariants: nothing is written. What cannot be read counts as dirty, unless the state directory proves otherwise: it
 //! knows this cache, its last session or a later one, and calls none of its volumes dirty.
 //!
-//! What it does not do: look at the bytes of dirty data (`check --data` does), or find dirty data of other caches.
+//! It does not look at the bytes of dirty data (`check --data` does), or find dirty data of other caches.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Dirty data as checkpoint and journal tell of it: what the origins do not have.
 //!
 //! Job: follow the records as a restart does, count what is dirty by volume, and (with `--data`) read every piece.
-//! What it does not do: say whether a commit at the journal's very end counts; a start decides that by reading it too.
+//! It does not say whether a commit at the journal's very end counts; a start decides that by reading it too.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ impl Dirty {
         }
     }
 
-    /// Whether any volume has dirty data.
+    /// Returns `true` if any volume has dirty data.
     pub(crate) fn is_empty(&self) -> bool {
         self.volumes.values().all(|volume| volume.epochs.is_empty())
     }

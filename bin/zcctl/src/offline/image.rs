@@ -2,7 +2,7 @@
 //!
 //! Job: read superblock copies, volume tables, region maps, checkpoints and the journal, with what is wrong with each.
 //! Invariants: never writes; shares a lock, so a daemon's cache is refused; sizes come from a validated geometry.
-//! What it does not do: judge. `check` says what is a problem, `dump` shows.
+//! It does not judge. `check` says what is a problem, `dump` shows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -350,7 +350,8 @@ fn probe(file: &BlockFile, size: u64) -> Choice<Superblock> {
     newest_superblock(copies.iter().map(|(copy, bytes)| (*copy, &bytes[..])), Access::Read)
 }
 
-/// Whether a file without a valid superblock held a cache once: a copy is there and damaged, or of a later version.
+/// Returns `true` if a file without a valid superblock held a cache once: a copy is there and damaged, or of a later
+/// version.
 pub(crate) fn was_a_cache(file: &BlockFile) -> bool {
     let no_trace = |fault: &FormatError| matches!(fault, FormatError::Magic | FormatError::Truncated);
     probe(file, file.len_bytes()).faults.iter().any(|(_, fault)| !no_trace(fault))

@@ -5,7 +5,7 @@
 //! Invariants: a device is in use if it, a partition of it, or the disk that it lies on is. Where the kernel says nothing
 //! of a use, an exclusive open still does, later. Nothing is written.
 //!
-//! What it does not do: choose (`plan`).
+//! It does not choose (`plan`).
 
 use std::fs;
 use std::io;
@@ -48,12 +48,12 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Whether the name stays when disks come and go.
+    /// Returns `true` if the name stays when disks come and go.
     pub(crate) fn has_id(&self) -> bool {
         self.path.components().any(|part| part.as_os_str() == "by-id")
     }
 
-    /// Whether a cache may take it: no program uses it, and it is empty.
+    /// Returns `true` if a cache may take it: no program uses it, and it is empty.
     pub(crate) fn is_free(&self) -> bool {
         self.used.is_none() && !self.read_only && self.content == Content::Nothing
     }
@@ -215,7 +215,7 @@ fn share_uses(group: &mut [Disk]) {
     }
 }
 
-/// Whether a name is one of a kind: its letters, then a number.
+/// Returns `true` if a name is one of a kind: its letters, then a number.
 fn is_of(name: &str, kind: &str) -> bool {
     name.strip_prefix(kind).is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
 }

@@ -6,7 +6,7 @@
 //! a configuration file that was not there. If the cache cannot be made, the file goes again. Origins are opened for
 //! reading alone.
 //!
-//! What it does not do: start the daemon, or make file systems.
+//! It does not start the daemon, or make file systems.
 
 mod machine;
 mod plan;

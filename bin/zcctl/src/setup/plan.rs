@@ -5,7 +5,7 @@
 //! Invariants: the cache is an empty device that no program uses. An origin is one that the operator named; nothing will
 //! be written to it. No two of them overlap. The configuration is one that the daemon takes.
 //!
-//! What it does not do: look at devices (`machine`), or carry anything out.
+//! It does not look at devices (`machine`), or carry anything out.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -236,7 +236,7 @@ fn check_origin(origin: &Disk) -> anyhow::Result<()> {
     }
 }
 
-/// Whether two are one, or one is a partition of the other.
+/// Returns `true` if two are one, or one is a partition of the other.
 fn overlap(one: &Disk, other: &Disk) -> bool {
     one.name == other.name
         || one.parent.as_deref() == Some(&other.name)

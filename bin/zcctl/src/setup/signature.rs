@@ -5,7 +5,7 @@
 //!
 //! Invariants: a device is empty if both ends, and pieces all over it, are zeros. Nothing is written.
 //!
-//! What it does not do: read all of a device, which takes hours on a large one.
+//! It does not read all of a device, which takes hours on a large one.
 
 use std::fs::File;
 use std::io;
@@ -121,7 +121,7 @@ fn name(first: &[u8]) -> Option<&'static str> {
     own.or_else(known).or_else(|| is_dos_table(first).then_some(PARTITIONS))
 }
 
-/// Whether the first sector is a DOS partition table: its mark, and one entry at least that has a type.
+/// Returns `true` if the first sector is a DOS partition table: its mark, and one entry at least that has a type.
 fn is_dos_table(first: &[u8]) -> bool {
     first.get(510..512) == Some(&[0x55, 0xaa])
         && (0..4).any(|entry| first.get(446 + 16 * entry + 4).is_some_and(|kind| *kind != 0))

@@ -3,7 +3,7 @@
 //! Invariants: the source is opened and examined before anything is made. A volume or file that a failed copy has made is
 //! removed again. Holes are skipped on both ways, so that the work follows the contents.
 //!
-//! What it does not do: copy through a daemon, whose exports do that.
+//! It does not copy through a daemon, whose exports do that.
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom};

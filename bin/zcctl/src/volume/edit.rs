@@ -4,7 +4,7 @@
 //! right above a volume's heading goes with the volume; what an empty line divides from it stays. A volume that comes
 //! stands behind the last one.
 //!
-//! What it does not do: know keys. The daemon checks the result.
+//! It does not know keys. The daemon checks the result.
 
 use anyhow::{Context as _, anyhow, bail};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, TableLike, Value};

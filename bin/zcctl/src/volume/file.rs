@@ -8,7 +8,7 @@
 //! done: one that is a mount point of its own (a container's `--volume FILE:FILE`) stays the file that was mounted,
 //! whatever takes its place on the host.
 //!
-//! What it does not do: say what is right in it. The daemon checks the new one before it takes the place.
+//! It does not say what is right in it. The daemon checks the new one before it takes the place.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};

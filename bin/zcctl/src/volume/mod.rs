@@ -7,7 +7,7 @@
 //! does not do what was asked, the old text is put back. A volume is taken away when no client uses it and its origin
 //! lacks nothing, or when the operator gives up what it lacks.
 //!
-//! What it does not do: change a file that the daemon has not read as it is.
+//! It does not change a file that the daemon has not read as it is.
 
 pub(crate) mod edit;
 pub(crate) mod file;

@@ -5,7 +5,7 @@
 //! Invariants: the warm-up ends with this program, at an interrupt at once. Progress goes to the standard error, the
 //! result to the standard output.
 //!
-//! What it does not do: read the volume. The daemon does.
+//! It does not read the volume. The daemon does.
 
 mod ranges;
 
@@ -163,7 +163,7 @@ impl Look {
         !self.answer["warm"]["ended"].is_null()
     }
 
-    /// Whether it ended like that.
+    /// Returns `true` if it ended like that.
     fn is(&self, how: &str) -> bool {
         self.answer["warm"]["ended"] == json!(how)
     }

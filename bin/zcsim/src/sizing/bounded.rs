@@ -4,7 +4,7 @@
 //! whole, a half, a quarter and so on that fits; each has the next in it, so that a trace is read once for
 //! each.
 //!
-//! What it does not do: keep duplicates together. An address is in the part or not whatever it holds.
+//! It does not keep duplicates together. An address is in the part or not whatever it holds.
 
 use std::path::Path;
 

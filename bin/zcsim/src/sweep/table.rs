@@ -170,7 +170,7 @@ impl Table {
         header(&self.keys, &self.columns) + &self.foreign.concat() + &ours
     }
 
-    /// Whether this combination is done.
+    /// Returns `true` if this combination is done.
     pub(super) fn has(&self, point: &Point) -> bool {
         self.rows.iter().any(|row| row.values == point.values)
     }

@@ -6,7 +6,7 @@
 //! Invariants: actions are carried out in the order in which the manager gives them. Each operation ends once, in that
 //! order, unless the backend keeps an end back.
 //!
-//! What it does not do: let operations overlap. The daemon begins them and hears of their ends in later turns, in the
+//! It does not let operations overlap. The daemon begins them and hears of their ends in later turns, in the
 //! order that kernel and threads give (`zc-engine`). The simulator chooses by seed when each takes effect, how it ends
 //! and what a power cut leaves of it, and needs the number of each for that (`zc-sim`). Both lead actions themselves.
 #![forbid(unsafe_code)]
@@ -191,7 +191,7 @@ pub trait Backend {
     /// Compresses into the buffer `out`: the stored length in bytes, if it is at most `max_bytes`.
     fn compress(&mut self, src: BufSlice, codec: Codec, max_bytes: u32, out: BufId) -> Option<u32>;
 
-    /// Whether two pieces of memory are equal.
+    /// Returns `true` if two pieces of memory are equal.
     fn compare(&mut self, _left: BufSlice, _right: BufSlice) -> bool {
         false
     }

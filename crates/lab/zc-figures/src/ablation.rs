@@ -4,7 +4,7 @@
 //! ablations that break it ([`crate::unbroken`] runs them). `zc-figures --ablation NAME` shows the
 //! figures that a broken model makes.
 //!
-//! What it does not do: change anything that the daemon runs. Each figure asks its [`crate::Context`] what is left out.
+//! It does not change anything that the daemon runs. Each figure asks its [`crate::Context`] what is left out.
 
 /// What is left out, or wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

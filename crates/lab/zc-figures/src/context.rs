@@ -51,17 +51,17 @@ pub struct Context {
 }
 
 impl Context {
-    /// Whether this is left out.
+    /// Returns `true` if this is left out.
     pub(crate) fn ablates(&self, ablation: Ablation) -> bool {
         self.ablation == Some(ablation)
     }
 
-    /// Whether contents do not repeat.
+    /// Returns `true` if contents do not repeat.
     pub(crate) fn are_unique(&self) -> bool {
         self.ablates(Ablation::UniqueContents) || self.ablates(Ablation::Irreducible)
     }
 
-    /// Whether contents do not compress.
+    /// Returns `true` if contents do not compress.
     pub(crate) fn are_incompressible(&self) -> bool {
         self.ablates(Ablation::Incompressible) || self.ablates(Ablation::Irreducible)
     }

@@ -9,7 +9,7 @@
 //!
 //! What came of it: `FIGURES.md` beside this crate.
 //!
-//! What it does not do: simulate. Caches are in `zc-replay`, the SSD below them in `zc-flash`. To add a figure: a
+//! It does not simulate. Caches are in `zc-replay`, the SSD below them in `zc-flash`. To add a figure: a
 //! function that makes an [`Outcome`] of a [`Context`], and an entry in [`all`].
 #![forbid(unsafe_code)]
 
@@ -54,7 +54,7 @@ pub struct Figure {
     pub standing: Standing,
     /// The paper's numbers that ours stand beside, each with what that is worth.
     pub numbers: &'static [(&'static str, Standing)],
-    /// Whether it is made, at small scale, by the tests: it takes seconds.
+    /// `true` if it is made, at small scale, by the tests: it takes seconds.
     pub quick: bool,
     /// Makes it.
     pub run: fn(&Context) -> Result<Outcome, FigureError>,

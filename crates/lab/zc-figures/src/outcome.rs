@@ -28,7 +28,7 @@ pub struct Beside {
 pub struct Shape {
     /// What is claimed.
     pub claim: String,
-    /// Whether it holds here.
+    /// `true` if it holds here.
     pub holds: bool,
     /// What was seen.
     pub seen: String,

@@ -15,7 +15,7 @@
 //!
 //! What came of it: `FLASH.md` beside this crate.
 //!
-//! What it does not do: hold bytes (a page has a tag of 32 bits), queue requests (times are those of each die, as if
+//! It does not hold bytes (a page has a tag of 32 bits), queue requests (times are those of each die, as if
 //! its work could always be overlapped with that of the others), or fail.
 #![forbid(unsafe_code)]
 

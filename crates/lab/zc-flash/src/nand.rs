@@ -3,7 +3,7 @@
 //! Invariants, asserted at every operation: a page is programmed at most once between two erasures of its block, in
 //! ascending order within the block; only programmed pages are read.
 //!
-//! What it does not do: know which pages are still needed. That is the translation layer's.
+//! It does not know which pages are still needed. That is the translation layer's.
 
 use zc_core::usize_from_u32;
 

@@ -7,7 +7,7 @@
 //! is bounded by the capacity (ghost entries by a small multiple of it), except for Belady's, which knows the future
 //! and holds four bytes per access of it. The same accesses give the same answers.
 //!
-//! What it does not do: read traces, or tell reads from writes. Only [`Lru`] drops a key that its user knows to be dead.
+//! It does not read traces, or tell reads from writes. Only [`Lru`] drops a key that its user knows to be dead.
 #![forbid(unsafe_code)]
 
 mod arc;
@@ -38,7 +38,7 @@ pub trait Policy: std::fmt::Debug + Send {
     /// Keys that are there.
     fn len(&self) -> usize;
 
-    /// Whether none is.
+    /// Returns `true` if none is.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

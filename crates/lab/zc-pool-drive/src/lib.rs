@@ -6,7 +6,7 @@
 //! Invariants: time goes on by operations and ticks alone, so that a run gives the same numbers everywhere. Operations
 //! begin when the pool asks for them. Processors take no time.
 //!
-//! What it does not do: know what a device costs ([`Machine`] does), fail, or lose anything (`zc-sim` does).
+//! It does not know what a device costs ([`Machine`] does), fail, or lose anything (`zc-sim` does).
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;

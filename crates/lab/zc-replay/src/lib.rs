@@ -11,7 +11,7 @@
 //!
 //! What came of it on real traces: `REPLAY.md` beside this crate; what the defaults rest on: `DEFAULTS.md`.
 //!
-//! What it does not do: check bytes or inject faults, which is for `zc-sim`.
+//! It does not check bytes or inject faults, which is for `zc-sim`.
 #![forbid(unsafe_code)]
 
 pub mod cache;

@@ -25,7 +25,7 @@ pub struct Sample {
     pub extents: u64,
 }
 
-/// Whether a hash is in a sample of this rate.
+/// Returns `true` if a hash is in a sample of this rate.
 fn chosen(hash: u64, rate: f64) -> bool {
     (hash >> 11) as f64 <= rate * (1_u64 << 53) as f64
 }
@@ -109,7 +109,7 @@ impl Sampler<'_> {
         }
     }
 
-    /// Whether the extent of these blocks is in the sample.
+    /// Returns `true` if the extent of these blocks is in the sample.
     fn decide(&mut self, step: &Step, blocks: core::ops::Range<u64>) -> bool {
         let key = block_key(step.volume, blocks.start) / self.extent_blocks;
         if let Some(chosen) = self.decided.get(&key) {

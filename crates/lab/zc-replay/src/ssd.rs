@@ -7,7 +7,7 @@
 //! Invariants: a page has the offset that the daemon would write it to. Memory is some twenty bytes for each 4 KiB of
 //! the device.
 //!
-//! What it does not do: a journal on a device of its own is not on this one, and is not counted.
+//! Out of scope: a journal on a device of its own is not on this one, and is not counted.
 
 use zc_cache::seam::{Action, Source};
 use zc_core::u64_from_usize;

@@ -6,7 +6,7 @@
 //! Invariants: times never go back; requests of one part keep their order, and what was one request stays one. Memory
 //! is that of one request a part.
 //!
-//! What it does not do: change contents. Parts that lie on the same addresses overwrite each other, and what one of
+//! It does not change contents. Parts that lie on the same addresses overwrite each other, and what one of
 //! them reads there is what its own trace says.
 
 use std::collections::BTreeMap;

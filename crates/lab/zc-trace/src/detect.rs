@@ -31,7 +31,7 @@ pub(crate) fn detect(head: &[u8]) -> Option<Format> {
     best.max_by_key(|(good, _)| *good).map(|(_, format)| format)
 }
 
-/// Whether the first records are SCSI reads and writes of whole blocks.
+/// Returns `true` if the first records are SCSI reads and writes of whole blocks.
 fn looks_like_vscsi(head: &[u8]) -> bool {
     let (records, _) = head.as_chunks::<32>();
     let sane = |record: &[u8; 32]| {
@@ -44,7 +44,7 @@ fn looks_like_vscsi(head: &[u8]) -> bool {
     tried > 0 && good * 10 >= tried * 9
 }
 
-/// Whether the first records name a next use that comes later, or none, as libCacheSim's oracleGeneral does.
+/// Returns `true` if the first records name a next use that comes later, or none, as libCacheSim's oracleGeneral does.
 fn looks_like_oracle_general(head: &[u8]) -> bool {
     /// Requests of the longest trace that is recognised.
     const REQUESTS_MAX: i64 = 1 << 40;

@@ -63,7 +63,7 @@ impl<V: Default> Distinct<V> {
         self.held.values()
     }
 
-    /// Whether the member was counted and is in the sample.
+    /// Returns `true` if the member was counted and is in the sample.
     #[must_use]
     pub fn holds(&self, member: u128) -> bool {
         self.held.contains_key(&member)
@@ -75,7 +75,7 @@ impl<V: Default> Distinct<V> {
         u64_from_usize(self.held.len()).checked_shl(self.halvings).unwrap_or(u64::MAX)
     }
 
-    /// Whether counts are exact.
+    /// Returns `true` if counts are exact.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         self.halvings == 0

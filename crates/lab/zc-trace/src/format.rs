@@ -90,7 +90,7 @@ impl Format {
         }
     }
 
-    /// Whether it has lines.
+    /// Returns `true` if it has lines.
     pub(crate) const fn is_text(self) -> bool {
         self.record_bytes().is_none() && !matches!(self, Self::Recording)
     }

@@ -237,7 +237,7 @@ impl Info {
         self.read.compression_ratios()
     }
 
-    /// Whether footprint and contents were counted rather than estimated.
+    /// Returns `true` if footprint and contents were counted rather than estimated.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.footprint.is_exact() && self.all.0.is_exact() && self.read_places.is_exact()

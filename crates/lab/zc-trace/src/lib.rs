@@ -10,7 +10,7 @@
 //! counters are bounded ([`limits`]), what exceeds them is a bad line or an error. The same seed gives the same trace
 //! and the same bytes on every machine.
 //!
-//! What it does not do: hold contents (a trace has fingerprints and compressed sizes, never bytes), or replay.
+//! It does not hold contents (a trace has fingerprints and compressed sizes, never bytes), or replay.
 //!
 //! Times are relative to the first request. Offsets and lengths are in bytes, whatever the format counts in.
 #![forbid(unsafe_code)]

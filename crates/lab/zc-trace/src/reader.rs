@@ -26,7 +26,7 @@ use crate::values::{self, Parsed};
 pub struct Options {
     /// Its format; told from the trace if nothing is said.
     pub format: Option<Format>,
-    /// Whether a bad line is an error.
+    /// `true` if a bad line is an error.
     pub strict: bool,
     /// Only the requests of this device, also if it is below another one of the trace.
     pub device: Option<DeviceChoice>,

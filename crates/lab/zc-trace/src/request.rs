@@ -16,7 +16,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether the request names bytes of the device.
+    /// Returns `true` if the request names bytes of the device.
     #[must_use]
     pub const fn has_range(self) -> bool {
         !matches!(self, Self::Flush)

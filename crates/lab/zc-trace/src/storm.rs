@@ -303,7 +303,7 @@ impl Iterator for Storm<'_> {
 }
 
 impl Machine<'_> {
-    /// Whether a unit of the template is this clone's own.
+    /// Returns `true` if a unit of the template is this clone's own.
     fn is_own(&self, unit: u32) -> bool {
         let key = u128::from(self.shape.seed) << 64 | u128::from(self.number) << 32 | u128::from(unit);
         let draw = (mix(key) >> 11) as f64 / (1_u64 << 53) as f64;

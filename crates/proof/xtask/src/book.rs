@@ -5,7 +5,7 @@
 //!
 //! Invariants: nothing is written outside the target directory; a link that leads nowhere fails the build.
 //!
-//! What it does not do: follow links to other hosts.
+//! It does not follow links to other hosts.
 
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
@@ -144,7 +144,7 @@ fn broken_links(book: &Path) -> anyhow::Result<Vec<String>> {
     Ok(broken)
 }
 
-/// Whether a file is there, and has the anchor if one is named. A folder has none.
+/// Returns `true` if a file is there, and has the anchor if one is named. A folder has none.
 fn leads_to(place: &Path, anchor: &str) -> bool {
     if anchor.is_empty() {
         return place.exists();

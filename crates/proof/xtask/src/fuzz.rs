@@ -7,7 +7,7 @@
 //! Invariants: input length, memory and time per input are bounded; a crash, a hang or too much memory is a failure,
 //! and the input that shows it is kept and named. Versions of dependencies are those of the workspace's lock file.
 //!
-//! What it does not do: find reads outside of an allocation. That takes a sanitizer, which only nightly compilers have,
+//! It does not find reads outside of an allocation. That takes a sanitizer, which only nightly compilers have,
 //! and matters for C alone: what is fuzzed forbids unsafe code.
 
 use anyhow::{Context, bail};

@@ -11,7 +11,7 @@
 //! except by `apt-get install`, the lock files of the fuzz packages, which git ignores, by `vm` in the user's cache
 //! directory, and by cargo-deny in cargo's home, where it keeps the database.
 //!
-//! What it does not do: anything cargo does well alone, and anything the programs need at run time.
+//! Out of scope: anything cargo does well alone, and anything the programs need at run time.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]
 

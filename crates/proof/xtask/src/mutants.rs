@@ -7,7 +7,7 @@
 //! Invariants: the changes are made to a copy of the tree below the target directory, never to the tree itself. A
 //! survivor that is not listed is a failure.
 //!
-//! What it does not do: change what the simulator's canaries stand for. Those are faults of design, which no change of
+//! It does not change what the simulator's canaries stand for. Those are faults of design, which no change of
 //! one operator makes.
 
 use anyhow::{Context, bail};

@@ -3,7 +3,7 @@
 //! Invariants: nothing waits longer than the deadline; what a server sends never decides how much is allocated;
 //! the last bytes of both directions are kept, bounded, as the evidence of a failure.
 //!
-//! What it does not do: judge. It tells an answer from a closed connection and from silence. Once TLS runs, the bytes
+//! It does not judge. It tells an answer from a closed connection and from silence. Once TLS runs, the bytes
 //! that are kept are those inside it.
 
 use crate::stop::{Check, Stop};
@@ -187,7 +187,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Whether the server asked for a certificate, which the suite has not.
+    /// Returns `true` if the server asked for a certificate, which the suite has not.
     pub(crate) fn was_asked_who(&self) -> bool {
         self.asked_who.load(Ordering::Relaxed)
     }

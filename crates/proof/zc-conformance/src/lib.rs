@@ -7,7 +7,7 @@
 //! deadline; a server's bytes never decide how much memory is spent; the export is written only if the caller says
 //! that it may be.
 //!
-//! What it does not do: measure speed; test clients; check or present certificates; prove durability, which a client
+//! It does not measure speed; test clients; check or present certificates; prove durability, which a client
 //! cannot see on the wire.
 //!
 //! The document is `doc/proto.md` of NetworkBlockDevice/nbd, and the same file of its branch `extension-ext-header`

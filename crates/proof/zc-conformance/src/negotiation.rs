@@ -3,7 +3,7 @@
 //! Job: send any option, well formed or not, and collect its replies up to the final one, checking only what every
 //! reply has in common.
 //!
-//! What it does not do: decide which reply is right; the cases do.
+//! It does not decide which reply is right; the cases do.
 
 use crate::conn::Conn;
 use crate::session::Mode;

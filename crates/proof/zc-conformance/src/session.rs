@@ -5,7 +5,7 @@
 //!
 //! Invariants: a reply is bounded before memory is spent on it; chunks of a read are checked for overlap and gaps.
 //!
-//! What it does not do: decide which error number is right; the cases do.
+//! It does not decide which error number is right; the cases do.
 
 use crate::conn::Conn;
 use crate::stop::{Check, Stop, ensure};

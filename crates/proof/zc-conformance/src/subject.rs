@@ -20,7 +20,7 @@ use std::time::Duration;
 pub struct Options {
     /// Longest wait for any answer.
     pub deadline: Duration,
-    /// Whether the export's contents may be overwritten.
+    /// `true` if the export's contents may be overwritten.
     pub writes: bool,
     /// A read-only export of the same server.
     pub read_only: Option<Uri>,

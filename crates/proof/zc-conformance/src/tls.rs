@@ -3,7 +3,7 @@
 //! Invariant: the server's certificate is taken as it is. The suite judges what the server says, over a channel that
 //! need not be private; who the server is, its caller knows.
 //!
-//! What it does not do: present a certificate of its own.
+//! It does not present a certificate of its own.
 
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};

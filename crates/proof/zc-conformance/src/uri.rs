@@ -2,7 +2,7 @@
 //!
 //! Job: `nbd://HOST[:PORT]/NAME` and `nbd+unix:///NAME?socket=PATH`, with percent escapes.
 //!
-//! What it does not do: TLS schemes and query parameters other than `socket`; they are refused.
+//! Out of scope: TLS schemes and query parameters other than `socket`; they are refused.
 
 use std::fmt;
 use std::path::PathBuf;

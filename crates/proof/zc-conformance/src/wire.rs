@@ -5,7 +5,7 @@
 //!
 //! Invariant: nothing here comes from `zc-nbd`, so that a mistake in our codec is not mirrored by its judge.
 //!
-//! What it does not do: I/O, or any judgement.
+//! Out of scope: I/O, or any judgement.
 
 use crate::stop::Stop;
 

@@ -3,7 +3,7 @@
 //!
 //! Invariants: output of the tools is streamed, or shown when they fail. A missing tool is an error.
 //!
-//! What it does not do: decide which check needs what (`xtask` and `zc-rig` do).
+//! It does not decide which check needs what (`xtask` and `zc-rig` do).
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "tasks of development report to their terminal")]
 

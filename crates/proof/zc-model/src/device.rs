@@ -111,12 +111,12 @@ impl Device {
         self.first + small(durable.count())
     }
 
-    /// Whether this block, and all before it, are durable.
+    /// Returns `true` if this block, and all before it, are durable.
     pub(crate) fn is_durable(&self, block: u8) -> bool {
         block < self.durable_next()
     }
 
-    /// Whether this block is in flight no more.
+    /// Returns `true` if this block is in flight no more.
     pub(crate) fn has_ended(&self, block: u8) -> bool {
         let flying = |block: &Block| matches!(block.written, Written::Flying { .. });
         block < self.first || self.blocks.get(usize::from(block - self.first)).is_some_and(|it| !flying(it))

@@ -12,7 +12,7 @@
 //! names; all of them hold in the cache manager. The tests take away one at a time, and the check finds a crash that
 //! shows why it is needed.
 //!
-//! What it does not do: run the cache manager's code, which zc-sim does. Nor does it know failing devices, rot, lies of
+//! It does not run the cache manager's code, which zc-sim does. Nor does it know failing devices, rot, lies of
 //! the device, the clean layer and its regions, eviction, or starts that are cut off: a start is one step here.
 #![forbid(unsafe_code)]
 

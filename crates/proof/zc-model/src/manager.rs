@@ -105,7 +105,7 @@ pub enum Step {
     Write {
         /// Where.
         volume: u8,
-        /// Whether the clean unit has it.
+        /// `true` if the clean unit has it.
         shared: bool,
     },
     /// A client flushes.
@@ -585,7 +585,7 @@ impl State {
         self.device.summaries.retain(|summary| summary.next >= durable);
     }
 
-    /// Whether a restart would find this record.
+    /// Returns `true` if a restart would find this record.
     fn is_recorded(&self, record: Record) -> bool {
         let durable = self.device.durable_next();
         let mut in_doubt =

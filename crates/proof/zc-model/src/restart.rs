@@ -55,7 +55,7 @@ impl Known {
         }
     }
 
-    /// Whether a commit that nothing proves counts.
+    /// Returns `true` if a commit that nothing proves counts.
     fn counts(&mut self, present: Set, volume: u8, version: u8) -> bool {
         let at = usize::from(volume);
         let known = version <= self.clean[at].max(self.followed[at]);

@@ -4,7 +4,7 @@
 //!
 //! Invariants: a figure of several rounds is their median, shown with the least and the most. Text in charts is escaped.
 //!
-//! What it does not do: measure, or choose what is compared.
+//! It does not measure, or choose what is compared.
 #![forbid(unsafe_code)]
 
 mod bars;

@@ -8,7 +8,7 @@
 //! it was told to flush stays, of the rest it keeps all, nothing, some requests, or pieces of requests (`loss`).
 //! Requests that QEMU had not finished are gone.
 //!
-//! What it does not do: damage what was flushed. A cache device that lies is the simulator's business.
+//! It does not damage what was flushed. A cache device that lies is the simulator's business.
 
 use anyhow::{Context, bail};
 use std::process::Command;

@@ -9,7 +9,7 @@
 //! fails the run, and what it wrote to its console is shown. The root disk is never changed. A machine has a time
 //! limit. After a failed power cut the disks are kept.
 //!
-//! What it does not do: measure speed. Software emulation makes computing five to ten times dearer than it is.
+//! It does not measure speed. Software emulation makes computing five to ten times dearer than it is.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "tasks of development report to their terminal")]
 

@@ -11,7 +11,7 @@
 //! and the log would have to be kept by the machine that loses its power. QEMU's log is kept by a host that stays up,
 //! and holds what the disk itself was told, with the flushes as they came, under the cache and under the origin alike.
 //!
-//! What it does not do: reorder writes that were flushed, or damage what was not being written.
+//! It does not reorder writes that were flushed, or damage what was not being written.
 //!
 //! Source of the format: the kernel's `drivers/md/dm-log-writes.c` and
 //! `Documentation/admin-guide/device-mapper/log-writes.rst`.

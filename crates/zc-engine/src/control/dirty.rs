@@ -5,7 +5,7 @@
 //!
 //! Invariants: the control thread never blocks on a device; work on media runs on a thread of tokio's pool.
 //!
-//! What it does not do: wait until a flush is done (a drop is waited for: it takes as long as what is in flight). The
+//! It does not wait until a flush is done (a drop is waited for: it takes as long as what is in flight). The
 //! asker looks at the answer's numbers and asks again.
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! Job: turn what was asked for into a choice of connections ([`Which`]), and have those closed that there are.
 //!
-//! What it does not do: keep a client from coming back; `nbd.allow` and the rules of volumes do.
+//! It does not keep a client from coming back; `nbd.allow` and the rules of volumes do.
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;

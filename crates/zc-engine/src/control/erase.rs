@@ -2,7 +2,7 @@
 //!
 //! Invariants: volumes that the cache knows lose nothing but cached content, whether they are served or not.
 //!
-//! What it does not do: stores and origins; the device's own copies.
+//! Out of scope: stores and origins; the device's own copies.
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;

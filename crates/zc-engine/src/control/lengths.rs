@@ -11,7 +11,7 @@
 //! Invariants: a look at an origin that does not answer holds up neither the data plane nor looks at other origins. Each
 //! origin has at most one look.
 //!
-//! What it does not do: notice at once. Between two looks, a write can make the origin as long again.
+//! It does not notice at once. Between two looks, a write can make the origin as long again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! Invariants: nothing is changed, and nothing else is served. The data plane answers one message for a scrape, as for
 //! `stats`.
 //!
-//! What it does not do: take connections (`http`), or ask who reads. The address in the configuration is who may
+//! It does not take connections (`http`), or ask who reads. The address in the configuration is who may
 //! (`metrics.listen`).
 
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //! Invariants: lines and connections are bounded. Commands that change something are carried out one after the other;
 //! those that only look wait for none of them, and one that cannot have its turn says so in bounded time.
 //!
-//! What it does not do: authenticate; the socket's file mode (0600) is who may command.
+//! It does not authenticate; the socket's file mode (0600) is who may command.
 
 pub(crate) mod add_volume;
 pub(crate) mod connection_limit;

@@ -6,7 +6,7 @@
 //! stranger can own.
 //!
 //! Invariants: GET alone; nothing is changed. The page asks no other server for anything, and its policy forbids it to.
-//! What it does not do: take connections (`http`), choose what is shown (`live`), TLS, passwords.
+//! It does not take connections (`http`), choose what is shown (`live`), TLS, passwords.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -81,7 +81,7 @@ async fn answer(shared: &Shared, request: &Parts) -> Answer {
     }
 }
 
-/// Whether the request names its server by names that are this machine's alone.
+/// Returns `true` if the request names its server by names that are this machine's alone.
 fn is_for_us(request: &Parts) -> bool {
     let mut hosts = request.headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };

@@ -20,7 +20,7 @@
 //! has ended (`pause`). Until the last step, anything that fails leaves the old one in place, and the fences up. The
 //! first look at the device happens without that pause: a device that hangs costs no client anything then.
 //!
-//! What it does not do: notice by itself that a device is back; give up or trust dirty data (a restart with
+//! It does not notice by itself that a device is back; give up or trust dirty data (a restart with
 //! `--trust-dirty` or `--drop-dirty` does).
 
 use std::sync::Arc;

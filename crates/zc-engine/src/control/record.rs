@@ -4,7 +4,7 @@
 //! written over, readable by the daemon's user alone. Who may use the control socket may say where: it is that user, or
 //! root.
 //!
-//! What it does not do: record; see `record`.
+//! It does not record; see `record`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

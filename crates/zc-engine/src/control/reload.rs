@@ -5,7 +5,7 @@
 //! Invariants: what can fail is tried first. What is applied is in force, and only that; the rest is named again by the
 //! next reload. A change that comes meanwhile waits.
 //!
-//! What it does not do: write the file. The daemon is confined to reading it; `zcctl volume` writes it.
+//! It does not write the file. The daemon is confined to reading it; `zcctl volume` writes it.
 
 use std::path::PathBuf;
 

@@ -254,7 +254,7 @@ impl Shared {
     }
 }
 
-/// Whether two paths lead to one file or device.
+/// Returns `true` if two paths lead to one file or device.
 fn is_same_place(one: &Path, other: &Path) -> bool {
     one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }

@@ -159,7 +159,7 @@ const fn yes() -> bool {
 }
 
 impl Request {
-    /// Whether it changes nothing. Orders for stores are looked at by who carries them out.
+    /// Returns `true` if it changes nothing. Orders for stores are looked at by who carries them out.
     pub(crate) const fn only_looks(&self) -> bool {
         matches!(
             self,

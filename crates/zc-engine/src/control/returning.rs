@@ -6,7 +6,7 @@
 //! Invariants: nothing waits for an origin that hangs but the look at it, and each volume has at most one look. Nothing
 //! is judged, written or served before a look has ended well.
 //!
-//! What it does not do: decide what may be believed of such a volume (`session/pair`, asked by `add_volume`).
+//! It does not decide what may be believed of such a volume (`session/pair`, asked by `add_volume`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use zc_pool_io::Order;
 use crate::control::Shared;
 use crate::control::request::Request;
 
-/// Whether it is an order that changes nothing. What is no order is refused later.
+/// Returns `true` if it is an order that changes nothing. What is no order is refused later.
 pub(crate) fn only_looks(request: &Request) -> bool {
     match request {
         Request::Store { order, .. } => {

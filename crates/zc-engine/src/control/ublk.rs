@@ -7,7 +7,7 @@
 //! volume has at most one device; attaching it again names the same. A stop removes devices that no program uses and
 //! leaves the others to the next daemon: requests to them wait.
 //!
-//! What it does not do: touch a request.
+//! It does not touch a request.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -138,7 +138,7 @@ struct Attached {
 }
 
 impl Attached {
-    /// Whether the kernel has taken the device away, at another program's command.
+    /// Returns `true` if the kernel has taken the device away, at another program's command.
     fn is_gone(&self) -> bool {
         self.gone.try_recv() == Err(TryRecvError::Disconnected)
     }

@@ -2,7 +2,7 @@
 //!
 //! Job: check ranges, pass them to the data plane, answer how far it is.
 //!
-//! What it does not do: choose ranges (`zcctl` does), or warm anything (`shard/warm`).
+//! It does not choose ranges (`zcctl` does), or warm anything (`shard/warm`).
 
 use std::ops::Range;
 

@@ -6,7 +6,7 @@
 //! Invariants: the data plane knows no time of day. A volume with windows waits until it is told that one is open: after
 //! a start, a reload or its return for one look at most.
 //!
-//! What it does not do: destage. A window that closes lets a run that began go to its end.
+//! It does not destage. A window that closes lets a run that began go to its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) async fn watch_windows(shared: Arc<Shared>) {
     }
 }
 
-/// Whether a volume with these windows may destage idly.
+/// Returns `true` if a volume with these windows may destage idly.
 fn is_open(windows: &[DestageWindow], minute: u16) -> bool {
     windows.is_empty() || windows.iter().any(|window| window.contains(minute))
 }

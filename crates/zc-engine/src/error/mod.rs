@@ -117,13 +117,13 @@ impl EngineError {
         Self::io(format!("cannot start the thread of {what}"), source)
     }
 
-    /// Whether the configuration is at fault rather than the machine.
+    /// Returns `true` if the configuration is at fault rather than the machine.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Unservable(_) | Self::InUse(_) | Self::CacheUnusable { .. })
     }
 
-    /// Whether something is in use that may become free.
+    /// Returns `true` if something is in use that may become free.
     pub(crate) fn is_in_use(&self) -> bool {
         match self {
             Self::InUse(_) => true,
@@ -139,7 +139,7 @@ impl EngineError {
         }
     }
 
-    /// Whether something does not answer.
+    /// Returns `true` if something does not answer.
     pub(crate) const fn is_silence(&self) -> bool {
         matches!(self, Self::NoAnswer { .. })
     }

@@ -6,7 +6,7 @@
 //! Invariants: a refusal changes nothing. Failures of files, devices and sockets are no refusals: [`EngineError`] has
 //! them.
 //!
-//! What it does not do: decide; who refuses does.
+//! It does not decide; who refuses does.
 
 use std::io;
 use std::path::PathBuf;
@@ -191,7 +191,7 @@ pub enum Refusal {
     UnknownCache {
         /// Why the cache cannot be used.
         why: String,
-        /// Whether a new one could be made.
+        /// `true` if a new one could be made.
         has_size: bool,
         /// The state directory.
         state_dir: PathBuf,

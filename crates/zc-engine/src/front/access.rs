@@ -7,7 +7,7 @@
 //! rule says so, because the client can do something about it. Rules are asked anew with every option, since TLS may
 //! begin in between. A client keeps an export it chose when rules change.
 //!
-//! What it does not do: check certificates (`tls` does). Address rules are for TCP; Unix sockets have mode and owner.
+//! It does not check certificates (`tls` does). Address rules are for TCP; Unix sockets have mode and owner.
 
 use zc_config::{AddressRange, VolumeNbd};
 use zc_nbd::server::{Access, BlockSizes, ExportCatalog, ExportFlags, ExportInfo};
@@ -59,7 +59,7 @@ impl Export {
     }
 }
 
-/// Whether an address rule lets a client in.
+/// Returns `true` if an address rule lets a client in.
 pub(crate) fn is_allowed(ranges: &[AddressRange], peer: Peer) -> bool {
     match peer {
         _ if ranges.is_empty() => true,

@@ -9,7 +9,7 @@
 //!
 //! Invariants: a connection is counted from [`Admission::enter`] to [`Admission::leave`]; the sums agree with it.
 //!
-//! What it does not do: know sockets, close anything, or tell which attached clients are idle (`shard/clients/nbd`).
+//! It does not know sockets, close anything, or tell which attached clients are idle (`shard/clients/nbd`).
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -162,7 +162,7 @@ impl Admission {
         larger.into_iter().map(|(_, source)| source).collect()
     }
 
-    /// Whether all places of attached clients are taken.
+    /// Returns `true` if all places of attached clients are taken.
     pub(crate) const fn is_full(&self, bounds: Bounds) -> bool {
         self.attached >= bounds.attached
     }

@@ -7,7 +7,7 @@
 //! does not wait for ever, and what follows makes up for it. Numbers are whole: tokens times a thousand million, so
 //! that no part of one is lost.
 //!
-//! What it does not do: keep those who wait (`throttle`).
+//! It does not keep those who wait (`throttle`).
 
 /// Parts that a token has: as many as a second has nanoseconds.
 const PARTS: i128 = 1_000_000_000;

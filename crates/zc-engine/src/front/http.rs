@@ -5,7 +5,7 @@
 //! Clients that say nothing keep no others out ([`Places`]).
 //! It runs on the control thread, so the data plane never waits for a client here.
 //!
-//! What it does not do: TLS, passwords, paths. Hyper, which serves the numbers, is all that the live page needs: a
+//! Out of scope: TLS, passwords, paths. Hyper, which serves the numbers, is all that the live page needs: a
 //! framework with a router (axum) would save it one `match` over four paths.
 
 use std::convert::Infallible;

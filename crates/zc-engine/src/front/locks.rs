@@ -8,7 +8,7 @@
 //! Invariants: granted ranges are disjoint. A range waits only for ranges asked for before it, so that nothing starves
 //! and there is no cycle.
 //!
-//! What it does not do: order reads. NBD leaves a read that overlaps a write in flight open.
+//! It does not order reads. NBD leaves a read that overlaps a write in flight open.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -80,7 +80,7 @@ impl RangeLocks {
         self.waiting = left;
     }
 
-    /// Whether nothing is granted (then nothing waits either).
+    /// Returns `true` if nothing is granted (then nothing waits either).
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.granted.is_empty()

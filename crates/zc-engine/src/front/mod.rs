@@ -2,7 +2,7 @@
 //!
 //! Invariants: nothing here knows the shard or the cache manager. `shard/clients` brings these parts together.
 //!
-//! What it does not do: read from or write to connections of clients, except for handshakes of TLS.
+//! It does not read from or write to connections of clients, except for handshakes of TLS.
 
 pub(crate) mod access;
 pub(crate) mod admission;

@@ -3,7 +3,7 @@
 //! Job: the client's IP address, or the user behind a Unix socket, as the kernel tells it; and the [`Source`] that it
 //! counts for.
 //!
-//! What it does not do: authenticate. An address can be forged by whoever owns the network.
+//! It does not authenticate. An address can be forged by whoever owns the network.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -46,7 +46,7 @@ impl Source {
         Self(Peer::Ip(Ipv6Addr::from_bits(address.to_bits() & mask).into()))
     }
 
-    /// Whether it is an address, which its owner chooses, and no user whom the kernel vouches for.
+    /// Returns `true` if it is an address, which its owner chooses, and no user whom the kernel vouches for.
     pub(crate) const fn is_address(self) -> bool {
         !matches!(self.0, Peer::User(_))
     }

@@ -4,7 +4,7 @@
 //!
 //! Invariants: a volume that the daemon does not serve is not exported.
 //!
-//! What it does not do: put them in force (`shard/clients`), open or close listening sockets.
+//! It does not put them in force (`shard/clients`), open or close listening sockets.
 
 use zc_cache::config::VolumeConfig;
 use zc_config::{AddressRange, Config, VolumeLimits};

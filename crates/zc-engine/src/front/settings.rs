@@ -88,7 +88,8 @@ pub(crate) fn max_dirty_age_ms(config: &cache::VolumeConfig) -> Option<u64> {
     (config.mode == Mode::WriteBack).then_some(config.write_back.max_dirty_age_ms)
 }
 
-/// Whether the journal has a place of its own that is persistent memory: writing there costs next to nothing.
+/// Returns `true` if the journal has a place of its own that is persistent memory: writing there costs next to
+/// nothing.
 pub(crate) fn has_durable_journal(config: &CacheConfig) -> bool {
     config.journal_path.as_deref().is_some_and(zc_io::is_persistent_memory)
 }

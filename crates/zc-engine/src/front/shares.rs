@@ -12,7 +12,7 @@
 //! [`AGED_MS`] and holds nothing beyond its reserve keeps others from taking more, so that a large request does not
 //! starve beside many small ones.
 //!
-//! What it does not do: know requests or sockets (`shard/clients/nbd`), or bound the work of events and completions.
+//! It does not know requests or sockets (`shard/clients/nbd`), or bound the work of events and completions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,7 +85,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Whether a connection may hold so much more.
+    /// Returns `true` if a connection may hold so much more.
     pub(crate) fn may_hold(&self, division: Division, who: &Holder, more_bytes: u64) -> bool {
         let own = division.beyond(who.held_bytes + more_bytes);
         let more = own - division.beyond(who.held_bytes);
@@ -124,8 +124,8 @@ impl Shares {
         self.aged
     }
 
-    /// Whether a read or prefetch may go to the manager now: small ones of a connection always, others as long as what
-    /// is there does not keep the next one waiting for long.
+    /// Returns `true` if a read or prefetch may go to the manager now: small ones of a connection always, others as
+    /// long as what is there does not keep the next one waiting for long.
     pub(crate) const fn may_serve(&self, own_bytes: u64, len_bytes: u64) -> bool {
         own_bytes + len_bytes <= SERVE_SMALL_BYTES
             || self.serving_bytes == 0
@@ -172,12 +172,12 @@ impl Shares {
         units * (1 + self.in_line.get(&self.turn_of).copied().unwrap_or(0))
     }
 
-    /// Whether this turn has something to go on with.
+    /// Returns `true` if this turn has something to go on with.
     pub(crate) fn can_go_on(&self) -> bool {
         self.left_units > 0 && !self.ready.is_empty()
     }
 
-    /// Whether the next turn has something to go on with.
+    /// Returns `true` if the next turn has something to go on with.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.ready.is_empty()
     }

@@ -4,7 +4,7 @@
 //! so it holds for zeros that the cache knows, that the origin has and that a client wrote, and no later write can make
 //! it wrong.
 //!
-//! What it does not do: cost much where there are none: a block is given up at its first bytes.
+//! It does not cost much where there are none: a block is given up at its first bytes.
 
 /// Zeros are looked for in blocks of this size on the volume.
 const BLOCK_BYTES: usize = 4096;

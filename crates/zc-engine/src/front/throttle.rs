@@ -7,7 +7,7 @@
 //! overtaken by none that came later, so that a large one does not starve beside small ones; one that waits longer for
 //! the rate of its own line does not hold up the other. Without limits all that wait may begin.
 //!
-//! What it does not do: know the time or what waits (`shard/volumes`); the arithmetic of a rate (`bucket`).
+//! It does not know the time or what waits (`shard/volumes`); the arithmetic of a rate (`bucket`).
 
 use std::collections::VecDeque;
 
@@ -161,7 +161,7 @@ impl<T> Throttle<T> {
         writes.set(iops(limits.write_iops), bytes(limits.write_bytes_per_s), now_ns);
     }
 
-    /// Whether no request waits, and none will.
+    /// Returns `true` if no request waits, and none will.
     pub(crate) fn is_off(&self) -> bool {
         self.limits == VolumeLimits::default() && !self.are_waiting()
     }
@@ -212,7 +212,7 @@ impl<T> Throttle<T> {
         out
     }
 
-    /// Whether any request waits.
+    /// Returns `true` if any request waits.
     pub(crate) fn are_waiting(&self) -> bool {
         self.lines.iter().any(|line| !line.is_empty())
     }

@@ -10,7 +10,7 @@
 //! outlive what let it in: [`Tls::refuses`] says which ones new settings would not take. With a client authority no
 //! session is resumed: a resumption would skip the check of the certificate, which may have expired since.
 //!
-//! What it does not do: fetch revocation lists, ask when their next update is due, or encrypt in the kernel.
+//! It does not fetch revocation lists, ask when their next update is due, or encrypt in the kernel.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -229,12 +229,12 @@ impl TlsLayer {
         }
     }
 
-    /// Whether the client has said goodbye: nothing will come any more.
+    /// Returns `true` if the client has said goodbye: nothing will come any more.
     pub(crate) const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Whether the handshake is through.
+    /// Returns `true` if the handshake is through.
     pub(crate) fn is_up(&self) -> bool {
         !self.connection.is_handshaking()
     }
@@ -255,7 +255,7 @@ impl TlsLayer {
         }
     }
 
-    /// Whether the layer has something of its own to send: handshake, alerts.
+    /// Returns `true` if the layer has something of its own to send: handshake, alerts.
     pub(crate) fn has_output(&self) -> bool {
         self.connection.wants_write()
     }

@@ -6,7 +6,7 @@
 //! flood of handshakes from one source delays one of another source by no more than a job for each source. Threads are
 //! half as many as processors, so that the data plane keeps its own.
 //!
-//! What it does not do: know sessions or sockets; or encrypt what is sent and received afterwards, which the data plane
+//! It does not know sessions or sockets; or encrypt what is sent and received afterwards, which the data plane
 //! does.
 
 use std::collections::{BTreeMap, VecDeque};

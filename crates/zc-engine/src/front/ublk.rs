@@ -1,6 +1,6 @@
 //! What a volume would be as a block device of the kernel.
 //!
-//! What it does not do: attach it (`control/ublk`), or serve it (`shard/clients/ublk`).
+//! It does not attach it (`control/ublk`), or serve it (`shard/clients/ublk`).
 
 use zc_cache::config::VolumeConfig;
 use zc_core::VolumeId;

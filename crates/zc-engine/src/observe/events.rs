@@ -5,7 +5,7 @@
 //! Invariants: what lasts is noted when it begins and when it ends, once each. Numbers rise by one, from one, and are not
 //! used twice by a daemon. At most [`EVENTS_MAX`] events are kept; a reader sees by the numbers what it missed.
 //!
-//! What it does not do: look. The control plane does, once in `LOOK_MS` and at every question. What begins and ends
+//! It does not look. The control plane does, once in `LOOK_MS` and at every question. What begins and ends
 //! between two looks is not seen, and an incident that happens again within an hour is still the same one.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -5,7 +5,7 @@
 //! format (0.0.4) and OpenMetrics.
 //!
 //! Invariants: a family is written once, its samples together. Families keep name and meaning within a major version.
-//! What it does not do: ask for the numbers (`control`), or serve them (`metrics_http`).
+//! It does not ask for the numbers (`control`), or serve them (`metrics_http`).
 
 use std::fmt;
 

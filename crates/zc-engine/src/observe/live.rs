@@ -4,7 +4,7 @@
 //! Invariants: counters are since the start, so a reader may miss any number of looks; members keep name and meaning
 //! within a major version, and further ones may come.
 //!
-//! What it does not do: ask (`control`), serve (`page_http`), or make rates of counters (the page does).
+//! It does not ask (`control`), serve (`page_http`), or make rates of counters (the page does).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 //!
 //! Invariants: nothing here changes anything.
 //!
-//! What it does not do: take connections (`front/http` and `control` do), or measure (`shard/metrics` does).
+//! It does not take connections (`front/http` and `control` do), or measure (`shard/metrics` does).
 
 pub(crate) mod events;
 pub(crate) mod exposition;

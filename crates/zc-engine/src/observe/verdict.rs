@@ -7,7 +7,7 @@
 //! verifications, a cold start) counts for [`INCIDENT_MS`] after the last time that the counter moved: a daemon that ran
 //! for that long without another incident is healthy again.
 //!
-//! What it does not do: act. Counters are looked at once in [`LOOK_MS`] and at every question.
+//! It does not act. Counters are looked at once in [`LOOK_MS`] and at every question.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@
 //! and go round. When none is free, what comes is not recorded, counted, and said so in the file at this place. Memory
 //! and file are bounded (`limits`). The key that prints are made with never leaves the thread.
 //!
-//! What it does not do: look at contents; they are known by what the manager tells.
+//! It does not look at contents; they are known by what the manager tells.
 
 pub(crate) mod recorder;
 pub(crate) mod window;

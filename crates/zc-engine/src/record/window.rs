@@ -5,7 +5,7 @@
 //! Invariants: what is learned belongs to all requests that touched the extent since the last write of it, that write
 //! included: that is how the manager tells it. At most [`RECORD_WINDOW_MAX`] requests are held, and of an extent a few.
 //!
-//! What it does not do: know what hits hold; they wait in vain, and the trace tells it by what came before.
+//! It does not know what hits hold; they wait in vain, and the trace tells it by what came before.
 
 use std::collections::VecDeque;
 

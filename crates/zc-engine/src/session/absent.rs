@@ -12,7 +12,7 @@
 //! answered for is never left out: the answer needs its origin. If no volume can be served, the start is refused. No new
 //! cache is made in place of one that has dirty data of a volume that is left out.
 //!
-//! What it does not do: look for the origin again (`returning` does).
+//! It does not look for the origin again (`returning` does).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

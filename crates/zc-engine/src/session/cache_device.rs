@@ -6,7 +6,7 @@
 //! Invariants: only a blank regular file is formatted, or taken for a journal, without being told to: a disk whose
 //! start is zero may still have data.
 //!
-//! What it does not do: begin a session (`open` does).
+//! It does not begin a session (`open` does).
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};

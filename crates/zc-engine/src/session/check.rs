@@ -9,7 +9,7 @@
 //!
 //! Stores are recovered in memory, and their devices stay as they are.
 //!
-//! What it does not do: read more of the cache than its metadata. It has the rights of who asks; the daemon may have
+//! It does not read more of the cache than its metadata. It has the rights of who asks; the daemon may have
 //! others.
 
 use std::path::Path;
@@ -151,7 +151,7 @@ fn check_unused_stores(config: &Config, stores: &Stores, running: &Running, chec
     }
 }
 
-/// Whether everything in the state directory can be read and changed.
+/// Returns `true` if everything in the state directory can be read and changed.
 fn check_state_dir(dir: &Path, checked: &mut Checked) -> bool {
     let problems = checked.problems.len();
     if dir.exists() {

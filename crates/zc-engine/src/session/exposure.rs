@@ -3,7 +3,7 @@
 //! Job: name the configuration file, caches, journals, stores and origins whose mode lets every user in, and folders in
 //! which every user may put another file in their place.
 //!
-//! What it does not do: look at keys of TLS (`front/tls`), the state directory (`state`), or access control lists.
+//! It does not look at keys of TLS (`front/tls`), the state directory (`state`), or access control lists.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;

@@ -5,7 +5,7 @@
 //!
 //! Invariants: whoever waits goes on at the deadline. What such a thread opens late it closes again.
 //!
-//! What it does not do: keep what it opens. A look that ended well says that an open will most likely not hang now.
+//! It does not keep what it opens. A look that ended well says that an open will most likely not hang now.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
@@ -66,7 +66,7 @@ impl Look {
         }
     }
 
-    /// Whether it has not ended yet. What it found is lost by the question.
+    /// Returns `true` if it has not ended yet. What it found is lost by the question.
     pub(crate) fn hangs(&self) -> bool {
         matches!(self.outcome.try_recv(), Err(TryRecvError::Empty))
     }

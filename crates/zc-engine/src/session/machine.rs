@@ -1,6 +1,6 @@
 //! Memory of the machine, or of the control group that the process runs in.
 //!
-//! What it does not do: say how much of it is free, which changes by the second.
+//! It does not say how much of it is free, which changes by the second.
 
 use std::path::Path;
 use std::sync::OnceLock;

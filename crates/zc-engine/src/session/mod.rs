@@ -2,7 +2,7 @@
 //!
 //! Invariants: what can be refused is refused before anything is changed.
 //!
-//! What it does not do: serve (`shard`), or change what is served (`control`).
+//! It does not serve (`shard`), or change what is served (`control`).
 
 pub(crate) mod absent;
 pub(crate) mod cache_device;

@@ -6,7 +6,7 @@
 //! devices of the kernel are taken over after a restart as ever. Its sessions begin above all that the old one had: what
 //! either device has of an earlier life is told by that, and an old device that comes back is an older image.
 //!
-//! What it does not do: end the old cache's session, or begin one (`control/replace` does).
+//! It does not end the old cache's session, or begin one (`control/replace` does).
 
 use std::sync::Arc;
 
@@ -124,7 +124,7 @@ fn check_owes_nothing(
     Ok(())
 }
 
-/// Whether no session has begun since the cache was formatted.
+/// Returns `true` if no session has begun since the cache was formatted.
 const fn is_fresh(superblock: &Superblock) -> bool {
     superblock.clean && superblock.session == superblock.created_unix_s
 }

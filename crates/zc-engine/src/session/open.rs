@@ -5,7 +5,7 @@
 //! everything as it was, but for a cache file or origin that the configuration asked to be created. A cache that is
 //! missing is waited for; then it goes on without (`without_cache`), if it may.
 //!
-//! What it does not do: read WEU headers or compare a sample of cached extents with the origin (the manager does both
+//! It does not read WEU headers or compare a sample of cached extents with the origin (the manager does both
 //! while clients are served).
 
 use std::collections::BTreeSet;

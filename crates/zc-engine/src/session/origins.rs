@@ -1,6 +1,6 @@
 //! The origins of a configuration: opened, created, and how large their volumes are.
 //!
-//! What it does not do: wait for one that does not answer (`looks`), or tell whose they are (`pair`).
+//! It does not wait for one that does not answer (`looks`), or tell whose they are (`pair`).
 
 use zc_config::Config;
 

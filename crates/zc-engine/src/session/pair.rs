@@ -86,7 +86,7 @@ pub(crate) struct Known<'a> {
     pub(crate) table: &'a VolumeTable,
     /// The session in the superblock: the last one on this image of the cache.
     pub(crate) session: u64,
-    /// Whether that session ended in order, as the image has it.
+    /// `true` if that session ended in order, as the image has it.
     pub(crate) clean: bool,
     pub(crate) state: &'a State,
     pub(crate) cold: bool,
@@ -178,8 +178,8 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
     if refused.is_empty() { Ok(paired) } else { Err(EngineError::Unservable(refused)) }
 }
 
-/// Whether a volume that the cache does not know has dirty data on it, as the state directory knows, which the operator
-/// does not give up: the cache is an image that is not the newest, whatever its session says.
+/// Returns `true` if a volume that the cache does not know has dirty data on it, as the state directory knows, which
+/// the operator does not give up: the cache is an image that is not the newest, whatever its session says.
 fn is_missed(known: &Known<'_>, candidate: &Candidate<'_>) -> bool {
     let is_dirty = known.state.volumes.get(candidate.name).is_some_and(|entry| entry.dirty);
     is_dirty && !known.answers.drops(candidate.name)
@@ -220,7 +220,8 @@ fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) ->
     })
 }
 
-/// Whether clients have to be told that acknowledged writes may be lost. What is not noted counts as volatile.
+/// Returns `true` if clients have to be told that acknowledged writes may be lost. What is not noted counts as
+/// volatile.
 fn lost_writes(
     known: &Known<'_>,
     record: &VolumeRecord,

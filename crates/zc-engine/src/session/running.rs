@@ -5,7 +5,7 @@
 //!
 //! Invariants: no wait is longer than [`ANSWER_MS_MAX`], and no answer larger than [`ANSWER_BYTES_MAX`] is read.
 //!
-//! What it does not do: change anything in the daemon.
+//! It does not change anything in the daemon.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

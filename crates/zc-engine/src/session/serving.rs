@@ -3,7 +3,7 @@
 //! Job: what the data plane, the clients' registry, the devices and the two records of who belongs together have of a
 //! volume, made in one place for a start and for volumes that come later.
 //!
-//! What it does not do: judge (`pair`), or write the records (`open`, `add_volume`).
+//! It does not judge (`pair`), or write the records (`open`, `add_volume`).
 
 use zc_cache::config::VolumeConfig;
 use zc_config::Config;

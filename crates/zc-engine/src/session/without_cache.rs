@@ -12,7 +12,7 @@
 //! - The placeholder has the missing cache's identity, so that block devices are taken over as ever. Its own state lies
 //!   in a folder of its own, where no start looks for dirty data.
 //!
-//! What it does not do: notice that the device is back. A restart does.
+//! It does not notice that the device is back. A restart does.
 
 use std::path::PathBuf;
 

@@ -4,7 +4,7 @@
 //! Job: hold what belongs to no component alone. Components get it with each call, and reach the outside through it. Its
 //! fields are open for that reason.
 //!
-//! What it does not do: decide anything.
+//! It does not decide anything.
 
 use std::collections::VecDeque;
 

@@ -8,7 +8,7 @@
 //! request holds zeros or bytes of that volume's requests, so that no fault shows a client bytes of another volume. What
 //! a read of the cache device brings for a client may stay where it was read: only the bytes that verified are sent.
 //!
-//! What it does not do: bound the sum. The manager's buffers are bounded by its configuration, those of clients by the
+//! It does not bound the sum. The manager's buffers are bounded by its configuration, those of clients by the
 //! front end's budget; memory beyond the pool's bound comes from the allocator and goes back there.
 
 use std::cell::OnceCell;
@@ -104,7 +104,7 @@ impl Buffers {
         buf
     }
 
-    /// Whether the slice is all of what a client's read waits for, and nothing of it has come.
+    /// Returns `true` if the slice is all of what a client's read waits for, and nothing of it has come.
     pub(crate) fn awaits(&self, slice: BufSlice) -> bool {
         let Part::Awaited(awaited) = self.part(slice.buf) else { return false };
         slice.start_bytes == 0

@@ -147,7 +147,7 @@ struct Ending {
     /// Volumes without dirty data.
     clean: Vec<String>,
     lefts: Vec<(String, Left)>,
-    /// Whether a part of the cache was not to be trusted meanwhile.
+    /// `true` if a part of the cache was not to be trusted meanwhile.
     was_distrusted: bool,
     journal_next: JournalSeq,
     index_image: u64,

@@ -3,7 +3,7 @@
 //! Invariants: the queue is bounded; a command that does not fit, or comes after the end, is dropped, which its sender
 //! notices by its closed reply channel.
 //!
-//! What it does not do: carry them out (`dispatch/obey`).
+//! It does not carry them out (`dispatch/obey`).
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,7 @@
 //! Invariants: what cannot be set is said and costs speed only. Threads inherit from the one that begins them: the
 //! shard's is bound after its workers have begun; what it begins later sleeps in the kernel (`origin/map`).
 //!
-//! What it does not do: choose.
+//! It does not choose.
 
 /// Binds the calling thread; to nothing, if no CPUs are named.
 pub(crate) fn bind_this_thread(cpus: &[usize], whose: &str) {

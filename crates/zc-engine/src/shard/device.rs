@@ -8,7 +8,7 @@
 //! once for the manager. The memory of one that it abandoned belongs to the ring until the device has answered: what a
 //! late read brings reaches no buffer of the manager.
 //!
-//! What it does not do: judge errors, retry, or decide what takes too long; the manager does.
+//! It does not judge errors, retry, or decide what takes too long; the manager does.
 
 use std::io;
 use std::ops::Range;

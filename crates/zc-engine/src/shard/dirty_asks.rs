@@ -2,7 +2,7 @@
 //!
 //! Job: answer each when the manager has done what was asked, or cannot.
 //!
-//! What it does not do: give anything up (the manager does).
+//! It does not give anything up (the manager does).
 
 use tokio::sync::oneshot;
 use zc_cache::CacheManager;

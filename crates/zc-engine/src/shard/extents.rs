@@ -7,7 +7,7 @@
 //! not decode to exactly one extent is a fault, whatever its checksum says. So is a content that is not that of its
 //! fingerprint, where the manager wants a proof of that.
 //!
-//! What it does not do: decide what a fault means; the manager does.
+//! It does not decide what a fault means; the manager does.
 
 use std::ops::Range;
 

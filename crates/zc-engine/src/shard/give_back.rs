@@ -5,7 +5,7 @@
 //!
 //! Invariants: memory that is in use all the time stays; a steady load costs no call of the allocator.
 //!
-//! What it does not do: bound memory (`shares` does).
+//! It does not bound memory (`shares` does).
 
 use zc_core::u64_from_usize;
 
@@ -39,7 +39,7 @@ impl GiveBack {
         is_due
     }
 
-    /// Whether the free pages of the heap are worth looking for, after the pool gave so much back.
+    /// Returns `true` if the free pages of the heap are worth looking for, after the pool gave so much back.
     const fn is_worth(&mut self, heap_bytes: u64, released_bytes: u64) -> bool {
         let free_bytes = self.most_bytes.saturating_sub(heap_bytes) + released_bytes;
         let is_worth = free_bytes >= GIVE_BACK_HEAP_BYTES;

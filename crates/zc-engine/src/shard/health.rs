@@ -3,7 +3,7 @@
 //! Job: say each note in words, what repeats ever more rarely; remember why the cache is out of order, and when its index
 //! was complete.
 //!
-//! What it does not do: act on a note (`dispatch` does, where one has to).
+//! It does not act on a note (`dispatch` does, where one has to).
 
 use std::collections::VecDeque;
 
@@ -48,7 +48,7 @@ impl Health {
         }
     }
 
-    /// Whether a fault is known.
+    /// Returns `true` if a fault is known.
     pub(crate) const fn has_fault(&self) -> bool {
         self.fault.is_some()
     }

@@ -7,7 +7,7 @@
 //! place is never handed to the device. Those of one origin take no more places than their share (`origin/queue`). What a
 //! turn submits goes to the ring whose thread has the turn, but for what has to stay with one ring.
 //!
-//! What it does not do: own a ring (`dispatch/threads`: each belongs to its thread), or know what an operation's end
+//! It does not own a ring (`dispatch/threads`: each belongs to its thread), or know what an operation's end
 //! means (`dispatch` leads it to its component).
 
 use std::collections::VecDeque;

@@ -3,7 +3,7 @@
 //! Invariants: a volume goes when no client can choose it, no request of it is left, and the manager has forgotten it,
 //! durably. If the manager cannot, it is served as before.
 //!
-//! What it does not do: judge what may be believed of a volume, or record it (`control/added`, `control/removed`).
+//! It does not judge what may be believed of a volume, or record it (`control/added`, `control/removed`).
 
 use tokio::sync::oneshot;
 use zc_core::{ErrorKind, Map, VolumeId};
@@ -26,7 +26,7 @@ struct Going {
 pub(crate) struct Leaving(Map<VolumeId, Going>);
 
 impl Leaving {
-    /// Whether this one is going already.
+    /// Returns `true` if this one is going already.
     pub(crate) fn has(&self, id: VolumeId) -> bool {
         self.0.contains_key(&id)
     }

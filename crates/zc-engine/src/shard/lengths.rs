@@ -2,7 +2,7 @@
 //!
 //! Invariants: an origin that was withdrawn gets no request any more.
 //!
-//! What it does not do: look at origins by itself (`control/lengths`), or record what is found (`control/resize`).
+//! It does not look at origins by itself (`control/lengths`), or record what is found (`control/resize`).
 
 use zc_cache::config::VolumeConfig;
 use zc_core::VolumeId;

@@ -22,7 +22,7 @@
 //! | `stats`, `commands` | numbers and commands, as other threads see them |
 //! | `dispatch` | the shard itself: the I/O threads, their turns, and who gets what |
 //!
-//! What it does not do: wait for anything but the rings, or know configuration files. Hashing, compressing and decoding
+//! It does not wait for anything but the rings, or know configuration files. Hashing, compressing and decoding
 //! are the workers', but for what `limits` allows here: small reads of compressed extents, a small job that is alone or
 //! that a flush waits for, and what no queue has room for.
 

@@ -5,7 +5,7 @@
 //! Invariants: each action that waits begins once, in the order of its kind: reads, or writes. Flushes do not wait: the
 //! manager asks for one when the writes that it covers have ended. Without limits no action waits.
 //!
-//! What it does not do: carry actions out (`origins`), or bound what is with the kernel at once (`origin/queue`).
+//! It does not carry actions out (`origins`), or bound what is with the kernel at once (`origin/queue`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::front::throttle::{Cost, Throttle, Waits};
 pub(crate) struct OriginLimits {
     /// Of volumes that have, or had, limits.
     throttles: BTreeMap<VolumeId, Throttle<Action>>,
-    /// Whether an action of any of them waits.
+    /// `true` if an action of any of them waits.
     are_waiting: bool,
 }
 

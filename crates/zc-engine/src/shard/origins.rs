@@ -6,7 +6,7 @@
 //! Invariants: each operation's end becomes exactly one event. The first failure is logged, then ever fewer: an origin
 //! that fails for hours fills no disk with its log.
 //!
-//! What it does not do: order what origins do (the cache manager does), or the arithmetic of limits (`origin_limits`).
+//! It does not order what origins do (the cache manager does), or the arithmetic of limits (`origin_limits`).
 
 use std::fmt;
 use std::io;

@@ -105,7 +105,7 @@ impl Pause {
         self.0 = Some(Paused { events, since_ms: now_ms, reply: Some(reply), closing, replacement: None });
     }
 
-    /// Whether requests are held back.
+    /// Returns `true` if requests are held back.
     pub(crate) const fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -144,8 +144,8 @@ impl Pause {
         reply.send(looked()).is_err()
     }
 
-    /// Whether what is held back has waited long enough: what is under way does not end, or the asker has gone. The
-    /// asker is told.
+    /// Returns `true` if what is held back has waited long enough: what is under way does not end, or the asker has
+    /// gone. The asker is told.
     pub(crate) fn is_given_up(&mut self, now_ms: u64) -> bool {
         let Some(paused) = &mut self.0 else { return false };
         let is_late = now_ms.saturating_sub(paused.since_ms) > PAUSE_MAX_MS;
@@ -175,7 +175,7 @@ impl Pause {
         true
     }
 
-    /// Whether the manager has closed its cache, and takes no request any more.
+    /// Returns `true` if the manager has closed its cache, and takes no request any more.
     pub(crate) fn has_closed(&self) -> bool {
         self.0.as_ref().is_some_and(|paused| matches!(paused.closing, Closing::Done))
     }

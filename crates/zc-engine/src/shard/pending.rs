@@ -92,7 +92,7 @@ pub(crate) struct ExtentsPending {
 }
 
 impl Pending {
-    /// Whether a device or an origin works on it.
+    /// Returns `true` if a device or an origin works on it.
     const fn is_device(&self) -> bool {
         !matches!(
             self,
@@ -100,7 +100,7 @@ impl Pending {
         )
     }
 
-    /// Whether it reads stored extents.
+    /// Returns `true` if it reads stored extents.
     const fn is_extent_read(&self) -> bool {
         matches!(self, Self::Extents(_))
     }

@@ -1,6 +1,6 @@
 //! How reads of stored extents are cut: what of the device is read, and what of that is decoded where.
 //!
-//! What it does not do: read (`device`) or decode (`extents`).
+//! It does not read (`device`) or decode (`extents`).
 
 use std::ops::Range;
 

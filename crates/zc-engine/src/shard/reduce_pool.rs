@@ -14,7 +14,7 @@
 //! so that none is lost and memory stays bounded. Each job yields one result, and the data plane hears of it without
 //! having to ask. Jobs own leases of their memory.
 //!
-//! What it does not do: order results (the manager packs in the order of requests whatever order they come in).
+//! It does not order results (the manager packs in the order of requests whatever order they come in).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -59,7 +59,7 @@ impl Job {
         matches!(self, Self::Decode(_))
     }
 
-    /// Whether its result can wait a moment for others: it belongs to an insertion.
+    /// Returns `true` if its result can wait a moment for others: it belongs to an insertion.
     fn has_time(&self) -> bool {
         matches!(self, Self::Hash { .. } | Self::Compress { .. } | Self::Compare { .. })
     }
@@ -142,7 +142,7 @@ pub(crate) struct ReducePool {
     fresh_since_ms: Option<u64>,
     /// Jobs for the thread that has the turn; it does them afterwards.
     after_turn: Vec<Job>,
-    /// Whether there are other threads that may have the next turn meanwhile.
+    /// `true` if there are other threads that may have the next turn meanwhile.
     has_company: bool,
 }
 
@@ -203,7 +203,7 @@ impl ReducePool {
         self.after_turn.push(job);
     }
 
-    /// Whether several I/O threads have turns.
+    /// Returns `true` if several I/O threads have turns.
     pub(crate) const fn has_company(&self) -> bool {
         self.has_company
     }
@@ -218,7 +218,7 @@ impl ReducePool {
         AfterTurn(Arc::clone(&self.shared))
     }
 
-    /// Whether jobs wait to be handed over.
+    /// Returns `true` if jobs wait to be handed over.
     pub(crate) const fn has_fresh(&self) -> bool {
         !self.fresh.is_empty()
     }
@@ -267,7 +267,7 @@ impl ReducePool {
         }
     }
 
-    /// Whether there are results.
+    /// Returns `true` if there are results.
     pub(crate) fn has_results(&self) -> bool {
         self.shared.results.load(Ordering::Acquire) > 0
     }

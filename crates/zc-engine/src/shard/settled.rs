@@ -8,7 +8,7 @@
 //! not tell them. What is told counts for the session that it is about: a session that begins on the cache later says
 //! first that the volume may be dirty.
 //!
-//! What it does not do: judge what is dirty (the manager), or what a start may serve (`without_cache`).
+//! It does not judge what is dirty (the manager), or what a start may serve (`without_cache`).
 
 use std::sync::Arc;
 

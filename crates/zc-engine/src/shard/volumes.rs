@@ -6,7 +6,7 @@
 //! Invariants: other volumes than the one at its limits do not wait. An origin that was withdrawn gets no request any
 //! more.
 //!
-//! What it does not do: the limits (`throttle`), begin what may go on (`clients`), note or pass on what a tap is shown
+//! Out of scope: the limits (`throttle`), begin what may go on (`clients`), note or pass on what a tap is shown
 //! (`record`).
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,7 +6,7 @@
 //! behind it. So is the number of ranges that wait. A warm-up ends with its last range, at the operator's word, when the
 //! operator's program asks about it no more, at a stop, and when its volume uses no cache any more. A reload leaves it.
 //!
-//! What it does not do: read (the manager does), choose ranges (`zcctl` does), or know volumes.
+//! It does not read (the manager does), choose ranges (`zcctl` does), or know volumes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -232,12 +232,12 @@ impl WarmUps {
         Ok(warming.seen(now.ms))
     }
 
-    /// Whether any runs.
+    /// Returns `true` if any runs.
     pub(crate) fn are_running(&self) -> bool {
         self.volumes.values().any(Warming::runs)
     }
 
-    /// Whether the manager works on a piece, of that volume or of any.
+    /// Returns `true` if the manager works on a piece, of that volume or of any.
     pub(crate) fn are_under_way(&self, volume: Option<VolumeId>) -> bool {
         volume.map_or(!self.under_way.is_empty(), |volume| {
             self.volumes.get(&volume).is_some_and(|warming| warming.under_way > 0)
@@ -277,7 +277,7 @@ impl WarmUps {
         self.volumes.remove(&volume);
     }
 
-    /// Whether the manager has room for what is under way and another piece.
+    /// Returns `true` if the manager has room for what is under way and another piece.
     pub(crate) fn has_room(&self, manager: &CacheManager) -> bool {
         manager.has_room_to_warm(self.under_way_bytes + WARM_PIECE_BYTES)
     }

@@ -5,7 +5,7 @@
 //!
 //! Invariants: what is decoded on the data-plane thread in one turn is bounded. A read ends once, with its last part.
 //!
-//! What it does not do: read from the device (`device`), or the threads (`reduce_pool`).
+//! It does not read from the device (`device`), or the threads (`reduce_pool`).
 
 use zc_cache::seam::{Action, Event, ExtentRead, PartResults};
 use zc_core::{BufId, BufSlice, FingerprintKind, Map, OpId, usize_from_u32};
@@ -69,12 +69,12 @@ impl Workers {
         self.pool.after_turn()
     }
 
-    /// Whether there are results.
+    /// Returns `true` if there are results.
     pub(crate) fn has_results(&self) -> bool {
         self.pool.has_results()
     }
 
-    /// Whether jobs wait to be handed over.
+    /// Returns `true` if jobs wait to be handed over.
     pub(crate) const fn has_fresh(&self) -> bool {
         self.pool.has_fresh()
     }

@@ -7,7 +7,7 @@
 //! Invariants: [`DistrustRecord::set`] returns after the bit is durable; it needs no new space on file systems that write
 //! in place. What cannot be read as "not set" counts as set.
 //!
-//! What it does not do: say what follows; see `state_dir`.
+//! It does not say what follows; see `state_dir`.
 
 use std::fs::File;
 use std::io;

@@ -278,8 +278,8 @@ impl IntentLog {
         self.fault.as_deref()
     }
 
-    /// Whether a start would believe a log that lacks what this turn is about to do. The cache device has to say that
-    /// it is void ([`zc_format::Features::INTENTS_VOID`]) before any operation of the turn is submitted.
+    /// Returns `true` if a start would believe a log that lacks what this turn is about to do. The cache device has to
+    /// say that it is void ([`zc_format::Features::INTENTS_VOID`]) before any operation of the turn is submitted.
     pub(crate) const fn is_stuck(&self) -> bool {
         self.stuck
     }

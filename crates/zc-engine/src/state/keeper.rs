@@ -5,7 +5,7 @@
 //! Invariants: what is kept is changed by one thread alone. A change that is not answered in time is the last one: what
 //! came of it is unknown, and nothing more is asked for. No part waits for the thread's end.
 //!
-//! What it does not do: say what follows when there is no answer (`intent`, `risk`).
+//! It does not say what follows when there is no answer (`intent`, `risk`).
 
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;

@@ -8,7 +8,7 @@
 //! back only when the manager has none, and the feature stays. What is in doubt counts as dirty. From the beginning of
 //! a session to its end no other part writes superblock and volume table.
 //!
-//! What it does not do: decide at a start what may be believed (`session/pair`), or know what is dirty (the manager).
+//! It does not decide at a start what may be believed (`session/pair`), or know what is dirty (the manager).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a file here is written whole or not at all, and by one owner. What may hang runs on a thread (`keeper`).
 //!
-//! What it does not do: judge what a start may believe (`session`), or write the cache itself (`zc-cache`).
+//! It does not judge what a start may believe (`session`), or write the cache itself (`zc-cache`).
 
 pub(crate) mod boot;
 pub(crate) mod distrust_record;

@@ -7,7 +7,7 @@
 //! Invariants: the file is replaced as a whole, and durable before the old device is given up. It leads from paths that
 //! the cache had, and from no others. A configuration that names the new path needs no record.
 //!
-//! What it does not do: say what is on the device.
+//! It does not say what is on the device.
 
 use std::fs::File;
 use std::io::{self, Write as _};

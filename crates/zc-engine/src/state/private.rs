@@ -2,7 +2,7 @@
 //!
 //! Job: make folders with mode 0700 and files with mode 0600. Invariant: the mode holds from the moment the name exists.
 //!
-//! What it does not do: change the mode of what exists already.
+//! It does not change the mode of what exists already.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -27,7 +27,7 @@ pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether users other than the owner and the group may change what is in the folder.
+/// Returns `true` if users other than the owner and the group may change what is in the folder.
 pub(crate) fn is_open_to_others(dir: &Path) -> bool {
     std::fs::metadata(dir).is_ok_and(|metadata| metadata.mode() & 0o002 != 0)
 }

@@ -5,7 +5,7 @@
 //! Invariants: nothing is written. A file that cannot be read or understood is an error: what is in doubt counts as
 //! dirty, and the caller says so.
 //!
-//! What it does not do: decide what follows. See `state_dir` for what the entries mean.
+//! It does not decide what follows. See `state_dir` for what the entries mean.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

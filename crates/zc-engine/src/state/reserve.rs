@@ -7,7 +7,7 @@
 //! Invariants: nothing is written that depends on the reserve: without one, a write fails as on any full file system. A
 //! state directory whose first start found the file system full has no reserve yet.
 //!
-//! What it does not do: keep space on file systems that write every block anew and are full to the last one (snapshots of
+//! It does not keep space on file systems that write every block anew and are full to the last one (snapshots of
 //! btrfs or ZFS).
 
 use std::fs::File;

@@ -10,7 +10,7 @@
 //! Invariants: a volume's byte is 1 before the answer leaves the daemon that makes it so. A file that cannot be written
 //! is removed, or void like the intent log ([`Features::INTENTS_VOID`]); without one a start takes the worst for granted.
 //!
-//! What it does not do: judge ([`zc_cache::loss`]).
+//! It does not judge ([`zc_cache::loss`]).
 
 use std::fs::File;
 use std::io;
@@ -197,7 +197,8 @@ impl RiskFile {
         self.file = None;
     }
 
-    /// Whether a start would believe a file that says what is not so. The cache device has to say that it is void.
+    /// Returns `true` if a start would believe a file that says what is not so. The cache device has to say that it is
+    /// void.
     pub(crate) const fn is_stuck(&self) -> bool {
         self.stuck
     }

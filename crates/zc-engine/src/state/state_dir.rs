@@ -9,7 +9,7 @@
 //! returns, it survives a power cut. The distrust of a whole cache can be recorded without room for that: in the file of
 //! `distrust_record`, which counts until the state file says the same.
 //!
-//! What it does not do: decide; see `session/pair`.
+//! It does not decide; see `session/pair`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -104,7 +104,7 @@ const fn unnoted() -> bool {
 }
 
 impl VolumeState {
-    /// Whether it is about this origin: the same place or, as devices have none that lasts, the same file.
+    /// Returns `true` if it is about this origin: the same place or, as devices have none that lasts, the same file.
     fn is_of(&self, path: &Path, mark: Option<&OriginMark>) -> bool {
         let known = &self.origin;
         let is_file = |mark: &OriginMark| !mark.is_block && !known.is_block;
@@ -130,7 +130,7 @@ pub(crate) struct RememberedDirty {
 }
 
 impl RememberedDirty {
-    /// Whether it is this origin's.
+    /// Returns `true` if it is this origin's.
     pub(crate) fn is_of(&self, path: &Path, mark: Option<&OriginMark>) -> bool {
         self.entry.is_of(path, mark)
     }
@@ -442,7 +442,7 @@ pub(crate) struct Volatile {
 }
 
 impl Volatile {
-    /// Whether what is done to the file waits for a device, which may not answer.
+    /// Returns `true` if what is done to the file waits for a device, which may not answer.
     pub(crate) const fn may_hang(&self) -> bool {
         self.other.is_none()
     }

@@ -7,7 +7,7 @@
 //! well later, the state directory says more than was asked for: every change is one that is safe then. The end of the
 //! daemon waits for no change.
 //!
-//! What it does not do: order them against changes by the control thread (`state_dir` does).
+//! It does not order them against changes by the control thread (`state_dir` does).
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 

@@ -5,7 +5,7 @@
 //!
 //! Invariants: a reply must name the option asked; replies per option and bytes per reply are bounded.
 //!
-//! What it does not do: TLS itself, only its negotiation.
+//! Out of scope: TLS itself, only its negotiation.
 
 use super::{ClientError, ClientEvent, ClientSession, ClientTls, Phase, RemoteExport, Step, Stepped};
 use crate::proto::limits::{

@@ -9,7 +9,7 @@
 //! Invariants: as of the client's handshake: a reply names the option asked; replies and their bytes are bounded. A
 //! refused question leaves the session usable, unless the server shuts down.
 //!
-//! What it does not do: I/O, attach to an export.
+//! Out of scope: I/O, attach to an export.
 
 use super::handshake::{Negotiation, everything_about, take_option_reply};
 use super::{ClientError, ClientTls, RemoteExport};
@@ -115,7 +115,7 @@ impl Inquiry {
         }
     }
 
-    /// Whether a question may be asked.
+    /// Returns `true` if a question may be asked.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle)
@@ -137,7 +137,7 @@ impl Inquiry {
         self.ask(option::EXTENDED_HEADERS, &[], out);
     }
 
-    /// Whether the bytes come over TLS.
+    /// Returns `true` if the bytes come over TLS.
     #[must_use]
     pub const fn is_secured(&self) -> bool {
         self.secured

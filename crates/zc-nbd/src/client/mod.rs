@@ -19,7 +19,7 @@
 //!
 //! [`Inquiry`] asks a server about its exports without using one.
 //!
-//! What it does not do: reconnect, retry, split large requests, time, TLS itself.
+//! It does not reconnect, retry, split large requests, time, TLS itself.
 
 mod handshake;
 mod inquiry;
@@ -104,13 +104,13 @@ pub struct RemoteExport {
 }
 
 impl RemoteExport {
-    /// Whether all `bits` of [`tx_flag`] are set.
+    /// Returns `true` if all `bits` of [`tx_flag`] are set.
     #[must_use]
     pub const fn offers(&self, bits: u16) -> bool {
         self.flags & bits == bits
     }
 
-    /// Whether the export refuses writes.
+    /// Returns `true` if the export refuses writes.
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         self.offers(tx_flag::READ_ONLY)
@@ -339,7 +339,7 @@ impl ClientSession {
         self.phase = Phase::Payload { left: left - bytes, finishes };
     }
 
-    /// Whether the session waits for the driver to send the output in plain, start TLS and call
+    /// Returns `true` if the session waits for the driver to send the output in plain, start TLS and call
     /// [`ClientSession::tls_started`].
     #[must_use]
     pub const fn tls_due(&self) -> bool {
@@ -356,13 +356,13 @@ impl ClientSession {
         self.begin_negotiation(out);
     }
 
-    /// Whether the bytes come over TLS.
+    /// Returns `true` if the bytes come over TLS.
     #[must_use]
     pub const fn is_secured(&self) -> bool {
         self.secured
     }
 
-    /// Whether the server has answered a request with ESHUTDOWN: no more requests are sent, and
+    /// Returns `true` if the server has answered a request with ESHUTDOWN: no more requests are sent, and
     /// [`ClientSession::disconnect`] is due (proto.md, "Terminating the transmission phase").
     #[must_use]
     pub const fn server_is_stopping(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Job: judge whether reply pieces fit the request. Invariants: pieces of a read lie inside it and do not overlap.
 //!
-//! What it does not do: decode.
+//! It does not decode.
 
 use super::{ClientError, RemoteError};
 use crate::proto::command_flag;
@@ -84,7 +84,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Whether every byte of a read arrived.
+    /// Returns `true` if every byte of a read arrived.
     pub(super) fn is_covered(&self) -> bool {
         self.length == 0 || self.pieces == [(self.offset, self.offset.saturating_add(self.length))]
     }

@@ -5,7 +5,7 @@
 //! Invariants: only forms the connection negotiated are accepted; chunk bodies are capped before they are buffered;
 //! a read or block status is not reported as done before it is complete.
 //!
-//! What it does not do: buffer read data.
+//! It does not buffer read data.
 
 use super::{ClientError, ClientEvent, ClientSession, Phase, RemoteError, Step, Stepped};
 use crate::ErrorCode;

@@ -4,7 +4,7 @@
 //!
 //! Invariants: nothing is sent that the server did not offer or that lies outside the export.
 //!
-//! What it does not do: split or align; the caller obeys [`super::RemoteExport::max_bytes`] and `min_bytes`.
+//! It does not split or align; the caller obeys [`super::RemoteExport::max_bytes`] and `min_bytes`.
 
 use super::pending::Pending;
 use super::{ClientSession, Phase};

@@ -4,7 +4,7 @@
 //!
 //! Invariants: block sizes obey proto.md (powers of two, min <= 64 KiB, preferred >= max(min, 512), max >= preferred).
 //!
-//! What it does not do: know volumes; the driver finds its own by [`ExportInfo::token`].
+//! It does not know volumes; the driver finds its own by [`ExportInfo::token`].
 
 use crate::proto::limits::{BLOCK_MIN_BYTES_MAX, CONTEXTS_MAX, PAYLOAD_BYTES_MAX};
 use crate::proto::tx_flag;

@@ -4,7 +4,7 @@
 //!
 //! Invariants: an option's data is always consumed before the next header is read, whatever the answer.
 //!
-//! What it does not do: TLS itself, only its negotiation.
+//! Out of scope: TLS itself, only its negotiation.
 
 use super::{
     Access, CloseReason, ExportCatalog, ExportInfo, Phase, ServerEvent, ServerSession, Step, TlsMode,
@@ -132,7 +132,7 @@ impl ServerSession {
         Step::Again
     }
 
-    /// Whether every option but STARTTLS and ABORT must be refused.
+    /// Returns `true` if every option but STARTTLS and ABORT must be refused.
     fn is_tls_missing(&self) -> bool {
         self.tls == TlsMode::Required && !self.secured
     }
@@ -424,7 +424,7 @@ const fn refused_event(export: String, refused: Refused) -> Step {
     Step::Event(ServerEvent::Refused { export, why: refused.1 })
 }
 
-/// Whether `query` is a namespace of `name` with its colon, such as `base:`.
+/// Returns `true` if `query` is a namespace of `name` with its colon, such as `base:`.
 fn is_namespace_of(query: &str, name: &str) -> bool {
     query.ends_with(':') && name.starts_with(query)
 }

@@ -22,7 +22,7 @@
 //! in flight and their payload bytes are bounded; each request is answered exactly once (a [`Request`] is consumed
 //! by its reply); a refused WRITE's payload is read past; nothing a client sends makes it panic.
 //!
-//! What it does not do: time. Handshake and idle limits belong to the driver, as do TLS itself and the fencing of a
+//! Out of scope: time. Handshake and idle limits belong to the driver, as do TLS itself and the fencing of a
 //! dead connection's writes.
 
 mod export;
@@ -304,7 +304,7 @@ impl ServerSession {
         self.phase = Phase::SkipPayload { left, refusal };
     }
 
-    /// Whether the session waits for the driver to send the output in plain, start TLS and call
+    /// Returns `true` if the session waits for the driver to send the output in plain, start TLS and call
     /// [`ServerSession::tls_started`].
     #[must_use]
     pub const fn tls_due(&self) -> bool {
@@ -324,7 +324,7 @@ impl ServerSession {
         self.meta = None;
     }
 
-    /// Whether the bytes come over TLS.
+    /// Returns `true` if the bytes come over TLS.
     #[must_use]
     pub const fn is_secured(&self) -> bool {
         self.secured

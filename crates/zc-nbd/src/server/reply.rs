@@ -6,7 +6,7 @@
 //! every chunk repeats the request's offset; DONE stands on the last chunk only; read chunks are in order, inside the
 //! request and cover it; a DF read has exactly one content chunk.
 //!
-//! What it does not do: hold data. The bytes of a READ are sent by the driver right behind the header.
+//! It does not hold data. The bytes of a READ are sent by the driver right behind the header.
 
 use super::{Command, Phase, Request, ServerSession};
 use crate::proto::{ErrorCode, chunk, limits};

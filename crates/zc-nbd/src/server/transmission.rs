@@ -5,7 +5,7 @@
 //! Invariants: a request that reaches the driver lies inside the export, carries only flags that were advertised and
 //! has at least one byte (FLUSH excepted); offset + length never overflows.
 //!
-//! What it does not do: carry requests out, or check alignment finer than the export's minimum block.
+//! It does not carry requests out, or check alignment finer than the export's minimum block.
 
 use super::{CloseReason, ExportInfo, Phase, ServerEvent, ServerSession, Step};
 use crate::proto::{ErrorCode, command, command_flag, limits};

@@ -2,7 +2,7 @@
 //!
 //! Job: greeting, options and option replies. Invariants and bounds: see [`crate::wire`].
 //!
-//! What it does not do: decide which option is legal when.
+//! It does not decide which option is legal when.
 
 use super::{Reader, WireError, len_u32};
 use crate::proto::limits::{INFO_REQUESTS_MAX, QUERIES_MAX};

@@ -6,7 +6,7 @@
 //! Invariants: decoding never panics and never allocates more than the body it was given, whose length the caller
 //! caps beforehand; what decodes, encodes back to a message that decodes to the same value.
 //!
-//! What it does not do: keep state or decide what is allowed when; that is [`crate::server`] and [`crate::client`].
+//! It does not keep state or decide what is allowed when; that is [`crate::server`] and [`crate::client`].
 
 mod handshake;
 mod transmission;

@@ -3,7 +3,7 @@
 //! Job: request headers, simple replies, chunk headers and the small chunk bodies, in the compact, structured and
 //! extended forms. Invariants and bounds: see [`crate::wire`].
 //!
-//! What it does not do: touch the payload of READ and WRITE, which never passes through this crate.
+//! It does not touch the payload of READ and WRITE, which never passes through this crate.
 
 use super::{Reader, WireError, len_u32};
 use crate::proto::limits::{CONTEXTS_MAX, EXTENTS_MAX};

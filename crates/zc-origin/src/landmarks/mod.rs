@@ -7,7 +7,7 @@
 //! Invariants: offsets from the medium are checked, and clipped to the origin. No more than [`MAX_LANDMARKS`] places
 //! and [`MAX_BYTES`] are read, whatever the medium says. Nothing is written.
 //!
-//! What it does not do: notice a write that touches no landmark, such as `dd` into the middle of a disk; decide what
+//! It does not notice a write that touches no landmark, such as `dd` into the middle of a disk; decide what
 //! follows from a difference (the engine does).
 
 mod survey;

@@ -50,7 +50,7 @@ struct Sizes {
 /// Writes the lines of a trace.
 struct Recorder {
     rng: Pcg64Mcg,
-    /// Whether contents compress at all.
+    /// `true` if contents compress at all.
     compresses: bool,
     lines: Vec<Request>,
     versions: Map<u64, u64>,

@@ -18,9 +18,9 @@ pub(crate) struct Variant {
     pub(crate) codec: &'static str,
     pub(crate) extent_kib: u32,
     pub(crate) weu_kib: u32,
-    /// Whether the origin tells fingerprints (the paper's COS).
+    /// `true` if the origin tells fingerprints (the paper's COS).
     pub(crate) recipes: bool,
-    /// Whether the cache learns them.
+    /// `true` if the cache learns them.
     pub(crate) learned: bool,
     pub(crate) index_percent: u8,
 }

@@ -141,7 +141,7 @@ impl Layer {
         self.store(&pages, encoded.div_ceil(PAGE_BYTES), true);
     }
 
-    /// Whether these continue a stream that is known not to compress; then the stream ends with them.
+    /// Returns `true` if these continue a stream that is known not to compress; then the stream ends with them.
     fn is_filtered(&mut self, pages: &[u64]) -> bool {
         let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return false };
         let known = |stream: &&mut Stream| stream.last + 1 == *first && stream.count >= STREAM_THRESHOLD;

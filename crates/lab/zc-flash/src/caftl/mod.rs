@@ -7,7 +7,7 @@
 //! - [`corpus`]: made-up data in the place of the paper's files.
 //! - [`figures`]: Figures 5 to 10.
 //!
-//! What it does not do: collect garbage. Files are copied to a new device, as in the paper; chunks under garbage
+//! It does not collect garbage. Files are copied to a new device, as in the paper; chunks under garbage
 //! collection are in [`crate::packing`].
 
 pub mod codec;

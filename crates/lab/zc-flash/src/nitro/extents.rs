@@ -15,7 +15,7 @@ use crate::stats::Stats;
 pub(super) trait Store {
     /// Most extents.
     fn slots(&self) -> u32;
-    /// Whether another extent can be written now; if not, one has to be dropped.
+    /// Returns `true` if another extent can be written now; if not, one has to be dropped.
     fn room(&mut self) -> bool;
     fn write(&mut self, slot: u32);
     fn read(&mut self, slot: u32);

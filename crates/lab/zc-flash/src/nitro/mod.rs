@@ -11,7 +11,7 @@
 //!
 //! All have the same flash. The unmodified SSD keeps back 7 %, and 10 % for log blocks, so its cache is smaller.
 //!
-//! What it does not do: tell how fast the cache is, prefetch, or keep dirty data.
+//! It does not tell how fast the cache is, prefetch, or keep dirty data.
 
 mod extents;
 pub mod figure6;
@@ -92,9 +92,9 @@ pub struct Settings {
     pub weu_bytes: u32,
     /// Bytes of an extent, a multiple of 4096.
     pub extent_bytes: u32,
-    /// Whether equal extents are kept once.
+    /// `true` if equal extents are kept once.
     pub dedup: bool,
-    /// Whether extents in WEUs are compressed.
+    /// `true` if extents in WEUs are compressed.
     pub compress: bool,
     /// How an unmodified SSD maps pages.
     pub mapping: Mapping,

@@ -21,11 +21,11 @@ const OVER_PROVISIONING_PERMILLE: u32 = 205;
 pub struct Place {
     /// What it is called.
     pub name: &'static str,
-    /// Whether the cache keeps equal extents once.
+    /// `true` if the cache keeps equal extents once.
     pub dedup: bool,
-    /// Whether the cache compresses.
+    /// `true` if the cache compresses.
     pub compress: bool,
-    /// Whether the SSD compresses.
+    /// `true` if the SSD compresses.
     pub ssd: bool,
 }
 

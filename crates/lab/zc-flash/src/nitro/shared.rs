@@ -8,7 +8,7 @@ use zc_trace::workload::Workload;
 pub struct Access {
     /// The extent.
     pub key: u64,
-    /// Whether it is written.
+    /// `true` if it is written.
     pub write: bool,
     /// What is read or written: equal numbers are equal contents.
     pub content: u64,

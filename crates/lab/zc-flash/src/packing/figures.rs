@@ -44,7 +44,7 @@ pub struct Row {
     pub level: &'static str,
     /// The layout.
     pub scheme: Scheme,
-    /// Whether a page that is written again leaves the buffer.
+    /// `true` if a page that is written again leaves the buffer.
     pub absorbs: bool,
     /// Flash pages read per transaction, those to collect garbage with them (Figure 4).
     pub reads: f64,

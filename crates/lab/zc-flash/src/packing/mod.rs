@@ -11,7 +11,7 @@
 //! Sizes come from the caller: a page of [`PAGE_BYTES`] has a compressed size, and a chunk takes what its pages take
 //! together, less what compressing them together gains.
 //!
-//! What it does not do: hold bytes, or queue requests.
+//! It does not hold bytes, or queue requests.
 
 mod device;
 pub mod figures;

@@ -15,7 +15,7 @@ pub(super) struct Piece {
     pub(super) bytes: u32,
     /// 1 if it is the rest of one that lies across two flash pages.
     pub(super) part: u8,
-    /// Whether a rest of it follows.
+    /// `true` if a rest of it follows.
     pub(super) split: bool,
 }
 

@@ -8,7 +8,7 @@
 //! Invariants: a line holds the block that was last put there, or nothing; every live block is in exactly one frame
 //! (`Store::check`). The device never holds more frames than it has room for: what does not fit is not cached.
 //!
-//! What it does not do: time, several CPUs, locks. Without compression it is the plain SSD cache of the paper's
+//! Out of scope: time, several CPUs, locks. Without compression it is the plain SSD cache of the paper's
 //! comparison: a block in every line, no frames.
 
 mod store;

@@ -103,7 +103,7 @@ pub(super) struct Store {
     /// Frames in DRAM after a read.
     recent: Box<dyn Policy>,
     hand: u32,
-    /// Whether the cleaner is between its marks.
+    /// `true` if the cleaner is between its marks.
     active: bool,
     /// Size of every line's block, and of all together.
     sizes: Vec<u32>,

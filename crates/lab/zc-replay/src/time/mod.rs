@@ -10,7 +10,7 @@
 //!
 //! Invariants: events are handled in the order of time; the same trace and profile give the same report.
 //!
-//! What it does not do: feed time back. Insertions are never skipped for want of time, and hits do not depend on how
+//! It does not feed time back. Insertions are never skipped for want of time, and hits do not depend on how
 //! fast devices are. Processors do not preempt; caches of devices are not there, but for write memory of arrays.
 
 mod devices;

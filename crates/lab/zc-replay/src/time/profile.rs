@@ -151,7 +151,7 @@ pub const PROFILES: [Profile; 5] = [
 ];
 
 impl DiskProfile {
-    /// Whether data lie in a store of ours.
+    /// Returns `true` if data lie in a store of ours.
     #[must_use]
     pub const fn is_store(&self) -> bool {
         self.store_memory_bytes > 0

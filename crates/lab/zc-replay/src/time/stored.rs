@@ -8,7 +8,7 @@
 //! Invariants: blocks are made of their fingerprints, as large under LZ4 as the trace has them. Filling takes no time.
 //! The array has memory that takes writes, so that the log goes to the disks in whole stripes.
 //!
-//! What it does not do: wait at more than one request at a time. A request finds what was asked before it in line at the
+//! It does not wait at more than one request at a time. A request finds what was asked before it in line at the
 //! disks, but its batch of the log is its own.
 
 use std::sync::Arc;

@@ -35,7 +35,7 @@
 //! text, which dbgen cuts its comments from: made when the first database is, kept until the process ends.
 //! The bytes of tables and indices are never in memory, but for one block.
 //!
-//! What it does not do: writes, of which the benchmark has next to none (FlaZ 3.1); the other nineteen
+//! Out of scope: writes, of which the benchmark has next to none (FlaZ 3.1); the other nineteen
 //! queries; results.
 
 mod indices;

@@ -5,7 +5,7 @@
 //!
 //! Invariants: no block belongs to two files; a file that does not fit is left as it was.
 //!
-//! What it does not do: buffer data; what a program reads and writes reaches the volume at once.
+//! It does not buffer data; what a program reads and writes reaches the volume at once.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -206,7 +206,7 @@ pub struct Requests {
     /// Blocks of the request under way that have not been told yet, and its kind.
     pending: std::ops::Range<u64>,
     op: Op,
-    /// Whether the request under way writes what is there already.
+    /// `true` if the request under way writes what is there already.
     repeats: bool,
 }
 

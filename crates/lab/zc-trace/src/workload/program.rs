@@ -2,7 +2,7 @@
 //!
 //! Invariants: accesses come in the order in which a transaction makes them; each names at least one block.
 //!
-//! What it does not do: know contents; those follow from what is accessed.
+//! It does not know contents; those follow from what is accessed.
 
 use std::collections::VecDeque;
 use std::ops::Range;

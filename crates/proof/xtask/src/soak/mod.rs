@@ -7,7 +7,7 @@
 //! All batches of a run are of one program: it is copied aside, and what is built meanwhile does not replace it. A seed
 //! that failed is tried again first, until it passes. Processor time and memory of a batch are bounded.
 //!
-//! What it does not do: judge anything. The simulator does.
+//! It does not judge anything. The simulator does.
 
 mod summary;
 

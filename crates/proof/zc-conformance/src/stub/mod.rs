@@ -3,7 +3,7 @@
 //! Invariants: without a lie every case passes; the server listens on a Unix socket of its own and ends with its
 //! value.
 //!
-//! What it does not do: keep anything on a disk, or serve a client beside the suite.
+//! It does not keep anything on a disk, or serve a client beside the suite.
 
 mod handshake;
 mod lies;

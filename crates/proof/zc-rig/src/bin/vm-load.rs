@@ -8,7 +8,7 @@
 //! Invariants: contents follow from writer, step and place, so that a check needs the numbers only. Each sector names
 //! the step that wrote it. The step after the last durable one may be there, in part, or not.
 //!
-//! What it does not do: mount, or know of caches. It runs in the machine, and on the host for a look at the bare
+//! It does not mount, or know of caches. It runs in the machine, and on the host for a look at the bare
 //! origin.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]

@@ -6,7 +6,7 @@
 //! Invariants: the same image each time. Half of every 512 bytes is noise, so that every unit from there on compresses
 //! alike; a little less than half, so that two compressed blocks and their heads fit into one.
 //!
-//! What it does not do: look like the files of a real user.
+//! It does not look like the files of a real user.
 
 use anyhow::Context;
 use std::fs::File;

@@ -8,7 +8,7 @@
 //! Invariants: every run begins with fresh disks. What was measured is kept in the target directory and not measured
 //! again unless it is asked for. Contenders get the whole SSD, and keep on it whatever they need for themselves.
 //!
-//! What it does not do: tell absolute speeds. The machine is emulated, and computing costs five to ten times what it
+//! It does not tell absolute speeds. The machine is emulated, and computing costs five to ten times what it
 //! does otherwise: a cache that computes more is worse off here than on a machine.
 
 mod data;

@@ -127,8 +127,8 @@ impl Workload {
         }
     }
 
-    /// Whether it says something of this contender that another one does not: modes are alike for those who only read,
-    /// and ways of copying where the disk is waited for.
+    /// Returns `true` if it says something of this contender that another one does not: modes are alike for those who
+    /// only read, and ways of copying where the disk is waited for.
     pub(crate) fn tells_of(self, contender: Contender) -> bool {
         use Contender::{BcacheWb, DmCacheWb, DmWritecache, ZcachedCoalesce, ZcachedUserCopy, ZcachedWb};
         if contender == ZcachedUserCopy {

@@ -9,7 +9,7 @@
 //! again unless it is asked for. Loads and readings run while QEMU limits the requests of the disk; space is counted
 //! while it does not.
 //!
-//! What it does not do: tell absolute speeds. The machine is emulated, and computing costs five to ten times what it
+//! It does not tell absolute speeds. The machine is emulated, and computing costs five to ten times what it
 //! does otherwise.
 
 mod report;

@@ -1,6 +1,6 @@
 //! What a client asks for, wherever it came from.
 //!
-//! What it does not do: anything about it.
+//! Out of scope: anything about it.
 
 use zc_core::{SECTOR_BYTES, VolumeId};
 use zc_nbd::server::{Command, Request};

@@ -5,7 +5,7 @@
 //! Invariants: at most one receive and one send are in the ring. Bytes of replies leave in the order in which the
 //! session wrote their headers. While a WRITE's payload is due, nothing else is taken from the socket.
 //!
-//! What it does not do: I/O (the shard submits the operations) or requests (`request` does).
+//! Out of scope: I/O (the shard submits the operations) or requests (`request` does).
 
 use std::collections::VecDeque;
 use std::io;
@@ -272,7 +272,7 @@ impl Conn {
         }
     }
 
-    /// Whether the client asked for TLS and has its answer.
+    /// Returns `true` if the client asked for TLS and has its answer.
     pub(crate) fn is_tls_due(&self) -> bool {
         self.session.tls_due()
             && self.tls.is_none()
@@ -312,8 +312,8 @@ impl Conn {
         self.session.need() == Need::Replies
     }
 
-    /// Whether the client has said goodbye inside TLS and nothing of what it said before is left to serve. The rest of
-    /// a payload that is not at hand will not come.
+    /// Returns `true` if the client has said goodbye inside TLS and nothing of what it said before is left to serve.
+    /// The rest of a payload that is not at hand will not come.
     pub(crate) fn is_over(&self) -> bool {
         let over = self.tls.as_ref().is_some_and(TlsLayer::is_over);
         over && match self.session.need() {
@@ -492,17 +492,18 @@ impl Conn {
         self.charged_bytes + payload + self.unsent_bytes()
     }
 
-    /// Whether the client has left so much lying that its requests are not read any more.
+    /// Returns `true` if the client has left so much lying that its requests are not read any more.
     pub(crate) fn is_full(&self) -> bool {
         self.unsent_bytes() >= self.bytes_max
     }
 
-    /// Whether its client has asked for nothing that it does not have.
+    /// Returns `true` if its client has asked for nothing that it does not have.
     pub(crate) fn is_idle(&self) -> bool {
         self.session.in_flight() == 0 && self.unsent_bytes() == 0 && self.payload.is_none()
     }
 
-    /// Whether its requests in flight hold as much memory as they may, or stand in the way of as many changes.
+    /// Returns `true` if its requests in flight hold as much memory as they may, or stand in the way of as many
+    /// changes.
     pub(crate) const fn is_busy(&self) -> bool {
         self.charged_bytes >= self.bytes_max || self.barred >= BARRED_MAX
     }
@@ -551,7 +552,8 @@ impl Conn {
         (segments, sending)
     }
 
-    /// Whether there is a goodbye to send, for the first time: with TLS the end is told apart from a cut wire.
+    /// Returns `true` if there is a goodbye to send, for the first time: with TLS the end is told apart from a cut
+    /// wire.
     pub(crate) fn says_goodbye(&mut self) -> bool {
         if self.is_away {
             return false;
@@ -575,12 +577,12 @@ impl Conn {
         self.sending.map_or(0, |sending| sending.wire_bytes)
     }
 
-    /// Whether an operation of this connection is in the ring.
+    /// Returns `true` if an operation of this connection is in the ring.
     pub(crate) fn is_in_ring(&self) -> bool {
         self.receiving != Receiving::Nothing || self.sending.is_some()
     }
 
-    /// Whether every answer to the client has been sent.
+    /// Returns `true` if every answer to the client has been sent.
     pub(crate) fn is_drained(&self) -> bool {
         self.session.in_flight() == 0 && self.unsent_bytes == 0 && self.head.is_empty()
     }
@@ -602,8 +604,8 @@ impl Conn {
         Holder { conn, client: self.source, volume: self.volume, held_bytes: self.held_bytes() }
     }
 
-    /// Whether its client has not gone on for so long that others which wait need not wait for it. While they do, it
-    /// has to take or bring [`ARRIVAL_BYTES_PER_S_MIN`].
+    /// Returns `true` if its client has not gone on for so long that others which wait need not wait for it. While
+    /// they do, it has to take or bring [`ARRIVAL_BYTES_PER_S_MIN`].
     pub(crate) fn is_stalled(&self, now_ms: u64) -> bool {
         let since = |then: u64| now_ms.saturating_sub(then);
         let takes_none = self.sending_bytes() > 0 && since(self.taken_ms) > SHORT_STALL_MS;

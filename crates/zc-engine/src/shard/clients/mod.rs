@@ -7,7 +7,7 @@
 //! While the daemon stops, there are no limits: what waits is served, and what a block device asked goes back to the
 //! kernel.
 //!
-//! What it does not do: decide who may connect or whose turn it is (`front`).
+//! It does not decide who may connect or whose turn it is (`front`).
 
 pub(crate) mod asked;
 pub(crate) mod conn;
@@ -95,7 +95,7 @@ impl Clients {
         &self.requests
     }
 
-    /// Whether a volume is a block device.
+    /// Returns `true` if a volume is a block device.
     pub(crate) fn is_device(&self, volume: VolumeId) -> bool {
         self.ublk.serves(volume)
     }

@@ -8,7 +8,7 @@
 //! pieces, each when its connection has its turn; a trim or zeroing holds the range of the piece alone. A vanished
 //! connection's requests and pieces run to their end if they have begun, and never begin otherwise.
 //!
-//! What it does not do: protocol (the session does, and `ublk`) or caching.
+//! Out of scope: protocol (the session does, and `ublk`) or caching.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -176,12 +176,12 @@ impl Requests {
         self.parts.len()
     }
 
-    /// Whether one waits until data is reduced and durable.
+    /// Returns `true` if one waits until data is reduced and durable.
     pub(crate) const fn are_hurried(&self) -> bool {
         self.hurried > 0
     }
 
-    /// Whether one is of this volume.
+    /// Returns `true` if one is of this volume.
     pub(crate) fn are_of(&self, volume: VolumeId) -> bool {
         self.table.values().any(|client| client.volume == volume)
     }
@@ -300,8 +300,8 @@ impl Requests {
         units
     }
 
-    /// Whether another piece follows, which then has its turn when its connection has. Those of clients that left and
-    /// of requests that failed do not.
+    /// Returns `true` if another piece follows, which then has its turn when its connection has. Those of clients that
+    /// left and of requests that failed do not.
     fn goes_on(&mut self, at: &mut At<'_>, id: u64) -> bool {
         let client = self.client(id);
         if client.rest.is_empty() || client.error.is_some() {
@@ -333,7 +333,8 @@ impl Requests {
         }
     }
 
-    /// Whether the origin makes zeros without writing them. Space that must stay allocated may have to be written.
+    /// Returns `true` if the origin makes zeros without writing them. Space that must stay allocated may have to be
+    /// written.
     fn zeroes_fast(&mut self, at: &mut At<'_>, volume: VolumeId, asked: Asked) -> bool {
         let volume = at.volumes.used(volume);
         volume.zeroes_fast && volume.origin.can_punch() && !asked.no_hole
@@ -399,7 +400,7 @@ impl Requests {
         }
     }
 
-    /// Whether the answer to such a request waits until data is reduced and durable on the cache device.
+    /// Returns `true` if the answer to such a request waits until data is reduced and durable on the cache device.
     fn hurries(&mut self, at: &mut At<'_>, volume: VolumeId, asked: Asked) -> bool {
         let config = &at.volumes.used(volume).config;
         let durable = match asked.command {

@@ -10,7 +10,7 @@
 //! the origin afterwards the origin cannot have forgotten. What an answer looks at is bounded, and charged to its
 //! connection's share of a turn.
 //!
-//! What it does not do: ask block devices for holes. A volume of a store is asked for the chunks that hold nothing.
+//! It does not ask block devices for holes. A volume of a store is asked for the chunks that hold nothing.
 
 use zc_cache::{Residency, ResidencyRun};
 use zc_core::{Map, VolumeId};

@@ -6,7 +6,7 @@
 //! begun: the kernel keeps them, and issues them again to the daemon that takes the device over. A device whose tags
 //! are all gone is let go, its files closed, and whoever waits for that is told.
 //!
-//! What it does not do: add, start or remove devices (`control/ublk` does), begin requests (`clients` does).
+//! It does not add, start or remove devices (`control/ublk` does), begin requests (`clients` does).
 
 use std::io;
 use std::sync::mpsc;
@@ -118,7 +118,7 @@ impl Devices {
         }
     }
 
-    /// Whether a volume is a device.
+    /// Returns `true` if a volume is a device.
     pub(crate) fn serves(&self, volume: VolumeId) -> bool {
         self.0.values().any(|device| device.volume == volume)
     }

@@ -5,7 +5,7 @@
 //! Invariants: each operation's end becomes exactly one event. Errors of the cache device become results of operations
 //! and nothing else: what they mean for clients is the manager's to say (G4).
 //!
-//! What it does not do: wait for an end, and so share the interpreter of `zc-drive`, whose operations end at once.
+//! It does not wait for an end, and so share the interpreter of `zc-drive`, whose operations end at once.
 //! Actions begin operations here and return; their ends come in other turns, in the order that kernel and threads give.
 
 use std::sync::Arc;

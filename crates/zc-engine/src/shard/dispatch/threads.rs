@@ -8,7 +8,7 @@
 //! as with one thread. No thread waits for a completion while it has the shard. A thread is woken after each turn of
 //! another that left something for its ring. When one thread ends, all do, whatever the reason.
 //!
-//! What it does not do: divide work. That of a connection or a device's queue is its ring's, and so is what comes of it.
+//! It does not divide work. That of a connection or a device's queue is its ring's, and so is what comes of it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

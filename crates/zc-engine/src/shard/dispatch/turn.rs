@@ -142,7 +142,7 @@ impl Shard {
         })
     }
 
-    /// Whether the shard has stopped.
+    /// Returns `true` if the shard has stopped.
     pub(super) const fn has_ended(&self) -> bool {
         matches!(self.base.stopping, Stopping::Stopped { .. })
     }

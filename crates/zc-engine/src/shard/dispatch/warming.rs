@@ -4,7 +4,7 @@
 //!
 //! Invariants: nothing begins in a pause, in a stop, or before the index is complete. Taps see nothing of it.
 //!
-//! What it does not do: choose pieces (`warm`).
+//! It does not choose pieces (`warm`).
 
 use std::collections::BTreeMap;
 

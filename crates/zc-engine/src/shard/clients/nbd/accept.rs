@@ -1,6 +1,6 @@
 //! Listeners and new connections.
 //!
-//! What it does not do: say how many there may be (`front/admission`).
+//! It does not say how many there may be (`front/admission`).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -133,8 +133,8 @@ impl NbdFront {
         self.kill(volumes, id);
     }
 
-    /// Whether there is a place for a client that has chosen its export; if need be, that of the client which has asked
-    /// for nothing for the longest time, of the source with the most.
+    /// Returns `true` if there is a place for a client that has chosen its export; if need be, that of the client
+    /// which has asked for nothing for the longest time, of the source with the most.
     pub(super) fn has_place(&mut self, base: &mut Base, volumes: &mut Volumes, source: Source) -> bool {
         let bounds = self.limits.bounds();
         if !self.admission.is_full(bounds) {

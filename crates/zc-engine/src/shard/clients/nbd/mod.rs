@@ -10,7 +10,7 @@
 //! what the pool makes of them. A client that keeps payload memory and does not go on, or too slowly, loses its
 //! connection when its patience is over, which is short while others wait.
 //!
-//! What it does not do: begin requests (`clients` does, with what [`NbdFront::pump`] brings), decide who may connect or
+//! It does not begin requests (`clients` does, with what [`NbdFront::pump`] brings), decide who may connect or
 //! whose turn it is (`front`).
 
 mod accept;
@@ -204,7 +204,7 @@ impl NbdFront {
         self.unsent_bytes
     }
 
-    /// Whether a client has chosen a volume.
+    /// Returns `true` if a client has chosen a volume.
     pub(crate) fn serves(&self, volume: VolumeId) -> bool {
         self.conns.values().any(|conn| !conn.dead && conn.volume == Some(volume))
     }

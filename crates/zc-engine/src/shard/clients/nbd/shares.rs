@@ -4,7 +4,7 @@
 //! holds is counted whenever it changes. A small request waits only for its own connection; a large one that waits for
 //! service is not overtaken by large ones behind it.
 //!
-//! What it does not do: the arithmetic (`front/shares`).
+//! Out of scope: the arithmetic (`front/shares`).
 
 use zc_core::{VolumeId, u64_from_usize, usize_from_u64};
 use zc_nbd::server::Request;

@@ -1,6 +1,6 @@
 //! What is received from connections and sent to them.
 //!
-//! What it does not do: the bytes of one connection (`conn`).
+//! Out of scope: the bytes of one connection (`conn`).
 
 use std::io;
 
@@ -32,17 +32,17 @@ impl NbdFront {
         self.shares.begin_turn();
     }
 
-    /// Whether something happened to connections that is not looked at yet.
+    /// Returns `true` if something happened to connections that is not looked at yet.
     pub(crate) const fn is_touched(&self) -> bool {
         !self.touched.is_empty()
     }
 
-    /// Whether a connection has its turn now.
+    /// Returns `true` if a connection has its turn now.
     pub(crate) fn can_go_on(&self) -> bool {
         self.shares.can_go_on()
     }
 
-    /// Whether connections wait for their turn.
+    /// Returns `true` if connections wait for their turn.
     pub(crate) fn are_waiting(&self) -> bool {
         self.shares.are_waiting()
     }
