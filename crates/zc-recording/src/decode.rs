@@ -1,9 +1,9 @@
-//! Bytes to requests.
+//! Decoder of recordings.
 //!
-//! Job: give a recording back one [`Run`] at a time: a request, or a part of one of which one thing is known.
+//! Job: return a recording one [`Run`] at a time: a request, or a part of one with uniform information.
 //!
-//! Invariants: one block is held, of bounded size. A block that is damaged or makes no sense is passed over and told,
-//! and so are gaps and a missing end.
+//! Invariants: one block is in memory, of bounded size. Corrupt or invalid blocks are skipped and reported, and so are
+//! gaps and a missing end.
 
 use std::io::{self, BufRead, Read as _};
 
@@ -18,35 +18,35 @@ use crate::{
 
 const NONSENSE: &str = "a block makes no sense";
 
-/// A request, or a part of one: a range of which one thing is known.
+/// A request, or a part of one: a range with uniform information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// Nanoseconds since the recording began.
     pub time_ns: u64,
-    /// What was asked.
+    /// Kind of request.
     pub asked: Asked,
     /// First byte, of a whole sector.
     pub offset_bytes: u64,
-    /// How many, in whole sectors; 0 for a flush.
+    /// Length in bytes, in whole sectors; 0 for a flush.
     pub len_bytes: u64,
-    /// What is known of each extent of it. One with a print or a size touches one extent only. Codecs have level 0.
+    /// Information on each extent. A run with a print or a size covers one extent only. Codecs have level 0.
     pub known: Known,
-    /// Goes on with the run before: both are parts of one request.
+    /// `true` if the run continues the one before: both are parts of one request.
     pub continues: bool,
 }
 
-/// A request being handed out.
+/// Request being returned.
 #[derive(Debug, Clone, Copy)]
 struct Current {
     time_ns: u64,
     asked: Asked,
     at: u64,
     end: u64,
-    /// The first run is out.
+    /// `true` once the first run was returned.
     began: bool,
-    /// Extents of which the contents have not been read, unless nothing is known of any.
+    /// Extents whose contents are still to be read; `None` if no information was recorded.
     unread: Option<u64>,
-    /// Extents of one kind that come next, and how many.
+    /// Kind and count of the next extents.
     kind: u64,
     kind_left: u64,
 }
@@ -56,7 +56,7 @@ struct Current {
 pub struct Decoder {
     header: Header,
     payload: Vec<u8>,
-    /// What of it is read.
+    /// Bytes of the block already read.
     read: usize,
     next_block: u32,
     time_ns: u64,
@@ -64,12 +64,12 @@ pub struct Decoder {
     before_len: u64,
     current: Option<Current>,
     end: Option<End>,
-    /// Requests that the recording says are missing.
+    /// Requests that the recording reports as missing.
     lost: u64,
     over: bool,
 }
 
-/// Reads until `bytes` is full or there is no more.
+/// Reads until `bytes` is full or the input ends.
 fn fill(input: &mut dyn BufRead, bytes: &mut Vec<u8>, len: usize) -> io::Result<bool> {
     bytes.clear();
     input.take(u64::try_from(len).unwrap_or(u64::MAX)).read_to_end(bytes)?;
@@ -77,10 +77,10 @@ fn fill(input: &mut dyn BufRead, bytes: &mut Vec<u8>, len: usize) -> io::Result<
 }
 
 impl Decoder {
-    /// Reads the header; what is wrong with it, if it is none.
+    /// Reads the header; returns a description of its error if invalid.
     ///
     /// # Errors
-    /// As the input says.
+    /// When the input fails.
     pub fn new(input: &mut dyn BufRead) -> io::Result<Result<Self, &'static str>> {
         let mut bytes = Vec::new();
         fill(input, &mut bytes, HEADER_BYTES)?;
@@ -100,28 +100,28 @@ impl Decoder {
         }))
     }
 
-    /// What the beginning says.
+    /// Returns the header.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// What the end says, once it is read.
+    /// Returns the end record, once it is read.
     #[must_use]
     pub const fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
-    /// Requests so far that the recording says are missing.
+    /// Returns the requests reported as missing so far.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The next request or part of one, or what is wrong with a block; `None` at the end.
+    /// Returns the next run, or a description of a block's error; `None` at the end.
     ///
     /// # Errors
-    /// As the input says.
+    /// When the input fails.
     pub fn next(&mut self, input: &mut dyn BufRead) -> io::Result<Option<Result<Run, &'static str>>> {
         loop {
             if let Some(current) = self.current.take() {
@@ -143,14 +143,14 @@ impl Decoder {
         }
     }
 
-    /// Passes over the rest of the block.
+    /// Skips the rest of the block.
     const fn give_up(&mut self, why: &'static str) -> &'static str {
         self.current = None;
         self.read = self.payload.len();
         why
     }
 
-    /// Reads the next block; what is wrong, if something is.
+    /// Reads the next block; returns a description of its error, if any.
     fn block(&mut self, input: &mut dyn BufRead) -> io::Result<Option<&'static str>> {
         const CUT: Option<&str> = Some("the recording was cut off");
         (self.read, self.over) = (0, true);
@@ -168,7 +168,7 @@ impl Decoder {
             self.payload.clear();
             return Ok(CUT);
         }
-        // What follows can be read, whatever this one holds.
+        // Later blocks can be read regardless of this one's content.
         self.over = is_end;
         let expected = std::mem::replace(&mut self.next_block, word(8).wrapping_add(1));
         if word(12) != zc_core::crc32c_append(zc_core::crc32c(&head[..12]), &self.payload) {
@@ -254,7 +254,7 @@ impl Decoder {
         })
     }
 
-    /// The next run of the request that is being handed out; `None` if its contents make no sense.
+    /// Returns the next run of the current request; `None` if its contents are invalid.
     fn run(&mut self, mut current: Current) -> Option<Run> {
         let (known, end) = if current.unread.is_some() && current.at < current.end {
             self.contents(&mut current)?
@@ -273,13 +273,13 @@ impl Decoder {
         if current.at < current.end {
             self.current = Some(current);
         } else if current.unread.is_some_and(|unread| unread > 0) {
-            // Whatever contents are left over are too many.
+            // Remaining contents exceed the request.
             return None;
         }
         Some(run)
     }
 
-    /// Reads what is known of the next extents, and where they end on the volume.
+    /// Reads the information on the next extents, and the end of their range.
     fn contents(&mut self, current: &mut Current) -> Option<(Known, u64)> {
         let mut rest = self.payload.get(self.read..)?;
         let unread = current.unread?;
@@ -304,7 +304,7 @@ impl Decoder {
     }
 }
 
-/// Reads the fields of an extent of one of the kinds that have some.
+/// Reads the fields of an extent of a kind that has fields.
 fn named(kind: u64, extent_bytes: u32, rest: &mut &[u8]) -> Option<Known> {
     let print = match kind {
         KIND_PRINT | KIND_BOTH => {

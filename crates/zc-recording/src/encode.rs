@@ -1,7 +1,7 @@
-//! Records to bytes.
+//! Encoder of recordings.
 //!
-//! Invariants: the file never grows beyond the bound that the caller sets with [`Writer::bytes`]: it counts what is
-//! buffered, too. After an error of the file nothing more is written.
+//! Invariants: the file never exceeds the bound that the caller enforces with [`Writer::bytes`], which includes
+//! buffered bytes. After an error of the file nothing more is written.
 
 use std::io::{self, Write};
 
@@ -14,7 +14,7 @@ use crate::{
     TAG_AS_LONG, TAG_CONTENTS, TAG_FOLLOWS, TAG_LOST, extents_of,
 };
 
-/// Most that the end takes: a block's header and five numbers.
+/// Largest end record: a block's header and five numbers.
 const END_BYTES_MAX: u64 = BLOCK_HEADER_BYTES as u64 + 50;
 
 /// Writes a recording.
@@ -22,11 +22,11 @@ const END_BYTES_MAX: u64 = BLOCK_HEADER_BYTES as u64 + 50;
 pub struct Writer<W> {
     out: W,
     extent_bytes: u32,
-    /// A block: its header, to be filled in, and the payload so far.
+    /// Block under construction: its header, to be filled in, and the payload so far.
     block: Vec<u8>,
     blocks: u32,
     written: u64,
-    /// Of the record before; places and lengths in sectors.
+    /// Values of the previous record; positions and lengths in sectors.
     time_ns: u64,
     end: u64,
     len: u64,
@@ -36,7 +36,7 @@ fn position<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|other| other == one).and_then(|at| u8::try_from(at).ok()).unwrap_or(0)
 }
 
-/// A kind and its fields.
+/// Returns the code of a kind and its fields.
 fn kind_of(known: &Known) -> u64 {
     match known {
         Known::Unknown | Known::Named { print: None, stored: None } => KIND_UNKNOWN,
@@ -57,7 +57,7 @@ fn put_known(out: &mut Vec<u8>, known: &Known) {
     }
 }
 
-/// What is known of the first extents; of the others nothing, so that a block has its bound.
+/// Writes the information on the first extents; omits the others, so that a block stays bounded.
 fn put_contents(out: &mut Vec<u8>, all: &[Known], extents: u64) {
     assert_eq!(u64_from_usize(all.len()), extents, "each extent is known or not");
     let (known, others) = all.split_at(all.len().min(KNOWN_MAX));
@@ -72,10 +72,10 @@ fn put_contents(out: &mut Vec<u8>, all: &[Known], extents: u64) {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a recording.
+    /// Starts a recording.
     ///
     /// # Errors
-    /// As the file says.
+    /// When the file fails.
     pub fn new(mut out: W, header: &Header) -> io::Result<Self> {
         out.write_all(&header.to_bytes())?;
         let mut block = Vec::with_capacity(2 * PAYLOAD_BYTES);
@@ -92,12 +92,12 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Bytes of the file if it ended now.
+    /// Returns the size of the file if it ended now.
     pub fn bytes(&self) -> u64 {
         self.written + u64_from_usize(self.block.len()) + END_BYTES_MAX
     }
 
-    /// Begins a record: tag, time.
+    /// Starts a record: tag, time.
     fn begin(&mut self, tag: u8, time_ns: u64) {
         if self.block.len() == BLOCK_HEADER_BYTES {
             put(&mut self.block, time_ns);
@@ -111,10 +111,10 @@ impl<W: Write> Writer<W> {
     /// Adds a request.
     ///
     /// # Errors
-    /// As the file says.
+    /// When the file fails.
     ///
     /// # Panics
-    /// If what is known is not of as many extents as the request touches.
+    /// If the information does not cover exactly the extents of the request.
     pub fn add(&mut self, record: &Record) -> io::Result<()> {
         let fresh = self.block.len() == BLOCK_HEADER_BYTES;
         let (before, len_before) = if fresh { (0, 0) } else { (self.end, self.len) };
@@ -143,10 +143,10 @@ impl<W: Write> Writer<W> {
         self.end_record()
     }
 
-    /// Says that requests are missing here.
+    /// Records that requests are missing here.
     ///
     /// # Errors
-    /// As the file says.
+    /// When the file fails.
     pub fn lost(&mut self, time_ns: u64, requests: u64) -> io::Result<()> {
         self.begin(TAG_LOST, time_ns);
         put(&mut self.block, requests);
@@ -160,7 +160,7 @@ impl<W: Write> Writer<W> {
     /// Writes what is buffered.
     ///
     /// # Errors
-    /// As the file says.
+    /// When the file fails.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.block.len() > BLOCK_HEADER_BYTES { self.write_block(RECORDS) } else { Ok(()) }
     }
@@ -180,10 +180,10 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the recording and gives the file back.
+    /// Ends the recording and returns the file.
     ///
     /// # Errors
-    /// As the file says.
+    /// When the file fails.
     pub fn finish(mut self, end: &End) -> io::Result<W> {
         self.flush()?;
         for number in

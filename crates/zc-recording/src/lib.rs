@@ -1,13 +1,13 @@
-//! Recordings of the daemon (`TRACE.md`): a compact binary format with the prints and compressed sizes that the cache
-//! learned.
+//! Recordings of the daemon (`TRACE.md`): a compact binary format with the fingerprints and compressed sizes that the
+//! cache computed.
 //!
-//! Job: [`Writer`] puts [`Record`]s into blocks, each readable by itself; [`Decoder`] gives them back as [`Run`]s. The
+//! Job: [`Writer`] writes [`Record`]s into independently readable blocks; [`Decoder`] returns them as [`Run`]s. The
 //! daemon writes, `zc-trace` reads: a crate of its own keeps the readers of other formats out of the daemon.
 //!
-//! Invariants: what a writer writes, a decoder reads back; a damaged block costs the requests in it and is told, and so
-//! is a file without an end. No length in a file decides how much memory is spent beyond [`PAYLOAD_BYTES_MAX`].
+//! Invariants: a decoder returns exactly the written records; a corrupt block costs its requests and is reported, and
+//! so is a missing end. No length in a file causes an allocation beyond [`PAYLOAD_BYTES_MAX`].
 //!
-//! It does not observe anything, keep keys, or open files: it takes what can be read or written.
+//! It does not observe requests, hold keys, or open files: it uses any reader or writer.
 #![forbid(unsafe_code)]
 
 mod decode;
@@ -22,27 +22,27 @@ pub use sample::{SAMPLE_UNIT_BYTES, Share};
 use zc_core::Codec;
 use zc_core::limits::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN};
 
-/// What a recording begins with.
+/// First bytes of a recording.
 pub const MAGIC: [u8; 8] = *b"ZCREC\r\n\x1a";
-/// The version that is written, and the only one that is read.
+/// Version that is written, and the only one that is accepted.
 const VERSION: u16 = 1;
 /// Bytes of the file's header.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of a block's header.
 pub const BLOCK_HEADER_BYTES: usize = 16;
-/// What a block of records begins with.
+/// First bytes of a block of records.
 const RECORDS: [u8; 4] = *b"ZCRb";
-/// What the last block begins with.
+/// First bytes of the last block.
 const END: [u8; 4] = *b"ZCRe";
 /// Payload after which a block is written.
 pub const PAYLOAD_BYTES: usize = 64 << 10;
-/// Longest payload that is read.
+/// Longest payload that is accepted.
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 10;
-/// Extents of one request of which something is written, the first ones: 32 MiB in extents of 4 KiB.
+/// Extents of one request with recorded information, from its start: 32 MiB in extents of 4 KiB.
 pub const KNOWN_MAX: usize = 8192;
-/// Largest offset plus length of a request that is read, in bytes.
+/// Largest end of an accepted request, in bytes.
 pub const ADDRESS_MAX: u64 = 1 << 62;
-/// Bytes of a sector: places and lengths are in sectors.
+/// Bytes of a sector, the unit of positions and lengths.
 const SECTOR: u64 = zc_core::SECTOR_BYTES as u64;
 
 const TAG_CONTENTS: u8 = 1 << 3;
@@ -56,56 +56,56 @@ const KIND_PRINT: u64 = 2;
 const KIND_SIZE: u64 = 3;
 const KIND_BOTH: u64 = 4;
 
-/// What a request asks for.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// Data is read.
+    /// Reads data.
     Read,
-    /// Data is written.
+    /// Writes data.
     Write,
-    /// Everything is made durable.
+    /// Makes everything durable.
     Flush,
-    /// Data is given up.
+    /// Releases data.
     Discard,
-    /// Zeros are written without sending them.
+    /// Writes zeros without transferring them.
     Zeroes,
 }
 
 const ASKED: [Asked; 5] = [Asked::Read, Asked::Write, Asked::Flush, Asked::Discard, Asked::Zeroes];
 
-/// What is known of an extent.
+/// Information on an extent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing.
+    /// None.
     #[default]
     Unknown,
-    /// The extent is all zeros.
+    /// All zeros.
     Zero,
     /// At least one of these.
     Named {
-        /// Equal for equal extents.
+        /// Fingerprint, equal for equal extents.
         print: Option<u64>,
-        /// Bytes after compression, and by which codec; [`Codec::Raw`] for one that does not compress.
+        /// Codec and size after compression; [`Codec::Raw`] if incompressible.
         stored: Option<(Codec, u32)>,
     },
 }
 
-/// A request to be written.
+/// A request to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Nanoseconds since the recording began; later than the record before.
     pub time_ns: u64,
-    /// What was asked.
+    /// Kind.
     pub asked: Asked,
     /// First byte, of a whole sector.
     pub offset_bytes: u64,
-    /// How many, in whole sectors.
+    /// Length in bytes, in whole sectors.
     pub len_bytes: u64,
-    /// Of each extent that is touched, in order; empty if nothing is known of any.
+    /// Information on each extent, in order; empty if there is none.
     pub known: Vec<Known>,
 }
 
-/// What the beginning of a recording says.
+/// Header of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Bytes of an extent.
@@ -114,18 +114,18 @@ pub struct Header {
     pub volume_bytes: u64,
     /// The sample.
     pub share: Share,
-    /// When it began, in seconds since 1970.
+    /// Start, in seconds since 1970.
     pub began_s: u64,
 }
 
-/// Why a recording ended.
+/// Reason of the end of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// An operator asked for it.
+    /// On request of an operator.
     Asked,
-    /// Its time was over.
+    /// The duration was reached.
     Time,
-    /// The file had its size.
+    /// The size of the file was reached.
     Size,
     /// The daemon stopped.
     Stopped,
@@ -134,7 +134,7 @@ pub enum Ended {
 const ENDED: [Ended; 4] = [Ended::Asked, Ended::Time, Ended::Size, Ended::Stopped];
 
 impl Ended {
-    /// A word for programs.
+    /// Returns the word for machine-readable output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -146,22 +146,22 @@ impl Ended {
     }
 }
 
-/// What the end of a recording says.
+/// End record of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// Why.
+    /// Reason.
     pub why: Ended,
-    /// Requests in it.
+    /// Requests in the recording.
     pub requests: u64,
-    /// Requests that are not in it because the recorder did not keep up.
+    /// Requests that are missing because the recorder did not keep up.
     pub lost: u64,
-    /// Extents of which something is known.
+    /// Extents with information.
     pub known: u64,
-    /// From beginning to end, in nanoseconds.
+    /// Duration in nanoseconds.
     pub duration_ns: u64,
 }
 
-/// How many extents a range touches.
+/// Returns the number of extents that a range overlaps.
 #[must_use]
 pub const fn extents_of(offset_bytes: u64, len_bytes: u64, extent_bytes: u32) -> u64 {
     let extent = extent_bytes as u64;
@@ -218,7 +218,7 @@ impl Header {
     }
 }
 
-// The tests' sample names the crate as others do.
+// The tests' sample names the crate as other crates do.
 #[cfg(test)]
 extern crate self as zc_recording;
 

@@ -1,16 +1,16 @@
-//! Which addresses are in a sample.
+//! Samples of addresses.
 //!
-//! Invariants: what is in a sample depends on the address alone, so that all requests for it are there or none; of two
-//! samples of one volume with the same `of` the smaller is a part of the larger.
+//! Invariants: membership depends on the address alone, so that all requests for it are recorded or none; of two
+//! samples of one volume with the same `of`, the smaller is a subset of the larger.
 
 use std::fmt;
 use std::str::FromStr;
 
 use zc_core::limits::EXTENT_BYTES_MAX;
 
-/// Bytes of a unit that is in a sample as a whole: extents of every size fit.
+/// Bytes of a unit that is sampled as a whole: extents of every size fit.
 pub const SAMPLE_UNIT_BYTES: u32 = EXTENT_BYTES_MAX;
-/// Finest share: one in so many.
+/// Finest share: one in this number.
 const OF_MAX: u32 = 1 << 20;
 
 /// A share of the addresses: `kept` in `of`.
@@ -32,31 +32,31 @@ impl Share {
     /// Everything.
     pub const WHOLE: Self = Self { kept: 1, of: 1 };
 
-    /// So many in so many; `None` if that is nothing, more than all, or too fine.
+    /// Returns the share `kept` in `of`; `None` if it is zero, more than all, or too fine.
     #[must_use]
     pub const fn new(kept: u32, of: u32) -> Option<Self> {
         if kept >= 1 && kept <= of && of <= OF_MAX { Some(Self { kept, of }) } else { None }
     }
 
-    /// How many ...
+    /// Numerator.
     #[must_use]
     pub const fn kept(self) -> u32 {
         self.kept
     }
 
-    /// ... in how many.
+    /// Denominator.
     #[must_use]
     pub const fn of(self) -> u32 {
         self.of
     }
 
-    /// Returns `true` if nothing is left out.
+    /// Returns `true` if all addresses are sampled.
     #[must_use]
     pub const fn is_whole(self) -> bool {
         self.kept == self.of
     }
 
-    /// As a number, at most 1.
+    /// Returns the share as a number, at most 1.
     #[must_use]
     pub fn rate(self) -> f64 {
         f64::from(self.kept) / f64::from(self.of)
@@ -68,7 +68,7 @@ impl Share {
         self.is_whole() || hash(offset_bytes / SAMPLE_UNIT_BYTES as u64) % (self.of as u64) < self.kept as u64
     }
 
-    /// The parts of a range that are in the sample, as offset and length, neighbouring units joined.
+    /// Returns the sampled parts of a range as offset and length, with neighbouring units joined.
     pub fn parts(self, offset_bytes: u64, len_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
         let end = offset_bytes.saturating_add(len_bytes);
         let unit = u64::from(SAMPLE_UNIT_BYTES);

@@ -1,4 +1,4 @@
-//! Recordings there and back, and damaged ones.
+//! Round trips of recordings, and corrupt ones.
 
 #[path = "../testdata/sample.rs"]
 mod sample;
@@ -7,7 +7,7 @@ use super::*;
 use proptest::prelude::*;
 use sample::{HEADER, any_record, end, named, sample, written};
 
-/// What came of a file.
+/// Decoded contents of a file.
 struct Found {
     runs: Vec<Run>,
     whys: Vec<&'static str>,
@@ -27,13 +27,13 @@ fn read(bytes: &[u8]) -> Found {
     Found { runs, whys, decoder }
 }
 
-/// What is wrong with a header.
+/// Returns the error of a header.
 fn refused(bytes: &[u8]) -> &'static str {
     let mut input = bytes;
     Decoder::new(&mut input).unwrap().unwrap_err()
 }
 
-/// What is known, without the level of a codec, which is not written.
+/// Returns the information without the level of a codec, which is not written.
 fn unlevelled(known: Known) -> Known {
     let Known::Named { print, stored } = known else { return known };
     let codec = |codec: Codec| Codec::from_media_code(codec.media_code()).unwrap();
@@ -43,7 +43,7 @@ fn unlevelled(known: Known) -> Known {
     }
 }
 
-/// What the sample reads back as.
+/// Returns the runs of the decoded sample.
 fn expected() -> Vec<Run> {
     let run = |time_ns, asked, offset_bytes, len_bytes, known, continues| Run {
         time_ns,
@@ -80,7 +80,7 @@ fn everything_comes_back() {
     }
 }
 
-/// A file of version 1 as it was written when the version was new.
+/// A file of version 1, written when the version was new.
 #[test]
 fn an_old_file_is_read() {
     const GOLDEN: &[u8] = include_bytes!("../testdata/golden.zcrec");
@@ -89,7 +89,7 @@ fn an_old_file_is_read() {
 }
 
 #[test]
-fn what_was_lost_is_told() {
+fn what_was_lost_is_reported() {
     let mut writer = Writer::new(Vec::new(), &HEADER).unwrap();
     writer.add(&sample()[0]).unwrap();
     writer.lost(2000, 17).unwrap();
@@ -116,7 +116,7 @@ fn a_file_that_was_cut_off_gives_what_it_has() {
 }
 
 #[test]
-fn a_flipped_bit_costs_a_block_and_is_told() {
+fn a_flipped_bit_costs_a_block_and_is_reported() {
     let whole = written(&HEADER, &sample(), true);
     for bit in (HEADER_BYTES * 8)..whole.len() * 8 {
         let mut bytes = whole.clone();
@@ -133,7 +133,7 @@ fn a_flipped_bit_costs_a_block_and_is_told() {
 }
 
 #[test]
-fn missing_blocks_are_told() {
+fn missing_blocks_are_reported() {
     let two = written(&HEADER, &sample(), true);
     assert!(written(&HEADER, &sample(), false).len() < two.len());
     let len = usize::try_from(u32::from_le_bytes(two[68..72].try_into().unwrap())).unwrap();
@@ -142,7 +142,7 @@ fn missing_blocks_are_told() {
     assert_eq!((found.runs, found.whys), (expected()[2..].to_vec(), vec!["blocks are missing"]));
 }
 
-/// A block with a good checksum over any payload.
+/// Returns a block with a valid checksum over any payload.
 fn sealed(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut block = [&magic[..], &u32::try_from(payload.len()).unwrap().to_le_bytes(), &[0; 4]].concat();
     let crc = zc_core::crc32c_append(zc_core::crc32c(&block), payload);
@@ -152,7 +152,7 @@ fn sealed(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn blocks_that_make_no_sense_are_told() {
+fn blocks_that_make_no_sense_are_reported() {
     let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     let wrong: [&[u8]; 9] = [
         &[],
@@ -189,7 +189,7 @@ proptest! {
         }
         let found = read(&written(&HEADER, &records, flush_each));
         prop_assert_eq!(found.whys, Vec::<&str>::new());
-        // The runs of each record follow each other without a gap, and say what was known of their extents.
+        // The runs of each record follow each other without a gap, with the information on their extents.
         let mut runs = found.runs.into_iter();
         for record in &records {
             let mut at = record.offset_bytes;

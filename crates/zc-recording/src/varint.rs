@@ -1,4 +1,4 @@
-//! Numbers of variable length: seven bits a byte, the lowest first.
+//! Integers of variable length: seven bits per byte, lowest first.
 
 /// Appends a number.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
@@ -9,7 +9,7 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(u8::try_from(value).unwrap_or(0));
 }
 
-/// Takes a number off the front; `None` if there is none.
+/// Removes a number from the front; `None` if there is none.
 pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
@@ -27,13 +27,13 @@ pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// A difference as a number that is small if it is small, whatever its sign.
+/// Encodes a signed difference so that small absolute values are small.
 pub(crate) const fn fold(from: u64, to: u64) -> u64 {
     let difference = to.wrapping_sub(from).cast_signed();
     (difference << 1 ^ (difference >> 63)).cast_unsigned()
 }
 
-/// The number that lies `folded` from `from`.
+/// Decodes a difference relative to `from`.
 pub(crate) const fn unfold(from: u64, folded: u64) -> u64 {
     let difference = (folded >> 1) ^ (folded & 1).wrapping_neg();
     from.wrapping_add(difference)

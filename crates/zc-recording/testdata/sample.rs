@@ -1,6 +1,6 @@
-//! A recording with one of everything, for the tests of this crate and of those that read recordings.
+//! A recording with one of each feature, for the tests of this crate and of readers.
 //!
-//! Invariants: the bytes are those of `testdata/golden.zcrec`, as long as the format is the same.
+//! Invariants: the bytes equal those of `testdata/golden.zcrec` while the format is unchanged.
 
 use proptest::prelude::*;
 use zc_core::Codec;
@@ -23,7 +23,7 @@ pub(crate) fn named(print: u64, codec: Codec, stored: u32) -> Known {
     Known::Named { print: Some(print), stored: Some((codec, stored)) }
 }
 
-/// One of everything.
+/// Returns one record of each kind.
 pub(crate) fn sample() -> Vec<Record> {
     vec![
         record(1000, Asked::Write, 8192, 16384, vec![named(7, Codec::Lz4, 3820), Known::Zero]),
