@@ -1,5 +1,5 @@
-//! Origins on a real block device: a loop device over a file. That takes root; without it, and outside of CI, they
-//! have nothing to run on and say so.
+//! Origins on a real block device: a loop device over a file. That requires root; without it, outside of CI, the tests
+//! are skipped with a message.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,7 +46,7 @@ impl Drop for Loop {
     }
 }
 
-/// Returns `true` if loop devices can be made; in CI they must.
+/// Returns `true` if loop devices can be created; in CI they must.
 fn has_loop_devices() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
     assert!(can || std::env::var_os("CI").is_none(), "CI must run as root on a machine with loop devices");

@@ -1,4 +1,4 @@
-//! What went wrong with an origin.
+//! Errors of origins.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use zc_core::ErrorKind;
 
-/// The classes of requests.
+/// Class of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestClass {
     /// Reads.
@@ -33,7 +33,7 @@ impl RequestClass {
     }
 }
 
-/// A failed request: what, where, why.
+/// Failed request: operation, place, cause.
 #[derive(Debug)]
 pub struct OriginError {
     kind: ErrorKind,
@@ -54,7 +54,7 @@ impl OriginError {
         self
     }
 
-    /// What to do about it in the program.
+    /// Returns the kind of failure, which decides the reaction.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind

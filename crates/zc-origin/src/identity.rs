@@ -1,19 +1,19 @@
-//! Is this the origin that the cache was filled from?
+//! Comparison of an origin with the one that the cache was filled from.
 //!
-//! The origin carries no mark of ours, so the answer comes from outside: inode, length, time of the last change.
-//! A block device has less to tell: see [`crate::Landmark`], and the sample of extents that the engine compares.
+//! The origin carries no mark of ours, so its identity consists of inode, length and time of the last change. A block
+//! device offers less: see [`crate::Landmark`], and the sample of extents that the engine compares.
 
 use zc_io::{FileKind, Identity};
 
-/// How much an origin is like the one remembered.
+/// Similarity of an origin to the remembered one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Likeness {
-    /// Everything that can be compared is equal.
+    /// All comparable properties are equal.
     Same,
-    /// This origin, but its contents may have changed meanwhile; clean cache contents are not to be trusted.
-    /// The reason reads on from "the origin ...".
+    /// This origin, but its contents may have changed since; clean cache contents must not be trusted. The reason
+    /// continues "the origin ...".
     Changed(String),
-    /// Another origin. The reason reads on from "the origin ...".
+    /// Another origin. The reason continues "the origin ...".
     Other(String),
 }
 
@@ -37,7 +37,7 @@ pub fn compare(remembered: &Identity, present: &Identity) -> Likeness {
     if remembered.mtime_ns != present.mtime_ns {
         return Likeness::Changed("was written since zcached last stopped in order".to_owned());
     }
-    // Device numbers change between boots and say nothing when everything else is equal.
+    // Device numbers change between boots and are irrelevant if everything else is equal.
     Likeness::Same
 }
 

@@ -1,20 +1,20 @@
-//! One request to an origin and the ring operations it takes.
+//! Requests to an origin, as sequences of ring operations.
 //!
-//! The engine calls [`crate::Origin::start`], submits the operation it gets, and hands each completion to
+//! The engine calls [`crate::Origin::start`], submits the returned operation, and passes each completion to
 //! [`crate::Origin::advance`] until the job is finished. A job has at most one operation in the ring at a time.
 
 use zc_io::{Operation, Segment, Target};
 
 use crate::error::{OriginError, RequestClass};
 
-/// What an origin is asked for. Offsets and lengths are multiples of 512 bytes.
+/// Request to an origin. Offsets and lengths are multiples of 512 bytes.
 #[derive(Debug)]
 pub enum OriginRequest {
     /// Fill the target. Bytes past the origin's end read as zero.
     Read {
         /// First byte.
         offset: u64,
-        /// Where the bytes go.
+        /// Destination of the bytes.
         target: Target,
     },
     /// Store the segments, one after the other.
@@ -23,21 +23,21 @@ pub enum OriginRequest {
         offset: u64,
         /// The bytes.
         segments: Vec<Segment>,
-        /// Done only when durable.
+        /// Completes only when durable.
         fua: bool,
     },
     /// Make all finished writes durable.
     Flush,
-    /// The range is no longer needed; what it reads afterwards is undefined but stable.
+    /// Release the range; it reads as undefined but stable data afterwards.
     Trim {
         /// First byte.
         offset: u64,
         /// Length in bytes.
         len: u64,
-        /// Done only when durable.
+        /// Completes only when durable.
         fua: bool,
     },
-    /// The range reads as zero from now on.
+    /// Make the range read as zero.
     WriteZeroes {
         /// First byte.
         offset: u64,
@@ -45,7 +45,7 @@ pub enum OriginRequest {
         len: u64,
         /// Keep the space allocated.
         no_hole: bool,
-        /// Done only when durable.
+        /// Completes only when durable.
         fua: bool,
     },
 }
@@ -61,7 +61,7 @@ impl OriginRequest {
         }
     }
 
-    /// First byte and length; 0, 0 for a flush.
+    /// Returns first byte and length; 0, 0 for a flush.
     #[must_use]
     pub fn extent(&self) -> (u64, u64) {
         match self {
@@ -76,7 +76,7 @@ impl OriginRequest {
     }
 }
 
-/// A request under way.
+/// Request in flight.
 #[derive(Debug)]
 pub struct Job {
     pub(crate) class: RequestClass,
@@ -85,14 +85,14 @@ pub struct Job {
     pub(crate) stage: Stage,
 }
 
-/// Where a job is: the operation in the ring.
+/// Stage of a job: its operation in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// A read.
     Read,
     /// The write of the client's bytes.
     Write { fua: bool },
-    /// A fallocate that makes the range zero.
+    /// A fallocate that zeroes the range.
     ZeroAtOnce { no_hole: bool, fua: bool },
     /// Writing zeros up to `next`.
     ZeroByWriting { next: u64, fua: bool },
@@ -102,19 +102,19 @@ pub(crate) enum Stage {
     Flush,
 }
 
-/// What to do next.
+/// Next action of a job.
 #[derive(Debug)]
 pub enum Step {
-    /// Submit the operation; bring its completion and the job to [`crate::Origin::advance`].
+    /// Submit the operation; pass its completion and the job to [`crate::Origin::advance`].
     Submit(Job, Operation),
     /// The request ended.
     Done(Finished),
 }
 
-/// The end of a request.
+/// Completed request.
 #[derive(Debug)]
 pub struct Finished {
-    /// Its outcome.
+    /// Outcome.
     pub result: Result<(), OriginError>,
     /// The target of a read, with its bytes if it succeeded.
     pub target: Option<Target>,

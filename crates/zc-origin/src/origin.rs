@@ -1,9 +1,9 @@
 //! A file or block device as origin.
 //!
-//! Direct or buffered: an origin opened for direct I/O does all its writes past the page cache if its blocks are
-//! 512 bytes (the unit of requests), and all of them through the page cache if they are larger, because unaligned
-//! writes would have to go there and the two must not meet in one page. Reads go past the page cache whenever offset,
-//! length and memory are aligned; the kernel makes them see buffered writes that ended before.
+//! Direct or buffered: an origin opened for direct I/O bypasses the page cache for all writes if its blocks are 512
+//! bytes (the unit of requests), and uses it for all writes if they are larger, because unaligned writes would need it
+//! and the two must not overlap in one page. Reads bypass the page cache if offset, length and memory are aligned; the
+//! kernel makes completed buffered writes visible to them.
 
 use std::io;
 use std::path::Path;
@@ -18,21 +18,21 @@ use zc_io::{
 use crate::error::{OriginError, RequestClass};
 use crate::job::{Finished, Job, OriginRequest, Stage, Step};
 
-/// Bytes of zeros written at a time where the origin has no faster way.
+/// Bytes of zeros per write where the origin has no faster operation.
 const ZERO_PIECE_BYTES: usize = 1 << 20;
 
-/// How to open an origin.
+/// Options of opening an origin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OriginOptions {
     /// For writing; otherwise writes, trims and zero writes are refused.
     pub write: bool,
-    /// Past the page cache. `None`: block devices yes, files no.
+    /// Direct I/O. `None`: for block devices, not for files.
     pub direct: Option<bool>,
     /// Create the file, sparse, with this length if it does not exist.
     pub create_len: Option<u64>,
 }
 
-/// What an origin can do. Trim and zero abilities start optimistic and are unlearned when the origin refuses.
+/// Capabilities of an origin. Trim and zero start as supported, and are cleared when the origin refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OriginCaps {
     /// Trims reach the device; otherwise they do nothing and succeed.
@@ -45,7 +45,7 @@ pub struct OriginCaps {
     pub fua: bool,
     /// The device spins, if known.
     pub rotational: Option<bool>,
-    /// Writes go past the page cache.
+    /// Writes bypass the page cache.
     pub direct_writes: bool,
     /// Opened for writing.
     pub writable: bool,
@@ -59,11 +59,11 @@ pub struct Origin {
     len_bytes: u64,
     caps: OriginCaps,
     zeros: Option<SharedBuf>,
-    /// No request is carried out any more.
+    /// Every request is refused.
     withdrawn: bool,
 }
 
-/// Measures an origin on any thread: a file server that is gone takes its time to say so.
+/// Measures an origin on any thread, because an unreachable file server blocks for a long time.
 #[derive(Debug, Clone)]
 pub struct LengthProbe {
     fd: SharedFd,
@@ -71,7 +71,7 @@ pub struct LengthProbe {
 }
 
 impl LengthProbe {
-    /// Length now, a multiple of 512. Blocks.
+    /// Returns the current length, a multiple of 512. Blocks.
     ///
     /// # Errors
     /// When the origin is gone.
@@ -112,12 +112,12 @@ impl Origin {
         self.len_bytes
     }
 
-    /// Length now, a multiple of 512; first makes a file at least as long as asked for. Requests stay within the length
-    /// known before until [`Self::take_up_length`].
+    /// Returns the current length, a multiple of 512; first extends a file to `at_least_bytes`. Requests stay within
+    /// the previous length until [`Self::take_up_length`].
     ///
     /// # Errors
-    /// When the origin is gone, does not end with a whole sector, or is to be made longer and cannot: a device, opened
-    /// for reading, no space.
+    /// When the origin is gone, does not end with a whole sector, or cannot be extended: a device, opened for reading,
+    /// no space.
     pub fn measure(&self, at_least_bytes: Option<u64>) -> Result<u64, IoError> {
         if let Some(wanted) = at_least_bytes
             && self.file.len_now_bytes()? < wanted
@@ -127,23 +127,23 @@ impl Origin {
         whole_sectors(self.path(), self.file.len_now_bytes()?)
     }
 
-    /// Measures it elsewhere.
+    /// Returns a handle that measures the origin on another thread.
     #[must_use]
     pub fn length_probe(&self) -> LengthProbe {
         LengthProbe { fd: SharedFd::clone(&self.buffered), kind: self.file.kind() }
     }
 
-    /// Lets every later request fail, for as long as it is open: it is not what it was when it was opened.
+    /// Fails every later request until the origin is closed: it is no longer the origin that was opened.
     pub const fn withdraw(&mut self) {
         self.withdrawn = true;
     }
 
-    /// Requests may go as far as this from now on. It never becomes less.
+    /// Extends the range of valid requests. It never shrinks.
     pub fn take_up_length(&mut self, len_bytes: u64) {
         self.len_bytes = self.len_bytes.max(len_bytes);
     }
 
-    /// The unit of its own requests: 512 for files, the logical block for devices.
+    /// Returns the block size of the origin's own requests: 512 for files, the logical block for devices.
     #[must_use]
     pub fn block_bytes(&self) -> u32 {
         match self.file.kind() {
@@ -152,19 +152,19 @@ impl Origin {
         }
     }
 
-    /// What it can do, as far as is known by now.
+    /// Returns the capabilities detected so far.
     #[must_use]
     pub const fn caps(&self) -> OriginCaps {
         self.caps
     }
 
-    /// A descriptor of it that goes through the page cache, for questions about the file.
+    /// Returns a descriptor that uses the page cache, for queries about the file.
     #[must_use]
     pub const fn fd(&self) -> &SharedFd {
         &self.buffered
     }
 
-    /// As it was given.
+    /// Returns the path as configured.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
@@ -176,7 +176,7 @@ impl Origin {
         self.file.is_created()
     }
 
-    /// What identifies it, for pairing it with a cache: see [`crate::compare`].
+    /// Returns the identity for pairing with a cache: see [`crate::compare`].
     ///
     /// # Errors
     /// When the device is gone.
@@ -184,14 +184,14 @@ impl Origin {
         self.file.identity()
     }
 
-    /// Sectors that all programs together have written to the device since it appeared, or discarded on it; `None` for
-    /// files, and where the kernel does not count. Without a look at who wrote.
+    /// Returns the sectors that all programs have written to or discarded on the device since it appeared; `None` for
+    /// files, and where the kernel does not count.
     #[must_use]
     pub fn sectors_written(&self) -> Option<u64> {
         self.file.sectors_written()
     }
 
-    /// Makes writes durable and blocks meanwhile: for the end of a session.
+    /// Makes writes durable. Blocks; used at the end of a session.
     ///
     /// # Errors
     /// When the device fails.
@@ -199,8 +199,8 @@ impl Origin {
         self.file.sync_blocking()
     }
 
-    /// Reads and blocks meanwhile: for start and end of a session. Past the page cache where requests go past it: what
-    /// was written through a partition's node is not in the page cache of the whole device.
+    /// Reads. Blocks; used at start and end of a session. Direct if requests are direct: data written through a
+    /// partition's node is not in the page cache of the whole device.
     ///
     /// # Errors
     /// When the device fails or ends earlier.
@@ -234,15 +234,15 @@ impl Origin {
         self.begin(job, request)
     }
 
-    /// Goes on with a request after its operation completed.
+    /// Continues a request after its operation completed.
     pub fn advance(&mut self, job: Job, result: io::Result<usize>, operation: Operation) -> Step {
         let errno = result.as_ref().err().and_then(Errno::from_io_error);
         let unsupported = errno == Some(Errno::OPNOTSUPP) || errno == Some(Errno::NOSYS);
-        // Not aligned to the device's blocks, or pages of the range are in use right now.
+        // Not aligned to the device's blocks, or pages of the range are in use.
         let momentary = errno == Some(Errno::INVAL) || errno == Some(Errno::BUSY);
         match job.stage {
             Stage::Read => self.after_read(job, result, operation),
-            // Of several at once only the first one finds the capability there.
+            // Of concurrent ones, only the first still finds the capability set.
             Stage::Write { fua: true }
                 if unsupported && matches!(operation, Operation::Write { durable: true, .. }) =>
             {
@@ -251,7 +251,7 @@ impl Origin {
             }
             Stage::Write { fua } if result.is_ok() && fua && !self.caps.fua => self.flush(job),
             Stage::ZeroAtOnce { no_hole, fua } if unsupported || momentary => {
-                // Only a refusal in principle is remembered.
+                // Only a refusal in principle is recorded.
                 if unsupported && no_hole {
                     self.caps.can_zero = false;
                 } else if unsupported {
@@ -267,7 +267,7 @@ impl Origin {
                 }
             }
             Stage::Trim { fua } if unsupported || momentary => {
-                // Not needing the bytes any more is a hint; an origin that does not take it loses nothing.
+                // Trim is a hint; an origin that refuses it loses nothing.
                 self.caps.can_trim &= !unsupported;
                 self.end_or_flush(job, fua)
             }
@@ -278,7 +278,7 @@ impl Origin {
         }
     }
 
-    /// Why a request cannot be carried out at all.
+    /// Returns the reason why a request is invalid.
     fn objection(&self, class: RequestClass, offset: u64, len: u64) -> Option<ErrorKind> {
         if self.withdrawn {
             return Some(ErrorKind::Io);
@@ -351,7 +351,7 @@ impl Origin {
     }
 
     fn after_read(&self, job: Job, result: io::Result<usize>, operation: Operation) -> Step {
-        // A direct read that the file system does not take after all goes through the page cache.
+        // A direct read that the file system refuses falls back to the page cache.
         let refused = result.as_ref().err().and_then(Errno::from_io_error) == Some(Errno::INVAL);
         let operation = match operation {
             Operation::Read { fd, offset, target } if refused && !fd.is_same(&self.buffered) => {
@@ -365,7 +365,7 @@ impl Origin {
         done(self.outcome(&job, result), Some(target))
     }
 
-    /// The write again, without the request for durability.
+    /// Repeats the write without the request for durability.
     fn write_again(&self, job: Job, operation: Operation) -> Step {
         let Operation::Write { fd, offset, segments, .. } = operation else {
             unreachable!("the operation of a write is a write");
@@ -375,7 +375,7 @@ impl Origin {
 
     fn trim(&self, mut job: Job, offset: u64, len: u64, fua: bool) -> Step {
         let is_block = self.file.kind() == FileKind::Block;
-        // Devices take whole blocks; the edges stay as they are.
+        // Devices accept whole blocks; partial blocks at the edges stay unchanged.
         let unit = if is_block { u64::from(self.file.block_bytes()) } else { 1 };
         let start = offset.next_multiple_of(unit);
         let end = (offset + len) / unit * unit;
@@ -404,7 +404,7 @@ impl Origin {
         job.stage = Stage::ZeroByWriting { next: offset + u64_from_usize(len), fua };
         let zeros = self.zeros.get_or_insert_with(|| AlignedBuf::new(ZERO_PIECE_BYTES).into_shared());
         let segments = vec![Segment::new(zeros.clone(), 0..len)];
-        // One flush at the end instead of a durable write for each piece.
+        // One flush at the end instead of a durable write per piece.
         Step::Submit(job, Operation::Write { fd: self.write_fd(), offset, segments, durable: false })
     }
 
@@ -417,13 +417,13 @@ impl Origin {
         Step::Submit(job, Operation::Fsync { fd: SharedFd::clone(self.file.fd()), datasync: true })
     }
 
-    /// Where all writes of this origin go. Everything else goes to the descriptor that holds the device exclusively:
-    /// a fallocate through another one is refused (EBUSY) while the page cache holds dirty pages of the range.
+    /// Descriptor of all writes. Everything else uses the descriptor that holds the device exclusively: a fallocate
+    /// through another one is refused (EBUSY) while the page cache holds dirty pages of the range.
     fn write_fd(&self) -> SharedFd {
         SharedFd::clone(if self.caps.direct_writes { self.file.fd() } else { &self.buffered })
     }
 
-    /// Copies what direct I/O does not take because of where it lies in memory.
+    /// Copies segments whose memory is not aligned for direct I/O.
     fn aligned(&self, segments: Vec<Segment>) -> Vec<Segment> {
         let sector = usize_from_u32(SECTOR_BYTES);
         if !self.caps.direct_writes || segments.iter().all(|segment| segment.is_aligned(sector)) {
@@ -451,8 +451,8 @@ impl Origin {
     }
 }
 
-/// The length of an origin that ends with a whole sector. Clients would miss the bytes of another one, and what they
-/// write to its last sector would have no place.
+/// Returns the length of an origin that ends with a whole sector. A partial sector would be invisible to clients, and
+/// their writes to it would have no place.
 fn whole_sectors(path: &Path, len_bytes: u64) -> Result<u64, IoError> {
     let rest = len_bytes % u64::from(SECTOR_BYTES);
     if rest == 0 {

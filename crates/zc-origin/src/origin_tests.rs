@@ -14,7 +14,7 @@ const WRITE: OriginOptions = OriginOptions { write: true, direct: Some(false), c
 const DIRECT: OriginOptions = OriginOptions { direct: Some(true), ..WRITE };
 
 pub(crate) fn dir() -> tempfile::TempDir {
-    // Not the default place: that may be a tmpfs, and O_DIRECT is tested here.
+    // Not the default folder: that may be a tmpfs, and O_DIRECT is tested here.
     tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
 }
 
@@ -28,7 +28,7 @@ fn carry_out(origin: &mut Origin, job: Job, operation: Operation) -> Step {
     origin.advance(job, completion.result, completion.operation)
 }
 
-/// Drives one request to its end; returns the operations it took as well.
+/// Drives one request to completion; returns its operations as well.
 fn drive(origin: &mut Origin, request: OriginRequest) -> (Finished, Vec<String>) {
     let mut names = Vec::new();
     let mut step = origin.start(request);
@@ -65,7 +65,7 @@ pub(crate) fn simple(origin: &mut Origin, request: OriginRequest) -> (Result<(),
 
 fn open(dir: &Path, options: OriginOptions) -> Origin {
     let path = dir.join("origin");
-    // A test that starts a program forks: until the program runs, the child holds locks that were given back here.
+    // A test that starts a program forks: until exec, the child holds locks that were released here.
     if let Ok(file) = std::fs::File::open(&path) {
         file.lock().unwrap();
     }
@@ -99,7 +99,7 @@ fn memory_that_direct_io_does_not_take_works_too() {
     let part = |range| Segment::whole(arena.read_lease(range));
     let request =
         || OriginRequest::Write { offset: 512, segments: vec![part(101..200), part(200..1125)], fua: false };
-    // Some file systems take any memory, so what is asked of them is looked at, too.
+    // Some file systems accept any memory, so the submitted segments are checked as well.
     let Step::Submit(_, Operation::Write { segments, .. }) = origin.start(request()) else { panic!() };
     assert!(segments.iter().all(|segment| segment.is_aligned(512)));
     simple(&mut origin, request()).0.unwrap();
@@ -216,7 +216,7 @@ fn trims_and_zero_writes_leave_zeros_and_neighbours() {
     }
 }
 
-/// What a device without fallocate, discard and durable writes answers, put in place of the real results.
+/// Results of a device without fallocate, discard and durable writes, substituted for the real ones.
 #[test]
 fn what_an_origin_cannot_do_is_done_another_way_and_remembered() {
     let dir = dir();
@@ -301,7 +301,7 @@ fn a_write_by_another_program_shows_in_the_identity() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
-    /// Any requests, direct and not, against the same done to memory.
+    /// Random requests, direct and buffered, compared with the same on memory.
     #[test]
     fn an_origin_agrees_with_memory(
         direct in any::<bool>(),

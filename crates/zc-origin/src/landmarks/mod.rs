@@ -1,14 +1,14 @@
-//! Landmarks: the places of an origin that every read-write mount changes.
+//! Landmarks: the ranges of an origin that every read-write mount changes.
 //!
-//! Job: find those places ([`survey`]), keep a digest of each ([`Origin::landmarks`]), and tell later which of them
-//! differs ([`Origin::changed_landmark`]). A block device has no time of change. A program that mounted it while zcached
-//! was stopped leaves traces here instead: in a superblock, a journal, a partition table, a label.
+//! Job: find those ranges ([`survey`]), record a digest of each ([`Origin::landmarks`]), and detect later that one
+//! differs ([`Origin::changed_landmark`]). A block device has no modification time. A program that mounted it while
+//! zcached was stopped leaves traces here instead: in a superblock, a journal, a partition table, a label.
 //!
-//! Invariants: offsets from the medium are checked, and clipped to the origin. No more than [`MAX_LANDMARKS`] places
-//! and [`MAX_BYTES`] are read, whatever the medium says. Nothing is written.
+//! Invariants: offsets from the medium are checked, and clipped to the origin. At most [`MAX_LANDMARKS`] ranges and
+//! [`MAX_BYTES`] are read, for any content of the medium. Nothing is written.
 //!
-//! It does not notice a write that touches no landmark, such as `dd` into the middle of a disk; decide what
-//! follows from a difference (the engine does).
+//! It does not detect a write that misses all landmarks, such as `dd` into the middle of a disk, or decide on the
+//! consequence of a difference (the engine does).
 
 mod survey;
 #[cfg(test)]
@@ -20,32 +20,32 @@ use zc_io::IoError;
 use crate::origin::Origin;
 use survey::{Place, survey};
 
-/// The most places of one origin. A disk with 128 partitions of ext4 has 388.
+/// Most landmarks of one origin. A disk with 128 partitions of ext4 has 388.
 pub const MAX_LANDMARKS: usize = 512;
-/// The most bytes of one origin that are digested: [`MAX_LANDMARKS`] places of 128 KiB.
+/// Most bytes of one origin that are digested: [`MAX_LANDMARKS`] ranges of 128 KiB.
 pub const MAX_BYTES: u64 = 64 << 20;
 
-/// Reads so many bytes from a place on.
+/// Reads a count of bytes at an offset.
 pub type ReadAt<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, IoError>;
 
-/// What stood at a place of an origin.
+/// Digest of a range of an origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Landmark {
-    /// What the place is, as part of a sentence: "the journal of ext4 in partition 2".
+    /// Description of the range as part of a sentence: "the journal of ext4 in partition 2".
     pub name: String,
-    /// Where it begins, in bytes.
+    /// First byte.
     pub offset: u64,
-    /// How long it is, in bytes.
+    /// Length in bytes.
     pub len_bytes: u64,
-    /// The first half of the BLAKE3 hash of its bytes.
+    /// First half of the BLAKE3 hash of its bytes.
     pub digest: [u8; 16],
 }
 
 impl Landmark {
-    /// Finds the landmarks of what `read` reads, of this length and with blocks of this size, and digests them.
+    /// Finds and digests the landmarks of a medium of this length and block size.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the medium cannot be read.
     pub fn find(len_bytes: u64, block_bytes: u64, read: ReadAt<'_>) -> Result<Vec<Self>, IoError> {
         let places = survey(len_bytes, block_bytes, read)?;
         let digest = |Place { name, offset, len_bytes }| {
@@ -55,10 +55,10 @@ impl Landmark {
         places.into_iter().map(digest).collect()
     }
 
-    /// The first of these landmarks that is not as it was in what `read` reads.
+    /// Returns the first landmark that differs on the medium.
     ///
     /// # Errors
-    /// When it cannot be read, or ends before a landmark does.
+    /// When the medium cannot be read, or ends before a landmark does.
     pub fn first_changed<'a>(landmarks: &'a [Self], read: ReadAt<'_>) -> Result<Option<&'a Self>, IoError> {
         for landmark in landmarks.iter().take(MAX_LANDMARKS) {
             if digest(&read(landmark.offset, landmark.len_bytes.min(MAX_BYTES))?) != landmark.digest {
@@ -86,7 +86,7 @@ impl Origin {
         Landmark::find(self.len_bytes(), u64::from(self.block_bytes()), &mut read)
     }
 
-    /// The first of these landmarks that is not as it was. Blocks.
+    /// Returns the first landmark that differs. Blocks.
     ///
     /// # Errors
     /// When the origin cannot be read, or ends before a landmark does.

@@ -1,26 +1,26 @@
-//! Where the landmarks of an origin are: its two ends, those of each partition, and the journals of file systems.
+//! Locations of landmarks: both ends of the origin and of each partition, and the journals of file systems.
 //!
 //! The first 128 KiB hold the superblocks of ext4, XFS and btrfs, the labels of LVM, LUKS and md (1.1, 1.2), MBR and
-//! GPT; the last 128 KiB the labels of md (0.90, 1.0) and the second GPT. Behind the labels of LVM and LUKS the data
-//! begins elsewhere: its first 128 KiB count too. Field offsets are those of the formats' own documentation.
+//! GPT; the last 128 KiB the labels of md (0.90, 1.0) and the second GPT. LVM and LUKS have their data after the
+//! label: its first 128 KiB count as well. Field offsets are those of the formats' documentation.
 
 use zc_io::IoError;
 
 use super::{MAX_BYTES, MAX_LANDMARKS};
 
-/// Of each end, journal and log.
+/// Size of each end, journal and log.
 const PLACE_BYTES: u64 = 128 << 10;
-/// The most partitions that are looked into.
+/// Most partitions that are examined.
 const MAX_PARTITIONS: usize = 128;
 /// An MBR names four partitions.
 const MBR_ENTRIES: usize = 4;
 const SECTOR: u64 = 512;
 
-/// Copies of the btrfs superblock, beside the one at 64 KiB.
+/// Copies of the btrfs superblock, besides the one at 64 KiB.
 const BTRFS_COPIES: [u64; 2] = [64 << 20, 256 << 30];
 const BTRFS_SUPERBLOCK_BYTES: u64 = 4096;
 
-/// A stretch of an origin, and what it is.
+/// Range of an origin, with its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) name: String,
@@ -28,20 +28,20 @@ pub(super) struct Place {
     pub(super) len_bytes: u64,
 }
 
-/// Reads from an offset as many bytes.
+/// Reads a count of bytes at an offset.
 pub(super) type Read<'a> = &'a mut dyn FnMut(u64, u64) -> Result<Vec<u8>, IoError>;
 
 /// The whole origin, or a partition of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Area {
-    /// 0: the whole origin.
+    /// Number of the partition; 0: the whole origin.
     partition: usize,
     start: u64,
     len_bytes: u64,
 }
 
 impl Area {
-    /// A part of the area, as far as there is one.
+    /// Returns a part of the area, clipped to it.
     fn part(self, offset: u64, len_bytes: u64) -> Option<(u64, u64)> {
         let left = self.len_bytes.checked_sub(offset).filter(|left| *left > 0)?;
         Some((self.start + offset, len_bytes.min(left)))
@@ -55,7 +55,7 @@ impl Area {
     }
 }
 
-/// The places that were found, in the order in which they were; bounded.
+/// Ranges in order of discovery; bounded.
 #[derive(Debug, Default)]
 struct Places {
     found: Vec<Place>,
@@ -76,7 +76,7 @@ impl Places {
     }
 }
 
-/// Finds the landmarks of an origin with blocks of that size.
+/// Finds the landmarks of an origin with this block size.
 pub(super) fn survey(len_bytes: u64, block_bytes: u64, read: Read<'_>) -> Result<Vec<Place>, IoError> {
     let mut places = Places::default();
     let whole = Area { partition: 0, start: 0, len_bytes };
@@ -139,7 +139,7 @@ fn be64(bytes: &[u8], at: usize) -> Option<u64> {
     array(bytes, at).map(u64::from_be_bytes)
 }
 
-/// Where the internal journal of ext3 or ext4 begins: the superblock has a copy of the map of the journal's inode.
+/// Returns the start of the internal journal of ext3 or ext4: the superblock has a copy of the journal inode's map.
 fn ext_journal(head: &[u8]) -> Option<u64> {
     const SUPERBLOCK: usize = 1024;
     const HAS_JOURNAL: u64 = 4;
@@ -152,7 +152,7 @@ fn ext_journal(head: &[u8]) -> Option<u64> {
         return None;
     }
     let block = if le16(sb, MAP)? == EXTENT_MAGIC {
-        // A journal so scattered that the inode has no room for its map has its superblock checked alone.
+        // Of a journal too fragmented for a map in its inode, the superblock alone is checked.
         let is_leaf = le16(sb, MAP + 6)? == 0 && le16(sb, MAP + 2)? > 0;
         let high = le16(sb, MAP + 12 + 6)?;
         is_leaf.then_some(high << 32 | le32(sb, MAP + 12 + 8)?)?
@@ -162,7 +162,7 @@ fn ext_journal(head: &[u8]) -> Option<u64> {
     block.checked_mul(1024 << shift)
 }
 
-/// Where the internal log of XFS begins, and how long it is.
+/// Returns start and length of the internal log of XFS.
 fn xfs_log(head: &[u8]) -> Option<(u64, u64)> {
     if head.get(..4)? != b"XFSB" {
         return None;
@@ -177,8 +177,8 @@ fn xfs_log(head: &[u8]) -> Option<(u64, u64)> {
     (start != 0 && len_bytes >= SECTOR).then_some((block.checked_mul(block_bytes)?, len_bytes))
 }
 
-/// Where the next record of the log will be written, as an offset in the area. The log is a ring, and each of its
-/// sectors begins with the number of the round in which it was written: the number changes at the head.
+/// Returns the offset in the area of the log's next record. The log is a ring, and each of its sectors begins with the
+/// number of the cycle in which it was written: the number changes at the head.
 fn xfs_log_head(area: Area, log: (u64, u64), read: Read<'_>) -> Result<u64, IoError> {
     const RECORD_MAGIC: u64 = 0xfeed_babe;
     let (start, len_bytes) = log;
@@ -199,7 +199,7 @@ fn xfs_log_head(area: Area, log: (u64, u64), read: Read<'_>) -> Result<u64, IoEr
     Ok(start.saturating_add(high * SECTOR))
 }
 
-/// Where the encrypted data begins.
+/// Returns the start of the encrypted data.
 fn luks_payload(head: &[u8]) -> Option<u64> {
     const JSON: usize = 4096;
     if head.get(..6)? != b"LUKS\xba\xbe" {
@@ -215,7 +215,7 @@ fn luks_payload(head: &[u8]) -> Option<u64> {
     offset.split_once('"')?.0.parse().ok()
 }
 
-/// Where the first extent of a physical volume of LVM begins.
+/// Returns the start of the first extent of an LVM physical volume.
 fn lvm_data(head: &[u8]) -> Option<u64> {
     const FIRST_AREA: usize = 40;
     let sectors = head.chunks(512).take(4);
@@ -224,7 +224,7 @@ fn lvm_data(head: &[u8]) -> Option<u64> {
     le64(label, header.checked_add(FIRST_AREA)?)
 }
 
-/// The partitions of the whole origin: of a GPT, otherwise of an MBR.
+/// Returns the partitions of the whole origin, from a GPT or else an MBR.
 fn partitions(head: &[u8], whole: Area, block_bytes: u64, read: Read<'_>) -> Result<Vec<Area>, IoError> {
     let mut areas = Vec::new();
     let gpt = [SECTOR, 4096].into_iter().find_map(|unit| Some((unit, gpt_table(head, unit)?)));
@@ -252,14 +252,14 @@ fn usize_of(value: u64) -> usize {
     zc_core::usize_from_u64(value)
 }
 
-/// A partition that is not empty and lies within the origin.
+/// Returns the area of a partition if it is not empty and lies within the origin.
 fn area(whole: Area, partition: usize, start: u64, len: u64, unit: u64) -> Option<Area> {
     let (start, len_bytes) = (start.checked_mul(unit)?, len.checked_mul(unit)?);
     let (start, len_bytes) = whole.part(start, len_bytes).filter(|(start, len)| *start > 0 && *len > 0)?;
     Some(Area { partition, start, len_bytes })
 }
 
-/// Offset of the entries, bytes of each, and their number.
+/// Returns offset, size and number of the entries.
 fn gpt_table(head: &[u8], unit: u64) -> Option<(u64, u64, u64)> {
     let header = head.get(usize_of(unit)..)?;
     let offset = le64(header, 72)?.checked_mul(unit)?;
@@ -275,8 +275,8 @@ struct MbrEntry {
     len: u64,
 }
 
-/// The entries of an MBR, or of the sector before a logical partition. A boot sector of FAT has the same signature, but
-/// code where the entries would be.
+/// Returns the entries of an MBR, or of the sector before a logical partition. A boot sector of FAT has the same
+/// signature, but code instead of entries.
 fn mbr(sector: &[u8]) -> impl Iterator<Item = MbrEntry> {
     let entry = |index: usize| {
         let entry = sector.get(446 + index * 16..)?;
@@ -290,8 +290,8 @@ fn mbr(sector: &[u8]) -> impl Iterator<Item = MbrEntry> {
     entries.filter(|_| is_signed).unwrap_or_default().into_iter()
 }
 
-/// Logical partitions: a chain of sectors, each with a partition (relative to the sector) and the next sector (relative
-/// to the first).
+/// Returns logical partitions: a chain of sectors, each with a partition (relative to the sector) and the next sector
+/// (relative to the first).
 fn logical(
     whole: Area,
     extended: u64,

@@ -1,4 +1,4 @@
-//! Landmarks of media that are made here, byte by byte. Those of real file systems are tried on loop devices.
+//! Landmarks of media that are constructed here. Real file systems are tested on loop devices.
 
 use super::survey::{Place, survey};
 use super::{MAX_BYTES, MAX_LANDMARKS};
@@ -26,7 +26,7 @@ fn named(name: &str, offset: u64) -> (String, u64) {
     (name.to_owned(), offset)
 }
 
-/// A superblock of ext4 with blocks of 4 KiB whose journal begins at that block.
+/// Writes a superblock of ext4 with blocks of 4 KiB and its journal at `journal_block`.
 fn put_ext4(medium: &mut [u8], at: usize, journal_block: u32) {
     let sb = &mut medium[at + 1024..];
     put(sb, 0x38, &0xef53_u16.to_le_bytes());
@@ -70,7 +70,7 @@ fn the_log_of_xfs_is_found_and_its_head_searched() {
     let mut medium = vec![0; 8 * MIB];
     put(&mut medium, 0, b"XFSB");
     put(&mut medium, 4, &4096_u32.to_be_bytes());
-    // Group 1, block 8 of it; a group has 1000 blocks and its numbers 10 bits.
+    // Group 1, block 8; a group has 1000 blocks and its numbers 10 bits.
     put(&mut medium, 48, &(1 << 10 | 8_u64).to_be_bytes());
     put(&mut medium, 84, &1000_u32.to_be_bytes());
     put(&mut medium, 96, &512_u32.to_be_bytes());
@@ -82,7 +82,7 @@ fn the_log_of_xfs_is_found_and_its_head_searched() {
     for sector in 1000..4096 {
         put(&mut medium, log + sector * 512, &6_u32.to_be_bytes());
     }
-    // A record's header has its round behind the magic number.
+    // A record's header has the cycle after the magic number.
     put(&mut medium, log + 999 * 512, &[0xfe, 0xed, 0xba, 0xbe, 0, 0, 0, 7]);
     let (log, head) = (1008 * 4096, 1008 * 4096 + 1000 * 512 - 32 * KIB);
     let expected = [named("the log of XFS", log), named("the head of the log of XFS", head)];
@@ -144,7 +144,7 @@ fn logical_partitions_are_looked_into_and_a_loop_of_them_ends() {
         .map(|p| p.offset)
         .collect();
     assert_eq!(starts, [0, 1 << 20, 3 << 20, 5 << 20]);
-    // The second names itself as the next.
+    // The second refers to itself as the next.
     put_partition(&mut medium[4 * MIB..], 1, 0x05, 4096, 4096);
     assert!(places(&medium).len() <= MAX_LANDMARKS);
 }
