@@ -1,7 +1,7 @@
-//! Asking a pool, from any thread.
+//! Requests to a pool, from any thread.
 //!
-//! Job: take requests to the pool's thread and wake it. Invariant: each request is answered once: by the pool, or, when
-//! that has ended, at once with [`ErrorKind::Shutdown`]. What it does not do: keep order between threads.
+//! Job: deliver requests to the pool's thread and wake it. Invariant: each request completes once: by the pool or,
+//! after its end, at once with [`ErrorKind::Shutdown`]. Requests of different threads are not ordered.
 
 use std::fmt;
 use std::sync::mpsc::sync_channel;
@@ -13,13 +13,13 @@ use zc_pool::{Answer, Pool, PoolError, RequestKind};
 use zc_store::seam::StoreError;
 use zc_store::{Root, RootId, Space, Stats, Store};
 
-/// What becomes of an answer. It runs on the pool's thread and must not block.
+/// Completion callback. It runs on the pool's thread and must not block.
 pub type Done = Box<dyn FnOnce(Result<Answer, PoolError>) + Send>;
 
-/// A question about the pool as it is now.
+/// Query of the pool's current state.
 pub(crate) type Look = Box<dyn FnOnce(&Pool) + Send>;
 
-/// What the pool's thread is told.
+/// Input of the pool's thread.
 pub(crate) enum Input {
     Request(RequestKind, Done),
     Look(Look),
@@ -27,7 +27,7 @@ pub(crate) enum Input {
     Stop,
 }
 
-/// Inputs that wait; `None` once the thread has ended.
+/// Queued inputs; `None` once the thread has ended.
 pub(crate) type Inbox = Arc<Mutex<Option<Vec<Input>>>>;
 
 /// A poisoned lock means that a thread panicked between two consistent states.
@@ -35,7 +35,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A handle of an open pool; clones ask the same one.
+/// Handle of an open pool; clones refer to the same one.
 #[derive(Clone)]
 pub struct PoolClient {
     pub(crate) inbox: Inbox,
@@ -43,17 +43,17 @@ pub struct PoolClient {
 }
 
 impl PoolClient {
-    /// Asks; `done` gets the answer.
+    /// Submits a request; `done` receives the result.
     pub fn submit(&self, kind: RequestKind, done: impl FnOnce(Result<Answer, PoolError>) + Send + 'static) {
         if let Some(Input::Request(_, done)) = self.send(Input::Request(kind, Box::new(done))) {
             done(Err(ended()));
         }
     }
 
-    /// Asks and waits for the answer.
+    /// Submits a request and waits for the result.
     ///
     /// # Errors
-    /// What the pool says, or [`ErrorKind::Shutdown`] when it has ended.
+    /// The pool's error, or [`ErrorKind::Shutdown`] when it has ended.
     pub fn ask(&self, kind: RequestKind) -> Result<Answer, PoolError> {
         let (sender, receiver) = sync_channel(1);
         self.submit(kind, move |answer| {
@@ -62,12 +62,12 @@ impl PoolClient {
         receiver.recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Looks at the store between two of its events, and waits for what is found. `None`: its thread has ended.
+    /// Runs a query of the store between two events, and waits for the result. `None`: its thread has ended.
     pub fn look<T: Send + 'static>(&self, look: impl FnOnce(&Store) -> T + Send + 'static) -> Option<T> {
         self.ask_look(|pool| look(pool.store()), Input::Look)
     }
 
-    /// As [`Self::look`], at the pool.
+    /// As [`Self::look`], on the pool.
     pub fn look_at_pool<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Pool) -> T + Send + 'static,
@@ -96,25 +96,26 @@ impl PoolClient {
         self.look(Store::uuid).flatten()
     }
 
-    /// How often an operator accepted that the store's device had lost a part of its log. `None`: it has ended.
+    /// Returns how often an operator accepted that the store's device had lost a part of its log. `None`: the pool has
+    /// ended.
     #[must_use]
     pub fn losses(&self) -> Option<u32> {
         self.look(Store::losses).flatten()
     }
 
-    /// Number of openings without changes that may have been flushed, since that was last reported.
+    /// Number of openings that lost changes which may have been flushed, since the last report.
     #[must_use]
     pub fn dropped_commits(&self) -> u32 {
         self.look(Store::dropped_commits).unwrap_or(0)
     }
 
-    /// A volume or snapshot, as it is now.
+    /// Returns the current state of a volume or snapshot.
     #[must_use]
     pub fn root(&self, root: RootId) -> Option<Root> {
         self.look(move |store| store.root(root).cloned()).flatten()
     }
 
-    /// The volume or snapshot of this name.
+    /// Returns the volume or snapshot of this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(RootId, Root)> {
         let name = name.to_owned();
@@ -124,21 +125,21 @@ impl PoolClient {
         self.look(find).flatten()
     }
 
-    /// All volumes and snapshots.
+    /// Returns all volumes and snapshots.
     #[must_use]
     pub fn roots(&self) -> Vec<(RootId, Root)> {
         let all = |store: &Store| store.roots().map(|(id, root)| (id, root.clone())).collect();
         self.look(all).unwrap_or_default()
     }
 
-    /// Where its bytes are, and what it counted.
+    /// Returns space usage and counters.
     #[must_use]
     pub fn space(&self) -> (Space, Stats) {
         self.look(|store| (store.space(), store.stats())).unwrap_or_default()
     }
 
-    /// Lets the cleaner begin now, whatever its thresholds say, and waits until the pool has no work of its own. Bytes
-    /// that became free, and that are.
+    /// Starts the cleaner regardless of its thresholds, and waits until the pool is idle. Returns the bytes freed, and
+    /// those free now.
     #[must_use]
     pub fn clean(&self) -> (u64, u64) {
         let before = self.space().0.free_bytes;
@@ -147,7 +148,7 @@ impl PoolClient {
         (free.saturating_sub(before), free)
     }
 
-    /// Gives the input back if the thread has ended.
+    /// Sends an input; returns it if the thread has ended.
     pub(crate) fn send(&self, input: Input) -> Option<Input> {
         match &mut *lock(&self.inbox) {
             Some(inputs) => inputs.push(input),
@@ -164,7 +165,7 @@ impl fmt::Debug for PoolClient {
     }
 }
 
-/// The answer of a pool that has ended.
+/// Error of a pool that has ended.
 pub(crate) const fn ended() -> PoolError {
     PoolError { error: StoreError::Device(ErrorKind::Shutdown), root: RootId(0), offset_bytes: 0 }
 }

@@ -1,7 +1,7 @@
 //! The pool's device on a ring.
 //!
-//! Job: turn operations of the pool into operations of the ring and their results back, in memory that direct I/O takes.
-//! Invariants: operations start in the order given; each ends once. What it does not do: retry.
+//! Job: turn operations of the pool into operations of the ring and return their results, in memory suitable for
+//! direct I/O. Invariants: operations start in the given order; each completes once. It does not retry.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,26 +19,26 @@ use crate::error::OpenError;
 use crate::limits::{BUFFERS_BYTES, RING_ENTRIES, RING_OPS_MAX};
 use crate::overlay::Overlay;
 
-/// What the ring names the wake-up: no operation of a pool has this number.
+/// User data of the wake-up in the ring: no operation of a pool has this number.
 const WAKE: u64 = 0;
 
-/// A device and what it is at.
+/// Device with its operations in flight.
 #[derive(Debug)]
 pub(crate) struct Device {
     file: BlockFile,
     ring: Ring,
     event: EventFd,
     buffers: BufPool,
-    /// Operations that the ring had no room for.
+    /// Operations waiting for space in the ring.
     backlog: VecDeque<(Operation, u64)>,
     errors: u64,
-    /// What was written, where the file is not to be changed.
+    /// Written blocks, if the file must not be changed.
     overlay: Option<Overlay>,
-    /// Operations that ended without the ring.
+    /// Operations that completed without the ring.
     ended: Vec<(OpId, Ended)>,
 }
 
-/// Memory of the device as bytes.
+/// Buffer of a completed read.
 struct Read(AlignedBuf);
 
 impl AsRef<[u8]> for Read {
@@ -48,7 +48,7 @@ impl AsRef<[u8]> for Read {
 }
 
 impl Device {
-    /// To be made on the thread that uses it.
+    /// Creates the device; must run on the thread that uses it.
     pub(crate) fn new(file: BlockFile, event: EventFd, look_only: bool) -> Result<Self, OpenError> {
         let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS_MAX, poll_max_us: 0 })?;
         let buffers = BufPool::new(BUFFERS_BYTES);
@@ -95,7 +95,7 @@ impl Device {
                 memory.copy_from_slice(&bytes);
                 Operation::write(fd, offset_bytes, memory)
             }
-            // Of a block device, too: the kernel unmaps, and answers EOPNOTSUPP if the device cannot.
+            // Also for block devices: the kernel unmaps, and returns EOPNOTSUPP if the device cannot.
             DeviceOperation::Discard { offset_bytes, len_bytes } => Operation::Fallocate {
                 fd: SharedFd::clone(fd),
                 mode: FallocateMode::PunchHole,
@@ -107,7 +107,7 @@ impl Device {
         self.submit(operation, op.0);
     }
 
-    /// Waits for something to happen, at most for `timeout`; what ended.
+    /// Waits for a completion or wake-up, at most for `timeout`; returns the completions.
     pub(crate) fn wait(
         &mut self,
         timeout: std::time::Duration,
@@ -132,7 +132,7 @@ impl Device {
         Ok(())
     }
 
-    /// Operations that did not end yet.
+    /// Returns `true` if operations are in flight.
     pub(crate) fn is_busy(&self) -> bool {
         // One is the wait for a wake-up.
         self.ring.in_flight() > 1 || !self.backlog.is_empty() || !self.ended.is_empty()
@@ -145,7 +145,8 @@ impl Device {
         }
         let result = result.map_err(|error| {
             self.errors += 1;
-            // The first, then ever fewer: a device that fails for hours fills no disk with its log.
+            // The first error, then exponentially fewer: a device that fails for hours must not fill a disk with its
+            // log.
             if self.errors.is_power_of_two() {
                 let (count, place) = (self.errors, self.file.path().display());
                 tracing::error!(count, "store {place}: {error}");
@@ -168,7 +169,7 @@ impl Device {
         Ok(Bytes::from_owner(Read(buf)))
     }
 
-    /// Memory whose contents are arbitrary.
+    /// Memory with arbitrary contents.
     fn memory(&self, len_bytes: usize) -> AlignedBuf {
         self.buffers.get(len_bytes).unwrap_or_else(|| AlignedBuf::new(len_bytes))
     }

@@ -1,4 +1,4 @@
-//! Why a pool cannot be opened, made or closed.
+//! Errors of opening, making or closing a pool.
 
 use std::path::PathBuf;
 
@@ -6,22 +6,22 @@ use zc_io::IoError;
 use zc_pool::PoolError;
 use zc_store::seam::StoreError;
 
-/// What went wrong.
+/// Cause of the failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The file or device.
+    /// File or device failed.
     #[error(transparent)]
     Io(#[from] IoError),
     /// The threads of the pool cannot be started.
     #[error("cannot start a thread of the pool")]
     Thread(#[source] std::io::Error),
-    /// What is there is no pool, or cannot be recovered.
+    /// The device holds no pool, or one that cannot be recovered.
     #[error("{} cannot be opened as a store: {error}", .path.display())]
     Refused {
         /// The file or device.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         error: StoreError,
     },
     /// The last changes may not be durable.
@@ -29,10 +29,10 @@ pub enum OpenError {
     Flush {
         /// The file or device.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         error: PoolError,
     },
-    /// The thread of the pool ended by itself; its log says why.
+    /// The thread of the pool ended unexpectedly; its log has the reason.
     #[error("the thread of the store {} has ended", .path.display())]
     Gone {
         /// The file or device.
@@ -48,7 +48,7 @@ impl OpenError {
         matches!(self, Self::Refused { error: StoreError::LogLost, .. })
     }
 
-    /// Returns `true` if another program has the file or device, and may let it go.
+    /// Returns `true` if another program holds the file or device, and may release it.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         matches!(self, Self::Io(error) if error.is_in_use())

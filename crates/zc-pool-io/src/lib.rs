@@ -1,15 +1,15 @@
 //! Pools on real devices.
 //!
 //! Job: run a [`zc_pool::Pool`] on a thread of its own, with a ring for its device and workers for its processor work,
-//! and let any thread ask it ([`PoolClient`]), or give it an operator's [`Order`]. The daemon and the offline commands
-//! share it.
+//! and accept requests from any thread ([`PoolClient`]), or an operator's [`Order`]. The daemon and the offline
+//! commands share it.
 //!
-//! Invariants: one pool has one thread, and that thread alone touches it. Each request is answered once, on that thread.
-//! The device is locked for as long as the pool is open. An orderly [`OpenPool::close`] leaves a checkpoint.
+//! Invariants: one pool has one thread, and that thread alone accesses it. Each request completes once, on that
+//! thread. The device is locked while the pool is open. An orderly [`OpenPool::close`] leaves a checkpoint.
 //!
 //! It does not decide anything about volumes (`zc-pool` and `zc-store` do), or cache.
 //!
-//! Where to begin reading: [`OpenPool`], then the thread in `server`.
+//! Where to read first: [`OpenPool`], then the thread in `server`.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -1,28 +1,28 @@
-//! An empty pool on a file or device.
+//! Creation of an empty pool on a file or device.
 
 use zc_core::{u64_from_usize, usize_from_u32};
 use zc_io::{AlignedBuf, BlockFile, IoError};
 use zc_store::config::Shape;
 use zc_store::{Config, Superblock, limits};
 
-/// Why no pool can be made.
+/// Error of creating a pool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MakeError {
     /// The file or device failed.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// Nothing would be left for contents.
-    #[error("a store needs {least_bytes} bytes, and there are {bytes}")]
+    /// No space would be left for contents.
+    #[error("a store needs at least {least_bytes} bytes, but the device has {bytes}")]
     TooSmall {
-        /// What there is.
+        /// Available bytes.
         bytes: u64,
-        /// What is needed.
+        /// Required bytes.
         least_bytes: u64,
     },
 }
 
-/// Makes an empty pool. What was there is lost. Blocks.
+/// Creates an empty pool and destroys earlier content. Blocks.
 ///
 /// # Errors
 /// [`MakeError`]; nothing was written if it is too small.
@@ -34,7 +34,7 @@ pub fn make(file: &BlockFile) -> Result<(), MakeError> {
     let config = Config::default();
     let kept = config.reserve_segments(shape) + config.overwrite_segments(shape) + limits::LOG_SEGMENTS;
     let fits = |found: &Superblock| usize_from_u32(found.segments) > kept;
-    // One for contents, and one for the superblocks.
+    // One segment for contents, and one for the superblocks.
     let least_bytes = u64_from_usize(kept + 2) * u64::from(segment_bytes);
     let superblock = superblock.filter(fits).ok_or(MakeError::TooSmall { bytes, least_bytes })?;
     for copy in 0..2 {

@@ -1,4 +1,4 @@
-//! An open pool: its thread, and how it is opened and closed.
+//! Open pools: thread, opening, closing.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
@@ -15,20 +15,20 @@ use crate::error::OpenError;
 use crate::server::{self, Server};
 use crate::workers::Workers;
 
-/// How a pool is run.
+/// Settings of running a pool.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// The store's own.
+    /// Settings of the store.
     pub store: Config,
-    /// Threads that hash, compress and decode; 0 = the pool's own thread does it.
+    /// Threads that hash, compress and decode; 0: the pool's own thread does.
     pub workers: u32,
-    /// Past the page cache. `None`: block devices yes, files no.
+    /// Direct I/O. `None`: for block devices, not for files.
     pub direct: Option<bool>,
-    /// The file or device is not changed: what is written stays in memory, and is gone with the pool.
+    /// Read-only: writes stay in memory and are discarded with the pool.
     pub look_only: bool,
 }
 
-/// A pool that is open. Dropping it closes it, and says in the log what did not work.
+/// Open pool. Dropping it closes it and logs failures.
 #[derive(Debug)]
 pub struct OpenPool {
     path: PathBuf,
@@ -40,7 +40,7 @@ impl OpenPool {
     /// Locks the file or device, recovers the pool, and makes a first checkpoint. Blocks.
     ///
     /// # Errors
-    /// When it is in use, is no pool, or cannot be recovered.
+    /// When it is in use, holds no pool, or cannot be recovered.
     pub fn open(path: &Path, settings: Settings) -> Result<Self, OpenError> {
         let is_block = std::fs::metadata(path)
             .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_block_device(&metadata.file_type()));
@@ -73,7 +73,7 @@ impl OpenPool {
         }
     }
 
-    /// For asking it.
+    /// Returns a handle for requests.
     #[must_use]
     pub const fn client(&self) -> &PoolClient {
         &self.client
@@ -85,7 +85,7 @@ impl OpenPool {
         &self.path
     }
 
-    /// Answers what was asked, makes everything durable, and lets go of the device. Blocks.
+    /// Completes pending requests, makes everything durable, and releases the device. Blocks.
     ///
     /// # Errors
     /// When the last changes cannot be made durable.
@@ -95,7 +95,7 @@ impl OpenPool {
 
     fn end(&mut self) -> Result<(), OpenError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        // A stop says that it ended, not how: whether all changes are durable is the answer to a flush.
+        // A stop reports completion, not success: the result of the flush shows whether all changes are durable.
         let flushed = self.client.ask(RequestKind::Sync);
         self.client.send(Input::Stop);
         if thread.join().is_err() {

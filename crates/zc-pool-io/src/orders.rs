@@ -1,13 +1,12 @@
-//! What operators ask of an open pool.
+//! Operators' orders to an open pool.
 //!
-//! Job: turn an [`Order`] into requests of the pool, and its answers into JSON. `zcctl store` carries orders out on a
-//! pool that it opens itself; the daemon does on those that it has open, and refuses what disturbs volumes that it
-//! serves.
+//! Job: turn an [`Order`] into requests of the pool, and its replies into JSON. `zcctl store` executes orders on a
+//! pool that it opens itself; the daemon does on its open pools, and refuses orders that disturb volumes in service.
 //!
-//! Invariants: what a name means is looked up before anything changes; a change is durable when its answer is there. Two
-//! orders at once may find one free number, and the pool refuses the second: who takes orders takes one at a time.
+//! Invariants: names are resolved before any change; a change is durable when its reply is sent. Two concurrent orders
+//! may choose the same free number, and the pool refuses the second: callers execute one order at a time.
 //!
-//! It does not make, open or close pools, or move contents of volumes.
+//! It does not create, open or close pools, or move contents of volumes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -22,20 +21,20 @@ use zc_store::{
 use crate::PoolClient;
 use crate::limits::{CHUNK_SHIFT, SCRUB_ADDRESSES};
 
-/// What is asked. On the wire `do` names it.
+/// An order. On the wire, `do` names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Order {
     // Braces: fields of a unit variant would be ignored rather than refused.
-    /// How the pool is (`state`: see [`PoolState`]) and where its bytes are: `total_bytes`, `free_bytes`,
-    /// `stored_bytes`, `map_bytes`, `dead_bytes`, `nominal_bytes`, `used_bytes`, `raw_bytes`.
+    /// State of the pool (`state`: see [`PoolState`]) and its space: `total_bytes`, `free_bytes`, `stored_bytes`,
+    /// `map_bytes`, `dead_bytes`, `nominal_bytes`, `used_bytes`, `raw_bytes`.
     Status {},
     /// `volumes`, each with `name`, `chunk_bytes`, `codec`, `dedup`, `nominal_bytes`, `used_bytes`, `shared_bytes`,
     /// `unique_bytes`, `delete_frees_bytes`.
     Volumes {},
     /// `snapshots`, likewise.
     Snapshots {},
-    /// Makes an empty volume.
+    /// Creates an empty volume.
     CreateVolume {
         /// Name of the volume.
         name: String,
@@ -52,14 +51,14 @@ pub enum Order {
         /// Name of the snapshot.
         name: String,
     },
-    /// Makes a volume that begins as another volume or a snapshot.
+    /// Creates a volume with the contents of another volume or a snapshot.
     Clone {
-        /// The other.
+        /// Source.
         from: String,
         /// Name of the clone.
         name: String,
     },
-    /// Sets a volume back to a snapshot of it: `size_bytes`, `snapshot_size_bytes`; a dry run tells `loses_bytes`.
+    /// Reverts a volume to one of its snapshots: `size_bytes`, `snapshot_size_bytes`; a dry run reports `loses_bytes`.
     Rollback {
         /// The volume.
         volume: String,
@@ -76,7 +75,7 @@ pub enum Order {
         /// Its new size.
         size_bytes: u64,
     },
-    /// Deletes a volume; a dry run tells `size_bytes`, `used_bytes`, `loses_bytes` (nothing else has them) and
+    /// Deletes a volume; a dry run reports `size_bytes`, `used_bytes`, `loses_bytes` (not held elsewhere) and
     /// `frees_bytes`.
     DeleteVolume {
         /// Name of the volume.
@@ -85,7 +84,7 @@ pub enum Order {
         #[serde(default)]
         dry_run: bool,
     },
-    /// Deletes a snapshot; a dry run tells the same.
+    /// Deletes a snapshot; a dry run reports the same.
     DeleteSnapshot {
         /// Name of the snapshot.
         name: String,
@@ -93,21 +92,22 @@ pub enum Order {
         #[serde(default)]
         dry_run: bool,
     },
-    /// Verifies a part of what is stored: `chunks`, `stored_bytes`, `damage`, and `next`, where to go on, or `null`.
+    /// Verifies a part of the stored data: `chunks`, `stored_bytes`, `damage`, and `next`, the position to resume
+    /// from, or `null`.
     Scrub {
-        /// Where to begin; the begin of the pool, if absent.
+        /// Position to start from; the start of the pool if absent.
         #[serde(default)]
         from: Option<Point>,
     },
 }
 
-/// How a volume keeps its contents.
+/// Storage options of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VolumeOptions {
     /// Bytes of a chunk: a power of two from 4 KiB to 128 KiB.
     pub chunk_bytes: u32,
-    /// How chunks are compressed.
+    /// Compression of chunks.
     pub codec: VolumeCodec,
     /// Equal chunks are stored once.
     pub dedup: bool,
@@ -119,11 +119,11 @@ impl Default for VolumeOptions {
     }
 }
 
-/// How chunks are compressed.
+/// Compression of chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VolumeCodec {
-    /// Not at all.
+    /// None.
     Raw,
     /// LZ4.
     Lz4,
@@ -153,20 +153,20 @@ impl VolumeCodec {
     }
 }
 
-/// So much of a pool, in per cent, is left for contents where its cleaner still frees segments at a fair price.
+/// Part of a pool, in per cent, that its cleaner can still free at a fair price.
 const CLEANABLE_PERCENT: u64 = 15;
 
-/// How a pool is.
+/// State of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolState {
-    /// As it should be.
+    /// Normal.
     Ok,
     /// Less than a twentieth of it is free for contents, and the cleaner cannot free much more.
     Low,
     /// Nothing is free for contents, and the cleaner cannot free much more.
     Full,
-    /// The device failed: it takes no changes until it is opened again.
+    /// The device failed: the pool accepts no changes until it is opened again.
     Failed,
     /// Opened without changes that may have been flushed, and no flush has failed for that yet.
     Dropped,
@@ -182,7 +182,7 @@ impl PoolState {
         } else if dropped_commits > 0 {
             Self::Dropped
         } else if free_bytes >= space.total_bytes / 20
-            // A pool that is overwritten all the time has little free: its cleaner frees what is needed next.
+            // A pool under constant overwrites has little free space: its cleaner frees the next segments on demand.
             || Self::left_bytes(space) >= space.total_bytes / 100 * CLEANABLE_PERCENT
         {
             Self::Ok
@@ -193,14 +193,14 @@ impl PoolState {
         }
     }
 
-    /// Bytes that contents may still take when the cleaner has freed all that nothing refers to.
+    /// Bytes that contents may still take after the cleaner has freed all dead data.
     #[must_use]
     pub const fn left_bytes(space: &Space) -> u64 {
         space.total_bytes.saturating_sub(space.referred_bytes).saturating_sub(space.reserve_bytes)
     }
 }
 
-/// Where a scrub goes on.
+/// Position at which a scrub resumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
@@ -210,11 +210,11 @@ pub struct Point {
     pub address: u64,
 }
 
-/// Why an order is not carried out.
+/// Reason for refusing an order.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
-    /// There is nothing of this name.
+    /// No object has this name.
     #[error("the store has no {what} \"{name}\"")]
     Missing {
         /// Volume, snapshot, or either.
@@ -238,19 +238,19 @@ pub enum OrderError {
         volume: String,
         /// The snapshot.
         snapshot: String,
-        /// The volume that it is of; `None`: one that is deleted.
+        /// Its volume; `None`: a deleted one.
         owner: Option<String>,
     },
-    /// All numbers are taken.
-    #[error("the store has as many volumes as it can")]
+    /// All volume numbers are in use.
+    #[error("the store has reached its maximum number of volumes and snapshots")]
     Full,
-    /// No chunk has this size.
-    #[error("a chunk cannot have {bytes} bytes; choose a power of two from 4 KiB to 128 KiB")]
+    /// Invalid chunk size.
+    #[error("invalid chunk size of {bytes} bytes; choose a power of two from 4 KiB to 128 KiB")]
     Chunk {
         /// The size.
         bytes: u32,
     },
-    /// Volumes only grow.
+    /// The new size is smaller: volumes only grow.
     #[error("\"{name}\" has {size_bytes} bytes already")]
     Larger {
         /// The volume.
@@ -258,14 +258,14 @@ pub enum OrderError {
         /// Its size.
         size_bytes: u64,
     },
-    /// The text is no name.
+    /// The text is not a valid name.
     #[error(transparent)]
     Name(#[from] BadName),
     /// The pool refused, or failed.
     #[error("{0}")]
     Pool(StoreError),
-    /// The pool answered something else; this is a fault of the program.
-    #[error("the store answered another question")]
+    /// Unexpected reply of the pool: a bug of the program.
+    #[error("internal error: the store returned an unexpected reply")]
     Confused,
 }
 
@@ -280,7 +280,7 @@ impl From<PoolError> for OrderError {
 }
 
 impl Order {
-    /// Returns `true` if it changes nothing.
+    /// Returns `true` if the order changes nothing.
     #[must_use]
     pub const fn only_looks(&self) -> bool {
         match self {
@@ -294,7 +294,7 @@ impl Order {
         }
     }
 
-    /// The volume or snapshot that it changes under those who use it.
+    /// Returns the volume or snapshot that the order changes while it may be in use.
     #[must_use]
     pub fn disturbs(&self) -> Option<&str> {
         match self {
@@ -306,11 +306,12 @@ impl Order {
         }
     }
 
-    /// Carries it out and waits for its end. Blocks. The answer has `dropped_commits` if the pool was opened without
-    /// changes that may have been flushed.
+    /// Executes the order and waits for completion. Blocks. The reply has `dropped_commits` if the pool was opened
+    /// without changes that may have been flushed.
     ///
     /// # Errors
-    /// [`OrderError`]; nothing has changed then, but with [`OrderError::Pool`] after a failed device that is not known.
+    /// [`OrderError`]; nothing has changed then, except that the state is unknown after [`OrderError::Pool`] of a
+    /// failed device.
     pub fn carry_out(&self, pool: &PoolClient) -> Result<Value, OrderError> {
         let mut answer = self.answer(pool)?;
         let dropped = pool.dropped_commits();
@@ -344,7 +345,7 @@ impl Order {
     }
 }
 
-/// Makes an empty volume.
+/// Creates an empty volume.
 ///
 /// # Errors
 /// [`OrderError`].
@@ -374,7 +375,7 @@ pub fn create_volume(
     Ok(id)
 }
 
-/// A volume or snapshot by its name; of one kind, if that is given.
+/// Returns a volume or snapshot by its name, optionally of one kind.
 ///
 /// # Errors
 /// [`OrderError::Missing`].
@@ -390,8 +391,8 @@ pub fn find(pool: &PoolClient, name: &str, kind: Option<RootKind>) -> Result<(Ro
 
 fn free_id(pool: &PoolClient) -> Result<RootId, OrderError> {
     let roots = pool.roots();
-    // The number of a deleted volume is not given to another one while there are snapshots of it: they would pass for
-    // snapshots of the new volume.
+    // The number of a deleted volume is not reused while it has snapshots: they would pass for snapshots of the new
+    // volume.
     let is_free = |id: &RootId| roots.iter().all(|(taken, root)| taken != id && root.source != *id);
     (0..limits::ROOTS_MAX).map(RootId).find(is_free).ok_or(OrderError::Full)
 }
@@ -448,7 +449,7 @@ fn rollback(pool: &PoolClient, volume: &str, snapshot: &str, dry_run: bool) -> R
         "snapshot_size_bytes": of.size_chunks << of.chunk_shift,
     });
     if dry_run {
-        // Contents that no snapshot, clone or other volume has: all maps tell.
+        // Contents that no snapshot, clone or other volume shares, computed from all maps.
         let unique = account_of(&accounts(pool)?, id).map_or(0, |account| account.unique_bytes);
         answer["loses_bytes"] = json!(unique);
     } else {
@@ -478,7 +479,7 @@ fn delete(pool: &PoolClient, name: &str, kind: RootKind, dry_run: bool) -> Resul
         change(pool, blank(CatalogOp::Delete, id))?;
         return Ok(json!({ "name": name }));
     }
-    // What it frees, all maps tell.
+    // Freed bytes, computed from all maps.
     let accounts = accounts(pool)?;
     let of = |bytes: fn(&RootAccount) -> u64| account_of(&accounts, id).map_or(0, bytes);
     Ok(json!({
@@ -557,7 +558,7 @@ fn scrub(pool: &PoolClient, from: Option<Point>) -> Result<Value, OrderError> {
     let damage: Vec<Value> = damage
         .into_iter()
         .filter_map(|found| {
-            // One that was deleted meanwhile is not damaged any more.
+            // A root that was deleted since is no longer damaged.
             let root = pool.root(found.root)?;
             Some(json!({
                 "name": root.name,

@@ -1,7 +1,7 @@
 //! Writes that stay in memory.
 //!
-//! Job: keep what a pool writes while it is only looked at, and lay it over what the file holds. Invariants: a read sees
-//! the newest write of each block; the file is never changed. What it does not do: bring anything to the file later.
+//! Job: hold the writes of a pool that is opened read-only, and merge them into reads of the file. Invariants: a read
+//! returns the newest write of each block; the file is never changed, then or later.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use zc_store::limits::BLOCK_BYTES;
 
 use crate::limits::OVERLAY_BYTES_MAX;
 
-/// What was written, by block.
+/// Written blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
 
 impl Overlay {
-    /// Keeps a write of whole blocks.
+    /// Records a write of whole blocks.
     ///
     /// # Errors
-    /// `NoSpace` when memory for it is used up.
+    /// `NoSpace` when its memory bound is reached.
     pub(crate) fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), ErrorKind> {
         let kept = (self.blocks.len() + bytes.len().div_ceil(block_bytes())) * block_bytes();
         if kept > OVERLAY_BYTES_MAX {
@@ -33,7 +33,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Lays what was written over what the file holds from there on.
+    /// Merges written blocks into bytes read from the file.
     pub(crate) fn lay_over(&self, offset_bytes: u64, bytes: &mut [u8]) {
         let first = offset_bytes / u64::from(BLOCK_BYTES);
         let end = first + u64_from_usize(bytes.len().div_ceil(block_bytes()));

@@ -1,8 +1,8 @@
 //! The pool's thread: one loop that owns the pool.
 //!
-//! Job: give the pool what was asked and what ended, and carry out what it wants. Invariants: one input is handled to its
-//! end before the next; the thread waits for the ring alone, which other threads wake. It ends when the pool has stopped,
-//! or when the ring fails.
+//! Job: pass requests and completions to the pool, and execute its actions. Invariants: one input is processed
+//! completely before the next; the thread waits on the ring alone, which other threads wake. It ends when the pool has
+//! stopped, or when the ring fails.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
@@ -18,7 +18,7 @@ use crate::error::OpenError;
 use crate::limits::{TICK_BUSY, TICK_IDLE};
 use crate::workers::Workers;
 
-/// Closes the inbox when the thread ends, however it ends: what is in it is answered.
+/// Closes the inbox when the thread ends for any reason: pending requests are completed.
 pub(crate) struct Closing(pub(crate) Inbox);
 
 impl Drop for Closing {
@@ -40,13 +40,13 @@ pub(crate) struct Server {
     work: VecDeque<Work>,
     asked: Map<ReqId, Done>,
     last_req: u64,
-    /// Askers that wait for the end of the pool's own work.
+    /// Callers waiting for the pool to become idle.
     cleaned: Vec<Look>,
-    /// The asker that waits for the opening.
+    /// Caller waiting for the opening.
     opener: Option<SyncSender<Result<(), OpenError>>>,
     path: std::path::PathBuf,
     has_stopped: bool,
-    /// Damaged pages of maps that were told.
+    /// Damaged map pages that were reported.
     lost_pages: u64,
     began: Instant,
     last_tick: Instant,
@@ -168,7 +168,7 @@ impl Server {
         self.lost_pages = lost;
     }
 
-    /// Carries out what the pool wants, and what follows from that at once.
+    /// Executes the pool's actions and their immediate consequences.
     fn perform(&mut self) {
         while let Some(work) = self.work.pop_front() {
             match work {

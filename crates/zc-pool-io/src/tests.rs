@@ -1,4 +1,4 @@
-//! Pools on files: what was written is there after a close and a new opening.
+//! Pools on files: written data is present after closing and reopening.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
@@ -141,7 +141,7 @@ fn a_pool_that_is_looked_at_shows_everything_and_changes_nothing_on_the_device()
     pool.client().ask(create()).unwrap();
     pool.client().ask(write(0, 1)).unwrap();
     pool.client().ask(RequestKind::Flush).unwrap();
-    // As a crash leaves it: a log, and no checkpoint behind it.
+    // State after a crash: a log without a later checkpoint.
     let crashed = dir.path().join("crashed");
     std::fs::copy(&path, &crashed).unwrap();
     drop(pool);
@@ -157,7 +157,7 @@ fn a_pool_that_is_looked_at_shows_everything_and_changes_nothing_on_the_device()
     }
 }
 
-/// A pool as a crash leaves it after ten writes, each flushed, and the places of the batches of its log, by number.
+/// Returns a pool as left by a crash after ten writes, each flushed, and the positions of its log batches, by number.
 fn crashed(dir: &Path) -> (PathBuf, Vec<usize>) {
     let path = make(dir);
     let pool = OpenPool::open(&path, Settings::default()).unwrap();

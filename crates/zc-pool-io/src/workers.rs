@@ -1,7 +1,7 @@
 //! Threads for a pool's processor work.
 //!
-//! Job: run jobs, those first that a client waits for, and wake the pool's thread for each result. Invariants: each job
-//! yields one outcome; the number of jobs is bounded by what the store has in progress. What it does not do: order.
+//! Job: run jobs, urgent ones first, and wake the pool's thread for each result. Invariants: each job yields one
+//! outcome; the number of jobs is bounded by the store's work in flight. Results are not ordered.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ struct Shared {
     waker: Waker,
 }
 
-/// The threads; dropping it ends them after the jobs they are at.
+/// Worker threads; dropping it ends them after their current jobs.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -43,7 +43,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Takes a job; its outcome if the thread that brings it did it at once.
+    /// Queues a job; returns its outcome if the calling thread ran it at once.
     pub(crate) fn take(&mut self, op: OpId, job: Job, urgent: bool) -> Option<Outcome> {
         if self.threads.is_empty() || (urgent && job.bytes() <= INLINE_BYTES_MAX) {
             return Some(job.run(&mut self.reducer));
@@ -52,7 +52,7 @@ impl Workers {
         None
     }
 
-    /// Outcomes that are there.
+    /// Returns available outcomes.
     pub(crate) fn done(&self) -> Vec<(OpId, Outcome)> {
         std::mem::take(&mut lock(&self.shared.done))
     }
