@@ -1,12 +1,12 @@
-//! The control side: one command at a time over a ring of its own.
+//! Control side: one command at a time over a ring of its own.
 //!
-//! Job: put a command to /dev/ublk-control, wait for its end no longer than it may take, and say what went wrong.
+//! Job: submit a command to /dev/ublk-control, wait for its completion up to a deadline, and report errors.
 //!
-//! Invariants: memory of a command that did not end in time is never freed, and no further command is tried: the kernel
-//! takes them one after the other, under one lock.
+//! Invariants: memory of a command that timed out is never freed, and no further command is tried: the kernel executes
+//! them one after the other, under one lock.
 //!
-//! It does not run beside the data path. It blocks; it belongs on a thread of its own, because starting a
-//! device needs requests to be served meanwhile.
+//! It does not run on the data path. It blocks, and belongs on a thread of its own, because a device serves requests
+//! while it is being started.
 #![expect(unsafe_code, reason = "hands pointers to the kernel")]
 
 use std::io;
@@ -29,7 +29,7 @@ const CONTROL_PATH: &str = "/dev/ublk-control";
 pub struct Controller {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     fd: OwnedFd,
-    /// A command did not end in time.
+    /// `true` after a command timed out.
     is_stuck: bool,
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Controller {
     }
 }
 
-/// What a command is, and how it is called when it fails.
+/// A command, with its name for error messages.
 struct Command<'a> {
     code: u32,
     what: &'static str,
@@ -50,7 +50,7 @@ struct Command<'a> {
 
 impl<'a> Command<'a> {
     fn new(code: u32, what: &'static str, dev_id: u32, buffer: &'a mut [u8]) -> Self {
-        // Commands of no queue carry the largest number.
+        // Commands that concern no queue carry the largest number.
         let head = ControlCommand { dev_id, queue_id: u16::MAX, ..ControlCommand::default() };
         Self { code, what, head, buffer, limit_ms: CONTROL_MS }
     }
@@ -86,7 +86,7 @@ impl Controller {
     /// Opens the control device.
     ///
     /// # Errors
-    /// What is missing, and what helps.
+    /// When something is missing; the message has the remedy.
     pub fn open() -> Result<Self, UblkError> {
         let fd = rustix::fs::open(CONTROL_PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| refused_open(errno.into()))?;
@@ -99,10 +99,10 @@ impl Controller {
         Ok(Self { ring, fd, is_stuck: false })
     }
 
-    /// What the driver can do.
+    /// Returns the features of the driver.
     ///
     /// # Errors
-    /// When it is too old to say, or refuses.
+    /// When it is too old for the query, or refuses.
     pub fn features(&mut self) -> Result<Features, UblkError> {
         let mut bytes = [0; 8];
         let command = Command::new(control::GET_FEATURES, "ask for the features of", u32::MAX, &mut bytes);
@@ -120,7 +120,7 @@ impl Controller {
         }
     }
 
-    /// Adds a device: its character device is there afterwards, its block device not yet.
+    /// Adds a device: its character device exists afterwards, its block device not yet.
     ///
     /// # Errors
     /// When the options are out of bounds or the kernel refuses.
@@ -134,14 +134,14 @@ impl Controller {
         match self.execute(Command::new(control::SET_PARAMS, "set the parameters of", info.id, &mut params)) {
             Ok(()) => Ok(info),
             Err(error) => {
-                // Half a device is none. Why there is none matters more than whether its removal failed, too.
+                // A partially created device is removed. The original error matters more than a failed removal.
                 let _removed = self.delete(info.id);
                 Err(error)
             }
         }
     }
 
-    /// What the kernel says of a device; `None`: there is none of this number.
+    /// Returns the kernel's description of a device; `None` if the number is unused.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -154,7 +154,7 @@ impl Controller {
         }
     }
 
-    /// The CPUs from which a queue gets its requests, as a list such as `0-3,8`.
+    /// Returns the CPUs that send requests to a queue, as a list such as `0-3,8`.
     ///
     /// # Errors
     /// When there is no such queue, or the kernel refuses.
@@ -165,8 +165,8 @@ impl Controller {
         Ok(cpu_list(&set))
     }
 
-    /// Makes the block device. All tags must be fetched meanwhile, and requests served: the kernel looks for
-    /// partitions.
+    /// Creates the block device. All tags must be fetched and requests served at the same time, because the kernel
+    /// scans for partitions.
     ///
     /// # Errors
     /// When the kernel refuses, or the device did not answer in time.
@@ -174,10 +174,10 @@ impl Controller {
         self.execute(Command::new(control::START_DEV, "start", id, &mut []).data(pid.into()).within(START_MS))
     }
 
-    /// Takes the block device away; its requests end, and all fetches with ENODEV.
+    /// Removes the block device; its requests complete, and all fetches fail with ENODEV.
     ///
     /// # Errors
-    /// When the kernel refuses, or requests do not end in time.
+    /// When the kernel refuses, or requests do not complete in time.
     pub fn stop(&mut self, id: u32) -> Result<(), UblkError> {
         self.execute(Command::new(control::STOP_DEV, "stop", id, &mut []).within(STOP_MS))
     }
@@ -195,7 +195,7 @@ impl Controller {
         }
     }
 
-    /// Tells the users of a block device that it has another size. Requests up to there must be served already.
+    /// Notifies the users of a block device of a new size. Requests up to that size must be served already.
     ///
     /// # Errors
     /// When the size is not whole sectors, or the kernel cannot or refuses ([`Features::can_resize`]).
@@ -207,15 +207,15 @@ impl Controller {
         self.execute(Command::new(control::UPDATE_SIZE, "resize", id, &mut []).data(sectors))
     }
 
-    /// Begins to take over a quiesced device. Its character device is to be opened and all tags fetched afterwards.
+    /// Starts the recovery of a quiesced device. Its character device must be opened and all tags fetched afterwards.
     ///
     /// # Errors
-    /// When the kernel refuses: EBUSY while the process before is not gone for good.
+    /// When the kernel refuses: EBUSY until the previous process is completely gone.
     pub fn begin_recovery(&mut self, id: u32) -> Result<(), UblkError> {
         self.execute(Command::new(control::START_USER_RECOVERY, "take over", id, &mut []))
     }
 
-    /// Ends it: requests that the process before left are issued again.
+    /// Completes the recovery: requests of the previous process are issued again.
     ///
     /// # Errors
     /// When the kernel refuses, or the device did not answer in time.
@@ -224,14 +224,14 @@ impl Controller {
         self.execute(command.data(pid.into()).within(START_MS))
     }
 
-    /// Runs a command to its end, at most as long as it may take.
+    /// Runs a command to completion, up to its deadline.
     fn execute(&mut self, command: Command<'_>) -> Result<(), UblkError> {
         if self.is_stuck {
             return Err(UblkError::Stuck);
         }
         let place = command.place();
         let Command { code, what, mut head, buffer: answer, limit_ms } = command;
-        // Memory of its own: if the kernel does not end the command, this is what stays with it.
+        // A separate allocation: if the command times out, this memory is leaked.
         let mut buffer: Box<[u8]> = answer.to_vec().into_boxed_slice();
         head.len = u16::try_from(buffer.len()).unwrap_or(u16::MAX);
         head.addr =
@@ -257,7 +257,7 @@ impl Controller {
         }
     }
 
-    /// The result of a command; `None`: it did not end in time.
+    /// Returns the result of a command; `None`: it timed out.
     fn round_trip(&mut self, code: u32, head: &ControlCommand, limit_ms: u64) -> io::Result<Option<i32>> {
         let mut argument = [0; 80];
         argument[..size_of::<ControlCommand>()].copy_from_slice(head.as_bytes());
@@ -299,7 +299,7 @@ fn refused_open(source: io::Error) -> UblkError {
     }
 }
 
-/// A set of CPUs, the lowest in the first byte's lowest bit (as on every machine with the lowest byte first), in words.
+/// Formats a set of CPUs; the lowest CPU is the lowest bit of the first byte, as on every little-endian machine.
 fn cpu_list(set: &[u8]) -> String {
     let has = |cpu: usize| set.get(cpu / 8).is_some_and(|byte| byte & (1 << (cpu % 8)) != 0);
     let mut ranges: Vec<String> = Vec::new();

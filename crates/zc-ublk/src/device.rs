@@ -1,7 +1,7 @@
-//! The character device: descriptors of requests, mapped, and the file that data commands go to.
+//! Character device: mapped request descriptors, and the file of data commands.
 //!
-//! Invariants: the mapping is read-only, and read with volatile reads only: the kernel writes it. A descriptor is read
-//! after the completion that announces it, and the kernel does not change it until the request is given back.
+//! Invariants: the mapping is read-only, and read with volatile reads only, because the kernel writes it. A descriptor
+//! is read after the completion that announces it, and the kernel does not change it until the request is completed.
 #![expect(unsafe_code, reason = "maps memory that the kernel writes")]
 
 use std::os::fd::AsFd;
@@ -24,7 +24,7 @@ pub struct CharDevice {
     queues: Vec<Descriptors>,
 }
 
-/// The descriptors of one queue.
+/// Descriptors of one queue.
 #[derive(Debug)]
 struct Descriptors {
     base: NonNull<IoDescriptor>,
@@ -72,10 +72,10 @@ impl Drop for Descriptors {
 }
 
 impl CharDevice {
-    /// Opens the character device of a device that was added, or is being taken over.
+    /// Opens the character device of a device that was added or is being recovered.
     ///
     /// # Errors
-    /// When there is no node for it, or another process has it.
+    /// When its node is missing, or another process holds it.
     pub fn open(info: DeviceInfo) -> Result<Self, UblkError> {
         let place = format!("/dev/ublkc{}", info.id);
         let fail = |what, errno: rustix::io::Errno| UblkError::File {
@@ -91,7 +91,7 @@ impl CharDevice {
         Ok(Self { info, queues: queues.map_err(|errno| fail("map", errno))?, fd })
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub const fn info(&self) -> &DeviceInfo {
         &self.info

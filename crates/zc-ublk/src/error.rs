@@ -1,4 +1,4 @@
-//! What can go wrong with a device, in sentences that a user can act on.
+//! Errors of devices, in sentences that a user can act on.
 
 use std::io;
 
@@ -8,53 +8,53 @@ use zc_core::ErrorKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UblkError {
-    /// This machine cannot have ublk devices; the sentence says what is missing and what helps.
+    /// This machine cannot have ublk devices; the sentence has cause and remedy.
     #[error("{0}")]
     Unavailable(String),
     /// The kernel refused a command.
     #[error("cannot {what} {place}: {}", zc_io::name_errnos(&.source.to_string()))]
     Command {
-        /// The attempt.
+        /// Attempted operation.
         what: &'static str,
         /// The device.
         place: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The kernel did not end a command in time.
+    /// A command timed out.
     #[error(
-        "the kernel did not {what} {place} within {ms} ms; \"dmesg\" may tell why, and ublk may hang until a reboot"
+        "the kernel did not {what} {place} within {ms} ms; see \"dmesg\" for the cause; ublk may hang until a reboot"
     )]
     TimedOut {
-        /// The attempt.
+        /// Attempted operation.
         what: &'static str,
         /// The device.
         place: String,
-        /// The time it had.
+        /// Time-out in milliseconds.
         ms: u64,
     },
     /// An earlier command hangs in the kernel: another would hang, too.
     #[error(
-        "an earlier ublk command hangs in the kernel; nothing more is asked of it until zcached is restarted"
+        "an earlier ublk command hangs in the kernel; zcached sends no further commands until it is restarted"
     )]
     Stuck,
-    /// What was asked for is out of bounds.
+    /// Options are out of bounds.
     #[error("{0}")]
     Invalid(String),
     /// A file of the registration or of /proc.
     #[error("cannot {what} {place}: {}", zc_io::name_errnos(&.source.to_string()))]
     File {
-        /// The attempt.
+        /// Attempted operation.
         what: &'static str,
         /// The path.
         place: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
 
 impl UblkError {
-    /// What to do about it in the program.
+    /// Returns the kind of failure, which decides the reaction.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -1,14 +1,14 @@
-//! A process below a file system: what it needs so that it never waits for itself.
+//! Prevents a process that serves a file system's device from waiting for itself.
 //!
-//! Job: memory that such a process asks for may make the kernel write pages back, to the very device it serves. So its
-//! allocations are told not to start I/O (PR_SET_IO_FLUSHER), its memory is kept from being swapped out, and it is the
-//! last one to be killed when memory runs out. Each needs rights that a container may lack; what could not be done is
-//! returned as text and the process goes on.
+//! Job: an allocation of such a process may make the kernel write pages back to the very device it serves. Therefore
+//! allocations must not start I/O (PR_SET_IO_FLUSHER), memory must not be swapped out, and the process must be the
+//! last one that the OOM killer chooses. Each needs rights that a container may lack; failures are returned as text
+//! and the process continues.
 //!
 //! Invariant: called before threads are started; they inherit the first two.
 //!
-//! Out of scope: a mount namespace of its own (the service manager does: PrivateMounts), without which the end
-//! of the process may wait for the unmounting of a file system on its own device.
+//! Out of scope: a mount namespace (the service manager provides it: PrivateMounts), without which the exit of the
+//! process may wait for the unmounting of a file system on its own device.
 #![expect(unsafe_code, reason = "prctl and mlockall have no safe wrapper")]
 
 use std::io;
@@ -16,13 +16,13 @@ use std::io;
 /// PR_SET_IO_FLUSHER of linux/prctl.h (Linux 5.6).
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
-/// Returns `true` if this machine can have ublk devices at all: elsewhere nothing of this is needed.
+/// Returns `true` if this machine can have ublk devices; otherwise no guard is needed.
 #[must_use]
 pub fn is_wanted() -> bool {
     std::path::Path::new("/dev/ublk-control").exists()
 }
 
-/// Makes the process fit; returns what could not be done.
+/// Applies the guards; returns failures.
 #[must_use]
 pub fn stand_below_file_systems() -> Vec<String> {
     let mut failed = Vec::new();
@@ -47,9 +47,9 @@ fn set_io_flusher() -> io::Result<()> {
 }
 
 fn lock_memory() -> io::Result<()> {
-    // Pages are locked when they are first touched, so that unused address space costs nothing.
+    // Pages are locked on first access, so that unused address space costs nothing.
     let flags = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
-    // SAFETY: this changes how the process's pages are kept, not what is in them.
+    // SAFETY: this changes the residency of the process's pages, not their contents.
     let result = unsafe { libc::mlockall(flags) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

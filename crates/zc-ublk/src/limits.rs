@@ -1,14 +1,14 @@
-//! Bounds of this crate. Those that the configuration keeps to as well are in `zc_core::limits`.
+//! Bounds of this crate. Those shared with the configuration are in `zc_core::limits`.
 
-/// Bytes of a set of CPUs: 8192 of them, as many as Linux can have.
+/// Bytes of a set of CPUs: 8192, the most that Linux supports.
 pub(crate) const CPU_SET_BYTES: usize = 1024;
-/// Devices that are looked at when all are listed.
+/// Most devices in a list.
 pub const DEVICES_MAX: usize = 1024;
-/// Milliseconds that a control command may take.
+/// Time-out of a control command in milliseconds.
 pub const CONTROL_MS: u64 = 10_000;
-/// Milliseconds that starting a device may take: the kernel reads its partition table through us, from the origin.
+/// Time-out of starting a device in milliseconds: the kernel reads its partition table through us, from the origin.
 pub const START_MS: u64 = 30_000;
-/// Milliseconds that stopping a device may take: what the kernel holds for it is written first.
+/// Time-out of stopping a device in milliseconds: the kernel first writes its dirty pages.
 pub const STOP_MS: u64 = 60_000;
-/// Milliseconds that the kernel gets to notice that the process behind a device is gone.
+/// Time in milliseconds for the kernel to detect that the process of a device is gone.
 pub const QUIESCE_MS: u64 = 20_000;

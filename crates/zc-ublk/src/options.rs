@@ -1,4 +1,4 @@
-//! What a device is asked to be, and what the kernel says it is.
+//! Options of a device, and the kernel's description of it.
 
 use zc_core::SECTOR_BYTES;
 use zc_core::limits::{REQUEST_BYTES_MAX, UBLK_QUEUE_DEPTH_MAX, UBLK_QUEUES_MAX, UBLK_TAGS_MAX};
@@ -16,7 +16,7 @@ impl Features {
         self.0 & bits == bits
     }
 
-    /// What is missing for us, if anything.
+    /// Returns the missing required feature, if any.
     #[must_use]
     pub const fn missing(self) -> Option<&'static str> {
         if !self.has(feature::CMD_IOCTL_ENCODE) {
@@ -30,13 +30,13 @@ impl Features {
         }
     }
 
-    /// Returns `true` if a device can change its size while it is used.
+    /// Returns `true` if a device can be resized in use.
     #[must_use]
     pub const fn can_resize(self) -> bool {
         self.has(feature::UPDATE_SIZE)
     }
 
-    /// The mode to use: the one asked for if the driver has it, otherwise the other.
+    /// Returns the wanted mode if the driver supports it, otherwise the other.
     #[must_use]
     pub const fn copy_mode(self, wanted: Option<CopyMode>) -> CopyMode {
         match wanted {
@@ -47,7 +47,7 @@ impl Features {
     }
 }
 
-/// How bytes come from the kernel's pages into our memory and back.
+/// Mode of copying between the kernel's pages and our memory.
 ///
 /// Reads of 8 KiB that all hit, 16 at once, in an emulated machine with one processor on a busy host (`cargo xtask
 /// bench rivals --workload fit-25`, Linux 6.12, one run each, so that the ratio is rough):
@@ -57,42 +57,42 @@ impl Features {
 /// | [`CopyMode::InCommand`] | 1, 2 | 3,493 |
 /// | [`CopyMode::UserCopy`] | 2, 2 | 2,409 |
 ///
-/// That is why the first is taken where the driver has both. Zero copy is no choice: we would never see the bytes.
+/// Therefore the first is chosen if the driver supports both. Zero copy is unsuitable: the cache must see the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyMode {
-    /// Within the commands: a write's data is asked for with one (NEED_GET_DATA), a read's data goes along with its
+    /// Within the commands: a write's data is requested with a command (NEED_GET_DATA), a read's data accompanies its
     /// result. One entry of the ring for a read, two for a write.
     InCommand,
     /// By reads and writes of the character device (USER_COPY): two entries for a read, two for a write.
     UserCopy,
 }
 
-/// What the kernel is told about a device, and tells its users.
+/// Attributes of a device, which the kernel presents to its users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
-    /// Its size; whole sectors of 512.
+    /// Size; whole sectors of 512.
     pub size_bytes: u64,
-    /// The unit of requests: 512 to 4096, a power of two.
+    /// Granularity of requests: 512 to 4096, a power of two.
     pub logical_block_bytes: u32,
-    /// The unit that is written without reading first.
+    /// Granularity of writes without read-modify-write.
     pub physical_block_bytes: u32,
-    /// The best size of a request.
+    /// Optimal size of a request.
     pub optimal_bytes: u32,
     /// Writes are refused.
     pub read_only: bool,
-    /// The device keeps acknowledged writes in volatile memory until a flush. Without this the kernel sends no flushes at
-    /// all.
+    /// The device holds acknowledged writes in volatile memory until a flush. Without this the kernel sends no flushes
+    /// at all.
     pub volatile_cache: bool,
-    /// The device takes writes that are durable by themselves.
+    /// The device supports FUA writes.
     pub fua: bool,
-    /// What a discard must be a multiple of; 0: none.
+    /// Granularity of discards; 0: none.
     pub discard_granularity_bytes: u32,
 }
 
-/// A device to be.
+/// Options of a new device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// Its number; `None`: the kernel chooses.
+    /// Number; `None`: the kernel chooses.
     pub id: Option<u32>,
     /// Queues.
     pub queues: u16,
@@ -102,11 +102,11 @@ pub struct DeviceOptions {
     pub request_bytes_max: u32,
     /// How bytes are copied.
     pub copy: CopyMode,
-    /// Its size may change while it is used; only where [`Features::can_resize`].
+    /// `true` if its size may change in use; only where [`Features::can_resize`].
     pub resizable: bool,
-    /// 64 bits that the kernel keeps for us: whose device it is.
+    /// 64 bits that the kernel stores for us: the owner of the device.
     pub stamp: u64,
-    /// What its users see.
+    /// Attributes that its users see.
     pub attributes: Attributes,
 }
 
@@ -114,7 +114,7 @@ impl DeviceOptions {
     /// Checks the bounds.
     ///
     /// # Errors
-    /// What is out of them.
+    /// When an option is out of bounds.
     pub fn check(&self) -> Result<(), UblkError> {
         let invalid = |text: String| Err(UblkError::Invalid(text));
         let Attributes { size_bytes, logical_block_bytes: logical, physical_block_bytes: physical, .. } =
@@ -175,7 +175,7 @@ impl DeviceOptions {
         }
     }
 
-    /// The parameters as the kernel reads them.
+    /// Returns the parameters in the kernel's layout.
     pub(crate) fn raw_params(&self) -> Vec<u8> {
         let attributes = &self.attributes;
         let shift = |bytes: u32| u8::try_from(bytes.max(SECTOR_BYTES).ilog2()).unwrap_or(9);
@@ -214,16 +214,16 @@ pub enum DeviceState {
     Dead,
     /// Served.
     Live,
-    /// Its process is gone; requests wait for the next one.
+    /// Its process is gone; requests wait for a new one.
     Quiesced,
     /// Its process is gone; requests fail.
     FailIo,
-    /// One that this version does not know.
+    /// State unknown to this version.
     Other(u16),
 }
 
 impl DeviceState {
-    /// A word for people.
+    /// Returns a word for people.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -247,13 +247,13 @@ pub struct DeviceInfo {
     pub depth: u16,
     /// Largest request.
     pub request_bytes_max: u32,
-    /// Its state.
+    /// State.
     pub state: DeviceState,
-    /// The process behind it; -1 or 0 if none.
+    /// Process that serves it; -1 or 0 if none.
     pub pid: i32,
     /// Feature bits in force.
     pub flags: u64,
-    /// What its owner put there.
+    /// Stamp of its owner.
     pub stamp: u64,
 }
 
@@ -277,25 +277,26 @@ impl DeviceInfo {
         }
     }
 
-    /// How its bytes are copied.
+    /// Returns the copy mode.
     #[must_use]
     pub const fn copy_mode(&self) -> CopyMode {
         if self.flags & feature::USER_COPY != 0 { CopyMode::UserCopy } else { CopyMode::InCommand }
     }
 
-    /// Returns `true` if memory of a write is asked for after the request was seen: the only ways we can serve.
+    /// Returns `true` if the data of a write is transferred after the request was received: the only modes that we can
+    /// serve.
     #[must_use]
     pub const fn is_servable(&self) -> bool {
         self.flags & (feature::USER_COPY | feature::NEED_GET_DATA) != 0
     }
 
-    /// The block device.
+    /// Returns the path of the block device.
     #[must_use]
     pub fn path(&self) -> String {
         block_path(self.id)
     }
 
-    /// How large the kernel says that the block device is; `None` if there is none.
+    /// Returns the size of the block device according to the kernel; `None` if there is no device.
     #[must_use]
     pub fn size_bytes(&self) -> Option<u64> {
         let sectors = std::fs::read_to_string(format!("/sys/block/ublkb{}/size", self.id)).ok()?;

@@ -1,9 +1,9 @@
-//! What is missing for ublk on this machine, before anything is tried.
+//! Checks the requirements of ublk on this machine.
 //!
-//! Job: one sentence per obstacle, with what helps. Kernels on which adding a device is known to crash or to hang are
+//! Job: one sentence per obstacle, with the remedy. Kernels that are known to crash or hang when a device is added are
 //! refused: a machine that hangs is worse than no device.
 //!
-//! It does not try. That a kernel is in no list does not prove that it works; deadlines are for the rest.
+//! It does not test the driver. A kernel outside of the list may still fail; deadlines cover that.
 
 use std::path::Path;
 
@@ -11,15 +11,14 @@ use crate::control::Controller;
 use crate::error::UblkError;
 use crate::options::Features;
 
-/// What was found.
+/// Results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preflight {
-    /// What the driver can do.
+    /// Features of the driver.
     pub features: Features,
 }
 
-/// Kernels that must not be asked, by prefix of their release, with what is wrong with them. The part that follows the
-/// prefix must not go on with a digit.
+/// Kernels that must not be used, by prefix of their release, with their bug. No digit may follow the prefix.
 const BAD_KERNELS: &[(&str, &str)] = &[
     ("6.18.4", "adding a ublk device crashes it"),
     ("6.18.5", "adding a ublk device crashes it"),
@@ -30,13 +29,13 @@ const BAD_KERNELS: &[(&str, &str)] = &[
     ("7.0.", "control commands of ublk never end on it up to 7.0.14"),
 ];
 
-/// Releases that match an entry above but are known to be good.
+/// Releases that match an entry above but have the fix.
 const GOOD_FROM: &[(&str, u32)] = &[("7.0.", 15)];
 
-/// Looks for everything that is needed.
+/// Checks all requirements.
 ///
 /// # Errors
-/// The first thing that is missing.
+/// The first missing requirement.
 pub fn preflight() -> Result<Preflight, UblkError> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     if let Some(obstacle) = bad_kernel(read("/proc/sys/kernel/osrelease").trim())
@@ -53,18 +52,18 @@ pub fn preflight() -> Result<Preflight, UblkError> {
     }
 }
 
-/// `true` if a machine has the driver.
+/// Availability of the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Driver {
     /// The driver is loaded.
     Loaded,
     /// The kernel has it as a module, which is not loaded.
     Loadable,
-    /// The kernel has none, or one that is not used; the reason.
+    /// The kernel has none, or it is not used; with the reason.
     Missing(String),
 }
 
-/// Looks for the driver on the machine whose root directory this is. Opens no device.
+/// Detects the driver on the machine with this root directory. Opens no device.
 #[must_use]
 pub fn driver(root: &Path) -> Driver {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
@@ -102,7 +101,7 @@ fn leading_number(text: &str) -> u32 {
     digits.parse().unwrap_or(0)
 }
 
-/// The value of the sysctl; 1 leaves it to a group and to CAP_SYS_ADMIN, which this needs anyway.
+/// Interprets the sysctl; 1 restricts io_uring to a group and to CAP_SYS_ADMIN, which ublk needs anyway.
 fn io_uring_off(value: &str) -> Option<String> {
     (value == "2")
         .then(|| "io_uring is switched off: set the sysctl kernel.io_uring_disabled to 0 or 1".to_owned())

@@ -1,4 +1,4 @@
-//! The process behind a device, and waiting for the one before to be gone.
+//! Recovery of devices whose process is gone.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use crate::error::UblkError;
 use crate::limits::QUIESCE_MS;
 use crate::options::{DeviceInfo, DeviceState};
 
-/// Between two looks.
+/// Polling interval in milliseconds.
 const LOOK_MS: u64 = 20;
 
-/// What the process behind a device does.
+/// State of the process that serves a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessState {
     /// The process runs.
     Alive,
-    /// There is no process any more.
+    /// No process exists any more.
     Gone,
 }
 
-/// The process behind a device.
+/// Returns the state of the process that serves a device.
 #[must_use]
 pub fn holder_of(info: &DeviceInfo) -> ProcessState {
     match std::fs::read_to_string(format!("/proc/{}/stat", info.pid)) {
-        // Behind the name, in parentheses, is the state: a zombie serves nothing.
+        // The state follows the name in parentheses: a zombie serves nothing.
         Ok(stat) if info.pid > 0 => {
             match stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next()) {
                 Some('Z' | 'X') | None => ProcessState::Gone,
@@ -38,16 +38,16 @@ pub fn holder_of(info: &DeviceInfo) -> ProcessState {
 
 fn pause() {
     let time = Timespec::try_from(Duration::from_millis(LOOK_MS));
-    // An early end only means an early look.
+    // An early wake-up only causes an early poll.
     let _woken = rustix::event::poll(&mut [], time.ok().as_ref());
 }
 
 impl Controller {
-    /// Takes a device over whose process is gone: waits until the kernel has noticed, and begins. `None`: the device
-    /// was stopped or removed meanwhile.
+    /// Takes over a device whose process is gone: waits until the kernel has detected it, and starts the recovery.
+    /// `None`: the device was stopped or removed in the meantime.
     ///
     /// # Errors
-    /// When the kernel does not notice in time, the process lives, or the kernel refuses.
+    /// When the kernel does not detect it in time, the process lives, or the kernel refuses.
     pub fn take_over(&mut self, id: u32) -> Result<Option<DeviceInfo>, UblkError> {
         for _ in 0..QUIESCE_MS / LOOK_MS {
             let Some(info) = self.info(id)? else { return Ok(None) };
@@ -55,7 +55,7 @@ impl Controller {
                 DeviceState::Dead => return Ok(None),
                 DeviceState::Quiesced | DeviceState::FailIo => match self.begin_recovery(id) {
                     Ok(()) => return Ok(Some(info)),
-                    // The files of the process before are not all closed.
+                    // Some files of the previous process are still open.
                     Err(error) if error.errno() == Some(libc::EBUSY) => {}
                     Err(error) => return Err(error),
                 },
@@ -70,10 +70,10 @@ impl Controller {
         Err(UblkError::TimedOut { what: "let go of", place: format!("ublk device {id}"), ms: QUIESCE_MS })
     }
 
-    /// Stops a device whose process is gone, or goes: its requests end with errors.
+    /// Stops a device whose process is gone or exiting: its requests fail.
     ///
     /// # Errors
-    /// When the process lives on, or the kernel refuses.
+    /// When the process keeps running, or the kernel refuses.
     pub fn fail(&mut self, id: u32) -> Result<(), UblkError> {
         let mut served_by = String::new();
         for _ in 0..QUIESCE_MS / LOOK_MS {
@@ -87,7 +87,7 @@ impl Controller {
         Err(UblkError::Invalid(served_by))
     }
 
-    /// Every device there is.
+    /// Returns all devices.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,12 +1,12 @@
-//! Which device belongs to which volume.
+//! Ownership of devices by volumes.
 //!
-//! Job: a stamp of 64 bits that the kernel keeps with each device (cache and volume, hashed), and a small file per
-//! device under [`RUN_DIR`] with the volume's name, for the udev rule that makes stable links and for people. The
-//! directory lives as long as the devices do: until the machine is restarted.
+//! Job: a stamp of 64 bits that the kernel stores with each device (hash of cache and volume), and a small file per
+//! device under [`RUN_DIR`] with the volume's name, for the udev rule of stable links and for people. The directory
+//! lives as long as the devices do: until the machine is restarted.
 //!
-//! Invariants: the stamp decides whose a device is; a file alone never does. The file is there before the block device
-//! is, and names in it hold no characters that a link or a rule could trip over. udev acts on the file as root, so it
-//! lies in a folder that no other user may write, and no link is followed to it.
+//! Invariants: the stamp alone proves ownership; a file never does. The file exists before the block device, and names
+//! in it hold no characters that are special in a link or a rule. udev acts on the file as root, so it lies in a
+//! folder that only root or this user may write, and symbolic links to it are not followed.
 
 use std::fs::{self, DirBuilder, File};
 use std::hash::Hasher;
@@ -19,23 +19,23 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, renameat, unlinkat};
 use crate::error::UblkError;
 use crate::limits::DEVICES_MAX;
 
-/// Where the files of ublk devices are. The udev rule names it, too.
+/// Folder of the files of ublk devices. The udev rule uses it, too.
 pub const RUN_DIR: &str = "/run/zcached-system/ublk";
-/// Where those of NBD devices are.
+/// Folder of the files of NBD devices.
 pub const NBD_RUN_DIR: &str = "/run/zcached-system/nbd";
 
-/// Bytes of a file that are read.
+/// Most bytes of a file that are read.
 const NAME_BYTES_MAX: u64 = 4096;
-/// In a folder with this bit only the owner of a file can replace it.
+/// In a folder with this bit, only the owner of a file can replace it.
 const STICKY: u32 = 0o1000;
 
-/// Characters that links keep. The udev rule refuses all others but letters and digits.
+/// Characters kept in links. The udev rule refuses all others except letters and digits.
 const PLAIN: &str = "-_.+";
-/// The upper bits of every stamp of ours: "zc", and a version.
+/// Upper bits of every stamp of ours: "zc", and a version.
 const MARK: u64 = 0x7a63_0001;
 const MARK_SHIFT: u32 = 32;
 
-/// The stamp of a volume of a cache.
+/// Returns the stamp of a volume of a cache.
 #[must_use]
 pub fn stamp(cache: &[u8; 16], volume: &str) -> u64 {
     let mut hasher = rustc_hash::FxHasher::default();
@@ -50,13 +50,13 @@ pub const fn is_ours(stamp: u64) -> bool {
     stamp >> MARK_SHIFT == MARK
 }
 
-/// The name of a volume as a link has it: what is not plain becomes an underscore.
+/// Returns the name of a volume in links: other characters become underscores.
 #[must_use]
 pub fn link_name(volume: &str) -> String {
     volume.chars().map(|c| if c.is_ascii_alphanumeric() || PLAIN.contains(c) { c } else { '_' }).collect()
 }
 
-/// The link that the udev rule makes.
+/// Returns the link that the udev rule creates.
 #[must_use]
 pub fn link_path(volume: &str) -> PathBuf {
     Path::new("/dev/disk/by-id").join(format!("zcached-{}", link_name(volume)))
@@ -92,12 +92,12 @@ fn write(dir: &Path, id: u32, volume: &str) -> io::Result<()> {
     Ok(renameat(&folder, &beside, &folder, id.to_string())?)
 }
 
-/// Opens a folder of ours. It and the one above must belong to root or to this user, and no other may write to them.
+/// Opens a folder of ours. It and its parent must belong to root or to this user, and no other user may write to them.
 fn open_own(dir: &Path) -> io::Result<File> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
     let folder = File::from(openat(CWD, dir, flags, Mode::empty())?);
     let above = File::from(openat(&folder, "..", flags, Mode::empty())?);
-    // A folder above with the sticky bit lets no other user replace ours.
+    // In a parent with the sticky bit no other user can replace our folder.
     for (own, excuse) in [(&folder, 0), (&above, STICKY)] {
         let metadata = own.metadata()?;
         let is_owned = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
@@ -110,13 +110,13 @@ fn open_own(dir: &Path) -> io::Result<File> {
     Ok(folder)
 }
 
-/// Removes the file of a device; one that is not there is no mistake.
+/// Removes the file of a device; a missing file is no error.
 pub fn unregister(dir: &Path, id: u32) {
     // Nothing depends on its absence: the stamp decides.
     let _removed = fs::remove_file(path(dir, id));
 }
 
-/// The name in a device's file.
+/// Returns the name in a device's file.
 #[must_use]
 pub fn registered(dir: &Path, id: u32) -> Option<String> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -125,7 +125,7 @@ pub fn registered(dir: &Path, id: u32) -> Option<String> {
     text.strip_suffix('\n').map(str::to_owned)
 }
 
-/// Numbers of all ublk devices, lowest first.
+/// Returns the numbers of all ublk devices, lowest first.
 pub(crate) fn device_numbers() -> Result<Vec<u32>, UblkError> {
     let fail = |source| UblkError::File { what: "list", place: "/dev".to_owned(), source };
     let mut numbers = Vec::new();
@@ -194,7 +194,7 @@ mod tests {
             fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
             refused(&folder);
             fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-            // Only root can give a folder away.
+            // Only root can change the owner of a folder.
             if chown(&folder, Some(54321), None).is_ok() {
                 refused(&folder);
                 chown(&folder, Some(0), None).unwrap();

@@ -1,23 +1,23 @@
-//! A request as the kernel describes it.
+//! Requests in the kernel's representation.
 
 use zc_core::SECTOR_BYTES;
 
 use crate::uapi::{IoDescriptor, op};
 
-/// What is asked for.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestOp {
-    /// Bytes.
+    /// Reads bytes.
     Read,
-    /// Its bytes come with it.
+    /// Writes bytes, which accompany it.
     Write,
-    /// All acknowledged writes are to be durable.
+    /// Makes all acknowledged writes durable.
     Flush,
-    /// The range is not needed any more.
+    /// Releases the range.
     Discard,
-    /// The range reads as zero.
+    /// Makes the range read as zero.
     WriteZeroes {
-        /// Its space stays allocated.
+        /// `true` if its space must stay allocated.
         no_hole: bool,
     },
 }
@@ -25,19 +25,19 @@ pub enum RequestOp {
 /// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What.
+    /// Kind.
     pub op: RequestOp,
-    /// First byte; a multiple of 512, as the length.
+    /// First byte; a multiple of 512, as is the length.
     pub offset_bytes: u64,
-    /// How many bytes; 0 for a flush.
+    /// Length in bytes; 0 for a flush.
     pub len_bytes: u64,
-    /// Durable before the answer.
+    /// `true` if it must be durable before completion.
     pub fua: bool,
 }
 
 impl Request {
-    /// Reads a descriptor. `None`: an operation that we do not offer, or a range that no device of `size_bytes` has, or
-    /// that is larger than we said (`data_bytes_max`, for those that move bytes).
+    /// Parses a descriptor. Returns `None` for an unsupported operation, a range outside `size_bytes`, or a transfer
+    /// larger than `data_bytes_max`.
     pub(crate) fn of(raw: &IoDescriptor, size_bytes: u64, data_bytes_max: u32) -> Option<Self> {
         let sector = u64::from(SECTOR_BYTES);
         let op = match raw.op_flags & op::MASK {

@@ -1,13 +1,13 @@
-//! The data side: what becomes of each tag.
+//! Data side: the state of each tag.
 //!
-//! Job: a tag is fetched (the kernel has it), loading (the bytes of a write are on their way to us), serving (whoever
-//! drives this has the request), replying (the bytes of a read are on their way to the kernel), or gone. Every
+//! Job: a tag is fetched (the kernel has it), loading (the bytes of a write are being transferred to us), serving (the
+//! driver has the request), replying (the bytes of a read are being transferred to the kernel), or gone. Every
 //! transition is an operation for the driver's ring, or a request for the driver.
 //!
-//! Invariants: a request that was handed out is given back with [`Server::complete`] once; a tag is in one state; when
-//! all are gone, nothing of the device is in the ring any more. The thread that fetches must be the one that completes.
+//! Invariants: a request that was handed out is completed once with [`Server::complete`]; a tag is in one state; when
+//! all are gone, the ring holds no operation of the device. The thread that fetches must be the one that completes.
 //!
-//! It does not own a ring, or decide what a request means.
+//! It does not own a ring, or interpret requests.
 #![expect(unsafe_code, reason = "vouches for what the ublk driver does with addresses")]
 
 use std::io;
@@ -32,7 +32,7 @@ pub struct Server {
     machine: Machine,
 }
 
-/// The device, or in tests only its shape.
+/// The device, or only its shape in tests.
 #[derive(Debug)]
 enum Link {
     Device(CharDevice),
@@ -43,19 +43,19 @@ enum Link {
     },
 }
 
-/// What happens next with a tag.
+/// Next action for a tag.
 #[derive(Debug)]
 pub enum Step {
-    /// The operation goes to the ring; its end to [`Server::ended`].
+    /// Submit the operation to the ring; pass its completion to [`Server::ended`].
     Submit(Operation),
-    /// The request is to be served, then [`Server::complete`] called. A write comes with its bytes.
+    /// Serve the request, then call [`Server::complete`]. A write comes with its bytes.
     Serve {
-        /// What is asked for.
+        /// Request.
         request: Request,
-        /// The bytes of a write.
+        /// Bytes of a write.
         memory: Option<AlignedBuf>,
     },
-    /// The kernel took the tag away. It is not used again.
+    /// The kernel revoked the tag. It is not used again.
     Gone,
 }
 
@@ -67,32 +67,32 @@ struct Machine {
     request_bytes_max: u32,
     tags: Vec<Tag>,
     gone: usize,
-    /// Stands where the driver wants an address that it does not use.
+    /// Valid address for commands whose address the driver ignores.
     nothing: Segment,
 }
 
-/// Where a tag is.
+/// State of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tag {
     /// Not fetched yet.
     Idle,
-    /// The kernel has it.
+    /// Held by the kernel.
     Fetched,
     /// The bytes of its write are being copied.
     Loading(Request),
-    /// The driver has it.
+    /// Held by the driver.
     Serving(Request),
-    /// The bytes of its read are being copied; then this is the result.
+    /// The bytes of its read are being copied; the result follows.
     Replying(i32),
-    /// The kernel took it away.
+    /// Revoked by the kernel.
     Gone,
 }
 
 impl Server {
-    /// A server of an open device of so many bytes.
+    /// Creates a server of an open device of `size_bytes`.
     ///
     /// # Panics
-    /// When the device has neither of the copy modes; `DeviceInfo::is_servable` tells.
+    /// When the device has neither of the copy modes; check with `DeviceInfo::is_servable`.
     #[must_use]
     pub fn new(device: CharDevice, size_bytes: u64) -> Self {
         let info = *device.info();
@@ -102,7 +102,7 @@ impl Server {
         Self { link: Link::Device(device), machine }
     }
 
-    /// The number of its device.
+    /// Returns the number of the device.
     #[must_use]
     pub const fn id(&self) -> u32 {
         match &self.link {
@@ -112,20 +112,19 @@ impl Server {
         }
     }
 
-    /// Requests may go as far as this from now on. It never becomes less: requests that fit when they were made are
-    /// served.
+    /// Extends the range of valid requests. It never shrinks: requests that were valid when issued are served.
     pub fn grow(&mut self, size_bytes: u64) {
         self.machine.size_bytes = self.machine.size_bytes.max(size_bytes);
     }
 
-    /// Every tag of every queue.
+    /// Returns every tag of every queue.
     pub fn tags(&self) -> impl Iterator<Item = (u16, u16)> + use<> {
         let depth = self.machine.depth;
         let queues = u16::try_from(self.machine.tags.len() / usize::from(depth)).unwrap_or(u16::MAX);
         (0..queues).flat_map(move |queue| (0..depth).map(move |tag| (queue, tag)))
     }
 
-    /// Returns `true` if the kernel has taken all tags away.
+    /// Returns `true` if the kernel has revoked all tags.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.machine.gone == self.machine.tags.len()
@@ -143,7 +142,7 @@ impl Server {
         self.command(data::FETCH, queue, tag, 0, CommandMemory::None)
     }
 
-    /// An operation of the tag ended. `memory` gives memory of at least so many bytes.
+    /// Processes the completion of a tag's operation. `memory` allocates at least the given number of bytes.
     pub fn ended(
         &mut self,
         queue: u16,
@@ -163,11 +162,11 @@ impl Server {
                 Step::Serve { request, memory: Some(memory) }
             }
             (Tag::Replying(result), Ok(_)) => self.commit(queue, tag, result, CommandMemory::None),
-            // Copies by reads and writes: the request fails, the tag lives.
+            // Copies by reads and writes: the request fails, the tag remains valid.
             (Tag::Loading(_) | Tag::Replying(_), Err(error)) if self.machine.copy == CopyMode::UserCopy => {
                 self.commit(queue, tag, -error.raw_os_error().unwrap_or(EIO), CommandMemory::None)
             }
-            // A command fails when the device stops, is taken over by another process, or its request was given up.
+            // A command fails when the device stops, is taken over by another process, or its request was aborted.
             (Tag::Fetched | Tag::Loading(_) | Tag::Replying(_), Err(_)) => {
                 *self.machine.tag(queue, tag) = Tag::Gone;
                 self.machine.gone += 1;
@@ -179,7 +178,7 @@ impl Server {
         }
     }
 
-    /// A fetch brought a request.
+    /// Processes a fetched request.
     fn fetched(
         &mut self,
         queue: u16,
@@ -220,14 +219,14 @@ impl Server {
         })
     }
 
-    /// Gives a request back: done, or failed with an errno; a read that was served with its bytes.
+    /// Completes a request: success, or an errno; a successful read with its bytes.
     ///
     /// # Panics
-    /// When the request was not handed out, or the bytes are not as many as it asked for.
+    /// When the request was not handed out, or the number of bytes is wrong.
     #[must_use]
     pub fn complete(&mut self, queue: u16, tag: u16, result: Result<Option<Segment>, i32>) -> Step {
         let Tag::Serving(request) = *self.machine.tag(queue, tag) else {
-            panic!("tag {tag} of queue {queue} is given back but was not handed out")
+            panic!("tag {tag} of queue {queue} is completed but was not handed out")
         };
         let moved = i32::try_from(request.len_bytes).unwrap_or(i32::MAX);
         match (result, request.op) {
@@ -255,8 +254,8 @@ impl Server {
 
     fn commit(&mut self, queue: u16, tag: u16, result: i32, memory: CommandMemory) -> Step {
         *self.machine.tag(queue, tag) = Tag::Fetched;
-        // The driver refuses the end of a READ without an address, also of one that failed and has no bytes; the tag
-        // would be lost, and whoever waits for it would wait forever. The other copy mode may have none.
+        // The driver refuses the completion of a READ without an address, also of a failed one without bytes; the tag
+        // would be lost, and its user would wait forever. The other copy mode requires none.
         let memory = match (memory, self.machine.copy) {
             (CommandMemory::None, CopyMode::InCommand) if result < 0 => {
                 CommandMemory::From(self.machine.nothing.clone())
@@ -310,7 +309,7 @@ impl Machine {
     }
 }
 
-/// Where the bytes of a tag's request are in the file of the character device.
+/// Returns the offset of a tag's data in the file of the character device.
 fn buffer_offset(queue: u16, tag: u16) -> u64 {
     BUFFER_OFFSET + (u64::from(queue) << BUFFER_QUEUE_SHIFT) + (u64::from(tag) << BUFFER_TAG_SHIFT)
 }

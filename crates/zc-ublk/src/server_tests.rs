@@ -1,4 +1,4 @@
-//! The machine of a device's tags, without a kernel: operations are looked at, their ends made up.
+//! Tests of the tag state machine without a kernel: operations are inspected, their completions simulated.
 
 use std::fs::File;
 
@@ -15,7 +15,7 @@ fn end(server: &mut Server, result: io::Result<usize>, operation: Operation) -> 
     server.ended(0, 0, result, operation, AlignedBuf::new)
 }
 
-/// Fetches tag 0 and lets the fetch end.
+/// Fetches tag 0 and completes the fetch.
 fn begin(server: &mut Server, value: usize) -> Step {
     let operation = server.fetch(0, 0);
     end(server, Ok(value), operation)
@@ -76,8 +76,8 @@ fn a_failed_copy_fails_the_request_and_not_the_tag() {
     assert!(!server.is_gone());
 }
 
-/// The driver takes the end of a READ only with an address where bytes go along with commands, and only without one
-/// where they do not; else the tag, and whoever waits for it, is lost.
+/// With copies in commands, the driver accepts the completion of a READ only with an address; in the other mode only
+/// without. Otherwise the tag is lost, and its user waits forever.
 #[test]
 fn a_failed_read_goes_back_with_an_address_where_the_driver_wants_one() {
     for (copy, wanted) in [(CopyMode::InCommand, true), (CopyMode::UserCopy, false)] {
@@ -116,7 +116,7 @@ fn a_device_is_gone_when_all_its_tags_are() {
     let (first, second) = (server.fetch(0, 0), server.fetch(0, 1));
     assert!(matches!(server.ended(0, 1, gone(), second, AlignedBuf::new), Step::Gone));
     assert!(!server.is_gone());
-    // A request in hand is given back; what the kernel says to that is that the tag is gone.
+    // A pending request is completed; the kernel then reports that the tag is gone.
     assert!(matches!(end(&mut server, Ok(0), first), Step::Serve { .. }));
     let commit = submitted(server.complete(0, 0, Err(libc::EIO)));
     assert!(matches!(end(&mut server, gone(), commit), Step::Gone));

@@ -1,4 +1,4 @@
-//! The kernel's structures and numbers, as facts: names, sizes and values are those of `linux/ublk_cmd.h`.
+//! Structures and constants of the kernel: names, sizes and values are those of `linux/ublk_cmd.h`.
 //!
 //! Invariants: every structure has the kernel's size, and its fields the kernel's offsets; asserted at compile time.
 
@@ -61,7 +61,7 @@ pub(crate) mod feature {
     pub(crate) const UPDATE_SIZE: u64 = 1 << 10;
 }
 
-/// Results of a fetch: there is a request; there is one whose data has to be asked for.
+/// Results of a fetch: a request; a request whose data must be requested.
 pub(crate) const RES_OK: usize = 0;
 pub(crate) const RES_NEED_GET_DATA: usize = 1;
 
@@ -73,7 +73,7 @@ pub(crate) mod op {
     pub(crate) const DISCARD: u32 = 3;
     pub(crate) const WRITE_ZEROES: u32 = 5;
     pub(crate) const MASK: u32 = 0xff;
-    /// Durable before the answer.
+    /// Durable before completion.
     pub(crate) const FUA: u32 = 1 << 13;
     /// Zeros keep their space.
     pub(crate) const NO_UNMAP: u32 = 1 << 15;
@@ -87,7 +87,7 @@ pub(crate) mod attribute {
     pub(crate) const FUA: u32 = 1 << 3;
 }
 
-/// Which parts of the parameters are meant.
+/// Valid parts of the parameters.
 pub(crate) const PARAM_BASIC: u32 = 1 << 0;
 pub(crate) const PARAM_DISCARD: u32 = 1 << 1;
 
@@ -99,12 +99,12 @@ pub(crate) mod state {
     pub(crate) const FAIL_IO: u16 = 3;
 }
 
-/// Where the data of a request is in the character device's file.
+/// Offset of request data in the character device's file.
 pub(crate) const BUFFER_OFFSET: u64 = 0x8000_0000;
 pub(crate) const BUFFER_TAG_SHIFT: u32 = 25;
 pub(crate) const BUFFER_QUEUE_SHIFT: u32 = 41;
 
-/// Bytes between the descriptor tables of two queues in that file.
+/// Distance in bytes of the descriptor tables of two queues in that file.
 pub(crate) const DESCRIPTORS_STRIDE_BYTES: usize =
     zc_core::limits::UBLK_QUEUE_DEPTH_MAX as usize * size_of::<IoDescriptor>();
 
@@ -142,7 +142,7 @@ pub(crate) struct RawDeviceInfo {
     pub(crate) reserved2: u64,
 }
 
-/// `struct ublk_params`, as far as basic and discard parameters go. The kernel takes shorter ones than its own.
+/// `struct ublk_params`, up to basic and discard parameters. The kernel accepts a shorter structure than its own.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub(crate) struct RawParams {
@@ -174,7 +174,7 @@ pub(crate) struct DataCommand {
     pub(crate) addr: u64,
 }
 
-/// The first half of it.
+/// First half of it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, IntoBytes, FromBytes, Immutable)]
 pub(crate) struct DataCommandHead {
@@ -224,5 +224,5 @@ const _: () = {
     assert!(data::COMMIT_AND_FETCH == 0xc010_7521);
 };
 
-/// Bytes of the parameters that the kernel is told of: the padding at the end is ours.
+/// Size of the parameters that the kernel receives: the padding at the end is excluded.
 pub(crate) const PARAMS_BYTES: usize = offset_of!(RawParams, pad);
