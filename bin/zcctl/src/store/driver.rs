@@ -116,7 +116,7 @@ impl Driver {
     pub(super) fn read(&self, root: RootId, offset_bytes: u64, len_bytes: u32) -> anyhow::Result<Vec<Bytes>> {
         match self.ask(RequestKind::Read { root, offset_bytes, len_bytes })? {
             Answer::Bytes(pieces) => Ok(pieces),
-            _ => bail!("the store answered another question"),
+            _ => bail!("internal error: the store returned an unexpected reply"),
         }
     }
 
@@ -126,7 +126,7 @@ impl Driver {
             Answer::Allocation(runs) if runs.first().is_some_and(|run| run.chunks > 0) => Ok(runs),
             // The rest is read: the store cannot say whether it holds something.
             Answer::Allocation(_) => Ok(vec![Run { chunks: count, is_hole: false }]),
-            _ => bail!("the store answered another question"),
+            _ => bail!("internal error: the store returned an unexpected reply"),
         }
     }
 
