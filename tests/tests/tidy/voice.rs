@@ -55,13 +55,9 @@ const UNCONVERTED: &[(&str, [u64; 4])] = &[
     ("crates/zc-format", [1115, 7, 141, 1]),
     ("crates/zc-io", [967, 14, 95, 1]),
     ("crates/zc-nbd", [696, 2, 81, 1]),
-    ("crates/zc-origin", [1653, 4, 100, 1]),
     ("crates/zc-pool", [1448, 14, 178, 3]),
-    ("crates/zc-pool-io", [1446, 23, 206, 1]),
-    ("crates/zc-recording", [2181, 2, 227, 1]),
     ("crates/zc-remote", [200, 2, 118, 1]),
     ("crates/zc-store", [1413, 8, 215, 17]),
-    ("crates/zc-ublk", [1465, 11, 114, 1]),
     ("tests", [855, 22, 176, 6]),
 ];
 
