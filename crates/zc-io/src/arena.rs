@@ -1,12 +1,12 @@
-//! A buffer whose disjoint parts are used at the same time: by the kernel, by workers, by the data plane.
+//! A buffer whose disjoint parts are used concurrently by the kernel, workers and the data plane.
 //!
-//! Job: one reply buffer is filled by several device reads, one write unit is filled here while finished parts of it
-//! are hashed there. [`Arena`] owns the memory and hands out leases of byte ranges: a [`Lease`] reads and writes its
-//! range alone, a [`ReadLease`] reads and shares with other readers. A lease is the only way to the bytes, it keeps the
-//! memory alive, and it can be given to the ring or to another thread.
+//! Job: several device reads fill one reply buffer; a write unit is filled while finished parts of it are hashed.
+//! [`Arena`] owns the memory and hands out leases of byte ranges: a [`Lease`] reads and writes its range exclusively,
+//! a [`ReadLease`] shares it with other readers. A lease is the only access to the bytes, keeps the memory alive, and
+//! can be given to the ring or to another thread.
 //!
-//! Invariants: no lease overlaps an exclusive one. A lease that would break this is a broken rule of the caller and
-//! panics, in release builds too, before any reference to the bytes exists.
+//! Invariants: no lease overlaps an exclusive one. A lease that would violate this is a bug of the caller and panics,
+//! in release builds too, before any reference to the bytes exists.
 #![expect(unsafe_code, reason = "hands out references to disjoint parts of one allocation")]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::buf::AlignedBuf;
 
-/// A buffer that is used through leases; clones share it.
+/// A buffer that is accessed through leases; clones share it.
 #[derive(Clone)]
 pub struct Arena(Arc<Shared>);
 
@@ -26,7 +26,7 @@ struct Shared {
     leases: Mutex<LeaseTable>,
 }
 
-/// One lease of a range; shared ones have a number.
+/// Lease of a range; shared ones have a number.
 #[derive(Debug)]
 struct Leased {
     range: Range<usize>,
@@ -39,16 +39,17 @@ impl Leased {
     }
 }
 
-/// The ranges that are leased. Empty ranges are never in it.
+/// Leased ranges. Empty ranges are never recorded.
 #[derive(Debug, Default)]
 struct LeaseTable {
-    /// A lease that is not in the maps. Most buffers have one at a time, and their tables need no memory.
+    /// A lease outside of the maps. Most buffers have one at a time, so that their tables allocate nothing.
     single: Option<Leased>,
     /// Start to end; disjoint from everything else.
     exclusive: BTreeMap<usize, usize>,
     /// (start, number) to end; may overlap each other.
     shared: BTreeMap<(usize, u64), usize>,
-    /// Longest lease in `shared` since there were none: how far back an overlapping one can start.
+    /// Longest lease in `shared` since it was last empty: the search bound for an overlapping lease that starts
+    /// earlier.
     shared_bytes_max: usize,
     next_number: u64,
 }
@@ -83,7 +84,7 @@ impl LeaseTable {
         true
     }
 
-    /// Takes the single lease out, if it is this one.
+    /// Removes the single lease if it is this one.
     fn remove_single(&mut self, range: &Range<usize>, number: Option<u64>) -> bool {
         self.single.take_if(|one| one.number == number && one.range == *range).is_some()
     }
@@ -95,7 +96,7 @@ impl LeaseTable {
         }
     }
 
-    /// The number of the lease, or `None` when another lease writes the range.
+    /// Returns the number of the lease, or `None` if another lease writes the range.
     fn add_shared(&mut self, range: &Range<usize>) -> Option<u64> {
         if range.is_empty() {
             return Some(0);
@@ -127,11 +128,11 @@ impl LeaseTable {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, LeaseTable> {
-        // The table is consistent at every point where a panic is possible.
+        // The table is consistent wherever a panic is possible.
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Address of byte `start` of the buffer.
+    /// Returns the address of byte `start` of the buffer.
     fn at(&self, start: usize) -> NonNull<u8> {
         assert!(start <= self.buf.len_bytes(), "lease start out of range");
         // SAFETY: `start` is at most the length of the allocation, asserted above.
@@ -217,10 +218,10 @@ impl Arena {
         Some(ReadLease { arena: Arc::clone(&self.0), range, number })
     }
 
-    /// Takes the buffer out if there are no other handles and no leases.
+    /// Returns the buffer if there are no other handles and no leases.
     ///
     /// # Errors
-    /// The arena itself, when there are.
+    /// The arena itself, otherwise.
     pub fn try_into_buf(self) -> Result<AlignedBuf, Self> {
         Arc::try_unwrap(self.0).map(|shared| shared.buf).map_err(Self)
     }
@@ -232,7 +233,7 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// A range of an [`Arena`] that no other lease reads or writes.
+/// Exclusive lease of a range of an [`Arena`].
 pub struct Lease {
     arena: Arc<Shared>,
     range: Range<usize>,
@@ -253,7 +254,7 @@ impl Lease {
         self.range.end - self.range.start
     }
 
-    /// Cuts the lease in two: the first `mid_bytes` bytes, and the rest.
+    /// Splits the lease into the first `mid_bytes` bytes and the rest.
     ///
     /// # Panics
     /// When `mid_bytes` is beyond the end of the lease.
@@ -303,7 +304,7 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// A range of an [`Arena`] that no lease writes; cloning leases it once more.
+/// Shared lease of a range of an [`Arena`]; cloning leases it once more.
 pub struct ReadLease {
     arena: Arc<Shared>,
     range: Range<usize>,

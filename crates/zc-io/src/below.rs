@@ -1,13 +1,12 @@
-//! What lies below a file or device: the bytes of which file or disk it really is.
+//! Resolution of files and devices to the files or disks that hold their bytes.
 //!
 //! Job: follow partitions, loop devices, md arrays and device-mapper tables down to files and whole disks, so that two
-//! names of the same bytes are found.
+//! names of the same bytes are detected.
 //!
-//! Invariants: it opens none of the devices (one whose server is gone would not answer), and goes down a bounded number
-//! of layers. A layer that cannot be looked through, as a thin or encrypted one, is a device of its own: what is not
-//! known to be shared is not reported.
+//! Invariants: no device is opened (one with an unreachable server would block), and the number of layers is bounded.
+//! An opaque layer, such as a thin or encrypted one, counts as a device of its own: only proven overlaps are reported.
 //!
-//! It does not find a file on a file system on a device.
+//! It does not follow a file to the device of its file system.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -17,23 +16,23 @@ use rustix::fs::{major, makedev, minor};
 
 use crate::ioctl::{DmTarget, dm_table};
 
-/// Layers that are followed: partition, array, volume group and file are four.
+/// Most layers that are followed: partition, array, volume group and file are four.
 const LAYERS_MAX: u32 = 16;
-/// The unit of lengths and offsets in /sys and in tables.
+/// Unit of lengths and offsets in /sys and in tables.
 const SECTOR_BYTES: u64 = 512;
-/// Targets of device mapper that are a part of a device, byte for byte.
+/// Device-mapper targets that map bytes one to one.
 const PLAIN_TARGETS: [&str; 4] = ["linear", "delay", "flakey", "dust"];
 
-/// Final place of bytes.
+/// Lowest layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ground {
-    /// A regular file: its file system and its inode.
+    /// A regular file: its file system and inode.
     File(u64, u64),
     /// A block device by its number.
     Device(u64),
 }
 
-/// A stretch of a file or whole disk.
+/// Range of a file or whole disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stretch {
     ground: Ground,
@@ -42,14 +41,14 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// Returns `true` if two stretches have bytes in common.
+    /// Returns `true` if two ranges overlap.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         self.ground == other.ground && self.start < other.end && other.start < self.end
     }
 }
 
-/// Stretches below the file or device at a path; none if there is none.
+/// Returns the ranges below the file or device at a path; none if it does not exist.
 #[must_use]
 pub fn lies_on(path: &Path) -> Vec<Stretch> {
     Machine { sys: PathBuf::from("/sys"), table: dm_table }.lies_on(path)
@@ -58,7 +57,7 @@ pub fn lies_on(path: &Path) -> Vec<Stretch> {
 /// Folder in which the kernel lists devices.
 struct Machine<T> {
     sys: PathBuf,
-    /// The table of a device of device mapper.
+    /// Returns the table of a device-mapper device.
     table: T,
 }
 
@@ -78,7 +77,7 @@ impl<T: Fn(u64) -> Option<Vec<DmTarget>>> Machine<T> {
         }
     }
 
-    /// The bytes `start..end` of a device.
+    /// Resolves the bytes `start..end` of a device.
     fn device(&self, device: u64, start: u64, end: u64, layer: u32, found: &mut Vec<Stretch>) {
         let folder = self.sys.join(format!("dev/block/{}:{}", major(device), minor(device)));
         let before = found.len();
@@ -113,7 +112,7 @@ impl<T: Fn(u64) -> Option<Vec<DmTarget>>> Machine<T> {
         }
     }
 
-    /// The part of a target that the bytes `start..end` of its device reach.
+    /// Resolves the bytes `start..end` of a target's device.
     fn target(&self, target: &DmTarget, start: u64, end: u64, layer: u32, found: &mut Vec<Stretch>) {
         let first = target.start_sectors * SECTOR_BYTES;
         let last = first.saturating_add(target.len_sectors * SECTOR_BYTES);
@@ -139,7 +138,7 @@ impl<T: Fn(u64) -> Option<Vec<DmTarget>>> Machine<T> {
     }
 }
 
-/// The bytes `start..end` of what begins at `first` of the layer below and has so many bytes there.
+/// Clips `start..end` of a layer that begins at `first` of the layer below and has `bytes` there.
 fn within(first: u64, bytes: Option<u64>, start: u64, end: u64) -> (u64, u64) {
     let last = bytes.map_or(u64::MAX, |bytes| first.saturating_add(bytes));
     (first.saturating_add(start), first.saturating_add(end).min(last))
@@ -153,7 +152,7 @@ fn number(path: &Path) -> Option<u64> {
     text(path)?.parse().ok()
 }
 
-/// The number of the device that a folder of /sys is about.
+/// Returns the device number of a folder in /sys.
 fn device_of(folder: &Path) -> Option<u64> {
     device_number(&text(&folder.join("dev"))?)
 }
@@ -170,7 +169,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// A machine with a disk 8:0 of two partitions, loop devices 7:0 to 7:2 over a file, and device mapper.
+    /// A machine with a disk 8:0 of two partitions, loop devices 7:0 to 7:2 over a file, and device-mapper devices.
     struct MadeUp {
         folder: tempfile::TempDir,
     }

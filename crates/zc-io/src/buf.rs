@@ -1,8 +1,8 @@
 //! Page-aligned buffers: exclusively owned ([`AlignedBuf`]) or frozen and shared ([`SharedBuf`]).
 //!
-//! Invariants: memory is always initialised; its address does not change while the buffer moves, which is what
-//! lets the ring hold buffers by value while the kernel works on them. Memory taken from a [`crate::BufPool`]
-//! returns there when the buffer is dropped.
+//! Invariants: memory is always initialised; its address is stable while the buffer value moves, so that the ring can
+//! hold buffers by value while the kernel uses them. Memory of a [`crate::BufPool`] returns there when the buffer is
+//! dropped.
 #![expect(unsafe_code, reason = "owns raw allocations with page alignment")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::limits::BUF_BYTES_MAX;
 use crate::pool::{Owner, PoolShared};
 
-/// Alignment of buffers and granularity of their memory: satisfies O_DIRECT on every device in use.
+/// Alignment of buffers and granularity of their memory: sufficient for O_DIRECT on every common device.
 pub const PAGE_BYTES: usize = 4096;
 
 /// An allocation: a positive multiple of [`PAGE_BYTES`], aligned to it, initialised.
@@ -49,7 +49,7 @@ impl Pages {
         self.len_bytes
     }
 
-    /// Fills all of it with zeros.
+    /// Zeroes the allocation.
     pub(crate) fn clear(&mut self) {
         // SAFETY: the allocation has `len_bytes` bytes, and `&mut self` makes the access exclusive.
         unsafe { self.start.write_bytes(0, self.len_bytes) };
@@ -74,12 +74,12 @@ pub struct AlignedBuf {
     /// `None` only inside `drop`.
     pages: Option<Pages>,
     len_bytes: usize,
-    /// The pool it goes back to, and whose bytes it may hold.
+    /// Pool to which the memory returns, and owner whose bytes it may hold.
     home: Option<(Arc<PoolShared>, Owner)>,
 }
 
 impl AlignedBuf {
-    /// A zeroed buffer of `len_bytes`, outside any pool.
+    /// Creates a zeroed buffer of `len_bytes` outside of any pool.
     ///
     /// # Panics
     /// When `len_bytes` is above [`BUF_BYTES_MAX`].
@@ -93,19 +93,19 @@ impl AlignedBuf {
         Self { pages: Some(pages), len_bytes, home: Some(home) }
     }
 
-    /// Address of the first byte. Makes no reference to the bytes, so it may be called while the kernel or
-    /// lease holders use them.
+    /// Returns the address of the first byte. Creates no reference to the bytes, so it may be called while the kernel
+    /// or lease holders use them.
     pub(crate) fn base(&self) -> NonNull<u8> {
         let Some(pages) = &self.pages else { unreachable!("pages leave only in drop") };
         pages.start
     }
 
-    /// Length in bytes; unlike `<[u8]>::len`, this makes no reference to the bytes.
+    /// Returns the length in bytes; unlike `<[u8]>::len`, this creates no reference to the bytes.
     pub(crate) const fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// Bytes of memory that the buffer holds: whole pages, and what its pool rounds them up to.
+    /// Returns the bytes of memory that the buffer occupies: whole pages, rounded up by its pool.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.pages.as_ref().map_or(0, Pages::len_bytes)
@@ -158,7 +158,8 @@ impl From<&[u8]> for AlignedBuf {
     }
 }
 
-/// A frozen buffer with any number of owners: what is written to several places, or written while it is hashed.
+/// A frozen buffer with any number of owners: for data that is written to several places, or written while it is
+/// hashed.
 #[derive(Clone, Debug)]
 pub struct SharedBuf(Arc<AlignedBuf>);
 
@@ -171,7 +172,7 @@ impl SharedBuf {
         self.0.len_bytes()
     }
 
-    /// Bytes of memory that the buffer holds, see [`AlignedBuf::held_bytes`].
+    /// Returns the bytes of memory that the buffer occupies, see [`AlignedBuf::held_bytes`].
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.0.held_bytes()

@@ -1,4 +1,4 @@
-//! Names of errors of the operating system: ENOSPC says more to an operator than 28.
+//! Names of errno values: ENOSPC is more informative to an operator than 28.
 
 const NAMES: &[(i32, &str)] = &[
     (libc::EPERM, "EPERM"),
@@ -64,8 +64,8 @@ const NAMES: &[(i32, &str)] = &[
 
 const BEFORE: &str = "(os error ";
 
-/// Text with names in place of the numbers that the standard library writes: `(ENOENT)` for `(os error 2)`. A number
-/// without a name here stays.
+/// Replaces the numbers that the standard library writes by names: `(ENOENT)` for `(os error 2)`. Numbers without a
+/// name here stay.
 #[must_use]
 pub fn name_errnos(text: &str) -> String {
     let mut parts = text.split(BEFORE);

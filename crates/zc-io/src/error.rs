@@ -1,11 +1,11 @@
-//! Errors of opening and managing things; results of ring operations are plain [`std::io::Error`]s.
+//! Errors of opening and managing files and devices; results of ring operations are plain [`std::io::Error`]s.
 
 use std::fmt;
 use std::io;
 
 use zc_core::ErrorKind;
 
-/// What could not be done, where, and why.
+/// Failed operation with its place and cause.
 #[derive(Debug)]
 pub struct IoError {
     kind: ErrorKind,
@@ -13,12 +13,12 @@ pub struct IoError {
     place: String,
     reason: Option<String>,
     source: Option<io::Error>,
-    /// Another program has it.
+    /// Another program holds it.
     in_use: bool,
 }
 
 impl IoError {
-    /// An error that no system call reported.
+    /// Creates an error that no system call reported.
     pub fn new(
         kind: ErrorKind,
         operation: &'static str,
@@ -59,13 +59,13 @@ impl IoError {
         self
     }
 
-    /// Returns `true` if another program has it, which may let it go.
+    /// Returns `true` if another program holds it, which may release it.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         self.in_use || self.source.as_ref().is_some_and(|source| source.kind() == io::ErrorKind::ResourceBusy)
     }
 
-    /// What to do about it in the program.
+    /// Returns the kind of failure, which decides the reaction.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
@@ -88,7 +88,7 @@ impl std::error::Error for IoError {
     }
 }
 
-/// The kind that steers control flow for an error of a system call or ring operation.
+/// Returns the kind of an error of a system call or ring operation.
 #[must_use]
 pub fn kind_of(error: &io::Error) -> ErrorKind {
     match error.raw_os_error() {

@@ -1,10 +1,10 @@
 //! Wake-ups from other threads.
 //!
-//! A worker puts its result into a queue and calls [`Waker::wake`]; the data plane keeps one
-//! [`crate::Operation::Wait`] in the ring and empties the queue whenever it completes, then submits it again.
+//! A worker queues its result and calls [`Waker::wake`]; the data plane keeps one [`crate::Operation::Wait`] in the
+//! ring, and on completion drains the queue and submits it again.
 //!
-//! Invariants: many wakes before the completion is seen cost one system call together. None is lost: the flag is
-//! cleared by the ring when it reaps the completion, before the data plane looks at the queue.
+//! Invariants: several wakes before the completion is reaped cost one system call. None is lost: the ring clears the
+//! flag when it reaps the completion, before the data plane checks the queue.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -19,20 +19,20 @@ use crate::error::IoError;
 /// Bytes of an eventfd's counter.
 pub(crate) const COUNTER_BYTES: usize = 8;
 
-/// The receiving side: what the ring waits for.
+/// Receiving side, on which the ring waits.
 #[derive(Debug, Clone)]
 pub struct EventFd(Arc<Shared>);
 
-/// The sending side; clones wake the same ring.
+/// Sending side; clones wake the same ring.
 #[derive(Debug, Clone)]
 pub struct Waker(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     fd: OwnedFd,
-    /// A wake was written and its completion was not yet reaped.
+    /// `true` from a wake until its completion is reaped.
     pending: AtomicBool,
-    /// Where the kernel puts the counter; no code reads it.
+    /// Destination of the counter; never read.
     sink: AlignedBuf,
 }
 
@@ -48,7 +48,7 @@ impl EventFd {
         Ok(Self(Arc::new(Shared { fd, pending: AtomicBool::new(false), sink })))
     }
 
-    /// A handle that wakes whoever waits for this event.
+    /// Returns a handle that wakes the waiter of this event.
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.0))
@@ -68,7 +68,7 @@ impl EventFd {
 }
 
 impl Waker {
-    /// Makes the pending [`crate::Operation::Wait`] (or the next one) complete. Callable from any thread.
+    /// Completes the pending [`crate::Operation::Wait`] or the next one. Callable from any thread.
     pub fn wake(&self) {
         if self.0.pending.swap(true, Ordering::SeqCst) {
             return;

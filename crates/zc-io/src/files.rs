@@ -1,11 +1,12 @@
-//! Opening cache devices and origins with care.
+//! Safe opening of cache devices and origins.
 //!
-//! Job: open a regular file or block device for exclusive use, find out its size, blocks and identity, and say in one
-//! sentence why it cannot be had: it is mounted, used by another device, locked by another process, swap space.
+//! Job: open a regular file or block device for exclusive use, determine its size, block size and identity, and
+//! explain in one sentence why it is unavailable: mounted, used by another device, locked by another process, swap
+//! space.
 //!
-//! Invariants: at most one writer of a path among all processes that use this crate (flock for files, O_EXCL for
-//! block devices, which the kernel also checks against mounts, md, device-mapper and swap). Readers share.
-//! Nothing is created or changed unless the options ask for it, and never before the locks are held.
+//! Invariants: at most one writer of a path among all processes that use this crate (flock for files, O_EXCL for block
+//! devices, which the kernel also checks against mounts, md, device-mapper and swap). Readers share. Nothing is
+//! created or changed unless the options request it, and never before the locks are held.
 //!
 //! Out of scope: data I/O beyond blocking helpers for offline tools; the data plane uses
 //! [`crate::Operation`]s on [`BlockFile::fd`].
@@ -27,23 +28,23 @@ use crate::ioctl::discard_blocks;
 use crate::limits;
 use crate::operation::SharedFd;
 
-/// Alignment for direct I/O when the file system does not tell: right for every common device.
+/// Alignment for direct I/O if the file system does not report one: correct for every common device.
 const DIRECT_ALIGN_BYTES: u32 = 4096;
-/// Bytes of one write of zeros.
+/// Bytes per write of zeros.
 const ERASE_PIECE_BYTES: usize = 4 << 20;
 
-/// How to open.
+/// Options of opening.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Past the page cache (O_DIRECT), where the file system can; [`BlockFile::is_direct`] tells.
+    /// Direct I/O (O_DIRECT), if the file system supports it; see [`BlockFile::is_direct`].
     pub direct: bool,
-    /// For writing, exclusively; otherwise for reading, shared with readers.
+    /// Opens for writing, exclusively; otherwise for reading, shared with readers.
     pub write: bool,
-    /// Create the file, sparse, with this length if it does not exist. Needs `write`.
+    /// Create the file, sparse, with this length if it does not exist. Requires `write`.
     pub create_len: Option<u64>,
 }
 
-/// What kind of thing was opened.
+/// Kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -52,14 +53,14 @@ pub enum FileKind {
     Block,
 }
 
-/// What identifies a file or device, as far as can be told from outside.
+/// Externally visible identity of a file or device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// File or device.
     pub kind: FileKind,
     /// Files: number of the file system's device. Block devices: the device's own number.
     pub dev: u64,
-    /// Files: the inode. Block devices: 0, the node in /dev is not the device.
+    /// Files: the inode. Block devices: 0, because the node in /dev is not the device.
     pub inode: u64,
     /// Length in bytes.
     pub len_bytes: u64,
@@ -71,7 +72,7 @@ pub struct Identity {
 #[derive(Debug)]
 pub struct BlockFile {
     path: PathBuf,
-    /// Holds the lock.
+    /// Holder of the lock.
     file: File,
     fd: SharedFd,
     kind: FileKind,
@@ -86,8 +87,8 @@ impl BlockFile {
     /// Opens `path`.
     ///
     /// # Errors
-    /// When it does not exist and is not to be created (below `/dev` nothing is), is neither a regular file nor a block
-    /// device, or is in use; the text says by whom.
+    /// When it does not exist and must not be created (below `/dev` nothing is), is neither a regular file nor a block
+    /// device, or is in use; the message names the user.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self, IoError> {
         let fail = |error| IoError::from_io("open", path.display().to_string(), error);
         let known = match std::fs::metadata(path) {
@@ -100,7 +101,7 @@ impl BlockFile {
         };
         let (file, direct) = open_file(path, options, known).map_err(|error| explain_open(path, error))?;
         let metadata = file.metadata().map_err(fail)?;
-        // Asked again on the open file: the path may have changed in between.
+        // Checked again on the open file: the path may have changed in between.
         let kind = kind_of_type(path, metadata.file_type())?;
         if kind == FileKind::Regular {
             lock(path, &file, options.write)?;
@@ -119,13 +120,13 @@ impl BlockFile {
         Ok(Self { path, file, fd, kind, direct, write: options.write, created, len_bytes, block_bytes })
     }
 
-    /// The descriptor for the ring.
+    /// Returns the descriptor for the ring.
     #[must_use]
     pub const fn fd(&self) -> &SharedFd {
         &self.fd
     }
 
-    /// As it was given.
+    /// Returns the path as configured.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -137,7 +138,7 @@ impl BlockFile {
         self.kind
     }
 
-    /// Returns `true` if I/O goes past the page cache and has to be aligned to [`Self::block_bytes`], in memory too.
+    /// Returns `true` if I/O is direct and must be aligned to [`Self::block_bytes`], in memory too.
     #[must_use]
     pub const fn is_direct(&self) -> bool {
         self.direct
@@ -149,13 +150,13 @@ impl BlockFile {
         self.created
     }
 
-    /// Length in bytes when it was opened.
+    /// Returns the length in bytes at the time of opening.
     #[must_use]
     pub const fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
 
-    /// Length in bytes now: files grow and shrink, devices are resized.
+    /// Returns the current length in bytes: files grow and shrink, devices are resized.
     ///
     /// # Errors
     /// When the device is gone.
@@ -163,7 +164,7 @@ impl BlockFile {
         length_of(&self.file, self.kind).map_err(|error| self.failed("measure", error))
     }
 
-    /// This file or device, under the lock that it has, with its length as it is now.
+    /// Returns this file or device, under its present lock, with its current length.
     ///
     /// # Errors
     /// When the device is gone, or no descriptor is left.
@@ -175,7 +176,7 @@ impl BlockFile {
         Ok(Self { path, file, fd, kind, direct, write, created: false, len_bytes, block_bytes })
     }
 
-    /// Makes a file longer, by a hole; a file that is long enough stays as it is.
+    /// Extends a file with a hole; a file that is long enough stays unchanged.
     ///
     /// # Errors
     /// When it is a device, opened for reading only, or the file system refuses.
@@ -194,13 +195,13 @@ impl BlockFile {
         rustix::fs::ftruncate(&self.file, len_bytes).map_err(|errno| self.failed("extend", errno.into()))
     }
 
-    /// Unit of direct I/O in bytes: the logical block of a device, what the file system asks for otherwise.
+    /// Returns the unit of direct I/O in bytes: the logical block of a device, or the file system's requirement.
     #[must_use]
     pub const fn block_bytes(&self) -> u32 {
         self.block_bytes
     }
 
-    /// Whether the device (the one below a file) spins; `None` if unknown.
+    /// Returns `true` if the device (the one below a file) is rotational; `None` if unknown.
     #[must_use]
     pub fn is_rotational(&self) -> Option<bool> {
         let metadata = self.file.metadata().ok()?;
@@ -208,22 +209,22 @@ impl BlockFile {
         in_use::rotational(rustix::fs::major(dev), rustix::fs::minor(dev))
     }
 
-    /// What a block device discards at least at once, in bytes; `None` for files, and for devices that do not discard.
+    /// Returns the discard granularity of a block device in bytes; `None` for files, and for devices without discard.
     #[must_use]
     pub fn discard_granularity_bytes(&self) -> Option<u64> {
         let device = Some(self.file.metadata().ok()?.rdev()).filter(|_| self.kind == FileKind::Block)?;
         in_use::discard_granularity(rustix::fs::major(device), rustix::fs::minor(device))
     }
 
-    /// Sectors of 512 bytes that a block device was told to write or discard since it appeared, by whatever program;
-    /// `None` for files, and where the kernel does not count.
+    /// Returns the sectors of 512 bytes that all programs have written or discarded on a block device since it
+    /// appeared; `None` for files, and where the kernel does not count.
     #[must_use]
     pub fn sectors_written(&self) -> Option<u64> {
         let device = Some(self.file.metadata().ok()?.rdev()).filter(|_| self.kind == FileKind::Block)?;
         in_use::sectors_written(rustix::fs::major(device), rustix::fs::minor(device))
     }
 
-    /// What it is, now.
+    /// Returns the current identity.
     ///
     /// # Errors
     /// When the device is gone.
@@ -244,8 +245,8 @@ impl BlockFile {
         })
     }
 
-    /// A second descriptor of the same file that goes through the page cache, for I/O that is not aligned. The kernel
-    /// keeps both views of a file coherent. The lock stays with this one.
+    /// Returns a second descriptor of the same file that uses the page cache, for unaligned I/O. The kernel keeps both
+    /// views of a file coherent. The lock stays with this one.
     ///
     /// # Errors
     /// When the file cannot be opened again.
@@ -253,7 +254,7 @@ impl BlockFile {
         if !self.direct {
             return Ok(SharedFd::clone(&self.fd));
         }
-        // By descriptor, not by path: the path may name something else by now.
+        // By descriptor, because the path may name another file by now.
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let file = std::fs::OpenOptions::new()
             .read(true)
@@ -275,7 +276,7 @@ impl BlockFile {
             .map_err(|errno| self.failed("reserve space for", errno.into()))
     }
 
-    /// Tells the device or file system that a range is not needed. Contents become undefined (files: zero). Blocks.
+    /// Discards a range of the device or file. Contents become undefined (files: zero). Blocks.
     ///
     /// # Errors
     /// When the device refuses; kind [`ErrorKind::Unsupported`] if it has no such operation.
@@ -290,8 +291,8 @@ impl BlockFile {
         result.map_err(|error| self.failed("discard a range of", error))
     }
 
-    /// Overwrites everything with zeros, durably, and then tells device or file system that nothing is needed. Blocks. A
-    /// flash device may keep what it held in places that no write reaches.
+    /// Overwrites everything with zeros, durably, and then discards it. Blocks. A flash device may retain old contents
+    /// in blocks that no write reaches.
     ///
     /// # Errors
     /// When the device fails.
@@ -309,8 +310,8 @@ impl BlockFile {
         }
     }
 
-    /// Reads `len_bytes` bytes from `offset` and blocks meanwhile: for offline tools and start-up. Direct files:
-    /// offset and length are multiples of [`Self::block_bytes`].
+    /// Reads `len_bytes` bytes from `offset`. Blocks; used by offline tools and at start-up. Direct files: offset and
+    /// length are multiples of [`Self::block_bytes`].
     ///
     /// # Errors
     /// When the device fails or ends earlier.
@@ -322,7 +323,7 @@ impl BlockFile {
         Ok(buf)
     }
 
-    /// The first byte that is not zero, of those at the start by which a file or device counts as used.
+    /// Returns the first non-zero byte in the range at the start by which a file or device counts as used.
     ///
     /// # Errors
     /// As for [`Self::read_blocking`].
@@ -333,8 +334,8 @@ impl BlockFile {
         Ok(start.iter().position(|&byte| byte != 0).map(u64_from_usize))
     }
 
-    /// Writes `bytes` at `offset` and blocks meanwhile: for offline tools and start-up. Direct files: everything is
-    /// aligned, memory too, as in an [`AlignedBuf`].
+    /// Writes `bytes` at `offset`. Blocks; used by offline tools and at start-up. Direct files: everything is aligned,
+    /// memory too, as in an [`AlignedBuf`].
     ///
     /// # Errors
     /// When the device fails or the range is beyond its end (files keep their length).
@@ -350,7 +351,7 @@ impl BlockFile {
         })
     }
 
-    /// Makes writes durable and blocks meanwhile.
+    /// Makes writes durable. Blocks.
     ///
     /// # Errors
     /// When the device fails.
@@ -374,7 +375,7 @@ fn kind_of_type(path: &Path, file_type: std::fs::FileType) -> Result<FileKind, I
     }
 }
 
-/// Opens with O_DIRECT if asked, and without if the file system refuses that.
+/// Opens with O_DIRECT if requested, and falls back if the file system refuses it.
 fn open_file(path: &Path, options: OpenOptions, known: Option<FileKind>) -> io::Result<(File, bool)> {
     let exclusive = if known == Some(FileKind::Block) { libc::O_EXCL } else { 0 };
     let open = |flags| {
@@ -407,8 +408,7 @@ fn open_file(path: &Path, options: OpenOptions, known: Option<FileKind>) -> io::
     }
 }
 
-/// Returns `true` if a block device takes no writes, although it can be opened for them. Whether what is missing there
-/// would be a device. A file made in its place would be one in memory.
+/// Returns `true` if only devices belong below this path. A file created there would be in memory.
 fn is_for_devices(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
@@ -418,7 +418,7 @@ fn is_write_protected(metadata: &std::fs::Metadata) -> bool {
     in_use::read_only(rustix::fs::major(device), rustix::fs::minor(device)).unwrap_or(false)
 }
 
-/// Adds to an error of open(2) who uses the device.
+/// Adds the user of the device to an error of open(2).
 fn explain_open(path: &Path, error: io::Error) -> IoError {
     let place = path.display().to_string();
     if error.raw_os_error() != Some(libc::EBUSY) {
@@ -447,7 +447,7 @@ fn lock(path: &Path, file: &File, write: bool) -> Result<(), IoError> {
     }
 }
 
-/// Gives a new file its length and makes it and its name durable; takes it away again if that fails.
+/// Sets the length of a new file and makes it and its name durable; removes it on failure.
 fn size_new_file(path: &Path, file: &File, len_bytes: u64) -> Result<(), IoError> {
     let sync_name = || match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         Some(parent) => File::open(parent)?.sync_all(),
@@ -463,7 +463,7 @@ fn size_new_file(path: &Path, file: &File, len_bytes: u64) -> Result<(), IoError
     })
 }
 
-/// Length in bytes of an open file or block device, now.
+/// Returns the current length in bytes of an open file or block device.
 ///
 /// # Errors
 /// When the device is gone, or the file server fails.
@@ -498,7 +498,7 @@ mod tests {
     const WRITE: OpenOptions = OpenOptions { direct: false, write: true, create_len: Some(1 << 20) };
 
     fn dir() -> tempfile::TempDir {
-        // Not the default place: that may be a tmpfs, and O_DIRECT is what is tested here.
+        // Not the default folder: that may be a tmpfs, and O_DIRECT is tested here.
         tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
     }
 

@@ -1,7 +1,7 @@
 //! Uses of a file or block device: mounts, swap, loop devices, holders such as device-mapper.
 //!
-//! Job: turn the kernel's bare EBUSY into a sentence, and find uses of regular files that no lock shows. It reads
-//! /proc and /sys; what cannot be read or parsed counts as no use, because the exclusive open is the real guard.
+//! Job: turn the kernel's bare EBUSY into a sentence, and detect uses of regular files that no lock shows. It reads
+//! /proc and /sys; unreadable entries count as no use, because the exclusive open is the real guard.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
 
-/// A sentence part such as "it is mounted at /srv", or `None`.
+/// Returns a clause such as "it is mounted at /srv", or `None`.
 pub(crate) fn block_device_use(major: u32, minor: u32) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     if let Some(place) = mount_place(&mounts, major, minor) {
@@ -24,9 +24,9 @@ pub(crate) fn block_device_use(major: u32, minor: u32) -> Option<String> {
     None
 }
 
-/// The use of a block device or one of its partitions: a sentence part such as "it is mounted at /srv", or `None`.
+/// Returns the use of a block device or one of its partitions: a clause such as "it is mounted at /srv", or `None`.
 ///
-/// The device is not opened: one whose server is gone would not answer.
+/// The device is not opened, because one with an unreachable server would block.
 #[must_use]
 pub fn block_device_user(path: &Path) -> Option<String> {
     let device = fs::metadata(path).ok()?.rdev();
@@ -38,7 +38,7 @@ pub fn block_device_user(path: &Path) -> Option<String> {
     })
 }
 
-/// Why a regular file must not be written by us: it is swap space or the file behind a loop device.
+/// Returns the reason why a regular file must not be written: it is swap space or the backing file of a loop device.
 pub(crate) fn file_use(path: &Path) -> Option<String> {
     let path = fs::canonicalize(path).ok()?;
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
@@ -54,32 +54,33 @@ pub(crate) fn file_use(path: &Path) -> Option<String> {
     None
 }
 
-/// Whether a device spins; `None` if the kernel does not say.
+/// Returns `true` if a device is rotational; `None` if the kernel does not report it.
 pub(crate) fn rotational(major: u32, minor: u32) -> Option<bool> {
     queue_attribute(major, minor, "rotational").map(|text| text == "1")
 }
 
-/// Whether a device, or a partition, takes no writes; `None` if the kernel does not say.
+/// Returns `true` if a device or partition is read-only; `None` if the kernel does not report it.
 pub(crate) fn read_only(major: u32, minor: u32) -> Option<bool> {
     let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro")).ok()?;
     Some(text.trim() != "0")
 }
 
-/// What a device discards at least at once, in bytes; `None` if it does not discard or the kernel does not say.
+/// Returns the discard granularity of a device in bytes; `None` if it does not discard or the kernel does not report
+/// it.
 pub(crate) fn discard_granularity(major: u32, minor: u32) -> Option<u64> {
     let text = queue_attribute(major, minor, "discard_granularity")?;
     text.parse().ok().filter(|bytes| *bytes > 0)
 }
 
-/// Sectors that a device, or a partition through its own node, was told to write or discard since it appeared; `None`
-/// if the kernel does not count.
+/// Returns the sectors written to or discarded on a device (or a partition through its own node) since it appeared;
+/// `None` if the kernel does not count.
 pub(crate) fn sectors_written(major: u32, minor: u32) -> Option<u64> {
     queue_attribute(major, minor, "iostats").filter(|text| text != "0")?;
     let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
     written_of(&text)
 }
 
-/// From the text of a `stat` file (the kernel's block/stat.rst): the 7th field, and the 14th where there is one.
+/// Parses a `stat` file (the kernel's block/stat.rst): the 7th field, and the 14th if present.
 fn written_of(stat: &str) -> Option<u64> {
     let field = |index| stat.split_whitespace().nth(index)?.parse::<u64>().ok();
     Some(field(6)?.saturating_add(field(13).unwrap_or(0)))
@@ -109,7 +110,7 @@ fn first_entry(dir: &Path) -> Option<String> {
     Some(entry.file_name().display().to_string())
 }
 
-/// The mount point of a device, from the text of /proc/self/mountinfo (proc(5): fields 3 and 5).
+/// Returns the mount point of a device, from the text of /proc/self/mountinfo (proc(5): fields 3 and 5).
 fn mount_place(mountinfo: &str, major: u32, minor: u32) -> Option<String> {
     let device = format!("{major}:{minor}");
     mountinfo.lines().find_map(|line| {
@@ -128,7 +129,7 @@ fn is_swap(swaps: &str, path: &Path) -> bool {
         .any(|name| Path::new(&unescape(name)) == path)
 }
 
-/// Undoes the octal escapes of proc files for blanks, tabs, newlines and backslashes.
+/// Decodes the octal escapes of proc files for blanks, tabs, newlines and backslashes.
 fn unescape(text: &str) -> String {
     text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 }

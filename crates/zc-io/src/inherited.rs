@@ -1,9 +1,9 @@
 //! Sockets that a service manager passed at the start (sd_listen_fds(3)).
 //!
-//! Invariants: the descriptors are taken once per process; they are ours alone because whoever set `LISTEN_PID` to this
-//! process made them for it, and nothing else here opens a descriptor at their numbers: they were there at the start.
+//! Invariants: the descriptors are taken once per process. They belong to us, because the setter of `LISTEN_PID` made
+//! them for this process, and no other code opens descriptors with their numbers: they were open at the start.
 //!
-//! It does not look at what they are.
+//! It does not inspect their kind.
 #![expect(unsafe_code, reason = "descriptors come as numbers")]
 
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,12 +13,12 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 /// The first passed descriptor.
 const FIRST: RawFd = 3;
-/// More than any service has.
+/// Upper bound, above any service's number.
 const PASSED_MAX: RawFd = 256;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// How many descriptors the variables promise to the process `pid`.
+/// Returns the number of descriptors that the variables announce to the process `pid`.
 fn promised(for_pid: Option<&str>, count: Option<&str>, pid: u32) -> RawFd {
     if for_pid.and_then(|text| text.parse().ok()) != Some(pid) {
         return 0;
@@ -26,7 +26,7 @@ fn promised(for_pid: Option<&str>, count: Option<&str>, pid: u32) -> RawFd {
     count.and_then(|text| text.parse().ok()).filter(|count| (1..=PASSED_MAX).contains(count)).unwrap_or(0)
 }
 
-/// The sockets passed to this process, in their order; none at the second call.
+/// Returns the sockets passed to this process, in order; none at the second call.
 #[must_use]
 pub fn take_passed_sockets() -> Vec<OwnedFd> {
     if TAKEN.swap(true, Ordering::SeqCst) {
@@ -40,9 +40,9 @@ pub fn take_passed_sockets() -> Vec<OwnedFd> {
 fn take(number: RawFd) -> Option<OwnedFd> {
     // SAFETY: the number is not -1, and the borrow ends with the call below, which fails for a closed descriptor.
     let passed = unsafe { BorrowedFd::borrow_raw(number) };
-    // Also not for children of ours.
+    // Children must not inherit them either.
     fcntl_setfd(passed, FdFlags::CLOEXEC).ok()?;
-    // SAFETY: it is open (the call above succeeded), was passed to this process for its own use, and `TAKEN` sees to it
+    // SAFETY: it is open (the call above succeeded), was passed to this process for its own use, and `TAKEN` ensures
     // that it is taken once.
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }

@@ -1,4 +1,4 @@
-//! Control calls that no safe wrapper offers.
+//! Control calls without a safe wrapper.
 #![expect(unsafe_code, reason = "ioctl")]
 
 use std::fs::File;
@@ -18,31 +18,31 @@ pub(crate) fn discard_blocks(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::R
 
 /// DM_TABLE_STATUS of linux/dm-ioctl.h: _IOWR(0xfd, 12, struct dm_ioctl).
 const DM_TABLE_STATUS: libc::Ioctl = 0xc138_fd0c_u32 as libc::Ioctl;
-/// Size of `struct dm_ioctl`; the answer follows it.
+/// Size of `struct dm_ioctl`; the reply follows it.
 const DM_HEADER_BYTES: usize = 312;
-/// Asks for the table instead of the state of the targets.
+/// Requests the table instead of the state of the targets.
 const DM_STATUS_TABLE: u32 = 1 << 4;
-/// The answer did not fit.
+/// The reply did not fit.
 const DM_BUFFER_FULL: u32 = 1 << 8;
-/// Room for the answer: a table of some hundred targets.
+/// Capacity of the reply: a table of a few hundred targets.
 const DM_BYTES: usize = 64 << 10;
 /// Size of `struct dm_target_spec`; the target's parameters follow it.
 const DM_TARGET_BYTES: usize = 40;
 
-/// A part of a device of device mapper.
+/// Segment of a device-mapper device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DmTarget {
     pub(crate) start_sectors: u64,
     pub(crate) len_sectors: u64,
-    /// Its type, such as `linear`.
+    /// Type, such as `linear`.
     pub(crate) kind: String,
     pub(crate) params: String,
 }
 
-/// The table of a device of device mapper; `None` if the kernel does not report it.
+/// Returns the table of a device-mapper device; `None` if the kernel does not report it.
 pub(crate) fn dm_table(device: u64) -> Option<Vec<DmTarget>> {
     let control = File::open("/dev/mapper/control").ok()?;
-    // Of 64-bit words: the kernel reads and writes such fields.
+    // 64-bit words, because the kernel reads and writes such fields.
     let mut words = vec![0_u64; DM_BYTES / 8];
     let mut put = |offset: usize, value: u32| {
         let shift = 8 * (offset % 8);
@@ -51,7 +51,7 @@ pub(crate) fn dm_table(device: u64) -> Option<Vec<DmTarget>> {
     if cfg!(target_endian = "big") {
         return None;
     }
-    // Version 4 of the interface, the size of the buffer, and where the answer begins in it.
+    // Version 4 of the interface, size of the buffer, and offset of the reply in it.
     for (offset, value) in [
         (0, 4),
         (12, u32::try_from(DM_BYTES).ok()?),
@@ -71,13 +71,13 @@ pub(crate) fn dm_table(device: u64) -> Option<Vec<DmTarget>> {
     targets(&bytes)
 }
 
-/// A number as the kernel's `huge_encode_dev` has it.
+/// Encodes a number like the kernel's `huge_encode_dev`.
 fn device_for_kernel(device: u64) -> u64 {
     let (major, minor) = (u64::from(rustix::fs::major(device)), u64::from(rustix::fs::minor(device)));
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
 
-/// The targets of an answer.
+/// Parses the targets of a reply.
 fn targets(bytes: &[u8]) -> Option<Vec<DmTarget>> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
@@ -100,7 +100,7 @@ fn targets(bytes: &[u8]) -> Option<Vec<DmTarget>> {
             kind: string(at + 24, 16)?,
             params: string(at + DM_TARGET_BYTES, usize::MAX)?,
         });
-        // From the beginning of the answer.
+        // Relative to the start of the reply.
         let next = data.checked_add(zc_core::usize_from_u32(word(at + 20)?))?;
         if next <= at {
             return None;
@@ -114,7 +114,7 @@ fn targets(bytes: &[u8]) -> Option<Vec<DmTarget>> {
 mod tests {
     use super::*;
 
-    /// An answer with these targets, as the kernel lays it out.
+    /// Returns a reply with these targets, in the kernel's layout.
     fn answer(listed: &[(u64, u64, &str, &str)]) -> Vec<u8> {
         let mut bytes = vec![0; DM_HEADER_BYTES];
         bytes[16..20].copy_from_slice(&312_u32.to_le_bytes());

@@ -1,10 +1,11 @@
-//! Jobs for worker threads.
+//! Job queue of worker threads.
 //!
-//! Job: hand jobs from the thread that brings them to those that do them, first the ones that a client waits for.
+//! Job: pass jobs from a producer to workers, urgent ones (with a waiting client) first.
 //!
-//! Invariants: each job is taken once. What is there when the queue stops is taken before threads hear of that.
+//! Invariants: each job is taken once. Jobs that are queued when the queue stops are taken before workers see the
+//! stop.
 //!
-//! It does not bound the number of jobs, run them, or bring results back.
+//! It does not bound the number of jobs, run them, or return results.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,21 +18,21 @@ struct Queues<J> {
     stop: bool,
 }
 
-/// A queue of jobs; see the module documentation.
+/// Queue of jobs; see the module documentation.
 #[derive(Debug)]
 pub struct JobQueue<J> {
     queues: Mutex<Queues<J>>,
     ready: Condvar,
 }
 
-/// What came of a wait for a job.
+/// Result of a wait for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextJob<J> {
     /// A job.
     Job(J),
-    /// There is none, and there will be none.
+    /// The queue is empty and stopped.
     Stopped,
-    /// None came in time.
+    /// Time-out.
     TimedOut,
 }
 
@@ -55,12 +56,12 @@ impl<J> JobQueue<J> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a job there, and wakes a thread for it.
+    /// Queues a job, and wakes a worker for it.
     pub fn put(&self, job: J, is_urgent: bool) {
         self.put_all([(job, is_urgent)], 1);
     }
 
-    /// Puts jobs there, each with whether a client waits for it, and wakes so many threads for them.
+    /// Queues jobs, each with its urgency, and wakes this number of workers.
     pub fn put_all(&self, jobs: impl IntoIterator<Item = (J, bool)>, wakes: usize) {
         let mut queues = self.lock();
         for (job, is_urgent) in jobs {
@@ -76,24 +77,24 @@ impl<J> JobQueue<J> {
         }
     }
 
-    /// Jobs that no thread has taken.
+    /// Returns the number of queued jobs.
     pub fn len(&self) -> usize {
         let queues = self.lock();
         queues.urgent.len() + queues.other.len()
     }
 
-    /// Returns `true` if threads have taken all jobs.
+    /// Returns `true` if no job is queued.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Ends the threads when they have done what is there.
+    /// Ends the workers after the queued jobs.
     pub fn stop(&self) {
         self.lock().stop = true;
         self.ready.notify_all();
     }
 
-    /// Waits for a job; `None` at the end.
+    /// Waits for a job; `None` after the stop.
     pub fn next(&self) -> Option<J> {
         let mut queues = self.lock();
         loop {
@@ -105,7 +106,7 @@ impl<J> JobQueue<J> {
         }
     }
 
-    /// Waits for a job as long as is said.
+    /// Waits for a job, at most for the given time.
     pub fn next_within(&self, longest: Duration) -> NextJob<J> {
         let mut queues = self.lock();
         loop {

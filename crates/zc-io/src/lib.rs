@@ -1,21 +1,21 @@
-//! io_uring, aligned buffers and block devices: everything of zcached that talks to the kernel about data.
+//! io_uring, aligned buffers and block devices: the kernel interfaces of zcached's data path.
 //!
-//! Job: give the data plane one ring ([`Ring`]) whose operations own their memory, the buffers it works on
-//! ([`AlignedBuf`], [`SharedBuf`], [`Arena`] with its leases, [`BufPool`]), wake-ups from other threads
-//! ([`EventFd`]), jobs for them ([`JobQueue`]) and carefully opened files and block devices ([`BlockFile`]).
+//! Job: give the data plane one ring ([`Ring`]) whose operations own their memory, its buffers ([`AlignedBuf`],
+//! [`SharedBuf`], [`Arena`] with its leases, [`BufPool`]), wake-ups from other threads ([`EventFd`]), jobs for them
+//! ([`JobQueue`]) and safely opened files and block devices ([`BlockFile`]).
 //!
 //! Invariants:
-//! - Memory and descriptors of an operation belong to the ring from [`Ring::submit`] until the completion hands
-//!   them back; dropping the ring cancels and waits, it never frees memory that the kernel may still touch.
-//! - A success is a whole success: short reads and writes of files are continued, a file that ends too early is an
-//!   error. Only a plain receive may bring less than asked.
+//! - Memory and descriptors of an operation belong to the ring from [`Ring::submit`] until its completion returns
+//!   them; dropping the ring cancels and waits, and never frees memory that the kernel may still access.
+//! - A success is complete: short reads and writes of files are continued, and a premature end of file is an error.
+//!   Only a plain receive may return less than requested.
 //! - Two leases of one [`Arena`] never overlap unless both only read; this is checked at run time, in release too.
 //!
-//! Out of scope: scheduling, retries of failed devices, checksums, protocols. It needs io_uring and has no
-//! other engine; [`probe`] tells in one sentence why it cannot be used where it cannot.
+//! Out of scope: scheduling, retries of failed devices, checksums, protocols. It needs io_uring and has no other
+//! backend; [`probe`] explains in one sentence why io_uring is unavailable.
 //!
 //! This is the one crate (besides the ublk front end) with unsafe code: in `buf`, `arena`, `slot`, `ring`, `heap`,
-//! `inherited`, `ioctl` and `operation`, each place with the reason why it is sound.
+//! `inherited`, `ioctl` and `operation`, each with its reason for soundness.
 
 mod arena;
 mod below;

@@ -1,7 +1,7 @@
-//! What a ring can be asked to do, and the memory it does it with.
+//! Operations of a ring, with their memory.
 //!
-//! An [`Operation`] goes into the ring by value and comes back in its [`Completion`]: while it is in flight only the
-//! kernel has access to the memory it reads into, and no code can change the memory it writes from.
+//! An [`Operation`] is moved into the ring and returned in its [`Completion`]: while it is in flight, only the kernel
+//! accesses the memory it reads into, and no code can change the memory it writes from.
 
 #![expect(unsafe_code, reason = "declares the constructor whose caller vouches for a device")]
 
@@ -15,7 +15,7 @@ use crate::arena::{Lease, ReadLease};
 use crate::buf::{AlignedBuf, SharedBuf};
 use crate::event::EventFd;
 
-/// A descriptor that stays open as long as an operation uses it.
+/// Descriptor that stays open while an operation uses it.
 #[derive(Debug, Clone)]
 pub struct SharedFd {
     fd: Arc<OwnedFd>,
@@ -23,15 +23,15 @@ pub struct SharedFd {
 }
 
 impl SharedFd {
-    /// A descriptor whose operations the kernel begins without waiting for their end.
+    /// Creates a descriptor whose operations the kernel starts without blocking.
     #[must_use]
     pub fn new(fd: impl Into<OwnedFd>) -> Self {
         Self { fd: Arc::new(fd.into()), waits: false }
     }
 
-    /// The descriptor of a file. On some file systems (FUSE, NFS, SMB, Ceph, 9p) the kernel waits for a server while it
-    /// is given an operation. Such operations go to the kernel's workers, so that a server that does not answer holds
-    /// up no other operation of the ring.
+    /// Creates the descriptor of a file. On some file systems (FUSE, NFS, SMB, Ceph, 9p) the kernel may block on a
+    /// server during submission. Operations on these are executed by kernel workers, so that an unresponsive server
+    /// delays no other operation of the ring.
     #[must_use]
     pub fn of_file(fd: impl Into<OwnedFd>) -> Self {
         let fd = fd.into();
@@ -39,7 +39,7 @@ impl SharedFd {
         Self { fd: Arc::new(fd), waits }
     }
 
-    /// Returns `true` if both are one open file.
+    /// Returns `true` if both are the same open file.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.fd, &other.fd)
@@ -50,7 +50,7 @@ impl SharedFd {
         Arc::strong_count(&self.fd)
     }
 
-    /// Returns `true` if a worker of the kernel has to begin its operations.
+    /// Returns `true` if a kernel worker must start its operations.
     pub(crate) const fn waits(&self) -> bool {
         self.waits
     }
@@ -76,7 +76,7 @@ impl std::os::fd::AsRawFd for SharedFd {
     }
 }
 
-/// Numbers of file systems (`statfs(2)`) that may wait for a server.
+/// Magic numbers of file systems (`statfs(2)`) that may block on a server.
 const SERVED: [i64; 7] = [
     0x6573_5546, // FUSE
     0x6969,      // NFS
@@ -91,7 +91,7 @@ fn waits_for_a_server(file_system: i64) -> bool {
     SERVED.contains(&file_system)
 }
 
-/// Memory the kernel writes into.
+/// Memory that the kernel writes.
 #[derive(Debug)]
 pub enum Memory {
     /// A whole buffer.
@@ -128,7 +128,7 @@ impl From<Lease> for Memory {
     }
 }
 
-/// Where a read puts its bytes: a part of some memory.
+/// Destination of a read: a part of some memory.
 #[derive(Debug)]
 pub struct Target {
     memory: Memory,
@@ -136,7 +136,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The part `range` of `memory`.
+    /// Creates a target of the part `range` of `memory`.
     ///
     /// # Panics
     /// When the range does not lie inside the memory.
@@ -147,7 +147,7 @@ impl Target {
         Self { memory, range }
     }
 
-    /// All of `memory`.
+    /// Creates a target of all of `memory`.
     #[must_use]
     pub fn whole(memory: impl Into<Memory>) -> Self {
         let memory = memory.into();
@@ -161,7 +161,7 @@ impl Target {
         self.range.end - self.range.start
     }
 
-    /// Gives the memory back.
+    /// Returns the memory.
     #[must_use]
     pub fn into_memory(self) -> Memory {
         self.memory
@@ -185,29 +185,29 @@ impl Target {
         }
     }
 
-    /// Makes the target shorter or longer; it starts where it did.
+    /// Changes the length of the target; its start is unchanged.
     ///
     /// # Panics
-    /// When it would not lie inside the memory any more.
+    /// When it would exceed the memory.
     pub fn set_len_bytes(&mut self, len_bytes: usize) {
         let range = self.range.start..self.range.start.saturating_add(len_bytes);
         assert_inside(&range, self.memory.len_bytes());
         self.range = range;
     }
 
-    /// Returns `true` if address and length are multiples of `align_bytes`, as direct I/O wants them.
+    /// Returns `true` if address and length are multiples of `align_bytes`, as direct I/O requires.
     #[must_use]
     pub fn is_aligned(&self, align_bytes: usize) -> bool {
         self.rest(0).is_aligned(align_bytes)
     }
 
-    /// Address and length of what is left after `done_bytes`.
+    /// Returns address and length of the rest after `done_bytes`.
     pub(crate) fn rest(&self, done_bytes: usize) -> Piece {
         Piece::new(self.memory.base(), &self.range, done_bytes)
     }
 }
 
-/// Memory the kernel reads from.
+/// Memory that the kernel reads.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A frozen buffer.
@@ -260,7 +260,7 @@ impl From<&[u8]> for Source {
     }
 }
 
-/// A part of some memory that is written or sent. Clones share the memory.
+/// Part of some memory to be written or sent. Clones share the memory.
 #[derive(Debug, Clone)]
 pub struct Segment {
     source: Source,
@@ -268,7 +268,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The part `range` of `source`.
+    /// Creates a segment of the part `range` of `source`.
     ///
     /// # Panics
     /// When the range does not lie inside the memory.
@@ -279,7 +279,7 @@ impl Segment {
         Self { source, range }
     }
 
-    /// All of `source`.
+    /// Creates a segment of all of `source`.
     #[must_use]
     pub fn whole(source: impl Into<Source>) -> Self {
         let source = source.into();
@@ -303,7 +303,7 @@ impl Segment {
         }
     }
 
-    /// The bytes `range` of this segment.
+    /// Returns the sub-segment `range`.
     ///
     /// # Panics
     /// When the range does not lie inside the segment.
@@ -314,19 +314,19 @@ impl Segment {
         self
     }
 
-    /// Returns `true` if address and length are multiples of `align_bytes`, as direct I/O wants them.
+    /// Returns `true` if address and length are multiples of `align_bytes`, as direct I/O requires.
     #[must_use]
     pub fn is_aligned(&self, align_bytes: usize) -> bool {
         self.rest(0).is_aligned(align_bytes)
     }
 
-    /// Address and length of what is left after `done_bytes`.
+    /// Returns address and length of the rest after `done_bytes`.
     pub(crate) fn rest(&self, done_bytes: usize) -> Piece {
         Piece::new(self.source.base(), &self.range, done_bytes)
     }
 }
 
-/// Address and length of a stretch of memory that an operation holds.
+/// Address and length of a range of memory that an operation holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
     pub(crate) start: *mut u8,
@@ -336,7 +336,7 @@ pub(crate) struct Piece {
 impl Piece {
     fn new(base: NonNull<u8>, range: &Range<usize>, done_bytes: usize) -> Self {
         assert!(done_bytes <= range.len(), "more bytes done than asked for");
-        // `wrapping_add` needs no promise about the allocation; the range was checked when the part was made.
+        // `wrapping_add` requires no guarantee about the allocation; the range was checked when the part was created.
         let start = base.as_ptr().wrapping_add(range.start).wrapping_add(done_bytes);
         Self { start, len_bytes: range.len() - done_bytes }
     }
@@ -353,7 +353,7 @@ fn assert_inside(range: &Range<usize>, len_bytes: usize) {
     );
 }
 
-/// The memory of a device's command.
+/// Memory of a device command.
 #[derive(Debug)]
 pub enum CommandMemory {
     /// None; the address is 0.
@@ -364,8 +364,8 @@ pub enum CommandMemory {
     From(Segment),
 }
 
-/// A command that only a certain device understands (IORING_OP_URING_CMD with 16 bytes of argument), with the memory
-/// it may touch while it is in flight.
+/// Device-specific command (IORING_OP_URING_CMD with 16 bytes of argument), with the memory that the device may access
+/// while it is in flight.
 #[derive(Debug)]
 pub struct DeviceCommand {
     code: u32,
@@ -374,17 +374,17 @@ pub struct DeviceCommand {
 }
 
 impl DeviceCommand {
-    /// A command: its code, the first half of its argument, and the memory whose address is the second half.
+    /// Creates a command: its code, the first half of its argument, and the memory whose address is the second half.
     ///
     /// # Safety
-    /// The device, in the state it is in, must take the second half of the argument for an address, touch no other
-    /// memory of this process than these bytes, only until the command ends, and write them only if they are a target.
+    /// In its present state, the device must interpret the second half of the argument as an address, access no other
+    /// memory of this process, only until the command completes, and write it only if it is a target.
     #[must_use]
     pub const unsafe fn new(code: u32, head: [u8; 8], memory: CommandMemory) -> Self {
         Self { code, head, memory }
     }
 
-    /// Gives the memory back.
+    /// Returns the memory.
     #[must_use]
     pub fn into_target(self) -> Option<Target> {
         match self.memory {
@@ -393,7 +393,7 @@ impl DeviceCommand {
         }
     }
 
-    /// The code and the argument.
+    /// Returns the code and the argument.
     pub(crate) fn parts(&self) -> (u32, [u8; 16]) {
         let address = match &self.memory {
             CommandMemory::None => 0,
@@ -408,12 +408,12 @@ impl DeviceCommand {
     }
 }
 
-/// What a fallocate does.
+/// Mode of a fallocate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FallocateMode {
     /// Reserve space; the file grows if needed.
     Allocate,
-    /// Give space back; the range reads as zero, the length stays. Block devices: zero, giving space back.
+    /// Deallocate space; the range reads as zero, the length stays. Block devices: zero and deallocate.
     PunchHole,
     /// The range reads as zero and keeps its space, the length stays.
     ZeroRange,
@@ -427,16 +427,16 @@ pub enum Operation {
     /// Reads from a file or device until the target is full; a file that ends earlier is
     /// [`io::ErrorKind::UnexpectedEof`].
     Read {
-        /// Where from.
+        /// Source.
         fd: SharedFd,
         /// First byte.
         offset: u64,
-        /// Where to.
+        /// Destination.
         target: Target,
     },
     /// Writes all segments, one after the other, to a file or device.
     Write {
-        /// Where to.
+        /// Destination.
         fd: SharedFd,
         /// First byte.
         offset: u64,
@@ -449,21 +449,21 @@ pub enum Operation {
     Fsync {
         /// The file.
         fd: SharedFd,
-        /// Only what is needed to read the data back (fdatasync).
+        /// Flush only the metadata needed to read the data (fdatasync).
         datasync: bool,
     },
     /// Changes the allocation of a range.
     Fallocate {
         /// The file or device.
         fd: SharedFd,
-        /// What to do.
+        /// Mode.
         mode: FallocateMode,
         /// First byte.
         offset: u64,
         /// Length.
         len: u64,
     },
-    /// Discards a range of a block device (Linux 6.12; older kernels answer EOPNOTSUPP). Contents become undefined.
+    /// Discards a range of a block device (Linux 6.12; older kernels return EOPNOTSUPP). Contents become undefined.
     Discard {
         /// The block device.
         fd: SharedFd,
@@ -483,10 +483,10 @@ pub enum Operation {
     Recv {
         /// The socket.
         fd: SharedFd,
-        /// Where to.
+        /// Destination.
         target: Target,
-        /// Complete only when the target is full; a peer that closes in between is
-        /// [`io::ErrorKind::UnexpectedEof`]. Otherwise whatever is there completes it.
+        /// Complete only when the target is full; a peer that closes earlier is [`io::ErrorKind::UnexpectedEof`].
+        /// Otherwise any available bytes complete it.
         exact: bool,
     },
     /// Accepts a connection: [`Completion::accepted`].
@@ -494,7 +494,7 @@ pub enum Operation {
         /// The listening socket.
         fd: SharedFd,
     },
-    /// Waits until one of the `events` (POLLIN, ...) occurs; the result has those that did.
+    /// Waits until one of the `events` (POLLIN, ...) occurs; the result has the events that occurred.
     Poll {
         /// The descriptor.
         fd: SharedFd,
@@ -508,17 +508,17 @@ pub enum Operation {
     },
     /// Completes after `ms` milliseconds.
     Timeout {
-        /// How long.
+        /// Duration.
         ms: u64,
     },
-    /// A command of the device's own, such as ublk's. It ends when the device says so: cancelling has no effect on it.
+    /// Device-specific command, such as ublk's. Only the device completes it: cancellation has no effect.
     Command {
         /// The device.
         fd: SharedFd,
-        /// What to do.
+        /// Command.
         command: DeviceCommand,
     },
-    /// Closes a descriptor. Comes back as [`Operation::Nop`].
+    /// Closes a descriptor. Returned as [`Operation::Nop`].
     Close {
         /// The descriptor.
         fd: OwnedFd,
@@ -526,25 +526,25 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// A read of a whole buffer or lease.
+    /// Creates a read of a whole buffer or lease.
     #[must_use]
     pub fn read(fd: &SharedFd, offset: u64, memory: impl Into<Memory>) -> Self {
         Self::Read { fd: SharedFd::clone(fd), offset, target: Target::whole(memory) }
     }
 
-    /// A write of one segment, without a promise of durability.
+    /// Creates a write of one segment without durability.
     #[must_use]
     pub fn write(fd: &SharedFd, offset: u64, source: impl Into<Source>) -> Self {
         Self::write_as(fd, offset, source, false)
     }
 
-    /// A write of one piece of memory that ends, if it is `durable`, when its bytes are.
+    /// Creates a write of one piece of memory; if `durable`, it completes only when its bytes are durable.
     #[must_use]
     pub fn write_as(fd: &SharedFd, offset: u64, source: impl Into<Source>, durable: bool) -> Self {
         Self::Write { fd: SharedFd::clone(fd), offset, segments: vec![Segment::whole(source)], durable }
     }
 
-    /// The memory of a read, a receive or a command.
+    /// Returns the memory of a read, a receive or a command.
     #[must_use]
     pub fn into_target(self) -> Option<Target> {
         match self {
@@ -554,7 +554,7 @@ impl Operation {
         }
     }
 
-    /// Returns `true` if the kernel may wait for a server while it is given this.
+    /// Returns `true` if the kernel may block on a server during its submission.
     pub(crate) fn waits(&self) -> bool {
         match self {
             Self::Read { fd, .. }
@@ -565,7 +565,7 @@ impl Operation {
         }
     }
 
-    /// Bytes to move.
+    /// Returns the bytes to transfer.
     pub(crate) fn len_bytes(&self) -> usize {
         match self {
             Self::Read { target, .. } | Self::Recv { target, .. } => target.len_bytes(),
@@ -577,12 +577,12 @@ impl Operation {
     }
 }
 
-/// The end of an operation.
+/// Completed operation.
 #[derive(Debug)]
 pub struct Completion {
     /// The token given with the operation.
     pub user: u64,
-    /// Bytes moved (reads, writes, sends: all of them), poll bits, or 0.
+    /// Bytes transferred (reads, writes, sends: all of them), poll bits, or 0.
     pub result: io::Result<usize>,
     /// The operation, with its memory.
     pub operation: Operation,

@@ -1,13 +1,13 @@
-//! Whether a file or device is persistent memory.
+//! Detection of persistent memory.
 //!
-//! It does not map it. It is written as any other device is, only that a write costs next to nothing.
+//! It does not map it. Persistent memory is written like any other device, with very cheap writes.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
-/// Returns `true` if `path` is on persistent memory; not if that cannot be told. Block devices say so by their queue's
+/// Returns `true` if `path` is on persistent memory, `false` if unknown. Block devices report it by their queue's
 /// `dax` (Linux, Documentation/ABI/stable/sysfs-block), files by the attribute `STATX_ATTR_DAX` (statx(2)).
 #[must_use]
 pub fn is_persistent_memory(path: &Path) -> bool {

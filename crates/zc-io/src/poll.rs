@@ -1,23 +1,22 @@
-//! How long to look for results before going to sleep.
+//! Adaptive busy polling of the completion queue.
 //!
-//! Job: from how long the last waits took, say how long the next one is spent looking at the completion queue. A thread
-//! that sleeps is woken by an interrupt on a processor that may be halted, which can take longer than an SSD's read;
-//! one that looks pays with its processor's time. The rule is that of KVM's halt polling (Linux,
-//! virt/kvm/halt-polling.rst): the window grows when a wait was so short that looking would have met its end, and
-//! closes when one was long. So it is open only while requests follow each other closely, and costs nothing when they
-//! do not.
+//! Job: from the duration of recent waits, decide how long the next wait polls the completion queue before it sleeps.
+//! A sleeping thread is woken by an interrupt on a processor that may be halted, which can take longer than an SSD's
+//! read; polling costs processor time. The rule is that of KVM's halt polling (Linux, virt/kvm/halt-polling.rst): the
+//! window grows when a wait was so short that polling would have caught its end, and closes when one was long. So it
+//! is open only while requests follow each other closely, and costs nothing otherwise.
 //!
-//! Invariants: the window is never longer than its bound; with a bound of 0 it is never open. What it does not do:
-//! wait, or read a clock.
+//! Invariants: the window never exceeds its bound; with a bound of 0 it never opens. It does not wait, or read a
+//! clock.
 
-/// First window after it was closed, in microseconds.
+/// First window after closing, in microseconds.
 const FIRST_US: u32 = 10;
-/// A look at the queue that took so long, in microseconds, was interrupted: another thread needs the processor.
+/// Interval of two polls, in microseconds, that shows a preemption: another thread needs the processor.
 const INTERRUPTED_US: u64 = 300;
-/// Waits after an interruption until the window may open again.
+/// Waits after a preemption until the window may open again.
 const REST_WAITS: u32 = 1000;
 
-/// The window of one ring.
+/// Polling window of one ring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PollWindow {
     max_us: u32,
@@ -26,24 +25,24 @@ pub(crate) struct PollWindow {
     stats: PollStats,
 }
 
-/// How waits ended, since the ring was made.
+/// Outcomes of waits since the ring was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PollStats {
-    /// Waits that ended while the queue was looked at.
+    /// Waits that completed while polling.
     pub met: u64,
-    /// Waits that ended in sleep.
+    /// Waits that completed while asleep.
     pub slept: u64,
-    /// Microseconds spent looking.
+    /// Microseconds spent polling.
     pub looked_us: u64,
 }
 
 impl PollWindow {
-    /// A closed window that opens up to so many microseconds.
+    /// Creates a closed window that opens up to `max_us`.
     pub(crate) const fn new(max_us: u32) -> Self {
         Self { max_us, window_us: 0, rest: 0, stats: PollStats { met: 0, slept: 0, looked_us: 0 } }
     }
 
-    /// Microseconds to look before sleeping.
+    /// Returns the microseconds to poll before sleeping.
     pub(crate) const fn window_us(&self) -> u32 {
         self.window_us
     }
@@ -52,13 +51,13 @@ impl PollWindow {
         self.stats
     }
 
-    /// The queue was looked at for so long, and what was waited for came, or not.
+    /// Records a polling phase, and whether it caught the completion.
     pub(crate) fn looked(&mut self, looked_us: u64, met: bool) {
         self.stats.looked_us = self.stats.looked_us.saturating_add(looked_us);
         self.stats.met += u64::from(met);
     }
 
-    /// Two looks were so far apart.
+    /// Records the interval of two polls; returns `true` if it shows a preemption.
     pub(crate) fn gap(&mut self, gap_us: u64) -> bool {
         let interrupted = gap_us >= INTERRUPTED_US;
         if interrupted {
@@ -67,7 +66,7 @@ impl PollWindow {
         interrupted
     }
 
-    /// A wait that took so long, looking included, ended in sleep.
+    /// Records a wait, polling included, that ended asleep.
     pub(crate) fn slept(&mut self, wait_us: u64) {
         self.stats.slept += 1;
         self.rest = self.rest.saturating_sub(1);

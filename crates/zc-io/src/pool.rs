@@ -1,14 +1,14 @@
 //! A pool of buffer memory with a hard bound.
 //!
-//! Job: hand out [`AlignedBuf`]s without going to the allocator (and without clearing memory) each time.
-//! Memory is kept in size classes, powers of two from one page on, so that a freed buffer fits the next request.
+//! Job: hand out [`AlignedBuf`]s without an allocation (and without clearing memory) each time. Memory is kept in size
+//! classes, powers of two from one page, so that a freed buffer fits the next request.
 //!
-//! Invariants: memory in use plus memory kept idle never exceeds the bound given at the start; idle memory of
-//! other classes is released before a request is refused. Memory that is asked for on behalf of an [`Owner`] holds
-//! zeros or bytes of that owner: memory of another is cleared first. Idle memory that no request needed between two
-//! calls of [`BufPool::give_back`] goes back to the allocator.
+//! Invariants: memory in use plus idle memory never exceeds the initial bound; idle memory of other classes is
+//! released before a request is refused. Memory requested for an [`Owner`] holds zeros or bytes of that owner: memory
+//! of another owner is cleared first. Idle memory that no request needed between two calls of [`BufPool::give_back`]
+//! returns to the allocator.
 //!
-//! It does not wait. A refused request is the caller's signal for back-pressure.
+//! It does not wait. A refusal is the caller's back-pressure signal.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,18 +21,18 @@ use crate::limits::BUF_BYTES_MAX;
 /// Size classes: 4 KiB, 8 KiB, ..., 1 GiB.
 const CLASSES: usize = usize_from_u32((BUF_BYTES_MAX / PAGE_BYTES).ilog2()) + 1;
 
-/// Memory is searched for that of the same owner among so many buffers of a class, the latest first.
+/// Search bound for memory of the same owner, in buffers of a class, latest first.
 const OWN_SEARCH_MAX: usize = 8;
 
-/// Whose bytes a buffer may hold.
+/// Owner of the bytes that a buffer may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner(u64);
 
 impl Owner {
-    /// Bytes of any owner: memory that no client reads as it is.
+    /// Any owner: for memory whose initial contents no client sees.
     pub const ANY: Self = Self(0);
 
-    /// The owner with this number.
+    /// Returns the owner with this number.
     ///
     /// # Panics
     /// When the number is 0, which is [`Self::ANY`].
@@ -47,12 +47,12 @@ impl Owner {
 #[derive(Clone)]
 pub struct BufPool(Arc<PoolShared>);
 
-/// How much memory a pool holds.
+/// Memory usage of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolUse {
-    /// Bytes in buffers that are handed out, rounded up to their size classes.
+    /// Bytes of buffers in use, rounded up to their size classes.
     pub used_bytes: usize,
-    /// Bytes kept for the next requests.
+    /// Idle bytes kept for later requests.
     pub idle_bytes: usize,
     /// Requests refused so far because the bound was reached.
     pub refused: u64,
@@ -65,13 +65,13 @@ pub(crate) struct PoolShared {
 
 struct State {
     idle: [Vec<(Pages, Owner)>; CLASSES],
-    /// The fewest that were idle since the last [`BufPool::give_back`].
+    /// Minimum of idle buffers since the last [`BufPool::give_back`].
     idle_least: [usize; CLASSES],
     usage: PoolUse,
 }
 
 impl State {
-    /// Idle memory of a class, best that of the owner; the latest is the warmest in the processor's caches.
+    /// Takes idle memory of a class, preferably of the owner; the latest is the warmest in the CPU caches.
     fn take_idle(&mut self, class: usize, owner: Owner) -> Option<(Pages, Owner)> {
         let idle = &mut self.idle[class];
         let last = idle.len().checked_sub(1)?;
@@ -93,7 +93,7 @@ const fn class_bytes(class: usize) -> usize {
 }
 
 impl BufPool {
-    /// A pool that never holds more than `max_bytes`.
+    /// Creates a pool bounded by `max_bytes`.
     #[must_use]
     pub fn new(max_bytes: usize) -> Self {
         let state = State {
@@ -104,19 +104,19 @@ impl BufPool {
         Self(Arc::new(PoolShared { max_bytes, state: Mutex::new(state) }))
     }
 
-    /// What a buffer of `len_bytes` of a pool holds, see [`AlignedBuf::held_bytes`].
+    /// Returns the memory of a buffer of `len_bytes` of a pool, see [`AlignedBuf::held_bytes`].
     #[must_use]
     pub fn held_bytes(len_bytes: usize) -> usize {
         class_bytes(class_of(len_bytes))
     }
 
-    /// A buffer of `len_bytes` with arbitrary (initialised) contents, or `None` at the bound.
+    /// Returns a buffer of `len_bytes` with arbitrary (initialised) contents, or `None` at the bound.
     #[must_use]
     pub fn get(&self, len_bytes: usize) -> Option<AlignedBuf> {
         self.get_for(len_bytes, Owner::ANY)
     }
 
-    /// As [`Self::get`], but its contents are zeros or earlier bytes of `owner`.
+    /// As [`Self::get`], but with zeros or earlier bytes of `owner`.
     #[must_use]
     pub fn get_for(&self, len_bytes: usize, owner: Owner) -> Option<AlignedBuf> {
         if len_bytes > BUF_BYTES_MAX {
@@ -132,14 +132,14 @@ impl BufPool {
         Some(AlignedBuf::from_pages(pages, len_bytes, (Arc::clone(&self.0), owner)))
     }
 
-    /// Gives memory back that no request needed since the last call; how much.
+    /// Releases memory that no request needed since the last call; returns its bytes.
     pub fn give_back(&self) -> usize {
         let mut released = Vec::new();
         let mut bytes = 0;
         let mut state = self.0.lock();
         let State { idle, idle_least, usage } = &mut *state;
         for (pages, least) in idle.iter_mut().zip(idle_least) {
-            // What was idle for the longest stands first.
+            // The longest idle buffers are first.
             released.extend(pages.drain(..*least));
             *least = pages.len();
         }
@@ -148,12 +148,12 @@ impl BufPool {
         }
         usage.idle_bytes -= bytes;
         drop(state);
-        // The allocator is entered without the lock.
+        // The allocator is called without the lock.
         drop(released);
         bytes
     }
 
-    /// How much memory is in use and idle.
+    /// Returns the memory in use and idle.
     #[must_use]
     pub fn usage(&self) -> PoolUse {
         self.0.lock().usage
@@ -168,11 +168,11 @@ impl BufPool {
 
 impl PoolShared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every section below leaves the state consistent, so a panic elsewhere while it is held changes nothing.
+        // Every critical section leaves the state consistent, so a poisoned lock is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accounts for one buffer of `class`: `Some(Some)` with idle memory, `Some(None)` if it is to be allocated.
+    /// Accounts for one buffer of `class`: `Some(Some)` with idle memory, `Some(None)` to allocate.
     fn take(&self, class: usize, owner: Owner) -> Option<Option<(Pages, Owner)>> {
         let bytes = class_bytes(class);
         let mut released = Vec::new();
@@ -202,7 +202,7 @@ impl PoolShared {
         }
         usage.used_bytes += bytes;
         drop(state);
-        // The allocator is entered without the lock.
+        // The allocator is called without the lock.
         drop(released);
         Some(None)
     }
@@ -272,7 +272,7 @@ mod tests {
         let (second, mut third, fourth) = (of(two), of(two), of(two));
         assert_eq!((second[0], third[0], fourth[0]), (2, 0, 0));
         assert_eq!(pool.usage().used_bytes, 3 * 8192, "the same memory");
-        // Also what a shorter buffer did not show.
+        // Including bytes that a shorter buffer did not expose.
         third.fill(4);
         drop((second, third, fourth));
         let whole: Vec<AlignedBuf> = (0..3).map(|_| pool.get_for(8192, one).unwrap()).collect();

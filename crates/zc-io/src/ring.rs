@@ -1,23 +1,22 @@
-//! The ring: a bounded set of operations in flight over one io_uring.
+//! A bounded set of operations in flight over one io_uring.
 //!
-//! Job: [`Ring::submit`] takes an operation and everything it needs, [`Ring::submit_and_wait`] hands many to the kernel
-//! with one system call and collects what ended. More operations than the submission queue has entries wait in
-//! our queue; more than the ring's own bound come back to the caller as [`RingFull`], which is the signal for
-//! back-pressure.
+//! Job: [`Ring::submit`] takes an operation with its memory, [`Ring::submit_and_wait`] submits many with one system
+//! call and collects completions. Operations beyond the submission queue's entries wait in our queue; those beyond the
+//! ring's bound are returned as [`RingFull`], the signal for back-pressure.
 //!
 //! Invariants:
-//! - An operation is in exactly one place: our queue, the kernel, or handed back. Slots carry a generation, so that a
-//!   result can never be taken for another operation's.
-//! - The completion queue has room for every operation the ring may hold. Results of cancellations come on top; the
-//!   kernel keeps what does not fit (IORING_FEAT_NODROP, required).
-//! - No operation waits for another to end: idle receives, however many, hold up nothing.
-//! - Waiting looks at the completion queue for as long as [`crate::poll`] says, then blocks in the kernel.
-//! - `drop` cancels everything and waits until the kernel gave back every operation. If the kernel refuses even
-//!   that, the memory is leaked rather than freed under it. So is that of device commands in the kernel, which end only
-//!   when their device wants it: they are not waited for.
+//! - An operation is in exactly one place: our queue, the kernel, or returned. Slots carry a generation, so that a
+//!   result is never attributed to another operation.
+//! - The completion queue has space for every operation of the ring. Results of cancellations come on top; the kernel
+//!   buffers the overflow (IORING_FEAT_NODROP, required).
+//! - No operation blocks another: any number of idle receives delays nothing.
+//! - A wait polls the completion queue within the window of [`crate::poll`], then blocks in the kernel.
+//! - `drop` cancels everything and waits until the kernel has returned every operation. If that fails, the memory is
+//!   leaked rather than freed. So is that of device commands in the kernel, which only their device completes: `drop`
+//!   does not wait for them.
 //!
-//! It does not share. A ring belongs to the thread that created it (the kernel is told so); other threads
-//! reach it through a [`crate::Waker`].
+//! It is not shared. A ring belongs to its creating thread (the kernel is informed); other threads reach it through a
+//! [`crate::Waker`].
 #![expect(unsafe_code, reason = "hands pointers to the kernel")]
 
 use std::collections::VecDeque;
@@ -37,19 +36,19 @@ use crate::operation::{Completion, Operation};
 use crate::poll::{PollStats, PollWindow};
 use crate::slot::{InFlight, Place, Verdict};
 
-/// User data of cancellations, whose own results the ring drops. Slots stay below [`RING_OPS_MAX`].
+/// User data of cancellations, whose results the ring drops. Slots stay below [`RING_OPS_MAX`].
 const CANCELLATION: u64 = u64::MAX;
 /// IORING_ENTER_GETEVENTS of io_uring_enter(2).
 const ENTER_GETEVENTS: u32 = 1;
 
-/// How a ring is made.
+/// Options of a ring.
 #[derive(Debug, Clone, Copy)]
 pub struct RingOptions {
     /// Entries of the submission queue, a power of two.
     pub entries: u32,
-    /// Most operations the ring holds at a time, queued ones included.
+    /// Most operations in the ring at a time, queued ones included.
     pub ops_max: usize,
-    /// Longest time that a wait looks at the completion queue before it sleeps, in microseconds; 0 = it sleeps at once.
+    /// Longest polling of the completion queue before a wait sleeps, in microseconds; 0: no polling.
     pub poll_max_us: u32,
 }
 
@@ -59,45 +58,45 @@ impl Default for RingOptions {
     }
 }
 
-/// How long to wait for more results than are needed: one wake-up for many costs less than one for each.
+/// Wait for more results than required: one wake-up for many is cheaper than one each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gather {
-    /// Results to wait for.
+    /// Desired results.
     pub count: usize,
-    /// Microseconds after which fewer will do.
+    /// Microseconds after which fewer suffice.
     pub time_us: u32,
 }
 
-/// What the kernel offers.
+/// Features of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
-    /// Completion work runs when the ring's thread asks for it (SINGLE_ISSUER, DEFER_TASKRUN; Linux 6.1).
+    /// Completion work runs on request of the ring's thread (SINGLE_ISSUER, DEFER_TASKRUN; Linux 6.1).
     pub deferred: bool,
-    /// Discards of block devices go through the ring (Linux 6.12 on most devices).
+    /// Block devices discard through the ring (Linux 6.12 on most devices).
     pub commands: bool,
-    /// Waiting for many results for a while, then for one (Linux 6.12); [`Gather`] does nothing without.
+    /// Waits for many results with a minimum wait time (Linux 6.12); [`Gather`] has no effect without.
     pub gathering: bool,
 }
 
-/// The ring holds as many operations as it may; here is the one it did not take.
+/// The ring is full; the refused operation is returned.
 #[derive(Debug, thiserror::Error)]
 #[error("the ring holds as many operations as it may")]
 pub struct RingFull {
-    /// The operation that was not taken.
+    /// The refused operation.
     pub operation: Box<Operation>,
 }
 
-/// An io_uring with the operations in it.
+/// An io_uring with its operations in flight.
 pub struct Ring {
     uring: IoUring,
     features: Features,
     slots: Box<[Slot]>,
     free: Vec<u32>,
-    /// Slots that wait for room in the submission queue.
+    /// Slots waiting for space in the submission queue.
     queue: VecDeque<u32>,
     /// User data of operations to cancel.
     cancellations: VecDeque<u64>,
-    /// Entries that were pushed and have no result yet, cancellations included.
+    /// Submitted entries without a result, cancellations included.
     kernel_entries: usize,
     poll: PollWindow,
     /// Not `Send`: the kernel accepts one submitting thread.
@@ -127,11 +126,11 @@ fn elapsed_us(begun: Instant) -> u64 {
 }
 
 impl Ring {
-    /// Makes a ring for this thread.
+    /// Creates a ring for this thread.
     ///
     /// # Errors
-    /// When the options are out of [`crate::limits`], or the kernel has no io_uring, or refuses it to this process;
-    /// the text says which.
+    /// When the options exceed [`crate::limits`], or the kernel has no io_uring, or denies it to this process; the
+    /// message says which.
     pub fn new(options: RingOptions) -> Result<Self, IoError> {
         if !(1..=RING_ENTRIES_MAX).contains(&options.entries)
             || !(1..=RING_OPS_MAX).contains(&options.ops_max)
@@ -158,32 +157,31 @@ impl Ring {
         })
     }
 
-    /// What the kernel offers.
+    /// Returns the features of the kernel.
     #[must_use]
     pub const fn features(&self) -> Features {
         self.features
     }
 
-    /// How waits ended.
+    /// Returns the outcomes of waits.
     #[must_use]
     pub const fn poll_stats(&self) -> PollStats {
         self.poll.stats()
     }
 
-    /// Operations taken and not yet handed back.
+    /// Returns the number of operations in the ring.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Operations the ring would take now.
+    /// Returns the number of operations that the ring can still accept.
     #[must_use]
     pub fn room(&self) -> usize {
         self.free.len()
     }
 
-    /// Takes an operation; it reaches the kernel with the next [`Self::submit_and_wait`]. Its completion carries
-    /// `user`.
+    /// Accepts an operation; the next [`Self::submit_and_wait`] submits it. Its completion carries `user`.
     ///
     /// # Errors
     /// The operation, when the ring is full.
@@ -202,8 +200,7 @@ impl Ring {
         self.queue.push_back(index);
     }
 
-    /// Asks that all operations end soon. Each still completes exactly once: with ECANCELED, or as if nothing had been
-    /// asked when it was faster.
+    /// Cancels all operations. Each still completes exactly once: with ECANCELED, or normally if it was faster.
     pub(crate) fn cancel_all(&mut self) {
         for (index, slot) in (0_u32..).zip(self.slots.iter_mut()) {
             let Some(content) = slot.content.as_mut() else { continue };
@@ -216,11 +213,11 @@ impl Ring {
         }
     }
 
-    /// Submits everything, waits until at least `min` operations ended (fewer, if fewer are in flight) or `timeout`
-    /// passed, and appends what ended to `out`. Returns how many that are. With `min` 0 it does not wait.
+    /// Submits everything, waits until at least `min` operations completed (fewer, if fewer are in flight) or
+    /// `timeout` passed, and appends completions to `out`. Returns their number. With `min` 0 it does not wait.
     ///
     /// # Errors
-    /// When the kernel refuses the ring itself; what has ended so far is in `out`.
+    /// When the kernel refuses the ring itself; completions so far are in `out`.
     pub fn submit_and_wait(
         &mut self,
         min: usize,
@@ -230,7 +227,7 @@ impl Ring {
         self.submit_and_gather(min, None, timeout, out)
     }
 
-    /// As [`Self::submit_and_wait`], but at first waits for the more results that `gather` names.
+    /// As [`Self::submit_and_wait`], but first waits for the larger number of results in `gather`.
     ///
     /// # Errors
     /// As there.
@@ -257,7 +254,7 @@ impl Ring {
             let want = if more { 0 } else { missing.min(self.kernel_entries) };
             let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
             let expired = left.is_some_and(|left| left.is_zero());
-            // Once: what it brings is enough if it is `min`.
+            // Once only: its results suffice if they reach `min`.
             let gather = gather
                 .take_if(|_| want > 0)
                 .map(|gather| Gather { count: gather.count.clamp(want, self.kernel_entries), ..gather });
@@ -279,7 +276,7 @@ impl Ring {
         }
     }
 
-    /// Submits what fits and looks at the completion queue for a while; `true` if at least `min` operations ended.
+    /// Submits as much as fits and polls the completion queue; returns `true` if at least `min` operations completed.
     fn look(
         &mut self,
         begun: Instant,
@@ -294,7 +291,7 @@ impl Ring {
         let before = out.len();
         self.reap(out);
         if self.push(out) || self.submit_now().is_err() {
-            // Too many, or refused: the caller goes on as if it had not looked.
+            // Too many, or refused: the caller continues as if it had not polled.
             return Ok(false);
         }
         let window_us = u64::from(self.poll.window_us());
@@ -303,7 +300,7 @@ impl Ring {
             self.reap(out);
             met |= out.len() - before >= min;
             let at_us = elapsed_us(begun);
-            // What was continued waits in our queue for the next submit.
+            // Continued operations wait in our queue for the next submit.
             if met || at_us >= window_us || !self.queue.is_empty() || self.poll.gap(at_us - last_us) {
                 break;
             }
@@ -317,14 +314,14 @@ impl Ring {
         Ok(met)
     }
 
-    /// Submits what was pushed and runs completion work, without waiting.
+    /// Submits pushed entries and runs completion work, without waiting.
     fn submit_now(&self) -> io::Result<()> {
         let count = u32::try_from(self.unsubmitted()).unwrap_or(u32::MAX);
         // SAFETY: no argument structure is passed, the numbers are valid for every ring.
         unsafe { self.uring.submitter().enter::<libc::sigset_t>(count, 0, ENTER_GETEVENTS, None) }.map(drop)
     }
 
-    /// EAGAIN and EBUSY: the kernel wants results collected before it takes more.
+    /// EAGAIN and EBUSY: the kernel requires results to be reaped before it accepts more.
     fn on_refusal(&self, error: io::Error, refusals: u32, reaped: usize) -> Result<(), IoError> {
         let code = error.raw_os_error();
         if !matches!(code, Some(libc::EAGAIN | libc::EBUSY)) || refusals >= ENTER_ATTEMPTS_MAX {
@@ -336,13 +333,13 @@ impl Ring {
         Ok(())
     }
 
-    /// Entries in the submission queue that the kernel has not taken.
+    /// Returns the entries in the submission queue that the kernel has not consumed.
     fn unsubmitted(&self) -> usize {
         // SAFETY: only the length is read, and no other view of the queue exists in this call.
         unsafe { self.uring.submission_shared() }.len()
     }
 
-    /// One system call: submits what was pushed, waits for `want` results, or for as many as are to be gathered.
+    /// One system call: submits pushed entries, waits for `want` results, or for those to gather.
     fn enter(&self, want: usize, gather: Option<Gather>, left: Option<Duration>) -> io::Result<()> {
         let args = types::SubmitArgs::new();
         let (count, args) = match gather {
@@ -373,7 +370,7 @@ impl Ring {
         }
     }
 
-    /// Moves waiting entries to the submission queue; `true` if more fit after another submit.
+    /// Moves waiting entries to the submission queue; returns `true` if more fit after another submit.
     fn push(&mut self, out: &mut Vec<Completion>) -> bool {
         loop {
             if let Some(&target) = self.cancellations.front() {
@@ -413,11 +410,11 @@ impl Ring {
         pushed
     }
 
-    /// Takes all results that are there.
+    /// Reaps all available results.
     fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
         let mut reaped = 0;
         loop {
-            // The queue is read anew each time: an entry is copied out before its slot is touched.
+            // The queue is accessed afresh each time: an entry is copied out before its slot is changed.
             let Some(entry) = self.uring.completion().next() else { return reaped };
             reaped += 1;
             assert!(self.kernel_entries > 0, "a result without an entry");
@@ -449,7 +446,7 @@ impl Ring {
         out.push(content.finish(result));
     }
 
-    /// Cancels everything and waits for it.
+    /// Cancels everything and waits for completion.
     fn drain(&mut self) -> Result<(), IoError> {
         self.cancel_all();
         let mut out = Vec::new();
@@ -461,16 +458,16 @@ impl Ring {
         Ok(())
     }
 
-    /// Operations in the kernel that only their device can end.
+    /// Returns the operations in the kernel that only their device can complete.
     fn detached(&self) -> usize {
         let contents = self.slots.iter().filter_map(|slot| slot.content.as_ref());
         contents.filter(|content| content.is_detached()).count()
     }
 }
 
-/// The end of a ring waits for devices so often in vain; what they still have then is left to the kernel, ...
+/// Most unsuccessful waits of a ring's drop for devices; the rest is then left to the kernel.
 const DRAIN_WAITS_MAX: usize = 50;
-/// ... and so long each time.
+/// Duration of each wait.
 const DRAIN_WAIT: Duration = Duration::from_millis(100);
 
 impl Drop for Ring {
@@ -493,15 +490,15 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// Tells whether io_uring can be used by this process, and what it offers.
+/// Checks that this process can use io_uring, and returns its features.
 ///
 /// # Errors
-/// Why not, in one sentence.
+/// The reason in one sentence.
 pub fn probe() -> Result<Features, IoError> {
     Ring::new(RingOptions { entries: 1, ops_max: 1, poll_max_us: 0 }).map(|ring| ring.features())
 }
 
-/// The best ring the kernel has: with deferred completion work, cooperative, plain.
+/// Creates the best ring that the kernel supports: with deferred completion work, cooperative, plain.
 fn build(options: RingOptions) -> io::Result<(IoUring, bool)> {
     let results = u32::try_from(options.ops_max).unwrap_or(u32::MAX).max(options.entries.saturating_mul(2));
     let mut refusal = None;
@@ -522,7 +519,7 @@ fn build(options: RingOptions) -> io::Result<(IoUring, bool)> {
     Err(refusal.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL)))
 }
 
-/// Checks that the kernel knows every operation; returns whether it knows device commands, which are optional.
+/// Checks that the kernel supports every operation; returns `true` if it supports device commands, which are optional.
 fn check_operations(uring: &IoUring) -> Result<bool, IoError> {
     if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
         return Err(too_old("timed waiting"));

@@ -141,7 +141,7 @@ fn several_reads_land_in_one_buffer_through_leases() {
     }
     let written = arena.read_lease(0..128 << 10);
     assert_eq!(&*written, bytes);
-    // The same memory goes out to a file while it is held for reading here.
+    // The same memory is written to a file while a read lease is held here.
     let (_copy, copy_fd) = file_of(b"");
     let write = run(&mut ring, Operation::write(&copy_fd, 0, written.clone()));
     assert_eq!(write.result.unwrap(), 128 << 10);
@@ -272,7 +272,7 @@ fn a_wake_from_another_thread_ends_the_wait_each_time() {
         for number in 0..300 {
             sender.send(number).unwrap();
             waker.wake();
-            // Every third goes on without being asked, so that wakes also come together.
+            // Every third continues without a handshake, so that wakes also coincide.
             if number % 3 == 0 {
                 gone_on.recv().unwrap();
             }
@@ -360,7 +360,7 @@ fn dropping_the_ring_gives_back_what_was_in_flight() {
         ring.submit_and_wait(0, None, &mut out).unwrap();
     }
     assert!(out.is_empty());
-    // Every lease and every use of the socket is gone.
+    // Every lease and every use of the socket is released.
     assert_eq!(fd.holders(), 1);
     assert_eq!(arena.try_into_buf().unwrap().len(), 8192);
     drop(fd);
@@ -379,7 +379,7 @@ fn an_empty_write_and_an_empty_read_succeed() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Random vectored writes and reads of one file against the same done to memory, many in flight.
+    /// Random vectored writes and reads of one file compared with the same in memory, many in flight.
     #[test]
     fn a_file_agrees_with_memory(
         ops in prop::collection::vec((0usize..50_000, prop::collection::vec(0usize..3000, 1..6)), 1..30)
@@ -422,18 +422,19 @@ fn gathering_ends_with_its_count_or_with_one_after_its_time() {
     let far = shared(far);
     ring.submit(Operation::Wait { event: event.clone() }, 1).unwrap();
     ring.submit(recv(&far), 2).unwrap();
-    // One is there and would do; a kernel worker brings the other later, and one call brings both.
+    // One is ready and would suffice; a kernel worker completes the other later, and one call returns both.
     event.waker().wake();
     let (_file, file) = file_of(&pattern(100_000));
     ring.submit(Operation::Fsync { fd: file, datasync: false }, 3).unwrap();
     let both = Gather { count: 2, time_us: 10_000_000 };
     assert_eq!(ring.submit_and_gather(1, Some(both), None, &mut out).unwrap(), 2);
-    // One is missing for ever: the time ends it. A count above what is in flight is no reason to wait for ever either.
+    // One never completes: the time-out ends the wait. A count above the operations in flight does not wait forever
+    // either.
     ring.submit(Operation::Wait { event: event.clone() }, 1).unwrap();
     event.waker().wake();
     let many = Gather { count: 99, time_us: 1000 };
     assert_eq!(ring.submit_and_gather(1, Some(many), None, &mut out).unwrap(), 1);
-    // Nothing comes: the timeout holds as ever.
+    // Nothing completes: the time-out applies as usual.
     let timeout = Some(Duration::from_millis(3));
     assert_eq!(ring.submit_and_gather(1, Some(many), timeout, &mut out).unwrap(), 0);
 }

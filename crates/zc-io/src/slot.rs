@@ -1,10 +1,10 @@
-//! One operation in flight: how it is put to the kernel, and what its results mean.
+//! One operation in flight: its kernel entries, and the interpretation of their results.
 //!
-//! Job: the ordinary mishaps. A short read or write is continued where it stopped, EINTR is tried again, EAGAIN of a
+//! Job: transient conditions. A short read or write is continued where it stopped, EINTR is retried, EAGAIN of a
 //! socket waits for readiness, EAGAIN of a file moves to a kernel worker that may block; each bounded.
 //!
 //! Invariants: an [`InFlight`] owns all memory that its kernel entry refers to (buffers inside the operation, and the
-//! vectors, message header and time below) and is not dropped or changed between entry and result.
+//! vectors, message header and time below) and is neither dropped nor changed between entry and result.
 #![expect(unsafe_code, reason = "takes ownership of descriptors that the kernel created")]
 
 use std::io;
@@ -23,35 +23,35 @@ const NO_OFFSET: u64 = 0;
 /// BLOCK_URING_CMD_DISCARD of linux/blkdev.h: _IO(0x12, 0).
 const BLOCK_URING_CMD_DISCARD: u32 = 0x1200;
 
-/// An operation that the ring holds.
+/// Operation in the ring.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     user: u64,
     operation: Operation,
     len_bytes: usize,
     done_bytes: usize,
-    /// Attempts in a row that moved nothing.
+    /// Consecutive attempts without progress.
     attempts: u8,
     phase: Phase,
-    /// Where it is now.
+    /// Present place.
     pub(crate) place: Place,
-    /// A cancellation was asked for.
+    /// A cancellation was requested.
     pub(crate) cancelled: bool,
     iovecs: Vec<libc::iovec>,
     message: Option<Box<libc::msghdr>>,
     time: Option<Box<types::Timespec>>,
 }
 
-/// Where an operation is.
+/// Place of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Waiting in our queue.
     Queued,
-    /// In the submission queue or the kernel: its memory is the kernel's.
+    /// In the submission queue or the kernel, which owns its memory.
     Kernel,
 }
 
-/// What the next kernel entry is.
+/// Kind of the next kernel entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// The operation itself.
@@ -62,12 +62,12 @@ enum Phase {
     Ready,
 }
 
-/// What a kernel result means.
+/// Interpretation of a kernel result.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// The operation ended.
+    /// The operation completed.
     Done(io::Result<usize>),
-    /// The operation has to go to the kernel again.
+    /// The operation must be submitted again.
     Again,
 }
 
@@ -89,12 +89,12 @@ impl InFlight {
         }
     }
 
-    /// Returns `true` if only its device can end it.
+    /// Returns `true` if only its device can complete it.
     pub(crate) const fn is_detached(&self) -> bool {
         matches!((&self.operation, self.place), (Operation::Command { .. }, Place::Kernel))
     }
 
-    /// The kernel entry for what is left to do.
+    /// Returns the kernel entry for the remaining work.
     pub(crate) fn entry(&mut self) -> squeue::Entry {
         assert_eq!(self.place, Place::Queued, "an operation is in the kernel once");
         self.place = Place::Kernel;
@@ -197,7 +197,7 @@ impl InFlight {
                 let Operation::Close { fd } = std::mem::replace(&mut self.operation, Operation::Nop) else {
                     unreachable!("matched above");
                 };
-                // From here on the descriptor is the kernel's: it is closed whatever the result says.
+                // From here on the descriptor belongs to the kernel: it is closed regardless of the result.
                 opcode::Close::new(types::Fd(fd.into_raw_fd())).build()
             }
             other => unreachable!("{other:?} is built elsewhere"),
@@ -214,7 +214,7 @@ impl InFlight {
         opcode::PollAdd::new(fd, u32::from(events.cast_unsigned())).build()
     }
 
-    /// Takes a kernel result: a byte count or other value, or a negated errno.
+    /// Processes a kernel result: a byte count or other value, or a negated errno.
     pub(crate) fn on_result(&mut self, result: i32) -> Verdict {
         assert_eq!(self.place, Place::Kernel, "a result for an operation that is not in the kernel");
         self.place = Place::Queued;
@@ -251,7 +251,7 @@ impl InFlight {
         }
     }
 
-    /// `moved` more bytes; none although some are left means `at_end`.
+    /// Adds `moved` bytes; 0 with bytes remaining means `at_end`.
     fn on_bytes(&mut self, moved: usize, at_end: io::ErrorKind) -> Verdict {
         assert!(moved <= self.len_bytes - self.done_bytes, "the kernel moved more than asked");
         self.done_bytes += moved;
@@ -290,7 +290,7 @@ impl InFlight {
                 self.phase = Phase::Blocking;
                 Verdict::Again
             }
-            // The unaligned rest of an O_DIRECT read: only the end of the file leaves one.
+            // The unaligned rest of an O_DIRECT read occurs only at the end of the file.
             (Operation::Read { .. }, libc::EINVAL) if self.done_bytes > 0 => {
                 Verdict::Done(Err(io::ErrorKind::UnexpectedEof.into()))
             }
@@ -298,7 +298,7 @@ impl InFlight {
         }
     }
 
-    /// Hands everything back.
+    /// Returns the operation with its result.
     pub(crate) fn finish(self, result: io::Result<usize>) -> Completion {
         assert_eq!(self.place, Place::Queued, "memory comes back after the kernel is done with it");
         let mut completion =
@@ -306,7 +306,7 @@ impl InFlight {
         if let (Operation::Accept { .. }, Ok(value)) = (&completion.operation, &completion.result) {
             let raw = i32::try_from(*value).unwrap_or(-1);
             assert!(raw >= 0, "descriptors are 31-bit numbers");
-            // SAFETY: the kernel just created this descriptor for the accept and told no other code its number.
+            // SAFETY: the kernel just created this descriptor for the accept, and no other code has its number.
             completion.accepted = Some(unsafe { OwnedFd::from_raw_fd(raw) });
             completion.result = Ok(0);
         }
@@ -326,7 +326,7 @@ fn transfer_len(piece: Piece) -> u32 {
     u32::try_from(piece.len_bytes.min(TRANSFER_BYTES_MAX)).unwrap_or(u32::MAX)
 }
 
-/// Offsets beyond the largest file are refused by the kernel, so saturation is not seen.
+/// Offsets beyond the largest file are refused by the kernel, so saturation is harmless.
 fn advance(offset: u64, done_bytes: usize) -> u64 {
     offset.saturating_add(u64_from_usize(done_bytes))
 }
@@ -335,7 +335,7 @@ fn iovec_count(iovecs: &[libc::iovec]) -> u32 {
     u32::try_from(iovecs.len()).unwrap_or(u32::MAX)
 }
 
-/// Lists what is left of `segments` after `done_bytes`, up to the kernel's bounds for one transfer.
+/// Lists the rest of `segments` after `done_bytes`, up to the kernel's bounds for one transfer.
 fn fill_iovecs(iovecs: &mut Vec<libc::iovec>, segments: &[Segment], done_bytes: usize) {
     iovecs.clear();
     iovecs.reserve(segments.len().min(PIECES_PER_TRANSFER_MAX));
@@ -397,7 +397,7 @@ mod tests {
         flight.entry().get_opcode()
     }
 
-    /// Feeds results; `None` while it goes on, then the outcome.
+    /// Feeds results; returns `None` while the operation continues, then the outcome.
     fn feed(flight: &mut InFlight, results: &[i32]) -> Option<Result<usize, Option<i32>>> {
         for &result in results {
             let _entry = flight.entry();
@@ -441,7 +441,7 @@ mod tests {
     fn short_results_add_up_and_the_end_of_a_file_is_an_error() {
         assert_eq!(feed(&mut read(), &[30, 30, 40]), Some(Ok(100)));
         assert_eq!(feed(&mut read(), &[30, 0]), Some(Err(None)));
-        // The rest of a direct read that is not aligned.
+        // The unaligned rest of a direct read.
         assert_eq!(feed(&mut read(), &[30, -libc::EINVAL]), Some(Err(None)));
         assert_eq!(feed(&mut read(), &[-libc::EINVAL]), Some(Err(Some(libc::EINVAL))));
         assert_eq!(feed(&mut recv(true), &[0]), Some(Ok(0)));
