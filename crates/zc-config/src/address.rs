@@ -4,7 +4,8 @@ use core::fmt;
 use core::str::FromStr;
 use std::net::IpAddr;
 
-/// An address and how many of its leading bits count: `192.0.2.0/24`. An address alone counts whole.
+/// An address and the number of its significant leading bits: `192.0.2.0/24`. All bits of a bare address are
+/// significant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AddressRange {
     address: IpAddr,
@@ -16,7 +17,7 @@ pub struct AddressRange {
 #[error("not an IP address or a range such as \"192.0.2.0/24\"")]
 pub struct NotARange;
 
-/// The bits of an address, left-aligned, and how many there are.
+/// Returns the bits of an address, left-aligned, and their number.
 const fn bits(address: IpAddr) -> (u128, u8) {
     match address {
         IpAddr::V4(address) => ((address.to_bits() as u128) << 96, 32),
@@ -25,7 +26,7 @@ const fn bits(address: IpAddr) -> (u128, u8) {
 }
 
 impl AddressRange {
-    /// Returns `true` if the address is in the range. Addresses of IPv4 written as IPv6 count as what they are.
+    /// Returns `true` if the address is in the range. IPv4 addresses mapped to IPv6 count as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let ((own, own_len), (other, other_len)) = (bits(self.address), bits(address.to_canonical()));
@@ -43,7 +44,7 @@ impl FromStr for AddressRange {
         let address = address.parse::<IpAddr>().map_err(|_| NotARange)?.to_canonical();
         let (_, most) = bits(address);
         let prefix_bits = match prefix {
-            // No signs, no leading zeros: one range has one name.
+            // No signs, no leading zeros: each range has one spelling.
             Some(len) if len.len() > 1 && !len.starts_with(|c: char| ('1'..='9').contains(&c)) => {
                 return Err(NotARange);
             }

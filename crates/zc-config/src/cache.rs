@@ -86,7 +86,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
     config
 }
 
-/// High and low watermark of dirty slots.
+/// High and low watermarks of dirty slots.
 fn watermarks(section: &mut Section<'_, '_>) -> (u8, u8) {
     let high = section.percent_in("dirty_high", 50, &limits::DIRTY_HIGH_PERCENT);
     let low = section.percent("dirty_low", 30.min(high));
@@ -98,7 +98,7 @@ fn watermarks(section: &mut Section<'_, '_>) -> (u8, u8) {
     (high, low)
 }
 
-/// Without a journal path a size would be said of nothing.
+/// A size without a journal path is a mistake.
 fn journal_size(section: &mut Section<'_, '_>) -> Option<u64> {
     let bytes = section.size("journal_size", &limits::JOURNAL_BYTES)?;
     if section.get("journal_path").is_none() {
@@ -108,7 +108,7 @@ fn journal_size(section: &mut Section<'_, '_>) -> Option<u64> {
     Some(bytes)
 }
 
-/// WEU and extent size. Both are powers of two, so an extent divides a WEU whenever it is smaller.
+/// Unit and extent size. Both are powers of two, so a smaller extent divides the unit.
 fn geometry(section: &mut Section<'_, '_>) -> (u32, u32) {
     let weu = section.power_of_two("weu_size", WEU_BYTES_DEFAULT, WEU_BYTES_MIN, WEU_BYTES_MAX);
     let extent =
@@ -124,7 +124,7 @@ fn geometry(section: &mut Section<'_, '_>) -> (u32, u32) {
     (weu.value, extent.value)
 }
 
-/// The level for `codec`: what is written, what is inherited, or the codec's own default.
+/// Returns the level for `codec`: configured, inherited, or the codec's default.
 pub(crate) fn level(section: &mut Section<'_, '_>, codec: Compression, inherited: Option<u8>) -> u8 {
     let value = section.get("compression_level");
     let default = inherited.unwrap_or_else(|| codec.levels().map_or(0, |(default, _)| default));
@@ -168,7 +168,7 @@ fn region_size(section: &mut Section<'_, '_>) -> RegionSize {
     RegionSize::Auto
 }
 
-/// CPU lists in the form of taskset, `"0,2-5"`, or as numbers, `[0, 2, 3]`. In order, each once.
+/// Parses CPU lists in the form of taskset, `"0,2-5"`, or as numbers, `[0, 2, 3]`. Sorted, without duplicates.
 fn cpus(section: &mut Section<'_, '_>, key: &'static str) -> Vec<u16> {
     let Some(value) = section.get(key) else { return Vec::new() };
     let list = match value.get_ref() {

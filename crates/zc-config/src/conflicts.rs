@@ -1,14 +1,14 @@
-//! Keys that name one file by different names: links, bind mounts, a device and its alias.
+//! Keys that refer to one file by different names: links, bind mounts, a device and its alias.
 //!
-//! Job: compare what the paths are, not how they are written (that was done when the file was read). The caller says
-//! what a path is, so that this stays free of I/O.
+//! Job: compare the files, not their spellings (those were compared when the configuration was parsed). The caller
+//! identifies the files, so that this module needs no I/O.
 
 use std::path::{Path, PathBuf};
 
 use crate::Config;
 use crate::key_lines::{store_key, volume_key};
 
-/// Two keys that name the same thing, or things that have bytes in common.
+/// Two keys that refer to the same file, or to files with common bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {key}: {} {how} {other_key}, {}", .path.display(), .other_path.display())]
 pub struct Conflict {
@@ -20,14 +20,14 @@ pub struct Conflict {
     pub path: PathBuf,
     /// Relation of the two, in words: "is the same file as".
     pub how: &'static str,
-    /// The key that was there first.
+    /// The earlier key.
     pub other_key: String,
     /// Its path.
     pub other_path: PathBuf,
 }
 
-/// The keys whose paths belong together, as `relate` says of what `identify` found: "is the same file as". `identify`
-/// answers `None` for what does not exist.
+/// Returns the keys whose paths conflict, by the `relate` text for their identities: "is the same file as". `identify`
+/// returns `None` for a missing file.
 pub fn canonical_conflicts<I>(
     config: &Config,
     mut identify: impl FnMut(&Path) -> Option<I>,
@@ -54,7 +54,7 @@ pub fn canonical_conflicts<I>(
     conflicts
 }
 
-/// Every file that the configuration names, with its key.
+/// Returns every file in the configuration, with its key.
 fn named_files(config: &Config) -> Vec<(String, &Path)> {
     let mut files = vec![
         ("cache.path".to_owned(), config.cache.path.as_path()),

@@ -1,10 +1,10 @@
-//! Where values stand in the file, so that what is found out later can still be said with file and line.
+//! Positions of values in the file, so that later checks can report file and line.
 
 use std::collections::BTreeMap;
 
-/// The file, and the line of every value that was written in it.
+/// The file, and the line of every value in it.
 ///
-/// Two configurations that say the same are equal wherever they say it: all `KeyLines` compare as equal.
+/// Position does not affect equality of configurations: all `KeyLines` compare as equal.
 #[derive(Debug, Clone, Default)]
 pub struct KeyLines {
     file: String,
@@ -37,12 +37,12 @@ impl PartialEq for KeyLines {
 
 impl Eq for KeyLines {}
 
-/// How messages name a key of a store.
+/// Returns the name of a store's key in messages.
 pub(crate) fn store_key(name: &str, key: &str) -> String {
     format!("store \"{name}\": {key}")
 }
 
-/// How messages name a key of a volume.
+/// Returns the name of a volume's key in messages.
 pub(crate) fn volume_key(name: &str, key: &str) -> String {
     format!("volume \"{name}\": {key}")
 }

@@ -1,14 +1,14 @@
-//! The daemon's configuration: one TOML file, every key with a default but the paths.
+//! The daemon's configuration: one TOML file, every key with a default except the paths.
 //!
-//! Job: read, check what can be checked without touching the system, and say what is wrong in one sentence per
-//! mistake with file, line and key, all mistakes at once.
+//! Job: parse, check as much as possible without access to the system, and report every mistake in one sentence with
+//! file, line and key, all at once.
 //!
-//! Invariants: unknown keys are errors; a [`Config`] that exists is consistent and within its bounds (`limits.rs`); any
-//! bytes at all give a configuration or an error, in bounded time and memory. `configs/zcached.toml` documents every
-//! key at its default.
+//! Invariants: unknown keys are errors; a [`Config`] is consistent and within its bounds (`limits.rs`); arbitrary
+//! bytes yield a configuration or an error, in bounded time and memory. `configs/zcached.toml` documents every key
+//! with its default.
 //!
-//! It does not look at devices or files, which is for `zc-engine`; [`Config::key_lines`] and
-//! [`canonical_conflicts`] let it speak of file and line all the same.
+//! It does not access devices or files, which is for `zc-engine`; [`Config::key_lines`] and [`canonical_conflicts`]
+//! let the engine report file and line as well.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -52,7 +52,7 @@ use std::path::Path;
 use toml::de::DeTable;
 use zc_core::units::ByteSize;
 
-/// One mistake in a configuration.
+/// Mistake in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {text}")]
 pub struct Mistake {
@@ -60,11 +60,11 @@ pub struct Mistake {
     pub file: String,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong, beginning with the key.
+    /// Description, beginning with the key.
     pub text: String,
 }
 
-/// Why there is no configuration.
+/// Reason why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -72,10 +72,10 @@ pub enum ConfigError {
     Read {
         /// The file's name as given.
         file: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The file is larger than any configuration.
+    /// The file is too large for a configuration.
     #[error("{file}: this is no configuration, it has more than {limit}", limit = ByteSize(limits::FILE_BYTES_MAX))]
     TooLarge {
         /// The file's name as given.
@@ -123,7 +123,7 @@ impl Config {
             })
             .collect();
         let mut resolved = None;
-        // What stands in a file with broken syntax is a guess; nothing is said about it.
+        // The contents of a file with broken syntax are uncertain, so they are not checked.
         if found.is_empty() {
             let (config, sheet) = resolve::resolve(table.get_ref());
             found.extend(sheet.found.into_iter().map(|found| (found.at, found.text)));
@@ -142,7 +142,7 @@ impl Config {
     }
 }
 
-/// Where the lines of a text end.
+/// Ends of the lines of a text.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -150,7 +150,7 @@ impl Lines {
         Self(text.match_indices('\n').map(|(at, _)| at).collect())
     }
 
-    /// The line of a byte, from 1.
+    /// Returns the line of a byte, from 1.
     fn line(&self, at: usize) -> usize {
         self.0.partition_point(|end| *end < at) + 1
     }
@@ -160,10 +160,10 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// Most keys in the first parts of the shipped file's tables: those that operators set.
+    /// Most keys in the operators' part of a table in the shipped file.
     const OPERATORS_KEYS_MAX: usize = 22;
 
-    /// Every key that the reader asks for is in the shipped file, as a default or commented out.
+    /// Every key of the parser is in the shipped file, as a default or commented out.
     #[test]
     fn the_shipped_file_documents_every_key_and_no_other() {
         const SHIPPED: &str = include_str!("../../../configs/zcached.toml");
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// The keys of the shipped file that stand before the tuning part of their table, as `[table] key`.
+    /// Returns the keys before the tuning part of each table in the shipped file, as `[table] key`.
     fn operators_keys(text: &str) -> Vec<String> {
         let (mut table, mut is_tuning) = ("", false);
         let mut found = Vec::new();

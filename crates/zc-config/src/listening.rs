@@ -1,7 +1,7 @@
-//! Addresses that cannot be listened on together.
+//! Conflicts between listening addresses.
 //!
-//! Job: report each address that another key, or another entry, takes already, wildcards included. Invariant: what
-//! passes here can be bound by one process, if no other process has it.
+//! Job: report each address that another key or entry uses already, wildcards included. Invariant: the accepted
+//! addresses can be bound by one process, unless another process holds them.
 //!
 //! It does not bind sockets.
 
@@ -32,18 +32,18 @@ pub(crate) fn check(sheet: &mut Sheet) {
     }
 }
 
-/// Follows the wildcard of IPv6 in a message.
+/// Explanation for messages about the IPv6 wildcard.
 const BOTH: &str = " ([::] is all addresses of IPv4, too)";
 
 fn has_both(address: SocketAddr) -> bool {
     address.ip() == IpAddr::from([0_u8; 16])
 }
 
-/// Returns `true` if the kernel refuses to listen on both. The daemon opens wildcards of IPv6 for IPv4, too.
+/// Returns `true` if the kernel refuses to listen on both. The daemon opens IPv6 wildcards for IPv4, too.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
     let same_family = a.is_ipv4() == b.is_ipv4();
-    // Port 0 stands for a free one, a different one each time.
+    // Port 0 means any free port, a different one each time.
     one.port() != 0
         && one.port() == other.port()
         && (a == b

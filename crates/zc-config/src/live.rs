@@ -1,16 +1,15 @@
-//! Which changes of a configuration a running daemon can apply.
+//! Configuration changes that a running daemon can apply.
 //!
-//! Job: compare two configurations key by key. What it does not do: apply anything. [`LIVE`] must list only what the
-//! engine really applies; everything else is reported as waiting for a restart. (Exceptions are the engine's to make: a
-//! volume cannot become read-only, or stop being so, under its clients; it takes up volumes that are new, and lets those
-//! go that are gone, if it can.)
+//! Job: compare two configurations key by key. It does not apply changes. [`LIVE`] must list only the keys that the
+//! engine really applies; all others are reported as waiting for a restart. (The engine handles exceptions: a volume
+//! cannot change to or from read-only under its clients; new volumes are added and missing ones removed if possible.)
 
 use crate::key_lines::{store_key, volume_key};
 use crate::show::{Row, store_rows, volume_rows};
 use crate::{Config, StoreConfig};
 
-/// The keys that take effect while the daemon runs, by section. The codec, dedup and window settings of `[cache]` are
-/// here because they are no more than defaults of the volumes, whose own keys are listed too.
+/// Keys that take effect while the daemon runs, by section. The codec, dedup and window settings of `[cache]` are
+/// included because they are only defaults of volumes, whose keys are listed too.
 pub const LIVE: &[(&str, &str)] = &[
     ("cache", "compression"),
     ("cache", "compression_level"),
@@ -68,28 +67,28 @@ pub const LIVE: &[(&str, &str)] = &[
     ("log", "level"),
 ];
 
-/// A difference between two configurations.
+/// Difference of two configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The key: `cache.max_ram`, `volume "db": mode`; the volume alone when it comes or goes.
+    /// The key: `cache.max_ram`, `volume "db": mode`; the volume alone if it is added or removed.
     pub key: String,
-    /// The value before, as TOML; `None` if there was none.
+    /// Value before, as TOML; `None` if there was none.
     pub before: Option<String>,
-    /// The value now, as TOML; `None` if there is none.
+    /// Value after, as TOML; `None` if there is none.
     pub after: Option<String>,
-    /// `true` if it applies to a running daemon.
+    /// `true` if a running daemon applies it.
     pub live: bool,
 }
 
-/// The settings of a volume: key, value as TOML, and whether a running daemon applies a change of it.
+/// Returns the settings of a volume: key, value as TOML, and `true` if a running daemon applies a change of it.
 #[must_use]
 pub fn volume_settings(volume: &crate::VolumeConfig) -> Vec<(&'static str, String, bool)> {
     let rows = volume_rows(volume).into_iter();
     rows.map(|(key, value)| (key, value, LIVE.contains(&("volume", key)))).collect()
 }
 
-/// The differences between two configurations, in the order of the file. Volumes are known by their names; whether
-/// one that comes needs a restart, depends on what the cache knows.
+/// Returns the differences between two configurations, in the order of the file. Volumes are identified by name;
+/// whether a new one needs a restart depends on the cache.
 #[must_use]
 pub fn diff_live(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -116,7 +115,7 @@ pub fn diff_live(old: &Config, new: &Config) -> Vec<Change> {
     changes
 }
 
-/// Stores are known by their names, as volumes are.
+/// Stores are identified by name, like volumes.
 fn compare_stores(changes: &mut Vec<Change>, old: &Config, new: &Config) {
     let find = |config: &Config, name: &str| {
         config.stores.iter().find(|store| store.name == name).map(store_rows).unwrap_or_default()
@@ -133,7 +132,7 @@ fn volume_change(name: &str, before: Option<&str>, after: Option<&str>) -> Chang
     Change { key: format!("volume \"{name}\""), before: owned(before), after: owned(after), live: false }
 }
 
-/// Notes every row that differs, also one that only one side has.
+/// Records every differing row, including rows of one side only.
 fn compare(
     changes: &mut Vec<Change>,
     section: &str,

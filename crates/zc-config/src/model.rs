@@ -1,7 +1,7 @@
-//! The configuration as the daemon uses it: resolved, checked, in plain units.
+//! The resolved configuration: checked, in plain units.
 //!
-//! Job: one field per key, with what a volume inherits from the cache already filled in. What it does not do: remember
-//! which values were written and which are defaults.
+//! Job: one field per key, with values inherited from the cache filled in. It does not distinguish configured values
+//! from defaults.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,23 +16,23 @@ use crate::limits;
 use crate::window::DestageWindow;
 
 words! {
-    /// What a volume does when the cache device is lost with dirty data on it.
+    /// Reaction of a volume to the loss of the cache device with dirty data.
     OnCacheLoss {
         /// Every request fails.
         Error = "error",
-        /// Reads of what is not dirty are served, everything else fails.
+        /// Reads of clean data are served, everything else fails.
         ReadOnly = "read-only",
     }
 }
 
 words! {
-    /// Which extents enter the cache.
+    /// Extents that enter the cache.
     Admission {
         /// All.
         Always = "always",
-        /// Read misses on their second time.
+        /// Read misses on their second access.
         SecondTouch = "second-touch",
-        /// What brings more hits: all, or read misses on their second time.
+        /// The policy with more hits: all, or read misses on their second access.
         Auto = "auto",
         /// None.
         Never = "never",
@@ -42,7 +42,7 @@ words! {
 words! {
     /// The codec family.
     Compression {
-        /// Stored as it is.
+        /// Stored uncompressed.
         None = "none",
         /// LZ4.
         Lz4 = "lz4",
@@ -54,7 +54,7 @@ words! {
 }
 
 impl Compression {
-    /// The default level and the highest one; `None` for a codec without levels. The lowest is 1.
+    /// Returns the default level and the highest one; `None` for a codec without levels. The lowest is 1.
     #[must_use]
     pub const fn levels(self) -> Option<(u8, u8)> {
         match self {
@@ -78,49 +78,49 @@ words! {
 words! {
     /// The replacement policy.
     Policy {
-        /// Least recently used WEU.
+        /// Least recently used unit.
         Lru = "lru",
-        /// Oldest WEU, unless it is used much.
+        /// Oldest unit, unless it is frequently used.
         FifoReinsert = "fifo-reinsert",
-        /// S3-FIFO over WEUs.
+        /// S3-FIFO over units.
         S3Fifo = "s3-fifo",
-        /// Least recently used WEU, unless many addresses share its content.
+        /// Least recently used unit, unless many addresses share its content.
         SharedLru = "shared-lru",
-        /// Least recently used ones first, the emptier the sooner.
+        /// Least recently used units first, emptier ones sooner.
         CostBenefit = "cost-benefit",
     }
 }
 
 words! {
-    /// Where extents go in a WEU.
+    /// Placement of extents in a unit.
     Packer {
-        /// Behind the last one.
+        /// After the last one.
         Append = "append",
-        /// In the fewest pages: the first gap that has room.
+        /// In the fewest pages: the first sufficient gap.
         FirstFit = "first-fit",
-        /// In the fewest pages: the smallest gap that has room.
+        /// In the fewest pages: the smallest sufficient gap.
         BestFit = "best-fit",
     }
 }
 
 words! {
-    /// Whether the NBD server offers TLS.
+    /// TLS policy of the NBD server.
     Tls {
-        /// No.
+        /// Not offered.
         Off = "off",
         /// At the client's choice.
         Allowed = "allowed",
-        /// Nothing is served without.
+        /// Nothing is served without TLS.
         Required = "required",
     }
 }
 
 words! {
-    /// How bytes come from the kernel's pages and go there.
+    /// Copy mode between the kernel's pages and the daemon.
     UblkCopy {
-        /// As the kernel does it best.
+        /// The kernel's best mode.
         Auto = "auto",
-        /// Along with the commands.
+        /// In commands.
         Command = "command",
         /// By reads and writes of the character device.
         User = "user",
@@ -128,13 +128,13 @@ words! {
 }
 
 words! {
-    /// Whether the daemon gives something up before it serves.
+    /// Requirement level of a sandbox step.
     Confine {
-        /// No.
+        /// Not applied.
         Off = "off",
-        /// If the kernel lets it.
+        /// Applied if the kernel allows it.
         Auto = "auto",
-        /// Yes, or it does not start.
+        /// Applied, or the daemon does not start.
         Required = "required",
     }
 }
@@ -142,13 +142,13 @@ words! {
 /// Bound of the memory for indexes and slot tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxRam {
-    /// By the size of the cache and the memory of the machine.
+    /// Derived from the size of the cache and the memory of the machine.
     Auto,
-    /// So many bytes.
+    /// Bytes.
     Bytes(u64),
 }
 
-/// Size of the regions that are marked before they are written.
+/// Size of the regions that are marked before a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionSize {
     /// The volume's size divided by 512, at least 1 MiB.
@@ -170,13 +170,13 @@ pub struct Config {
     pub nbd: NbdConfig,
     /// The control socket.
     pub control: ControlConfig,
-    /// Numbers for Prometheus.
+    /// Metrics for Prometheus.
     pub metrics: MetricsConfig,
-    /// What the daemon gives up.
+    /// Sandbox.
     pub sandbox: SandboxConfig,
     /// Logging.
     pub log: LogConfig,
-    /// Where in the file the values stand, for messages about them.
+    /// Positions of the values in the file, for messages.
     pub key_lines: KeyLines,
 }
 
@@ -185,19 +185,19 @@ pub struct Config {
 pub struct CacheConfig {
     /// File or block device.
     pub path: PathBuf,
-    /// Size; a share is of the volumes' sizes. `None`: the size of what is at `path`.
+    /// Size; a share is relative to the sum of the volumes' sizes. `None`: the size of the file or device at `path`.
     pub size: Option<SizeOrShare>,
-    /// File or block device for the journal alone; `None`: the journal is on the cache device.
+    /// File or block device of the journal; `None`: the journal is on the cache device.
     pub journal_path: Option<PathBuf>,
     /// Size of a journal file that does not exist yet; `None`: 1/256 of the cache.
     pub journal_bytes: Option<u64>,
-    /// Where pairing stamps and the intent log are kept.
+    /// Folder of pairing stamps and the intent log.
     pub state_dir: PathBuf,
     /// Longest time that a start waits for a missing cache device, and for missing origins and stores in `/dev`.
     pub wait_max_ms: u64,
-    /// Do not start without the cache device.
+    /// Refuse to start without the cache device.
     pub required: bool,
-    /// Size of a WEU.
+    /// Size of a unit.
     pub weu_bytes: u32,
     /// Size of an extent.
     pub extent_bytes: u32,
@@ -211,65 +211,65 @@ pub struct CacheConfig {
     pub fingerprint_index_percent: u8,
     /// Default of volumes: share content.
     pub dedup: bool,
-    /// Discard slots before reuse. `None`: on a block device yes, in a file no.
+    /// Discard slots before reuse. `None`: on block devices, not in files.
     pub discard: Option<bool>,
-    /// Direct I/O to the cache device. `false` only for file systems that have none.
+    /// Direct I/O to the cache device. `false` only for file systems without it.
     pub direct: bool,
-    /// Hard cap of the RAM for indexes and slot tables.
+    /// Bound of the RAM for indexes and slot tables.
     pub max_ram: MaxRam,
     /// Reduce workers; 0 = one per CPU, at most 8.
     pub reduce_threads: u16,
     /// CPUs of the reduce workers; empty = any.
     pub reduce_cpus: Vec<u16>,
-    /// Threads that serve requests, each with a ring of its own.
+    /// I/O threads, each with a ring of its own.
     pub io_threads: u16,
-    /// CPUs of the threads that serve requests; empty = any.
+    /// CPUs of the I/O threads; empty = any.
     pub shard_cpus: Vec<u16>,
-    /// Longest time that the data plane looks for completions before it sleeps, in microseconds; 0 = off.
+    /// Longest polling of completions before the data plane sleeps, in microseconds; 0 = off.
     pub poll_max_us: u32,
-    /// Longest time of an operation of the cache device, after which the cache is out of order; 0 = any.
+    /// Deadline of a cache device operation, after which the cache is taken offline; 0 = none.
     pub device_deadline_ms: u64,
-    /// Time after which a read of stored extents goes to the origin instead; 0 = it waits.
+    /// Time after which a read of stored extents falls back to the origin; 0 = never.
     pub slow_read_ms: u64,
-    /// Oldest age of an open WEU.
+    /// Age at which an open unit is written.
     pub weu_max_age_ms: u64,
-    /// Consecutive bytes after which read-ahead starts.
+    /// Sequential bytes after which prefetch starts.
     pub prefetch_threshold_bytes: u32,
-    /// Largest read-ahead; 0 = off.
+    /// Largest prefetch; 0 = off.
     pub prefetch_max_bytes: u32,
     /// Read buffer; 0 = off.
     pub read_buffer_bytes: u32,
-    /// Memory for fingerprints of what was evicted; 0 = off; `None` = a part of `max_ram`.
+    /// Memory for fingerprints of evicted extents; 0 = off; `None` = a part of `max_ram`.
     pub learned_recipes_bytes: Option<u64>,
-    /// Partly written extents kept.
+    /// Bytes of staged (partially written) extents.
     pub staging_bytes: u32,
-    /// Bytes that may be on their way into the cache.
+    /// Bytes of insertions in flight.
     pub insert_bytes_max: u32,
-    /// Regions that may be marked at once.
+    /// Regions that may be marked at the same time.
     pub regions_active_max: u32,
     /// Region size.
     pub region_size: RegionSize,
     /// Replacement policy.
     pub policy: Policy,
-    /// Where extents go in a WEU.
+    /// Placement of extents in a unit.
     pub packer: Packer,
     /// Share of the slots that may hold dirty extents, in per cent.
     pub dirty_high_percent: u8,
-    /// Share of the slots from which on destaging runs without a pause, in per cent; not more than the above.
+    /// Share of dirty slots above which destaging runs continuously, in per cent; at most the value above.
     pub dirty_low_percent: u8,
-    /// Bytes of acknowledged writes that may be in memory alone.
+    /// Bytes of acknowledged writes that may exist in memory alone.
     pub dirty_memory_bytes: u64,
-    /// Destaging begins after so long without a request.
+    /// Idle time after which destaging starts.
     pub destage_idle_ms: u64,
-    /// When destaging may begin for that reason, if a volume does not say; empty: at any time.
+    /// Default windows of idle destaging; empty: at any time.
     pub destage_window: Vec<DestageWindow>,
-    /// Origin writes of one volume's destaging that may be in flight.
+    /// Destage writes of one volume in flight.
     pub destage_writes: u32,
-    /// Bytes a second that destaging writes to all origins together; 0 = no bound.
+    /// Bytes per second of destaging over all origins; 0 = unlimited.
     pub destage_bytes_per_s: u64,
-    /// Dirty data is read back once in so long, to find what rots; 0 = never.
+    /// Interval in which dirty data is read back to detect corruption; 0 = never.
     pub dirty_scrub_ms: u64,
-    /// Of the stored extents that reads get from the cache device, one in so many is hashed; 0 = none.
+    /// One in this number of extents read from the cache device is hashed; 0 = none.
     pub prove_hits: u32,
 }
 
@@ -278,45 +278,45 @@ pub struct CacheConfig {
 pub struct VolumeConfig {
     /// Name of the volume and of its export.
     pub name: String,
-    /// File or block device; for a volume of a store or an export of a server the text that names it.
+    /// File or block device; for a volume of a store or an NBD export, its text.
     pub origin: PathBuf,
-    /// The volume of a store that it is.
+    /// The store volume, if it is one.
     pub in_store: Option<StoreOrigin>,
-    /// The export of a server that it is.
+    /// The NBD export, if it is one.
     pub remote: Option<NbdUri>,
-    /// Requests wait this long for an export that is out of reach; 0: for ever; `None`: as the mode says.
+    /// Time that requests wait for an unreachable export; 0: forever; `None`: depends on the mode.
     pub outage_max_ms: Option<u64>,
-    /// Size of a file origin that does not exist yet; it is created.
+    /// Size of a file origin that is created if it does not exist.
     pub create_bytes: Option<u64>,
     /// Mode.
     pub mode: Mode,
-    /// When a write in write-back is acknowledged; `None`: durable if the journal is on persistent memory.
+    /// Time of acknowledgement in write-back; `None`: durable if the journal is on persistent memory.
     pub ack: Option<Ack>,
-    /// No dirty extent is to be older.
+    /// Age at which dirty extents are destaged.
     pub max_dirty_age_ms: u64,
-    /// In which order the origin gets it.
+    /// Order of destaging.
     pub destage: Destage,
-    /// Times of day in which it gets it because no client asks for anything; empty: at any time.
+    /// Times of day of idle destaging; empty: at any time.
     pub destage_window: Vec<DestageWindow>,
-    /// What happens when dirty data is out of reach.
+    /// Reaction to unreachable dirty data.
     pub on_cache_loss: OnCacheLoss,
-    /// Wait of a write without room for an origin without space, before the write fails.
+    /// Wait of a write when neither cache nor origin has free space, before the write fails.
     pub full_wait_ms: u64,
     /// Admission.
     pub admission: Admission,
-    /// Consecutive bytes after which a stream's data is not inserted; 0: none.
+    /// Sequential bytes after which a stream is not inserted; 0: unlimited.
     pub sequential_cutoff_bytes: u64,
-    /// Its clean content takes at most so much of the cache; no bytes: as much as there is.
+    /// Most of the cache that its clean content takes; no bytes: unlimited.
     pub quota: SizeOrShare,
-    /// Content of other volumes leaves so much of its content alone; no bytes: nothing.
+    /// Capacity that content of other volumes leaves to it; no bytes: none.
     pub reserve: SizeOrShare,
-    /// Whether it loses content before other volumes, or after them.
+    /// Order of eviction relative to other volumes.
     pub priority: Priority,
-    /// Ranges of it that are brought into the cache and stay there.
+    /// Ranges that are brought into the cache and stay there.
     pub pins: Vec<ByteSpan>,
     /// Share content.
     pub dedup: bool,
-    /// With the volumes of this domain; empty: with all that name none.
+    /// Name of its dedup domain; empty: the common domain.
     pub dedup_domain: String,
     /// Codec.
     pub compression: Compression,
@@ -324,13 +324,13 @@ pub struct VolumeConfig {
     pub compression_level: u8,
     /// Share of the fingerprints that are indexed, in per cent.
     pub index_share_percent: u8,
-    /// Direct I/O for the origin; `None` = devices yes, files no.
+    /// Direct I/O for the origin; `None`: for devices, not for files.
     pub direct: Option<bool>,
     /// Its export.
     pub nbd: VolumeNbd,
     /// Its block device.
     pub ublk: VolumeUblk,
-    /// How much its clients may ask for.
+    /// Limits of its clients.
     pub limits: VolumeLimits,
 }
 
@@ -341,14 +341,14 @@ impl VolumeConfig {
         self.in_store.is_none() && self.remote.is_none()
     }
 
-    /// Bound of the time that requests wait for a remote origin that is out of reach; `None`: they wait for ever.
+    /// Returns the longest wait of requests for an unreachable remote origin; `None`: unbounded.
     #[must_use]
     pub fn outage_bound_ms(&self) -> Option<u64> {
         outage_bound_ms(self.outage_max_ms, self.mode)
     }
 }
 
-/// As [`VolumeConfig::outage_bound_ms`], of a volume with this key and mode.
+/// As [`VolumeConfig::outage_bound_ms`], for this key and mode.
 #[must_use]
 pub fn outage_bound_ms(outage_max_ms: Option<u64>, mode: Mode) -> Option<u64> {
     let of_mode = if mode == Mode::WriteBack { 0 } else { limits::OUTAGE_DEFAULT_MS };
@@ -371,7 +371,7 @@ pub struct StoreConfig {
     pub name: String,
     /// File or block device.
     pub path: PathBuf,
-    /// Past the page cache; `None` = devices yes, files no.
+    /// Direct I/O; `None`: for devices, not for files.
     pub direct: Option<bool>,
     /// Memory for pages of its tables and maps.
     pub page_cache_bytes: u64,
@@ -379,51 +379,51 @@ pub struct StoreConfig {
     pub fingerprint_index_bytes: u64,
     /// Threads that hash, compress and decode; 0 = automatic.
     pub workers: u32,
-    /// Free space below which the cleaner works ahead while no client writes, in per cent.
+    /// Free space, in per cent, below which the cleaner runs while clients are idle.
     pub clean_below_percent: u8,
-    /// Free space at which that ends, in per cent.
+    /// Free space at which the cleaner stops, in per cent.
     pub clean_until_percent: u8,
-    /// Bytes a second that it reads and writes while space is not short.
+    /// Bytes per second of the cleaner while free space is sufficient.
     pub clean_bytes_per_s: u64,
-    /// `true` if it brings together on the device what lies side by side in a volume.
+    /// `true` if the cleaner places neighbours of a volume contiguously on the device.
     pub gather: bool,
     /// Discard free segments while no client writes.
     pub discard: bool,
 }
 
-/// `[volume.limits]`. A rate of 0 is no limit.
+/// `[volume.limits]`. A rate of 0 is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VolumeLimits {
-    /// Requests a second, all together.
+    /// Requests per second, all together.
     pub iops: u32,
-    /// Reads a second.
+    /// Reads per second.
     pub read_iops: u32,
-    /// Writes, trims and zeroings a second.
+    /// Writes, trims and zeroings per second.
     pub write_iops: u32,
-    /// Requests that each of these three lets through at once after a pause; `None` = those of a tenth of a second.
+    /// Burst of each of these three after a pause, in requests; `None`: a tenth of a second's.
     pub iops_burst: Option<u32>,
-    /// Bytes a second that are read and written, all together.
+    /// Bytes per second read and written, all together.
     pub bytes_per_s: u64,
-    /// Bytes a second that are read.
+    /// Bytes per second read.
     pub read_bytes_per_s: u64,
-    /// Bytes a second that are written.
+    /// Bytes per second written.
     pub write_bytes_per_s: u64,
-    /// Bytes that each of these three lets through at once after a pause; `None` = those of a tenth of a second.
+    /// Burst of each of these three after a pause, in bytes; `None`: a tenth of a second's.
     pub bytes_burst: Option<u64>,
-    /// Requests a second that the origin is asked, all together.
+    /// Requests per second to the origin, all together.
     pub origin_iops: u32,
-    /// Bytes a second that the origin is asked to read and to write, all together.
+    /// Bytes per second read from and written to the origin, all together.
     pub origin_bytes_per_s: u64,
 }
 
 impl VolumeLimits {
-    /// What bounds clients.
+    /// Returns the limits of clients.
     #[must_use]
     pub const fn of_clients(self) -> Self {
         Self { origin_iops: 0, origin_bytes_per_s: 0, ..self }
     }
 
-    /// What bounds the use of the origin, as limits of all requests and bytes.
+    /// Returns the limits of the origin, as limits of all requests and bytes.
     #[must_use]
     pub fn of_origin(self) -> Self {
         Self { iops: self.origin_iops, bytes_per_s: self.origin_bytes_per_s, ..Self::default() }
@@ -441,7 +441,7 @@ pub struct VolumeUblk {
     pub queue_depth: u16,
     /// Largest request.
     pub request_bytes_max: u32,
-    /// How bytes are copied.
+    /// Copy mode.
     pub copy: UblkCopy,
 }
 
@@ -528,9 +528,9 @@ pub struct ControlConfig {
 /// `[metrics]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// Where Prometheus reads them over HTTP; `None`: nowhere.
+    /// Address of the metrics endpoint for Prometheus; `None`: off.
     pub listen: Option<SocketAddr>,
-    /// Where a browser finds the live page; `None`: nowhere.
+    /// Address of the live page; `None`: off.
     pub page: Option<SocketAddr>,
 }
 

@@ -1,8 +1,9 @@
-//! What a configuration means that a reader may not expect.
+//! Consequences of a configuration that may surprise.
 //!
-//! Job: one sentence each, for `zcached check-config`. Invariant: notes are no mistakes; a daemon starts with them.
+//! Job: one sentence each, for `zcached check-config`. Invariant: notes are not mistakes; a daemon starts despite
+//! them.
 //!
-//! It does not look at devices.
+//! It does not inspect devices.
 
 use std::net::SocketAddr;
 
@@ -11,11 +12,11 @@ use zc_core::{Ack, Destage, Mode};
 
 use crate::{Config, DestageWindow, Fingerprint, Tls};
 
-/// Names in a note.
+/// Most names in a note.
 const NAMES_MAX: usize = 8;
 
 impl Config {
-    /// What is right and may still surprise.
+    /// Returns the valid settings that may surprise.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let volatile = |volume: &&crate::VolumeConfig| {
@@ -70,7 +71,7 @@ impl Config {
         notes.chain(self.exposed_addresses()).collect()
     }
 
-    /// Addresses at which other machines reach more than they may be meant to.
+    /// Returns the addresses at which other machines may have unintended access.
     #[must_use]
     pub fn exposed_addresses(&self) -> Vec<String> {
         let metrics = [("listen", self.metrics.listen), ("page", self.metrics.page)];
@@ -104,7 +105,7 @@ impl Config {
         open.chain(clients).collect()
     }
 
-    /// A sentence for each volume that no client can reach before an operator attaches it.
+    /// Returns a sentence for each volume that no client can access before an operator attaches it.
     fn unreached(&self) -> impl Iterator<Item = String> {
         let has_sockets = !(self.nbd.listen.is_empty() && self.nbd.unix.is_empty());
         let is_reached =
@@ -119,12 +120,12 @@ impl Config {
     }
 }
 
-/// Returns `true` if other machines may reach an address.
+/// Returns `true` if an address is reachable from other machines.
 fn is_reachable(address: &SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
 }
 
-/// The first of these names.
+/// Formats the first of these names.
 fn brief(names: &[&str]) -> String {
     let first = names.iter().take(NAMES_MAX).map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMES_MAX) {

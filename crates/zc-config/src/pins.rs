@@ -1,9 +1,9 @@
-//! Pins: what the pinned ranges of all volumes come to together.
+//! Total size of the pinned ranges of all volumes.
 //!
-//! Job: say which of them are too much for the cache. How much that is depends on the sizes of cache and volumes: they
-//! are in the file, or the daemon knows them.
+//! Job: report pins that exceed the cache. The check needs the sizes of cache and volumes, from the file or from the
+//! daemon.
 //!
-//! It does not know extents and units. The cache rounds, and leaves out what is still too much.
+//! It is independent of extents and units. The cache rounds, and skips pins that still exceed it.
 
 use core::ops::Range;
 
@@ -15,15 +15,15 @@ use crate::section::Sheet;
 use crate::shares;
 use crate::{CacheConfig, Config, VolumeConfig};
 
-/// Pins that are too much.
+/// Pins that exceed the cache.
 struct Wrong {
     volume: String,
     what: String,
 }
 
 impl Config {
-    /// What is wrong with the pins of the volumes on a cache of so many bytes, with file, line and key. `volume_bytes`:
-    /// the size of a volume, if it is known.
+    /// Returns the mistake in the pins of the volumes on a cache of this size, with file, line and key. `volume_bytes`
+    /// returns the size of a volume, if known.
     #[must_use]
     pub fn pins_mistake(
         &self,
@@ -35,7 +35,7 @@ impl Config {
     }
 }
 
-/// Notes what the file alone tells.
+/// Reports mistakes that the file alone shows.
 pub(crate) fn check(sheet: &mut Sheet, volumes: &[VolumeConfig], cache: &CacheConfig) {
     let Some(SizeOrShare::Bytes(cache_bytes)) = cache.size else { return };
     if let Some(Wrong { volume, what }) = too_much(volumes, cache_bytes, |_| None) {
@@ -45,7 +45,7 @@ pub(crate) fn check(sheet: &mut Sheet, volumes: &[VolumeConfig], cache: &CacheCo
     }
 }
 
-/// Bytes that are pinned of a volume. Of a range without an end nothing counts while the volume's size is not known.
+/// Returns the pinned bytes of a volume. A range without an end counts as empty while the volume's size is unknown.
 fn pinned_bytes(volume: &VolumeConfig, volume_bytes: Option<u64>) -> u64 {
     let known = |span: &zc_core::units::ByteSpan| match (volume_bytes, span.end_bytes) {
         (Some(bytes), _) => span.of(bytes),
@@ -62,7 +62,7 @@ fn pinned_bytes(volume: &VolumeConfig, volume_bytes: Option<u64>) -> u64 {
     sum
 }
 
-/// The first volume whose pins are too much with those before it.
+/// Returns the first volume whose pins, added to those before it, exceed the bound.
 fn too_much(
     volumes: &[VolumeConfig],
     cache_bytes: u64,
@@ -87,7 +87,7 @@ fn too_much(
             return Some(Wrong { volume: volume.name.clone(), what });
         }
     }
-    // Pins take a quarter more, for what is overwritten.
+    // Pins take a quarter more, for overwritten data.
     let share = u128::from(sum) * 5 / 4 * 10_000 / u128::from(cache_bytes.max(1));
     let taken = u64::try_from(share).unwrap_or(u64::MAX);
     let reserved = shares::reserved(volumes, cache_bytes);

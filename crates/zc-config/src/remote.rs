@@ -1,6 +1,6 @@
-//! Origins that are NBD exports: of another server, and each behind one volume.
+//! Origins that are NBD exports: of another server, and each for one volume only.
 //!
-//! It does not resolve names. A daemon that is its own origin by another name is not noticed here.
+//! It does not resolve names, so a daemon that is its own origin under another name is not detected here.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::key_lines::volume_key;
 use crate::section::Sheet;
 use crate::{NbdConfig, VolumeConfig};
 
-/// Reports exports that are behind two volumes, or are this daemon's own.
+/// Reports exports that are used by two volumes, or are this daemon's own.
 pub(crate) fn check(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdConfig) {
     let remote = volumes.iter().filter_map(|volume| Some((volume, volume.remote.as_ref()?)));
     let remote: Vec<_> = remote.collect();
@@ -28,7 +28,7 @@ pub(crate) fn check(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdConfig
     }
 }
 
-/// Returns `true` if the daemon listens there, as far as the text says.
+/// Returns `true` if the daemon listens on that address, by its text.
 fn is_own(uri: &NbdUri, nbd: &NbdConfig) -> bool {
     match &uri.endpoint {
         Endpoint::Unix { socket } => nbd.unix.iter().any(|own| own.as_os_str() == socket.as_str()),

@@ -1,4 +1,4 @@
-//! From the file to the configuration: its sections, and the checks that span several of them.
+//! Resolution of the file into the configuration: its sections, and the checks across several of them.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::{cache, listening, pins, remote, service, shares, store, volume};
 
 const SECTIONS: [&str; 8] = ["cache", "store", "volume", "nbd", "control", "metrics", "sandbox", "log"];
 
-/// Resolves the file. The configuration is good only if the sheet has no mistakes; its lines of keys are still empty.
+/// Resolves the file. The configuration is valid only if no mistakes were reported; its key lines are still empty.
 pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
     let mut sheet = Sheet::default();
     for key in file.keys() {
@@ -94,7 +94,7 @@ fn volumes(
     volumes
 }
 
-/// A rule that no client could keep would close an export for good.
+/// A rule that no client could satisfy would close an export permanently.
 fn rules_that_need_tls(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdConfig) {
     for volume in volumes {
         let rules = [
@@ -116,7 +116,7 @@ fn rules_that_need_tls(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdCon
     }
 }
 
-/// Two keys must not name one file, nor what another key is by default.
+/// Two keys must not refer to one file, or to the default of another key.
 fn one_key_per_path(sheet: &mut Sheet, by_default: [(&str, &Path); 2]) {
     let plain = |path: &Path| path.components().collect::<PathBuf>();
     let mut seen = std::collections::BTreeMap::new();

@@ -1,10 +1,10 @@
-//! Reading one section of the file key by key.
+//! Parser of one section of the file, key by key.
 //!
-//! Job: give every value its type, its bounds and its place, and turn what does not fit into a [`Found`] that names
-//! the key. Reading goes on after a mistake with the default, so that one run finds all of them. A key that the reader
-//! does not know is a mistake.
+//! Job: give every value its type, bounds and position, and turn an invalid value into a mistake that names the key.
+//! Parsing continues after a mistake with the default, so that one run finds all mistakes. A key that was never
+//! requested is a mistake.
 //!
-//! It does not know which keys there are (`cache.rs`, `volume.rs`, `service.rs`).
+//! It does not define the keys (`cache.rs`, `volume.rs`, `service.rs` do).
 
 use core::fmt::Display;
 use core::ops::RangeInclusive;
@@ -19,21 +19,21 @@ use crate::address::AddressRange;
 use crate::limits;
 use crate::window::DestageWindow;
 
-/// A mistake: where in the text, in bytes, and what.
+/// Mistake, with its byte position in the text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) at: usize,
     pub(crate) text: String,
 }
 
-/// A value and where it stands, in bytes from the start of the text.
+/// Value with its byte position in the text.
 #[derive(Debug, Clone)]
 pub(crate) struct At<T> {
     pub(crate) at: usize,
     pub(crate) value: T,
 }
 
-/// A path and the key that names it.
+/// Path and its key.
 #[derive(Debug)]
 pub(crate) struct NamedPath {
     pub(crate) at: usize,
@@ -41,7 +41,7 @@ pub(crate) struct NamedPath {
     pub(crate) path: PathBuf,
 }
 
-/// An address to listen on, and the key that names it.
+/// Listening address and its key.
 #[derive(Debug)]
 pub(crate) struct Listening {
     pub(crate) at: usize,
@@ -49,17 +49,17 @@ pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
 }
 
-/// What is gathered while the file is read.
+/// State collected during parsing.
 #[derive(Debug, Default)]
 pub(crate) struct Sheet {
     pub(crate) found: Vec<Found>,
-    /// Keys that exist, by section.
+    /// Keys that were requested, by section.
     pub(crate) asked: Vec<(&'static str, &'static str)>,
-    /// Where values were written.
+    /// Positions of values.
     pub(crate) key_places: Vec<(String, usize)>,
-    /// Everything that names a file.
+    /// All paths.
     pub(crate) paths: Vec<NamedPath>,
-    /// Every address to listen on, in the order of the sections' reading.
+    /// All listening addresses, in parsing order.
     pub(crate) listening: Vec<Listening>,
 }
 
@@ -72,17 +72,17 @@ impl Sheet {
 /// A table of the file.
 pub(crate) struct Section<'t, 's> {
     pub(crate) sheet: &'s mut Sheet,
-    /// The section in messages: `cache`, `volume`.
+    /// Name of the section in messages: `cache`, `volume`.
     name: &'static str,
-    /// What stands before a key in [`crate::KeyLines`]: `cache.`, `volume "db": `.
+    /// Prefix of keys in [`crate::KeyLines`]: `cache.`, `volume "db": `.
     pub(crate) prefix: String,
-    /// Where it begins.
+    /// Position of the section.
     pub(crate) at: usize,
     table: Option<&'t DeTable<'t>>,
 }
 
 impl<'t, 's> Section<'t, 's> {
-    /// The section; `None` for one that the file does not have.
+    /// Opens the section; `None` for one that the file does not have.
     pub(crate) fn new(
         sheet: &'s mut Sheet,
         name: &'static str,
@@ -95,12 +95,12 @@ impl<'t, 's> Section<'t, 's> {
         Self { sheet, name, prefix: format!("{name}."), at, table }
     }
 
-    /// Notes a mistake in the value of `key`.
+    /// Reports a mistake in the value of `key`.
     pub(crate) fn mistake(&mut self, at: usize, key: &str, what: impl Display) {
         self.sheet.mistake(at, format!("{}.{key}: {what}", self.name));
     }
 
-    /// The value of `key` as it stands.
+    /// Returns the raw value of `key`.
     pub(crate) fn get(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
         if !self.sheet.asked.contains(&(self.name, key)) {
             self.sheet.asked.push((self.name, key));
@@ -110,7 +110,7 @@ impl<'t, 's> Section<'t, 's> {
         Some(value)
     }
 
-    /// The value of `key` if `read` makes something of it; a mistake that says what was expected if not.
+    /// Parses the value of `key`; reports a mistake with the expectation if `read` returns `None`.
     fn read<T>(
         &mut self,
         key: &'static str,
@@ -146,7 +146,7 @@ impl<'t, 's> Section<'t, 's> {
         self.read(key, "a string in quotes", |value| value.as_str().map(str::to_owned))
     }
 
-    /// One of the words.
+    /// Parses one of the words.
     pub(crate) fn word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)], default: T) -> T {
         let Some(value) = self.get(key) else { return default };
         let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
@@ -156,7 +156,7 @@ impl<'t, 's> Section<'t, 's> {
         self.convert(key, value, expected, known).map_or(default, |word| word.value.1)
     }
 
-    /// One of the words, if there is one.
+    /// Parses one of the words, if present.
     pub(crate) fn optional_word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<T> {
         let (_, first) = words.first()?;
         let first = *first;
@@ -175,12 +175,12 @@ impl<'t, 's> Section<'t, 's> {
         fits
     }
 
-    /// A whole number, if there is one.
+    /// Parses a whole number, if present.
     pub(crate) fn optional_count(&mut self, key: &'static str, range: &RangeInclusive<u32>) -> Option<u32> {
         self.get(key).is_some().then(|| self.count(key, *range.start(), range))
     }
 
-    /// A size, if there is one.
+    /// Parses a size, if present.
     pub(crate) fn size(&mut self, key: &'static str, range: &RangeInclusive<u64>) -> Option<u64> {
         let size = self.read(key, ByteSize::EXPECTED, byte_size)?;
         self.in_range(key, size.at, ByteSize(size.value), &ByteSize(*range.start()), &ByteSize(*range.end()))
@@ -295,22 +295,22 @@ impl<'t, 's> Section<'t, 's> {
         None
     }
 
-    /// A path that must not be empty, noted among the files that the configuration names.
+    /// Parses a non-empty path, and records it among the files of the configuration.
     pub(crate) fn path(&mut self, key: &'static str) -> Option<At<PathBuf>> {
         let path = self.text(key)?;
         self.checked_path(key, path)
     }
 
-    /// The path `key` must have.
+    /// Parses the mandatory path of `key`.
     pub(crate) fn required_path(&mut self, key: &'static str, what: &str) -> PathBuf {
         self.required(key, what);
         self.path(key).map_or_else(PathBuf::new, |path| path.value)
     }
 
-    /// Notes a mistake if `key` is missing.
+    /// Reports a mistake if `key` is missing.
     pub(crate) fn required(&mut self, key: &'static str, what: &str) {
         let missing = self.table.is_none_or(|table| !table.contains_key(key));
-        // A section that is not one was reported when it was opened.
+        // A malformed section was reported when it was opened.
         if missing && self.table.is_some() {
             self.mistake(self.at, key, format_args!("it is missing; {what}"));
         }
@@ -385,7 +385,7 @@ impl<'t, 's> Section<'t, 's> {
         spans
     }
 
-    /// A path to something that is only read, and may be named more than once.
+    /// Parses a path that is only read, and may occur more than once.
     pub(crate) fn read_path(&mut self, key: &'static str) -> Option<At<PathBuf>> {
         let path = self.text(key)?;
         if path.value.is_empty() || path.value.contains('\0') {
@@ -417,7 +417,7 @@ impl<'t, 's> Section<'t, 's> {
         self.checked_path(key, path).map(|path| path.value)
     }
 
-    /// Reports keys that the reader does not know. To be called when every key was read.
+    /// Reports unknown keys. Called after every key was read.
     pub(crate) fn finish(self) {
         let Some(table) = self.table else { return };
         for key in table.keys() {
@@ -435,7 +435,7 @@ impl<'t, 's> Section<'t, 's> {
     }
 }
 
-/// A whole number that is not negative.
+/// Returns a non-negative whole number.
 pub(crate) fn whole(value: &DeValue<'_>) -> Option<u64> {
     let number = value.as_integer()?;
     u64::from_str_radix(number.as_str(), number.radix()).ok()
@@ -448,7 +448,7 @@ fn byte_size(value: &DeValue<'_>) -> Option<u64> {
     }
 }
 
-/// A value as a message repeats it.
+/// Formats a value for messages.
 pub(crate) fn shown(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("{:?}", brief(text)),
@@ -461,7 +461,7 @@ pub(crate) fn shown(value: &DeValue<'_>) -> String {
     }
 }
 
-/// At most so much of what a stranger wrote, and nothing that moves a terminal's cursor.
+/// Truncates text of unknown origin, and removes characters that move a terminal's cursor.
 pub(crate) fn brief(text: &str) -> String {
     let plain = |c: char| if c.is_control() { '?' } else { c };
     let mut brief: String = text.chars().take(limits::SHOWN_CHARS_MAX).map(plain).collect();
@@ -471,7 +471,7 @@ pub(crate) fn brief(text: &str) -> String {
     brief
 }
 
-/// The known key that is at most two edits away.
+/// Returns the known key that is at most two edits away.
 pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     if name.len() > limits::SHOWN_CHARS_MAX {
         return None;

@@ -129,7 +129,7 @@ pub(crate) fn metrics(mut section: Section<'_, '_>) -> MetricsConfig {
     MetricsConfig { listen, page }
 }
 
-/// An IP address and port; `example` is one that would do.
+/// Parses an IP address and port; `example` is a valid one.
 fn address(section: &mut Section<'_, '_>, key: &'static str, example: &str) -> Option<SocketAddr> {
     let text = section.text(key)?;
     let Ok(address) = text.value.parse() else {
@@ -157,7 +157,7 @@ pub(crate) fn sandbox(mut section: Section<'_, '_>) -> SandboxConfig {
     config
 }
 
-/// Folders by their whole paths: what a relative one means would depend on where the daemon was started.
+/// Parses folders with absolute paths: a relative one would depend on the daemon's working directory.
 fn folders(section: &mut Section<'_, '_>) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for entry in section.list("paths", limits::ALLOWED_MAX).unwrap_or_default() {

@@ -1,9 +1,9 @@
-//! Shares of the cache: what the quotas and reserves of all volumes come to together.
+//! Total of the quotas and reserves of all volumes.
 //!
-//! Job: say which of them asks for too much. A size in bytes can be compared with a share only if the size of the cache
-//! is known: from the file, or from the daemon that has opened the cache.
+//! Job: report excessive ones. A size in bytes can be compared with a share only if the size of the cache is known:
+//! from the file, or from the daemon that has opened the cache.
 //!
-//! It does not know units of the cache. The cache rounds, and cuts reserves that are still too much.
+//! It is independent of units. The cache rounds, and cuts reserves that still exceed it.
 
 use zc_core::Priority;
 use zc_core::limits::{CACHE_SHARES_MAX, RESERVES_PERCENT_MAX};
@@ -13,10 +13,10 @@ use crate::key_lines::volume_key;
 use crate::section::Sheet;
 use crate::{CacheConfig, Config, VolumeConfig};
 
-/// A share of the whole, in hundredths of a per cent.
+/// The whole, in hundredths of a per cent.
 const WHOLE: u64 = 10_000;
 
-/// What is wrong with a key of a volume.
+/// Mistake in a key of a volume.
 struct Wrong {
     volume: String,
     key: &'static str,
@@ -33,7 +33,7 @@ impl VolumeConfig {
 }
 
 impl Config {
-    /// What is wrong with the reserves of the volumes on a cache of so many bytes, with file, line and key.
+    /// Returns the mistake in the reserves of the volumes on a cache of this size, with file, line and key.
     #[must_use]
     pub fn reserves_mistake(&self, cache_bytes: u64) -> Option<String> {
         let Wrong { volume, key, what } = too_many_reserves(&self.volumes, Some(cache_bytes))?;
@@ -41,7 +41,7 @@ impl Config {
     }
 }
 
-/// Notes what the file alone tells.
+/// Reports mistakes that the file alone shows.
 pub(crate) fn check(sheet: &mut Sheet, volumes: &[VolumeConfig], cache: &CacheConfig) {
     let cache_bytes = match cache.size {
         Some(SizeOrShare::Bytes(bytes)) => Some(bytes),
@@ -56,13 +56,13 @@ pub(crate) fn check(sheet: &mut Sheet, volumes: &[VolumeConfig], cache: &CacheCo
     }
 }
 
-/// What the reserves of all volumes take of the cache, in hundredths of a per cent.
+/// Returns the share of the cache that all reserves take, in hundredths of a per cent.
 pub(crate) fn reserved(volumes: &[VolumeConfig], cache_bytes: u64) -> u64 {
     let of = |volume: &VolumeConfig| share(volume.reserve, Some(cache_bytes)).unwrap_or(0);
     volumes.iter().map(of).fold(0, u64::saturating_add)
 }
 
-/// A size as a share of the cache; none if that is not known.
+/// Returns a size as a share of the cache; `None` if unknown.
 fn share(size: SizeOrShare, cache_bytes: Option<u64>) -> Option<u64> {
     match (size, cache_bytes) {
         (SizeOrShare::Permyriad(share), _) => Some(share),
@@ -86,7 +86,7 @@ fn reserve_above_quota(volume: &VolumeConfig, cache_bytes: Option<u64>) -> Optio
     is_above.then(|| Wrong { volume: volume.name.clone(), key: "reserve", what })
 }
 
-/// The first reserve that is too much with those before it.
+/// Returns the first reserve that, added to those before it, exceeds the bound.
 fn too_many_reserves(volumes: &[VolumeConfig], cache_bytes: Option<u64>) -> Option<Wrong> {
     let most = u64::from(RESERVES_PERCENT_MAX) * 100;
     let mut sum = 0_u64;

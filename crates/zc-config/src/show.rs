@@ -1,5 +1,5 @@
-//! The effective configuration as rows of key and value: printed as a file that reads back to the same, and compared
-//! row by row at a reload.
+//! The effective configuration as rows of key and value: printed as a file that parses to the same, and compared row
+//! by row at a reload.
 
 use core::fmt::Write as _;
 use std::path::Path;
@@ -12,8 +12,8 @@ use crate::{Compression, Config, MaxRam, RegionSize, StoreConfig, VolumeConfig, 
 pub(crate) type Row = (&'static str, String);
 
 impl Config {
-    /// The configuration as TOML, every key written out. Keys without a value are left out: an optional size, the
-    /// level of a codec that has none.
+    /// Returns the configuration as TOML, every key written out. Keys without a value are omitted: an optional size,
+    /// the level of a codec without levels.
     #[must_use]
     pub fn effective_toml(&self) -> String {
         let mut out = String::new();

@@ -1,8 +1,8 @@
-//! Small files that another program wrote: configuration, certificates, records of the state directory.
+//! Small files written by other programs: configuration, certificates, records of the state directory.
 //!
-//! Invariants: a read ends at a bound, and never waits for a writer.
+//! Invariants: a read is bounded, and never waits for a writer.
 //!
-//! It does not outlast a file system that hangs. The caller reads on a thread of its own for that.
+//! It may block on a hung file system. The caller uses a separate thread for that.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// A small file as it was read.
+/// Contents of a small file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SmallFile {
     /// The contents.
@@ -27,7 +27,7 @@ impl SmallFile {
     /// When it cannot be read, is no regular file (a device has no end, a pipe waits for a writer), or is longer
     /// ([`io::ErrorKind::FileTooLarge`]).
     pub fn read(path: &Path, most_bytes: u64) -> io::Result<Self> {
-        // Without the flag the open waits for the writer of a pipe.
+        // Without the flag, opening a pipe waits for its writer.
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
         let metadata = file.metadata()?;

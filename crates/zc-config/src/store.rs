@@ -10,12 +10,12 @@ use crate::limits;
 use crate::model::{StoreConfig, StoreOrigin, VolumeConfig};
 use crate::section::{At, Section, Sheet, brief};
 
-/// How an origin begins that is a volume of a store.
+/// Prefix of an origin that is a volume of a store.
 const SCHEME: &str = "store:";
 
 impl StoreOrigin {
-    /// Reads `store:STORE/VOLUME` or `store:STORE/VOLUME@SNAPSHOT`. `None` for a path; an error if it begins as a volume
-    /// of a store and goes on otherwise.
+    /// Parses `store:STORE/VOLUME` or `store:STORE/VOLUME@SNAPSHOT`. Returns `None` for a path; an error if only the
+    /// prefix matches.
     pub(crate) fn parse(origin: &Path) -> Option<Result<Self, String>> {
         let rest = origin.to_str()?.strip_prefix(SCHEME)?;
         let parts = rest.split_once('/').filter(|(store, volume)| !store.is_empty() && !volume.is_empty());
@@ -90,7 +90,7 @@ fn name(section: &mut Section<'_, '_>) -> At<String> {
     name
 }
 
-/// Origins of volumes name stores that there are.
+/// Checks that origins name existing stores.
 pub(crate) fn known_stores(sheet: &mut Sheet, volumes: &[VolumeConfig], stores: &[StoreConfig]) {
     for volume in volumes {
         let Some(origin) = &volume.in_store else { continue };

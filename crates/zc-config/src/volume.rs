@@ -16,7 +16,7 @@ use crate::model::{
 };
 use crate::section::{At, Section, Sheet, brief};
 
-/// Reads a volume; also says where its name stands.
+/// Parses a volume; returns the position of its name as well.
 pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize, VolumeConfig) {
     let name = name(&mut section);
     section.prefix = volume_key(&name.value, "");
@@ -84,7 +84,7 @@ fn name(section: &mut Section<'_, '_>) -> At<String> {
     name
 }
 
-/// The text of an origin and its meaning, if it is no path.
+/// Text of an origin, and its meaning if it is not a path.
 #[derive(Default)]
 struct Origin {
     text: PathBuf,
@@ -92,7 +92,7 @@ struct Origin {
     remote: Option<NbdUri>,
 }
 
-/// A path, a volume of a store, or an export of a server.
+/// Parses a path, a volume of a store, or an NBD export.
 fn origin(section: &mut Section<'_, '_>) -> Origin {
     const SCHEMES: [&str; 4] = ["nbd:", "nbds:", "nbd+unix:", "nbds+unix:"];
     let is_uri = |text: &str| SCHEMES.iter().any(|scheme| text.starts_with(scheme));
@@ -235,7 +235,7 @@ fn rates(volume: &mut Section<'_, '_>) -> VolumeLimits {
     limits
 }
 
-/// No bytes where nothing is said.
+/// Returns no bytes if the key is absent.
 fn share_of_cache(section: &mut Section<'_, '_>, key: &'static str) -> SizeOrShare {
     let none = SizeOrShare::Bytes(0);
     let size = section.size_or_share(key, &limits::CACHE_SHARE).unwrap_or(none);
@@ -263,7 +263,7 @@ fn bytes_per_s(section: &mut Section<'_, '_>, key: &'static str) -> u64 {
     bytes
 }
 
-/// DNS names as they stand in certificates.
+/// Parses DNS names as in certificates.
 fn names(section: &mut Section<'_, '_>) -> Vec<String> {
     let mut names = Vec::new();
     for entry in section.list("allow_certificates", limits::ALLOWED_MAX).unwrap_or_default() {

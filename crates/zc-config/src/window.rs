@@ -1,6 +1,6 @@
-//! Times of day in which dirty data may go to the origin without another reason.
+//! Times of day of idle destaging.
 //!
-//! Invariant: a window is not empty. What it does not do: know what time it is.
+//! Invariant: a window is not empty. It does not read a clock.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,16 +8,16 @@ use core::str::FromStr;
 /// Minutes of a day.
 const DAY_MINUTES: u16 = 24 * 60;
 
-/// A part of each day, in minutes since midnight. It goes past midnight if its end is not behind its beginning.
+/// Part of each day, in minutes since midnight. It spans midnight if its end is not after its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DestageWindow {
     from_minute: u16,
-    /// Not in it. At most the minutes of a day.
+    /// Exclusive end. At most the minutes of a day.
     until_minute: u16,
 }
 
 impl DestageWindow {
-    /// Returns `true` if it has this minute since midnight.
+    /// Returns `true` if it contains this minute since midnight.
     #[must_use]
     pub const fn contains(&self, minute: u16) -> bool {
         if self.from_minute < self.until_minute {
@@ -27,7 +27,7 @@ impl DestageWindow {
         }
     }
 
-    /// Minutes of the longest time of a day that no window has; none if there is no window.
+    /// Returns the longest gap between windows in minutes; `None` without windows.
     #[must_use]
     pub fn longest_gap_minutes(windows: &[Self]) -> Option<u16> {
         if windows.is_empty() {
@@ -35,7 +35,7 @@ impl DestageWindow {
         }
         let is_open = |minute: u16| windows.iter().any(|window| window.contains(minute % DAY_MINUTES));
         let (mut longest, mut run) = (0_u16, 0_u16);
-        // Twice round the clock, for a gap past midnight.
+        // Two days, for a gap across midnight.
         for minute in 0..2 * DAY_MINUTES {
             run = if is_open(minute) { 0 } else { run + 1 };
             longest = longest.max(run);
@@ -44,7 +44,7 @@ impl DestageWindow {
     }
 }
 
-/// What is no window.
+/// Invalid window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAWindow;
 

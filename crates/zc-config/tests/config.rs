@@ -1,4 +1,4 @@
-//! The shipped file is the defaults; what is shown reads back; inheritance, reload and conflicts.
+//! The shipped file equals the defaults; printed configurations parse to the same; inheritance, reload and conflicts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use zc_core::{Ack, Mode};
 
 const SHIPPED: &str = include_str!("../../../configs/zcached.toml");
 
-/// The least a configuration must say, with the shipped file's examples.
+/// Minimal configuration, with the shipped file's examples.
 const LEAST: &str = r#"
 [cache]
 path = "/var/lib/zcached/cache.img"
@@ -56,7 +56,7 @@ fn the_defaults_are_these() {
     assert_eq!(config.log.level, "info");
 }
 
-/// Values that are no defaults, in unusual spellings.
+/// Non-default values in unusual spellings.
 const STRANGE: &str = r#"
         [cache]
         path = "/a \"quoted\" p\u00e4th\\with\nall"
@@ -288,7 +288,7 @@ fn volumes_that_come_and_go_wait_for_a_restart() {
     assert!(diff_live(&old, &swapped).is_empty(), "their order means nothing");
 }
 
-/// A key in the list of live ones that no longer exists would be a promise about nothing.
+/// A listed live key that no longer exists would be a false promise.
 #[test]
 fn live_keys_exist() {
     let text = LEAST.replace("size = \"10 GiB\"", "compression = \"zstd\"")
@@ -349,7 +349,7 @@ proptest! {
         }
     }
 
-    /// The shipped file with one stretch of it replaced: closer to what people get wrong than noise.
+    /// The shipped file with one range replaced: closer to real mistakes than noise.
     #[test]
     fn a_damaged_file_is_a_configuration_or_an_error(
         from in any::<prop::sample::Index>(),
@@ -372,7 +372,7 @@ proptest! {
         }
     }
 
-    /// Every list of CPUs comes back sorted, without doubles.
+    /// Every list of CPUs is parsed sorted, without duplicates.
     #[test]
     fn cpu_lists_read_back(cpus in prop::collection::btree_set(0_u16..8192, 0..20)) {
         let list: Vec<_> = cpus.iter().rev().map(ToString::to_string).collect();

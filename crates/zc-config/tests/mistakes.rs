@@ -2,17 +2,17 @@
 
 use zc_config::{Config, ConfigError};
 
-/// A configuration with these lines in `[cache]`, from line 3 on.
+/// Returns a configuration with these lines in `[cache]`, from line 3 on.
 fn in_cache(lines: &str) -> String {
     format!("[cache]\npath = \"/c\"\n{lines}\n[[volume]]\nname = \"v\"\norigin = \"/o\"\n")
 }
 
-/// A configuration with these lines behind a volume, from line 6 on.
+/// Returns a configuration with these lines after a volume, from line 6 on.
 fn in_volume(lines: &str) -> String {
     format!("[cache]\npath = \"/c\"\n[[volume]]\nname = \"v\"\norigin = \"/o\"\n{lines}\n")
 }
 
-/// The messages of a file that is refused.
+/// Returns the messages of a refused file.
 fn refusal(text: &str) -> String {
     match Config::parse(text, "t.toml") {
         Ok(_) => panic!("this was accepted:\n{text}"),
@@ -58,7 +58,7 @@ fn shares_of_the_cache_that_are_too_much_are_named_with_their_line() {
     for (text, message) in cases {
         assert_eq!(refusal(&text), message);
     }
-    // What is right, and what only the daemon can tell.
+    // Valid configurations, and those that only the daemon can check.
     for (size, first, second) in [
         ("10 GiB", "reserve = \"50 %\"", "reserve = \"3 GiB\""),
         ("50 %", "reserve = \"5 TiB\"", "reserve = \"40 %\""),
@@ -105,7 +105,7 @@ fn pins_that_are_no_ranges_or_too_much_are_named_with_their_line() {
     for (text, message) in cases {
         assert_eq!(refusal(&text), message);
     }
-    // A range without an end counts when the size of the volume is known, and no byte behind that does.
+    // A range without an end counts when the size of the volume is known, and bytes beyond that do not.
     let config = Config::parse(&two("pin = [\"1GiB-\"]", "pin = [\"0-4GiB\"]"), "t.toml").unwrap();
     let mistake = |bytes: u64| config.pins_mistake(10 << 30, |name| (name == "a").then_some(bytes << 30));
     assert_eq!(mistake(1), None);
@@ -412,7 +412,7 @@ fn mistakes_of_the_whole() {
     }
 }
 
-/// What the TOML parser says is its own; the place is ours.
+/// The parser's description is its own; the position is ours.
 #[test]
 fn broken_toml_has_its_line() {
     for (text, line) in [

@@ -1,9 +1,9 @@
-//! Arbitrary bytes as a configuration file: no panic, mistakes are bounded and each has its line, and a configuration
-//! that is printed reads back to the same.
+//! Parses arbitrary bytes as a configuration file: no panic, mistakes are bounded and each has its line, and a printed
+//! configuration parses to the same.
 
 use zc_config::{Config, ConfigError, diff_live};
 
-/// Most mistakes told at once.
+/// Most mistakes reported at once.
 const MISTAKES_MAX: usize = 50;
 
 pub(crate) fn run(data: &[u8]) {
