@@ -1,4 +1,4 @@
-//! Cursors over bytes: every read is checked, every write must fit (a broken invariant otherwise).
+//! Cursors over bytes: every read is checked, every write must fit (otherwise a bug).
 
 use crate::FormatError;
 
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes little-endian fields in order into a buffer that has room for them.
+/// Writes little-endian fields in order into a buffer of sufficient size.
 pub(crate) struct Writer<'a> {
     rest: &'a mut [u8],
 }

@@ -1,7 +1,7 @@
-//! The header of a checkpoint area: written last, it makes the area's record blocks count (`FORMAT.md`, section 7).
+//! Header of a checkpoint area: written last, it makes the area's record blocks valid (`FORMAT.md`, section 7).
 //!
-//! Job: encode and decode it; the record blocks are in `record`. Invariant: a decoded header names no more
-//! blocks than the area has and no more records than these can hold. What it does not do: say which area is newest.
+//! Job: encode and decode it; the record blocks are in `record`. Invariant: a decoded header has at most the blocks of
+//! its area and the records that these can hold. It does not choose the newest area.
 
 use zc_core::{JournalSeq, WeuSeq};
 
@@ -14,11 +14,11 @@ const MAGIC: u32 = u32::from_le_bytes(*b"zcKh");
 /// Header block of a checkpoint area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CheckpointHeader {
-    /// Number of the checkpoint; the newest valid one counts.
+    /// Sequence number; the newest valid checkpoint is used.
     pub sequence: u64,
-    /// The session that wrote it.
+    /// Session that wrote it.
     pub session: u64,
-    /// Replay of the journal begins with this block.
+    /// First journal block to replay.
     pub journal_start: JournalSeq,
     /// Record blocks that follow.
     pub blocks: u64,
@@ -31,7 +31,7 @@ pub struct CheckpointHeader {
 }
 
 impl CheckpointHeader {
-    /// The block's bytes, for area 0 or 1.
+    /// Returns the block's bytes for area 0 or 1.
     #[must_use]
     pub fn encode(&self, area: usize, salt: Salt) -> Vec<u8> {
         let mut block = vec![0; BLOCK];
@@ -42,10 +42,10 @@ impl CheckpointHeader {
         block
     }
 
-    /// Reads the header of area 0 or 1, which has room for `area_blocks` blocks, this one included.
+    /// Decodes the header of area 0 or 1, whose size is `area_blocks`, header included.
     ///
     /// # Errors
-    /// When it is damaged, from another place, or names more blocks than there are.
+    /// When it is corrupt, from another place, or has more blocks than the area.
     pub fn decode(bytes: &[u8], area: usize, area_blocks: u64, salt: Salt) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
         let mut r = Reader::new(bytes);

@@ -1,4 +1,4 @@
-//! Codecs under damage: round trips, single bits, wrong places, cut off and hostile input.
+//! Codecs under corruption: round trips, single bits, wrong places, truncated and hostile input.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn extent(bytes: &[u8], slot: u32, offset_bytes: u32) -> bool {
     ExtentHeader::verify(bytes, &samples::expected(&samples::extent_header(slot, 100), offset_bytes)).is_ok()
 }
 
-/// A structure's name, its bytes, and whether bytes in its place are valid.
+/// Name of a structure, its bytes, and a function that validates bytes in its place.
 type Case = (&'static str, Vec<u8>, fn(&[u8]) -> bool);
 
 fn cases() -> Vec<Case> {
@@ -130,7 +130,7 @@ fn another_place_is_detected() {
     assert_eq!(weu(&samples::encode_weu(&samples::weu_header(5)), 6), Err(FormatError::Field("slot")));
 }
 
-/// The binding alone tells places apart, also where a field does not.
+/// The binding alone distinguishes places, even if no field does.
 #[test]
 fn every_part_of_the_binding_counts() {
     let base = Binding { salt: Salt::NONE, kind: BlockType::Extent, place: 1, sequence: 2, generation: 3 };
@@ -167,7 +167,7 @@ fn an_extent_is_verified_against_all_that_is_expected() {
     assert_eq!(ExtentHeader::verify(&bytes[..63], &good), Err(ExtentError::Truncated));
 }
 
-/// What an older cache on the same device left, with the same numbers, at the same place.
+/// Blocks that an older cache left on the device, with the same numbers, at the same place.
 #[test]
 fn another_cache_s_blocks_are_refused() {
     let (own, other) = (Salt::of(&[1; 16]), Salt::of(&[2; 16]));
@@ -237,7 +237,7 @@ fn unknown_features_and_versions_are_refused_as_documented() {
     assert_eq!(Superblock::decode(&with(0, 1, 0), 0), Err(FormatError::ReadOnly));
     assert_eq!(Superblock::decode_for(&with(0, 1, 0), 0, Access::Read).unwrap().features.ro_compat, 1);
     assert_eq!(Superblock::decode_for(&with(0, 0, 16), 0, Access::Read), Err(FormatError::Version));
-    // A feature that is known, and that the layout contradicts.
+    // A known feature that the layout contradicts.
     let contradiction = with(0, 0, crate::Features::EXTERNAL_JOURNAL);
     assert_eq!(Superblock::decode(&contradiction, 0), Err(FormatError::Field("journal_offset")));
     let mut newer = with(0, 0, 0);
@@ -281,7 +281,7 @@ fn a_weu_header_that_contradicts_itself_is_refused() {
         spoil(&mut header);
         assert_eq!(weu(&samples::encode_weu(&header), 5), Err(FormatError::Field("WEU entry")), "spoil {i}");
     }
-    // As far up as it may be: inline header and payload end where the WEU header begins.
+    // At the upper bound: inline header and payload end where the unit header begins.
     let mut header = samples::weu_header(5);
     header.entries[1].offset_bytes = samples::WEU_BYTES - 4096 - 192;
     header.entries[1].stored_bytes = 128;
@@ -299,7 +299,7 @@ fn the_size_of_a_weu_header_is_peeked_from_its_last_block() {
     assert_eq!(weu(&tail, 5).as_ref(), Ok(&header));
     assert_eq!(weu(&[vec![0; 4096], tail.clone()].concat(), 5), Ok(header));
     assert_eq!(weu(&tail[BLOCK..], 5), Err(FormatError::Truncated));
-    // More than half of the slot is refused, and so is a count that no header can have.
+    // More than half of the slot is refused, and so is an impossible count.
     assert_eq!(WeuHeader::peek_len(&tail, 16 << 10), Err(FormatError::Field("header size")));
     let mut last = tail[2 * BLOCK..].to_vec();
     last[BLOCK - 56..BLOCK - 52].fill(0xff);
@@ -309,7 +309,7 @@ fn the_size_of_a_weu_header_is_peeked_from_its_last_block() {
     assert_eq!(WeuHeader::peek_len(&last, u32::MAX), Err(FormatError::Field("header size")));
 }
 
-/// The structure, changed at an offset and sealed again.
+/// Changes a structure at an offset and seals it again.
 fn resealed(bytes: &[u8], binding: Binding, at: usize, change: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[at..at + change.len()].copy_from_slice(change);
@@ -503,7 +503,7 @@ fn decode_all(bytes: &[u8]) {
     ExtentHeader::verify(bytes, &samples::expected(&header, u32::MAX)).ok();
 }
 
-/// Hostile bytes with a right checksum: what an attacker, or a bug of ours, would write.
+/// Hostile bytes with a valid checksum: from an attacker, or a bug of ours.
 fn seal_as_any(case: usize, bytes: &mut [u8]) {
     let binding = match case {
         0 => Binding::copy(BlockType::Superblock, 1, Salt::NONE),
@@ -652,7 +652,7 @@ proptest! {
         noise in vec((any::<prop::sample::Index>(), prop_oneof![Just(0_u8), Just(0xff_u8), any::<u8>()]), 1..40),
     ) {
         let (_, mut bytes, valid) = cases().swap_remove(case);
-        // Damage falls on the fields: the first 512 bytes, or the last 64 of a WEU header.
+        // Corruption of the fields: the first 512 bytes, or the last 64 of a unit header.
         let len = bytes.len();
         for (at, byte) in noise {
             let at = if case == 6 && byte & 1 == 1 { len - 1 - at.index(64) } else { at.index(len.min(512)) };

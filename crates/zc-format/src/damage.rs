@@ -1,8 +1,9 @@
-//! Named damage, planned from a geometry: what tests and `zcctl` do to a cache image to see it noticed.
+//! Named corruption, planned from a geometry: tests and `zcctl` apply it to a cache image to verify that it is
+//! detected.
 //!
-//! Job: say which bytes of which structure to flip, zero, tear, swap or roll back. Invariants: a plan depends on its
-//! arguments alone and touches only the structure it names (for a swap: that and its neighbour of the same kind). What
-//! it does not do: I/O beyond the [`Image`] it is given, or know whether anything was ever written in a place.
+//! Job: choose the bytes of a structure to flip, zero, tear, swap or roll back. Invariants: a plan depends on its
+//! arguments alone and changes only the named structure (for a swap: also its neighbour of the same kind). It does no
+//! I/O beyond the given [`Image`], and does not check that a place was ever written.
 
 use core::fmt;
 
@@ -14,7 +15,7 @@ use crate::volumes::VOLUME_TABLE_BYTES;
 use crate::{EXTENT_HEADER_BYTES, Geometry};
 
 const BLOCK: u64 = limits::BLOCK_BYTES as u64;
-/// Payload bytes of a slot's first extent in which damage lands: no stored extent that matters is shorter.
+/// Payload bytes of a slot's first extent that corruption hits: no relevant stored extent is shorter.
 const BODY_BYTES: u64 = 32;
 
 /// A structure of the cache device.
@@ -35,7 +36,7 @@ pub enum Place {
         /// Number of the block in it.
         block: u64,
     },
-    /// The place of a journal block in the ring.
+    /// Place of a journal block in the ring.
     JournalBlock(JournalSeq),
     /// The last block of a slot's WEU header, which holds its trailer.
     WeuHeader(WeuSlot),
@@ -47,74 +48,74 @@ pub enum Place {
     Slot(WeuSlot),
 }
 
-/// What happens to it.
+/// Effect on a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// One bit turns over.
+    /// One bit is flipped.
     Flip,
     /// The place reads as zeros.
     Zero,
-    /// A write of it got only half way: its first half is new, its second half as it was in an older image.
+    /// A torn write: the first half is new, the second half as in an older image.
     Tear,
-    /// The place is as it was in an older image.
+    /// The place is as in an older image.
     RollBack,
     /// The place and its neighbour of the same kind are swapped.
     Swap,
 }
 
-/// One kind of damage.
+/// One kind of corruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Damage {
     /// An effect on a structure.
     At(Place, Effect),
     /// The device ends here.
     Truncate {
-        /// Bytes that are left.
+        /// Remaining bytes.
         len_bytes: u64,
     },
 }
 
-/// A change of an image.
+/// Change of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Patch {
-    /// First byte concerned.
+    /// First byte.
     pub offset_bytes: u64,
-    /// What to do there.
+    /// Kind of change.
     pub kind: PatchKind,
 }
 
-/// What a patch does.
+/// Kind of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PatchKind {
-    /// Turn over these bits of one byte.
+    /// Flips bits of one byte.
     Xor {
-        /// The bits.
+        /// Bits to flip.
         mask: u8,
     },
-    /// Zeros.
+    /// Writes zeros.
     Zero {
         /// Length in bytes.
         len_bytes: u64,
     },
-    /// What the image held at another place before any patch of the plan.
+    /// Copies bytes from another place, as they were before the plan.
     CopyOf {
         /// First byte of the source.
         from_bytes: u64,
         /// Length in bytes.
         len_bytes: u64,
     },
-    /// What an older image held in this place.
+    /// Copies bytes of an older image at this place.
     Older {
         /// Length in bytes.
         len_bytes: u64,
     },
-    /// The image ends here.
+    /// Truncates the image.
     Truncate,
 }
 
-/// Something that can be damaged: a file, a vector, a simulated device.
+/// Target of corruption: a file, a vector, a simulated device.
 pub trait Image {
-    /// What can go wrong.
+    /// Error of the image.
     type Error;
 
     /// Fills `buf` from `offset_bytes`.
@@ -129,15 +130,15 @@ pub trait Image {
     /// When the bytes cannot be written.
     fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), Self::Error>;
 
-    /// Cuts the image off.
+    /// Truncates the image.
     ///
     /// # Errors
-    /// When it cannot be shortened.
+    /// When it cannot be truncated.
     fn truncate(&mut self, len_bytes: u64) -> Result<(), Self::Error>;
 }
 
 impl Place {
-    /// Offset and length in bytes, or `None` when the layout has no such place.
+    /// Returns offset and length in bytes, or `None` if the layout has no such place.
     #[must_use]
     pub fn range(self, geometry: &Geometry) -> Option<(u64, u64)> {
         let slot_offset = |slot: WeuSlot| (slot.0 < geometry.slots).then(|| geometry.slot_offset(slot));
@@ -168,7 +169,7 @@ impl Place {
         }
     }
 
-    /// The neighbour of the same kind with which it is swapped.
+    /// Returns the neighbour of the same kind for a swap.
     fn neighbour(self, geometry: &Geometry) -> Self {
         let next_slot = |slot: WeuSlot| {
             let next = slot.0.saturating_add(1);
@@ -194,8 +195,8 @@ impl Place {
 }
 
 impl Damage {
-    /// Every structure in every way, for the copies, areas and slots that `seed` picks, and a device cut off in the
-    /// last slot. Journal and checkpoint blocks are the first ones.
+    /// Returns every effect on every structure, for the copies, areas and slots that `seed` selects, and a truncation
+    /// in the last slot. Journal and checkpoint blocks are the first ones.
     #[must_use]
     pub fn every(geometry: &Geometry, seed: u64) -> Vec<Self> {
         let mut dice = Dice(seed);
@@ -220,7 +221,7 @@ impl Damage {
         all.chain([Self::Truncate { len_bytes: last.saturating_add(BLOCK) }]).collect()
     }
 
-    /// The patches that do it; empty when the layout has no such place. The seed picks the bit that is flipped.
+    /// Returns the patches; empty if the layout has no such place. The seed selects the bit to flip.
     #[must_use]
     pub fn plan(&self, geometry: &Geometry, seed: u64) -> Vec<Patch> {
         let (place, effect) = match *self {
@@ -261,10 +262,10 @@ impl Damage {
     }
 }
 
-/// Carries out a plan. `older` is an earlier state of the image, for [`PatchKind::Older`].
+/// Applies a plan. `older` is an earlier state of the image, for [`PatchKind::Older`].
 ///
 /// # Errors
-/// What the images say; the image may then be half patched.
+/// When an image fails; the image may then be partially patched.
 pub fn apply<I: Image, O: Image<Error = I::Error>>(
     patches: &[Patch],
     image: &mut I,
@@ -334,11 +335,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a small generator whose every seed is good enough to pick a bit.
+/// SplitMix64 (Steele, Lea, Flood 2014): a small generator, of which every seed is good enough to select a bit.
 struct Dice(u64);
 
 impl Dice {
-    /// A number below `bound`, or 0 when that is 0.
+    /// Returns a number below `bound`, or 0 if that is 0.
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -1,4 +1,4 @@
-//! Every kind of damage is noticed by the structure it concerns, and by no other.
+//! Every kind of corruption is detected in the affected structure, and in no other.
 
 use super::*;
 use crate::samples_tests::{self as samples, Bytes, image};
@@ -7,7 +7,7 @@ use crate::{
     WeuHeader, decode_checkpoint_block,
 };
 
-/// The sequence or generation that every valid structure of the image shows, in a fixed order; `None` if damaged.
+/// Sequence or generation of every structure of the image, in a fixed order; `None` if invalid.
 fn survey(image: &Bytes) -> Vec<(Place, Option<u64>)> {
     let geometry = samples::geometry();
     let bytes = |place: Place| {
@@ -55,7 +55,7 @@ fn survey(image: &Bytes) -> Vec<(Place, Option<u64>)> {
     found
 }
 
-/// The place by which damage to `place` shows in a survey.
+/// Places whose survey entry shows corruption of `place`.
 fn shows_at(place: Place) -> Vec<Place> {
     match place {
         Place::ExtentBody(slot) => vec![Place::InlineHeader(slot)],
@@ -103,8 +103,8 @@ fn flips_and_zeros_are_noticed_exactly_where_they_are() {
 fn swapped_structures_are_noticed_in_both_places() {
     let geometry = samples::geometry();
     for place in all_places() {
-        // The two checkpoint blocks compared hold the same records, and payloads are equal: seen by their binding
-        // alone.
+        // The two compared checkpoint blocks hold the same records, and payloads are equal: only their binding detects
+        // the swap.
         let found = changed(Damage::At(place, Effect::Swap), 0);
         if matches!(place, Place::ExtentBody(_)) {
             assert_eq!(found, [], "equal payloads of two slots");

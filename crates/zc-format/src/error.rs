@@ -1,6 +1,6 @@
-//! What can be wrong with a structure on the media.
+//! Errors of structures on media.
 
-/// What is wrong with a block.
+/// Fault of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -10,16 +10,16 @@ pub enum FormatError {
     /// Not this kind of block, or nothing was ever written there.
     #[error("the block does not begin with the expected magic number")]
     Magic,
-    /// The checksum does not match: damaged, torn, or from another place.
+    /// The checksum does not match: corrupt, torn, or from another place.
     #[error("the block's checksum does not match its contents and place")]
     Checksum,
     /// Written by a version of zcached that this one cannot read.
     #[error("the cache was written by a newer version of zcached")]
     Version,
-    /// Uses features that this version can read past, but must not write beside.
+    /// Uses features under which this version can read, but must not write.
     #[error("the cache uses features of a newer version of zcached: it can be read, not written")]
     ReadOnly,
-    /// The checksum is right, a field is not.
+    /// The checksum is valid, a field is not.
     #[error("field {0} of the block has an impossible value")]
     Field(&'static str),
 }

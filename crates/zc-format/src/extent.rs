@@ -1,8 +1,8 @@
-//! A stored extent: inline header, payload, and the proof that they are the ones meant (G3; `FORMAT.md`, section 9).
+//! Stored extents: inline header, payload, and their verification (G3; `FORMAT.md`, section 9).
 //!
-//! Job: seal an extent into its place, verify one that was read. Invariants: no field of a header is acted upon before
-//! its bound is checked, no payload is handed out before the checksum over header, payload and place held. What it
-//! does not do: decode the payload.
+//! Job: seal an extent into its place, verify one that was read. Invariants: no field of a header is used before its
+//! bound is checked, no payload is returned before the checksum over header, payload and place matches. It does not
+//! decode the payload.
 
 use core::ops::Range;
 
@@ -30,22 +30,22 @@ pub struct ExtentHeader {
     pub weu_seq: WeuSeq,
     /// Size of the payload.
     pub stored_bytes: u32,
-    /// Size of what is stored, decoded: the extent, or a piece of it that was stored dirty.
+    /// Decoded size: the extent, or a piece of it that was stored dirty.
     pub raw_bytes: u32,
-    /// First sector of the extent that is stored; 0 for whole extents.
+    /// First stored sector of the extent; 0 for whole extents.
     pub first_sector: u8,
-    /// The base: the extent that brought the content.
+    /// Base: the extent that first stored the content.
     pub key: ExtentKey,
-    /// How the payload is encoded.
+    /// Encoding of the payload.
     pub codec: Codec,
-    /// Fingerprint; the first 24 bytes are kept.
+    /// Fingerprint; the first 24 bytes are stored.
     pub fingerprint: Fingerprint,
 }
 
-/// What must be found at a location.
+/// Expected properties of the extent at a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExpectedExtent {
-    /// The cache's.
+    /// Salt of the cache.
     pub salt: Salt,
     /// The slot.
     pub slot: WeuSlot,
@@ -55,18 +55,18 @@ pub struct ExpectedExtent {
     pub weu_seq: WeuSeq,
     /// Byte offset in the slot.
     pub offset_bytes: u32,
-    /// Size of what is stored, decoded.
+    /// Decoded size.
     pub raw_bytes: u32,
-    /// First sector of the extent that is stored.
+    /// First stored sector of the extent.
     pub first_sector: u8,
-    /// The base, for base entries. A duplicate entry has none: slot, generation, sequence and offset name content
-    /// that never changes.
+    /// Base, for base entries. A duplicate entry has none: slot, generation, sequence and offset identify content that
+    /// never changes.
     pub key: Option<ExtentKey>,
-    /// The fingerprint that its header must have, where it is known: the first 24 bytes count.
+    /// Expected fingerprint, if known: its first 24 bytes are compared.
     pub print: Option<Fingerprint>,
 }
 
-/// Why bytes are not the extent that was expected.
+/// Reason why bytes are not the expected extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtentError {
@@ -88,27 +88,27 @@ pub enum ExtentError {
     /// The payload does not decode.
     #[error("its payload does not decode")]
     Payload,
-    /// All of it verifies, but it is not what its fingerprint was made of.
+    /// All of it verifies, but the content does not match its fingerprint.
     #[error("its content is not that of its fingerprint")]
     Content,
 }
 
-/// A verified extent.
+/// Verified extent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedExtent {
-    /// How the payload is encoded.
+    /// Encoding of the payload.
     pub codec: Codec,
-    /// Where the payload is in the bytes that were verified.
+    /// Position of the payload in the verified bytes.
     pub payload: Range<usize>,
-    /// The whole header, with a fingerprint cut to 24 bytes.
+    /// The header, with a fingerprint truncated to 24 bytes.
     pub header: ExtentHeader,
 }
 
 impl ExtentHeader {
-    /// Puts header and payload at the start of `out`, for the place `offset_bytes` in the slot.
+    /// Writes header and payload to the start of `out`, for the place `offset_bytes` in the slot.
     ///
     /// # Panics
-    /// When `out` is too small or the payload has not the size the header says.
+    /// When `out` is too small or the payload does not have the size in the header.
     pub fn seal(&self, offset_bytes: u32, payload: &[u8], out: &mut [u8], salt: Salt) {
         assert_eq!(payload.len(), usize_from_u32(self.stored_bytes), "payload size");
         let (head, body) = out.split_at_mut(HEADER);
@@ -123,16 +123,16 @@ impl ExtentHeader {
         binding(self.slot, self.generation, self.weu_seq, offset_bytes, salt).seal(sealed);
     }
 
-    /// The sequence that the bytes at a location claim. Not verified; for who knows slot and generation only.
+    /// Returns the sequence in the bytes at a location. Not verified; for callers that have slot and generation only.
     #[must_use]
     pub fn peek_weu_seq(bytes: &[u8]) -> Option<WeuSeq> {
         decode(bytes).ok().map(|header| header.weu_seq)
     }
 
-    /// Checks that the bytes at a location are the extent expected there.
+    /// Verifies that the bytes at a location are the expected extent.
     ///
     /// # Errors
-    /// Says what is wrong; the caller treats a clean extent as a miss.
+    /// The fault; the caller treats a clean extent as a miss.
     pub fn verify(bytes: &[u8], expected: &ExpectedExtent) -> Result<VerifiedExtent, ExtentError> {
         let header = decode(bytes)?;
         let same_place = header.slot == expected.slot
@@ -162,15 +162,15 @@ impl ExtentHeader {
 }
 
 impl VerifiedExtent {
-    /// Returns `true` if the content, whose fingerprint this is, is what the header says: its first 24 bytes are
-    /// compared. A piece of an extent was stored without a fingerprint, so nothing is its content.
+    /// Returns `true` if a content with this fingerprint matches the header: the first 24 bytes are compared. A piece
+    /// of an extent was stored without a fingerprint, so no content matches.
     #[must_use]
     pub fn is_content(&self, print: &Fingerprint) -> bool {
         is_cut(&self.header.fingerprint, print)
     }
 }
 
-/// Returns `true` if a stored fingerprint is the beginning of this one.
+/// Returns `true` if a stored fingerprint is a prefix of this one.
 fn is_cut(stored: &Fingerprint, print: &Fingerprint) -> bool {
     stored.0.iter().zip(&print.0).take(PRINT_BYTES).all(|(stored, whole)| stored == whole)
 }

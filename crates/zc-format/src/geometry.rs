@@ -1,8 +1,8 @@
-//! Where everything is on the cache device (`FORMAT.md`, section 1).
+//! Layout of the cache device (`FORMAT.md`, section 1).
 //!
-//! Job: plan a layout, check one that was read, compute offsets from it. Invariant: [`Geometry::validate`] runs before
-//! anything is computed from a decoded geometry, and what it passes cannot overflow. What it does not do: look at a
-//! device; its size and granularity are arguments.
+//! Job: plan a layout, validate a decoded one, compute offsets. Invariant: [`Geometry::validate`] runs before anything
+//! is computed from a decoded geometry, and no computation on a valid one overflows. It does not access a device; its
+//! size and granularity are arguments.
 
 use zc_core::{JournalSeq, WeuSlot, limits, u64_from_usize};
 
@@ -19,25 +19,25 @@ pub(crate) const END_BYTES: u64 = 64 << 10;
 /// Journal blocks: 1/256 of the device, at least this many, at most 1 GiB.
 const JOURNAL_BLOCKS_MIN: u64 = 64;
 const JOURNAL_BLOCKS_MAX: u64 = (1 << 30) / BLOCK;
-/// The smallest ring that can be asked for: a checkpoint starts at half, and blocks must be left to write it.
+/// Smallest configurable ring: a checkpoint starts when it is half full, and needs blocks to complete.
 const JOURNAL_BLOCKS_LEAST: u64 = 4;
-/// File index entries planned per raw extent that fits: room for reduction and for duplicates.
+/// File index entries planned per raw extent that fits: allowance for reduction and duplicates.
 const ENTRIES_PER_RAW_EXTENT: u64 = 4;
 /// More entries than any device of the largest size needs.
 const INDEX_CAPACITY_MAX: u64 = 1 << 40;
 /// Share of the device that one checkpoint area may take: two take 1.04 %.
 const CHECKPOINT_SHARE: u64 = 192;
-/// Blocks of a checkpoint area that a device is given however small it is.
+/// Minimum blocks of a checkpoint area, for small devices.
 const CHECKPOINT_BLOCKS_MIN: u64 = 8;
-/// Slots begin at multiples of at most this, whatever a device says about its erase blocks.
+/// Largest alignment of slots, for any reported erase block size.
 const ALIGN_BYTES_MAX: u64 = 1 << 30;
-/// A cache has one WEU to fill and one to evict, at least.
+/// A cache needs at least one unit to fill and one to evict.
 const SLOTS_LEAST: u32 = 2;
-/// A WEU has room for its header and some extents.
+/// A unit has its header and at least this many extents.
 const EXTENTS_PER_WEU_LEAST: u32 = 4;
-/// Addresses from here on are places on the journal device, if the journal is on a device of its own.
+/// Addresses from here on are on the journal device, if the journal has a device of its own.
 pub const JOURNAL_DEVICE: u64 = 1 << 62;
-/// Where the ring begins there: behind the label.
+/// Start of the ring there, after the label.
 const JOURNAL_DEVICE_RING: u64 = JOURNAL_DEVICE + BLOCK;
 /// Bytes of an encoded geometry.
 pub(crate) const GEOMETRY_BYTES: usize = 128;
@@ -45,7 +45,7 @@ pub(crate) const GEOMETRY_BYTES: usize = 128;
 /// The layout of a cache device. All offsets are in bytes and multiples of 4096.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Geometry {
-    /// Size of the device that is used.
+    /// Used size of the device.
     pub device_bytes: u64,
     /// Size of a WEU.
     pub weu_bytes: u32,
@@ -69,11 +69,11 @@ pub struct Geometry {
     pub slots_offset: u64,
     /// File index entries that the layout is planned for.
     pub index_capacity: u64,
-    /// What the cache's checksums begin with. It is not stored: the superblock's version and uuid tell it.
+    /// Salt of the cache's checksums. Not stored: derived from the superblock's version and uuid.
     pub salt: Salt,
 }
 
-/// Why a layout cannot be.
+/// Reason why a layout is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeometryError {
@@ -90,25 +90,25 @@ pub enum GeometryError {
     /// The journal device is too small.
     #[error("a journal device of {device_bytes} bytes is too small: it needs at least {needed_bytes}")]
     JournalTooSmall {
-        /// Its size.
+        /// Size of the journal device.
         device_bytes: u64,
-        /// What is needed.
+        /// Required size.
         needed_bytes: u64,
     },
-    /// The device is too small for two WEUs.
+    /// The device is too small for two units.
     #[error("a cache of {device_bytes} bytes is too small: it needs at least {needed_bytes}")]
     TooSmall {
-        /// Its size.
+        /// Size of the device.
         device_bytes: u64,
-        /// What is needed.
+        /// Required size.
         needed_bytes: u64,
     },
-    /// The areas of a decoded geometry overlap or leave the device.
+    /// The areas of a decoded geometry overlap or exceed the device.
     #[error("the layout in the superblock does not fit the device")]
     Overlap,
 }
 
-/// Choices in planning a layout.
+/// Options of planning a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanOptions {
     /// Size of the device.
@@ -117,9 +117,9 @@ pub struct PlanOptions {
     pub weu_bytes: u32,
     /// Size of an extent.
     pub extent_bytes: u32,
-    /// Slots begin at multiples of this (erase block or discard granularity) if it is larger than a WEU.
+    /// Alignment of slots (erase block or discard granularity) if it exceeds a unit.
     pub align_bytes: u64,
-    /// Journal blocks, if not by the rule.
+    /// Journal blocks, instead of the default rule.
     pub journal_blocks: Option<u64>,
 }
 
@@ -127,12 +127,12 @@ impl Geometry {
     /// Plans the layout of a device by the rules of `FORMAT.md`.
     ///
     /// # Errors
-    /// When the sizes cannot be used or the device is too small.
+    /// When the sizes are invalid or the device is too small.
     pub fn plan(options: &PlanOptions) -> Result<Self, GeometryError> {
         Self::lay_out(options, None)
     }
 
-    /// Plans the layout of a device whose journal is on a device of its own, of `journal_device_bytes`.
+    /// Plans the layout of a device whose journal has a device of its own, of `journal_device_bytes`.
     ///
     /// # Errors
     /// As [`Geometry::plan`], or when the journal device is too small.
@@ -148,7 +148,7 @@ impl Geometry {
         Self::lay_out(options, Some(blocks))
     }
 
-    /// The size that a journal device has if nothing else is said: what the journal would take on the cache device.
+    /// Returns the default size of a journal device: the size that the journal would have on the cache device.
     #[must_use]
     pub fn journal_device_bytes(cache_bytes: u64) -> u64 {
         let blocks = (cache_bytes / 256 / BLOCK).clamp(JOURNAL_BLOCKS_MIN, JOURNAL_BLOCKS_MAX);
@@ -210,7 +210,7 @@ impl Geometry {
 
     /// First byte of a slot.
     ///
-    /// # Panics
+    /// When there is no such slot.
     /// When there is no such slot.
     #[must_use]
     pub fn slot_offset(&self, slot: WeuSlot) -> u64 {
@@ -218,20 +218,21 @@ impl Geometry {
         self.slots_offset.saturating_add(u64::from(slot.0).saturating_mul(u64::from(self.weu_bytes)))
     }
 
-    /// Returns `true` if the journal is on a device of its own.
+    /// Returns `true` if the journal has a device of its own.
     #[must_use]
     pub const fn has_journal_device(&self) -> bool {
         self.journal_offset >= JOURNAL_DEVICE
     }
 
-    /// First byte of the journal block with a sequence number; from [`JOURNAL_DEVICE`] on if it is on that device.
+    /// Returns the first byte of the journal block with a sequence number; from [`JOURNAL_DEVICE`] on if it is on that
+    /// device.
     #[must_use]
     pub fn journal_block_offset(&self, sequence: JournalSeq) -> u64 {
         let position = sequence.0.checked_rem(self.journal_blocks).unwrap_or(0);
         self.journal_offset.saturating_add(position.saturating_mul(BLOCK))
     }
 
-    /// First byte of a record block of checkpoint area 0 or 1 (the area's header comes before block 0).
+    /// Returns the first byte of a record block of checkpoint area 0 or 1 (the area's header precedes block 0).
     #[must_use]
     pub const fn checkpoint_block_offset(&self, area: usize, block: u64) -> u64 {
         let [first, second] = self.checkpoint;
@@ -239,17 +240,17 @@ impl Geometry {
         start.saturating_add(block.saturating_add(1).saturating_mul(BLOCK))
     }
 
-    /// Records that fit a checkpoint. Facts that make others void come first; a slot whose void bases do not fit is
-    /// recorded as retired; duplicates and zero extents that do not fit are left out.
+    /// Returns the capacity of a checkpoint in records. Invalidating facts come first; a slot whose invalid bases do
+    /// not fit is recorded as retired; duplicates and zero extents that do not fit are omitted.
     #[must_use]
     pub const fn checkpoint_records_max(&self) -> u64 {
         self.checkpoint_blocks.saturating_sub(1).saturating_mul(u64_from_usize(RECORDS_PER_BLOCK))
     }
 
-    /// Checks a geometry that came from media before anything is computed from it.
+    /// Validates a geometry from media before anything is computed from it.
     ///
     /// # Errors
-    /// When areas overlap, leave the device, or sizes are impossible.
+    /// When areas overlap, exceed the device, or sizes are impossible.
     pub fn validate(&self) -> Result<(), GeometryError> {
         check_sizes(self.weu_bytes, self.extent_bytes)?;
         let checkpoint_bytes = self.checkpoint_blocks.checked_mul(BLOCK).ok_or(GeometryError::Overlap)?;
@@ -328,8 +329,8 @@ fn check_sizes(weu_bytes: u32, extent_bytes: u32) -> Result<(), GeometryError> {
     ok.then_some(()).ok_or(GeometryError::Sizes { weu_bytes, extent_bytes })
 }
 
-/// Two records a slot and two per entry of the index (each may be a duplicate and leave a void base behind), as far as
-/// the share allows.
+/// Two records per slot and two per index entry (each may be a duplicate and leave an invalid base behind), within the
+/// share.
 fn checkpoint_blocks(device_bytes: u64, weu_bytes: u32, index_capacity: u64) -> u64 {
     let per_block = u64_from_usize(RECORDS_PER_BLOCK);
     let slots = device_bytes.checked_div(u64::from(weu_bytes)).unwrap_or(0);

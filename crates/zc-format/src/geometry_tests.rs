@@ -1,4 +1,4 @@
-//! Layouts: from tiny to huge, lean, and refused when they cannot be.
+//! Layouts: tiny to huge, with little overhead, and refused if impossible.
 
 use proptest::prelude::*;
 
@@ -44,12 +44,12 @@ fn layouts_from_small_to_large_are_valid_and_lean() {
         let geometry = Geometry::plan(&options(device_bytes)).unwrap();
         check(&geometry);
         let slots = u64::from(geometry.slots) * u64::from(geometry.weu_bytes);
-        // Outside the slots: 1.5 %, and what is fixed or lost to alignment.
+        // Outside of the slots: 1.5 %, plus fixed sizes and alignment losses.
         let fixed = (512 << 10) + 2 * u64::from(geometry.weu_bytes);
         assert!(device_bytes - slots <= device_bytes * 15 / 1000 + fixed, "overhead at 2^{shift}");
         assert_eq!(geometry.index_capacity, device_bytes / 8192 * 4);
     }
-    // 32 TiB in 2 MiB WEUs is all the slots there can be.
+    // 32 TiB in 2 MiB units is the maximum number of slots.
     let huge = Geometry::plan(&options(64 << 40)).unwrap();
     assert_eq!(huge.slots, limits::SLOTS_MAX);
     huge.validate().unwrap();

@@ -1,5 +1,5 @@
-//! The format as bytes: `golden.txt` holds a dump of one sample of every structure. If this test fails, the format
-//! has changed: that needs a new version or a feature flag (`FORMAT.md`, section 3), not a new dump.
+//! The format as bytes: `golden.txt` holds a dump of one sample of every structure. If this test fails, the format has
+//! changed: that requires a new version or a feature flag (`FORMAT.md`, section 3), not a new dump.
 
 use core::fmt::Write as _;
 
@@ -28,7 +28,7 @@ fn dump(name: &str, bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of a sample as the dump has them.
+/// Returns the bytes of a sample from the dump.
 fn golden(name: &str) -> Vec<u8> {
     let mut lines = GOLDEN.lines().skip_while(|line| line.split(' ').next() != Some(name));
     let (_, len) = lines.next().unwrap().split_once(' ').unwrap();
@@ -55,17 +55,17 @@ fn zeros_that_have_to_keep_their_room_differ_in_the_byte_that_was_always_zero() 
     assert_eq!((Record::decode(&may), Record::decode(&must)), (Ok(zeros(false)), Ok(zeros(true))));
 }
 
-/// With the feature of that name.
+/// Superblock with the feature of that name.
 fn journal_next_superblock() -> Superblock {
     Superblock { journal_next: JournalSeq(0x4142_4344_4546_4748), ..samples::superblock() }
 }
 
-/// With the feature of that name, and the one before.
+/// Superblock with the feature of that name, and the one before.
 fn checkpoint_superblock() -> Superblock {
     Superblock { checkpoint: 0x5152_5354_5556_5758, ..journal_next_superblock() }
 }
 
-/// With the feature of that name, and those before.
+/// Superblock with the feature of that name, and those before.
 fn index_image_superblock() -> Superblock {
     Superblock { index_image: 0x2122_2324_2526_2728, ..checkpoint_superblock() }
 }

@@ -1,9 +1,9 @@
-//! The index image: what a clean stop writes of both indexes, so that a start need not read headers (`FORMAT.md`,
-//! section 10).
+//! The index image: both indexes, written at a clean stop so that a start need not read headers (`FORMAT.md`, section
+//! 10).
 //!
-//! Job: encode and decode its head, its pieces, their directory and the entries of slots; say where each piece lies.
-//! Invariants: a decoded directory names no more blocks than its area has; a piece counts in its place of the image of
-//! its session alone. What it does not do: know what is in a bucket, or whether the image is that of the newest stop (the
+//! Job: encode and decode its head, its pieces, their directory and the entries of slots; compute the position of each
+//! piece. Invariants: a decoded directory has at most the blocks of its area; a piece is valid only in its place in
+//! the image of its session. It does not interpret buckets, or check that the image is that of the newest stop (the
 //! superblock names it).
 
 use zc_core::{Generation, JournalSeq, VolumeId, WeuSeq, limits, usize_from_u32};
@@ -14,7 +14,7 @@ use crate::{BLOCK, FormatError, Geometry};
 
 const HEAD_MAGIC: u32 = u32::from_le_bytes(*b"zcIh");
 const PIECE_MAGIC: u32 = u32::from_le_bytes(*b"zcIp");
-/// What precedes the units of a piece.
+/// Header of a piece.
 const PIECE_HEADER_BYTES: u32 = 64;
 /// Largest piece: a few hundred microseconds of work for the thread that serves clients.
 const PIECE_BYTES_MAX: u32 = 256 << 10;
@@ -26,23 +26,23 @@ const UNITS_BYTES_MAX: u32 = PIECE_BYTES_MAX - PIECE_HEADER_BYTES;
 const SLOT_BYTES: u32 = 16;
 /// Largest bucket: 16 entries of 16 bytes.
 const BUCKET_BYTES_MAX: u32 = 256;
-/// What a bucket takes beside its entries: how many are in use.
+/// Bytes of a bucket besides its entries: the number of used ones.
 const BUCKET_COUNT_BYTES: u32 = 1;
 /// Entries of a bucket.
 const BUCKET_ENTRIES: u64 = 16;
-/// What the directory has of a piece.
+/// Bytes per piece in the directory.
 const DIRECTORY_UNIT_BYTES: u32 = 1;
 /// Most buckets of an index.
 const BUCKETS_MAX: u64 = 1 << 32;
-/// Owner of a unit that has none.
+/// Encoding of "no owner".
 const NO_OWNER: u16 = u16::MAX;
 const FLAG_SEALED: u8 = 1;
 const FLAG_FILLING: u8 = 2;
 
-/// The shape of an index: what its buckets mean depends on it.
+/// Shape of an index, on which the meaning of its buckets depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImageTable {
-    /// Its buckets.
+    /// Number of buckets.
     pub buckets: u64,
     /// Entries in them.
     pub entries: u64,
@@ -52,18 +52,18 @@ pub struct ImageTable {
     pub key_bits: u32,
 }
 
-/// The first block of an index image: of which stop it is, and what it holds.
+/// First block of an index image: identifies the stop, and describes the contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImageHead {
-    /// The session that wrote it, at its end.
+    /// Session that wrote it at its end.
     pub session: u64,
-    /// The journal's end then.
+    /// End of the journal at that time.
     pub journal_next: JournalSeq,
-    /// The newest checkpoint then.
+    /// Newest checkpoint at that time.
     pub checkpoint: u64,
-    /// The newest region map then.
+    /// Newest region map at that time.
     pub region_map_sequence: u64,
-    /// How buckets are laid out.
+    /// Layout of buckets.
     pub layout: u32,
     /// Slots of the cache.
     pub slots: u32,
@@ -79,10 +79,10 @@ pub struct ImageHead {
     pub prints: ImageTable,
 }
 
-/// What a piece holds.
+/// Contents of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ImagePart {
-    /// Blocks of the other pieces.
+    /// Block counts of the other pieces.
     Directory,
     /// Slots.
     Slots,
@@ -92,46 +92,46 @@ pub enum ImagePart {
     Prints,
 }
 
-/// A piece: its number, and what it holds.
+/// A piece: its number and contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImagePiece {
     /// Its number.
     pub number: u64,
-    /// What it holds.
+    /// Contents.
     pub part: ImagePart,
-    /// The first slot or bucket in it.
+    /// First slot or bucket.
     pub first: u64,
-    /// How many there are in it.
+    /// Number of slots or buckets.
     pub count: u32,
 }
 
-/// Where a piece lies.
+/// Position of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImagePlace {
-    /// Its first block in the area.
+    /// First block in the area.
     pub first_block: u64,
     /// Its blocks.
     pub blocks: u32,
 }
 
-/// Where the pieces of an image lie: in the order of their numbers, the first one is the directory itself.
+/// Positions of an image's pieces in order of their numbers; the first piece is the directory itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageDirectory {
     places: Vec<ImagePlace>,
 }
 
-/// What the image says of a slot.
+/// State of a slot in the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ImageSlot {
     /// Its generation.
     pub generation: Generation,
-    /// The number of its unit, if it holds one.
+    /// Sequence of its unit, if it holds one.
     pub weu_seq: WeuSeq,
-    /// The volume that most extents of its unit are of.
+    /// Volume with most extents in its unit.
     pub owner: Option<VolumeId>,
     /// `true` if it holds a unit whose extents may be read.
     pub sealed: bool,
-    /// `true` if that is one of dirty extents, without a header.
+    /// `true` if that unit has dirty extents and no header.
     pub filling: bool,
 }
 
@@ -149,7 +149,7 @@ impl ImagePart {
 }
 
 impl ImageTable {
-    /// Most bytes of its buckets in an image.
+    /// Returns the most bytes of its buckets in an image.
     fn packed_bytes_max(&self) -> u64 {
         let entry_bytes = u64::from(self.bucket_bytes).div_ceil(BUCKET_ENTRIES);
         let counts = self.buckets.saturating_mul(u64::from(BUCKET_COUNT_BYTES));
@@ -170,7 +170,7 @@ impl ImageTable {
 }
 
 impl ImageHead {
-    /// The block's bytes, for checkpoint area 0 or 1.
+    /// Returns the block's bytes for checkpoint area 0 or 1.
     #[must_use]
     pub fn encode(&self, area: usize, salt: Salt) -> Vec<u8> {
         let mut block = vec![0; BLOCK];
@@ -184,10 +184,10 @@ impl ImageHead {
         block
     }
 
-    /// Reads the head of an image in area 0 or 1, which has room for `area_blocks` blocks, the head included.
+    /// Decodes the head of an image in area 0 or 1, whose size is `area_blocks`, head included.
     ///
     /// # Errors
-    /// When it is damaged, from another place, or its directory does not fit.
+    /// When it is corrupt, from another place, or its directory does not fit.
     pub fn decode(bytes: &[u8], area: usize, area_blocks: u64, salt: Salt) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
         let mut r = Reader::new(bytes);
@@ -220,20 +220,20 @@ impl ImageHead {
         Ok(head)
     }
 
-    /// Returns `true` if a block begins as the head of an image does.
+    /// Returns `true` if a block begins like the head of an image.
     #[must_use]
     pub fn is_head(bytes: &[u8]) -> bool {
         bytes.get(4..8).is_some_and(|magic| magic == HEAD_MAGIC.to_le_bytes())
     }
 
-    /// Returns `true` if an image with at most so many entries fits an area for certain.
+    /// Returns `true` if any image with this number of entries fits the area.
     #[must_use]
     pub fn fits(&self, area_blocks: u64) -> bool {
         self.has_directory() && self.blocks_max() <= area_blocks
     }
 
-    /// Most blocks of an image with so many entries, the head included: those of a part, if each of its pieces but one
-    /// ends with a byte of a block.
+    /// Returns the most blocks of an image with these entries, head included: each piece of a part but one may end
+    /// with a single byte in its last block.
     fn blocks_max(&self) -> u64 {
         let block = u64::from(limits::BLOCK_BYTES);
         let beside = u64::from(PIECE_HEADER_BYTES).saturating_add(block).saturating_sub(1);
@@ -244,7 +244,7 @@ impl ImageHead {
         })
     }
 
-    /// Most bytes of the units of a part.
+    /// Returns the most bytes of the units of a part.
     fn bytes_max(&self, part: ImagePart) -> u64 {
         match part {
             ImagePart::Directory => self.others().saturating_mul(u64::from(DIRECTORY_UNIT_BYTES)),
@@ -254,12 +254,12 @@ impl ImageHead {
         }
     }
 
-    /// Returns `true` if one piece has room for the directory.
+    /// Returns `true` if the directory fits one piece.
     fn has_directory(&self) -> bool {
         self.run(ImagePart::Directory).pieces() == 1
     }
 
-    /// Where the directory lies: it is the first piece.
+    /// Returns the position of the directory, the first piece.
     #[must_use]
     pub fn directory(&self) -> ImagePlace {
         ImagePlace { first_block: 1, blocks: blocks_of(self.bytes_max(ImagePart::Directory)) }
@@ -271,13 +271,13 @@ impl ImageHead {
         self.others().saturating_add(1)
     }
 
-    /// Number of the pieces that the directory tells of.
+    /// Returns the number of pieces that the directory lists.
     fn others(&self) -> u64 {
         let [_, parts @ ..] = ImagePart::ALL;
         parts.into_iter().fold(0, |pieces, part| self.run(part).pieces().saturating_add(pieces))
     }
 
-    /// The piece of a number.
+    /// Returns the piece of a number.
     #[must_use]
     pub fn piece(&self, number: u64) -> Option<ImagePiece> {
         let mut before = 0_u64;
@@ -311,10 +311,10 @@ impl ImageHead {
         }
     }
 
-    /// The bytes of a piece, whole blocks, with these units.
+    /// Encodes a piece with these units into whole blocks.
     ///
     /// # Panics
-    /// When the units are longer than those of a piece, or not as long as its part says.
+    /// When the units exceed a piece, or do not have the length of their part.
     #[must_use]
     pub fn encode_piece(&self, piece: &ImagePiece, units: &[u8], salt: Salt) -> Vec<u8> {
         let len = u32::try_from(units.len()).unwrap_or(u32::MAX);
@@ -327,10 +327,10 @@ impl ImageHead {
         bytes
     }
 
-    /// The units of a piece. `bytes` are all of its blocks.
+    /// Decodes the units of a piece from all of its blocks.
     ///
     /// # Errors
-    /// When it is damaged, of another image, or from another place.
+    /// When it is corrupt, of another image, or from another place.
     pub fn decode_piece<'a>(
         &self,
         piece: &ImagePiece,
@@ -354,7 +354,7 @@ impl ImageHead {
         r.take(usize_from_u32(len))
     }
 
-    /// Returns `true` if a piece may have so many bytes of units.
+    /// Returns `true` if a piece may have this many bytes of units.
     fn may_be_long(&self, piece: &ImagePiece, len: u32) -> bool {
         let most = u64::from(piece.count).saturating_mul(u64::from(self.run(piece.part).unit_bytes));
         match piece.part {
@@ -375,7 +375,7 @@ impl ImageHead {
 }
 
 impl ImagePlace {
-    /// The first block behind it.
+    /// Returns the first block after it.
     #[must_use]
     pub fn blocks_end(&self) -> u64 {
         self.first_block.saturating_add(u64::from(self.blocks))
@@ -383,13 +383,13 @@ impl ImagePlace {
 }
 
 impl ImageDirectory {
-    /// That of an image of which nothing is placed yet but the directory.
+    /// Creates a directory that places itself only.
     #[must_use]
     pub fn new(head: &ImageHead) -> Self {
         Self { places: vec![head.directory()] }
     }
 
-    /// Places the next piece, which has so many bytes.
+    /// Places the next piece, of `bytes`.
     pub fn place_next(&mut self, bytes: usize) -> ImagePlace {
         let blocks = u32::try_from(bytes.div_ceil(BLOCK)).unwrap_or(u32::MAX);
         let place = ImagePlace { first_block: self.blocks(), blocks };
@@ -397,19 +397,19 @@ impl ImageDirectory {
         place
     }
 
-    /// Where a piece lies.
+    /// Returns the position of a piece.
     #[must_use]
     pub fn place(&self, number: u64) -> Option<ImagePlace> {
         self.places.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Blocks of what is placed, the head included.
+    /// Returns the blocks placed so far, head included.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.places.last().map_or(1, ImagePlace::blocks_end)
     }
 
-    /// Its bytes. All pieces are placed.
+    /// Encodes the directory. All pieces must be placed.
     ///
     /// # Panics
     /// When some are not, or one is too long.
@@ -421,10 +421,10 @@ impl ImageDirectory {
         head.encode_piece(&piece, &units, salt)
     }
 
-    /// Reads the directory of an image in an area that has room for `area_blocks` blocks, the head included.
+    /// Decodes the directory of an image in an area of `area_blocks` blocks, head included.
     ///
     /// # Errors
-    /// When it is damaged, of another image, or names more blocks than there are.
+    /// When it is corrupt, of another image, or has more blocks than the area.
     pub fn decode(head: &ImageHead, bytes: &[u8], area_blocks: u64, salt: Salt) -> Result<Self, FormatError> {
         let piece = head.piece(0).ok_or(FormatError::Field("image blocks"))?;
         let mut directory = Self::new(head);
@@ -454,21 +454,21 @@ impl Run {
         self.units.div_ceil(u64::from(self.per_piece.max(1)))
     }
 
-    /// Units of the piece that begins with this one.
+    /// Returns the units of the piece that begins with this one.
     fn count_of(&self, first: u64) -> u32 {
         let rest = self.units.saturating_sub(first).min(u64::from(self.per_piece));
         u32::try_from(rest).unwrap_or(u32::MAX)
     }
 }
 
-/// Blocks of a piece with so many bytes of units.
+/// Returns the blocks of a piece with this many bytes of units.
 fn blocks_of(units_bytes: u64) -> u32 {
     let bytes = units_bytes.saturating_add(u64::from(PIECE_HEADER_BYTES));
     u32::try_from(bytes.div_ceil(u64::from(limits::BLOCK_BYTES))).unwrap_or(u32::MAX)
 }
 
 impl ImageSlot {
-    /// Its bytes, appended.
+    /// Appends its bytes.
     pub fn encode_into(&self, bytes: &mut Vec<u8>) {
         let mut unit = [0; SLOT_BYTES as usize];
         let sealed = if self.sealed { FLAG_SEALED } else { 0 };
@@ -479,10 +479,10 @@ impl ImageSlot {
         bytes.extend_from_slice(&unit);
     }
 
-    /// The slots of a piece.
+    /// Decodes the slots of a piece.
     ///
     /// # Errors
-    /// When one has an owner that cannot be, or flags that are unknown.
+    /// When one has an impossible owner or unknown flags.
     pub fn decode_all(units: &[u8]) -> impl Iterator<Item = Result<Self, FormatError>> {
         units.chunks_exact(usize_from_u32(SLOT_BYTES)).map(Self::decode)
     }
@@ -503,7 +503,7 @@ impl ImageSlot {
 }
 
 impl Geometry {
-    /// Where a block of an index image lies in checkpoint area 0 or 1; its head is block 0.
+    /// Returns the offset of a block of an index image in checkpoint area 0 or 1; its head is block 0.
     #[must_use]
     pub fn image_block_offset(&self, area: usize, block: u64) -> u64 {
         let [first, second] = self.checkpoint;

@@ -1,4 +1,4 @@
-//! Index images: where the pieces lie, and that each counts in its place of its image alone.
+//! Index images: positions of pieces, and their validity in their own place and image only.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn pieces(head: &ImageHead) -> Vec<ImagePiece> {
 
 #[test]
 fn an_image_takes_what_is_in_use_and_a_byte_for_each_bucket() {
-    // 16 GiB in extents of 8 KiB, and room for four times as many.
+    // 16 GiB in extents of 8 KiB, and capacity for four times as many.
     let entries = 1 << 21;
     let head = head(
         8192,
@@ -32,7 +32,7 @@ fn an_image_takes_what_is_in_use_and_a_byte_for_each_bucket() {
     let bytes = blocks * u64::from(limits::BLOCK_BYTES);
     assert!((units..units + units / 10).contains(&bytes), "{bytes} for {units}");
     assert!(head.fits(blocks) && !head.fits(blocks - 1));
-    // A directory of so many pieces does not fit one.
+    // A directory of this many pieces does not fit one piece.
     let large = ImageHead { files: table(BUCKETS_MAX, 256), ..head };
     assert!(!large.fits(u64::MAX));
 }
@@ -177,7 +177,7 @@ proptest! {
             generation_bits,
             ..samples::image_head()
         };
-        // The largest numbers of slots need a second piece for the directory, which there is not.
+        // The largest numbers of slots would need a second directory piece, which does not exist.
         let expected = if head.has_directory() { Ok(head) } else { Err(FormatError::Field("image blocks")) };
         prop_assert_eq!(ImageHead::decode(&head.encode(1, Salt::NONE), 1, u64::MAX, Salt::NONE), expected);
         let [sealed, filling] = flags;

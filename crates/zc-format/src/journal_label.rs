@@ -1,7 +1,7 @@
-//! The label of a journal device: whose journal it holds (`FORMAT.md`, section 8.1).
+//! Label of a journal device: identifies the cache of the journal (`FORMAT.md`, section 8.1).
 //!
-//! Job: encode and decode the first block of a device that holds nothing but a journal. What it does not do: decide
-//! what a missing or foreign label means for a start.
+//! Job: encode and decode the first block of a device that holds only a journal. It does not decide on the
+//! consequences of a missing or foreign label.
 
 use crate::bytes::{Reader, Writer};
 use crate::crc::{Binding, BlockType, Salt};
@@ -9,7 +9,7 @@ use crate::{BLOCK, FormatError, Superblock};
 
 const MAGIC: [u8; 4] = *b"zcJl";
 
-/// Whose journal it is.
+/// Owner of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalLabel {
     /// The cache's identity.
@@ -21,7 +21,7 @@ pub struct JournalLabel {
 }
 
 impl JournalLabel {
-    /// The label of a cache's journal device.
+    /// Returns the label of a cache's journal device.
     #[must_use]
     pub const fn of(superblock: &Superblock) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl JournalLabel {
         }
     }
 
-    /// The block.
+    /// Encodes the block.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; BLOCK];
@@ -41,10 +41,10 @@ impl JournalLabel {
         block
     }
 
-    /// Reads the block.
+    /// Decodes the block.
     ///
     /// # Errors
-    /// When it is no label or damaged.
+    /// When it is not a label or corrupt.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
         let mut r = Reader::new(bytes);

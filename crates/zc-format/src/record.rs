@@ -1,8 +1,8 @@
 //! Records, and the blocks of journal and checkpoints that hold them (`FORMAT.md`, sections 7 and 8).
 //!
-//! Job: encode and decode both. Invariants: a record is 24 bytes, a block holds at most 168; decoded slots, volumes and
-//! extents are below their limits (not below the cache's own slot count, which the manager knows). What it does not
-//! do: say what records mean together.
+//! Job: encode and decode both. Invariants: a record is 24 bytes, a block holds at most 168; decoded slots, volumes
+//! and extents are below their limits (the manager checks the cache's own slot count). It does not interpret sequences
+//! of records.
 
 use zc_core::{
     ExtentKey, ExtentNo, Generation, JournalSeq, SectorSpan, VolumeId, WeuSeq, WeuSlot, limits,
@@ -17,14 +17,14 @@ use crate::{BLOCK, FormatError};
 pub const RECORD_BYTES: usize = 24;
 /// Bytes before the records of a block.
 const HEAD_BYTES: usize = 64;
-/// Where a journal block names the growing unit.
+/// Position of the growing unit in a journal block.
 const GROWING_AT: usize = 48;
 /// Records in a full block.
 pub const RECORDS_PER_BLOCK: usize = (BLOCK - HEAD_BYTES) / RECORD_BYTES;
 
 const _: () = assert!(RECORDS_PER_BLOCK == 168);
 
-/// A fact that a restart needs. Offsets are in 64-byte units from the start of the slot.
+/// Fact that a restart needs. Offsets are in 64-byte units from the start of the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Record {
     /// The slot holds this WEU, completely written.
@@ -38,7 +38,7 @@ pub enum Record {
         /// Size of its header on media.
         header_bytes: u32,
     },
-    /// The slot's contents up to and including this generation are void.
+    /// The slot's contents up to and including this generation are invalid.
     SlotRetired {
         /// The slot.
         slot: WeuSlot,
@@ -53,9 +53,9 @@ pub enum Record {
         slot: WeuSlot,
         /// Generation of the slot.
         generation: Generation,
-        /// Where in the slot.
+        /// Position in the slot.
         offset_units: u16,
-        /// 4 KiB pages it touches.
+        /// 4 KiB pages that it overlaps.
         pages: u8,
     },
     /// An extent is all zero.
@@ -63,12 +63,12 @@ pub enum Record {
         /// The extent.
         key: ExtentKey,
     },
-    /// An extent has no duplicate or zero mapping any more.
+    /// An extent no longer has a duplicate or zero mapping.
     Unmap {
         /// The extent.
         key: ExtentKey,
     },
-    /// A base entry of a WEU header does not map its extent any more.
+    /// A base entry of a unit header no longer maps its extent.
     BaseInvalid {
         /// The extent (not given in checkpoints).
         key: ExtentKey,
@@ -76,7 +76,7 @@ pub enum Record {
         slot: WeuSlot,
         /// Its generation.
         generation: Generation,
-        /// Which entry, by its place.
+        /// Entry, by its position.
         offset_units: u16,
     },
     /// The slot is being filled with dirty extents under this identity; its header may never have been written.
@@ -88,29 +88,29 @@ pub enum Record {
         /// The WEU's sequence number.
         weu_seq: WeuSeq,
     },
-    /// Sectors of an extent that the origin does not have are stored there. Counts once the next [`Record::Committed`]
-    /// of the volume has been seen.
+    /// Sectors of an extent that the origin lacks are stored there. Valid after the next [`Record::Committed`] of the
+    /// volume.
     Dirty {
         /// The extent.
         key: ExtentKey,
-        /// Which of its sectors.
+        /// Sectors.
         span: SectorSpan,
         /// Slot of the stored piece.
         slot: WeuSlot,
         /// Generation of the slot.
         generation: Generation,
-        /// Where in the slot.
+        /// Position in the slot.
         offset_units: u16,
-        /// 4 KiB pages it touches.
+        /// 4 KiB pages that it overlaps.
         pages: u8,
     },
-    /// Sectors of an extent are zero, which the origin does not know. Counts like [`Record::Dirty`].
+    /// Sectors of an extent are zero, which the origin lacks. Valid like [`Record::Dirty`].
     DirtyZero {
         /// The extent.
         key: ExtentKey,
-        /// Which of its sectors.
+        /// Sectors.
         span: SectorSpan,
-        /// The origin has to keep room for them.
+        /// `true` if the origin must keep them allocated.
         no_hole: bool,
     },
     /// The dirty records of the volume since the last such record are epoch `epoch`, complete.
@@ -120,22 +120,22 @@ pub enum Record {
         /// The epoch; one more than the last.
         epoch: u64,
     },
-    /// The origin has the volume's epochs up to and including this one, durably.
+    /// The origin durably has the volume's epochs up to and including this one.
     Clean {
         /// The volume.
         volume: VolumeId,
         /// The epoch.
         epoch: u64,
     },
-    /// Dirty records of the volume that no commit has followed are void, and so are commits after this epoch.
+    /// Dirty records of the volume without a later commit are invalid, and so are commits after this epoch.
     DirtyReset {
         /// The volume.
         volume: VolumeId,
-        /// The last epoch that counts.
+        /// Last valid epoch.
         epoch: u64,
     },
-    /// The volume's epochs up to and including this one are durable on the cache device, with every extent they name:
-    /// clients may have been answered. A commit that this record covers counts even if an extent of it cannot be read.
+    /// The volume's epochs up to and including this one are durable on the cache device, with all their extents:
+    /// clients may have received acknowledgements. Such a commit is valid even if one of its extents cannot be read.
     Durable {
         /// The volume.
         volume: VolumeId,
@@ -144,7 +144,7 @@ pub enum Record {
     },
 }
 
-/// The fields that all records share on media.
+/// Fields that all records share on media.
 #[derive(Default)]
 struct Raw {
     kind: u8,
@@ -274,29 +274,29 @@ impl Record {
     }
 }
 
-/// Where the pieces begin whose summaries continue a journal block.
+/// Position of the first piece whose summaries continue a journal block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GrowingUnit {
     /// Slot of the unit that is being filled with dirty extents.
     pub slot: WeuSlot,
     /// Its generation, at least 1.
     pub generation: Generation,
-    /// First 4 KiB page that was not written yet.
+    /// First 4 KiB page not yet written.
     pub page: u32,
 }
 
 /// A block of the journal ring.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JournalBlock {
-    /// Its number; it lies at this number modulo the ring's size.
+    /// Sequence number; its place in the ring is the number modulo the ring's size.
     pub sequence: JournalSeq,
-    /// The session that wrote it.
+    /// Session that wrote it.
     pub session: u64,
-    /// Sequence of the newest region map when it was written: a restart that finds an older map knows it lost one.
+    /// Sequence of the newest region map when it was written: a restart that finds an older map has lost one.
     pub region_map_sequence: u64,
-    /// Commits in blocks before this one were durable with all they speak of when the block was written.
+    /// Commits in blocks before this one were durable with all their extents when the block was written.
     pub proved: JournalSeq,
-    /// Where summaries that continue the block may be.
+    /// Position of summaries that continue the block.
     pub growing: Option<GrowingUnit>,
     /// At most [`RECORDS_PER_BLOCK`].
     pub records: Vec<Record>,
@@ -306,7 +306,7 @@ const JOURNAL_MAGIC: u32 = u32::from_le_bytes(*b"zcJb");
 const CHECKPOINT_MAGIC: u32 = u32::from_le_bytes(*b"zcKb");
 
 impl JournalBlock {
-    /// The block's bytes.
+    /// Encodes the block.
     ///
     /// # Panics
     /// When it holds too many records.
@@ -327,10 +327,10 @@ impl JournalBlock {
         block
     }
 
-    /// Reads the block that must have the number `sequence`.
+    /// Decodes the block with the number `sequence`.
     ///
     /// # Errors
-    /// When it is another block, an older round of the ring, torn or damaged.
+    /// When it is another block, of an older ring cycle, torn or corrupt.
     pub fn decode(bytes: &[u8], sequence: JournalSeq, salt: Salt) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
         let head = decode_head(bytes, JOURNAL_MAGIC)?;
@@ -348,14 +348,14 @@ impl JournalBlock {
         })
     }
 
-    /// The number a block claims, if it looks like a journal block at all. Not verified.
+    /// Returns the number in a block that looks like a journal block. Not verified.
     #[must_use]
     pub fn peek_sequence(bytes: &[u8]) -> Option<JournalSeq> {
         decode_head(bytes, JOURNAL_MAGIC).ok().map(|head| JournalSeq(head.number))
     }
 }
 
-/// The bytes of a record block of checkpoint `sequence`, number `block` of its area.
+/// Encodes record block number `block` of checkpoint `sequence`.
 ///
 /// # Panics
 /// When there are too many records.
@@ -366,10 +366,10 @@ pub fn encode_checkpoint_block(sequence: u64, block: u64, records: &[Record], sa
     bytes
 }
 
-/// Reads record block `block` of checkpoint `sequence`.
+/// Decodes record block `block` of checkpoint `sequence`.
 ///
 /// # Errors
-/// When it is another block, torn or damaged.
+/// When it is another block, torn or corrupt.
 pub fn decode_checkpoint_block(
     bytes: &[u8],
     sequence: u64,

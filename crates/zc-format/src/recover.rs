@@ -1,20 +1,20 @@
-//! Which of several copies counts, and how far the journal goes: the pure half of a restart.
+//! Selection of the newest copy, and the end of the journal: the pure half of a restart.
 //!
 //! Job: choose among candidate buffers, follow the journal ring. Invariants: only valid structures are considered, the
-//! largest sequence wins, a journal is followed without gaps and never from a session to an older one. What it does
-//! not do: read, or draw conclusions about trust; it reports what was damaged so that the caller can.
+//! largest sequence wins, a journal is followed without gaps and never from a session to an older one. It does not
+//! read, or decide on trust; it reports corruption so that the caller can.
 
 use zc_core::JournalSeq;
 
 use crate::superblock::Access;
 use crate::{FormatError, JournalBlock, Salt, Superblock};
 
-/// The newest valid candidate, and what was wrong with the others.
+/// Newest valid candidate, and the faults of the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice<T> {
-    /// The structure and the number of its copy; of equal ones the first.
+    /// Structure and number of its copy; among equal ones the first.
     pub newest: Option<(T, usize)>,
-    /// Candidates that are not valid, by the number of their copy.
+    /// Invalid candidates, by the number of their copy.
     pub faults: Vec<(usize, FormatError)>,
 }
 
@@ -40,7 +40,7 @@ impl<T> Choice<T> {
     }
 }
 
-/// The newest superblock among blocks read from the places of the copies with the given numbers.
+/// Returns the newest superblock among blocks read from the copies with the given numbers.
 pub fn newest_superblock<'a>(
     candidates: impl IntoIterator<Item = (usize, &'a [u8])>,
     access: Access,
@@ -50,22 +50,23 @@ pub fn newest_superblock<'a>(
     Choice::of(decoded, |superblock| superblock.sequence)
 }
 
-/// Why a replay ended.
+/// Reason for the end of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayEnd {
-    /// The next block is not valid: nothing, an old round, torn or damaged.
+    /// The next block is invalid: unwritten, of an old cycle, torn or corrupt.
     Invalid(FormatError),
-    /// The next block has the right number but is of an older session: that session was cut off, and the number was
-    /// given again.
+    /// The next block has the right number but belongs to an older session: that session was truncated, and the number
+    /// was reused.
     OlderSession,
-    /// There is a *newer* block in the next one's place: the journal has run past the checkpoint that the replay began
-    /// with, so a newer checkpoint was lost.
+    /// The next place holds a *newer* block: the journal has overrun the checkpoint from which the replay started, so
+    /// a newer checkpoint was lost.
     Overrun,
     /// All blocks of the ring were replayed.
     Full,
 }
 
-/// Follows the journal ring: ask for [`JournalReplay::wanted`], read it, [`JournalReplay::feed`] it, until the end.
+/// Follows the journal ring: read the block [`JournalReplay::wanted`], pass it to [`JournalReplay::feed`], until the
+/// end.
 #[derive(Debug, Clone)]
 pub struct JournalReplay {
     start: JournalSeq,
@@ -78,20 +79,21 @@ pub struct JournalReplay {
 }
 
 impl JournalReplay {
-    /// A replay from the checkpoint's `journal_start`, of blocks of `first_session`, the checkpoint's, and later ones.
+    /// Creates a replay from the checkpoint's `journal_start`, of blocks of `first_session`, the checkpoint's, and
+    /// later ones.
     #[must_use]
     pub const fn new(start: JournalSeq, ring_blocks: u64, first_session: u64, salt: Salt) -> Self {
         let end = if ring_blocks == 0 { Some(ReplayEnd::Full) } else { None };
         Self { start, next: start, ring_blocks, session: first_session, salt, region_map_sequence: 0, end }
     }
 
-    /// The block to read next (see [`crate::Geometry::journal_block_offset`]), or `None` at the end.
+    /// Returns the block to read next (see [`crate::Geometry::journal_block_offset`]), or `None` at the end.
     #[must_use]
     pub const fn wanted(&self) -> Option<JournalSeq> {
         if self.end.is_some() { None } else { Some(self.next) }
     }
 
-    /// Takes what was read in the wanted block's place. Returns the block if it continues the journal.
+    /// Processes the bytes at the wanted block's place. Returns the block if it continues the journal.
     pub fn feed(&mut self, bytes: &[u8]) -> Option<JournalBlock> {
         let wanted = self.wanted()?;
         match JournalBlock::decode(bytes, wanted, self.salt) {
@@ -123,25 +125,25 @@ impl JournalReplay {
             .is_some_and(|block| block.session >= self.session)
     }
 
-    /// The last block replayed.
+    /// Returns the last replayed block.
     #[must_use]
     pub fn last(&self) -> Option<JournalSeq> {
         (self.next > self.start).then(|| JournalSeq(self.next.0.saturating_sub(1)))
     }
 
-    /// The first number that was not replayed: where writing goes on.
+    /// Returns the first number that was not replayed, where writing continues.
     #[must_use]
     pub const fn next(&self) -> JournalSeq {
         self.next
     }
 
-    /// The newest region map that the replayed blocks mention; 0 if none.
+    /// Returns the newest region map mentioned in replayed blocks; 0 if none.
     #[must_use]
     pub const fn region_map_sequence(&self) -> u64 {
         self.region_map_sequence
     }
 
-    /// Why it ended, once it has.
+    /// Returns the reason of the end, if it was reached.
     #[must_use]
     pub const fn end(&self) -> Option<ReplayEnd> {
         self.end

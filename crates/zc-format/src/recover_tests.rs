@@ -1,4 +1,4 @@
-//! Choosing among copies and following the journal.
+//! Selection of copies and replay of the journal.
 
 use super::*;
 use crate::samples_tests as samples;
@@ -7,7 +7,7 @@ fn block(sequence: u64, session: u64, map: u64) -> Vec<u8> {
     JournalBlock { session, region_map_sequence: map, ..samples::journal_block(sequence) }.encode(Salt::NONE)
 }
 
-/// Replays a ring whose places hold these blocks.
+/// Replays a ring of these blocks.
 fn replay(ring: &[Vec<u8>], start: u64, first_session: u64) -> (JournalReplay, Vec<u64>) {
     let mut replay =
         JournalReplay::new(JournalSeq(start), zc_core::u64_from_usize(ring.len()), first_session, Salt::NONE);
@@ -23,7 +23,7 @@ fn replay(ring: &[Vec<u8>], start: u64, first_session: u64) -> (JournalReplay, V
 }
 
 #[test]
-fn the_newest_valid_copy_counts_and_faults_are_told() {
+fn the_newest_valid_copy_counts_and_faults_are_reported() {
     let at = |sequence, copy| Superblock { sequence, ..samples::superblock() }.encode(copy);
     let mut blocks = [at(5, 0), at(7, 1), at(9, 2), at(7, 3)];
     let choose = |blocks: &[Vec<u8>; 4]| {
@@ -61,7 +61,7 @@ fn a_replay_stops_at_the_first_gap() {
 
 #[test]
 fn a_replay_wraps_and_stops_at_the_old_round() {
-    // The ring holds 24, 25 and, from the round before, 18 to 23.
+    // The ring holds 24, 25 and, from the previous cycle, 18 to 23.
     let ring: Vec<_> = [24, 25, 18, 19, 20, 21, 22, 23].map(|sequence| block(sequence, 2, 0)).to_vec();
     let (end, seen) = replay(&ring, 22, 1);
     assert_eq!(seen, [22, 23, 24, 25]);
@@ -69,11 +69,11 @@ fn a_replay_wraps_and_stops_at_the_old_round() {
 }
 
 #[test]
-fn a_newer_block_in_the_place_tells_that_the_journal_ran_past_the_checkpoint() {
+fn a_newer_block_in_the_place_shows_that_the_journal_ran_past_the_checkpoint() {
     let mut ring: Vec<_> = (24..32).map(|sequence| block(sequence, 2, 0)).collect();
     assert_eq!(replay(&ring, 16, 1).0.end(), Some(ReplayEnd::Overrun));
     assert_eq!(replay(&ring, 16, 1).0.last(), None);
-    // Not if the newer block is damaged, or of another cache that was there before.
+    // Not if the newer block is corrupt, or of another cache that was there before.
     ring[0][90] ^= 1;
     assert_eq!(
         replay(&ring, 16, 1).0.end(),
@@ -87,7 +87,7 @@ fn a_newer_block_in_the_place_tells_that_the_journal_ran_past_the_checkpoint() {
 
 #[test]
 fn blocks_of_a_session_that_was_cut_off_do_not_continue_a_later_one() {
-    // Session 2 wrote 16 to 19, of which 17 was lost; session 3 went on with 17.
+    // Session 2 wrote 16 to 19, of which 17 was lost; session 3 continued with 17.
     let ring = [block(16, 2, 5), block(17, 3, 6), block(18, 2, 5), block(19, 2, 5)];
     let (end, seen) = replay(&ring, 16, 1);
     assert_eq!(seen, [16, 17]);

@@ -1,4 +1,4 @@
-//! The region map: which regions may differ from what the cache knows (`FORMAT.md`, section 6).
+//! The region map (write-intent bitmap): regions that may differ from the cache (`FORMAT.md`, section 6).
 //!
 //! Job: encode and decode a copy. Invariant: one checksum over the whole copy, so a mix of old and new blocks fails.
 //! It does not decide which regions are marked, or what a damaged copy means for trust.
@@ -19,18 +19,18 @@ const _: () = assert!(48 + limits::ACTIVE_REGIONS_MAX as usize * 8 <= BYTES);
 /// A region map.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RegionMap {
-    /// Number of the map; the newest valid one counts.
+    /// Sequence number; the newest valid map is used.
     pub sequence: u64,
-    /// The session that wrote it.
+    /// Session that wrote it.
     pub session: u64,
-    /// The journal must be replayable up to this block for unmarked regions to be trusted.
+    /// Block up to which the journal must be replayable for unmarked regions to be trusted.
     pub journal_required: JournalSeq,
     /// The marked regions, at most [`limits::ACTIVE_REGIONS_MAX`].
     pub regions: Vec<RegionKey>,
 }
 
 impl RegionMap {
-    /// The bytes of copy 0 or 1.
+    /// Encodes copy 0 or 1.
     ///
     /// # Panics
     /// When there are too many regions, or a region's number does not fit 48 bits.
@@ -56,10 +56,10 @@ impl RegionMap {
         bytes
     }
 
-    /// Reads copy 0 or 1.
+    /// Decodes copy 0 or 1.
     ///
     /// # Errors
-    /// When it is torn, damaged or from another place.
+    /// When it is torn, corrupt or from another place.
     pub fn decode(bytes: &[u8], copy: usize, salt: Salt) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BYTES).ok_or(FormatError::Truncated)?;
         let mut r = Reader::new(bytes);

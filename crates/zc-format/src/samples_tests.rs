@@ -70,7 +70,7 @@ pub(crate) fn volume_table() -> VolumeTable {
     VolumeTable { sequence: 7, records: vec![first, second] }
 }
 
-/// As it is with [`crate::Features::WRITE_BACK`].
+/// Volume table with [`crate::Features::WRITE_BACK`].
 pub(crate) fn dirty_volume_table() -> VolumeTable {
     let mut table = volume_table();
     table.records[1].may_be_dirty = true;
@@ -157,19 +157,19 @@ pub(crate) fn journal_block(sequence: u64) -> JournalBlock {
     }
 }
 
-/// As it is with [`crate::Features::SUMMARIES`].
+/// Journal block with [`crate::Features::SUMMARIES`].
 pub(crate) fn growing_journal_block(sequence: u64) -> JournalBlock {
     let unit = GrowingUnit { slot: WeuSlot(0x0021_2223), generation: Generation(0x3132_3334), page: 7 };
     JournalBlock { growing: Some(unit), ..dirty_journal_block(sequence) }
 }
 
-/// What [`summary`] lies at the end of.
+/// Place of [`summary`].
 pub(crate) fn summary_place() -> SummaryPlace {
     let uuid = superblock().uuid;
     SummaryPlace { uuid, slot: WeuSlot(0x0021_2223), generation: Generation(0x3132_3334), page: 8 }
 }
 
-/// The first summary behind [`growing_journal_block`] 17.
+/// The first summary after [`growing_journal_block`] 17.
 pub(crate) fn summary() -> Summary {
     Summary {
         next: JournalSeq(18),
@@ -182,14 +182,14 @@ pub(crate) fn summary() -> Summary {
     }
 }
 
-/// The page that it is in.
+/// Page of a summary.
 pub(crate) fn summary_page(summary: &Summary, place: &SummaryPlace) -> Vec<u8> {
     let mut page = vec![0; crate::BLOCK];
     summary.encode_into(place, &mut page);
     page
 }
 
-/// What [`crate::Features::INDEX_IMAGE`] tells of: two slots, one bucket of files and two of fingerprints.
+/// Head of a sample image: two slots, one bucket of files and two of fingerprints.
 pub(crate) fn image_head() -> ImageHead {
     ImageHead {
         session: 0x2122_2324_2526_2728,
@@ -206,7 +206,7 @@ pub(crate) fn image_head() -> ImageHead {
     }
 }
 
-/// Its slots.
+/// Slots of the image.
 pub(crate) fn image_slots() -> [ImageSlot; 2] {
     let (generation, weu_seq) = (Generation(0x3132_3334), WeuSeq(0x4142_4344_4546_4748));
     let full = ImageSlot { generation, weu_seq, owner: Some(VolumeId(0x0102)), sealed: true, filling: true };
@@ -214,7 +214,7 @@ pub(crate) fn image_slots() -> [ImageSlot; 2] {
     [full, free]
 }
 
-/// Where its pieces lie: a block for each part, but for the fingerprints.
+/// Positions of its pieces: a block for each part, except the fingerprints.
 pub(crate) fn image_directory() -> ImageDirectory {
     let mut directory = ImageDirectory::new(&image_head());
     [1, 1, 3].into_iter().for_each(|blocks| {
@@ -223,7 +223,7 @@ pub(crate) fn image_directory() -> ImageDirectory {
     directory
 }
 
-/// Its slots, as a piece.
+/// Slots of the image, as a piece.
 pub(crate) fn image_piece() -> Vec<u8> {
     let mut units = Vec::new();
     image_slots().iter().for_each(|slot| slot.encode_into(&mut units));
@@ -338,7 +338,7 @@ impl Image for Bytes {
 }
 
 /// A whole device: every copy of every structure, the journal from block 16 to block 20, an extent and a header in
-/// every slot. `age` makes images that differ in every structure's numbers.
+/// every slot. `age` varies the numbers of every structure.
 pub(crate) fn image(age: u64) -> Bytes {
     let geometry = geometry();
     let mut image = Bytes(vec![0; usize_from_u64(geometry.device_bytes)]);

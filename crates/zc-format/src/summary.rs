@@ -1,10 +1,10 @@
-//! Summaries: the journal's newest records, kept in the unit of dirty extents beside the data that a client waits for
+//! Summaries: the journal's newest records, stored in the dirty unit next to the data that a client waits for
 //! (`FORMAT.md`, section 8.3).
 //!
-//! As a log-structured file system's partial segment (Rosenblum and Ousterhout, SOSP 1991, section 3.2), a piece of a
-//! unit says what it is for, so that a commit is one write. Job: encode and decode one, find the chain that continues
-//! the journal. Invariants: a summary ends with its page; it fails in any other page, slot, generation or cache, and
-//! behind any other journal block. What it does not do: read the pages, or say what the records mean.
+//! As in a partial segment of a log-structured file system (Rosenblum and Ousterhout, SOSP 1991, section 3.2), a piece
+//! of a unit describes itself, so that a commit is one write. Job: encode and decode a summary, find the chain that
+//! continues the journal. Invariants: a summary ends with its page; it is invalid in any other page, slot, generation
+//! or cache, and after any other journal block. It does not read the pages, or interpret the records.
 
 use zc_core::{Generation, JournalSeq, WeuSlot, u64_from_usize, usize_from_u32};
 
@@ -16,10 +16,10 @@ const MAGIC: u32 = u32::from_le_bytes(*b"zcSm");
 const TRAILER_BYTES: usize = 64;
 const CRC_BYTES: usize = 4;
 
-/// The page that a summary ends with.
+/// Page that a summary ends with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SummaryPlace {
-    /// The cache's identity. Clients choose the bytes before a page's end, but do not know it.
+    /// Identity of the cache. Clients choose the bytes before a page's end, but cannot read the identity.
     pub uuid: [u8; 16],
     /// Slot of the unit.
     pub slot: WeuSlot,
@@ -29,16 +29,16 @@ pub struct SummaryPlace {
     pub page: u32,
 }
 
-/// The records of a commit, and of everything the journal lacks before it.
+/// Records of a commit, and of everything before it that the journal lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Summary {
-    /// The journal block that will repeat the records: the one after the last that is durable.
+    /// Journal block that will repeat the records: the one after the last durable one.
     pub next: JournalSeq,
-    /// The session that wrote it, which is that block's predecessor's.
+    /// Session that wrote it, which also wrote that block's predecessor.
     pub session: u64,
-    /// Summaries behind the same journal block are numbered from 0.
+    /// Index among the summaries after the same journal block, from 0.
     pub ordinal: u32,
-    /// First page of its piece: the one after the summary before, or the [`GrowingUnit`]'s.
+    /// First page of its piece: the one after the previous summary, or the [`GrowingUnit`]'s.
     pub first_page: u32,
     /// As in a journal block.
     pub region_map_sequence: u64,
@@ -49,13 +49,13 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Bytes that so many records take at the end of a page.
+    /// Returns the bytes that these records take at the end of a page.
     #[must_use]
     pub const fn encoded_bytes(records: usize) -> usize {
         TRAILER_BYTES.saturating_add(records.saturating_mul(RECORD_BYTES))
     }
 
-    /// Puts it at the end of its page.
+    /// Writes it at the end of its page.
     ///
     /// # Panics
     /// When it holds too many records, or `page` is not a page.
@@ -75,7 +75,7 @@ impl Summary {
         crc.copy_from_slice(&binding(place, self.next).crc(&with_uuid(place, covered)).to_le_bytes());
     }
 
-    /// The block that what looks like a summary continues. Not verified.
+    /// Returns the block that an apparent summary continues. Not verified.
     #[must_use]
     pub fn peek_next(page: &[u8]) -> Option<JournalSeq> {
         let trailer = page.get(BLOCK.checked_sub(TRAILER_BYTES)?..BLOCK)?;
@@ -85,10 +85,10 @@ impl Summary {
         (magic == MAGIC).then(|| r.u64().ok().map(JournalSeq)).flatten()
     }
 
-    /// Reads the summary at the end of a page that continues the journal before block `next`.
+    /// Decodes the summary at the end of a page that continues the journal before block `next`.
     ///
     /// # Errors
-    /// When there is none, it is another one's, torn or damaged.
+    /// When there is none, it is another one, torn or corrupt.
     pub fn decode(page: &[u8], place: &SummaryPlace, next: JournalSeq) -> Result<Self, FormatError> {
         let page = page.get(..BLOCK).ok_or(FormatError::Truncated)?;
         let (_, trailer) = page.split_at(BLOCK.saturating_sub(TRAILER_BYTES));
@@ -121,17 +121,17 @@ impl Summary {
     }
 }
 
-/// What continues the journal behind its last block.
+/// Continuation of the journal after its last block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SummaryChain {
-    /// The summaries that continue each other, in order.
+    /// Consecutive summaries, in order.
     pub summaries: Vec<Summary>,
-    /// One lies behind the last of them that does not continue it: what was between was durable, and is lost.
+    /// `true` if a summary follows that does not continue the last one: durable data between them is lost.
     pub broken: bool,
 }
 
 impl SummaryChain {
-    /// Follows the summaries behind the journal block before `next`, which a session wrote. `tail` is the slot from
+    /// Follows the summaries after the journal block before `next`, which `session` wrote. `tail` is the slot from
     /// `unit.page` on.
     #[must_use]
     pub fn follow(uuid: [u8; 16], unit: &GrowingUnit, next: JournalSeq, session: u64, tail: &[u8]) -> Self {
@@ -165,7 +165,7 @@ fn binding(place: &SummaryPlace, next: JournalSeq) -> Binding {
     }
 }
 
-/// What the checksum covers behind its binding.
+/// Returns the bytes that the checksum covers after its binding.
 fn with_uuid(place: &SummaryPlace, covered: &[u8]) -> Vec<u8> {
     [&place.uuid, covered].concat()
 }

@@ -1,4 +1,4 @@
-//! Summaries: where they count, how a chain of them ends, and what tells that a link is lost.
+//! Summaries: validity, ends of chains, and detection of lost links.
 
 use zc_core::{Generation, JournalSeq, WeuSlot};
 
@@ -56,7 +56,7 @@ fn unit() -> GrowingUnit {
     GrowingUnit { slot, generation, page: PAGE }
 }
 
-/// Pieces of one page, two pages and one page again, then space; as the slot from [`PAGE`] on.
+/// Pieces of one page, two pages and one page, then free space; as the slot from [`PAGE`] on.
 fn tail() -> Vec<u8> {
     let mut pages = vec![vec![0x5a; BLOCK]; 8];
     for (ordinal, first_page, page) in [(0, PAGE, PAGE), (1, PAGE + 1, PAGE + 2), (2, PAGE + 3, PAGE + 3)] {
@@ -74,7 +74,7 @@ fn follow(tail: &[u8]) -> (Vec<u32>, bool) {
 }
 
 #[test]
-fn a_chain_ends_where_nothing_continues_it_and_a_lost_link_is_told_from_its_end() {
+fn a_chain_ends_where_nothing_continues_it_and_a_lost_link_is_distinguished_from_its_end() {
     let whole = tail();
     assert_eq!(follow(&whole), (vec![0, 1, 2], false));
     let without = |pages: &[usize]| {

@@ -1,8 +1,8 @@
-//! The superblock: what the cache is, where everything is, and which session has it (`FORMAT.md`, section 4).
+//! The superblock: identity, layout and session of the cache (`FORMAT.md`, section 4).
 //!
-//! Job: encode and decode a copy, say where the copies are. Invariants: a decoded superblock has a geometry that was
-//! validated and no unknown feature that forbids the intended use. What it does not do: order the writes (two copies,
-//! flush, the other two, flush), or know which copy is newest (see [`crate::recover`]).
+//! Job: encode and decode a copy, compute the positions of copies. Invariants: a decoded superblock has a valid
+//! geometry and no unknown feature that forbids the intended use. It does not order the writes (two copies, flush, the
+//! other two, flush), or choose the newest copy (see [`crate::recover`]).
 
 use zc_core::{FingerprintKind, JournalSeq};
 
@@ -15,7 +15,7 @@ use crate::{BLOCK, CheckpointHeader, FormatError, Geometry};
 pub const SUPERBLOCK_COPIES: usize = 4;
 const MAGIC: [u8; 8] = *b"zcached\x01";
 const VERSION: u32 = 2;
-/// The checksums of such a cache do not cover its uuid. It is read and written as it is.
+/// Version whose checksums do not cover the uuid. Such a cache is read and written unchanged.
 const VERSION_UNSALTED: u32 = 1;
 const LABEL_BYTES: usize = 64;
 const BLOCK_MASK: u64 = zc_core::limits::BLOCK_BYTES as u64 - 1;
@@ -23,24 +23,24 @@ const BLOCK_MASK: u64 = zc_core::limits::BLOCK_BYTES as u64 - 1;
 const COPY_STEP_BYTES: u64 = 32 << 10;
 const _: () = assert!(2 * COPY_STEP_BYTES == crate::geometry::END_BYTES);
 
-/// What a superblock is read for: decides about unknown read-only-compatible features.
+/// Intended use of a superblock: decides about unknown read-only-compatible features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// To look only.
+    /// Inspect only.
     Read,
-    /// To serve: the cache will be written.
+    /// Serve: the cache will be written.
     Write,
 }
 
-/// Feature flags: a reader refuses what it does not know in `incompat`, opens read-only for `ro_compat`, ignores the
-/// rest.
+/// Feature flags: a reader refuses unknown `incompat` bits, opens read-only for unknown `ro_compat` bits, and ignores
+/// the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features {
     /// Safe to ignore.
     pub compat: u64,
-    /// Safe to read past.
+    /// Safe for readers.
     pub ro_compat: u64,
-    /// Not safe to read past.
+    /// Unsafe for readers.
     pub incompat: u64,
 }
 
@@ -55,37 +55,37 @@ pub struct Superblock {
     pub geometry: Geometry,
     /// The cache's fingerprint function.
     pub fingerprint_kind: FingerprintKind,
-    /// Counts rewrites; the newest valid copy counts.
+    /// Number of rewrites; the newest valid copy is used.
     pub sequence: u64,
-    /// Counts starts of the daemon on this cache.
+    /// Number of starts of the daemon on this cache.
     pub session: u64,
-    /// The session ended cleanly.
+    /// `true` if the session ended cleanly.
     pub clean: bool,
-    /// The session began with mappings that are not believed and has not ended cleanly: what it had to void may not
-    /// be durable, so the next start must not believe them either.
+    /// `true` if the session began with distrusted mappings and has not ended cleanly: its invalidations may not be
+    /// durable, so the next start must distrust the mappings as well.
     pub distrusted: bool,
-    /// The kernel's boot identity of the session.
+    /// Boot id of the kernel during the session.
     pub boot_id: [u8; 16],
     /// When the cache was formatted, in seconds since 1970.
     pub created_unix_s: u64,
-    /// All journal blocks before this one were durable when the copy was written; 0 says nothing.
+    /// All journal blocks before this one were durable when the copy was written; 0: unknown.
     pub journal_next: JournalSeq,
-    /// Sequence of the checkpoint that the session began from; 0 says nothing.
+    /// Sequence of the checkpoint from which the session began; 0: unknown.
     pub checkpoint: u64,
-    /// The session whose index image tells what the indexes hold: that which ended with this copy; 0: none does.
+    /// Session of the valid index image, which ended with this copy; 0: none.
     pub index_image: u64,
-    /// A name for people; what goes beyond 64 bytes of UTF-8 is not kept.
+    /// Name for people; bytes beyond 64 bytes of UTF-8 are truncated.
     pub label: String,
 }
 
 impl Features {
-    /// In `compat`: the superblock says how far the journal went.
+    /// In `compat`: the superblock has the end of the journal.
     pub const JOURNAL_NEXT: u64 = 1;
 
-    /// In `compat`: the superblock names the checkpoint that the session began from.
+    /// In `compat`: the superblock has the checkpoint from which the session began.
     pub const CHECKPOINT: u64 = 2;
 
-    /// In `compat`: the session's intent log failed and could not be withdrawn; it says less than was done.
+    /// In `compat`: the session's intent log failed and could not be removed; it is incomplete.
     pub const INTENTS_VOID: u64 = 4;
 
     /// In `compat`: the superblock of a clean stop names the index image, if there is one.
@@ -94,7 +94,7 @@ impl Features {
     /// In `incompat`: the journal is on a device of its own.
     pub const EXTERNAL_JOURNAL: u64 = 1;
 
-    /// In `incompat`: there may be dirty extents, and records that speak of them.
+    /// In `incompat`: dirty extents and their records may exist.
     pub const WRITE_BACK: u64 = 2;
 
     /// In `incompat`: units of dirty extents may hold records that the journal lacks.
@@ -102,10 +102,11 @@ impl Features {
 
     /// In `incompat`: the journal may hold [`crate::Record::Durable`].
     pub const DURABLE_RECORDS: u64 = 8;
-    /// What this build knows of `incompat`.
+    /// `incompat` features of this build.
     const KNOWN: u64 = Self::EXTERNAL_JOURNAL | Self::WRITE_BACK | Self::SUMMARIES | Self::DURABLE_RECORDS;
 
-    /// A session begins, of this version: with dirty extents there may be summaries, and its intent log is a new one.
+    /// Updates the features for a new session of this version: with dirty extents there may be summaries, and its
+    /// intent log is new.
     pub const fn begin_session(&mut self, geometry: &Geometry) {
         self.compat |= Self::JOURNAL_NEXT | Self::CHECKPOINT | Self::INDEX_IMAGE;
         self.compat &= !Self::INTENTS_VOID;
@@ -118,7 +119,7 @@ impl Features {
         }
     }
 
-    /// The features that a layout uses.
+    /// Returns the features of a layout.
     #[must_use]
     pub const fn of(geometry: &Geometry) -> Self {
         let incompat = if geometry.has_journal_device() { Self::EXTERNAL_JOURNAL } else { 0 };
@@ -128,16 +129,15 @@ impl Features {
 }
 
 impl Superblock {
-    /// Returns `true` if the journal goes on from this checkpoint: the session began from it, or wrote it. Another one
-    /// may lack what that one alone knew: its journal blocks may have been lost, and their numbers given again.
+    /// Returns `true` if the journal continues from this checkpoint: the session began from it, or wrote it. Another
+    /// one may lack facts of that checkpoint alone: its journal blocks may have been lost, and their numbers reused.
     #[must_use]
     pub const fn goes_on_from(&self, checkpoint: &CheckpointHeader) -> bool {
         self.checkpoint == 0 || checkpoint.session >= self.session || checkpoint.sequence == self.checkpoint
     }
 
-    /// Where the copies of a device of this size are; what it has beyond a multiple of 4096 bytes is not used. If a
-    /// copy is found whose geometry has another size (the device has grown), the places that this gives for that size
-    /// are to be probed too.
+    /// Returns the positions of the copies on a device of this size; bytes beyond a multiple of 4096 are unused. If a
+    /// copy has a geometry of another size (the device has grown), the positions for that size must be probed too.
     #[must_use]
     pub fn offsets(device_bytes: u64) -> [u64; SUPERBLOCK_COPIES] {
         let used = device_bytes & !BLOCK_MASK;
@@ -145,10 +145,10 @@ impl Superblock {
         [0, COPY_STEP_BYTES, end, end.saturating_add(COPY_STEP_BYTES)]
     }
 
-    /// The bytes of a copy.
+    /// Encodes a copy.
     ///
     /// # Panics
-    /// When the geometry's salt is another cache's.
+    /// When the geometry's salt belongs to another cache.
     #[must_use]
     pub fn encode(&self, copy: usize) -> Vec<u8> {
         let salt = self.geometry.salt;
@@ -171,15 +171,15 @@ impl Superblock {
         block
     }
 
-    /// Reads a copy of a cache that is to be served.
+    /// Decodes a copy of a cache to serve.
     ///
     /// # Errors
-    /// When it is no superblock, damaged, from another place, or of a version or with features unknown here.
+    /// When it is no superblock, corrupt, from another place, or of an unknown version or with unknown features.
     pub fn decode(bytes: &[u8], copy: usize) -> Result<Self, FormatError> {
         Self::decode_for(bytes, copy, Access::Write)
     }
 
-    /// Reads a copy.
+    /// Decodes a copy.
     ///
     /// # Errors
     /// As [`Superblock::decode`]; unknown `ro_compat` features matter for [`Access::Write`] only.

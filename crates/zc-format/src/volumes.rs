@@ -1,7 +1,7 @@
-//! The volume table: which volumes the cache knows, and which origins they were paired with (`FORMAT.md`, section 5).
+//! The volume table: volumes of the cache, and the origins they are paired with (`FORMAT.md`, section 5).
 //!
 //! Job: encode and decode a copy. Invariant: one checksum over the whole copy, so a mix of old and new blocks fails.
-//! It does not compare identities, or give out ids.
+//! It does not compare identities, or assign ids.
 
 use zc_core::{VolumeId, limits};
 
@@ -20,7 +20,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"zcVt");
 const MAY_BE_DIRTY: u32 = 1;
 const _: () = assert!((VOLUMES_PER_TABLE + 1) * ENTRY_BYTES <= BYTES);
 
-/// What an origin is.
+/// Kind of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OriginKind {
     /// A regular file.
@@ -29,7 +29,7 @@ pub enum OriginKind {
     Block,
 }
 
-/// By what an origin is known again.
+/// Identity by which an origin is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OriginIdentity {
     /// File or device.
@@ -40,7 +40,7 @@ pub struct OriginIdentity {
     pub inode: u64,
     /// Length in bytes.
     pub len_bytes: u64,
-    /// Last modification in nanoseconds since 1970 (0 for devices). Compared after a clean stop only.
+    /// Last modification in nanoseconds since 1970 (0 for devices). Compared only after a clean stop.
     pub mtime_ns: u64,
 }
 
@@ -59,7 +59,8 @@ pub struct VolumeRecord {
     pub origin: OriginIdentity,
     /// Must equal the stamp in the state directory for clean contents to be trusted.
     pub stamp: u64,
-    /// There may be dirty extents of it. Durably set before the first one; only with [`crate::Features::WRITE_BACK`].
+    /// `true` if it may have dirty extents. Durably set before the first one; only with
+    /// [`crate::Features::WRITE_BACK`].
     pub may_be_dirty: bool,
 }
 
@@ -73,7 +74,7 @@ pub struct VolumeTable {
 }
 
 impl VolumeTable {
-    /// The bytes of copy 0 or 1.
+    /// Encodes copy 0 or 1.
     ///
     /// # Panics
     /// When there are too many volumes, or a name is too long.
@@ -93,10 +94,10 @@ impl VolumeTable {
         bytes
     }
 
-    /// Reads copy 0 or 1.
+    /// Decodes copy 0 or 1.
     ///
     /// # Errors
-    /// When it is torn, damaged, from another place, or holds impossible values.
+    /// When it is torn, corrupt, from another place, or holds impossible values.
     pub fn decode(bytes: &[u8], copy: usize, salt: Salt) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BYTES).ok_or(FormatError::Truncated)?;
         let mut r = Reader::new(bytes);

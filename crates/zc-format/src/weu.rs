@@ -1,9 +1,9 @@
-//! The WEU header, at the end of its slot: what the slot holds (`FORMAT.md`, section 9). Read at a restart, at an
-//! eviction and to prove fingerprint hints; never rewritten while its generation lives.
+//! The unit header, at the end of its slot: the contents of the slot (`FORMAT.md`, section 9). Read at a restart, at
+//! an eviction and to verify fingerprint hints; never rewritten within a generation.
 //!
-//! Job: encode and decode it. Invariants of what is decoded: entries are in order, do not overlap, lie in front of the
-//! header, and name addresses in range. What it does not do: compare the session with the cache's; the caller must,
-//! because a slot may still hold the header of an older cache on the same device.
+//! Job: encode and decode it. Invariants of decoded headers: entries are in order, do not overlap, precede the header,
+//! and have addresses in range. It does not compare the session with the cache's; the caller must, because a slot may
+//! still hold the header of an older cache on the same device.
 
 use zc_core::{
     Codec, ExtentKey, ExtentNo, Fingerprint, Generation, SectorSpan, VolumeId, WeuSeq, WeuSlot, limits,
@@ -17,7 +17,7 @@ use crate::{BLOCK, FormatError};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"zcWh");
 const ENTRY_BYTES: u32 = 56;
-/// Flag of an entry: it was stored dirty.
+/// Flag of an entry that was stored dirty.
 const DIRTY: u8 = 1;
 /// Fixed fields, at the very end of the slot.
 const TRAILER_BYTES: u32 = 64;
@@ -25,7 +25,7 @@ const TRAILER: usize = usize_from_u32(TRAILER_BYTES);
 /// Entries of the largest header: half of the largest WEU.
 const ENTRIES_MAX: u32 = (limits::WEU_BYTES_MAX / 2 - TRAILER_BYTES) / ENTRY_BYTES;
 
-/// A stored extent of a WEU: a base, or something that was stored dirty.
+/// Stored extent of a unit: a base, or data that was stored dirty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WeuEntry {
     /// The extent.
@@ -34,11 +34,11 @@ pub struct WeuEntry {
     pub offset_bytes: u32,
     /// Size of its payload.
     pub stored_bytes: u32,
-    /// How the payload is encoded.
+    /// Encoding of the payload.
     pub codec: Codec,
     /// Fingerprint of the extent; zeros for a piece of one.
     pub fingerprint: Fingerprint,
-    /// For what was stored dirty: the sectors of the extent that it holds. Such an entry maps nothing by itself.
+    /// For dirty data: its sectors of the extent. Such an entry does not map them by itself.
     pub dirty: Option<SectorSpan>,
 }
 
@@ -51,15 +51,15 @@ pub struct WeuHeader {
     pub generation: Generation,
     /// The WEU's sequence number.
     pub weu_seq: WeuSeq,
-    /// The session that wrote it.
+    /// Session that wrote it.
     pub session: u64,
     /// Stored extents by ascending offset.
     pub entries: Vec<WeuEntry>,
 }
 
 impl WeuHeader {
-    /// Size of a header with this many entries, a multiple of 4096. For absurd counts it saturates at the size of the
-    /// largest WEU, which no header may have.
+    /// Returns the size of a header with this many entries, a multiple of 4096. For absurd counts it saturates at the
+    /// size of the largest unit, which no valid header has.
     #[must_use]
     pub fn encoded_bytes(entries: u32) -> u32 {
         let bytes = entries
@@ -95,7 +95,7 @@ impl WeuHeader {
         }
     }
 
-    /// The size that the header whose last block this is claims to have. Not verified, but sane.
+    /// Returns the size of the header with this last block. Not verified, but within bounds.
     ///
     /// # Errors
     /// When there is no header.
@@ -111,10 +111,10 @@ impl WeuHeader {
         Ok(size)
     }
 
-    /// Reads the header of a slot from the last bytes of the slot, at least as many as it has.
+    /// Decodes the header of a slot from at least its last bytes.
     ///
     /// # Errors
-    /// When there is none, or it is torn, damaged, from another slot, or contradicts itself.
+    /// When there is none, or it is torn, corrupt, from another slot, or contradictory.
     pub fn decode(
         tail: &[u8],
         slot: WeuSlot,

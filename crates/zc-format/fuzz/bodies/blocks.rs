@@ -1,5 +1,5 @@
-//! Every metadata block on arbitrary bytes: none panics, what decodes encodes and decodes to the same value, and what a
-//! superblock says lies on its device.
+//! Decodes arbitrary bytes as every metadata block: no panic; decoded values encode and decode to the same; a
+//! superblock's areas lie on its device.
 
 use zc_core::{Generation, JournalSeq, WeuSlot};
 use zc_format::{
@@ -10,11 +10,11 @@ use zc_format::{
 
 /// The largest structure.
 const LARGEST: usize = 64 << 10;
-/// Blocks of the checkpoint area that headers are held against.
+/// Blocks of the checkpoint area against which headers are checked.
 const AREA_BLOCKS: u64 = 1 << 20;
 
 pub(crate) fn run(data: &[u8]) {
-    // Short inputs stand for blocks that end in zeros.
+    // Short inputs represent blocks that end in zeros.
     let mut bytes = data.to_vec();
     bytes.resize(LARGEST.max(data.len()), 0);
     for access in [Access::Read, Access::Write] {
@@ -76,7 +76,7 @@ fn on_the_device(superblock: &Superblock) {
     assert!(offsets.is_sorted() && offsets[3] < geometry.device_bytes, "copies at {offsets:?}");
 }
 
-/// The pieces of an image lie behind its head, one behind the other, and the last ends in the area.
+/// The pieces of an image follow its head contiguously, and the last ends within the area.
 fn in_the_area(head: &ImageHead, bytes: &[u8]) {
     let directory = ImageDirectory::decode(head, bytes, AREA_BLOCKS, Salt::NONE).ok();
     let mut next = 1;

@@ -1,5 +1,5 @@
-//! WEU headers and stored extents on arbitrary bytes: none panics, what is accepted lies where it may, and what decodes
-//! encodes and decodes to the same value.
+//! Decodes arbitrary bytes as unit headers and stored extents: no panic; accepted positions are in range; decoded
+//! values encode and decode to the same.
 
 use zc_core::{Generation, WeuSeq, WeuSlot};
 use zc_format::{EXTENT_HEADER_BYTES, ExpectedExtent, ExtentHeader, Salt, WeuHeader};
@@ -13,7 +13,7 @@ pub(crate) fn run(data: &[u8]) {
 }
 
 fn header(data: &[u8]) {
-    // A header ends its slot: short inputs stand for one that begins with zeros.
+    // A header ends its slot: short inputs represent one that begins with zeros.
     let mut tail = vec![0; (32_usize << 10).saturating_sub(data.len())];
     tail.extend_from_slice(data);
     let slot = tail
@@ -34,7 +34,7 @@ fn header(data: &[u8]) {
     assert_eq!(WeuHeader::decode(&again, WeuSlot(slot), WEU_BYTES, EXTENT_BYTES, Salt::NONE), Ok(header));
 }
 
-/// Expects what the header says, as far as a place can say it.
+/// Verifies an extent against the expectation that its own header implies.
 fn extent(data: &[u8]) {
     let word = |at: usize| data.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
     let expected = ExpectedExtent {
