@@ -83,8 +83,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What it costs (`cargo bench -p zc-bench --bench nbd`, criterion's estimates on one virtual CPU of a machine that did
-//! other things too, so ten to twenty percent either way):
+//! Costs (`cargo bench -p zc-bench --bench nbd`, criterion's estimates on one virtual CPU of a busy machine, so with
+//! an error of ten to twenty percent):
 //!
 //! | | simple | structured | extended |
 //! | --- | --- | --- | --- |

@@ -33,7 +33,7 @@ pub mod handshake_flag {
     pub const NO_ZEROES: u16 = 1 << 1;
 }
 
-/// Transmission flags: what an export offers.
+/// Transmission flags: capabilities of an export.
 pub mod tx_flag {
     /// Always set.
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -75,13 +75,13 @@ pub mod option {
     pub const INFO: u32 = 6;
     /// Choose an export.
     pub const GO: u32 = 7;
-    /// Ask for structured replies.
+    /// Request structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
     /// List metadata contexts.
     pub const LIST_META_CONTEXT: u32 = 9;
     /// Select metadata contexts.
     pub const SET_META_CONTEXT: u32 = 10;
-    /// Ask for extended (64-bit) headers.
+    /// Request extended (64-bit) headers.
     pub const EXTENDED_HEADERS: u32 = 11;
 }
 
@@ -111,7 +111,7 @@ pub mod reply {
     pub const ERR_UNKNOWN: u32 = ERROR_BIT | 6;
     /// The server is stopping.
     pub const ERR_SHUTDOWN: u32 = ERROR_BIT | 7;
-    /// The client must ask for block sizes first.
+    /// The client must request block sizes first.
     pub const ERR_BLOCK_SIZE_REQD: u32 = ERROR_BIT | 8;
     /// The option's data is too large.
     pub const ERR_TOO_BIG: u32 = ERROR_BIT | 9;
@@ -159,7 +159,7 @@ pub mod command_flag {
     pub const NO_HOLE: u16 = 1 << 1;
     /// `READ` must be answered in one content chunk.
     pub const DF: u16 = 1 << 2;
-    /// `BLOCK_STATUS` wants one extent per context.
+    /// `BLOCK_STATUS` requests one extent per context.
     pub const REQ_ONE: u16 = 1 << 3;
     /// `WRITE_ZEROES` must be fast or fail with `ENOTSUP`.
     pub const FAST_ZERO: u16 = 1 << 4;
@@ -200,7 +200,7 @@ pub const STATE_ZERO: u32 = 1 << 1;
 pub mod limits {
     /// Longest string the protocol allows, in bytes.
     pub const STRING_BYTES_MAX: usize = 4096;
-    /// Largest payload of a READ or WRITE: what clients may rely on without asking (32 MiB).
+    /// Largest payload of a READ or WRITE that clients may rely on without negotiation (32 MiB).
     pub const PAYLOAD_BYTES_MAX: u32 = zc_core::limits::REQUEST_BYTES_MAX;
     /// Default cap of one option's data a server buffers: a longest name and 15 longest queries.
     pub const OPTION_DATA_BYTES_DEFAULT: u32 = 64 << 10;
@@ -220,7 +220,7 @@ pub mod limits {
     pub const STATUS_PAYLOAD_BYTES_MAX: u64 = 8 + 4 * (CONTEXTS_MAX as u64);
     /// Most queries of one meta context option that are kept; more are an invalid option.
     pub const QUERIES_MAX: usize = 256;
-    /// Most information requests of one `INFO`/`GO` that are looked at.
+    /// Most information requests of one `INFO`/`GO` that are evaluated.
     pub const INFO_REQUESTS_MAX: usize = 256;
     /// Most extents of one block status chunk (proto.md).
     pub const EXTENTS_MAX: usize = 1 << 20;

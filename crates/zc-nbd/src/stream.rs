@@ -1,8 +1,8 @@
-//! What both session machines share: how they take bytes off a received chunk and what they wait for.
+//! Input handling shared by both state machines.
 //!
-//! Invariants: nothing is taken beyond what is asked for. What it does not do: I/O.
+//! Invariants: no byte beyond the requested ones is consumed. It does no I/O.
 
-/// What a session waits for.
+/// Need of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// More bytes from the peer, through `next_event`.
@@ -14,11 +14,11 @@ pub enum Need {
     },
     /// Nothing from the peer: answer requests, send output or start TLS first, then call `next_event` again.
     Replies,
-    /// Nothing any more: the session is over or the peer has said it leaves.
+    /// Nothing: the session is over or the peer has announced its departure.
     Nothing,
 }
 
-/// Moves bytes from `input` to `partial` until that holds `wanted`; says whether it does.
+/// Moves bytes from `input` to `partial` until it holds `wanted`; returns `true` if it does.
 pub(crate) fn fill(partial: &mut Vec<u8>, input: &mut &[u8], wanted: usize) -> bool {
     let missing = wanted.saturating_sub(partial.len());
     let (head, rest) = input.split_at(missing.min(input.len()));

@@ -2,7 +2,7 @@
 //!
 //! Job: parse `nbd://host[:port]/export` and `nbd+unix:///export?socket=PATH`, with percent encoding.
 //!
-//! Invariants: what parses has a host or an absolute or relative socket path; an export name obeys the protocol.
+//! Invariants: a parsed URI has a host or an absolute or relative socket path; an export name obeys the protocol.
 //!
 //! Out of scope: TLS schemes (`nbds`), vsock, user names, and resolving hosts.
 
@@ -11,7 +11,7 @@ use crate::proto::limits::STRING_BYTES_MAX;
 /// Default TCP port of NBD (IANA).
 pub const DEFAULT_PORT: u16 = 10809;
 
-/// Where an NBD server listens.
+/// Address of an NBD server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// TCP.
@@ -31,13 +31,13 @@ pub enum Endpoint {
 /// A parsed NBD URI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NbdUri {
-    /// Where the server listens.
+    /// Address of the server.
     pub endpoint: Endpoint,
     /// The export; empty for the default one.
     pub export: String,
 }
 
-/// Why a text is no NBD URI this crate can use.
+/// Reason why a text is not a supported NBD URI.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("NBD URI \"{uri}\": {problem}")]
 pub struct UriError {

@@ -1,14 +1,13 @@
-//! A server's bytes into a client session with requests in flight: no panic, bounds kept, read data only inside its
-//! request and only once, the same end however the stream is cut.
+//! Feeds a server's bytes to a client session with requests in flight: no panic, bounds kept, read data only inside
+//! its request and only once, and the same outcome for any split of the stream.
 //!
-//! The first input byte chooses what to negotiate or to only ask about exports, the second where to cut; the rest is
-//! the stream.
+//! The first input byte selects the options to negotiate or an inquiry, the second the split; the rest is the stream.
 
 use zc_nbd::Need;
 use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession, ClientTls, Inquiry};
 use zc_nbd::proto::{BASE_ALLOCATION, command_flag, limits};
 
-/// Bytes of all reads that [`ask`] asks for.
+/// Bytes of all reads of [`ask`].
 const READ_BYTES: u64 = 64 + 16;
 
 pub(crate) fn run(data: &[u8]) {
@@ -17,13 +16,13 @@ pub(crate) fn run(data: &[u8]) {
         return inquire(*choice, stream, usize::from(*cut).max(1));
     }
     let whole = Run::of(*choice, stream, usize::MAX);
-    // Where a chunk ends decides whether plain bytes follow the answer to STARTTLS.
+    // Chunk boundaries decide whether plain bytes follow the reply to STARTTLS.
     if choice & 8 == 0 {
         assert_eq!(Run::of(*choice, stream, usize::from(*cut).max(1)).record, whole.record);
     }
 }
 
-/// What came of a stream: events, payload, output, end.
+/// Outcome of a stream: events, payload, output, final state.
 type Record = (Vec<String>, Vec<u8>, Vec<u8>, Option<Need>);
 
 struct Run {
@@ -97,7 +96,7 @@ impl Run {
     }
 }
 
-/// A session that asks, question after question.
+/// A session that sends one query after another.
 fn inquire(choice: u8, stream: &[u8], piece: usize) {
     let tls = if choice & 8 == 0 { ClientTls::Never } else { ClientTls::Preferred };
     let mut inquiry = Inquiry::new(tls);

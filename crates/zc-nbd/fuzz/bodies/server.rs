@@ -1,8 +1,7 @@
-//! A client's bytes into a server session: no panic, bounds kept, the same end however the stream is cut, and what the
-//! server sends with structured or extended headers is well formed.
+//! Feeds a client's bytes to a server session: no panic, bounds kept, the same outcome for any split of the stream,
+//! and well-formed output with structured or extended headers.
 //!
-//! The first input byte chooses TLS, limits and when requests are answered, the second where to cut; the rest is the
-//! stream.
+//! The first input byte selects TLS, limits and the time of replies, the second the split; the rest is the stream.
 
 use zc_nbd::Need;
 use zc_nbd::proto::{BASE_ALLOCATION, chunk};
@@ -18,7 +17,7 @@ const ANSWER_BYTES_MAX: usize = 32 << 10;
 pub(crate) fn run(data: &[u8]) {
     let [choice, cut, stream @ ..] = data else { return };
     let whole = Run::of(*choice, stream, usize::MAX);
-    // Where a chunk ends decides whether bytes follow STARTTLS in plain, so only without TLS all cuts are alike.
+    // Chunk boundaries decide whether plain bytes follow STARTTLS, so all splits are equivalent only without TLS.
     if choice & 3 == 0 {
         let pieces = Run::of(*choice, stream, usize::from(*cut).max(1));
         assert_eq!(pieces.sent, whole.sent);
@@ -83,7 +82,7 @@ struct Run {
     limits: ServerLimits,
     out: Vec<u8>,
     sent: Vec<u8>,
-    /// How much was sent when the transmission phase began.
+    /// Bytes sent when the transmission phase began.
     attached_at: Option<usize>,
     events: u32,
     /// Requests that wait for their answer, if they are held at all.
@@ -211,7 +210,7 @@ impl Run {
     }
 }
 
-/// Everything behind the handshake decodes. Simple replies to READs do not tell how long they are.
+/// Everything after the handshake decodes. Simple replies to READs do not carry their length.
 fn check_replies(run: &Run) {
     let style = run.session.style();
     let Some(at) = run.attached_at.filter(|_| style != HeaderStyle::Simple) else { return };

@@ -1,4 +1,4 @@
-//! Every decoder on arbitrary bytes: what decodes must encode and decode to the same value.
+//! Every decoder on arbitrary bytes: a decoded value must encode and decode to the same value.
 
 use zc_nbd::wire::{
     BlockStatus, ChunkHeader, ErrorChunk, ExportNameReply, GoRequest, Greeting, HeaderStyle, HoleChunk,

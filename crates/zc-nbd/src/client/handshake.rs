@@ -1,9 +1,9 @@
 //! The client's handshake.
 //!
-//! Job: one option at a time: TLS if wanted, extended headers, else structured replies, then metadata contexts, then
-//! `GO`, else `EXPORT_NAME`; or `LIST`. What fails for good is followed by `ABORT`.
+//! Job: one option at a time: TLS if configured, extended headers, else structured replies, then metadata contexts,
+//! then `GO`, else `EXPORT_NAME`; or `LIST`. A final failure is followed by `ABORT`.
 //!
-//! Invariants: a reply must name the option asked; replies per option and bytes per reply are bounded.
+//! Invariants: a reply must name the requested option; replies per option and bytes per reply are bounded.
 //!
 //! Out of scope: TLS itself, only its negotiation.
 
@@ -17,7 +17,7 @@ use crate::wire::{
     OptionHeader, OptionReplyHeader, ServerEntry, WireError, encode_client_flags,
 };
 
-/// What the handshake has gathered so far.
+/// Results of the handshake so far.
 #[derive(Debug, Default)]
 pub(super) struct Negotiation {
     no_zeroes: bool,
@@ -41,7 +41,7 @@ impl Negotiation {
         }
     }
 
-    /// The export that was described, if what the server said is complete and agrees with itself.
+    /// Returns the described export if the server's information is complete and consistent.
     pub(super) fn into_export(self) -> Result<RemoteExport, ClientError> {
         let Some((size_bytes, flags)) = self.size_and_flags else {
             return Err(ClientError::Rule("the server accepts the export without telling its size"));
@@ -62,7 +62,7 @@ impl Negotiation {
     }
 }
 
-/// Takes the next reply to the option `asked`: its type and body. `None`: more bytes are needed.
+/// Parses the next reply to the option `asked`: its type and body. `None`: more bytes are needed.
 pub(super) fn take_option_reply(
     partial: &mut Vec<u8>,
     negotiation: &mut Negotiation,
@@ -94,7 +94,7 @@ pub(super) fn take_option_reply(
     Ok(Some((header.reply, body)))
 }
 
-/// Data of a `GO` or `INFO` that asks for everything.
+/// Returns the data of a `GO` or `INFO` that requests all information.
 pub(super) fn everything_about(export: &str) -> Vec<u8> {
     let mut data = Vec::new();
     let infos = vec![info::NAME, info::DESCRIPTION, info::BLOCK_SIZE];
@@ -128,7 +128,7 @@ impl ClientSession {
         Ok(Step::Again)
     }
 
-    /// What comes first once it is clear whether there is TLS.
+    /// Sends the first option once TLS is settled.
     pub(super) fn begin_negotiation(&mut self, out: &mut Vec<u8>) {
         if self.config.list {
             self.ask(option::LIST, &[], out);

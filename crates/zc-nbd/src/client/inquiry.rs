@@ -1,13 +1,14 @@
-//! Questions to a server about its exports, without using one.
+//! Queries of a server's exports, without attaching to one.
 //!
-//! Job: negotiate (TLS if wanted, extended headers or structured replies, so that the answers are those that a capable
-//! client gets), then one question at a time: which exports, what is this export, which metadata contexts does it have.
+//! Job: negotiate (TLS if configured, extended headers or structured replies, so that the replies are those for a
+//! capable client), then one query at a time: the list of exports, the description of an export, its metadata
+//! contexts.
 //!
 //! The driver feeds received bytes to [`Inquiry::next_event`], as with [`super::ClientSession`]. After
-//! [`InquiryEvent::Idle`] and after every answer one question may be asked; [`Inquiry::leave`] ends the session.
+//! [`InquiryEvent::Idle`] and after every reply one query may be sent; [`Inquiry::leave`] ends the session.
 //!
-//! Invariants: as of the client's handshake: a reply names the option asked; replies and their bytes are bounded. A
-//! refused question leaves the session usable, unless the server shuts down.
+//! Invariants: as in the client's handshake, a reply names the requested option; replies and their bytes are bounded.
+//! A refused query leaves the session usable, unless the server shuts down.
 //!
 //! Out of scope: I/O, attach to an export.
 
@@ -19,10 +20,10 @@ use crate::wire::{
     Greeting, InfoReply, MetaContextReply, MetaRequest, OptionHeader, ServerEntry, encode_client_flags,
 };
 
-/// An answer, or that the first question may be asked.
+/// A reply, or readiness for the first query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InquiryEvent {
-    /// The negotiation is done: ask.
+    /// The negotiation is complete; queries may be sent.
     Idle,
     /// The server's exports.
     Exports(Vec<ServerEntry>),
@@ -49,7 +50,7 @@ enum Phase {
     Ended,
 }
 
-/// One connection that asks.
+/// One connection for queries.
 #[derive(Debug)]
 pub struct Inquiry {
     tls: ClientTls,
@@ -76,11 +77,11 @@ impl Inquiry {
         }
     }
 
-    /// Takes bytes from the front of `input` up to the next event; what is to be sent is appended to `out`.
+    /// Consumes bytes from the front of `input` up to the next event; output is appended to `out`.
     ///
     /// # Errors
-    /// The server broke the protocol, is too old, refused TLS that is required, or shuts down; the session is over
-    /// then and takes nothing more.
+    /// The server violated the protocol, is too old, refused required TLS, or shuts down; the session is then over and
+    /// accepts no more input.
     pub fn next_event(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Answer {
         loop {
             let before = (self.phase, input.len());
@@ -105,7 +106,7 @@ impl Inquiry {
         }
     }
 
-    /// What the session waits for after [`Inquiry::next_event`] returned `Ok(None)`.
+    /// Returns the need of the session after [`Inquiry::next_event`] returned `Ok(None)`.
     #[must_use]
     pub const fn need(&self) -> Need {
         match self.phase {
@@ -115,7 +116,7 @@ impl Inquiry {
         }
     }
 
-    /// Returns `true` if a question may be asked.
+    /// Returns `true` if a query may be sent.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle)
@@ -143,7 +144,7 @@ impl Inquiry {
         self.secured
     }
 
-    /// Asks for all exports; the answer is [`InquiryEvent::Exports`].
+    /// Requests all exports; the reply is [`InquiryEvent::Exports`].
     ///
     /// # Panics
     /// If the session is not idle.
@@ -151,7 +152,7 @@ impl Inquiry {
         self.question(option::LIST, &[], out);
     }
 
-    /// Asks what an export is; the answer is [`InquiryEvent::Export`].
+    /// Requests the description of an export; the reply is [`InquiryEvent::Export`].
     ///
     /// # Panics
     /// If the session is not idle.
@@ -159,7 +160,7 @@ impl Inquiry {
         self.question(option::INFO, &everything_about(export), out);
     }
 
-    /// Asks for the metadata contexts of an export that match the queries, all without queries; the answer is
+    /// Requests the metadata contexts of an export that match the queries (all of them without queries); the reply is
     /// [`InquiryEvent::Contexts`].
     ///
     /// # Panics

@@ -4,22 +4,22 @@
 //! replies), encode requests, check and decode replies.
 //!
 //! The driver feeds received bytes to [`ClientSession::next_event`] until it returns `Ok(None)`. After
-//! [`ClientEvent::ReadData`] the bytes go straight into the driver's buffer: first what
-//! [`ClientSession::take_payload`] cuts from the chunk at hand, then reads of at most [`Need::Payload`] bytes,
-//! reported by [`ClientSession::payload_received`]. A WRITE's payload is sent by the driver right behind the header.
+//! [`ClientEvent::ReadData`] the bytes go directly into the driver's buffer: first those that
+//! [`ClientSession::take_payload`] cuts from the current chunk, then reads of at most [`Need::Payload`] bytes,
+//! reported with [`ClientSession::payload_received`]. The driver sends a WRITE's payload directly after the header.
 //!
-//! With [`ClientConfig::tls`] the session asks for TLS before anything else. When [`ClientSession::tls_due`] is true
-//! the driver sends the output in plain, starts TLS and calls [`ClientSession::tls_started`]; from then on it feeds
-//! decrypted bytes. A failed TLS handshake ends the connection. After an error the driver sends the output, which may
-//! hold an ABORT, and closes.
+//! With [`ClientConfig::tls`] the session requests TLS first. When [`ClientSession::tls_due`] is true, the driver
+//! sends the output in plain, starts TLS and calls [`ClientSession::tls_started`]; from then on it feeds decrypted
+//! bytes. A failed TLS handshake ends the connection. After an error the driver sends the output, which may hold an
+//! ABORT, and closes.
 //!
-//! Invariants: cookies are unique among requests in flight; a reply is believed only if it fits its request: known
-//! cookie, inside the range, no overlap, complete before it says success; lengths are capped before anything is
-//! buffered; after an error the session is over.
+//! Invariants: cookies are unique among requests in flight; a reply is accepted only if it matches its request: known
+//! cookie, inside the range, no overlap, complete on success; lengths are bounded before anything is buffered; after
+//! an error the session is over.
 //!
-//! [`Inquiry`] asks a server about its exports without using one.
+//! [`Inquiry`] queries a server's exports without attaching to one.
 //!
-//! It does not reconnect, retry, split large requests, time, TLS itself.
+//! It does not reconnect, retry, split large requests, measure time, or implement TLS itself.
 
 mod handshake;
 mod inquiry;
@@ -38,33 +38,33 @@ use handshake::Negotiation;
 use pending::Pending;
 use replies::Chunk;
 
-/// Whether a client asks for TLS.
+/// TLS policy of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ClientTls {
-    /// The client asks for no TLS.
+    /// No TLS.
     #[default]
     Never,
-    /// The client asks for TLS and goes on in plain if the server refuses. An attacker between the two can force this: no
-    /// protection against active attackers.
+    /// Requests TLS, and continues in plain if the server refuses. A man in the middle can force this: no protection
+    /// against active attackers.
     Preferred,
-    /// The client asks for TLS and ends the session if the server refuses.
+    /// Requests TLS, and ends the session if the server refuses.
     Required,
 }
 
-/// What a client wants of the server.
+/// Options of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
     /// The export; empty for the default one.
     pub export: String,
     /// List the exports and leave, instead of attaching to one.
     pub list: bool,
-    /// Ask for TLS.
+    /// TLS policy.
     pub tls: ClientTls,
-    /// Ask for structured replies.
+    /// Request structured replies.
     pub structured: bool,
-    /// Ask for extended headers first.
+    /// Request extended headers first.
     pub extended: bool,
-    /// Metadata contexts to ask for, at most 16.
+    /// Metadata contexts to request, at most 16.
     pub contexts: Vec<String>,
     /// Most requests in flight.
     pub in_flight: usize,
@@ -84,7 +84,7 @@ impl Default for ClientConfig {
     }
 }
 
-/// What the server said about the export.
+/// Description of the export by the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteExport {
     /// Size in bytes.
@@ -97,9 +97,9 @@ pub struct RemoteExport {
     pub preferred_bytes: u32,
     /// Largest payload of one READ or WRITE, at most 32 MiB.
     pub max_bytes: u32,
-    /// Canonical name, if the server gave one.
+    /// Canonical name, if the server sent one.
     pub name: Option<String>,
-    /// Description, if the server gave one.
+    /// Description, if the server sent one.
     pub description: Option<String>,
 }
 
@@ -127,7 +127,7 @@ pub struct RemoteError {
     pub message: String,
 }
 
-/// What arrived.
+/// Received event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ClientEvent {
     /// The handshake is done; [`ClientSession::export`] describes the export.
@@ -138,18 +138,18 @@ pub enum ClientEvent {
     ReadData {
         /// The request.
         cookie: u64,
-        /// Where they belong in the export.
+        /// Position in the export.
         offset: u64,
-        /// How many.
+        /// Length in bytes.
         length: u64,
     },
     /// These bytes of a read are zeroes.
     ReadHole {
         /// The request.
         cookie: u64,
-        /// Where they are in the export.
+        /// Position in the export.
         offset: u64,
-        /// How many.
+        /// Length in bytes.
         length: u64,
     },
     /// The extents of one context, from the request's offset on; the last may reach beyond the request.
@@ -165,12 +165,12 @@ pub enum ClientEvent {
     Done {
         /// The request.
         cookie: u64,
-        /// How it went.
+        /// Outcome.
         result: Result<(), RemoteError>,
     },
 }
 
-/// Why the session ended.
+/// Reason for the end of the session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// The server's bytes are no NBD.
@@ -182,7 +182,7 @@ pub enum ClientError {
     /// The server refused an option that has no fallback.
     #[error("the NBD server refuses {what}{}{message}", if message.is_empty() { "" } else { ": " })]
     Refused {
-        /// What was asked.
+        /// Refused option.
         what: &'static str,
         /// [`crate::proto::reply`] error.
         reply: u32,
@@ -232,7 +232,7 @@ pub struct ClientSession {
     pending: zc_core::Map<u64, Pending>,
     next_cookie: u64,
     secured: bool,
-    /// The server has said that it shuts down.
+    /// `true` after the server announced its shutdown.
     stopping: bool,
 }
 
@@ -306,7 +306,7 @@ impl ClientSession {
         }
     }
 
-    /// What the session waits for after [`ClientSession::next_event`] returned `Ok(None)`.
+    /// Returns the need of the session after [`ClientSession::next_event`] returned `Ok(None)`.
     #[must_use]
     pub const fn need(&self) -> Need {
         match self.phase {
@@ -325,7 +325,7 @@ impl ClientSession {
         payload
     }
 
-    /// Says that `bytes` of the current read data went past the session into the driver's buffer. Call
+    /// Reports that `bytes` of the current read data were received into the driver's buffer. Call
     /// [`ClientSession::next_event`] afterwards, even without new input: the request may be done.
     ///
     /// # Panics
@@ -346,7 +346,8 @@ impl ClientSession {
         matches!(self.phase, Phase::StartTls)
     }
 
-    /// Says that TLS is up: from now on the session is fed decrypted bytes. Appends the next option to `out`.
+    /// Reports that TLS is established: from now on the session is fed decrypted bytes. Appends the next option to
+    /// `out`.
     ///
     /// # Panics
     /// If no TLS is due: a bug of the driver.
@@ -369,7 +370,7 @@ impl ClientSession {
         self.stopping
     }
 
-    /// The export, once [`ClientEvent::Ready`] came.
+    /// Returns the export after [`ClientEvent::Ready`].
     #[must_use]
     pub const fn export(&self) -> Option<&RemoteExport> {
         self.export.as_ref()

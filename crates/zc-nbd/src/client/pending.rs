@@ -1,6 +1,6 @@
-//! A request in flight and what has arrived for it.
+//! A request in flight with the replies received so far.
 //!
-//! Job: judge whether reply pieces fit the request. Invariants: pieces of a read lie inside it and do not overlap.
+//! Job: check that reply pieces match the request. Invariants: pieces of a read lie inside it and do not overlap.
 //!
 //! It does not decode.
 
@@ -65,8 +65,8 @@ impl Pending {
         Ok(())
     }
 
-    /// Checks the extents of one context: one if one was asked for, cut to the request as some servers give more; else
-    /// only the last may reach beyond the request.
+    /// Checks the extents of one context: a single one if one was requested (truncated to the request, because some
+    /// servers send more); otherwise only the last may exceed the request.
     pub(super) fn check_extents(&self, extents: &mut [StatusExtent]) -> Result<(), ClientError> {
         if self.flags & command_flag::REQ_ONE != 0 {
             let [extent] = extents else {

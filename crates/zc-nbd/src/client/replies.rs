@@ -179,7 +179,7 @@ impl ClientSession {
     }
 }
 
-/// Error chunks of unknown types begin like known ones; what follows the text is ignored.
+/// Error chunks of unknown types begin like known ones; bytes after the text are ignored.
 fn decode_error(kind: u16, body: &[u8]) -> Result<RemoteError, WireError> {
     let known = match kind {
         chunk::ERROR => ErrorChunk::decode(false, body)?,

@@ -11,7 +11,7 @@ use super::{ClientSession, Phase};
 use crate::proto::{command, command_flag, tx_flag};
 use crate::wire::{HeaderStyle, RequestHeader, StatusFilter};
 
-/// Why a request was not sent.
+/// Reason for refusing a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The handshake is not done, or the session is over.
@@ -44,7 +44,7 @@ pub enum RequestError {
 }
 
 impl ClientSession {
-    /// Asks for data. `flags`: `DF`, `FUA`. Returns the request's cookie.
+    /// Requests data. `flags`: `DF`, `FUA`. Returns the request's cookie.
     ///
     /// # Errors
     /// See [`RequestError`]; nothing was sent then.
@@ -108,7 +108,7 @@ impl ClientSession {
         self.request(command::WRITE_ZEROES, offset, length, flags, out)
     }
 
-    /// Asks the server to prefetch a range.
+    /// Requests a prefetch of a range.
     ///
     /// # Errors
     /// See [`RequestError`]; nothing was sent then.
@@ -116,7 +116,7 @@ impl ClientSession {
         self.request(command::CACHE, offset, length, 0, out)
     }
 
-    /// Asks for the extents of a range in every negotiated context. `flags`: `REQ_ONE`.
+    /// Requests the extents of a range in every negotiated context. `flags`: `REQ_ONE`.
     ///
     /// # Errors
     /// See [`RequestError`]; nothing was sent then.
@@ -171,7 +171,7 @@ impl ClientSession {
         Ok(cookie)
     }
 
-    /// Says goodbye. Replies to requests in flight still come; no further request is sent.
+    /// Sends a disconnect. Replies to requests in flight still arrive; no further request is sent.
     ///
     /// # Errors
     /// [`RequestError::NotReady`].

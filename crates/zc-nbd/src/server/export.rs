@@ -1,35 +1,34 @@
-//! What a server tells the sessions about its exports.
+//! Description of exports for the sessions of a server.
 //!
-//! Job: the catalog the driver implements and the facts about one export.
+//! Job: the catalog that the driver implements, and the properties of one export.
 //!
 //! Invariants: block sizes obey proto.md (powers of two, min <= 64 KiB, preferred >= max(min, 512), max >= preferred).
 //!
-//! It does not know volumes; the driver finds its own by [`ExportInfo::token`].
+//! It is independent of volumes; the driver finds its own by [`ExportInfo::token`].
 
 use crate::proto::limits::{BLOCK_MIN_BYTES_MAX, CONTEXTS_MAX, PAYLOAD_BYTES_MAX};
 use crate::proto::tx_flag;
 use crate::wire::{HeaderStyle, ServerEntry};
 
-/// The exports of a server, as one connection sees them. The empty name means the default export, by convention
-/// the first.
+/// Exports of a server as one connection sees them. The empty name means the default export, by convention the first.
 ///
-/// The session asks the catalog anew at every option, so a driver passes a catalog that knows the connection: a
-/// borrowed view of the exports, the client's address and, once TLS is up, the name in its certificate. Rights per
-/// client are then [`ExportCatalog::access`].
+/// The session queries the catalog at every option, so a driver passes a catalog specific to the connection: a
+/// borrowed view of the exports, the client's address and, once TLS is established, the name in its certificate.
+/// [`ExportCatalog::access`] then implements rights per client.
 pub trait ExportCatalog {
     /// The export of that name, if there is one.
     fn lookup(&self, name: &str) -> Option<ExportInfo>;
     /// Every export. The session leaves out those that [`ExportCatalog::access`] does not grant at the time.
     fn list(&self) -> Vec<ServerEntry>;
-    /// What this client may do with the export of that canonical name. Asked with every option that names an export,
-    /// so the answer may become another one when TLS has shown who the client is.
+    /// Returns the rights of this client to the export of that canonical name. Queried with every option that names an
+    /// export, so the result may change when TLS has authenticated the client.
     fn access(&self, name: &str) -> Access {
         let _ = name;
         Access::Granted
     }
 }
 
-/// What a client may do with an export.
+/// Rights of a client to an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Access {
     /// Use it.
@@ -37,7 +36,7 @@ pub enum Access {
     Granted,
     /// Use it over TLS only: before, it is not listed, and `INFO` and `GO` are answered `ERR_TLS_REQD`.
     OverTls,
-    /// The client may learn that it exists but not use it: `ERR_POLICY`, and not listed.
+    /// Visible to the client but not usable: `ERR_POLICY`, and not listed.
     Denied,
     /// For this client it does not exist: `ERR_UNKNOWN`, and not listed.
     Hidden,
@@ -96,8 +95,8 @@ impl BlockSizes {
     }
 }
 
-/// What an export offers. Set only what the driver really does: every flag is advertised as it stands, except that
-/// a read-only export offers no `TRIM` and no `WRITE_ZEROES`.
+/// Capabilities of an export. Set only those that the driver implements: every flag is advertised unchanged, except
+/// that a read-only export offers no `TRIM` and no `WRITE_ZEROES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExportFlags {
     /// Writes are refused with `EPERM` by the session.
@@ -129,7 +128,7 @@ pub struct ExportInfo {
     pub description: String,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// What is offered.
+    /// Capabilities.
     pub flags: ExportFlags,
     /// Block size constraints.
     pub blocks: BlockSizes,

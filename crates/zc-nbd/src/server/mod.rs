@@ -3,8 +3,8 @@
 //! Job: bytes in, events and reply bytes out. The driver owns sockets, buffers and volumes:
 //!
 //! 1. [`ServerSession::new`] appends the greeting to the output.
-//! 2. For each received chunk: call [`ServerSession::next_event`] until it returns `None`, then ask
-//!    [`ServerSession::need`] what to do with the socket. Input that is left stays with the driver.
+//! 2. For each received chunk: call [`ServerSession::next_event`] until it returns `None`; [`ServerSession::need`]
+//!    then decides about the socket. Remaining input stays with the driver.
 //! 3. After [`ServerEvent::WriteBegin`] the payload goes straight into the driver's own buffer: first what
 //!    [`ServerSession::take_payload`] cuts from the chunk at hand, then reads from the socket of at most
 //!    [`Need::Payload`] bytes, reported by [`ServerSession::payload_received`].
@@ -12,15 +12,15 @@
 //!    the data of a READ follows its header on the wire and never passes through the session. A driver that gathers
 //!    output notes the output's length after each header as the place where data goes between.
 //!
-//! STARTTLS: after its ACK went to the output [`ServerSession::next_event`] returns `None`, [`ServerSession::need`] is
+//! STARTTLS: after its ACK is in the output, [`ServerSession::next_event`] returns `None`, [`ServerSession::need`] is
 //! [`Need::Replies`] and [`ServerSession::tls_due`] is true. The driver sends the output in plain, starts TLS with the
-//! next bytes of the socket and, once it is up, calls [`ServerSession::tls_started`]; from then on it feeds decrypted
-//! bytes. If the TLS handshake fails it closes the connection. Bytes that a client sent in plain behind STARTTLS
-//! close the connection: they could be an injection that would otherwise count as sent over TLS.
+//! next bytes of the socket and, once it is established, calls [`ServerSession::tls_started`]; from then on it feeds
+//! decrypted bytes. If the TLS handshake fails, it closes the connection. Plain bytes after STARTTLS close the
+//! connection, because an injection would otherwise count as sent over TLS.
 //!
-//! Invariants: the session buffers at most one header or one option ([`ServerLimits::option_data_bytes`]); requests
-//! in flight and their payload bytes are bounded; each request is answered exactly once (a [`Request`] is consumed
-//! by its reply); a refused WRITE's payload is read past; nothing a client sends makes it panic.
+//! Invariants: the session buffers at most one header or one option ([`ServerLimits::option_data_bytes`]); requests in
+//! flight and their payload bytes are bounded; each request is answered exactly once (a [`Request`] is consumed by its
+//! reply); a refused WRITE's payload is skipped; no input of a client causes a panic.
 //!
 //! Out of scope: time. Handshake and idle limits belong to the driver, as do TLS itself and the fencing of a
 //! dead connection's writes.
@@ -66,7 +66,7 @@ impl Default for ServerLimits {
     }
 }
 
-/// Whether a server offers TLS. Constant over one connection (proto.md, "Server-side requirements").
+/// TLS policy of a server. Constant over one connection (proto.md, "Server-side requirements").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TlsMode {
     /// No TLS: `STARTTLS` is answered `ERR_UNSUP` (proto.md: NOTLS).
@@ -78,7 +78,7 @@ pub enum TlsMode {
     Required,
 }
 
-/// What a server offers.
+/// Capabilities of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Bounds.
@@ -97,7 +97,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// What happened on the connection.
+/// Event of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ServerEvent {
     /// The client chose the export with this token; requests follow. [`ServerSession::export`] has the rest.
@@ -105,24 +105,24 @@ pub enum ServerEvent {
         /// [`ExportInfo::token`].
         token: u64,
     },
-    /// The client asked for an export that it cannot have, and was told so. The handshake goes on.
+    /// The client requested an export that it cannot have, and received an error. The handshake continues.
     Refused {
-        /// The name that it asked for, of its own choice: at most 4096 bytes, empty for the default.
+        /// Requested name, chosen by the client: at most 4096 bytes, empty for the default.
         export: String,
-        /// What it was told.
+        /// Error text that was sent.
         why: &'static str,
     },
-    /// A request to carry out, not a WRITE.
+    /// A request other than WRITE.
     Request(Request),
     /// A WRITE whose payload of [`Request::length`] bytes comes next.
     WriteBegin(Request),
-    /// The client leaves: finish what is in flight, send the output, then close.
+    /// The client disconnects: complete requests in flight, send the output, then close.
     Disconnect,
     /// The session is over: send the output, then close. No later event comes.
     Closed(CloseReason),
 }
 
-/// Why the session ended.
+/// Reason for the end of the session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
     /// The client sent `ABORT`.
@@ -187,7 +187,7 @@ pub struct ServerSession {
     shutting_down: bool,
     options_seen: u32,
     no_zeroes: bool,
-    /// What of `config.tls` holds for this client: TLS needs fixed newstyle.
+    /// Effective TLS policy for this client: TLS needs fixed newstyle.
     tls: TlsMode,
     secured: bool,
     style: HeaderStyle,
@@ -221,8 +221,8 @@ impl ServerSession {
         }
     }
 
-    /// Takes bytes from the front of `input` up to the next event. `None` means: ask [`ServerSession::need`].
-    /// Complete replies that need no driver (handshake, refused requests) are appended to `out`.
+    /// Consumes bytes from the front of `input` up to the next event. `None`: call [`ServerSession::need`]. Complete
+    /// replies that need no driver (handshake, refused requests) are appended to `out`.
     pub fn next_event(
         &mut self,
         input: &mut &[u8],
@@ -257,7 +257,7 @@ impl ServerSession {
         }
     }
 
-    /// What the session waits for after [`ServerSession::next_event`] returned `None`.
+    /// Returns the need of the session after [`ServerSession::next_event`] returned `None`.
     #[must_use]
     pub const fn need(&self) -> Need {
         match self.phase {
@@ -277,7 +277,7 @@ impl ServerSession {
         payload
     }
 
-    /// Says that `bytes` payload bytes of the current WRITE went past the session into the driver's buffer.
+    /// Reports that `bytes` of the current WRITE's payload were received into the driver's buffer.
     ///
     /// # Panics
     /// If more than [`Need::Payload`] announced: a bug of the driver that would desynchronise the stream.
@@ -311,8 +311,8 @@ impl ServerSession {
         matches!(self.phase, Phase::StartTls)
     }
 
-    /// Says that TLS is up: from now on the session is fed decrypted bytes. What was negotiated in plain is forgotten;
-    /// the options seen still count.
+    /// Reports that TLS is established: from now on the session is fed decrypted bytes. The state negotiated in plain
+    /// is discarded; the number of options still counts.
     ///
     /// # Panics
     /// If no TLS is due: a bug of the driver.

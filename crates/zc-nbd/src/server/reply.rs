@@ -21,21 +21,21 @@ pub struct ReadReply {
     done: u64,
 }
 
-/// How a hole goes out.
+/// Encoding of a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "zeroes may have to be sent"]
 pub enum HoleForm {
     /// As a chunk of its own: nothing to send.
     Chunk,
-    /// The driver sends that many zero bytes next.
+    /// The driver sends this number of zero bytes next.
     SendZeroes,
 }
 
-/// How a failed read ended.
+/// Outcome of a failed read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the connection may have to be closed"]
 pub enum ReadFailure {
-    /// The client knows; the connection goes on.
+    /// The client received the error; the connection continues.
     Reported,
     /// A success header is out and cannot be taken back: close the connection without sending more.
     HardDisconnect,
@@ -85,8 +85,8 @@ impl ServerSession {
         ReadReply { request, done: 0 }
     }
 
-    /// Appends what must stand before the next `length` bytes of data, which the driver sends next. If the reply must
-    /// be contiguous (simple replies, DF), the first piece's header announces everything: have all data by then.
+    /// Appends the header that precedes the next `length` bytes of data, which the driver sends next. If the reply
+    /// must be contiguous (simple replies, DF), the first piece's header announces everything: have all data by then.
     ///
     /// # Panics
     /// If the piece is empty or reaches beyond the request.
@@ -164,11 +164,11 @@ impl ServerSession {
         ReadFailure::Reported
     }
 
-    /// Answers a BLOCK_STATUS: `extents(id)` gives the consecutive extents of a negotiated context from the request's
-    /// offset on. Neighbours of equal status are merged, empty ones dropped; the list is cut to one extent within the
-    /// request for REQ_ONE, else to the request's end and to 2^16 extents. No extents at all mean status 0. Contexts
-    /// that the request does not want are not asked for. Flags have 32 bits; lengths should be multiples of the
-    /// export's minimum block, as the request's range is.
+    /// Answers a BLOCK_STATUS: `extents(id)` returns the consecutive extents of a negotiated context from the
+    /// request's offset. Neighbours of equal status are merged, empty ones dropped; the list is truncated to one
+    /// extent within the request for REQ_ONE, else to the request's end and to 2^16 extents. No extents at all mean
+    /// status 0. Contexts outside of the request are not queried. Flags have 32 bits; lengths should be multiples of
+    /// the export's minimum block, as the request's range is.
     ///
     /// # Panics
     /// If the request is no BLOCK_STATUS.

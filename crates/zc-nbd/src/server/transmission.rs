@@ -1,11 +1,11 @@
 //! The server's transmission phase: request headers in, checked requests out.
 //!
-//! Job: decode each header, refuse what the protocol or the export forbids, hand the rest to the driver.
+//! Job: decode each header, refuse requests that the protocol or the export forbids, pass the rest to the driver.
 //!
 //! Invariants: a request that reaches the driver lies inside the export, carries only flags that were advertised and
 //! has at least one byte (FLUSH excepted); offset + length never overflows.
 //!
-//! It does not carry requests out, or check alignment finer than the export's minimum block.
+//! It does not execute requests, or check alignment finer than the export's minimum block.
 
 use super::{CloseReason, ExportInfo, Phase, ServerEvent, ServerSession, Step};
 use crate::proto::{ErrorCode, command, command_flag, limits};
@@ -39,7 +39,7 @@ pub struct Request {
     pub(super) cookie: u64,
     pub(super) offset: u64,
     pub(super) length: u64,
-    /// Bit n: the context with id n + 1 is asked for.
+    /// Bit n: the context with id n + 1 is requested.
     pub(super) contexts: u32,
 }
 
@@ -47,7 +47,7 @@ pub struct Request {
 const EVERY_CONTEXT: u32 = u32::MAX;
 
 impl Request {
-    /// What to do.
+    /// Returns the command.
     #[must_use]
     pub const fn command(&self) -> Command {
         self.command
@@ -101,7 +101,7 @@ impl Request {
         self.flags & command_flag::REQ_ONE != 0
     }
 
-    /// `BLOCK_STATUS`: whether the context with this id is asked for. Those that are not need no extents.
+    /// Returns `true` if a `BLOCK_STATUS` requests the context with this id. Others need no extents.
     #[must_use]
     pub const fn wants_context(&self, id: u32) -> bool {
         match id.checked_sub(1) {
@@ -128,7 +128,7 @@ pub(super) struct Refusal {
     pub(super) text: &'static str,
 }
 
-/// Why a request is refused: error and text for people.
+/// Reason for refusing a request: error code and text for people.
 type Refused = (ErrorCode, &'static str);
 
 const BAD_FILTER: Refused = (ErrorCode::Inval, "the payload of a block status is malformed");
@@ -212,7 +212,7 @@ impl ServerSession {
         }
     }
 
-    /// The payload of a `BLOCK_STATUS`: the effect length and the contexts that are asked for.
+    /// Parses the payload of a `BLOCK_STATUS`: the effect length and the requested contexts.
     pub(super) fn step_status_payload(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Step {
         let Phase::StatusPayload { header } = self.phase else { return Step::Again };
         if !self.fill(input, zc_core::usize_from_u64(header.length)) {
@@ -244,8 +244,8 @@ impl ServerSession {
         Ok(bits)
     }
 
-    /// Bytes that follow the header, whether the request is legal or not. A WRITE always has its payload: qemu 10.0
-    /// negotiates extended headers and does not set PAYLOAD_LEN, though the protocol asks for it.
+    /// Returns the bytes that follow a legal or illegal header. A WRITE always has its payload: qemu 10.0 negotiates
+    /// extended headers and does not set PAYLOAD_LEN, although the protocol requires it.
     fn payload_on_the_wire(&self, header: &RequestHeader) -> Result<u64, CloseReason> {
         let extended = self.style == HeaderStyle::Extended;
         let announced = extended && header.flags & command_flag::PAYLOAD_LEN != 0;

@@ -159,7 +159,7 @@ impl ExportNameReply {
 pub struct GoRequest {
     /// The export; empty for the default one.
     pub export: String,
-    /// [`crate::proto::info`] numbers the client asks for.
+    /// [`crate::proto::info`] numbers that the client requests.
     pub infos: Vec<u16>,
 }
 
@@ -265,7 +265,7 @@ pub enum InfoReply {
         /// Largest payload.
         max: u32,
     },
-    /// A kind this crate does not know; clients ignore it.
+    /// An unknown kind; clients ignore it.
     Other(u16),
 }
 

@@ -3,10 +3,10 @@
 //! Job: turn bytes into checked structs and back. Fixed headers have a `BYTES` length and decode from a slice of
 //! at least that length; variable bodies decode from exactly their bytes.
 //!
-//! Invariants: decoding never panics and never allocates more than the body it was given, whose length the caller
-//! caps beforehand; what decodes, encodes back to a message that decodes to the same value.
+//! Invariants: decoding never panics and never allocates more than its input, whose length the caller bounds
+//! beforehand; a decoded value encodes to a message that decodes to the same value.
 //!
-//! It does not keep state or decide what is allowed when; that is [`crate::server`] and [`crate::client`].
+//! It does not keep state or check the order of messages; [`crate::server`] and [`crate::client`] do.
 
 mod handshake;
 mod transmission;
@@ -22,7 +22,7 @@ pub use transmission::{
 
 use crate::proto::limits::STRING_BYTES_MAX;
 
-/// Why bytes are not the message they should be.
+/// Reason why bytes are not the expected message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The first bytes are not the message's magic: the stream is out of step or the peer speaks something else.
@@ -30,7 +30,7 @@ pub enum WireError {
     Magic {
         /// The message.
         what: &'static str,
-        /// What stood there.
+        /// Found value.
         found: u64,
     },
     /// The message ends early.

@@ -11,7 +11,7 @@ use crate::proto::{
     EXTENDED_REPLY_MAGIC, EXTENDED_REQUEST_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
 };
 
-/// Which headers a connection negotiated.
+/// Negotiated header style of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum HeaderStyle {
     /// Compact requests, simple replies.
@@ -228,7 +228,7 @@ pub struct ErrorChunk {
     pub error: u32,
     /// Text for people, may be empty.
     pub message: String,
-    /// Where it happened, for `ERROR_OFFSET`.
+    /// Position of the error, for `ERROR_OFFSET`.
     pub offset: Option<u64>,
 }
 
@@ -244,8 +244,8 @@ impl ErrorChunk {
         }
     }
 
-    /// Decodes the body. `with_offset` says whether the chunk's type was `ERROR_OFFSET`. A message that is not a
-    /// legal string is replaced by an empty one: an error must not be lost over its text.
+    /// Decodes the body. `with_offset` is `true` for the chunk type `ERROR_OFFSET`. An invalid message string is
+    /// replaced by an empty one, because an error must not be lost over its text.
     ///
     /// # Errors
     /// Lengths that do not match, error number 0.
@@ -359,8 +359,8 @@ impl BlockStatus {
     }
 }
 
-/// Payload of a `BLOCK_STATUS` request with `PAYLOAD_LEN` (extended headers): the range's length and the contexts that
-/// are asked for.
+/// Payload of a `BLOCK_STATUS` request with `PAYLOAD_LEN` (extended headers): the range's length and the requested
+/// contexts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusFilter {
     /// Length of the range.

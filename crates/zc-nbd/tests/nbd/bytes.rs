@@ -1,5 +1,5 @@
-//! Whole conversations byte for byte, written down from proto.md and not made by this crate's codec: what encoder and
-//! decoder get wrong alike shows here. All numbers are big-endian.
+//! Whole conversations byte for byte, written from proto.md independently of this crate's codec, so that symmetric
+//! errors of encoder and decoder are detected. All numbers are big-endian.
 
 use crate::disk::{SIZE, Server};
 use crate::raw::BOTH_FLAGS;

@@ -1,4 +1,4 @@
-//! What a client must not believe: replies that do not fit, against raw bytes.
+//! Replies that a client must reject, as raw bytes.
 
 use zc_nbd::client::{ClientConfig, ClientError, ClientEvent, ClientSession, RequestError};
 use zc_nbd::proto::{chunk, command_flag, limits, option, reply, tx_flag};
@@ -35,7 +35,7 @@ impl Talk {
         self.feed(&bytes)
     }
 
-    /// The option the client asked last.
+    /// The last option of the client.
     pub(crate) fn asked(&mut self) -> u32 {
         let option = OptionHeader::decode(&self.out).unwrap().option;
         self.out.clear();

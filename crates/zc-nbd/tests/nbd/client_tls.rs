@@ -1,4 +1,4 @@
-//! A client that wants TLS, and how a client leaves: against raw bytes.
+//! TLS and disconnects of a client, against raw bytes.
 
 use crate::client_rules::{Talk, greet};
 use zc_nbd::Need;

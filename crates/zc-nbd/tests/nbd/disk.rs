@@ -88,7 +88,7 @@ impl ExportCatalog for View<'_> {
 pub(crate) struct Server {
     pub(crate) session: ServerSession,
     pub(crate) exports: Vec<ExportInfo>,
-    /// What the client may do with exports, if not everything.
+    /// Rights of the client, if restricted.
     pub(crate) access: Vec<(&'static str, Access)>,
     pub(crate) disk: Vec<u8>,
     pub(crate) out: Vec<u8>,
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// Feeds a received chunk; carries out what comes of it.
+    /// Feeds a received chunk, and executes its requests.
     pub(crate) fn feed(&mut self, mut input: &[u8]) {
         loop {
             if self.write.is_some() {
@@ -145,7 +145,7 @@ impl Server {
         assert!(input.is_empty(), "this driver answers at once, so nothing may be left");
     }
 
-    /// What was sent since the last call.
+    /// Bytes sent since the last call.
     pub(crate) fn sent(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }

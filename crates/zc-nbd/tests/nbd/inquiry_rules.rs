@@ -101,7 +101,7 @@ fn a_refused_question_leaves_the_session_usable() {
     assert!(matches!(pair.wait(), InquiryEvent::Export(_)));
 }
 
-/// An inquiry that has asked `number`, and its output so far cleared.
+/// An inquiry that has sent option `number`, with its output cleared.
 fn asking(number: u32) -> Inquiry {
     let mut inquiry = Inquiry::new(ClientTls::Never);
     let (mut bytes, mut out) = (Vec::new(), Vec::new());

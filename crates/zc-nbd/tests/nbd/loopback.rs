@@ -314,7 +314,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Pipelined commands give what a model disk gives, however the streams are cut.
+    /// Pipelined commands have the results of a model disk, for any split of the streams.
     #[test]
     fn pipelined_commands_agree_with_a_model(ops in ops(), style in 0_usize..3, piece in 1_usize..5000) {
         let mut pair = Pair::new(STYLES[style], "first", piece);

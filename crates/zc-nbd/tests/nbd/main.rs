@@ -1,6 +1,6 @@
 //! Protocol tests of zc-nbd: the server against raw bytes, the client against raw bytes, both against each other.
 //!
-//! Names begin with the rule of proto.md they check where there is one. What they do not do: sockets.
+//! Names begin with the rule of proto.md that they check, if there is one. No sockets are used.
 
 #[cfg(test)]
 mod bytes;

@@ -13,7 +13,7 @@ fn with_mode(tls: TlsMode) -> Server {
     greeted_with(ServerConfig { tls, extended: true, ..ServerConfig::default() }, BOTH_FLAGS)
 }
 
-/// Asks for TLS and plays the driver's part.
+/// Requests TLS and acts as the driver.
 fn secure(server: &mut Server) {
     assert_eq!(kinds(&ask(server, option::STARTTLS, &[])), [reply::ACK]);
     assert!(server.session.tls_due());

@@ -1,4 +1,4 @@
-//! Every message: encode, decode, the same value; arbitrary bytes: decode or error, and what decodes is stable.
+//! Every message: encode, decode, the same value; arbitrary bytes: decode or error, with stable decoding.
 
 use core::fmt::Debug;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn round_trip<T: PartialEq + Debug>(
     }
 }
 
-/// What decodes from arbitrary bytes must encode and decode to the same value.
+/// Values decoded from arbitrary bytes must encode and decode to the same value.
 fn stable<T: PartialEq + Debug>(
     bytes: &[u8],
     encode: impl Fn(&T, &mut Vec<u8>),
