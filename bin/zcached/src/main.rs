@@ -123,7 +123,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Tells why, and gives the code.
+/// Prints the error, and returns the exit code.
 fn fail(code: u8, text: &str) -> ExitCode {
     // Without a standard error there is no place for the message.
     let line = format!("zcached: {}\n", zc_io::name_errnos(text));
@@ -133,7 +133,7 @@ fn fail(code: u8, text: &str) -> ExitCode {
 }
 
 fn quick(args: &quickstart::QuickstartArgs) -> ExitCode {
-    // What goes wrong is told by the report; log lines would run into it.
+    // The report carries the errors; log lines would interleave with it.
     if let Err(error) = logging::start("error") {
         return fail(FAILURE, &error);
     }
@@ -158,7 +158,7 @@ fn exposed_files(file: &Path, config: &Config) -> Vec<String> {
     zc_engine::within(READ, move || zc_engine::exposed_files(&file, &config)).unwrap_or_default()
 }
 
-/// What speaks against a start with this file, and what is right and may still surprise.
+/// Returns the obstacles to a start with this file, or its surprising settings.
 fn examine(file: &Path, syntax: bool) -> Result<Vec<String>, Vec<String>> {
     let mut config = load(file).map_err(|error| error.lines().map(str::to_owned).collect::<Vec<_>>())?;
     let mut notes = config.notes();
@@ -200,7 +200,7 @@ fn check_config(file: &Path, syntax: bool, json: bool) -> ExitCode {
     }
 }
 
-/// Where clients come from.
+/// Source of client connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sockets {
     /// The configuration's addresses, unless a service manager passed sockets.
@@ -272,7 +272,7 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
             );
         }
     }
-    // The guard takes rights that are given up here. From here on all that is opened is within what stays.
+    // The guard needs rights that are dropped here. From here on everything that is opened is within the sandbox.
     let confined = match sandbox::enter(&config, &run.config, user) {
         Ok(confined) => confined,
         Err(error) => return fail(MISTAKE, &error),
@@ -281,9 +281,9 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
     let named = run.user.clone();
     let read = move |path: &Path| {
         let mut config = Config::load(path).map_err(|error| error.to_string())?;
-        // The log has told of it.
+        // The note was logged already.
         let _note = zc_engine::follow_moved_cache(&mut config, false).map_err(|error| error.to_string())?;
-        // What the next start would refuse.
+        // The next start would refuse these.
         sandbox::user(&config, named.as_deref()).map(|_| config)
     };
     let path = std::path::absolute(&run.config).unwrap_or_else(|_| run.config.clone());
@@ -310,7 +310,7 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
     }
 }
 
-/// How the engine starts.
+/// Returns the engine's options.
 fn options(run: &Run) -> EngineOptions {
     EngineOptions {
         // Without a name the value is empty, which no volume's name is.

@@ -16,7 +16,7 @@ use zc_cli::Documents;
 /// The explained configuration.
 const SHIPPED: &str = include_str!("../../../configs/zcached.toml");
 
-/// What the command line does not tell; the end of `zcached --help`, too.
+/// Text of the manual beyond the command line; also the end of `zcached --help`.
 pub(crate) const MORE: &str = "\
 Signals:
   SIGTERM, SIGINT  stop in order: requests are answered and dirty data stays on the cache
@@ -79,7 +79,7 @@ fn pieces(text: &str) -> Vec<Piece> {
         }
         let text = (!comment.is_empty()).then(|| Piece::Text(comment.join(" ")));
         comment.clear();
-        // The heading comes before what is said of it.
+        // The heading precedes its text.
         pieces.extend(piece.into_iter().chain(text));
     }
     pieces

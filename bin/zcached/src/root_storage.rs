@@ -1,14 +1,14 @@
 //! The daemon below the root file system: `--root-storage FILE`.
 //!
-//! Job: start the daemon, and start it again as often as it ends, for as long as the file exists. A service manager
-//! cannot do that: its own programs lie on the root file system, and wait for the daemon. Both processes have a name
+//! Job: start the daemon, and restart it whenever it ends, as long as the file exists. A service manager cannot do
+//! that, because its own programs lie on the root file system, and wait for the daemon. Both processes have a name
 //! that begins with "@": systemd leaves such processes alone when it ends all others at shutdown
 //! (<https://systemd.io/ROOT_STORAGE_DAEMONS/>).
 //!
-//! Invariants: the file exists before the daemon starts. What discards data is for the first daemon alone. A mistake
-//! that the first daemon finds ends this process with the daemon's status, and removes the file.
+//! Invariants: the file exists before the daemon starts. Options that discard data apply to the first daemon alone. A
+//! mistake that the first daemon reports ends this process with the daemon's status, and removes the file.
 //!
-//! It does not open a device, or pass signals on. `zcctl stop` asks the daemon to end.
+//! It does not open a device, or forward signals. `zcctl stop` stops the daemon.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -21,18 +21,18 @@ use std::time::Duration;
 const NAME: &str = "@zcached";
 /// As on the command line; not for the daemon.
 const OPTION: &str = "--root-storage";
-/// What an operator wants of one start. Given again, it would discard data that was written since.
+/// Options for one start only. Repeated, they would discard newer data.
 const ONCE: [&str; 2] = ["--drop-dirty", "--trust-dirty"];
 /// The exit status for a daemon that a signal ended.
 const KILLED: u8 = 1;
 /// Between the end of a daemon and the start of the next.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Keeps a daemon running until `file` is gone; returns the exit status of the last one. `mistake`: the status of a
-/// daemon that cannot start as it is told.
+/// Keeps a daemon running until `file` is gone; returns the exit status of the last one. `mistake` is the status of a
+/// daemon that cannot start with its options.
 ///
 /// # Errors
-/// What cannot be written or started, in a sentence.
+/// A failed write or start, in a sentence.
 pub(crate) fn keep(file: &Path, mistake: u8) -> Result<u8, String> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let Some((name, given)) = arguments.split_first() else {

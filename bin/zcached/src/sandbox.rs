@@ -1,10 +1,10 @@
-//! What the daemon gives up before it opens anything: from the configuration to a plan, and from what holds to words.
+//! Sandbox of the daemon: the plan from the configuration, and the description of its result.
 //!
-//! Job: say which capabilities, folders and ports the configuration needs. Folders, not files: a cache device that
-//! comes back, a renewed certificate and an image that was replaced are other files by the same name, and a reload may
-//! bring volumes whose images lie beside the others.
+//! Job: determine the capabilities, folders and ports that the configuration needs. Folders, not files: a returning
+//! cache device, a renewed certificate and a replaced image are other files with the same name, and a reload may add
+//! volumes whose images are in the same folders.
 //!
-//! It does not carry it out; see `zc-sandbox`.
+//! It does not apply the plan; see `zc-sandbox`.
 
 use std::fs::DirBuilder;
 use std::net::ToSocketAddrs as _;
@@ -17,8 +17,8 @@ use zc_config::{Config, Confine, Endpoint};
 use zc_engine::Confined;
 use zc_sandbox::{Capability, Folders, Held, Plan, Sandbox, Step, User};
 
-/// Whatever the configuration names: what the kernel tells, random numbers, names of users and groups, the time zone,
-/// the libraries whose symbols a panic shows.
+/// Independent of the configuration: kernel information, random numbers, names of users and groups, the time zone, and
+/// libraries whose symbols a panic prints.
 const READ: &[&str] = &[
     "/proc",
     "/sys",
@@ -45,10 +45,11 @@ const DNS_PORT: u16 = 53;
 /// TCP ports that take CAP_NET_BIND_SERVICE.
 const PRIVILEGED_PORTS: std::ops::Range<u16> = 1..1024;
 
-/// The user to become; `None` to stay what the daemon is. `named` on the command line comes before the configuration's.
+/// Returns the user to assume; `None` to keep the present one. `named` on the command line has precedence over the
+/// configuration.
 ///
 /// # Errors
-/// There is no such user, or it cannot have what the configuration wants, in a sentence.
+/// When the user does not exist, or lacks what the configuration needs, in a sentence.
 pub(crate) fn user(config: &Config, named: Option<&str>) -> Result<Option<User>, String> {
     let Some(name) = named.or(config.sandbox.user.as_deref()) else { return Ok(None) };
     let user = User::find(name).map_err(|error| error.to_string())?;
@@ -64,19 +65,19 @@ pub(crate) fn user(config: &Config, named: Option<&str>) -> Result<Option<User>,
     }
 }
 
-/// Gives up what the configuration, whose file is `file`, has no use for.
+/// Drops privileges that the configuration in `file` does not need.
 ///
 /// # Errors
-/// What cannot be done and must be, in a sentence.
+/// A required step that failed, in a sentence.
 pub(crate) fn enter(config: &Config, file: &Path, user: Option<User>) -> Result<Option<Confined>, String> {
     confine(config, file, user, make_folders)
 }
 
-/// Gives up what a start would, and must, to find out whether that can be done; makes no folders. The process is of
-/// little use afterwards.
+/// Drops the privileges that a start would drop, to test that it can; creates no folders. The process is of little use
+/// afterwards.
 ///
 /// # Errors
-/// What cannot be done and must be, in a sentence.
+/// A required step that failed, in a sentence.
 pub(crate) fn rehearse(config: &Config, file: &Path, user: Option<User>) -> Result<(), String> {
     let sandbox = &config.sandbox;
     let is_required = [sandbox.capabilities, sandbox.landlock, sandbox.seccomp].contains(&Confine::Required);
@@ -167,8 +168,7 @@ fn kept(config: &Config, wants_ublk: bool) -> Vec<Capability> {
     kept
 }
 
-/// Folders that the daemon would make have to be there before they can stay in reach. What cannot be made is reported
-/// by the one who needs it.
+/// Folders that the daemon creates must exist before the sandbox can allow them. Failures are reported by their users.
 fn make_folders(config: &Config, wants_ublk: bool) {
     let make = |folder: &Path, mode| {
         let _reported_later = DirBuilder::new().recursive(true).mode(mode).create(folder);
@@ -239,7 +239,7 @@ fn load_resolver(config: &Config) {
     let Some(host) = servers(config).map(|(host, _)| host).find(|host| is_name(host)) else { return };
     let (host, (outcome, answer)) = (host.to_owned(), mpsc::sync_channel(1));
     let resolve = move || {
-        // The addresses are looked up again for each connection.
+        // Addresses are resolved again for each connection.
         let _found = (host.as_str(), 0).to_socket_addrs();
         let _too_late = outcome.send(());
     };
@@ -248,26 +248,26 @@ fn load_resolver(config: &Config) {
     }
 }
 
-/// Longest wait for paths of storage, all together. A path of a file server that is dead holds up who looks at it.
+/// Longest wait for all storage paths together. An unresponsive file server blocks access to its paths.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What is known of a path of storage.
+/// Properties of a storage path.
 #[derive(Debug, Clone, Default)]
 struct Storage {
     /// Its folder answers.
     answers: bool,
-    /// Where it leads to.
+    /// Resolved path.
     real: Option<PathBuf>,
     is_device: bool,
 }
 
-/// Looks at all paths at once, each on a thread of its own. Of one that does not answer in time less is known.
+/// Inspects all paths at once, each on a thread of its own. Unresponsive ones have fewer properties.
 fn look_at(paths: Vec<PathBuf>) -> Vec<(PathBuf, Storage)> {
     let begin = |path: PathBuf| {
         let (outcome, answer) = mpsc::sync_channel(2);
         let wanted = path.clone();
         let look = move || {
-            // Whether it is there is of no interest: it answers.
+            // Existence is irrelevant: the check shows that the file system responds.
             let _there = parent(&wanted).try_exists();
             let folder = Storage { answers: true, ..Storage::default() };
             let _too_late = outcome.send(folder.clone());
@@ -276,7 +276,7 @@ fn look_at(paths: Vec<PathBuf>) -> Vec<(PathBuf, Storage)> {
                 std::fs::metadata(&wanted).is_ok_and(|metadata| metadata.file_type().is_block_device());
             let _too_late = outcome.send(Storage { real, is_device, ..folder });
         };
-        // Without a thread nothing is known of the path, and the daemon says later that it cannot be reached.
+        // Without a thread the properties stay unknown, and the daemon later reports that the path is unreachable.
         let _thread = std::thread::Builder::new().name("look".to_owned()).spawn(look);
         (path, answer)
     };

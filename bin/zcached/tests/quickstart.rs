@@ -1,4 +1,4 @@
-//! `zcached quickstart` from the outside: a first start, a second one, and what it refuses.
+//! `zcached quickstart` from the outside: a first start, a second one, and refusals.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

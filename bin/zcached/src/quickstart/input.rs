@@ -1,7 +1,7 @@
 //! Real input: files of this machine, one after another in a raw image.
 //!
-//! Invariants: the order is that of sorted names, so the same machine gives the same image; files begin at multiples
-//! of 4 KiB; symbolic links and special files are not followed or opened; what cannot be read is skipped.
+//! Invariants: files are in order of sorted names, so the same machine yields the same image; they begin at multiples
+//! of 4 KiB; symbolic links and special files are not followed or opened; unreadable files are skipped.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
@@ -14,14 +14,14 @@ use zc_core::u64_from_usize;
 use super::traffic::Bars;
 use super::volumes::BLOCK_BYTES;
 
-/// Where input is taken from unless paths are given, and how much of each.
+/// Default input folders, with the bytes taken from each.
 const DEFAULT_ROOTS: [&str; 3] = ["/usr/lib", "/usr/bin", "/usr/share"];
 const DEFAULT_BYTES_PER_ROOT: u64 = 100 << 20;
 /// Files begin at multiples of this.
 const ALIGN_BYTES: u64 = 4 << 10;
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// What was gathered.
+/// Gathered input.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     pub(crate) files: u64,
@@ -71,7 +71,7 @@ impl Image {
     ) -> anyhow::Result<()> {
         let skip = std::fs::canonicalize(target).ok();
         let mut waiting = vec![root.to_owned()];
-        // What is named may be a link; what is found below is not followed.
+        // A named path may be a link; links below it are not followed.
         let mut named = true;
         while let Some(path) = waiting.pop() {
             if self.at >= limit {

@@ -2,10 +2,10 @@
 //!
 //! Job: gather input, store it in a volume of a store through the daemon's own NBD front end, clone the volume, change
 //! the clone by a few per cent, read both back twice and compare every byte, report, compare a slow disk without and
-//! with a cache, and go on serving. A second start finds the cache warm.
+//! with a cache, and continue serving. A second start finds the cache warm.
 //!
-//! Invariants: nothing outside the directory is written, and in it only files that quickstart made (a marker in the
-//! generated configuration tells). What it measures is measured at the client.
+//! Invariants: nothing outside the directory is written, and in it only files of quickstart (identified by a marker in
+//! the generated configuration). Measurements are taken at the client.
 //!
 //! It does not stand for a benchmark. The store is a file on the same machine and often in its page cache, so a
 //! miss costs less here than on a disk.
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
     );
     writeln!(out, "\nzcached quickstart in {}\n", place.dir().display())?;
     let bars = Bars::new();
-    // What an interrupted comparison left.
+    // Leftovers of an interrupted comparison.
     place.remove_slow_disk()?;
     if !warm {
         place.clear()?;
@@ -136,7 +136,7 @@ fn say_input(gathered: &Gathered, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A running engine and what it serves.
+/// A running engine with its volumes.
 struct Session<'a> {
     engine: &'a Engine,
     place: &'a Place,

@@ -1,4 +1,4 @@
-//! What quickstart asks of its daemon over the control socket, as an operator does with `zcctl`.
+//! Quickstart's requests over its daemon's control socket, as an operator makes them with `zcctl`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ pub(crate) fn clone(socket: &Path, from: &str, name: &str) -> anyhow::Result<()>
     order(socket, &Order::Clone { from: from.to_owned(), name: name.to_owned() }).map(drop)
 }
 
-/// What volumes show and the store holds, in bytes: contents of all volumes, and what is stored for them.
+/// Returns the bytes of all volumes, and the bytes stored for them.
 pub(crate) fn shown_and_stored(socket: &Path) -> anyhow::Result<(u64, u64)> {
     let status = order(socket, &Order::Status {})?;
     let bytes = |name: &str| status[name].as_u64().unwrap_or(0);

@@ -1,6 +1,6 @@
-//! Pictures of what a quickstart saw, as bars of text.
+//! Bar charts of a quickstart's results, as text.
 //!
-//! Invariant: the bars of one picture have one scale, whose end is the longest bar. What is not nothing has a bar.
+//! Invariant: the bars of one chart have one scale, which ends with the longest bar. Every non-zero value has a bar.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use super::report::{Line, size};
 /// Length of the longest bar, in characters.
 const BAR_CHARACTERS: usize = 40;
 
-/// What the volumes show, and what the store and the cache device have for it, all in bytes.
+/// Chart of the volumes' size, and of the bytes in the store and on the cache device, all in bytes.
 pub(crate) fn room(
     shown_bytes: u64,
     stored_bytes: u64,
@@ -23,7 +23,7 @@ pub(crate) fn room(
     bars(&rows.map(|(name, bytes)| (name, bytes, size(bytes))), out)
 }
 
-/// How fast each pass was.
+/// Chart of the throughput of each pass.
 pub(crate) fn speed(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> {
     let rows: Vec<_> = lines
         .iter()
@@ -33,7 +33,7 @@ pub(crate) fn speed(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> {
     bars(&rows, out)
 }
 
-/// How many requests each pass did in a second.
+/// Chart of the requests per second of each pass.
 pub(crate) fn reads(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> {
     let rows: Vec<_> = lines
         .iter()

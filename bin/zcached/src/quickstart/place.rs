@@ -26,7 +26,7 @@ const SLOW_DISK: &str = "slow-disk";
 pub(crate) const DISK: &str = "disk";
 /// Size of the cache before it.
 const DISK_CACHE_BYTES: u64 = 32 << 20;
-/// Room in the store beside what the input takes uncompressed: the store's own, and changes.
+/// Space in the store besides the uncompressed input: metadata and changes.
 const POOL_MORE_BYTES: u64 = 256 << 20;
 /// First TCP port tried: NBD's own.
 const PORT: u16 = zc_nbd::uri::DEFAULT_PORT;
@@ -57,7 +57,7 @@ pub(crate) const fn unit_bytes(image_bytes: u64) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ports {
     pub(crate) nbd: u16,
-    /// Of the live page.
+    /// Port of the live page.
     pub(crate) page: u16,
 }
 
@@ -127,7 +127,7 @@ impl Place {
         self.dir.join("control.sock")
     }
 
-    /// Where the slow disk is served.
+    /// Returns the socket of the slow disk.
     pub(crate) fn disk_socket(&self) -> PathBuf {
         self.dir.join(SLOW_DISK).join("nbd.sock")
     }
@@ -142,12 +142,12 @@ impl Place {
         std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))
     }
 
-    /// Removes what the comparison with a slow disk made.
+    /// Removes the files of the comparison with a slow disk.
     pub(crate) fn remove_slow_disk(&self) -> anyhow::Result<()> {
         remove(&self.dir.join(SLOW_DISK))
     }
 
-    /// Writes the configuration of a cache before the source, as an origin of so many requests a second.
+    /// Writes the configuration of a cache in front of the source, as an origin limited to `iops`.
     pub(crate) fn write_disk_config(&self, mode: &str, iops: u32) -> anyhow::Result<PathBuf> {
         let dir = self.dir.join(SLOW_DISK);
         let text = format!(
@@ -165,7 +165,7 @@ impl Place {
         Ok(path)
     }
 
-    /// Makes an empty store with room for the input, in a sparse file.
+    /// Creates an empty store with capacity for the input, in a sparse file.
     pub(crate) fn make_pool(&self, image_bytes: u64) -> anyhow::Result<()> {
         let len = image_bytes + image_bytes / 4 + POOL_MORE_BYTES;
         let options = OpenOptions { direct: false, write: true, create_len: Some(len) };
@@ -183,7 +183,7 @@ impl Place {
         std::fs::write(&path, "").with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Removes what an interrupted start left, and leaves the mark.
+    /// Removes the leftovers of an interrupted start, and writes the marker.
     pub(crate) fn clear(&self) -> anyhow::Result<()> {
         for name in FILES {
             remove(&self.dir.join(name))?;

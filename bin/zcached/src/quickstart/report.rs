@@ -11,7 +11,7 @@ use zc_nbd::uri::{Endpoint, NbdUri};
 use super::place::{Place, Ports, STORE};
 use super::traffic::Measured;
 
-/// What was done to the volumes.
+/// Phase of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The first volume was written.
@@ -114,7 +114,7 @@ impl Line {
         device(&self.after).saturating_sub(device(&self.before)) as f64 / read.max(1) as f64
     }
 
-    /// Extent reads that needed no origin, of all. What was read ahead came from the origin.
+    /// Returns the share of extent reads that needed no origin. Prefetched extents came from the origin.
     fn hit_ratio(&self) -> Option<f64> {
         let extents = |stats: &ShardStats| (stats.extents.hits, stats.extents.read);
         let ((hits, all), (hits_before, all_before)) = (extents(&self.after), extents(&self.before));
@@ -123,7 +123,7 @@ impl Line {
     }
 }
 
-/// Speed of what is behind the cache.
+/// Speed of the device behind the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A file that is read through the page cache; the cache device's file is read with direct I/O, past it.
@@ -148,7 +148,7 @@ pub(crate) fn passes(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// How the requests of whole volumes were made.
+/// Prints how the requests of whole volumes were made.
 pub(crate) fn requests(out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "  (requests of 128 KiB, 8 in flight; latency as the client sees it)\n")?;
     Ok(())
@@ -193,7 +193,7 @@ pub(crate) fn no_faster(lines: &[Line], origin: Origin, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// Speed of a pass beside an earlier one. `None` if it is faster by more than 10 %, or has fewer hits.
+/// Compares the speed of a pass with an earlier one. `None` if it is faster by more than 10 %, or has fewer hits.
 fn compared(earlier: &Line, later: &Line) -> Option<&'static str> {
     let [before, after] = [earlier, later].map(|line| u128::from(line.bytes_per_s()));
     if later.hit_ratio() < earlier.hit_ratio() || after * 10 > before * 11 {
@@ -202,7 +202,7 @@ fn compared(earlier: &Line, later: &Line) -> Option<&'static str> {
     Some(if after * 10 < before * 9 { "slower than" } else { "as fast as" })
 }
 
-/// That what was read was right; a difference would have ended the run.
+/// Prints that all data was correct; a difference would have ended the run.
 pub(crate) fn verified(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> {
     let read: u64 = lines.iter().filter(|line| line.phase.reads()).map(|line| line.measured.bytes).sum();
     writeln!(
@@ -213,7 +213,7 @@ pub(crate) fn verified(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()
     Ok(())
 }
 
-/// What reduction brought. `ssd_bytes` are those of the units in use.
+/// Prints the effect of reduction. `ssd_bytes` are those of the units in use.
 pub(crate) fn reduction(
     stats: &ShardStats,
     volume_bytes: u64,
@@ -265,7 +265,7 @@ pub(crate) fn reduction(
     Ok(())
 }
 
-/// What the store takes for what its volumes show.
+/// Prints the stored bytes in relation to the volumes' size.
 pub(crate) fn store(shown_bytes: u64, stored_bytes: u64, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(
         out,
@@ -277,7 +277,7 @@ pub(crate) fn store(shown_bytes: u64, stored_bytes: u64, out: &mut dyn Write) ->
     Ok(())
 }
 
-/// What a restart found.
+/// Prints the results of a restart.
 pub(crate) fn restart(stats: &ShardStats, cold: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     let loaded = stats.index_loaded_ms.map_or_else(|| "still loading".to_owned(), |ms| format!("{ms} ms"));
     let read = stats.restart_bytes_read + counter(stats, "load_header_bytes");
@@ -293,13 +293,13 @@ pub(crate) fn restart(stats: &ShardStats, cold: &[String], out: &mut dyn Write) 
     Ok(())
 }
 
-/// The `zcctl` beside this program if there is one: it need not be installed.
+/// Returns the path of `zcctl` beside this program if there is one, because it need not be installed.
 fn zcctl() -> String {
     let beside = std::env::current_exe().ok().map(|program| program.with_file_name("zcctl"));
     beside.filter(|path| path.exists()).map_or_else(|| "zcctl".to_owned(), |path| path.display().to_string())
 }
 
-/// How to use what is served now.
+/// Prints how to use the served volumes.
 pub(crate) fn attach(place: &Place, ports: Ports, out: &mut dyn Write) -> anyhow::Result<()> {
     let socket = place.nbd_socket();
     let uri = |export: &str| {

@@ -1,12 +1,12 @@
 //! The benefit of a cache: the same reads of a slow disk without the cache, through it, and through it again.
 //!
-//! Job: serve the source image as an origin that is asked few requests a second, and read the same blocks three times:
-//! in a volume that does not use its cache, and twice in one that does.
+//! Job: serve the source image as an origin with a low request rate, and read the same blocks three times: once in a
+//! volume that does not use its cache, and twice in one that does.
 //!
-//! Invariants: the three passes ask for the same blocks in the same order, one at a time. Every byte is compared. What
-//! it makes in the directory is removed at the end, and by the next start if this one is interrupted.
+//! Invariants: the three passes request the same blocks in the same order, one at a time. Every byte is compared. Its
+//! files in the directory are removed at the end, or by the next start after an interruption.
 //!
-//! It does not stand for a certain disk. Its limit is that of a hard disk; its latency has no seek in it.
+//! It does not represent a particular disk. Its limit is that of a hard disk; its latency includes no seek.
 
 use anyhow::Context as _;
 use zc_config::Config;
@@ -19,7 +19,7 @@ use super::traffic::{Bars, Traffic};
 use super::volumes::{BLOCK_BYTES, Volume, mix};
 use super::{pictures, place, watch};
 
-/// Requests that the disk lets through in a second: a hard disk of 7,200 turns a minute does about as many at random.
+/// Requests per second of the disk: about those of a hard disk with 7,200 rpm at random.
 const DISK_IOPS: u32 = 150;
 /// Reads of a pass.
 const READS: u64 = 400;
@@ -29,7 +29,7 @@ const HOT_BLOCKS: u64 = 60;
 /// Share of the reads that goes to the hot blocks, in per cent.
 const HOT_PERCENT: u64 = 80;
 
-/// Reads three times, and prints what each pass took.
+/// Reads three times, and prints the duration of each pass.
 pub(super) fn compare(
     place: &Place,
     image_bytes: u64,

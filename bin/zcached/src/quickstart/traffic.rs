@@ -1,7 +1,7 @@
 //! Client traffic, timed and compared.
 //!
-//! Invariants: every byte that is read is compared with what was stored; a difference is an error that names its
-//! place. Several requests are in flight; latency is from handing a request to the socket to having its answer.
+//! Invariants: every byte that is read is compared with the stored data; a difference is an error that names its
+//! position. Several requests are in flight; latency is measured from sending a request to receiving its reply.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// What a pass took.
+/// Measurements of a pass.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) bytes: u64,

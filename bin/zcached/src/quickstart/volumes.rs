@@ -1,4 +1,4 @@
-//! What the two volumes hold: `a` the source image, its clone `b` the same with some blocks replaced.
+//! Contents of the two volumes: `a` is the source image, its clone `b` the same with some blocks replaced.
 //!
 //! Invariant: contents depend on source, volume and offset alone, so they can be computed again to compare.
 
@@ -47,7 +47,7 @@ impl Volume {
         u64_from_usize(self.replaced().count()) * BLOCK_BYTES
     }
 
-    /// What must be at `offset`, a multiple of the block size.
+    /// Fills `buffer` with the expected contents at `offset`, a multiple of the block size.
     pub(crate) fn contents(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
         self.source.read_exact_at(buffer, offset)?;
         if self.replaced {

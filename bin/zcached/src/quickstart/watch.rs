@@ -1,4 +1,4 @@
-//! What quickstart reads of a running engine.
+//! Quickstart's view of a running engine.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) fn settle(engine: &Engine) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until all that earlier starts cached is served: what is read before is read from the origin.
+/// Waits until all content of earlier starts is available: earlier reads would go to the origin.
 pub(super) fn wait_for_index(engine: &Engine) -> anyhow::Result<()> {
     loop {
         let stats = stats(engine)?;
