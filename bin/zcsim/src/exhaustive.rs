@@ -1,4 +1,5 @@
-//! `zcsim exhaustive`: four fixed workloads, a crash after every device write with every subset of what may be lost.
+//! `zcsim exhaustive`: four fixed workloads, with a crash after every device write and every subset of writes that may
+//! be lost.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -9,10 +10,10 @@ use zc_sim::{Exhaustive, ExhaustiveReport, Violation, run_exhaustive};
 
 use crate::say::say;
 
-/// Of the requests of the other workloads, the store gets one in so many.
+/// Fraction of the requests of the other workloads that the store receives.
 const STORE_SHARE: u64 = 5;
 
-/// What to run.
+/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Client requests of each workload.
@@ -99,7 +100,7 @@ fn run_workload(args: &Args, workload: Workload) -> Result<ExhaustiveReport, Vio
     let parts = if args.point.is_some() { 1 } else { args.jobs.unwrap_or(cores).max(1) };
     let share = |part: u64| {
         if workload == Workload::Store {
-            // Each of its crashes runs the workload anew, so it is a shorter one.
+            // Each of its crashes runs the workload again, so it is shorter.
             let ops = args.ops / STORE_SHARE;
             let report = run_store_exhaustive(&StoreExhaustive { ops, part, parts })?;
             let (points, crashes) = (report.points, report.crashes);

@@ -1,4 +1,4 @@
-//! `zcsim info`: what is in a trace, as a table or as JSON.
+//! `zcsim info`: properties of a trace, as a table or as JSON.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::say::{self, say};
 /// Devices that are listed by name.
 const DEVICES_SHOWN: usize = 8;
 
-/// Which trace.
+/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Trace file, also gz, xz or zst; ARCHIVE:MEMBER for one in a tar
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Format, if zcsim does not recognise it
     ///
     /// Formats: fingerprints, fiu, msr, cloudphysics, vscsi, spc, alibaba, tencent, blkparse, disksim (MQSim too), fio
-    /// (I/O logs, versions 2 and 3), lis, keys, keys32, oraclegeneral (libCacheSim), recording (what zcctl record makes)
+    /// (I/O logs, versions 2 and 3), lis, keys, keys32, oraclegeneral (libCacheSim), recording (made by zcctl record)
     #[arg(long)]
     format: Option<Format>,
     /// Take the requests of one device alone, as zcsim info lists it
@@ -67,7 +67,7 @@ fn mib(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// One figure a line; figures that the format does not tell are left out.
+/// Formats one figure a line; figures missing in the format are omitted.
 fn to_text(reader: &Reader, info: &Info) -> String {
     let mut lines = vec![
         ("format", reader.format().name().to_owned()),
@@ -134,7 +134,7 @@ fn devices(reader: &Reader, info: &Info) -> String {
     format!("{}: {}", info.devices(), shown.join(", "))
 }
 
-/// What a recording says of itself.
+/// Lines from a recording's header.
 fn recorded_lines(reader: &Reader) -> Vec<(&'static str, String)> {
     let Some(recorded) = reader.recorded() else { return Vec::new() };
     let header = recorded.header;

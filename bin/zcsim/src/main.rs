@@ -1,11 +1,11 @@
 //! `zcsim`: the cache manager under simulated devices, and traces.
 //!
-//! `zcsim info` tells what is in a block trace; `zcsim run`, `sweep` and `size` send one
-//! through a cache, or through many; `zcsim generate` makes one up.
+//! `zcsim info` describes a block trace; `zcsim run`, `sweep` and `size` replay one through a cache, or through many;
+//! `zcsim generate` synthesises one.
 //!
-//! The rest is for developers, and hidden from the help: `zcsim fuzz` runs seeds and checks every byte that clients read
-//! against a model disk; `zcsim exhaustive` cuts a fixed workload off after every device write. [`MORE`] has the exit
-//! status of all.
+//! The rest is for developers, and hidden from the help: `zcsim fuzz` runs seeds and checks every byte that clients
+//! read against a model disk; `zcsim exhaustive` crashes a fixed workload after every device write. [`MORE`] has the
+//! exit statuses.
 #![expect(clippy::print_stderr, reason = "a program for people")]
 
 mod clock;
@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use zc_cli::Documents;
 
-/// Ends the long help. Commands for developers are hidden, so that users see what they size a cache with.
+/// End of the long help. Commands for developers are hidden, so that users see the sizing commands.
 const MORE: &str = "\
 Exit status:
   0  done
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-        // The rules pass over what is hidden: those commands have readers, too.
+        // The rules skip hidden commands, but those have readers, too.
         let all = Cli::command().mut_subcommands(|command| command.hide(false));
         assert_eq!(zc_cli::rules::faults(&all), Vec::<String>::new());
     }

@@ -15,12 +15,12 @@ pub(crate) fn sized_by_others(trace: &Trace, config: &Config) -> u64 {
     codecs.map(|codec| trace.sized_by_others(codec)).max().unwrap_or(0)
 }
 
-/// What has to be known about a trace as it was read, and is sized by codecs of a configuration.
+/// Returns caveats of a trace as it was read, sized by codecs of a configuration.
 pub(crate) fn trace_notes(trace: &Trace, config: &Config, reader: &zc_trace::Reader) -> Vec<String> {
     notes_of(trace, sized_by_others(trace, config), reader)
 }
 
-/// Notes on a trace in which so many contents have sizes by another codec.
+/// Returns caveats of a trace in which this number of contents has sizes by another codec.
 pub(crate) fn notes_of(trace: &Trace, sized_by_others: u64, reader: &zc_trace::Reader) -> Vec<String> {
     let fitted = trace.fitted;
     let sample = (trace.rate() < 1.0).then(|| {

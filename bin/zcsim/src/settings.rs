@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use zc_config::Config;
 use zc_replay::Ratios;
 
-/// How the model of the SSD maps pages.
+/// Page mapping of the SSD model.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Mapping {
     /// Each for itself
@@ -45,7 +45,7 @@ impl FromStr for Setting {
     }
 }
 
-/// Compression where a trace does not tell.
+/// Compression where a trace lacks it.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct RatioArgs {
     /// Mean compression ratio, if the trace has none; default is 2
@@ -125,7 +125,7 @@ pub(crate) fn with_settings(text: &str, file: &str, settings: &[Setting]) -> any
 
 /// A configuration's text.
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
-    // Also says what is wrong with the file as it is, with its lines.
+    // This also reports mistakes in the file, with their lines.
     Config::load(path)?;
     std::fs::read_to_string(path).with_context(|| path.display().to_string())
 }

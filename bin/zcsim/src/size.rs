@@ -1,5 +1,5 @@
-//! What the command line has beyond [`zc_core::units`]: sizes of extents, and shares with a fraction, `12.5%`, that
-//! may be above 100 %.
+//! Value parsers beyond [`zc_core::units`]: sizes of extents, and shares with a fraction, `12.5%`, that may exceed 100
+//! %.
 
 use std::str::FromStr;
 
@@ -45,7 +45,7 @@ impl FromStr for Share {
 }
 
 impl Share {
-    /// So much of a number, rounded.
+    /// Returns this share of a number, rounded.
     pub(crate) fn of(self, whole: u64) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,

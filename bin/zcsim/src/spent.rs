@@ -1,4 +1,4 @@
-//! What reading a trace and replaying it cost, each in processor time.
+//! Processor time of reading a trace and of replaying it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the program says of options that do not go together, and of traces that cannot be read throughout.
+//! Messages of the program for conflicting options and for traces with unreadable parts.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

@@ -3,7 +3,7 @@
 use zc_config::{Packer, Policy};
 use zc_sim::{Profile, Turns};
 
-/// What to run.
+/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run the capacity-optimized store instead of the cache manager.

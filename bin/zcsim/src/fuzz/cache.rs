@@ -1,4 +1,4 @@
-//! `zcsim fuzz` without `--store`: seeds of the cache manager, what was covered, how to replay.
+//! `zcsim fuzz` without `--store`: seeds of the cache manager, coverage, replay.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -14,12 +14,12 @@ use super::seeds::{COVERAGE_MISSING, find_each, sweep, tell};
 use crate::clock::now;
 use crate::say::say;
 
-/// Of the writes of a full run more than this share has contents that no other write has.
+/// Minimum share of writes in a full run whose contents are unique.
 const UNIQUE_PERCENT_MIN: u64 = 50;
 /// Runs that may be spent on making a failing one short.
 const SHRINK_RUNS_MAX: u32 = 2000;
 
-/// What all threads together have found.
+/// Results of all threads.
 struct Totals {
     coverage: Coverage,
     digests: Digests,
@@ -28,7 +28,7 @@ struct Totals {
     failures: Vec<(u64, String)>,
 }
 
-/// Of all clean seeds, added up, so that their order does not matter.
+/// Sums over all clean seeds, so that their order is irrelevant.
 #[derive(Debug, Default)]
 struct Digests {
     values: u64,
@@ -216,7 +216,7 @@ fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// In three parts: what clients and devices did, what went wrong, what the manager counted.
+/// Prints three parts: actions of clients and devices, faults, counters of the manager.
 fn print_coverage(coverage: &Coverage) {
     let part = |name: &str| match name {
         name if name.starts_with("event ") => 0,

@@ -15,7 +15,7 @@ const CANARY_SEEDS: u64 = 1000;
 /// Exit status of a run in which something that had to happen never did.
 pub(super) const COVERAGE_MISSING: u8 = 3;
 
-/// Says which seed found a bug, and whether one did.
+/// Reports the seed that found a bug, if any; returns `true` if one did.
 pub(super) fn tell(name: &str, found: Option<u64>) -> bool {
     match found {
         Some(seed) => say!("canary {name}: found by seed {seed}"),
@@ -54,14 +54,14 @@ fn jobs(args: &Args) -> usize {
     args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
 }
 
-/// What came of many seeds.
+/// Results of many seeds.
 #[derive(Debug, Default)]
 pub(super) struct Swept {
     pub(super) seeds: u64,
     pub(super) failures: Vec<(u64, String)>,
 }
 
-/// Runs all seeds that were asked for over threads, until ten have failed. What each clean one reports is added up.
+/// Runs all requested seeds over threads, until ten have failed. Reports of clean ones are summed.
 pub(super) fn sweep<R>(
     args: &Args,
     attempt: impl Fn(u64) -> Result<R, String> + Sync,

@@ -1,4 +1,4 @@
-//! `zcsim fuzz --store`: seeds of the store over threads, what was covered, how to replay.
+//! `zcsim fuzz --store`: seeds of the store over threads, coverage, replay.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use super::seeds::{COVERAGE_MISSING, find_each, sweep, tell};
 use crate::clock::now;
 use crate::say::say;
 
-/// What all threads together have found.
+/// Results of all threads.
 struct Totals {
     coverage: BTreeMap<&'static str, u64>,
     seeds: u64,

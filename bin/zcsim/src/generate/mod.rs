@@ -23,7 +23,7 @@ use output::{Made, Output};
 /// Machines of a storm.
 const MACHINES_MAX: u32 = 10_000;
 
-/// What to make.
+/// Kind of trace.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -36,7 +36,7 @@ enum KindArgs {
     Zipf(ZipfArgs),
     /// Mix four writes per read in a twelfth of the volume, 8 KiB each
     ///
-    /// This is what is known of the FIU traces
+    /// Parameters follow the published facts of the FIU traces
     Mix(Drawn),
     /// Read 8 KiB at random; contents repeat
     ///
@@ -64,7 +64,7 @@ enum KindArgs {
     Compose(ComposeArgs),
 }
 
-/// What is common to workloads whose contents are drawn.
+/// Options of workloads with random contents.
 #[derive(Debug, clap::Args)]
 struct Volume {
     /// Size of the volume
@@ -80,7 +80,7 @@ struct Volume {
     made: Made,
 }
 
-/// How many contents come again.
+/// Repetition of contents.
 #[derive(Debug, clap::Args)]
 struct Shared {
     /// Share of contents that repeat
@@ -90,7 +90,7 @@ struct Shared {
     shared: Option<f64>,
 }
 
-/// How well contents compress.
+/// Compressibility of contents.
 #[derive(Debug, clap::Args)]
 struct RatioMean {
     /// Mean of the compression ratio
@@ -145,7 +145,7 @@ struct SnapshotsArgs {
 struct TpccArgs {
     /// Share of all bytes that compression saves
     ///
-    /// Below a half, a little more is saved than asked for. 0.82, 0.70 and 0.63 are the HighComp, MedComp and LowComp
+    /// Below a half, slightly more is saved than requested. 0.82, 0.70 and 0.63 are the HighComp, MedComp and LowComp
     /// of "Compression and SSD: Where and How?"
     #[arg(long, default_value_t = 0.70)]
     saving: f64,
@@ -197,7 +197,7 @@ struct TpchArgs {
 struct StormArgs {
     /// Trace of one boot, with fingerprints
     ///
-    /// By default one is made up: 18 MB, 99 % reads, 14 % of them random
+    /// Default: a synthetic boot of 18 MB, 99 % reads, 14 % of them random
     #[arg(value_name = "TRACE")]
     template: Option<PathBuf>,
     /// Format of that trace, if zcsim does not recognise it
@@ -361,7 +361,7 @@ fn storm(args: &StormArgs) -> anyhow::Result<()> {
     args.made.output.write(storm.map(Ok))
 }
 
-/// Says on the standard error what could not be read; the trace goes to the standard output.
+/// Prints unreadable lines to the standard error; the trace goes to the standard output.
 fn tell_bad_lines(path: &Path, reader: &Reader) {
     if let Some(first) = reader.bad_lines().first() {
         let (count, shown) = (reader.bad_count(), path.display());
@@ -372,7 +372,7 @@ fn tell_bad_lines(path: &Path, reader: &Reader) {
     }
 }
 
-/// Requests that the format can tell: reads and writes with a fingerprint, and flushes.
+/// Filters requests that the format can represent: reads and writes with a fingerprint, and flushes.
 fn in_format(request: Result<Request, TraceError>) -> Option<Result<Request, TraceError>> {
     match request {
         Ok(request) if request.op == Op::Flush => Some(Ok(request)),

@@ -1,4 +1,4 @@
-//! Where a made-up trace goes, and the bytes that its volume begins with.
+//! Output of a synthetic trace, and the initial bytes of its volume.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, SeekFrom, Write};
@@ -11,10 +11,10 @@ use zc_trace::{Content, Request, contents, workload};
 /// A block of a trace.
 const BLOCK_BYTES: usize = 4096;
 
-/// What is common to everything that is made up.
+/// Options of all synthetic traces.
 #[derive(Debug, clap::Args)]
 pub(super) struct Made {
-    /// Tells one trace from another
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
     #[command(flatten)]
@@ -23,15 +23,15 @@ pub(super) struct Made {
     pub(super) image: Image,
 }
 
-/// Where the trace goes.
+/// Destination of the trace.
 #[derive(Debug, clap::Args)]
 pub(super) struct Output {
-    /// Where the trace goes; default: standard output
+    /// File for the trace; default: standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// Where the bytes go.
+/// Destination of the bytes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Image {
     /// Image file of the volume before the first request
@@ -65,7 +65,7 @@ fn lines(requests: impl Iterator<Item = anyhow::Result<Request>>, out: impl Writ
 }
 
 impl Image {
-    /// Writes so many blocks of these contents, if that was asked for.
+    /// Writes this number of blocks with these contents, if requested.
     pub(super) fn write(&self, blocks: u64, image: impl Iterator<Item = Content>) -> anyhow::Result<()> {
         let mut block = vec![0; BLOCK_BYTES];
         self.write_with(blocks, |file| {
@@ -77,7 +77,7 @@ impl Image {
         })
     }
 
-    /// Has an image of so many blocks written, if that was asked for.
+    /// Writes an image of this number of blocks, if requested.
     pub(super) fn write_with(
         &self,
         blocks: u64,

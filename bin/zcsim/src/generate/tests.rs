@@ -1,4 +1,4 @@
-//! What the command line makes, written and read back.
+//! Output of the command line, written and read back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn make(words: &[&str]) -> anyhow::Result<()> {
     generate(&cli.args.kind)
 }
 
-/// What is wrong with it, in one line.
+/// Returns the error in one line.
 fn refusal(words: &[&str]) -> String {
     format!("{:#}", make(words).unwrap_err())
 }
@@ -28,7 +28,7 @@ fn read(path: &Path) -> Vec<Request> {
     Reader::open(path, options).unwrap().map(Result::unwrap).collect()
 }
 
-/// Reads of a trace see what was written last, or the bytes of the image.
+/// Checks that reads of a trace return the last write, or the bytes of the image.
 fn is_of_image(requests: &[Request], image: &[u8]) {
     let mut written = BTreeMap::new();
     let mut block = vec![0; 4096];
@@ -96,7 +96,7 @@ fn sizes_that_a_trace_does_not_tell_stay_unknown() {
         make(&words).unwrap();
         assert_eq!(sizes(), [(false, false)].into(), "{words:?}");
     }
-    // The boot that is made up has sizes under LZ4 only.
+    // The synthetic boot has sizes under LZ4 only.
     make(&["storm", "--machines", "2", "--out", name]).unwrap();
     assert_eq!(sizes(), [(true, false)].into());
 }

@@ -10,7 +10,7 @@ use zc_trace::{DeviceChoice, Format, Options, Reader};
 use crate::settings::{Mapping, RatioArgs, Setting};
 use crate::size::Share;
 
-/// What blocks are compressed with.
+/// Codec of blocks.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(super) enum CodecArg {
     /// LZ4, in the place of the paper's lzo
@@ -34,7 +34,7 @@ impl CodecArg {
     }
 }
 
-/// What to run.
+/// Arguments.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("driven").required(true).args(["policy", "config", "flaz"])))]
 pub(crate) struct Args {
@@ -90,7 +90,7 @@ pub(crate) struct Args {
     /// Another value for a key of --config, such as cache.dedup=false
     #[arg(long, value_name = "KEY=VALUE", requires = "config")]
     pub(super) set: Vec<Setting>,
-    /// Compare every read with what was written last
+    /// Compare every read with the last write
     #[arg(long, requires = "config")]
     pub(super) check: bool,
     /// Send recipes of the origin's contents to the cache (Nitro)
@@ -119,7 +119,7 @@ pub(crate) struct Args {
     pub(super) json: bool,
 }
 
-/// What the parser cannot refuse with a reason.
+/// Checks that the parser cannot express.
 pub(super) fn usage(args: &Args) -> Result<(), clap::Error> {
     if args.policy.is_some() && args.ratios.are_given() {
         let why = "--ratio-mean and --ratio-deviation change nothing with --policy: it counts extents, which take one place \

@@ -73,7 +73,7 @@ pub(super) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What has to be known about the figures.
+/// Prints caveats of the figures.
 fn notes(trace: &Trace, config: &Config, reader: &zc_trace::Reader, report: &Report) {
     if report.geometry.extent_bytes > 4096 && report.stats.compress_tried > 0 {
         line(
@@ -165,7 +165,7 @@ fn to_text(config: &Config, report: &Report) -> String {
     shown.map(|(name, value)| format!("{name:<18}{value}\n")).collect()
 }
 
-/// What a sample says of caches of other sizes, with the size as so many times the cache.
+/// Formats a sample's estimate for other sizes, relative to the cache.
 fn curve_text(curve: &zc_cache::Curve) -> String {
     let percent = |ratio: Result<f64, _>| {
         ratio.map_or_else(|_| "-".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0))

@@ -1,4 +1,4 @@
-//! `zcsim run --time`: what a trace would take with the cache and without, on devices of a profile.
+//! `zcsim run --time`: duration of a trace with the cache and without, on devices of a profile.
 
 use anyhow::bail;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Curves as a table, and what they advise, in words.
+//! Curves as a table, and advice in words.
 
 use zc_replay::sizing::Estimate;
 
@@ -7,7 +7,7 @@ const ENOUGH: f64 = 0.9;
 /// Below this share of reads, a cache is not worth its name.
 const WORTH: f64 = 0.02;
 const DAY_MS: f64 = 86_400_000.0;
-/// A trace of less than an hour says little of a day.
+/// A trace of less than an hour represents little of a day.
 const LONG_MS: u64 = 3_600_000;
 
 /// One size.
@@ -34,7 +34,7 @@ pub(super) struct Curve {
     pub(super) bad_lines: u64,
     /// Share of the trace's addresses that were held in memory.
     pub(super) held: f64,
-    /// What they took there.
+    /// RAM needed there.
     pub(super) ram_bytes: u64,
 }
 
@@ -62,7 +62,7 @@ fn percent(share: f64) -> String {
 }
 
 impl Curve {
-    /// What a curve of a recorded sample says of the whole volume: hit ratios as they are, sizes larger.
+    /// Scales the curve of a recorded sample to the whole volume: equal hit ratios, larger sizes.
     pub(super) fn of_whole(
         mut self,
         rate: f64,
@@ -152,7 +152,7 @@ impl Curve {
         text
     }
 
-    /// What was written, as a rate if the trace tells times.
+    /// Formats written bytes, as a rate if the trace has times.
     fn pace(&self, written: f64) -> String {
         if self.duration_ms == 0 {
             return format!("{} over the trace", bytes(written));
@@ -165,7 +165,7 @@ impl Curve {
         format!("{a_day} a day")
     }
 
-    /// The recommendation in words. `device_bytes`: of the least device with room for it; `verified`: the whole trace at
+    /// Formats the recommendation. `device_bytes` is the smallest sufficient device; `verified` the whole trace at
     /// that size, with and without reduction.
     pub(super) fn advice(&self, device_bytes: Option<u64>, verified: Option<[Estimate; 2]>) -> String {
         let Some(best) = self.points.last() else { return String::new() };

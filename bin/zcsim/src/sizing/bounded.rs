@@ -13,18 +13,18 @@ use zc_recording::Share;
 use zc_replay::{Ratios, Trace};
 use zc_trace::{Options, Reader, Request, TraceError};
 
-/// What is held.
+/// Requests in memory.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) trace: Trace,
     /// The part of the addresses of the trace.
     pub(super) share: Share,
-    /// What part of a volume the trace is itself.
+    /// Part of a volume that the trace itself covers.
     pub(super) recorded: f64,
     pub(super) bad_lines: u64,
 }
 
-/// Reads a trace of which requests for so many blocks are held at most.
+/// Reads a trace, keeping requests for at most `blocks_max` blocks.
 pub(super) fn load(path: &Path, options: Options, ratios: Ratios, blocks_max: u64) -> anyhow::Result<Held> {
     let mut of = 1;
     loop {
@@ -41,7 +41,7 @@ pub(super) fn load(path: &Path, options: Options, ratios: Ratios, blocks_max: u6
     }
 }
 
-/// What is left of a request: flushes always, of ranges what is in the part.
+/// Returns the parts of a request inside the sample; flushes are always kept.
 fn parts(
     request: Result<Request, TraceError>,
     share: Share,

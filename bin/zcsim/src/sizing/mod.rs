@@ -1,4 +1,4 @@
-//! `zcsim size`: how large a cache should be for what a trace does, with and without data reduction.
+//! `zcsim size`: recommends a cache size for a trace, with and without data reduction.
 
 mod advice;
 mod bounded;
@@ -28,7 +28,7 @@ use bounded::Held;
 const DEFAULTS: &str = "[cache]\npath = \"cache\"\nstate_dir = \"state\"\nsize = \"10 %\"\n\
                         [[volume]]\nname = \"trace\"\norigin = \"trace\"\n";
 
-/// What to size.
+/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Trace file, also gz, xz or zst; ARCHIVE:MEMBER for one in a tar
@@ -172,7 +172,7 @@ fn curve(sample: &Sample, config: &Config, footprint: u64, shares: &[f64]) -> an
         plain: *plain,
     };
     let mut points: Vec<Point> = shares.iter().zip(pairs).map(point).collect();
-    // Sizes that came to as few units as a cache can have are one size: the largest of them.
+    // Sizes that round to the minimum number of units are one size: the largest of them.
     let ran = |point: &Point| [point.reduced.simulated_bytes, point.plain.simulated_bytes];
     points.reverse();
     points.dedup_by_key(|point| ran(point));

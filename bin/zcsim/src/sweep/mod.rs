@@ -1,8 +1,7 @@
 //! `zcsim sweep`: a trace under every combination of some settings, on all CPUs.
 //!
-//! With `--out` every result is in the file as soon as it is there, and a sweep that was cut off goes on where it
-//! ended: rows of the same trace, configuration and settings are not computed again. In the end the rows stand in the
-//! order of the settings.
+//! With `--out` every result is written to the file at once, and an interrupted sweep resumes: rows of the same trace,
+//! configuration and settings are not computed again. At the end the rows are in the order of the settings.
 
 mod plan;
 mod table;
@@ -25,7 +24,7 @@ use crate::spent;
 use plan::{Axis, Point};
 use table::{Row, Table};
 
-/// What to run.
+/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Trace file, also gz, xz or zst; ARCHIVE:MEMBER for one in a tar
@@ -47,7 +46,7 @@ pub(crate) struct Args {
     /// The key cache.share is the size of the write-evict units as a share of the trace's footprint
     #[arg(long, value_name = "KEY=VALUES", required = true)]
     set: Vec<Axis>,
-    /// CSV file for the results; a sweep that it holds part of goes on
+    /// CSV file for the results; a partial sweep in it is resumed
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Model an SSD; add columns for its writes and erasures
@@ -79,7 +78,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Runs what is missing; how many combinations failed.
+/// Runs missing combinations; returns the number of failures.
 fn sweep(args: &Args) -> anyhow::Result<usize> {
     let points = plan::points(&args.set)?;
     let text = settings::read(&args.config)?;

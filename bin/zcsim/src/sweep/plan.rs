@@ -1,4 +1,4 @@
-//! What a sweep runs: every combination of the values of its keys.
+//! Plan of a sweep: every combination of the values of its keys.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::str::FromStr;
@@ -53,7 +53,7 @@ impl Point {
     }
 }
 
-/// Refuses what would never end.
+/// Refuses an excessive number.
 fn check_count(count: usize) -> anyhow::Result<()> {
     if count > POINTS_MAX {
         bail!("these are {count} combinations; a sweep has at most {POINTS_MAX}");
@@ -92,7 +92,7 @@ pub(super) fn points(axes: &[Axis]) -> anyhow::Result<Vec<Point>> {
     Ok(points)
 }
 
-/// Tells one sweep's rows from another's: by version, configuration, trace, compression ratios and SSD.
+/// Identifies the rows of one sweep: by version, configuration, trace, compression ratios and SSD.
 pub(super) fn identity(config: &str, trace: &Trace, ratios: Ratios, ssd: Option<Mapping>) -> String {
     let mut hasher = zc_core::FixedHasher::default().build_hasher();
     hasher.write(env!("CARGO_PKG_VERSION").as_bytes());

@@ -41,7 +41,7 @@ const RESULTS: [&str; 22] = [
 /// Columns that a model of an SSD adds.
 const OF_FLASH: [&str; 4] = ["flash_pages_written", "flash_pages_copied", "write_amplification", "erasures"];
 
-/// One combination and what came of it.
+/// One combination with its results.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
     values: Vec<String>,
@@ -124,7 +124,7 @@ fn header(keys: &[String], columns: &[&str]) -> String {
 }
 
 impl Table {
-    /// An empty table, or what the file has of this sweep, with the columns of a model of an SSD or without.
+    /// Opens a table: empty, or with the rows of this sweep in the file; with the columns of an SSD model if used.
     pub(super) fn open(
         path: Option<&Path>,
         keys: Vec<String>,
@@ -138,7 +138,7 @@ impl Table {
         let text =
             if path.exists() { std::fs::read_to_string(path).with_context(shown)? } else { String::new() };
         table.take(&text).with_context(shown)?;
-        // Written anew: the last row may have been cut off.
+        // Rewritten, because the last row may have been truncated.
         std::fs::write(path, table.text()).with_context(shown)?;
         let file = OpenOptions::new().append(true).open(path).with_context(shown)?;
         table.file = Some((path.to_owned(), file));
