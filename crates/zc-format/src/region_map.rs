@@ -1,7 +1,7 @@
 //! The region map (write-intent bitmap): regions that may differ from the cache (`FORMAT.md`, section 6).
 //!
 //! Job: encode and decode a copy. Invariant: one checksum over the whole copy, so a mix of old and new blocks fails.
-//! It does not decide which regions are marked, or what a damaged copy means for trust.
+//! It does not decide on marks, or on the consequences of a corrupt copy for trust.
 
 use zc_core::{JournalSeq, RegionKey, VolumeId, limits, usize_from_u32};
 
