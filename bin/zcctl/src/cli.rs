@@ -71,7 +71,7 @@ const SHARED: [(&str, &str); 5] = [
     ("bytes", "bytes"),
 ];
 
-/// A shared option on the command line that the command itself, as `defined` has it, does not know.
+/// Returns a shared option on the command line that the command itself, as in `defined`, does not support.
 fn useless(defined: &clap::Command, matches: &ArgMatches) -> Option<(String, &'static str)> {
     if let Some((verb, matches)) = matches.subcommand() {
         return useless(defined.find_subcommand(verb)?, matches);
@@ -88,27 +88,27 @@ pub(crate) enum Command {
     ///
     /// Exit status: 0 clean, 1 damaged, 2 not possible.
     Check(CheckArgs),
-    /// Write damaged metadata anew from sound copies.
+    /// Rewrite damaged metadata from valid copies.
     ///
-    /// Copies of the superblock and of the volume table are written anew from sound ones. The label of a journal device
-    /// is written anew if the journal on it proves to be this cache's. Damage that cannot be repaired is listed.
+    /// Copies of the superblock and of the volume table are rewritten from valid ones. The label of a journal device
+    /// is rewritten if the journal on it proves to belong to this cache. Damage that cannot be repaired is listed.
     /// Without --yes, nothing is written.
     ///
-    /// Exit status: 0 no damage is left, 1 damage is left, 2 not possible.
+    /// Exit status: 0 no damage remains, 1 damage remains, 2 not possible.
     Repair(RepairArgs),
     /// Print one metadata structure of a cache file or device.
     Dump(DumpArgs),
     /// Make an empty cache on a file or device; all data there is lost.
     ///
     /// A used file or device is overwritten with --force only. If the cache may have dirty data, which no origin has,
-    /// --discard-dirty is needed as well. Superblock, volume table, journal and the daemon's state directory tell. What
-    /// cannot be read counts as dirty unless the state directory proves otherwise.
+    /// --discard-dirty is needed as well. This is derived from superblock, volume table, journal and the daemon's
+    /// state directory. Unreadable parts count as dirty unless the state directory proves otherwise.
     Format(FormatArgs),
     /// List disks; make a cache and a configuration for them.
     ///
-    /// Without --origin it lists the block devices: size, kind, what is on them, and who uses them. With --origin it
-    /// shows a plan. With --yes it writes the configuration and makes the cache, and says what to type next. Only an
-    /// empty device that no program uses becomes the cache. Origins are not written to.
+    /// Without --origin it lists the block devices: size, kind, contents and users. With --origin it shows a plan.
+    /// With --yes it writes the configuration, makes the cache, and prints the next commands. Only an empty device
+    /// that no program uses becomes the cache. Origins are not written to.
     ///
     /// Exit status: 0 done, 2 refused, and nothing is written.
     Setup(SetupArgs),
@@ -131,11 +131,11 @@ pub(crate) enum Online {
     /// Exit status: 0 healthy, 1 degraded, 3 failed, 2 not possible.
     ///
     /// HEALTHY: nothing to do. DEGRADED: every volume is served, and something costs speed, protection or trust: the
-    /// cache is out of order, reads of it failed verification, an origin failed, dirty data is older than max_dirty_age
-    /// or could not be read, a volume started cold, or the cache has dirty data of a volume that is not configured.
-    /// FAILED: a volume does not serve its clients. Each reason comes with what follows from it and what to do. What
-    /// happened once, such as an error or a cold start, counts for an hour after the last time; a state counts as long
-    /// as it lasts; `clear` ends an incident that is over.
+    /// cache is offline, reads of it failed verification, an origin failed, dirty data is older than max_dirty_age or
+    /// unreadable, a volume started cold, or the cache has dirty data of a volume that is not configured. FAILED: a
+    /// volume does not serve its clients. Each reason has its effect and an action. Single incidents, such as an error
+    /// or a cold start, count for an hour after the last occurrence; a state counts as long as it lasts; `clear` ends
+    /// an incident that is over.
     ///
     /// With -o, --no-headings or --bytes only the table of volumes is printed. Its cells are single words: "-" stands
     /// for nothing, and \040 for a space in a path. Columns: name, state (served, fenced, absent), size, mode, hits
@@ -259,10 +259,10 @@ pub(crate) enum Online {
         /// Return at once; do not wait until the daemon has ended.
         #[arg(long)]
         no_wait: bool,
-        /// Say what speaks against a stop for good; stop nothing.
+        /// List obstacles to a permanent stop; stop nothing.
         ///
-        /// That is dirty data, connected clients, and devices that are mounted, swap space, below other devices or open.
-        /// Packages ask so before they are removed. Without a daemon, the state directory is asked.
+        /// Obstacles are dirty data, connected clients, and devices that are mounted, swap space, below other devices
+        /// or open. Packages check them before removal. Without a daemon, the state directory is checked.
         #[arg(long, conflicts_with_all = ["flush", "keep_dirty", "no_wait"])]
         dry_run: bool,
         #[command(flatten)]
@@ -279,7 +279,7 @@ pub(crate) enum Online {
     },
     /// Discard a volume's dirty data: those writes are lost.
     ///
-    /// Without --yes the command says how much that is, asks at a terminal, and refuses otherwise.
+    /// Without --yes the command reports the amount, asks for confirmation at a terminal, and refuses otherwise.
     DropDirty {
         /// Name of the volume.
         volume: String,
@@ -340,8 +340,9 @@ pub(crate) enum Online {
     },
     /// Serve a fenced volume again; its newest writes may be missing.
     ///
-    /// A volume is fenced if the cache's journal is damaged, or if its origin changed. It is served as it was found.
-    /// Without --yes the command says so, asks at a terminal, and refuses otherwise.
+    /// A volume is fenced if the cache's journal is corrupt, or if its origin changed. It is then served in its
+    /// present state. Without --yes the command reports this, asks for confirmation at a terminal, and refuses
+    /// otherwise.
     AcceptLoss {
         /// Name of the volume.
         volume: String,
@@ -362,12 +363,12 @@ pub(crate) enum Online {
     },
     /// Use the cache device again after it failed and came back.
     ///
-    /// Fenced volumes are served with every flushed byte. The other volumes start with a cold cache. The daemon refuses
-    /// a device that was changed meanwhile.
+    /// Fenced volumes are served with every flushed byte. The other volumes start with a cold cache. The daemon
+    /// refuses a device that was changed in the meantime.
     Reattach(Daemon),
     /// Change a volume's mode until the next reload or start.
     ///
-    /// A volume that leaves write-back has its dirty data written to the origin meanwhile.
+    /// When a volume leaves write-back, its dirty data is destaged.
     SetMode {
         /// Name of the volume.
         volume: String,
@@ -440,7 +441,7 @@ mod tests {
         let expected = (vec!["id".to_owned(), "peer".to_owned()], true, true);
         assert_eq!(table(&["zcctl", "-o", "id,peer", "--no-headings", "--bytes", "connections"]), expected);
         assert_eq!(table(&["zcctl", "connections", "--bytes", "--no-headings", "-oid,peer"]), expected);
-        // Offline commands with a use for one take it, others say that they do not.
+        // Some offline commands use the option; others report that they do not.
         let check = Cli::read(["zcctl", "--json", "check", "x"]).unwrap().command;
         assert!(matches!(check, Command::Check(CheckArgs { json: true, .. })));
         for arguments in [

@@ -1,7 +1,8 @@
-//! Tables for programs: chosen columns, one word a cell.
+//! Tables for programs: selected columns, one word per cell.
 //!
-//! Invariants: a cell has no white space and is never empty, so that `awk` counts fields right: `-` stands for nothing,
-//! and what a word cannot have is written as `\NNN` in octal, as in `/proc/mounts`. Names of columns stay.
+//! Invariants: a cell has no white space and is never empty, so that `awk` counts fields correctly: `-` stands for no
+//! value, and characters that a word cannot have are written as `\NNN` in octal, as in `/proc/mounts`. Names of
+//! columns are stable.
 //!
 //! Out of scope: tables for people, which are `text`.
 
@@ -13,7 +14,7 @@ use serde_json::Value;
 use crate::options::Listing;
 use crate::units::{share, size};
 
-/// What a cell shows.
+/// Value of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cell {
     /// A text, or nothing.
@@ -67,13 +68,13 @@ fn word(text: &str) -> String {
     out
 }
 
-/// A column: its name, and what it shows of a row.
+/// A column: its name, and its cell of a row.
 pub(crate) type Column<'a, Row> = (&'static str, &'a dyn Fn(&Row) -> Cell);
 
-/// Prints the rows with the columns that are asked for, all of them if none is.
+/// Prints the rows with the requested columns, or all columns.
 ///
 /// # Errors
-/// There is no such column, or the output fails.
+/// When a column does not exist, or the output fails.
 pub(crate) fn print<Row>(
     columns: &[Column<'_, Row>],
     rows: &[Row],

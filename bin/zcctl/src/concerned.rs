@@ -1,7 +1,7 @@
-//! Whom the end of a daemon concerns: connected clients, and volumes that are mounted.
+//! Users affected by the end of a daemon: connected clients and mounted volumes.
 //!
-//! Job: name them before a stop. What it does not do: refuse. Requests to block devices wait for the next daemon, and
-//! clients may connect to it again.
+//! Job: list them before a stop. It does not refuse: requests to block devices wait for the next daemon, and clients
+//! may reconnect to it.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::control::ask;
 use crate::options::Daemon;
 use crate::text;
 
-/// What the kernel has mounted, as this process sees it.
+/// Mounts in the namespace of this process.
 const MOUNTS: &str = "/proc/self/mounts";
 
 /// Clients and mounted volumes that notice the end of a daemon.
@@ -25,10 +25,10 @@ pub(crate) struct Concerned {
 }
 
 impl Concerned {
-    /// Asks the daemon and the kernel.
+    /// Queries the daemon and the kernel.
     ///
     /// # Errors
-    /// The daemon does not answer.
+    /// When the daemon does not answer.
     pub(crate) fn of(daemon: &Daemon) -> anyhow::Result<Self> {
         let connections = ask(&daemon.socket, &json!({"cmd": "connections"}))?;
         let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
@@ -84,7 +84,7 @@ impl Concerned {
     }
 }
 
-/// Where a device, or a partition of it, is mounted.
+/// Returns the mount points of a device and its partitions.
 fn places_of<'a>(mounts: &'a str, device: &str) -> impl Iterator<Item = &'a str> {
     let device = device.to_owned();
     mounts.lines().filter_map(move |line| {

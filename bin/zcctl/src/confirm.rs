@@ -1,8 +1,8 @@
-//! One habit for commands that lose data: `--dry-run` shows what would be lost, `--yes` does it, and without either a
-//! person at a terminal is asked. A program that gives neither is refused.
+//! Confirmation of commands that lose data: `--dry-run` shows the loss, `--yes` accepts it, and otherwise a person at
+//! a terminal is prompted. Without all of these the command is refused.
 //!
-//! Invariants: nothing is lost without `--yes` or a typed "yes". What it does not do: `--force`, which has another
-//! meaning: to go on although something is in the way.
+//! Invariants: nothing is lost without `--yes` or a typed "yes". `--force` has another meaning: to continue despite an
+//! obstacle.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
@@ -21,10 +21,10 @@ pub(crate) struct Consent {
 }
 
 impl Consent {
-    /// Returns if the command may go on. `loss` is a sentence without its full stop.
+    /// Returns if the command may continue. `loss` is a sentence without its full stop.
     ///
     /// # Errors
-    /// No person agreed to it.
+    /// When it was not confirmed.
     pub(crate) fn ask(&self, loss: &str) -> anyhow::Result<()> {
         if self.yes {
             return Ok(());

@@ -1,9 +1,9 @@
-//! The control socket: one JSON object per line to a running daemon, one back.
+//! Client of the control socket: one JSON object per line to a running daemon, one back.
 //!
-//! Invariants: an answer is bounded in size and waited for a bounded time; the text of a refusal is escaped. See
+//! Invariants: replies are bounded in size and time; the text of a refusal is escaped. See
 //! `crates/zc-engine/CONTROL.md` for the protocol.
 //!
-//! It does not know the commands.
+//! It is independent of the commands.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;
@@ -19,9 +19,9 @@ use crate::text;
 
 /// Longest answer taken.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// A daemon that does not answer for so long hangs.
+/// Time-out after which a daemon counts as hung.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
-/// A daemon that takes no connection for so long does not run.
+/// Connect time-out after which a daemon counts as not running.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for a command that waits for devices or the kernel. These commands have deadlines of their own.
 const DEVICE_WAIT: Duration = Duration::from_secs(150);
@@ -40,10 +40,10 @@ const SLOW: [&str; 11] = [
     "check-config",
 ];
 
-/// Asks the daemon and prints the answer: as JSON if the command line says so, else as `show` does.
+/// Sends a request and prints the reply: as JSON if requested, else with `show`.
 ///
 /// # Errors
-/// As [`ask`]; or the output cannot be written.
+/// As [`ask`]; or when the output cannot be written.
 pub(crate) fn one(
     daemon: &Daemon,
     request: &Value,
@@ -58,8 +58,8 @@ pub(crate) fn one(
     show(&answer, out)
 }
 
-/// Connects, and gives up after [`CONNECT_WAIT`]: a server that takes no connections fills its queue, and the kernel
-/// would wait for ever.
+/// Connects within [`CONNECT_WAIT`]: a server that accepts no connections fills its queue, and the kernel would then
+/// block forever.
 fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     let fd =
         net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
@@ -71,7 +71,7 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
 /// One request, one answer.
 ///
 /// # Errors
-/// When no daemon listens, the answer is no answer, or the daemon says no.
+/// When no daemon listens, the reply is malformed, or the daemon refuses.
 pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
     let place = socket.display();
     let stream = connect(socket).map_err(|error| {

@@ -1,12 +1,13 @@
-//! What origins lack: `flush`, `drop-dirty`, `accept-loss`, and `stop` while there is some.
+//! Dirty data: `flush`, `drop-dirty`, `accept-loss`, and `stop` while some exists.
 //!
-//! Job: request the flush, read the daemon's numbers until it is done, show the progress. Time is the daemon's own.
+//! Job: request the flush, poll the daemon's counters until it is complete, show the progress. Time is the daemon's
+//! own.
 //!
-//! Invariants: `flush` ends with 0 when everything that was dirty when it began is on the origin, whatever clients have
-//! written since; with 1 when the volume is fenced, since waiting does not help then. Progress goes to the standard
-//! error, results to the standard output.
+//! Invariants: `flush` ends with 0 when everything that was dirty at its start is on the origin, regardless of later
+//! writes; with 1 when the volume is fenced, because waiting does not help then. Progress goes to the standard error,
+//! results to the standard output.
 //!
-//! It does not carry data. A flush goes on when this program is interrupted.
+//! It does not transfer data. A flush continues when this program is interrupted.
 
 use std::io::{IsTerminal, Write};
 use std::os::fd::OwnedFd;
@@ -25,11 +26,11 @@ use crate::options::Daemon;
 use crate::text;
 use crate::units::{bar, duration, share, size};
 
-/// Time between two looks.
+/// Polling interval.
 const PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 const EXIT_NOT_DONE: u8 = 1;
 
-/// What the daemon says of a volume at one moment.
+/// State of a volume at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Look {
     uptime_ms: u64,
@@ -41,7 +42,7 @@ struct Look {
     clean_epoch: u64,
     /// The epoch that takes writes.
     newest_epoch: u64,
-    /// Dirty bytes that came to the origin so far.
+    /// Dirty bytes destaged so far.
     destaged_bytes: u64,
     fenced: bool,
     refused: u64,
@@ -84,12 +85,12 @@ impl Progress {
         !now.fenced && (now.bytes == 0 || now.clean_epoch >= until || now.newest_epoch < until)
     }
 
-    /// Dirty bytes that came to the origin since the beginning.
+    /// Returns the dirty bytes destaged since the start.
     const fn destaged_bytes(&self, now: &Look) -> u64 {
         now.destaged_bytes.saturating_sub(self.first.destaged_bytes)
     }
 
-    /// One line: bar, what is left, rate, time to go.
+    /// Formats one line: bar, remaining bytes, rate, remaining time.
     fn line(&self, now: &Look) -> String {
         let most = self.first.bytes.max(1);
         let done = self.destaged_bytes(now).min(most);
@@ -111,7 +112,7 @@ impl Progress {
     }
 }
 
-/// Brings a volume's data to its origin and waits for it.
+/// Destages a volume's dirty data and waits for completion.
 pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let answer = ask(&daemon.socket, &json!({"cmd": "flush", "volume": volume}))?;
     let progress = Progress { first: Look::of(&answer["uptime_ms"], &answer["dirty"])? };
@@ -174,11 +175,11 @@ pub(crate) fn flush_if_dirty(volume: &str, daemon: &Daemon, out: &mut dyn Write)
     flush(volume, daemon, out)
 }
 
-/// How to stop.
+/// Options of a stop.
 pub(crate) struct Stop {
-    /// Bring everything to the origins first.
+    /// Destage everything first.
     pub(crate) flush_first: bool,
-    /// Let it stay on the cache.
+    /// Leave it on the cache.
     pub(crate) keep_dirty: bool,
     /// Wait until the daemon has ended.
     pub(crate) waits: bool,
@@ -200,7 +201,7 @@ pub(crate) fn stop(how: &Stop, daemon: &Daemon, out: &mut dyn Write) -> anyhow::
         concerned.tell(out)?;
     }
     let process = if how.waits { process_of(daemon)? } else { None };
-    // What clients have written since the flush is for the daemon to bring to the origins, which it can do in a moment.
+    // Data written since the flush is destaged by the daemon, which takes only a moment.
     let request = json!({"cmd": "stop", "keep_dirty": how.keep_dirty, "flush": how.flush_first});
     let mut answer = ask(&daemon.socket, &request)?;
     answer["concerned"] = concerned.to_json();
@@ -229,7 +230,7 @@ fn wait_for_end(process: &OwnedFd) -> rustix::io::Result<()> {
     }
 }
 
-/// Gives up what only the cache has of a volume.
+/// Discards a volume's dirty data.
 pub(crate) fn drop_dirty(
     volume: &str,
     consent: &Consent,
@@ -278,7 +279,7 @@ pub(crate) fn drop_dirty(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows what would be lost, and changes nothing.
+/// Shows the loss, and changes nothing.
 fn shown(loss: &str, answer: &Value, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     if daemon.json {
         writeln!(out, "{answer:#}")?;
@@ -288,7 +289,7 @@ fn shown(loss: &str, answer: &Value, daemon: &Daemon, out: &mut dyn Write) -> an
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the daemon's counters have of a volume's dirty data.
+/// Returns the daemon's counters of a volume's dirty data.
 fn dirty_of(volume: &str, daemon: &Daemon) -> anyhow::Result<Value> {
     let mut stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
     let dirty = stats["dirty"][volume].take();
@@ -298,7 +299,7 @@ fn dirty_of(volume: &str, daemon: &Daemon) -> anyhow::Result<Value> {
     Ok(dirty)
 }
 
-/// Gives up what of a volume's dirty data cannot be read, and nothing else.
+/// Discards only the unreadable dirty data of a volume.
 pub(crate) fn give_up_unreadable(
     volume: &str,
     consent: &Consent,
@@ -348,7 +349,7 @@ pub(crate) fn give_up_unreadable(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has a fenced volume served with what was found.
+/// Unfences a volume in its recovered state.
 pub(crate) fn accept_loss(
     volume: &str,
     consent: &Consent,
@@ -397,7 +398,7 @@ pub(crate) fn reattached(answer: &Value, out: &mut dyn Write) -> anyhow::Result<
     Ok(())
 }
 
-/// What a volume's origin lacks, in a cell of a table.
+/// Formats a volume's dirty data as a table cell.
 pub(crate) fn cell(dirty: &Value) -> String {
     let number = |name: &str| dirty[name].as_u64().unwrap_or(0);
     if dirty["fenced"] == json!(true) {

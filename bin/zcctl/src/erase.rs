@@ -1,4 +1,4 @@
-//! Erasure of what the cache holds of volumes that are gone: the command to the daemon, and what came of it.
+//! Erasure of cached data of removed volumes: the command to the daemon, and its result.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub(crate) struct Erased {
     pub(crate) left: u64,
 }
 
-/// Has the daemon erase what the cache holds of volumes that are gone.
+/// Requests erasure of cached data of removed volumes.
 pub(crate) fn erased(daemon: &Daemon) -> anyhow::Result<Erased> {
     let answer = ask(&daemon.socket, &json!({"cmd": "erase"}))?;
     Ok(Erased { slots: number(&answer["slots"]), left: number(&answer["left"]) })

@@ -1,9 +1,9 @@
-//! `zcctl events`: what changed in how the daemon is, for programs.
+//! `zcctl events`: changes of the daemon's state, for programs.
 //!
-//! Invariants: one JSON object a line, each written out at once; an event is printed once. While it follows, a daemon
-//! that goes away is waited for, and its end and its return are events, too. Programs run after the line is printed.
+//! Invariants: one JSON object a line, each flushed at once; an event is printed once. While following, it waits for a
+//! daemon that goes away; its end and its return are events, too. Programs run after the line is printed.
 //!
-//! It does not judge. The daemon does.
+//! It does not judge states. The daemon does.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,14 +18,14 @@ use crate::hooks::Hooks;
 /// Time between two questions.
 const PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// What was printed last.
+/// Last printed event.
 #[derive(Debug)]
 struct Seen {
     pid: Option<u64>,
     number: u64,
 }
 
-/// Where events go.
+/// Destination of events.
 struct Sink<'a> {
     out: &'a mut dyn Write,
     hooks: Option<Hooks>,
@@ -81,7 +81,7 @@ fn request(seen: &Seen) -> Value {
     json!({"cmd": "events", "after": seen.number})
 }
 
-/// Prints what is new in an answer. Another daemon counts anew: what it was not asked for comes with the next answer.
+/// Prints new events of a reply. A restarted daemon restarts its numbers: missed events arrive with the next reply.
 fn print(answer: &Value, seen: &mut Seen, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let pid = answer["pid"].as_u64();
     if seen.pid.is_some() && pid != seen.pid {

@@ -2,10 +2,10 @@
 //!
 //! Job: run the executables of a folder, one after the other, with the event in their environment.
 //!
-//! Invariants: no shell. One program runs at a time, no longer than its time, and its process group ends with it. At
-//! most [`PROGRAMS_MAX`] run for an event. Only programs run that only root or this user can change.
+//! Invariants: no shell. One program runs at a time, up to its time-out, and its process group ends with it. At most
+//! [`PROGRAMS_MAX`] run for an event. Only programs run that only root or this user can change.
 //!
-//! It does not keep the daemon waiting. Events wait in the daemon, and this process asks for them.
+//! It does not delay the daemon. Events wait in the daemon, and this process fetches them.
 
 use std::fs::Metadata;
 use std::io::Write as _;
@@ -24,7 +24,7 @@ use crate::text;
 
 /// Programs that run for one event, the first by name.
 const PROGRAMS_MAX: usize = 32;
-/// Where programs look for others.
+/// PATH of the programs.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A folder of programs.
@@ -36,10 +36,11 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// The programs of `folder`, each with `limit` seconds; they learn of the daemon's control socket.
+    /// Opens the programs of `folder`, each with a time-out of `limit` seconds and the path of the daemon's control
+    /// socket.
     ///
     /// # Errors
-    /// It is no folder, or other users may change it.
+    /// When it is no folder, or other users may change it.
     pub(crate) fn open(folder: &Path, limit_s: u16, socket: &Path) -> anyhow::Result<Self> {
         let found = std::fs::metadata(folder);
         let metadata = found.with_context(|| format!("cannot look at {}", folder.display()))?;
@@ -55,7 +56,7 @@ impl Hooks {
         Ok(Self { folder, limit, socket: socket.to_owned() })
     }
 
-    /// Runs the programs for an event. What goes wrong with them is said, and is no error.
+    /// Runs the programs for an event. Failures are reported, and are no error.
     pub(crate) fn run(&self, event: &Value) {
         let programs = match self.programs() {
             Ok(programs) => programs,
@@ -112,7 +113,7 @@ impl Hooks {
         }
     }
 
-    /// Waits for a program, and ends it and what it started.
+    /// Waits for a program, and ends it and its children.
     fn wait(&self, mut child: Child) -> Result<ExitStatus, String> {
         let pid = Pid::from_child(&child);
         let has_ended = ends_within(pid, self.limit);
@@ -126,7 +127,7 @@ impl Hooks {
     }
 }
 
-/// Whether a process ends within a time.
+/// Returns `true` if a process ends within a time.
 fn ends_within(pid: Pid, limit: Duration) -> rustix::io::Result<bool> {
     let handle = pidfd_open(pid, PidfdFlags::empty())?;
     let limit = Timespec::try_from(limit).map_err(|_| rustix::io::Errno::INVAL)?;
@@ -153,7 +154,7 @@ fn variables(event: &Value) -> impl Iterator<Item = (String, String)> {
 }
 
 fn complain(what: &str) {
-    // Who closed our standard error does not want to know.
+    // A closed standard error is no failure.
     let _written = writeln!(std::io::stderr(), "zcctl: {}", text::clean(what));
 }
 

@@ -1,13 +1,13 @@
 //! Operate and inspect zcached.
 //!
 //! Job: the command line of an operator. `check`, `repair`, `dump` and `format` work on a cache file or device, and
-//! `store` on a store, while no daemon has it; `ublk` asks the kernel; the other commands talk to a running daemon over
-//! its control socket.
+//! `store` on a store, while no daemon has it open; `ublk` queries the kernel; the other commands use the control
+//! socket of a running daemon.
 //!
-//! Invariants: `check` and `dump` never write; what is read from a device or a daemon is shown escaped; results go to
-//! the standard output, complaints to the standard error. The long help (`cli`) has the exit status.
+//! Invariants: `check` and `dump` never write; text from a device or a daemon is escaped; results go to the standard
+//! output, errors to the standard error. The long help (`cli`) has the exit status.
 //!
-//! It does not mend what has no second copy. A daemon that finds clean data damaged treats it as a miss.
+//! It does not repair data without a second copy. A daemon treats corrupt clean data as a miss.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -41,7 +41,7 @@ use std::process::ExitCode;
 
 use cli::{Cli, Command};
 
-/// Exit status of a command that could not be carried out, as clap uses it for a wrong command line.
+/// Exit status of a command that failed, as clap uses it for a wrong command line.
 const EXIT_FAILED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Where a command prints. It remembers a closed pipe of its own: that of a socket is a failure, and looks the same.
+/// Output of a command. It records a closed pipe of its own, because the same error of a socket is a failure.
 struct Output<W> {
     to: W,
     is_closed: bool,

@@ -1,14 +1,13 @@
-//! `zcctl attach --nbd` and `detach --nbd`: a volume as a block device of the kernel's NBD client, where there is no
+//! `zcctl attach --nbd` and `detach --nbd`: a volume as a block device of the kernel's NBD client, on machines without
 //! ublk.
 //!
-//! Job: find a free /dev/nbdN and a Unix socket of the daemon, have `nbd-client` connect them, and write down which
-//! volume it is, for the udev rule that makes the stable link and for the way back.
+//! Job: find a free /dev/nbdN and a Unix socket of the daemon, connect them with `nbd-client`, and record the volume,
+//! for the udev rule of the stable link and for detaching.
 //!
-//! Invariants: the note is there before the device is; a device in use is not taken away unless forced, and what the
-//! kernel holds for it is written out first.
+//! Invariants: the record exists before the device; a device in use is not detached unless forced, and the kernel's
+//! dirty pages are written first.
 //!
-//! It does not connect again when the daemon was killed. The kernel then ends requests with errors; ublk
-//! waits.
+//! It does not reconnect when the daemon was killed. The kernel then fails requests; ublk waits.
 
 use std::io::Write;
 use std::os::linux::fs::MetadataExt as _;
@@ -53,7 +52,7 @@ pub(crate) fn attach(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyh
         "there is no free /dev/nbdN: load the driver with `modprobe nbd`, or with more devices (`nbds_max=`)",
     )?;
     let origin = known["info"]["origin"].as_str().unwrap_or_default();
-    // A file has no blocks: the least that a volume may be asked for.
+    // A file has no block size: the smallest request size is used.
     let block_bytes = logical_block_bytes(Path::new(origin)).unwrap_or(SECTOR_BYTES);
     register(notes, number, volume)?;
     let mut client = Command::new("nbd-client");
@@ -148,7 +147,7 @@ fn logical_block_bytes(origin: &Path) -> Option<u32> {
     places.iter().find_map(|place| std::fs::read_to_string(place).ok()?.trim().parse().ok())
 }
 
-/// Makes sure that the device is not in use, and writes out what the kernel holds for it.
+/// Checks that the device is not in use, and writes the kernel's dirty pages.
 fn write_out(path: &Path) -> anyhow::Result<()> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let device = rustix::fs::open(path, flags, Mode::empty());

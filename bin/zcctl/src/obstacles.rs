@@ -1,10 +1,10 @@
-//! `zcctl stop --dry-run`: what speaks against stopping the daemon for good, as before its package is removed.
+//! `zcctl stop --dry-run`: obstacles to stopping the daemon permanently, as before its package is removed.
 //!
-//! Job: name dirty data, on a cache that a daemon has or that the state directory remembers, and who uses volumes:
-//! clients, mounts, swap space, devices on top such as those of LVM, and programs that have a device open such as a
-//! virtual machine.
+//! Job: list dirty data, on a daemon's cache or recorded in the state directory, and users of volumes: clients,
+//! mounts, swap space, devices on top such as those of LVM, and programs that have a device open such as a virtual
+//! machine.
 //!
-//! Invariants: nothing is stopped or written. What cannot be found out counts as an obstacle.
+//! Invariants: nothing is stopped or written. A failed check counts as an obstacle.
 //!
 //! It does not stop (`dirty` does).
 
@@ -26,10 +26,10 @@ use crate::units::size;
 /// The configuration that packages use.
 const CONFIG: &str = "/etc/zcached.toml";
 
-/// Names what speaks against a stop for good.
+/// Lists the obstacles to a permanent stop.
 ///
 /// # Errors
-/// Something does.
+/// When there is one.
 pub(crate) fn run(daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let config = Config::load(Path::new(CONFIG)).ok();
     let socket = match &config {

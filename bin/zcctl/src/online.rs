@@ -1,6 +1,6 @@
-//! Commands to a running daemon: what each asks, and how its answer is shown.
+//! Commands to a running daemon: requests, and display of replies.
 //!
-//! Invariants: text of an answer is escaped before it is shown. What it does not do: start a daemon.
+//! Invariants: text of a reply is escaped before it is shown. It does not start a daemon.
 
 use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
@@ -27,9 +27,9 @@ use crate::units::{count, duration, ratio, share, size};
 use crate::volume;
 use crate::volumes;
 
-/// Exit status of `status` when every volume is served and something needs a look.
+/// Exit status of `status` when every volume is served and something needs attention.
 const EXIT_DEGRADED: u8 = 1;
-/// Exit status of `status` when a volume is not served. 2 is for a command that could not be carried out.
+/// Exit status of `status` when a volume is not served. 2 is for a command that failed.
 const EXIT_FAILED: u8 = 3;
 
 pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -104,7 +104,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Changes the mode of a volume, and says what of its dirty data is on the way then.
+/// Changes the mode of a volume, and reports the destaging of its dirty data.
 fn set_mode(volume: &str, mode: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<()> {
     let request = json!({"cmd": "set-mode", "volume": volume, "mode": mode});
     let done = |answer: &Value, out: &mut dyn Write| {
@@ -186,11 +186,11 @@ fn resized(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks until interrupted.
+/// Polls until interrupted.
 fn watch(daemon: &Daemon, seconds: u16, out: &mut dyn Write) -> anyhow::Result<()> {
     loop {
         if !daemon.json && std::io::stdout().is_terminal() {
-            // Home, and clear what is below.
+            // Cursor home, and clear below.
             write!(out, "\u{1b}[H\u{1b}[J")?;
         }
         one(daemon, &json!({"cmd": "stats"}), stats, out)?;
@@ -247,7 +247,7 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     volumes::for_people(answer, out)
 }
 
-/// What the daemon has given up.
+/// Formats the daemon's sandbox.
 fn sandbox(held: &Value) -> String {
     if held.is_null() {
         return "off".to_owned();
@@ -260,13 +260,13 @@ fn sandbox(held: &Value) -> String {
     format!("user {}, {capabilities}, {}, {}{notes}", string(&held["uid"]), step("landlock"), step("seccomp"))
 }
 
-/// How much of the cache device holds something.
+/// Formats the used part of the cache device.
 fn filled(slots: &Value) -> String {
     let (used, all) = (number(&slots[0]), number(&slots[1]));
     format!("{}, {} of {} write-evict units", share(used, all), count(used), count(all))
 }
 
-/// What is cached, and how much of the cache device it takes.
+/// Formats the cached content, and its part of the cache device.
 fn holds(holds: &Value) -> String {
     let (bytes, on_ssd) = (size(number(&holds["bytes"])), size(number(&holds["ssd_bytes"])));
     format!("{bytes} in {on_ssd} of the cache device")
@@ -369,7 +369,7 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(text::table(out, &["latency in us", "count", "mean", "p50", "p99", "p99.9", "max"], &rows)?)
 }
 
-/// A ratio of what was inserted since the start.
+/// Formats a ratio of insertions since the start.
 fn reduced(whole: u64, part: u64) -> String {
     if part == 0 { "nothing stored since the start".to_owned() } else { ratio(whole, part) }
 }
@@ -407,7 +407,7 @@ fn curve(curve: &Value) -> String {
     sizes.join(", ") + &reasons
 }
 
-/// How requests waited for limits of their volumes, where any did.
+/// Prints the waits of requests for limits of their volumes, if any.
 fn limits_table(title: &str, volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let row = |(name, limits): (&String, &Value)| {
         let n = |name: &str| number(&limits[name]);
@@ -423,7 +423,7 @@ fn limits_table(title: &str, volumes: &Value, out: &mut dyn Write) -> anyhow::Re
     Ok(writeln!(out)?)
 }
 
-/// What volumes with a quota, a reserve or a priority have of the cache.
+/// Prints the cache shares of volumes with a quota, a reserve or a priority.
 fn shares_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let row = |(name, share): (&String, &Value)| {
         let bytes = |name: &str| share[name].as_u64().map_or_else(|| "-".to_owned(), size);
@@ -443,7 +443,7 @@ fn shares_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out)?)
 }
 
-/// What is pinned of volumes.
+/// Prints the pins of volumes.
 fn pins_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let row = |(name, pins): (&String, &Value)| {
         let bytes = |name: &str| size(number(&pins[name]));
@@ -457,7 +457,7 @@ fn pins_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out)?)
 }
 
-/// What clients asked of each volume.
+/// Prints the requests to each volume.
 fn traffic_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let row = |(name, traffic): (&String, &Value)| {
         let n = |name: &str| number(&traffic[name]);
@@ -491,7 +491,7 @@ fn traffic_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out)?)
 }
 
-/// What origins lack, if any volume ever had something.
+/// Prints dirty data, if any volume ever had some.
 fn dirty_table(dirty: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let row = |(name, state): (&String, &Value)| {
         let n = |name: &str| count(number(&state[name]));

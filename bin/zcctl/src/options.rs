@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Where a daemon with the default configuration listens.
+/// Control socket of the default configuration.
 pub(crate) const SOCKET_DEFAULT: &str = "/run/zcached/control.sock";
 
 /// Names another control socket than [`SOCKET_DEFAULT`] for every command.
 const SOCKET_VARIABLE: &str = "ZCACHED_SOCKET";
 
-/// Where a daemon with the default configuration keeps its state.
+/// State directory of the default configuration.
 pub(crate) const STATE_DIR_DEFAULT: &str = "/var/lib/zcached";
 
 /// The control socket that a command uses if its line names none.
@@ -18,7 +18,7 @@ pub(crate) fn socket_default() -> PathBuf {
     std::env::var_os(SOCKET_VARIABLE).map_or_else(|| SOCKET_DEFAULT.into(), PathBuf::from)
 }
 
-/// Where the daemon is and how to show its answer.
+/// Address of the daemon, and output format.
 #[derive(Debug, Args)]
 pub(crate) struct Daemon {
     /// Control socket of the daemon, also set by ZCACHED_SOCKET.
@@ -29,7 +29,7 @@ pub(crate) struct Daemon {
     pub(crate) json: bool,
 }
 
-/// A table alone, for programs. Each of these options asks for it.
+/// Options of a table for programs. Each of them selects that output.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Listing {
     /// Print only the table, with these columns, separated by commas.
@@ -44,7 +44,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Returns `true` if the table alone is asked for.
+    /// Returns `true` if a table for programs is requested.
     pub(crate) const fn is_asked(&self) -> bool {
         !self.columns.is_empty() || self.no_headings || self.bytes
     }

@@ -1,6 +1,7 @@
-//! `zcctl record`: a volume's requests, and what the cache learns of their contents, to a file that `zcsim` replays.
+//! `zcctl record`: records a volume's requests, with computed properties of their contents, to a file that `zcsim`
+//! replays.
 //!
-//! It does not write the file. The daemon does, as the user that it runs as.
+//! It does not write the file. The daemon does, as its own user.
 
 use std::io::Write;
 use std::path::PathBuf;

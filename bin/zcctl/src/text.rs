@@ -30,7 +30,7 @@ pub(crate) fn string(value: &Value) -> String {
         .map_or_else(|| if value.is_null() { "-".to_owned() } else { value.to_string() }, str::to_owned)
 }
 
-/// The share of the extents read that came without the origin.
+/// Formats the share of read extents that came without the origin.
 pub(crate) fn hit_ratio(extents: &Value) -> String {
     let n = |name: &str| number(&extents[name]);
     let (read, hits, ahead) = (n("read"), n("hits"), n("read_ahead"));

@@ -1,6 +1,6 @@
-//! `zcctl ublk`: devices as the kernel has them, whether a daemon runs or not.
+//! `zcctl ublk`: devices according to the kernel, independent of a daemon.
 //!
-//! Invariants: a device of another program is shown and never touched; one that a living process serves is left to it.
+//! Invariants: a device of another program is shown and never changed; one that a living process serves is left to it.
 //! It does not attach or take over; a daemon does both.
 
 use std::io::Write;
@@ -27,7 +27,7 @@ pub(crate) fn run(command: &Ublk, out: &mut dyn Write) -> anyhow::Result<ExitCod
         Ublk::List { json, listing } => {
             let mut control = Controller::open()?;
             let devices = control.list()?;
-            // A device may go away meanwhile; of one that has, nothing more is said.
+            // A device may be removed at the same time; the rest of its line is then omitted.
             let mut cpus = |info: &DeviceInfo| {
                 let queues =
                     (0..info.queues).map(|queue| control.queue_cpus(info.id, queue).unwrap_or_default());
@@ -97,7 +97,7 @@ fn list(
     Ok(text::table(out, &["device", "volume", "state", "served by", "queues", "used from CPUs"], &rows)?)
 }
 
-/// Returns `true` if a device of ours has been left for good, as far as one can tell.
+/// Returns `true` if a device of ours appears permanently orphaned.
 fn is_orphan(info: &DeviceInfo, holder: ProcessState) -> bool {
     is_ours(info.stamp) && (holder == ProcessState::Gone || info.state == DeviceState::Dead)
 }
@@ -107,7 +107,7 @@ fn gc(force: bool, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for info in control.list()?.into_iter().filter(|info| is_orphan(info, holder_of(info))) {
         let path = info.path();
-        // Opening it would wait for the daemon that is not there: the kernel's own books say who uses it.
+        // Opening it would wait for the missing daemon, so the user is taken from the kernel's records.
         if let Some(user) = zc_io::block_device_user(Path::new(&path)).filter(|_| !force) {
             writeln!(out, "{path} is left alone: {user}")?;
             code = ExitCode::FAILURE;

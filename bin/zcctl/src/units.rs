@@ -1,7 +1,7 @@
 //! Numbers for people: sizes in binary units, counts with separators, times.
 //!
-//! Invariant: what is shown is rounded to three digits or more. What it does not do: locales; reading, and showing
-//! exactly, which are [`zc_core::units`].
+//! Invariant: displayed values are rounded to three digits or more. It does not handle locales; parsing and exact
+//! formatting are in [`zc_core::units`].
 
 const UNITS: [(&str, u32); 5] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("PiB", 50)];
 

@@ -51,7 +51,7 @@ fn connection(remote: &Value) -> String {
     format!("{state}{again}{owed}")
 }
 
-/// What there is to know of a volume but its settings.
+/// Returns the properties of a volume besides its settings.
 pub(crate) fn facts(volume: &Value) -> Vec<(&'static str, String)> {
     let (info, traffic) = (&volume["info"], &volume["traffic"]);
     let n = |name: &str| number(&traffic[name]);
@@ -103,7 +103,7 @@ fn state(volume: &Value) -> &'static str {
     }
 }
 
-/// A volume's mode, and in write-back what goes with it.
+/// Formats a volume's mode, with its write-back settings.
 fn mode(info: &Value) -> String {
     let mut words = string(&info["mode"]);
     if let Some(ack) = info["ack"].as_str() {
@@ -115,7 +115,7 @@ fn mode(info: &Value) -> String {
     words
 }
 
-/// What a volume has of the cache, against its bounds.
+/// Formats a volume's part of the cache, with its bounds.
 fn share_of_cache(of: &Value) -> String {
     let bytes = |name: &str| size(number(&of[name]));
     let mut words = bytes("held_bytes");
@@ -128,7 +128,7 @@ fn share_of_cache(of: &Value) -> String {
     format!("{words}, priority {}", string(&of["priority"]))
 }
 
-/// What is pinned of a volume, and what of that is in the cache.
+/// Formats a volume's pinned bytes, and their cached part.
 fn pinned(of: &Value) -> String {
     let n = |name: &str| number(&of[name]);
     let (pinned, kept, cached) = (n("pinned_bytes"), n("kept_bytes"), n("cached_bytes"));
@@ -138,7 +138,7 @@ fn pinned(of: &Value) -> String {
     format!("{}, {of_that}{room}", size(pinned))
 }
 
-/// How often, and how long, requests waited for limits of the volume.
+/// Formats number and duration of waits for the volume's limits.
 fn waited(limits: &Value) -> String {
     let n = |name: &str| number(&limits[name]);
     format!(
@@ -149,7 +149,7 @@ fn waited(limits: &Value) -> String {
     )
 }
 
-/// What of a volume is out of the ordinary.
+/// Formats irregular states of a volume.
 fn remarks(volume: &Value) -> String {
     let (info, traffic, limits) = (&volume["info"], &volume["traffic"], &volume["limits"]);
     let counted = |name: &str, what: &str| {

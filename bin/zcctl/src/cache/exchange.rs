@@ -1,10 +1,12 @@
-//! `zcctl cache replace` and `zcctl cache resize`: the cache on another device, or anew on one that has grown.
+//! `zcctl cache replace` and `zcctl cache resize`: moves the cache to another device, or recreates it on one that has
+//! grown.
 //!
-//! Job: bring dirty data to the origins while the cache is still in use, have the daemon exchange it, and write the new
+//! Job: destage dirty data while the cache is still in use, request the exchange from the daemon, and write the new
 //! path to the daemon's configuration file.
 //!
-//! Invariants: the daemon says that it can be done before anything is changed. The configuration file follows the daemon:
-//! if it cannot be written, the daemon finds its cache by a record of its own, and this program says so.
+//! Invariants: the daemon confirms that the exchange is possible before anything is changed. The configuration file
+//! follows the daemon: if it cannot be written, the daemon finds its cache by a record of its own, and this program
+//! reports that.
 //!
 //! It does not open the cache. The daemon checks the new device, formats and uses it.
 
@@ -93,7 +95,7 @@ pub(super) fn replace(args: &ReplaceArgs, out: &mut dyn Write) -> anyhow::Result
     Ok(ExitCode::from(EXIT_LATER))
 }
 
-/// Makes the cache anew on its device.
+/// Recreates the cache on its device.
 pub(super) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let daemon = &args.daemon;
     let file = held_file(daemon)?;
@@ -123,7 +125,7 @@ pub(super) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> anyhow::Result<E
     } else {
         writeln!(out, "the cache {place} has {bytes} now, and is empty")?;
     }
-    // A size in the file counts only when a cache is made, and a start says that it differs.
+    // A size in the file matters only when a cache is made, and a start reports the difference.
     let path = plan["to"].as_str().unwrap_or_default();
     let new = edit::set_cache(file.text(), path, number(&answer["size_bytes"]))?;
     if new != file.text() {
@@ -132,7 +134,7 @@ pub(super) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses what is no empty device, by the name of what it holds. Of caches the daemon knows more.
+/// Refuses a device that is not empty, and names its contents. The daemon checks caches further.
 fn refuse_filled(device: &Path, holds: &Content, force: bool) -> anyhow::Result<()> {
     match holds {
         Content::Nothing | Content::Known(CACHE) | Content::Unreadable(_) => Ok(()),
@@ -170,7 +172,7 @@ fn show_plan(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Brings what is dirty to the origins, and shows how far that is.
+/// Destages all dirty data, and shows the progress.
 fn flush_all(daemon: &Daemon) -> anyhow::Result<ExitCode> {
     let quiet = Daemon { json: false, socket: daemon.socket.clone() };
     let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;

@@ -1,8 +1,8 @@
-//! `zcctl cache`: the cache device of a running daemon, on one page; `exchange` has it moved.
+//! `zcctl cache`: shows the cache device of a running daemon on one page; `exchange` moves it.
 //!
-//! Job: put together what the daemon's status and counters have on the device: size, filling, memory, wear.
+//! Job: combine the daemon's status and counters of the device: size, usage, memory, wear.
 //!
-//! It does not look at the device itself. `check` and `dump` do, while no daemon has it open.
+//! It does not read the device itself. `check` and `dump` do, while no daemon has it open.
 
 mod exchange;
 
@@ -21,39 +21,39 @@ use exchange::{ReplaceArgs, ResizeArgs};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 86_400_000;
-/// Below this an uptime tells nothing of a day.
+/// Uptimes below this are too short to extrapolate to a day.
 const RATE_MS_MIN: u64 = 600_000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
     /// Show device, size, content, memory and wear of the cache.
     ///
-    /// Written: bytes that the daemon wrote to the device since its start. From ten minutes on also what that comes to in
-    /// a day, and as drive writes per day (DWPD): a day's bytes over the size. What else was ever written to the SSD is
-    /// known to `smartctl` alone.
+    /// Written: bytes that the daemon wrote to the device since its start. After ten minutes also the rate per day,
+    /// and as drive writes per day (DWPD): a day's bytes over the size. Other writes to the SSD appear only in
+    /// `smartctl`.
     ///
-    /// Exit status: 0 the cache is in use, 1 it is out of order, 2 not possible.
+    /// Exit status: 0 the cache is in use, 1 it is offline, 2 not possible.
     Show(Daemon),
     /// Move the cache to another SSD while the daemon serves.
     ///
-    /// Dirty data goes to the origins first. Then requests wait for a moment, and the daemon goes on with the new device,
+    /// Dirty data is destaged first. Then requests pause for a moment, and the daemon continues with the new device,
     /// which is empty. The new path is written to the daemon's configuration file. The old device is left as an empty
-    /// cache, and can be taken out.
+    /// cache, and can be removed.
     ///
-    /// Exit status: 0 moved, 1 moved and the configuration file is not changed, or an origin does not take dirty data,
-    /// 2 not possible, and the old device is in use.
+    /// Exit status: 0 moved, 1 moved but the configuration file is unchanged, or an origin refuses dirty data, 2 not
+    /// possible, and the old device is in use.
     Replace(ReplaceArgs),
-    /// Make the cache as large as its device has become.
+    /// Recreate the cache in the full size of its device.
     ///
-    /// The layout of a cache is fixed when it is made, so the daemon makes it anew: it goes on with an empty cache. Dirty
-    /// data goes to the origins first.
+    /// The layout of a cache is fixed when it is made, so the daemon recreates it and continues with an empty cache.
+    /// Dirty data is destaged first.
     ///
-    /// Exit status: 0 done, 1 an origin does not take dirty data, 2 not possible.
+    /// Exit status: 0 done, 1 an origin refuses dirty data, 2 not possible.
     Resize(ResizeArgs),
-    /// Erase what the cache holds of volumes that are gone.
+    /// Erase cached data of removed volumes.
     ///
-    /// Units with data of a volume that was removed are evicted, and read as zeros then, as does free space. Other
-    /// volumes lose cached data that lay in the same units. An SSD may keep copies that no write reaches.
+    /// Units with data of a removed volume are evicted and overwritten with zeros, and so is free space. Other volumes
+    /// lose cached data in the same units. An SSD may keep copies that no write reaches.
     ///
     /// Exit status: 0 done, 1 some units could not be erased, 2 not possible.
     Erase(Daemon),
@@ -93,7 +93,7 @@ fn show(daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
 /// Structures of a bounded size that `max_ram` does not count.
 const HISTORY: [&str; 3] = ["first_misses", "streamed_once", "ghosts"];
 
-/// What `--json` prints.
+/// Returns the output of `--json`.
 fn summarize(status: &Value, stats: &Value) -> Value {
     let cache = &status["cache"];
     let manager = |name: &str| number(&stats["manager"][name]);
@@ -176,7 +176,7 @@ fn rows(cache: &Value, extents: &Value) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Bytes written, and what that comes to in a day.
+/// Formats the bytes written, with the rate per day.
 fn written(bytes: u64, size_bytes: u64, uptime_ms: u64) -> String {
     let since = format!("{} in {}", size(bytes), duration(uptime_ms));
     if uptime_ms < RATE_MS_MIN || size_bytes == 0 {

@@ -1,13 +1,13 @@
 //! Dirty data that a format would destroy.
 //!
-//! Job: ask everything that knows of it: the superblock (was the cache ever used in write-back), the volume table
-//! (which volumes may be dirty), checkpoint and journal (how much), the state directory (which volumes may be dirty,
-//! also when the cache cannot say).
+//! Job: consult all sources: the superblock (was the cache ever used in write-back), the volume table (volumes that
+//! may be dirty), checkpoint and journal (amounts), the state directory (volumes that may be dirty, even if the cache
+//! is unreadable).
 //!
-//! Invariants: nothing is written. What cannot be read counts as dirty, unless the state directory proves otherwise: it
-//! knows this cache, its last session or a later one, and calls none of its volumes dirty.
+//! Invariants: nothing is written. Unreadable parts count as dirty, unless the state directory proves otherwise: it
+//! has a record of this cache, of its last session or a later one, and no volume in it is dirty.
 //!
-//! It does not look at the bytes of dirty data (`check --data` does), or find dirty data of other caches.
+//! It does not read dirty data (`check --data` does), or find dirty data of other caches.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,23 +28,23 @@ use crate::units::{duration, size};
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Volume {
     name: String,
-    /// As the state directory knows it.
+    /// Origin in the state directory.
     origin: Option<PathBuf>,
-    /// What checkpoint and journal tell; `None` if they cannot be read.
+    /// Dirty bytes in checkpoint and journal; `None` if unreadable.
     known_bytes: Option<u64>,
 }
 
-/// What a format would destroy.
+/// Data that a format would destroy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AtStake {
     volumes: Vec<Volume>,
-    /// Why there may be dirty data that nothing can name.
+    /// Reason why unnamed dirty data may exist.
     unknown: Option<String>,
     /// When the dirty data was written, for people.
     age: Option<String>,
 }
 
-/// What a state directory says; an error counts as a reason to doubt.
+/// Contents of a state directory; an error counts as doubt.
 struct Memory {
     dir: PathBuf,
     caches: Result<Vec<RememberedCache>, String>,
@@ -60,7 +60,7 @@ impl Memory {
         self.caches.as_ref().ok()?.iter().find(|cache| cache.uuid == uuid)
     }
 
-    /// Why it proves nothing of a cache that it does not know.
+    /// Explains why it proves nothing about an unknown cache.
     fn silence(&self) -> String {
         match &self.caches {
             Err(error) => error.clone(),
@@ -70,7 +70,7 @@ impl Memory {
 }
 
 impl AtStake {
-    /// Looks at a cache file or device that is not blank, and at a journal that would be overwritten.
+    /// Examines a cache file or device that is not blank, and a journal that would be overwritten.
     pub(crate) fn find(cache: &Arc<BlockFile>, journal: Option<&Arc<BlockFile>>, state_dir: &Path) -> Self {
         let memory = Memory::of(state_dir);
         let image =
@@ -90,7 +90,7 @@ impl AtStake {
         self.volumes.is_empty() && self.unknown.is_none()
     }
 
-    /// What would be lost, in a sentence without an end.
+    /// Describes the loss in a sentence without a full stop.
     pub(crate) fn describe(&self) -> String {
         let volume = |volume: &Volume| {
             let amount = match volume.known_bytes {
@@ -116,7 +116,7 @@ impl AtStake {
     }
 }
 
-/// Of a cache whose superblock can be read.
+/// Examines a cache with a readable superblock.
 fn of_image(image: &Image, memory: &Memory) -> AtStake {
     let superblock = &image.superblock;
     if superblock.features.incompat & Features::WRITE_BACK == 0 {
@@ -124,7 +124,7 @@ fn of_image(image: &Image, memory: &Memory) -> AtStake {
         return AtStake::default();
     }
     let known = memory.cache(&hex(&superblock.uuid));
-    // What was seen by this session of the cache or a later one is as new as the cache itself.
+    // A record of the cache's last session or a later one is as recent as the cache itself.
     let proof = known.filter(|known| known.session >= superblock.session);
     let tables = image.volume_tables();
     let table = newest(&tables, |table| table.sequence).map(|(table, _)| table);
@@ -174,7 +174,7 @@ fn named(
     named
 }
 
-/// Dirty bytes by volume as checkpoint and journal tell; `None` if they do not tell all.
+/// Returns dirty bytes by volume from checkpoint and journal; `None` if incomplete.
 fn amounts(image: &Image) -> Option<BTreeMap<VolumeId, u64>> {
     let checkpoints = image.checkpoints();
     let (header, area) = newest(&checkpoints, |header| header.sequence)?;
@@ -189,7 +189,7 @@ fn amounts(image: &Image) -> Option<BTreeMap<VolumeId, u64>> {
     Some(dirty.bytes_by_volume())
 }
 
-/// When the dirty data was written, as far as the times of files tell.
+/// Returns the age of the dirty data, if the times of files show it.
 fn age(cache: &Path, known: Option<&RememberedCache>, is_clean: bool) -> Option<String> {
     let metadata = std::fs::metadata(cache).ok()?;
     let written = metadata.is_file().then(|| metadata.modified().ok()).flatten();
@@ -214,7 +214,7 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// Of something without a valid superblock: a damaged cache, or no cache at all.
+/// Examines a device without a valid superblock: a corrupt cache, or none.
 fn of_unreadable(cache: &BlockFile, why: &str, memory: &Memory) -> AtStake {
     let mut volumes = Vec::new();
     let mut unknown = None;
@@ -251,7 +251,8 @@ fn dirty_of(known: &RememberedCache) -> Vec<Volume> {
     dirty.map(volume).collect()
 }
 
-/// The volumes of another cache whose journal would be overwritten: without it their dirty data cannot be told.
+/// Returns the volumes of another cache whose journal would be overwritten, which would make their dirty data
+/// unidentifiable.
 fn of_foreign_journal(journal: &BlockFile, own: Option<[u8; 16]>, memory: &Memory) -> Vec<Volume> {
     let label = journal.read_blocking(0, BLOCK).ok().and_then(|bytes| JournalLabel::decode(&bytes).ok());
     let Some(label) = label.filter(|label| Some(label.uuid) != own) else { return Vec::new() };

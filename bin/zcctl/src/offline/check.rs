@@ -1,8 +1,8 @@
-//! `zcctl check`: does everything on the device hold, and hold together?
+//! `zcctl check`: verifies all structures on the device and their consistency.
 //!
-//! What counts as a problem: a structure that is damaged although it was written, and whatever would make a daemon
-//! distrust its cache. What a crash may leave behind (an older copy, a half-written checkpoint beside the valid one)
-//! is a note as long as the last session did not end cleanly.
+//! Problems are written structures that are corrupt, and everything that would make a daemon distrust its cache.
+//! Possible results of a crash (an older copy, a half-written checkpoint beside the valid one) are notes as long as
+//! the last session did not end cleanly.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -121,7 +121,7 @@ fn check_copies<T>(report: &mut Report, class: Class, copies: &[Found<T>; 2], se
     }
 }
 
-/// What is wrong with the index image costs a start time, and nothing else.
+/// Faults of the index image only cost start-up time.
 fn check_index_image(image: &Image, report: &mut Report) {
     if image.superblock.index_image == 0 {
         return;

@@ -41,7 +41,7 @@ pub(crate) struct RepairArgs {
     pub(crate) json: bool,
 }
 
-/// What `dump` shows.
+/// Structure for `dump`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Structure {
     /// Identity, layout and state.
@@ -126,7 +126,7 @@ pub(crate) struct FormatArgs {
     /// the device. An SSD may keep copies that no write reaches.
     #[arg(long)]
     pub(crate) erase: bool,
-    /// Give up dirty data that only this cache has; needs --force.
+    /// Discard dirty data that only this cache has; needs --force.
     #[arg(long, requires = "force")]
     pub(crate) discard_dirty: bool,
     /// State directory of the daemon: it records which data is dirty.

@@ -1,7 +1,7 @@
-//! Dirty data as checkpoint and journal tell of it: what the origins do not have.
+//! Dirty data according to checkpoint and journal.
 //!
-//! Job: follow the records as a restart does, count what is dirty by volume, and (with `--data`) read every piece.
-//! It does not say whether a commit at the journal's very end counts; a start decides that by reading it too.
+//! Job: follow the records as a restart does, count dirty data by volume, and (with `--data`) read every piece. It
+//! does not decide whether a commit at the journal's very end is valid; a start reads its data for that.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ impl Dirty {
         self.volumes.iter().map(|(id, volume)| (*id, bytes(volume))).collect()
     }
 
-    /// Counts, and with `data` reads, what is dirty.
+    /// Counts, and with `data` reads, dirty data.
     pub(crate) fn check(&self, image: &Image, slots: &Slots, data: bool, report: &mut Report) {
         let (mut epochs, mut pieces, mut bytes) = (0, 0, 0);
         for (id, volume) in &self.volumes {
@@ -115,7 +115,7 @@ fn address(record: &Record) -> String {
     }
 }
 
-/// Reads and verifies what a record speaks of.
+/// Reads and verifies the extent of a record.
 fn read(image: &Image, slots: &Slots, record: &Record) -> Result<(), String> {
     let Record::Dirty { span, slot, generation, offset_units, pages, .. } = *record else { return Ok(()) };
     let geometry = image.geometry();

@@ -1,4 +1,4 @@
-//! `zcctl dump`: what a structure says, for people or as JSON.
+//! `zcctl dump`: contents of a structure, for people or as JSON.
 
 use std::io::Write;
 use std::process::ExitCode;

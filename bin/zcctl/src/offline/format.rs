@@ -1,8 +1,9 @@
-//! `zcctl format`: an empty cache.
+//! `zcctl format`: creates an empty cache.
 //!
-//! Invariants: the file or device is locked first, so a running daemon's cache is refused; what is not blank is
-//! overwritten with `--force` only, and dirty data with `--discard-dirty` only. Everything is refused before the first
-//! write, and a layout that is impossible before a file is made. Without `--erase` what the cache held stays readable.
+//! Invariants: the file or device is locked first, so a running daemon's cache is refused; a used device is
+//! overwritten with `--force` only, and dirty data with `--discard-dirty` only. All refusals precede the first write,
+//! and that of an impossible layout precedes the creation of a file. Without `--erase` the cache's old contents stay
+//! readable.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -135,7 +136,7 @@ fn plan(
     })
 }
 
-/// Refuses to destroy dirty data, unless told to; then the volumes that lose some.
+/// Refuses to destroy dirty data unless confirmed; returns the affected volumes.
 fn refuse_dirty(
     args: &FormatArgs,
     file: &Arc<BlockFile>,

@@ -1,8 +1,8 @@
-//! A cache device opened for looking, and its metadata as found.
+//! A cache device opened read-only, with its metadata.
 //!
-//! Job: read superblock copies, volume tables, region maps, checkpoints and the journal, with what is wrong with each.
+//! Job: read superblock copies, volume tables, region maps, checkpoints and the journal, with their faults.
 //! Invariants: never writes; shares a lock, so a daemon's cache is refused; sizes come from a validated geometry.
-//! It does not judge. `check` says what is a problem, `dump` shows.
+//! It does not judge. `check` decides on problems, `dump` shows contents.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ const JOURNAL_ELSEWHERE: &str =
 pub(crate) struct Image {
     file: Arc<BlockFile>,
     journal: Option<Arc<BlockFile>>,
-    /// What the copies of the superblock say; the newest is what counts.
+    /// Copies of the superblock; the newest is used.
     pub(crate) superblocks: Choice<Superblock>,
     /// The newest superblock.
     pub(crate) superblock: Superblock,
     /// Copies of the superblock that are older than the newest.
     pub(crate) older_superblocks: Vec<usize>,
-    /// Why the first block of the journal's device does not say whose it is.
+    /// Reason why the first block of the journal's device does not identify its cache.
     pub(crate) label_fault: Option<String>,
 }
 
@@ -89,15 +89,15 @@ pub(crate) struct Journal {
     pub(crate) blocks: Vec<JournalBlock>,
     /// The first number that was not replayed.
     pub(crate) next: JournalSeq,
-    /// Why it ended there.
+    /// Reason for its end.
     pub(crate) end: Option<ReplayEnd>,
-    /// A block further on that belongs to the same journal: what lies between is damaged.
+    /// A later block of the same journal: the blocks in between are corrupt.
     pub(crate) beyond: Option<JournalSeq>,
     /// Commits in blocks before this one were durable, as blocks beyond the gap have it.
     pub(crate) proved_beyond: JournalSeq,
     /// The first block that cannot be read, why, and how many there are.
     pub(crate) unreadable: Option<(JournalSeq, String, u64)>,
-    /// What goes on behind the last block, in a unit of dirty extents.
+    /// Continuation after the last block, in a dirty unit.
     pub(crate) chain: SummaryChain,
 }
 
@@ -110,10 +110,10 @@ impl Journal {
 }
 
 impl Image {
-    /// Opens a cache, and its journal if that is elsewhere and named.
+    /// Opens a cache, and its separate journal if named.
     ///
     /// # Errors
-    /// When it cannot be opened, is in use, or has no valid superblock; when the journal says it is another cache's.
+    /// When it cannot be opened, is in use, or has no valid superblock; when the journal belongs to another cache.
     pub(crate) fn open(path: &Path, journal: Option<&Path>) -> anyhow::Result<Self> {
         let options = OpenOptions { direct: false, write: false, create_len: None };
         let file = Arc::new(BlockFile::open(path, options)?);
@@ -121,10 +121,10 @@ impl Image {
         Self::of(file, journal.map(Arc::new))
     }
 
-    /// A cache in a file that is open, and its journal if that is elsewhere.
+    /// Examines a cache in an open file, and its separate journal.
     ///
     /// # Errors
-    /// When there is no valid superblock; when the journal says it is another cache's.
+    /// When there is no valid superblock; when the journal belongs to another cache.
     pub(crate) fn of(file: Arc<BlockFile>, journal: Option<Arc<BlockFile>>) -> anyhow::Result<Self> {
         let len = file.len_bytes();
         let mut superblocks = probe(&file, len);
@@ -147,7 +147,7 @@ impl Image {
         Ok(Self { file, journal, superblocks, superblock, older_superblocks, label_fault })
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
@@ -211,7 +211,7 @@ impl Image {
             let offset = geometry.image_block_offset(area, place.first_block);
             self.read(offset, usize_from_u32(place.blocks) * BLOCK).ok()
         };
-        // The directory alone tells where the others are.
+        // Only the directory has the positions of the others.
         let directory = read(head.directory())
             .and_then(|bytes| ImageDirectory::decode(&head, &bytes, blocks, geometry.salt).ok());
         let is_valid = |number: &u64| {
@@ -239,7 +239,7 @@ impl Image {
         found
     }
 
-    /// The journal's last block, if a session wrote it that the cache device knows of. Sessions are numbered by the
+    /// Returns the journal's last block, if its session is known to the cache device. Sessions are numbered by the
     /// second in which they began: another cache's journal has no such block.
     pub(crate) fn proved_journal_block(&self) -> Option<JournalSeq> {
         let (maps, checkpoints) = (self.region_maps(), self.checkpoints());
@@ -262,7 +262,7 @@ impl Image {
         let mut unreadable = None;
         while let Some(wanted) = replay.wanted() {
             let bytes = self.journal_block(wanted, &mut unreadable)?;
-            // What cannot be read ends the journal like what is damaged.
+            // An unreadable block ends the journal like a corrupt one.
             blocks.extend(replay.feed(bytes.as_deref().unwrap_or(&[0; BLOCK])));
         }
         let (next, end) = (replay.next(), replay.end());
@@ -283,7 +283,7 @@ impl Image {
         Ok(Journal { blocks, next, end, beyond, proved_beyond, unreadable, chain })
     }
 
-    /// What continues the journal in the unit that its last block names; nothing after a clean stop.
+    /// Returns the continuation of the journal in the unit that its last block names; empty after a clean stop.
     fn summaries(&self, unit: &GrowingUnit, next: JournalSeq, session: u64) -> SummaryChain {
         let geometry = self.geometry();
         let skip = unit.page.checked_mul(BLOCK_BYTES).filter(|skip| *skip < geometry.weu_bytes);
@@ -337,7 +337,7 @@ fn label_fault(journal: &BlockFile, superblock: &Superblock) -> anyhow::Result<O
 
 fn superblock_bytes(file: &BlockFile, size: u64) -> Vec<(usize, AlignedBuf)> {
     let offsets = Superblock::offsets(size).into_iter().enumerate().take(SUPERBLOCK_COPIES);
-    // What cannot be read is as good as zeros.
+    // Unreadable blocks are treated as zeros.
     offsets
         .map(|(copy, offset)| {
             (copy, file.read_blocking(offset, BLOCK).unwrap_or_else(|_| AlignedBuf::new(BLOCK)))

@@ -1,13 +1,13 @@
-//! `zcctl repair`: puts right what has a sound copy, and says what has none.
+//! `zcctl repair`: restores structures with a valid copy, and lists those without.
 //!
-//! Repaired are copies of the superblock and of the volume table, and the label of a journal device that is proved by
-//! what else is on it to be the cache's. Everything else either mends itself (clean data is
-//! read from the origin again, region map and checkpoint are written anew by the next session at the price of a colder
-//! cache) or cannot be mended (dirty data that does not read back).
+//! Repaired are copies of the superblock and of the volume table, and the label of a journal device whose other
+//! contents prove that it belongs to the cache. Everything else either heals by itself (clean data is read from the
+//! origin again, region map and checkpoint are rewritten by the next session at the price of a colder cache) or cannot
+//! be repaired (unreadable dirty data).
 //!
-//! Invariants: nothing is written without `--yes`, and never more than was announced; a copy is written from one that
-//! is valid; the file is locked against a daemon. A copy of the region map is left alone: that one is damaged is what
-//! tells the next start to believe no mapping.
+//! Invariants: nothing is written without `--yes`, and never more than announced; a copy is written from a valid one;
+//! the file is locked against a daemon. Copies of the region map are left alone: a corrupt one makes the next start
+//! distrust all mappings.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use super::cli::RepairArgs;
 use super::image::{Found, Image, newest};
 use super::report::{Class, Report};
 
-/// What a fix is written to.
+/// Destination of a fix.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Cache,
@@ -95,7 +95,7 @@ fn carry_out(args: &RepairArgs, fixes: &[Fix]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What has a sound copy.
+/// Returns the fixes from valid copies.
 fn plan(image: &Image, report: &Report) -> Vec<Fix> {
     let mut fixes = Vec::new();
     let offsets = Superblock::offsets(image.geometry().device_bytes);
@@ -152,7 +152,7 @@ fn plan_volume_table(image: &Image, fixes: &mut Vec<Fix>) {
     }
 }
 
-/// What stays, and what it costs.
+/// Returns the remaining damage, with its cost.
 fn beyond_repair(report: &Report, fixes: &[Fix]) -> Vec<(&'static str, String)> {
     let mut lost = Vec::new();
     for problem in &report.problems {

@@ -1,4 +1,4 @@
-//! What a check found.
+//! Results of a check.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::units::count;
 /// Problems listed one by one; the rest is counted.
 const LISTED_MAX: usize = 100;
 
-/// What kind of structure a problem is about.
+/// Kind of structure with a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Superblock,
@@ -58,9 +58,9 @@ pub(crate) struct Report {
     pub(crate) problems: Vec<Problem>,
     /// Problems beyond the listed ones.
     pub(crate) unlisted: u64,
-    /// Worth knowing, but what a crash may leave behind.
+    /// Relevant facts that a crash may leave behind.
     pub(crate) notes: Vec<String>,
-    /// What was looked at, by name.
+    /// Number of checked structures, by name.
     pub(crate) counts: Vec<(&'static str, u64)>,
 }
 

@@ -1,8 +1,8 @@
-//! What checkpoint and journal say of each slot, and whether the slot agrees.
+//! Checks each slot against checkpoint and journal.
 //!
-//! Invariant: the newest generation that is mentioned counts, as at a restart. Headers of sessions before the cache was
-//! formatted belong to another cache and are ignored. What it does not do: decode payloads; `--data` verifies what a
-//! hit verifies: inline header, place, identity and checksum.
+//! Invariant: the newest mentioned generation is valid, as at a restart. Headers of sessions before the cache was
+//! formatted belong to another cache and are ignored. It does not decode payloads; `--data` verifies as a hit does:
+//! inline header, place, identity and checksum.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use zc_format::{
 use super::image::Image;
 use super::report::{Class, Report};
 
-/// What is known of a slot.
+/// Recorded state of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
     generation: Generation,
@@ -22,7 +22,7 @@ struct Known {
     sealed: Option<WeuSeq>,
 }
 
-/// Slots as records tell of them.
+/// Slots according to the records.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     known: BTreeMap<WeuSlot, Known>,
@@ -40,7 +40,7 @@ impl Slots {
         for record in records {
             self.number(record);
             let (slot, generation, sealed) = match *record {
-                // A start could not believe what was there: nothing of this generation or an older one counts.
+                // A start distrusted the contents: this and older generations are invalid.
                 Record::SlotSealed { slot, generation, header_bytes: 0, .. } => (slot, generation, None),
                 Record::SlotSealed { slot, generation, weu_seq, .. } => (slot, generation, Some(weu_seq)),
                 Record::SlotRetired { slot, generation } => (slot, generation, None),
@@ -96,12 +96,12 @@ impl Slots {
         }
     }
 
-    /// The number of the WEU of this generation, if a record tells it.
+    /// Returns the sequence of the unit of this generation, if recorded.
     pub(crate) fn weu_seq(&self, slot: WeuSlot, generation: Generation) -> Option<WeuSeq> {
         self.numbers.get(&slot).filter(|(newest, _)| *newest == generation).map(|(_, weu_seq)| *weu_seq)
     }
 
-    /// Looks at every slot.
+    /// Checks every slot.
     pub(crate) fn check(&self, image: &Image, data: bool, report: &mut Report) {
         let mut totals = Totals::default();
         for slot in (0..image.geometry().slots).map(WeuSlot) {
@@ -126,7 +126,7 @@ impl Slots {
                 let text = format!("slot {slot}: the header of generation {generation} is gone: {why}");
                 return report.problem(Class::WeuHeader, text);
             }
-            // Nothing counts on it: never written, torn by a crash before it was recorded, or given up since.
+            // Irrelevant: never written, torn by a crash before it was recorded, or released since.
             (Err(_), None) => return,
         };
         match (known, sealed) {
@@ -134,7 +134,7 @@ impl Slots {
                 let found = format!("generation {} (WEU {})", header.generation, header.weu_seq);
                 let text =
                     format!("slot {slot} holds {found} instead of generation {generation} (WEU {seq})");
-                // What is newer than journal and checkpoint was written when the power went.
+                // A generation newer than journal and checkpoint was being written at the power failure.
                 if header.generation > generation && !image.superblock.clean {
                     return report.note(text);
                 }

@@ -29,7 +29,7 @@ const PAYLOAD: [u8; 100] = [0x5a; 100];
 struct Cache {
     _dir: TempDir,
     path: PathBuf,
-    /// Where the journal is, if that is elsewhere.
+    /// Path of a separate journal.
     journal: Option<PathBuf>,
     superblock: Superblock,
 }
@@ -158,7 +158,7 @@ impl Cache {
         self.put_proof(sequence, region_map_sequence, 0, records);
     }
 
-    /// A block that says that commits before `proved` are durable.
+    /// Writes a block that proves commits before `proved` durable.
     fn put_proof(&self, sequence: u64, region_map_sequence: u64, proved: u64, records: Vec<Record>) {
         let block = JournalBlock {
             sequence: JournalSeq(sequence),
@@ -341,7 +341,7 @@ fn each_kind_of_damage_is_reported_as_its_class() {
             cache.damage(place, effect);
             let classes = cache.classes();
             assert!(classes.contains(&class), "{effect:?} of {place}: {classes:?}");
-            // Losing the newest checkpoint's or journal's records takes the slots they told of out of sight.
+            // Losing the newest checkpoint's or journal's records hides the slots in them.
             assert!(classes.iter().all(|found| *found == class), "{effect:?} of {place}: {classes:?}");
             assert_eq!(run(&["check", cache.path.to_str().unwrap(), "--data"]).0, 1, "{place}");
         }

@@ -1,9 +1,9 @@
-//! The block devices of a machine: how large they are, what they are, who uses them, what is on them.
+//! The block devices of a machine: sizes, kinds, users, contents.
 //!
 //! Job: read /sys/block, /proc and /dev, under a root that is passed in.
 //!
-//! Invariants: a device is in use if it, a partition of it, or the disk that it lies on is. Where the kernel says nothing
-//! of a use, an exclusive open still does, later. Nothing is written.
+//! Invariants: a device is in use if it, a partition of it, or its disk is. Uses that the kernel does not list are
+//! detected by an exclusive open later. Nothing is written.
 //!
 //! It does not choose (`plan`).
 
@@ -21,10 +21,10 @@ use super::signature::{Content, content};
 const SECTOR_BYTES: u64 = 512;
 /// Devices that neither cache nor origin can be: memory, drives for removable media, and those that a daemon serves.
 const LEFT_OUT: [&str; 8] = ["ram", "zram", "sr", "fd", "mtdblock", "nbd", "ublkb", "nullb"];
-/// Names in /dev/disk/by-id that say less than others do: they come last.
+/// Less descriptive names in /dev/disk/by-id, which are sorted last.
 const BARE_IDS: [&str; 4] = ["wwn-", "nvme-eui.", "nvme-nvme.", "lvm-pv-uuid-"];
 
-/// Where the kernel tells of devices.
+/// Root of the kernel's file systems.
 #[derive(Debug)]
 pub(crate) struct Machine {
     root: PathBuf,
@@ -37,12 +37,12 @@ pub(crate) struct Disk {
     pub(crate) name: String,
     /// A lasting path in /dev/disk/by-id if there is one, else the path in /dev.
     pub(crate) path: PathBuf,
-    /// Of a partition the disk.
+    /// Disk of a partition.
     pub(crate) parent: Option<String>,
     pub(crate) size_bytes: u64,
     pub(crate) rotational: Option<bool>,
     pub(crate) read_only: bool,
-    /// What uses the disk: a part of a sentence, such as "it is mounted at /srv".
+    /// User of the disk: a clause such as "it is mounted at /srv".
     pub(crate) used: Option<String>,
     pub(crate) content: Content,
 }
@@ -58,7 +58,7 @@ impl Disk {
         self.used.is_none() && !self.read_only && self.content == Content::Nothing
     }
 
-    /// "ssd", "disk", or "?" if the kernel does not say.
+    /// Returns "ssd", "disk", or "?" if the kernel does not report it.
     pub(crate) const fn kind(&self) -> &'static str {
         match self.rotational {
             Some(true) => "disk",
@@ -82,7 +82,7 @@ impl Disk {
     }
 }
 
-/// What the kernel says in places that are not about one device.
+/// Kernel information beyond single devices.
 struct Kernel {
     mounts: String,
     swaps: String,
@@ -97,7 +97,7 @@ impl Machine {
     }
 
     fn device(&self, name: &str) -> PathBuf {
-        // What is a slash in a name of /dev is an exclamation mark in /sys.
+        // A slash in a name of /dev is an exclamation mark in /sys.
         self.root.join("dev").join(name.replace('!', "/"))
     }
 
@@ -113,10 +113,10 @@ impl Machine {
         zc_ublk::driver(&self.root)
     }
 
-    /// The devices, each disk before its partitions.
+    /// Returns the devices, each disk before its partitions.
     ///
     /// # Errors
-    /// The kernel does not tell which there are.
+    /// When the kernel does not list them.
     pub(crate) fn disks(&self) -> io::Result<Vec<Disk>> {
         let read = |path: &str| fs::read_to_string(self.root.join(path)).unwrap_or_default();
         let kernel =
@@ -161,7 +161,7 @@ impl Machine {
         }
     }
 
-    /// Names in /dev/disk/by-id with those of the kernel, those that say most first.
+    /// Returns the names in /dev/disk/by-id with their targets, most descriptive first.
     fn ids(&self) -> Vec<(String, PathBuf)> {
         let folder = self.root.join("dev/disk/by-id");
         let mut ids = names(&folder).unwrap_or_default();
@@ -175,7 +175,7 @@ impl Machine {
 }
 
 impl Kernel {
-    /// Whether a device itself is mounted or swap space.
+    /// Returns the use of the device itself as a mount or swap space.
     fn used(&self, device: &Path, number: Option<&str>) -> Option<String> {
         let device = device.to_string_lossy();
         let mounted = self.mounts.lines().find_map(|line| {
@@ -220,7 +220,7 @@ fn is_of(name: &str, kind: &str) -> bool {
     name.strip_prefix(kind).is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// What is in a folder, in order.
+/// Returns the entries of a folder, sorted.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let mut names: Vec<String> = fs::read_dir(folder)?
         .flatten()
@@ -266,7 +266,7 @@ pub(super) mod tests {
             fs::write(path, text).unwrap();
         }
 
-        /// A disk of so many MiB that the kernel knows by a number.
+        /// Creates a disk of `mib` MiB with a device number.
         pub(crate) fn disk(&self, name: &str, number: &str, mib: u64, rotational: bool) {
             let sys = format!("sys/block/{name}");
             self.write(&format!("{sys}/queue/rotational"), if rotational { b"1\n" } else { b"0\n" });

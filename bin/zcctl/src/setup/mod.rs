@@ -1,10 +1,10 @@
-//! `zcctl setup`: from disks to a daemon that can be started.
+//! `zcctl setup`: prepares disks for a daemon.
 //!
-//! Job: list the devices, show a plan, and carry it out: write the configuration, make the cache, say what to type next.
+//! Job: list the devices, show a plan, and execute it: write the configuration, make the cache, print the next
+//! commands.
 //!
-//! Invariants: without --yes nothing is written. Written to is the cache, which was empty and which no program used, and
-//! a configuration file that was not there. If the cache cannot be made, the file goes again. Origins are opened for
-//! reading alone.
+//! Invariants: without --yes nothing is written. Only the cache, which was empty and unused, and a new configuration
+//! file are written. If the cache cannot be made, the file is removed again. Origins are opened read-only.
 //!
 //! It does not start the daemon, or make file systems.
 
@@ -113,7 +113,7 @@ fn show_disks(args: &SetupArgs, disks: &[Disk], out: &mut dyn Write) -> anyhow::
     Ok(())
 }
 
-/// What can be told only by trying: whether a program has a device to itself, and whether the file is there.
+/// Checks that need an attempt: exclusive access to the devices, and absence of the file.
 fn check_now(args: &SetupArgs, plan: &Plan) -> anyhow::Result<()> {
     if fs::symlink_metadata(&args.config).is_ok() {
         bail!(
@@ -140,10 +140,10 @@ fn carry_out(args: &SetupArgs, plan: &Plan) -> anyhow::Result<()> {
     format_cache(args, plan).inspect_err(|_| drop(fs::remove_file(&args.config)))
 }
 
-/// As `zcctl format` does it, which looks again at what is there.
+/// Formats the cache like `zcctl format`, which checks its contents again.
 fn format_cache(args: &SetupArgs, plan: &Plan) -> anyhow::Result<()> {
     let format = FormatArgs::of(&plan.cache.path, &args.state_dir)?;
-    // The plan has said what `format` prints.
+    // The plan has already printed the output of `format`.
     offline::format::run(&format, &mut std::io::sink()).map(drop)
 }
 

@@ -1,11 +1,11 @@
-//! What a setup comes to: which device becomes the cache, which are origins, and the configuration.
+//! Plan of a setup: the cache device, the origins, and the configuration.
 //!
-//! Job: decide, and refuse with a reason.
+//! Job: decide, or refuse with a reason.
 //!
-//! Invariants: the cache is an empty device that no program uses. An origin is one that the operator named; nothing will
-//! be written to it. No two of them overlap. The configuration is one that the daemon takes.
+//! Invariants: the cache is an empty device that no program uses. Origins are named by the operator and never written.
+//! No two devices overlap. The daemon accepts the configuration.
 //!
-//! It does not look at devices (`machine`), or carry anything out.
+//! It does not inspect devices (`machine`), or execute anything.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ impl FromStr for NamedOrigin {
     }
 }
 
-/// What the operator asks for.
+/// Operator's options.
 #[derive(Debug)]
 pub(crate) struct Wish<'a> {
     pub(crate) cache: Option<&'a Path>,
@@ -63,14 +63,14 @@ pub(crate) struct Origin {
     pub(crate) disk: Disk,
 }
 
-/// What will be done.
+/// The plan.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) cache: Disk,
     pub(crate) origins: Vec<Origin>,
     /// The text of the configuration.
     pub(crate) config: String,
-    /// What the operator should know before.
+    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
     /// The volumes become block devices of ublk when the daemon starts; else NBD serves them.
     is_ublk: bool,
@@ -78,7 +78,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// # Errors
-    /// What is asked for would touch what is in use or holds something, or makes no sense.
+    /// When the options would affect a device with users or contents, or are inconsistent.
     pub(crate) fn new(machine: &Machine, disks: &[Disk], wish: &Wish<'_>) -> anyhow::Result<Self> {
         let mut origins: Vec<Origin> = Vec::new();
         for (number, wanted) in (1..).zip(wish.origins) {
@@ -273,12 +273,12 @@ fn warnings(cache: &Disk, origins: &[Origin]) -> Vec<String> {
     warnings
 }
 
-/// The socket of NBD where there is no ublk: beside the control socket.
+/// Returns the NBD socket on machines without ublk: beside the control socket.
 fn nbd_socket(control: &Path) -> PathBuf {
     control.with_file_name("nbd.sock")
 }
 
-/// The text of the configuration, and what the daemon reads in it.
+/// Returns the text of the configuration, and its parsed form.
 fn config(
     cache: &Disk,
     origins: &[Origin],

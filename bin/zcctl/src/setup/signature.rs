@@ -1,11 +1,11 @@
-//! What is on a device.
+//! Detection of a device's contents.
 //!
-//! Job: name partition tables, file systems and members of larger devices by their magic numbers, and tell a device that
-//! holds anything from an empty one.
+//! Job: identify partition tables, file systems and members of larger devices by their magic numbers, and distinguish
+//! used from empty devices.
 //!
-//! Invariants: a device is empty if both ends, and pieces all over it, are zeros. Nothing is written.
+//! Invariants: a device is empty if both ends, and samples all over it, are zeros. Nothing is written.
 //!
-//! It does not read all of a device, which takes hours on a large one.
+//! It does not read a whole device, which takes hours on a large one.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ const PIECES: u64 = 64;
 /// ... and how long each is.
 const PIECE_BYTES: u64 = 64 << 10;
 
-/// What is on a device.
+/// Contents of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Zeros, wherever it was read.
@@ -74,11 +74,11 @@ const MARKS: &[(&str, usize, &[u8])] = &[
     (PARTITIONS, 4096, b"EFI PART"),
 ];
 
-/// Where a block of ours may have its magic number: behind checksum and version.
+/// Search range for the magic number of our blocks, which follows checksum and version.
 const OWN_BYTES: usize = 64;
 const OWN: [(&str, &[u8]); 2] = [(CACHE, b"zcached\x01"), (STORE, b"zcstore\x01")];
 
-/// What is on the device or file at `path`.
+/// Returns the contents of the device or file at `path`.
 pub(crate) fn content(path: &Path) -> Content {
     read(path).unwrap_or_else(|error| Content::Unreadable(error.to_string()))
 }
@@ -111,7 +111,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// The name of what begins so.
+/// Returns the name of contents with this start.
 fn name(first: &[u8]) -> Option<&'static str> {
     let is_at = |at: usize, bytes: &[u8]| first.get(at..at + bytes.len()) == Some(bytes);
     let head = first.get(..OWN_BYTES).unwrap_or(first);

@@ -9,7 +9,7 @@ use zc_pool_io::VolumeCodec;
 use crate::confirm::Consent;
 use crate::options::Daemon;
 
-/// What is done with a store.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
     /// Make an empty store on a file or device.
@@ -19,7 +19,7 @@ pub(crate) enum StoreCommand {
         /// Size of the file to make.
         #[arg(long)]
         size: Option<ByteSize>,
-        /// Overwrite what is there.
+        /// Overwrite existing contents.
         #[arg(long)]
         force: bool,
     },
@@ -59,9 +59,9 @@ pub(crate) enum StoreCommand {
         /// Name of the clone.
         clone: String,
     },
-    /// Set a volume back to a snapshot of it; its newer data is lost.
+    /// Revert a volume to one of its snapshots; newer data is lost.
     ///
-    /// A snapshot of another volume is refused; `clone` makes a volume of it. Without --yes the command asks at a
+    /// A snapshot of another volume is refused; `clone` makes a volume of it. Without --yes the command prompts at a
     /// terminal, and refuses otherwise.
     Rollback {
         #[command(flatten)]
@@ -80,11 +80,11 @@ pub(crate) enum StoreCommand {
     },
     /// Delete a volume and its contents.
     ///
-    /// Without --yes the command asks at a terminal, and refuses otherwise.
+    /// Without --yes the command prompts at a terminal, and refuses otherwise.
     DeleteVolume(Deleted),
     /// Delete a snapshot.
     ///
-    /// Without --yes the command asks at a terminal, and refuses otherwise.
+    /// Without --yes the command prompts at a terminal, and refuses otherwise.
     DeleteSnapshot(Deleted),
     /// Read and verify all stored data.
     ///
@@ -92,9 +92,9 @@ pub(crate) enum StoreCommand {
     Scrub(Pool),
     /// Open a store whose device lost a part of its log.
     ///
-    /// The store goes back to the state before the lost part. The command shows the volumes of that state. Without --yes
-    /// it asks at a terminal, and refuses otherwise. Also takes note that the last changes were dropped when the
-    /// store was opened: no flush fails for that any more.
+    /// The store reverts to the state before the lost part. The command shows the volumes of that state. Without --yes
+    /// it prompts at a terminal, and refuses otherwise. It also acknowledges that the last changes were dropped when
+    /// the store was opened: no flush fails for that any more.
     ///
     /// Exit status: 0 done, or nothing is lost; 2 not done.
     AcceptLoss {

@@ -65,7 +65,7 @@ pub(super) fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
     let source = Image::open(image)?;
     let driver = Driver::open(pool)?;
     warn_of_dropped(driver.client().dropped_commits().into())?;
-    // Nothing is known of what is stored after opening; a round of the cleaner passes all fingerprints.
+    // The fingerprint index is empty after opening; a cleaner pass reads all fingerprints.
     let _freed = driver.client().clean();
     let root = create_volume(driver.client(), &volume.name, source.len, VolumeOptions::default())?;
     let progress = Progress::new(volume.pool.daemon.json);
@@ -85,7 +85,7 @@ pub(super) fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("the volume \"{name}\" is incomplete; delete it before you import again"))?;
     let rest = source.len.next_multiple_of(1 << CHUNK_SHIFT) - source.len;
     if rest > 0 {
-        // People who compare the two should know.
+        // Relevant to anyone who compares the two.
         note(&format!(
             "{} has {} bytes; the volume has whole chunks, its last {rest} bytes are zeros",
             image.display(),
@@ -102,7 +102,7 @@ fn note(note: &str) {
     let _told = writeln!(std::io::stderr(), "zcctl: {note}");
 }
 
-/// Stores what the image has that is no hole.
+/// Stores all parts of the image that are not holes.
 fn copy_in(driver: &Driver, root: RootId, source: &Image, mut progress: Progress) -> anyhow::Result<()> {
     let (chunk, len) = (1_u64 << CHUNK_SHIFT, source.len);
     let mut at = 0;
@@ -140,7 +140,7 @@ fn next_data(file: &File, at: u64, len: u64) -> anyhow::Result<Option<core::ops:
     }
 }
 
-/// Writes a volume or snapshot to a file. What may be older than what was flushed is no success.
+/// Writes a volume or snapshot to a file. Fails if the data may be older than the last flush.
 pub(super) fn export(volume: &Named, image: &Path) -> anyhow::Result<ExitCode> {
     let driver = Driver::open(volume.pool.path()?)?;
     let (id, root) = find(driver.client(), &volume.name, None)?;

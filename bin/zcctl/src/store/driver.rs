@@ -1,8 +1,7 @@
-//! A store that a command has for itself.
+//! A store opened by a command itself.
 //!
-//! Job: open the pool of a file or device, ask it, and close it.
-//! Invariants: the file or device is locked against a daemon and other commands for as long as the driver lives; what
-//! was changed is durable when [`Driver::close`] succeeds. What it does not do: anything of its own.
+//! Job: open the pool of a file or device, send requests, and close it. Invariants: the file or device is locked
+//! against a daemon and other commands while the driver lives; changes are durable when [`Driver::close`] succeeds.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,8 +15,8 @@ use zc_pool_io::{OpenPool, PoolClient, Settings};
 use zc_store::seam::Run;
 use zc_store::{Config, RootId};
 
-/// The kernel keeps the lock of a command that was killed until the last operation of its ring has ended. So long and
-/// so often a locked store is tried again.
+/// The kernel holds the lock of a killed command until the last operation of its ring has completed. Interval and
+/// number of retries of a locked store.
 const LOCK_PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const LOCK_TRIES: u32 = 60;
 
@@ -30,7 +29,7 @@ pub(super) fn lock(path: &Path, create_len: Option<u64>) -> anyhow::Result<Block
     Ok(BlockFile::open(path, options)?)
 }
 
-/// Says on the standard error that a store was opened without changes that may have been flushed.
+/// Warns on the standard error that a store was opened without changes that may have been flushed.
 pub(super) fn warn_of_dropped(commits: u64) -> anyhow::Result<()> {
     if commits > 0 {
         writeln!(
@@ -92,22 +91,22 @@ impl Driver {
         }
     }
 
-    /// The operator knows that changes were dropped: no flush fails for that any more.
+    /// Acknowledges the dropped changes on behalf of the operator: no flush fails for them any more.
     pub(super) fn acknowledge_dropped(&self) {
         let _told_now = self.client().ask(RequestKind::Flush);
     }
 
-    /// For asking it.
+    /// Returns a handle for requests.
     pub(super) const fn client(&self) -> &PoolClient {
         self.0.client()
     }
 
-    /// Makes everything durable and lets go of the device.
+    /// Makes everything durable and releases the device.
     pub(super) fn close(self) -> anyhow::Result<()> {
         self.0.close().context("the last changes may be lost")
     }
 
-    /// Carries out one request.
+    /// Executes one request.
     fn ask(&self, kind: RequestKind) -> anyhow::Result<Answer> {
         self.client().ask(kind).map_err(|error| error.error.into())
     }
@@ -124,7 +123,7 @@ impl Driver {
     pub(super) fn runs(&self, root: RootId, first: u64, count: u64) -> anyhow::Result<Vec<Run>> {
         match self.ask(RequestKind::Allocation { root, first, count })? {
             Answer::Allocation(runs) if runs.first().is_some_and(|run| run.chunks > 0) => Ok(runs),
-            // The rest is read: the store cannot say whether it holds something.
+            // The rest is read: the store has no information on its allocation.
             Answer::Allocation(_) => Ok(vec![Run { chunks: count, is_hole: false }]),
             _ => bail!("internal error: the store returned an unexpected reply"),
         }

@@ -1,8 +1,7 @@
-//! `zcctl store`: a store that no daemon has open, or one that a running daemon has.
+//! `zcctl store`: operates on an offline store, or on one that a running daemon has open.
 //!
-//! Invariants: what no daemon has is locked first; every change is durable when the command ends. Orders are carried
-//! out by `zc-pool-io`, here or in the daemon. What it does not do: move contents of volumes through a daemon, whose
-//! exports do that.
+//! Invariants: an offline store is locked first; every change is durable when the command ends. `zc-pool-io` executes
+//! orders, here or in the daemon. It does not move contents of volumes through a daemon, whose exports do that.
 
 mod cli;
 mod copy;
@@ -123,12 +122,12 @@ fn answered(
     text(answer, out)
 }
 
-/// What is done needs no word.
+/// Success is silent.
 fn nothing(_answer: &Value, _out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Carries an order out that loses data, once that is agreed to, or shows what it would lose.
+/// Executes an order that loses data, once confirmed, or shows the loss.
 fn lose(
     pool: &Pool,
     consent: &Consent,
@@ -184,7 +183,7 @@ fn number(answer: &Value, key: &str) -> u64 {
     answer[key].as_u64().unwrap_or(0)
 }
 
-/// Takes a snapshot or makes a clone, after what the cache of a daemon holds of the volume is on the store.
+/// Takes a snapshot or makes a clone, after a daemon's cached data of the volume is in the store.
 fn derive(from: &Named, order: &Order, out: &mut dyn Write) -> anyhow::Result<()> {
     let place = Place::open(&from.pool)?;
     place.settle(&from.name)?;
@@ -257,7 +256,7 @@ fn status(pool: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How much of the work on contents since the store was opened the cache had done before.
+/// Formats the share of content work since opening that the cache had already done.
 fn from_cache(known: u64, computed: u64) -> String {
     format!("{known} by the cache, {computed} by the store")
 }
@@ -275,7 +274,7 @@ fn volumes(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens a store whose device lost a part of its log, or shows what it would be.
+/// Opens a store whose device lost a part of its log, or shows the resulting state.
 fn accept_loss(pool: &Pool, consent: &Consent, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = pool.path()?;
     match Driver::open(path) {
@@ -303,12 +302,12 @@ fn accept_loss(pool: &Pool, consent: &Consent, out: &mut dyn Write) -> anyhow::R
          wait for it",
     )?;
     let driver = Driver::open_beyond_loss(path)?;
-    // The end of a log that is given up may be torn as well.
+    // The end of an abandoned log may be torn as well.
     driver.acknowledge_dropped();
     driver.close()
 }
 
-/// Shows what a store is without the changes that its recovery dropped, and takes note that the operator knows.
+/// Shows a store without the changes that its recovery dropped, and acknowledges them.
 fn accept_dropped(pool: &Pool, driver: Driver, consent: &Consent, out: &mut dyn Write) -> anyhow::Result<()> {
     let answer = Order::Volumes {}.carry_out(driver.client())?;
     answered(pool, &answer, out, volumes)?;
@@ -320,7 +319,7 @@ fn accept_dropped(pool: &Pool, driver: Driver, consent: &Consent, out: &mut dyn 
     driver.close()
 }
 
-/// Verifies all that is stored, order by order; on a terminal it tells how far it is.
+/// Verifies all stored data, order by order; on a terminal it shows the progress.
 fn scrub(pool: &Pool, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let place = Place::open(pool)?;
     let mut progress = Progress::new(pool.daemon.json);

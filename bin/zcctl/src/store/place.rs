@@ -1,8 +1,8 @@
-//! Where a store is: a file or device that this command opens, or a store that a running daemon has open.
+//! Location of a store: a file or device that this command opens, or a store that a running daemon has open.
 //!
-//! Job: carry orders out at either place. Invariants: what has a `/` or is there as a file is a path; anything else is
-//! the name of a store in the daemon's configuration. Before a snapshot or clone of a volume that the daemon serves, its
-//! dirty data is brought to the store.
+//! Job: execute orders at either location. Invariants: an existing file or a name with a `/` is a path; anything else
+//! is the name of a store in the daemon's configuration. Before a snapshot or clone of a served volume, its dirty data
+//! is destaged to the store.
 
 use std::io::Write;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(super) enum Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Opens it, or looks where the daemon is.
+    /// Opens it, or locates the daemon.
     pub(super) fn open(pool: &'a Pool) -> anyhow::Result<Self> {
         Self::find(pool, Driver::open)
     }
@@ -59,7 +59,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Brings what the daemon's cache holds of a volume to the store, if the daemon serves it.
+    /// Destages a volume's cached data to the store, if the daemon serves it.
     pub(super) fn settle(&self, name: &str) -> anyhow::Result<()> {
         let Self::Daemon { daemon, store } = self else { return Ok(()) };
         let origin = format!("store:{store}/{name}");
@@ -78,7 +78,7 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// Makes everything durable and lets go of the device.
+    /// Makes everything durable and releases the device.
     pub(super) fn close(self) -> anyhow::Result<()> {
         match self {
             Self::Own(driver) => driver.close(),
@@ -95,7 +95,7 @@ impl Pool {
         (!is_path).then_some(text)
     }
 
-    /// Its path, for what a daemon does not do.
+    /// Returns its path, for operations outside of the daemon.
     pub(super) fn path(&self) -> anyhow::Result<&Path> {
         if let Some(name) = self.name() {
             bail!(

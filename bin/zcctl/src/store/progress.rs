@@ -1,7 +1,7 @@
-//! How far long work on a store is.
+//! Progress of long operations on a store.
 //!
-//! Job: one line on the standard error, written anew from time to time. Invariant: nothing is written where it is no
-//! terminal, or where a program reads the answer.
+//! Job: one line on the standard error, rewritten from time to time. Invariant: nothing is written if it is no
+//! terminal, or if a program reads the output.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -21,7 +21,7 @@ impl Progress {
         Self { shows: !quiet && std::io::stderr().is_terminal(), next_bytes: 0 }
     }
 
-    /// So many bytes are done.
+    /// Reports the bytes done so far.
     pub(super) fn tell(&mut self, done_bytes: u64, line: impl FnOnce() -> String) -> std::io::Result<()> {
         if !self.shows || done_bytes < self.next_bytes {
             return Ok(());

@@ -1,8 +1,8 @@
-//! `zcctl top`: the volumes of a running daemon on a terminal, refreshed until the operator leaves.
+//! `zcctl top`: the volumes of a running daemon on a terminal, refreshed until the operator quits.
 //!
-//! Job: ask the daemon again and again, and hand what it says and what is typed to [`model`]; [`view`] draws. Invariants:
-//! the terminal is as it was when the command ends, however it ends; nothing at the daemon is changed. What it does not
-//! do: run without a terminal.
+//! Job: poll the daemon, and pass its replies and the keys typed to [`model`]; [`view`] draws. Invariants: the
+//! terminal is restored when the command ends for any reason; the daemon is not changed. It does not run without a
+//! terminal.
 
 mod model;
 mod view;
@@ -25,7 +25,7 @@ pub(crate) fn run(socket: &Path, interval_s: u16) -> anyhow::Result<ExitCode> {
     if !std::io::stdout().is_terminal() {
         bail!("top needs a terminal; for programs and pipes there is `zcctl status --json`");
     }
-    // A wrong socket is said on the usual screen.
+    // A wrong socket is reported on the normal screen.
     let status = ask(socket, &json!({ "cmd": "status" }))?;
     let mut model = Model::default();
     model.take(&status);
@@ -56,7 +56,7 @@ fn show(
     }
 }
 
-/// Does what a key asks for; false: leave.
+/// Executes the action of a key; returns `false` to quit.
 fn typed(model: &mut Model, key: KeyEvent) -> bool {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return key.code != KeyCode::Char('c');

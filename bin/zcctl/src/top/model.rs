@@ -1,7 +1,7 @@
-//! What `top` shows: rates of the volumes between two answers of the daemon, sorted.
+//! Data of `top`: rates of the volumes between two replies of the daemon, sorted.
 //!
-//! Invariants: a rate is over the time that the daemon's own clock says; answers that follow each other within
-//! [`RATE_MS_MIN`] change no rate. A daemon that was started anew begins without rates. What it does not do: draw.
+//! Invariants: a rate is relative to the daemon's own clock; replies within [`RATE_MS_MIN`] of each other change no
+//! rate. A restarted daemon begins without rates. It does not draw.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,7 +13,7 @@ const RATE_MS_MIN: u64 = 500;
 /// Rates of a volume that are kept: a minute, at one in a second.
 const HISTORY_MAX: usize = 60;
 
-/// What rows are sorted by.
+/// Sort key of rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -62,7 +62,7 @@ impl Counters {
     }
 }
 
-/// What a volume does, in a second.
+/// Rates of a volume per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Rates {
     pub(super) reads: u64,
@@ -103,7 +103,7 @@ impl Rates {
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) mode: String,
-    /// Why its requests fail, in a word.
+    /// Reason why its requests fail, in a word.
     pub(super) trouble: Option<&'static str>,
     pub(super) rates: Rates,
     pub(super) dirty_bytes: u64,
@@ -112,7 +112,7 @@ pub(super) struct Row {
     pub(super) history: VecDeque<u64>,
 }
 
-/// What was known at an answer.
+/// State at a reply.
 #[derive(Debug)]
 struct Sample {
     pid: u64,
@@ -129,7 +129,7 @@ pub(super) struct Model {
     before: Option<Sample>,
     rows: Vec<Row>,
     status: Value,
-    /// Why the daemon gives no answer.
+    /// Reason why the daemon does not reply.
     gone: Option<String>,
 }
 

@@ -1,7 +1,7 @@
-//! How `top` draws what it knows.
+//! Display of `top`.
 //!
-//! Invariants: columns that do not fit are left out from the right of [`COLUMNS`] on, the name never; text of others is
-//! shown without control characters. What it does not do: ask or compute.
+//! Invariants: columns that do not fit are omitted from the right of [`COLUMNS`], the name never; foreign text is
+//! shown without control characters. It does not query or compute.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -20,7 +20,7 @@ const REASONS_MAX: usize = 3;
 const BARS: [char; 8] =
     ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
 
-/// A column: heading, width, what it is sorted by, and its cell.
+/// A column: heading, width, sort key, and cell.
 struct Column {
     heading: &'static str,
     width: u16,
@@ -32,7 +32,7 @@ const fn column(heading: &'static str, width: u16, sort: Option<Sort>, cell: fn(
     Column { heading, width, sort, cell }
 }
 
-/// By what is most wanted; shown in the order of their numbers.
+/// In order of importance; shown in the order of their numbers.
 const COLUMNS: [(u8, Column); 9] = [
     (0, column("VOLUME", 16, Some(Sort::Name), |row| clean(&row.name))),
     (2, column("READ/s", 11, Some(Sort::Read), |row| size(row.rates.read_bytes))),
@@ -75,7 +75,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     frame.render_widget(Paragraph::new(keys(model)), bottom);
 }
 
-/// How the daemon is, and the sum of all volumes.
+/// State of the daemon, and totals of all volumes.
 fn head(model: &Model) -> Vec<Line<'static>> {
     let status = model.status();
     let text = |value: &Value| clean(value.as_str().unwrap_or("-"));

@@ -1,10 +1,10 @@
-//! A volume in the text of a configuration: added, taken out, changed. Everything else stays as it is written.
+//! Edits volumes in the text of a configuration: add, remove, change. Everything else stays as written.
 //!
-//! Job: edit a text. Invariants: comments, order and spelling of all that is not changed stay. A comment that stands
-//! right above a volume's heading goes with the volume; what an empty line divides from it stays. A volume that comes
-//! stands behind the last one.
+//! Job: edit a text. Invariants: comments, order and spelling of unchanged parts stay. A comment directly above a
+//! volume's heading is removed with the volume; one separated by an empty line stays. A new volume is placed after the
+//! last one.
 //!
-//! It does not know keys. The daemon checks the result.
+//! It is independent of keys. The daemon checks the result.
 
 use anyhow::{Context as _, anyhow, bail};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, TableLike, Value};
@@ -12,7 +12,7 @@ use zc_core::units::ByteSize;
 
 /// The array of tables that volumes are.
 const VOLUMES: &str = "volume";
-/// Keys whose values are text, whatever they look like.
+/// Keys whose values are always text.
 const TEXTS: [&str; 4] = ["name", "origin", "dedup_domain", "nbd.description"];
 
 /// `KEY=VALUE` from a command line: a key such as `mode` or `nbd.export`, and a value in TOML or, if it is none, a text.
@@ -190,7 +190,7 @@ fn prefix_of(table: &Table) -> String {
     prefix.unwrap_or_default().to_owned()
 }
 
-/// What stands above a heading and is no comment of its own: all up to the last empty line.
+/// Returns the lines above a heading that are not its own comment: up to the last empty line.
 fn kept_above(prefix: &str) -> String {
     let mut end = 0;
     let mut at = 0;

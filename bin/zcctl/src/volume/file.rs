@@ -1,14 +1,14 @@
-//! The daemon's configuration file while `zcctl volume` changes it.
+//! The daemon's configuration file during a change by `zcctl volume`.
 //!
-//! Job: replace the file as a whole: a new one beside it, with its mode and owner, is flushed and renamed.
+//! Job: replace the file as a whole: a new file beside it, with its mode and owner, is flushed and renamed.
 //!
-//! Invariants: a file that another program changed since it was opened is not replaced. Two commands of ours never
-//! change it at once, as each holds a lock on it; a second one waits its turn, for 150 s at most. A reader finds
-//! the old text or the new one, also after a power cut. A file that cannot be replaced is refused before anything is
-//! done: one that is a mount point of its own (a container's `--volume FILE:FILE`) stays the file that was mounted,
-//! whatever takes its place on the host.
+//! Invariants: a file that another program changed since it was opened is not replaced. Two commands never change it
+//! at the same time, because each holds a lock on it; a second one waits, for 150 s at most. A reader finds the old
+//! text or the new one, also after a power failure. A file that cannot be replaced is refused before any change: a
+//! mount point of its own (a container's `--volume FILE:FILE`) stays the mounted file, regardless of a replacement on
+//! the host.
 //!
-//! It does not say what is right in it. The daemon checks the new one before it takes the place.
+//! It does not judge the contents. The daemon checks the new file before it replaces the old one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -31,7 +31,7 @@ const LOCK_ATTEMPTS_SILENT: u32 = 2 * LOCK_PAUSES_PER_S;
 /// The file, locked.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
-    /// Where it really is, whatever links lead there.
+    /// Resolved path.
     path: PathBuf,
     file: File,
     text: String,
@@ -104,10 +104,11 @@ impl ConfigFile {
         &self.text
     }
 
-    /// Puts another text in its place, if `check` finds nothing wrong with the new file; what that says.
+    /// Replaces the text, if `check` accepts the new file; returns its result.
     ///
     /// # Errors
-    /// `check` refuses, another program has changed the file, or it cannot be written. Then it is as it was.
+    /// When `check` refuses, another program has changed the file, or it cannot be written. The file is then
+    /// unchanged.
     pub(crate) fn replace<T>(
         &self,
         text: &str,
@@ -122,10 +123,10 @@ impl ConfigFile {
         Ok((checked, Replaced { now, before: self.text.clone() }))
     }
 
-    /// Says what `check` finds in a new file that does not take the place.
+    /// Returns the result of `check` for a new file, which is then removed.
     ///
     /// # Errors
-    /// It refuses, or the new file cannot be written.
+    /// When it refuses, or the new file cannot be written.
     pub(crate) fn try_out<T>(
         &self,
         text: &str,
@@ -180,7 +181,7 @@ impl Replaced {
     }
 }
 
-/// A new file beside another; it goes if it does not take the place.
+/// A new file beside another; removed on drop unless it replaced that.
 struct Beside {
     path: PathBuf,
     /// Locked.
@@ -192,7 +193,7 @@ impl Beside {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let new = path.with_file_name(format!(".{name}.new"));
         let fail = || format!("cannot write {}", new.display());
-        // What a killed command left: no other writes it, as this one has the lock.
+        // Leftover of a killed command: with the lock held, no other command writes it.
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).with_context(fail),
             _ => {}
@@ -240,7 +241,7 @@ fn is_mount_point(path: &Path) -> io::Result<bool> {
     Ok(is_reported(&file) && is_reported(&folder) && file.stx_mnt_id != folder.stx_mnt_id)
 }
 
-/// Whether this is the file at a path.
+/// Returns `true` if this is the file at a path.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let (open, there) = (file.metadata()?, std::fs::metadata(path)?);
     Ok((open.dev(), open.ino()) == (there.dev(), there.ino()))

@@ -1,13 +1,13 @@
-//! `zcctl volume`: volumes of a running daemon, added, taken away, shown, warmed and changed without a restart.
+//! `zcctl volume`: adds, removes, shows, warms and changes volumes of a running daemon without a restart.
 //!
-//! Job: write the daemon's configuration file, have the daemon read it, and say what came of it. Why the file, and why
-//! this program writes it, is in the book (`docs/src/operations.md`).
+//! Job: write the daemon's configuration file, request a reload, and report the result. The book explains why the file
+//! is changed, and by this program (`docs/src/operations.md`).
 //!
-//! Invariants: the daemon finds nothing wrong with the new file before it takes the place of the old one. If the daemon
-//! does not do what was asked, the old text is put back. A volume is taken away when no client uses it and its origin
-//! lacks nothing, or when the operator gives up what it lacks.
+//! Invariants: the daemon accepts the new file before it replaces the old one. If the daemon does not apply the
+//! change, the old text is restored. A volume is removed when no client uses it and it has no dirty data, or when the
+//! operator discards that data.
 //!
-//! It does not change a file that the daemon has not read as it is.
+//! It does not change a file that differs from the one that the daemon has read.
 
 pub(crate) mod edit;
 pub(crate) mod file;
@@ -59,7 +59,7 @@ pub(crate) enum VolumeCommand {
     Remove {
         /// Name of the volume.
         volume: String,
-        /// Discard its dirty data, and say how much that is.
+        /// Discard its dirty data, and report the amount.
         #[arg(long)]
         force: bool,
         /// Print what would be done, and change nothing.
@@ -68,16 +68,17 @@ pub(crate) enum VolumeCommand {
         /// Succeed also if there is no such volume.
         #[arg(long)]
         if_present: bool,
-        /// Erase what the cache holds of it, as `zcctl cache erase`.
+        /// Erase its cached data, like `zcctl cache erase`.
         #[arg(long)]
         erase: bool,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Bring ranges of a volume into the cache.
+    /// Read ranges of a volume into the cache.
     ///
-    /// The daemon reads from the origin what is not cached, whatever the volume's admission says. Requests of clients go
-    /// first. Ranges go in the order given, those of a recording behind the others. The warm-up ends with this command.
+    /// The daemon reads uncached data from the origin, regardless of the volume's admission policy. Requests of
+    /// clients have priority. Ranges are read in the given order, those of a recording last. The warm-up ends with
+    /// this command.
     ///
     /// Exit status: 0 done, 1 cancelled, or the origin failed for a part, 2 not possible.
     Warm(WarmArgs),
@@ -111,9 +112,9 @@ pub(crate) enum VolumeCommand {
     },
     /// Pin ranges of a volume: they are cached, and stay.
     ///
-    /// The daemon reads what is not cached in the background. Pins are in the configuration file, under the key pin.
+    /// The daemon reads uncached data in the background. Pins are in the configuration file, under the key pin.
     ///
-    /// Exit status: 0 in force, 1 written, and takes a restart, 2 not possible, and nothing is changed.
+    /// Exit status: 0 in force, 1 written, and needs a restart, 2 not possible, and nothing is changed.
     Pin(PinArgs),
     /// Unpin ranges of a volume; they age like anything else.
     ///
@@ -183,7 +184,7 @@ pub(crate) fn held_file(daemon: &Daemon) -> anyhow::Result<ConfigFile> {
     let answer = ask(&daemon.socket, &json!({"cmd": "config"}))?;
     let path = answer["path"].as_str().context("the daemon does not tell its configuration file")?;
     let file = ConfigFile::open(Path::new(path))?;
-    // Asked with the lock held: no other `zcctl` changes it from now on.
+    // Queried with the lock held: no other `zcctl` changes it from now on.
     let answer = ask(&daemon.socket, &json!({"cmd": "config"}))?;
     let unread: Vec<&str> =
         answer["unread"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -197,14 +198,14 @@ pub(crate) fn held_file(daemon: &Daemon) -> anyhow::Result<ConfigFile> {
     Ok(file)
 }
 
-/// What a list of an answer has about a key; with a reason, that.
+/// Returns the entry for a key in a list of a reply, with its reason if it has one.
 fn named(answer: &Value, list: &str, key: &str) -> Option<String> {
     let is_it = |entry: &&str| *entry == key || entry.starts_with(&format!("{key} ("));
     let entries = answer[list].as_array().into_iter().flatten().filter_map(Value::as_str);
     entries.into_iter().find(is_it).map(str::to_owned)
 }
 
-/// Why a volume cannot come or go, from the daemon's answer.
+/// Returns the daemon's reason why a volume cannot be added or removed.
 fn refusal(answer: &Value, volume: &str) -> Option<String> {
     let key = key_of(volume);
     let why = named(answer, "needs_restart", &key)?;
@@ -222,7 +223,7 @@ pub(crate) fn check(candidate: &Path, daemon: &Daemon) -> anyhow::Result<Value> 
     ask(&daemon.socket, &json!({"cmd": "check-config", "path": path}))
 }
 
-/// Has the daemon read the new file. If `done` finds that it has not done what was asked, the old one comes back.
+/// Requests a reload. If `done` reports that the change was not applied, the old file is restored.
 fn reload(
     replaced: Replaced,
     daemon: &Daemon,
@@ -242,7 +243,7 @@ fn reload(
     })
 }
 
-/// Shows what came of a change. What takes a restart is an exit status of its own.
+/// Shows the result of a change. A needed restart has an exit status of its own.
 fn show_change(answer: &Value, line: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let later: Vec<&str> =
         answer["needs_restart"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -307,10 +308,10 @@ fn add(args: &AddArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// Whether a volume of this name is served from this origin.
+/// Returns `true` if a volume of this name is served from this origin.
 ///
 /// # Errors
-/// It has another origin, or the daemon has it in its configuration and does not serve it.
+/// When it has another origin, or is configured but not served.
 fn is_served_already(volume: &str, origin: &str, daemon: &Daemon) -> anyhow::Result<bool> {
     let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
     if is_in(&status["absent"], volume) {
@@ -342,17 +343,17 @@ fn absolute(origin: &str) -> anyhow::Result<String> {
     path.into_os_string().into_string().map_err(|_| anyhow::anyhow!("the path of the origin is no UTF-8"))
 }
 
-/// How a volume is removed.
+/// Options of a removal.
 struct Removal {
     /// Its dirty data is discarded.
     force: bool,
     dry_run: bool,
     if_present: bool,
-    /// The cache is erased of what it holds of the volume.
+    /// Erase its cached data.
     erase: bool,
 }
 
-/// Shows what a removal would do.
+/// Shows the effect of a removal.
 fn would_remove(
     volume: &str,
     force: bool,
@@ -386,7 +387,7 @@ fn remove(volume: &str, how: &Removal, daemon: &Daemon, out: &mut dyn Write) -> 
         );
     }
     let new = edit::remove(file.text(), volume)?;
-    // What speaks against it, but for dirty data, is said before anything is done.
+    // Obstacles other than dirty data are reported before any change.
     file.try_out(&new, |candidate| check(candidate, daemon))?;
     let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
     let is_served = is_in(&status["volumes"], volume);
@@ -454,13 +455,13 @@ fn write_without(
     })
 }
 
-/// Gives up what the origin lacks; how many bytes that was.
+/// Discards dirty data; returns its bytes.
 fn give_up(volume: &str, daemon: &Daemon) -> anyhow::Result<u64> {
     let answer = ask(&daemon.socket, &json!({"cmd": "drop-dirty", "volume": volume}))?;
     Ok(answer["dropped"]["bytes"].as_u64().unwrap_or(0))
 }
 
-/// Whether the daemon has a volume, or dirty data of it.
+/// Returns `true` if the daemon has a volume, or dirty data of it.
 fn is_known(volume: &str, daemon: &Daemon) -> anyhow::Result<bool> {
     let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
     Ok(["volumes", "absent", "unserved_dirty"].iter().any(|list| is_in(&status[*list], volume)))
@@ -474,7 +475,7 @@ fn entry_of<'v>(status: &'v Value, volume: &str) -> Option<&'v Value> {
     status["volumes"].as_array()?.iter().find(|entry| entry["name"] == volume)
 }
 
-/// Refuses to go on while a device or a client uses the volume.
+/// Refuses while a device or a client uses the volume.
 fn in_the_way(status: &Value, volume: &str, daemon: &Daemon) -> anyhow::Result<()> {
     if let Some(device) = entry_of(status, volume).and_then(|entry| entry["info"]["device"].as_str()) {
         bail!("volume \"{volume}\" is {}; `zcctl detach {volume}` first", text::clean(device));
@@ -500,7 +501,7 @@ fn in_the_way(status: &Value, volume: &str, daemon: &Daemon) -> anyhow::Result<(
     Ok(())
 }
 
-/// What the origin lacks, if anything, or if that cannot be told.
+/// Returns the dirty bytes, also if unknown, or `None`.
 fn dirty_of(status: &Value, volume: &str) -> Option<u64> {
     let dirty = &entry_of(status, volume)?["dirty"];
     let bytes = dirty["bytes"].as_u64().unwrap_or(0);
@@ -588,7 +589,7 @@ fn put(
     let (_, replaced) = write(file, &new, daemon)?;
     let answer = reload(replaced, daemon, |_| Ok(()))?;
     let mut answer = about(&answer, volume);
-    // What an earlier change waits for a restart with is not this one's business.
+    // Earlier changes that wait for a restart are irrelevant here.
     let given = |entry: &Value| {
         let key = entry.as_str().and_then(|entry| entry.strip_prefix(&format!("{}: ", key_of(volume))));
         // A reason may follow the key, in brackets.

@@ -1,6 +1,6 @@
-//! Lists of pinned ranges: with more of them, or with less.
+//! Lists of pinned ranges: additions and removals.
 //!
-//! Invariants: the result is in order, and no two of its ranges touch. What it does not do: know how large a volume is.
+//! Invariants: the result is sorted, and no two ranges touch. It is independent of the volume's size.
 
 use core::ops::Range;
 

@@ -1,9 +1,9 @@
-//! `zcctl volume warm`: ranges of a volume into the cache, before clients ask for them.
+//! `zcctl volume warm`: prefetches ranges of a volume into the cache.
 //!
-//! Job: give the daemon the ranges, a bounded number at a time, and show how far it is. Time is the daemon's own.
+//! Job: pass the ranges to the daemon, a bounded number at a time, and show the progress. Time is the daemon's own.
 //!
-//! Invariants: the warm-up ends with this program, at an interrupt at once. Progress goes to the standard error, the
-//! result to the standard output.
+//! Invariants: the warm-up ends with this program, immediately at an interrupt. Progress goes to the standard error,
+//! the result to the standard output.
 //!
 //! It does not read the volume. The daemon does.
 
@@ -32,7 +32,7 @@ use crate::units::{bar, duration, share, size};
 
 use ranges::{cut, in_volume, of_file, of_recording};
 
-/// Time between two looks.
+/// Polling interval.
 const PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 /// Ranges in one line to the daemon: up to 44 bytes each, of 64 KiB.
 const RANGES_PER_LINE: usize = 1_400;
@@ -87,13 +87,13 @@ pub(crate) fn run(args: &WarmArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NOT_DONE) })
 }
 
-/// What is to be warmed.
+/// Ranges to warm.
 #[derive(Debug)]
 struct Wanted {
     ranges: Vec<Range<u64>>,
     /// Their length.
     bytes: u64,
-    /// What the operator should know beforehand.
+    /// Notes for the operator before the start.
     notes: Vec<String>,
 }
 
@@ -148,7 +148,7 @@ impl Wanted {
     }
 }
 
-/// What the daemon says of a warm-up.
+/// State of a warm-up in the daemon.
 #[derive(Debug)]
 struct Look {
     answer: Value,
@@ -168,7 +168,7 @@ impl Look {
         self.answer["warm"]["ended"] == json!(how)
     }
 
-    /// One line while it runs: bar, what is left, rate, time to go.
+    /// Formats a progress line: bar, remaining bytes, rate, remaining time.
     fn progress(&self, wanted_bytes: u64) -> String {
         let most = wanted_bytes.max(1);
         let done = self.number("done_bytes").min(most);

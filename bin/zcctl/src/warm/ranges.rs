@@ -1,7 +1,7 @@
-//! Ranges of a volume as an operator names them: on the command line, in a file, by a recording.
+//! Ranges of a volume from the command line, a file, or a recording.
 //!
-//! Job: read them, and cut them to what the cache is to take. Invariants: the order is that of importance; a range lies
-//! in the volume. What it does not do: talk to the daemon.
+//! Job: parse them, and truncate them to the budget of the cache. Invariants: the order is that of importance; ranges
+//! lie in the volume. It does not contact the daemon.
 
 use std::cmp::Reverse;
 use std::fs::File;
@@ -46,7 +46,7 @@ pub(crate) fn in_volume(spans: &[ByteSpan], volume_bytes: u64) -> anyhow::Result
     spans.iter().map(|span| of(*span, volume_bytes)).collect()
 }
 
-/// What a recording says was read.
+/// Most-read ranges of a recording.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct MostRead {
     /// The most-read first; of those read as often, by address. Neighbours read as often are one range.
@@ -112,7 +112,7 @@ fn most_read(counts: Map<u64, u64>, extent_bytes: u64, volume_bytes: u64) -> Vec
     ranges
 }
 
-/// The first bytes of the ranges, so many at most; and how many there were.
+/// Truncates the ranges to `max_bytes` in total; returns their original total.
 pub(crate) fn cut(ranges: &mut Vec<Range<u64>>, max_bytes: u64) -> u64 {
     let all_bytes = ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.end - range.start));
     let mut left_bytes = max_bytes;
