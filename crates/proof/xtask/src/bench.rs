@@ -9,11 +9,11 @@ const NAMES: [&str; 10] =
     ["nbd", "cpu", "cores", "bootstorm", "write", "fair", "store", "trace", "record", "restart"];
 
 /// Runs a benchmark: `nbd` compares the daemon with other servers, `cpu` their CPU time for each request, `cores`
-/// daemons with one I/O thread and with two, `bootstorm` the daemon with itself in pass-through while many machines boot,
-/// `write` write-back with the bare file and with write-through, `fair` a quiet client with and without others, `store`
-/// what a pool asks of its device, `trace` reading a trace with replaying it, `record` volumes with and without a
-/// recording, `restart` starts of a large cache, `rivals` the daemon with other caches in a virtual machine, `stores` its
-/// store with others there; anything else goes to criterion.
+/// daemons with one I/O thread and with two, `bootstorm` the daemon with itself in pass-through while many machines
+/// boot, `write` write-back with the bare file and with write-through, `fair` a quiet client with and without others,
+/// `store` the device operations of a pool, `trace` reading a trace with replaying it, `record` volumes with and
+/// without a recording, `restart` starts of a large cache, `rivals` the daemon with other caches in a virtual machine,
+/// `stores` its store with others there; any other name is passed to criterion.
 ///
 /// # Errors
 /// A benchmark cannot be built or fails.
@@ -22,7 +22,7 @@ pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
         [first, rest @ ..] if first == "rivals" => zc_rig::rivals::bench(rest),
         [first, rest @ ..] if first == "stores" => zc_rig::stores::bench(rest),
         [first, ..] if NAMES.contains(&first.as_str()) => {
-            // The program looks for the daemon beside its own executable.
+            // The program expects the daemon beside its own executable.
             let release = |verb: &str| {
                 let mut command = cargo();
                 command.args([verb, "--release", "--locked", "--package", "zc-bench"]);

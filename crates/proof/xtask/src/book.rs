@@ -1,9 +1,9 @@
 //! The book: every document of the tree as pages of mdBook, and a check of every link between them.
 //!
-//! Job: `docs/src` links to documents beside the code. The pages are laid out as in the tree, so that these links lead
-//! to pages too; `SUMMARY.md` is made of the one in `docs/src` and a list of the other documents.
+//! Job: `docs/src` links to documents beside the code. The pages are laid out as in the tree, so that these links
+//! work; `SUMMARY.md` combines the one in `docs/src` with a list of the other documents.
 //!
-//! Invariants: nothing is written outside the target directory; a link that leads nowhere fails the build.
+//! Invariants: nothing is written outside the target directory; a broken link fails the build.
 //!
 //! It does not follow links to other hosts.
 
@@ -15,7 +15,7 @@ use std::process::Command;
 use zc_host::packages::ensure_mdbook;
 use zc_host::run::{build_dir, run, workspace};
 
-/// Where the pages that SUMMARY lists are in the tree.
+/// Folder of the pages in SUMMARY.
 const PAGES: &str = "docs/src";
 /// The contents of the book, as mdBook names that file.
 const SUMMARY: &str = "SUMMARY.md";
@@ -66,7 +66,8 @@ fn lay_out(pages: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The contents: README, what `docs/src/SUMMARY.md` lists, then every other document by its first heading.
+/// Returns the table of contents: README, the pages of `docs/src/SUMMARY.md`, then every other document by its first
+/// heading.
 fn summary(
     listed: &str,
     documents: &[PathBuf],
@@ -87,7 +88,7 @@ fn summary(
     Ok(text)
 }
 
-/// The Markdown files that git knows but for the contents, as paths from the root of the tree.
+/// Returns the tracked Markdown files outside the table of contents, relative to the root of the tree.
 fn tracked_documents(tree: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let listed = Command::new("git").current_dir(tree).args(["ls-files", "-z", "*.md"]).output()?;
     if !listed.status.success() {
@@ -98,7 +99,7 @@ fn tracked_documents(tree: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(documents.filter(|path| *path != Path::new(PAGES).join(SUMMARY)).collect())
 }
 
-/// What stands between each `before` and the next `end`.
+/// Returns the text between each `before` and the next `end`.
 fn targets<'a>(text: &'a str, before: &'a str, end: char) -> impl Iterator<Item = &'a str> {
     text.split(before).skip(1).filter_map(move |rest| rest.split_once(end)).map(|(target, _)| target)
 }

@@ -1,13 +1,13 @@
-//! Deliberate bugs: a build of the simulator that has them, and proof that what ships has none.
+//! Deliberate bugs: a build of the simulator that has them, and proof that the shipped programs have none.
 //!
-//! Job: the bugs are patches in [`PATCHES`]. `cargo xtask canaries` copies the tree below the target directory, applies
-//! them there, builds `zcsim` with `--cfg zc_canary`, and has it find every bug. The step `shipped` looks in the programs
-//! that users install for the mark that every cache manager with such bugs carries, and in what they depend on for crates
-//! of the lab. The step `package` does the same with the programs that it packs, which are built alone, as users build
-//! them.
+//! Job: the bugs are patches in [`PATCHES`]. `cargo xtask canaries` copies the tree below the target directory,
+//! applies them there, builds `zcsim` with `--cfg zc_canary`, and runs it until it has found every bug. The step
+//! `shipped` searches the programs that users install for the mark of every cache manager with such bugs, and their
+//! dependencies for crates of the lab. The step `package` does the same with the programs that it packs, which are
+//! built alone, as users build them.
 //!
-//! Invariants: the tree itself has no deliberate bug, and every patch applies to it. The mark is looked for in the
-//! simulator too, where it must be, so that the search itself is known to work.
+//! Invariants: the tree itself has no deliberate bug, and every patch applies to it. The mark is searched for in the
+//! simulator too, where it must be found, so that the search itself is tested.
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const PATCHES: &str = "crates/proof/zc-sim/canaries";
 const CFG: &str = "--cfg zc_canary";
 /// As in the switch.
 const MARK: &[u8] = b"this build contains deliberate bugs";
-/// What users install.
+/// Programs that users install.
 const SHIPPED: [&str; 2] = ["zcached", "zcctl"];
 
 /// Folders whose crates do not ship, as `cargo tree` prints them.
@@ -49,10 +49,10 @@ pub(crate) fn canaries(args: &[String]) -> anyhow::Result<()> {
     run(command().args(args))
 }
 
-/// The programs that users install, in the folder where they were built, and what they are made of.
+/// Checks the programs that users install, in their build folder, and their dependencies.
 ///
 /// # Errors
-/// They contain a deliberate bug, or depend on the lab.
+/// When they contain a deliberate bug, or depend on the lab.
 pub(crate) fn check_shipped(built: &Path) -> anyhow::Result<()> {
     for name in SHIPPED {
         let program = built.join(name);

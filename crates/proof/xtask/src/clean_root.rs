@@ -1,7 +1,7 @@
-//! A root that has nothing but this machine's release of Debian, for packages that are tried.
+//! A minimal root with this machine's Debian release, for testing packages.
 //!
-//! Invariants: nothing of this machine changes but the target directory. The root is gone afterwards. What it does not
-//! do: boot.
+//! Invariants: nothing of this machine changes except the target directory. The root is removed afterwards. It does
+//! not boot.
 
 use anyhow::{Context as _, ensure};
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) fn with(files: &[&Path], script: &str, packages: &[&str], install: bo
     }
     let hooks = [
         format!("copy-in {} /tmp", copied.join(" ")),
-        // What is mounted for it goes with it, however it ends.
+        // Its mounts vanish with it, for any kind of end.
         format!("unshare --mount sh -ec '{IN_ROOT} {}' sh \"$1\"", names.join(" ")),
     ];
     let debootstrap = find("mmdebstrap").context("there is no mmdebstrap")?;

@@ -1,14 +1,14 @@
 //! `cargo xtask fuzz`: the fuzzers of every crate, built by the pinned stable compiler.
 //!
 //! Job: build each fuzz package with the coverage that libFuzzer needs, which a stable compiler can add, run the
-//! fuzzers for a time, several at once, and tell what they did. The corpus that grows is kept beside the build and
-//! added to the seeds that are committed.
+//! fuzzers for a time, several at once, and report their results. The growing corpus is kept beside the build and
+//! added to the committed seeds.
 //!
-//! Invariants: input length, memory and time per input are bounded; a crash, a hang or too much memory is a failure,
-//! and the input that shows it is kept and named. Versions of dependencies are those of the workspace's lock file.
+//! Invariants: input length, memory and time per input are bounded; a crash, a hang or excessive memory is a failure,
+//! and the input that caused it is kept and named. Versions of dependencies are those of the workspace's lock file.
 //!
-//! It does not find reads outside of an allocation. That takes a sanitizer, which only nightly compilers have,
-//! and matters for C alone: what is fuzzed forbids unsafe code.
+//! It does not find out-of-bounds reads. That needs a sanitizer, which only nightly compilers have, and matters for C
+//! alone: the fuzzed crates forbid unsafe code.
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use zc_host::run::{build_dir, cargo, run, workspace};
 
-/// How long `cargo xtask test` runs each fuzzer.
+/// Duration of each fuzzer in `cargo xtask test`, in seconds.
 pub(crate) const CHECK_SECONDS: u32 = 60;
 /// Address space of a fuzzer: they need 50 MB. An allocation that is not bounded fails with it.
 const ADDRESS_SPACE_BYTES: u64 = 256 << 20;
@@ -28,7 +28,7 @@ const INPUT_SECONDS: u32 = 10;
 /// Lines of a failed fuzzer's log that are shown.
 const SHOWN_LINES: usize = 40;
 
-/// Coverage counters, the comparisons that a branch depends upon, and assertions, as a fuzzer wants them.
+/// Coverage counters, traced comparisons, and assertions, as fuzzers need them.
 const RUSTFLAGS: &[&str] = &[
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -99,16 +99,16 @@ impl Target {
     }
 }
 
-/// What to fuzz, and how long.
+/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run only this fuzzer (repeatable).
     #[arg(long, value_name = "TARGET")]
     target: Vec<Target>,
-    /// How long each runs.
+    /// Seconds per fuzzer.
     #[arg(long, value_name = "SECONDS", default_value_t = CHECK_SECONDS, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
-    /// How many run at once; one per core by default.
+    /// Concurrent fuzzers; one per core by default.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZero<usize>>,
     /// Run the one target that is named on this input only.
@@ -158,7 +158,7 @@ fn fuzz_folder(package: &str) -> PathBuf {
     workspace().join("crates").join(package).join("fuzz")
 }
 
-/// Where programs, corpora, logs and findings are.
+/// Folders of programs, corpora, logs and findings.
 #[derive(Debug)]
 struct Place {
     root: PathBuf,
@@ -166,7 +166,7 @@ struct Place {
 }
 
 impl Place {
-    /// Builds what is needed.
+    /// Builds the fuzzers.
     fn prepare(targets: &[Target]) -> anyhow::Result<Self> {
         let root = build_dir()?.join("fuzz");
         let host = host()?;
@@ -174,7 +174,7 @@ impl Place {
         let packages: BTreeSet<&str> = targets.iter().map(|target| target.package()).collect();
         for package in packages {
             let folder = fuzz_folder(package);
-            // Cargo drops what the fuzzers do not use and adds libFuzzer.
+            // Cargo drops packages that the fuzzers do not use and adds libFuzzer.
             std::fs::copy(workspace().join("Cargo.lock"), folder.join("Cargo.lock"))
                 .with_context(|| format!("cannot give {} the workspace's versions", folder.display()))?;
             let mut build = cargo();
@@ -228,7 +228,7 @@ struct Running {
 }
 
 impl Running {
-    /// Waits for the end and tells what was done.
+    /// Waits for the end and reports the result.
     fn finish(mut self) -> anyhow::Result<()> {
         let name = self.target.name();
         let status = self.child.wait().with_context(|| format!("cannot wait for {name}"))?;
@@ -259,7 +259,7 @@ fn kept(log: &str) -> Option<&str> {
     log.lines().find_map(|line| line.split_once("Test unit written to ")).map(|(_, path)| path.trim())
 }
 
-/// What a fuzzer did. One without coverage was built wrongly and would find nothing.
+/// Returns a fuzzer's statistics. One without coverage was built wrongly and would find nothing.
 fn done(log: &str) -> anyhow::Result<String> {
     let last = log.lines().rev().find(|line| line.starts_with('#') && line.contains(" cov: "));
     let number = |text: &str, key: &str| -> Option<u64> {

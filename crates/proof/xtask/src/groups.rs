@@ -128,10 +128,10 @@ impl Choice {
     }
 }
 
-/// The choice for the tree as it is.
+/// Returns the choice for the present tree.
 ///
 /// # Errors
-/// Git fails in what is a repository.
+/// When git fails in a repository.
 pub(crate) fn choose() -> anyhow::Result<Choice> {
     // An unpacked archive has no history: nothing is known to have changed.
     if !workspace().join(".git").exists() {
@@ -142,7 +142,7 @@ pub(crate) fn choose() -> anyhow::Result<Choice> {
     Ok(choice(turn, &changed()?))
 }
 
-/// The paths that the commits since the newest tag, or of the last day, and what is not committed changed.
+/// Returns the paths changed by commits since the newest tag or of the last day, and by uncommitted changes.
 fn changed() -> anyhow::Result<Vec<String>> {
     let list = ["log", "--name-only", "--format=", "--no-renames"];
     let commits = if let Ok(tag) = git(&["describe", "--tags", "--abbrev=0"]) {

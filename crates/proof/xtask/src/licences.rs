@@ -1,8 +1,8 @@
-//! Licences and sources of every dependency, by what cargo says of them: the part of `deny.toml` that takes no tool.
+//! Licences and sources of every dependency, from cargo's metadata: the part of `deny.toml` that needs no tool.
 //!
-//! Job: each dependency has an expression of licences that `deny.toml` allows, comes from the one registry that all come
-//! from or from this tree, and is requested by version. The group `advisories` has cargo-deny check the same,
-//! and weaknesses besides.
+//! Job: each dependency has a licence expression that `deny.toml` allows, comes from the common registry or from this
+//! tree, and is requested by version. The group `advisories` has cargo-deny check the same, and vulnerabilities
+//! besides.
 
 use crate::products::metadata;
 use anyhow::{Context as _, bail};
@@ -41,7 +41,7 @@ fn allowed(text: &str) -> Option<Vec<&str>> {
     Some(list.split(',').map(|word| word.trim().trim_matches('"')).collect())
 }
 
-/// What breaks the rules in what `cargo metadata` says.
+/// Returns the violations in the output of `cargo metadata`.
 fn faults(metadata: &Value, allowed: &[&str]) -> anyhow::Result<Vec<String>> {
     let packages = metadata["packages"].as_array().context("cargo lists no packages")?;
     let nodes = metadata["resolve"]["nodes"].as_array().context("cargo resolves nothing")?;

@@ -1,17 +1,17 @@
 //! `cargo xtask`: the development tasks that are more than one cargo command.
 //!
-//! Job: `test` prepares a Debian machine and runs the checks, side by side; `bench` runs the benchmarks; `soak` lets the
-//! simulator try seeds for as long as you like, and goes on where it stopped; `fuzz` feeds bytes to every decoder;
-//! `canaries` shows that the simulator finds deliberate bugs; `mutants` shows that tests notice small changes;
-//! `nbd-conformance` judges NBD servers; `deb`, `tarball` and `rpm` build packages; `vm` runs what needs another kernel.
+//! Job: `test` prepares a Debian machine and runs the checks, side by side; `bench` runs the benchmarks; `soak` runs
+//! the simulator over seeds for any time, and resumes; `fuzz` feeds bytes to every decoder; `canaries` proves that the
+//! simulator finds deliberate bugs; `mutants` proves that tests detect small changes; `nbd-conformance` judges NBD
+//! servers; `deb`, `tarball` and `rpm` build packages; `vm` runs tests that need another kernel.
 //!
-//! Invariants: output of the tools is streamed, or, where it only matters then, shown when they fail; a missing tool is
-//! an error and never a skipped check (clients of a newer Debian than this one, the virtual machine and the database of
-//! advisories excepted: the summary says if they were not to be had); nothing outside the target directory is changed
+//! Invariants: output of the tools is streamed, or shown when they fail if it is irrelevant otherwise; a missing tool
+//! is an error and never a skipped check (clients of a newer Debian, the virtual machine and the database of
+//! advisories excepted: the summary reports if they were unavailable); nothing outside the target directory is changed
 //! except by `apt-get install`, the lock files of the fuzz packages, which git ignores, by `vm` in the user's cache
 //! directory, and by cargo-deny in cargo's home, where it keeps the database.
 //!
-//! Out of scope: anything cargo does well alone, and anything the programs need at run time.
+//! Out of scope: tasks of a single cargo command, and everything that the programs need at run time.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]
 
@@ -50,7 +50,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Install what the tests need, then run the base of the checks and the groups that the last changes call for.
+    /// Install the requirements of the tests, then run the base of the checks and the groups that recent changes need.
     Test(TestArgs),
     /// One step of `test`, in the process that `test` starts for it.
     #[command(hide = true)]
@@ -62,12 +62,12 @@ enum Task {
         #[arg(long, value_name = "STEP")]
         beside: Vec<Step>,
     },
-    /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers, `bench cpu` measures their CPU
-    /// time for each request, `bench cores` compares one I/O thread with two, `bench bootstorm` boots machines, `bench
-    /// write` looks at write-back, `bench fair` at a quiet client beside others, `bench store` counts what a pool asks of
-    /// its device, `bench trace` tells reading a trace from replaying it, `bench record` looks at recordings, `bench
-    /// restart` at starts of a large cache. `bench rivals` compares caches and `bench stores` stores, in a virtual
-    /// machine.
+    /// Run the criterion benchmarks; `bench nbd` compares the daemon with other servers, `bench cpu` measures their
+    /// CPU time for each request, `bench cores` compares one I/O thread with two, `bench bootstorm` boots machines,
+    /// `bench write` measures write-back, `bench fair` a quiet client next to others, `bench store` counts the device
+    /// operations of a pool, `bench trace` compares reading a trace with replaying it, `bench record` measures
+    /// recordings, `bench restart` starts of a large cache. `bench rivals` compares caches and `bench stores` stores,
+    /// in a virtual machine.
     Bench {
         /// `nbd`, `cpu`, `cores`, `bootstorm`, `write`, `fair`, `store`, `trace`, `record`, `restart`, `rivals` or
         /// `stores` and its options;
@@ -75,17 +75,17 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Let the simulator try ranges of seeds, of cache and store, until the time is over or one fails.
+    /// Run the simulator over ranges of seeds, of cache and store, until the time is over or one fails.
     Soak(soak::Args),
     /// Feed arbitrary and changed bytes to every decoder; a crash fails and its input is kept.
     Fuzz(fuzz::Args),
-    /// Build the simulator with deliberate bugs, and let it find each of them.
+    /// Build the simulator with deliberate bugs, and check that it finds each of them.
     Canaries {
         /// Instead of that: `fuzz --canary NAME ...`, or anything else that this build of `zcsim` is to do.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Change the cache manager in small ways, and let unit tests and seeds notice each change.
+    /// Change the cache manager in small ways, and check that unit tests and seeds detect each change.
     Mutants(mutants::Args),
     /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the table.
     #[command(disable_help_flag = true)]
@@ -104,7 +104,7 @@ enum Task {
     Vm(zc_rig::Args),
 }
 
-/// What `cargo xtask test` runs and how.
+/// Options of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
 struct TestArgs {
     /// Run every group, as a release needs it.
@@ -116,10 +116,10 @@ struct TestArgs {
     /// Leave this step out (repeatable).
     #[arg(long, value_name = "STEP")]
     skip: Vec<Step>,
-    /// Install nothing; a missing tool is then an error that says how to install it.
+    /// Install nothing; a missing tool is then an error with the install command.
     #[arg(long)]
     no_install: bool,
-    /// Go on after a failed step; the exit code still tells.
+    /// Continue after a failed step; the exit code still reports it.
     #[arg(long)]
     keep_going: bool,
 }

@@ -1,14 +1,13 @@
-//! `cargo xtask mutants`: small changes to the cache manager, each of which the tests must notice.
+//! `cargo xtask mutants`: small changes to the cache manager, each of which the tests must detect.
 //!
-//! Job: have cargo-mutants change the modules that guarantees hang on, one place at a time, and judge each change by
-//! the unit tests of zc-cache and by seeds of the simulator. A change that nothing notices is a survivor; the document
-//! [`SURVIVORS`] lists those that are known, each with the reason why it is harmless or what would find it.
+//! Job: run cargo-mutants on the modules that guarantees depend on, one place at a time, and test each change with the
+//! unit tests of zc-cache and with seeds of the simulator. An undetected change is a survivor; the document
+//! [`SURVIVORS`] lists the known ones, each with the reason why it is harmless or with the test that would detect it.
 //!
-//! Invariants: the changes are made to a copy of the tree below the target directory, never to the tree itself. A
-//! survivor that is not listed is a failure.
+//! Invariants: the changes are made to a copy of the tree below the target directory, never to the tree itself. An
+//! unlisted survivor is a failure.
 //!
-//! It does not change what the simulator's canaries stand for. Those are faults of design, which no change of
-//! one operator makes.
+//! It does not cover the simulator's canaries. Those are design bugs, which no change of one operator produces.
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -22,10 +21,10 @@ use zc_host::run::{build_dir, run, show, workspace};
 const SURVIVORS: &str = "crates/zc-cache/MUTANTS.md";
 /// Folders of the changed modules.
 const SOURCES: &str = "crates/zc-cache/src";
-/// Tells the simulator's test how many seeds to try; as in `crates/proof/zc-sim/tests/seeds.rs`.
+/// Variable with the number of seeds of the simulator's test; as in `crates/proof/zc-sim/tests/seeds.rs`.
 const SEEDS_VARIABLE: &str = "ZC_SIM_SEEDS";
-/// What cargo-mutants says with its exit status if it could do its work: nothing survived, something did, and some
-/// tests did not end, which counts as noticed.
+/// Exit statuses of cargo-mutants that complete its work: no survivors, survivors, and tests that timed out, which
+/// count as detected.
 const GOOD: [i32; 3] = [0, 2, 3];
 
 /// A part of the cache manager that guarantees hang on.
@@ -35,9 +34,9 @@ pub(crate) enum Module {
     Meta,
     /// Dirty data: commits, summaries, destaging.
     Dirty,
-    /// What a start finds and decides.
+    /// Findings and decisions of a start.
     Startup,
-    /// How a start reads the device.
+    /// Reading of the device at a start.
     Recovery,
     /// Units: headers, slots, eviction.
     Units,
@@ -61,7 +60,7 @@ impl Module {
     }
 }
 
-/// Which changes to try, and how hard to look.
+/// Selection of changes, and effort.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Change this module only (repeatable); by default all.
@@ -101,7 +100,7 @@ pub(crate) fn mutants(args: &Args) -> anyhow::Result<()> {
     if let Some(shard) = &args.shard {
         command.args(["--shard", shard]);
     }
-    // What its own build scripts were told about this package is not for the packages that it builds.
+    // Variables of this package are not for the packages that it builds.
     command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_TARGET_DIR").arg("--dir").arg(&tree);
     if args.list {
         return run(command.arg("--list").args(&args.args));
@@ -115,7 +114,7 @@ pub(crate) fn mutants(args: &Args) -> anyhow::Result<()> {
     judge(&place.join("mutants.out"))
 }
 
-/// Tells what became of the changes.
+/// Reports the outcome of the changes.
 fn judge(out: &Path) -> anyhow::Result<()> {
     let lines = |name: &str| -> anyhow::Result<Vec<String>> {
         let path = out.join(name);
@@ -156,7 +155,7 @@ fn key(line: &str) -> String {
     }
 }
 
-/// The survivors that the document lists: what stands between the first two grave accents of a list entry.
+/// Returns the survivors in the document: the text between the first two grave accents of a list entry.
 fn known(text: &str) -> BTreeSet<String> {
     let entry = |line: &str| Some(line.strip_prefix("- `")?.split_once('`')?.0.to_owned());
     text.lines().filter_map(entry).collect()

@@ -1,12 +1,12 @@
 //! The `newer-clients` step: libnbd and qemu of a newer Debian, driven against the daemon.
 //!
-//! Job: have apt resolve and fetch those programs with all that they need, in a state of its own, unpack them below
-//! the target directory, and run the tests that use them there. What speaks extended headers is newer than the Debian
-//! that the daemon is built on.
+//! Job: resolve and fetch those programs and their dependencies with apt, in a state of its own, unpack them below the
+//! target directory, and run the tests with them. Clients with extended headers are newer than the Debian release that
+//! the daemon is built on.
 //!
-//! Invariants: nothing is installed and the machine's own apt state is not touched; packages are verified by Debian's
-//! keys; what was unpacked whole is kept and not fetched again. Where the packages cannot be had the step says so and
-//! is no failure; where they can, a failing client is one.
+//! Invariants: nothing is installed and the machine's own apt state is unchanged; packages are verified by Debian's
+//! keys; completely unpacked packages are kept and not fetched again. If the packages are unavailable, the step
+//! reports so and does not fail; otherwise a failing client is a failure.
 
 use anyhow::Context;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ fn fetch(folder: &Path, suite: &str) -> anyhow::Result<()> {
     apt_get(&wanted)
 }
 
-/// Where this machine has its Debian from.
+/// Returns this machine's Debian mirror.
 fn mirror(apt: &Path) -> anyhow::Result<String> {
     let output = Command::new(apt).args(["indextargets", "--format", "$(REPO_URI)"]).output();
     let listed = output.context("cannot start apt-get")?.stdout;
@@ -87,7 +87,7 @@ fn archive(listed: &str) -> Option<&str> {
     listed.lines().map(|line| line.trim_end_matches('/')).find(|line| line.ends_with("/debian"))
 }
 
-/// An apt that knows no installed package and writes nowhere else.
+/// Returns settings of an apt without installed packages that writes nowhere else.
 fn settings(folder: &Path) -> String {
     let folder = folder.display();
     format!(

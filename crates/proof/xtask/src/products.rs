@@ -1,8 +1,8 @@
-//! The one build that the base of the checks shares: programs and tests of the default members.
+//! The build that the base of the checks shares: programs and tests of the default members.
 //!
-//! Job: build them in one call of cargo, so that crates of others are compiled with one set of features, and list the
-//! test executables. A step that runs alone builds what is missing; beside others it takes the list that the step `build`
-//! left, so that it does not wait for cargo's lock.
+//! Job: build them in one call of cargo, so that third-party crates are compiled with one set of features, and list
+//! the test executables. A step that runs alone builds missing ones; in a full run it uses the list of the step
+//! `build`, so that it does not wait for cargo's lock.
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
@@ -55,10 +55,10 @@ impl Executable {
 /// Names of the programs that tests run.
 const NAMES: [&str; 3] = ["zcached", "zcctl", "zcsim"];
 
-/// Folder where cargo puts programs.
+/// Returns cargo's folder of programs.
 ///
 /// # Errors
-/// The system does not tell where this task is.
+/// When the system does not report this task's path.
 pub(crate) fn built_folder() -> anyhow::Result<PathBuf> {
     Ok(build_dir()?.join("debug"))
 }
@@ -83,8 +83,8 @@ fn keep(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Members whose unit tests belong to the base, though no program is made of them: a change of what they share with
-/// default members fails here, and not when the turn of the group `lab` comes.
+/// Members whose unit tests belong to the base, although no program uses them: a change of code shared with default
+/// members fails here, and not when the group `lab` runs.
 const UNIT_TESTED: [&str; 2] = ["zc-bench", "zc-figures"];
 
 /// Builds the default members, and keeps the list of test executables for [`executables`].
@@ -95,7 +95,7 @@ pub(crate) fn build() -> anyhow::Result<()> {
     let mut command = cargo();
     command.args(["build", "--locked", "--lib", "--bins", "--tests", "--quiet"]);
     let mut found = executables_of(&mut command)?;
-    // With the default members beside, so that what they share is compiled once.
+    // With the default members, so that shared code is compiled once.
     let mut command = cargo();
     command.args(["test", "--no-run", "--locked", "--lib", "--quiet"]);
     for member in default_members()?.iter().map(String::as_str).chain(UNIT_TESTED) {
@@ -163,10 +163,10 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     Ok(programs_built()?.join(name))
 }
 
-/// The names of the default members, for a build that adds to them and shares what is there.
+/// Returns the names of the default members, for a build that adds to them and shares their artefacts.
 ///
 /// # Errors
-/// Cargo does not say.
+/// When cargo does not report them.
 pub(crate) fn default_members() -> anyhow::Result<Vec<String>> {
     let metadata = metadata(&["--no-deps"])?;
     let ids = metadata["workspace_default_members"].as_array().context("cargo lists no default members")?;

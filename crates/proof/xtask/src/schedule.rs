@@ -1,10 +1,10 @@
-//! Steps side by side: each is a process of its own with a log, in one of three lanes.
+//! Concurrent steps: each is a process with a log, in one of three lanes.
 //!
-//! Job: start a step when what it needs is done and its lane is free, measure wall and CPU time, print its log when it
-//! ends. Steps that cargo works for take turns, as cargo would have them wait anyhow; beside them run tests, and beside
-//! both what waits for others: package servers and a virtual machine.
+//! Job: start a step when its requirements are done and its lane is free, measure wall and CPU time, print its log
+//! when it ends. Steps that run cargo take turns, because cargo would serialise them anyway; tests run beside them,
+//! and beside both the steps that wait for others: package servers and a virtual machine.
 //!
-//! Invariant: after a failure no further step starts unless asked otherwise; what runs then is waited for.
+//! Invariant: after a failure no further step starts unless requested; running steps are waited for.
 
 use crate::products::BUILT;
 use crate::step::{Lane, Step};
@@ -95,7 +95,7 @@ fn next(pending: &[Step], running: &[Step], outcomes: &[Outcome], stopped: bool)
     pending.iter().find(may_start).copied().filter(|_| !stopped)
 }
 
-/// A copy of the running program, beside it: the step `build` replaces the program itself, since the features of its
+/// Returns a copy of the running program: the step `build` replaces the program itself, because the features of its
 /// dependencies differ when all default members are built at once.
 fn kept_program() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find the file of xtask itself")?;
@@ -117,7 +117,7 @@ fn one(
 ) -> anyhow::Result<Outcome> {
     let mut command = Command::new(own);
     if built.is_some() && step.lane() == Lane::Cargo && step != Step::Build {
-        // Tests beside compilers are to have their time.
+        // Tests have priority over compilers.
         command = Command::new("nice");
         command.args(["-n", "5"]).arg(own);
     }

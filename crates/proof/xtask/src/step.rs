@@ -1,4 +1,4 @@
-//! The steps of `cargo xtask test`: names, order, and what each needs.
+//! The steps of `cargo xtask test`: names, order, and requirements.
 //!
 //! Job: every run includes the base; the other steps are groups, of which a run includes some.
 
@@ -43,7 +43,7 @@ pub(crate) enum Step {
     Doc,
     /// Our NBD server judged by the protocol document, and the table of that.
     NbdConformance,
-    /// Tests of what no program is made of: figures, models, the NBD suite itself, benchmarks.
+    /// Tests of crates that no program uses: figures, models, the NBD suite itself, benchmarks.
     Lab,
     /// Every crash of small workloads, and every deliberate bug, found by the simulator.
     Canaries,
@@ -107,7 +107,7 @@ impl Step {
             | Self::Doc
             | Self::Lab => &[],
             Self::Unit | Self::Tidy | Self::Shipped | Self::Simulation | Self::LongSeeds => &[Self::Build],
-            // Of what they install or use, too.
+            // Packages that they install or use, too.
             _ => &[Self::Build, Self::Packages],
         }
     }

@@ -23,7 +23,7 @@ const LONG_STARTS: [&str; 3] = ["201", "251", "151"];
 /// Requests of the short ones: they found a fault that a thousand long ones had missed.
 const SHORT_OPS: &str = "500";
 
-/// Runs a step. `beside`: all steps of the run.
+/// Runs a step. `beside` has all steps of the run.
 fn check(step: Step, install: bool, beside: &[Step]) -> anyhow::Result<Done> {
     let checked = match step {
         Step::Packages => ensure(&packages_of(beside), install),
@@ -57,7 +57,7 @@ fn check(step: Step, install: bool, beside: &[Step]) -> anyhow::Result<Done> {
     checked.map(|()| Done::Whole)
 }
 
-/// What the steps of a run use of Debian: all but the virtual machine if the step `packages` is the only one.
+/// Returns the Debian packages of a run's steps: all except the virtual machine if `packages` is the only step.
 fn packages_of(beside: &[Step]) -> Vec<Set> {
     let all = [Step::EndToEnd, Step::Fuzz, Step::Browser];
     let steps = if beside.len() > 1 { beside } else { &all };
@@ -83,10 +83,10 @@ fn document() -> anyhow::Result<()> {
     run(cargo().args(["test", "--doc", "--locked", "--quiet"]))
 }
 
-/// `cargo xtask nbd-conformance`: built with the default members, so that what they share is compiled once.
+/// Runs `cargo xtask nbd-conformance`, built with the default members, so that shared code is compiled once.
 ///
 /// # Errors
-/// The suite cannot be built, or finds something.
+/// When the suite cannot be built, or fails.
 pub(crate) fn conformance(args: &[&str]) -> anyhow::Result<()> {
     const SUITE: &str = "zc-conformance";
     products::programs_built()?;
@@ -107,8 +107,8 @@ fn advisories_of_tree(install: bool) -> anyhow::Result<Done> {
     advisories(|args| run(Command::new(&deny).arg("--locked").args(args)))
 }
 
-/// Looks the dependencies up in a fresh copy of the database; `deny` runs cargo-deny with arguments. A database that
-/// cannot be fetched leaves them unchecked: an older copy would tell of no weakness found since.
+/// Checks the dependencies against a fresh copy of the database; `deny` runs cargo-deny with arguments. Without a
+/// download they stay unchecked: an older copy would miss recent vulnerabilities.
 fn advisories(deny: impl Fn(&[&str]) -> anyhow::Result<()>) -> anyhow::Result<Done> {
     if let Err(error) = deny(&["fetch", "db", "index"]) {
         return Ok(Done::Without(format!("the advisory database cannot be fetched: {error:#}")));

@@ -1,6 +1,6 @@
-//! A copy of the tree, to be changed.
+//! A modifiable copy of the tree.
 //!
-//! Job: copy what git tracks below the target directory, for `mutants` and `canaries`.
+//! Job: copy tracked files below the target directory, for `mutants` and `canaries`.
 //!
 //! Invariant: the tree itself is never changed.
 

@@ -1,10 +1,10 @@
 //! `cargo xtask deb`: the Debian package.
 //!
-//! Job: build the programs, have them write their manual and completions, and have cargo-deb pack all of it as
-//! `bin/zcached/Cargo.toml` says; with `--check` also install the package in a clean Debian root, use it and remove it.
+//! Job: build the programs, generate their manual and completions, and pack everything with cargo-deb according to
+//! `bin/zcached/Cargo.toml`; with `--check` also install the package in a clean Debian root, use it and remove it.
 //!
-//! Invariants: nothing of this machine changes but the target directory. The clean root is of this machine's own release
-//! and mirror, and gone afterwards. What it does not do: sign or publish.
+//! Invariants: nothing of this machine changes except the target directory. The clean root has this machine's release
+//! and mirror, and is removed afterwards. It does not sign or publish.
 
 use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use zc_host::run::{build_dir, cargo, run};
 const CHECK: &str = include_str!("check.sh");
 /// Packs a package again as a newer version of itself, in a folder of its own.
 const NEWER: &str = include_str!("newer.sh");
-/// What is packed.
+/// Packed programs.
 pub(crate) const PROGRAMS: [&str; 3] = ["zcached", "zcctl", "zcsim"];
-/// Shells, and what their completions are called; `%` is the program.
+/// Shells, and names of their completions; `%` is the program.
 const SHELLS: [(&str, &str); 3] = [("bash", "%"), ("zsh", "_%"), ("fish", "%.fish")];
 
 /// The profile of the tests: a trial of the packing.
 pub(crate) const TRIAL: &str = "dev";
 
-/// What to build.
+/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Install the package in a clean Debian root, use it, remove it.
@@ -99,15 +99,15 @@ pub(crate) fn programs(profile: &str) -> anyhow::Result<()> {
     run(cargo().args(["build", "--locked", "--profile", profile]).args(packages))
 }
 
-/// Where cargo puts the programs of a profile.
+/// Returns the folder of a profile's programs.
 ///
 /// # Errors
-/// Cargo does not say.
+/// When cargo does not report it.
 pub(crate) fn folder_of(profile: &str) -> anyhow::Result<PathBuf> {
     Ok(build_dir()?.join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// Has the programs write their manual and completions beside them.
+/// Generates manual and completions of the programs beside them.
 fn write_pages(built: &Path) -> anyhow::Result<()> {
     let folder = |name: &str| {
         let place = built.join("deb").join(name);
@@ -136,10 +136,10 @@ fn write_pages(built: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs, uses, upgrades and removes the package in a root that has nothing but Debian.
+/// Installs, uses, upgrades and removes the package in a minimal Debian root.
 ///
 /// # Errors
-/// The root cannot be made, or the package does not do what it should.
+/// When the root cannot be made, or the package fails.
 pub(crate) fn check(package: &Path, install: bool) -> anyhow::Result<()> {
     crate::clean_root::with(&[package, &newer(package)?], CHECK, &[], install)
 }

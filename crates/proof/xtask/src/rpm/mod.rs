@@ -1,10 +1,10 @@
 //! `cargo xtask rpm`: the RPM package.
 //!
-//! Job: have cargo-generate-rpm pack what `bin/zcached/Cargo.toml` says, with statically linked programs; install the
-//! package in an empty root, and compare its files with those of the Debian package; with `--check` also install it with
-//! its scripts in a clean Debian root that has rpm, upgrade it and remove it.
+//! Job: pack the files listed in `bin/zcached/Cargo.toml` with cargo-generate-rpm and statically linked programs;
+//! install the package in an empty root, and compare its files with those of the Debian package; with `--check` also
+//! install it with its scripts in a clean Debian root that has rpm, upgrade it and remove it.
 //!
-//! Invariants: nothing of this machine changes but the target directory. What it does not do: sign or publish.
+//! Invariants: nothing of this machine changes except the target directory. It does not sign or publish.
 
 use anyhow::{Context as _, ensure};
 use std::collections::BTreeSet;
@@ -17,14 +17,14 @@ use zc_host::run::{build_dir, run, workspace};
 /// Lists the files of the package $1 as they are installed.
 const LIST: &str = include_str!("list.sh");
 const CHECK: &str = include_str!("check.sh");
-/// What the clean root has besides: the package asks for systemd, which Debian has in two packages.
+/// Further packages of the clean root: the package needs systemd, which Debian has in two packages.
 const ROOT_PACKAGES: &[&str] = &["rpm", "systemd", "udev"];
-/// Where zsh looks for completions of packages: elsewhere, and on Debian.
+/// Folders of zsh completions of packages: in general, and on Debian.
 const ZSH: [&str; 2] = ["/usr/share/zsh/site-functions/", "/usr/share/zsh/vendor-completions/"];
 /// The licence: elsewhere, and in Debian's form.
 const LICENCES: [&str; 2] = ["/usr/share/licenses/zcached/", "/usr/share/doc/zcached/copyright"];
 
-/// What to build.
+/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Install the package in a clean Debian root with rpm, upgrade it, remove it.

@@ -1,13 +1,13 @@
-//! `cargo xtask soak`: the simulator over ranges of seeds, for hours, beside other work.
+//! `cargo xtask soak`: the simulator over ranges of seeds, for hours, in the background.
 //!
-//! Job: build the simulator with assertions at the speed of a release, run batches of seeds of the cache and of the
-//! store, write down after each batch what was tried, and tell the first violation with the command that shows it again.
+//! Job: build the simulator with assertions and release optimisation, run batches of seeds of the cache and of the
+//! store, record each batch, and report the first violation with the command that reproduces it.
 //!
-//! Invariants: a batch is written down when it has ended, never before, so a soak that is cut off loses at most one.
-//! All batches of a run are of one program: it is copied aside, and what is built meanwhile does not replace it. A seed
-//! that failed is tried again first, until it passes. Processor time and memory of a batch are bounded.
+//! Invariants: a batch is recorded when it has ended, never before, so an interrupted soak loses at most one. All
+//! batches of a run use one program, which is copied so that later builds do not replace it. A seed that failed is
+//! tried again first, until it passes. Processor time and memory of a batch are bounded.
 //!
-//! It does not judge anything. The simulator does.
+//! It does not judge runs. The simulator does.
 
 mod summary;
 
@@ -29,12 +29,12 @@ const PROFILE: &str = "soak";
 const BATCH_CPU_SECONDS: u32 = 2 * 3600;
 /// Address space of a batch: a seed that takes memory without limit must not take the machine.
 const BATCH_ADDRESS_BYTES: u64 = 8 << 30;
-/// Most seeds in a batch: what an interruption may lose.
+/// Most seeds in a batch, which an interruption may lose.
 const BATCH_SEEDS_MAX: u64 = 100_000;
-/// What `zcsim` says with its exit status: all clean, a violation, and that something never happened.
+/// Exit statuses of `zcsim`: all clean, a violation, and missing coverage.
 const GOOD: [i32; 3] = [0, 1, 3];
 
-/// Which core is simulated.
+/// Simulated core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Side {
@@ -60,16 +60,16 @@ impl Side {
     }
 }
 
-/// What to run, and until when.
+/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// First seed of each side; by default the one after the last that was tried.
     #[arg(long, value_name = "SEED")]
     from: Option<u64>,
-    /// How many seeds of each side.
+    /// Number of seeds of each side.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
-    /// Start no batch after so long; 10 if neither this nor --seeds is given.
+    /// Start no batch after this time; 10 if neither this nor --seeds is given.
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(1..))]
     minutes: Option<u32>,
     /// Only this side (repeatable); by default both, a batch of each in turn.
@@ -81,13 +81,13 @@ pub(crate) struct Args {
     /// Seeds tried at the same time; one per core by default.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZero<usize>>,
-    /// Go on after a violation; the exit code still tells.
+    /// Continue after a violation; the exit code still reports it.
     #[arg(long)]
     keep_going: bool,
-    /// Forget what earlier runs tried.
+    /// Discard the records of earlier runs.
     #[arg(long)]
     afresh: bool,
-    /// Only tell what was tried so far.
+    /// Only report the seeds tried so far.
     #[arg(long, conflicts_with_all = ["from", "seeds", "minutes", "afresh"])]
     report: bool,
 }
@@ -133,7 +133,7 @@ fn verdict(summary: &Summary) -> anyhow::Result<()> {
     bail!("{} seeds violate a guarantee", failures.len());
 }
 
-/// A violation, and what to type to see it again.
+/// Formats a violation, with the command that reproduces it.
 fn tell(failure: &Failure) -> String {
     let again = format!(
         "cargo run --locked --profile {PROFILE} --package zcsim -- {} --seed {}",
@@ -205,7 +205,7 @@ impl Place {
     }
 }
 
-/// The commit that is built, and whether the tree differs from it.
+/// Returns the commit that is built, and `true` if the tree differs from it.
 fn revision() -> anyhow::Result<String> {
     let git = |args: &[&str]| -> anyhow::Result<String> {
         let output = Command::new("git").args(args).current_dir(workspace()).output();
@@ -257,7 +257,7 @@ impl Soak {
         }
     }
 
-    /// Tries again what failed before.
+    /// Retries earlier failures.
     fn again(&mut self) -> anyhow::Result<()> {
         for failure in self.summary.failures().to_vec() {
             let (side, seed) = (failure.side, failure.seed);
@@ -326,7 +326,7 @@ impl Soak {
     }
 }
 
-/// What of a side is left to do.
+/// Remaining work of a side.
 #[derive(Debug)]
 struct Plan {
     side: Side,
@@ -349,7 +349,7 @@ impl Plan {
     }
 }
 
-/// What a batch said.
+/// Result of a batch.
 #[derive(Debug, PartialEq, Eq)]
 struct Batch {
     seeds: u64,

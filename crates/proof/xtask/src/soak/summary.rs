@@ -1,7 +1,7 @@
-//! What a soak has tried so far, kept in a file from run to run.
+//! Record of the seeds that soaks have tried, kept in a file from run to run.
 //!
 //! Invariants: a file is replaced as a whole; seeds that were tried by several revisions count for each of them, and
-//! once in all. A seed that failed stays in the list until it has passed.
+//! once in total. A failed seed stays in the list until it has passed.
 
 use super::Side;
 use anyhow::Context;
@@ -37,7 +37,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// What the file has; without one, nothing was tried.
+    /// Loads the file; without one, nothing was tried.
     pub(super) fn load(path: &Path) -> anyhow::Result<Self> {
         match std::fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text)
@@ -63,7 +63,7 @@ impl Summary {
         &self.failures
     }
 
-    /// Adds what a batch tried to what lies before it.
+    /// Adds a batch to the previous range.
     pub(super) fn tried(&mut self, new: Stretch) {
         let before = self
             .stretches

@@ -1,9 +1,9 @@
-//! The programs that ship, linked so that they need no library of the machine.
+//! The shipped programs, linked without libraries of the machine.
 //!
-//! Job: build them in a profile, stripped, into a folder beside the usual ones, for the archive and the RPM package.
+//! Job: build them in a profile, stripped, into a separate folder, for the archive and the RPM package.
 //!
-//! Invariants: the usual programs are there afterwards as before. What it does not do: build for another processor, or
-//! against another C library; the toolchain has what this takes.
+//! Invariants: the usual programs are unchanged. It does not build for another processor or C library; the toolchain
+//! has everything needed.
 
 use anyhow::Context as _;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,10 +1,10 @@
-//! `cargo xtask tarball`: what the Debian package installs, as an archive for any Linux on this machine's processor.
+//! `cargo xtask tarball`: the contents of the Debian package as an archive for any Linux on this machine's processor.
 //!
-//! Job: put statically linked programs in the place of the package's, and pack the tree; `--check` uses the archive in a
-//! root that has nothing else.
+//! Job: replace the package's programs with statically linked ones, and pack the tree; `--check` uses the archive in
+//! an otherwise empty root.
 //!
-//! Invariants: the archive has the files of the package and no others, in the places of the package; its programs need no
-//! library of the machine. What it does not do: sign or publish.
+//! Invariants: the archive has exactly the files of the package, in the same places; its programs need no library of
+//! the machine. It does not sign or publish.
 
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const PACK: &str = include_str!("pack.sh");
 /// Uses the archive $1 in an empty root.
 const CHECK: &str = include_str!("check.sh");
 
-/// What to build.
+/// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Use the archive in a root that has nothing else.
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 /// `cargo xtask tarball`.
 ///
 /// # Errors
-/// Something cannot be built, or does not do what it should.
+/// When something cannot be built, or fails.
 pub(crate) fn run_task(args: &Args) -> anyhow::Result<()> {
     let package = crate::deb::build(&args.profile, true)?;
     let archive = build(&package, &crate::static_link::programs(&args.profile)?)?;
@@ -44,7 +44,7 @@ pub(crate) fn run_task(args: &Args) -> anyhow::Result<()> {
 /// The step of `cargo xtask test`: package and archive with the programs of the tests, each used in a root of its own.
 ///
 /// # Errors
-/// Something cannot be built, or does not do what it should.
+/// When something cannot be built, or fails.
 pub(crate) fn step(install: bool) -> anyhow::Result<()> {
     let package = crate::deb::build(TRIAL, install)?;
     crate::canaries::check_shipped(&crate::deb::folder_of(TRIAL)?)?;
@@ -65,10 +65,10 @@ fn build(package: &Path, programs: &Path) -> anyhow::Result<PathBuf> {
     Ok(archive)
 }
 
-/// Uses an archive in a root that has nothing else but /dev and /proc.
+/// Uses an archive in a root with only /dev and /proc.
 ///
 /// # Errors
-/// It does not do what it should.
+/// When it fails.
 fn check(archive: &Path) -> anyhow::Result<()> {
     let unshare = find("unshare").context("there is no unshare")?;
     run(as_root(&unshare)?.args(["--mount", "sh", "-ec", CHECK, "sh"]).arg(archive))
