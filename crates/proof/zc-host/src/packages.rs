@@ -1,13 +1,13 @@
-//! The Debian packages and cargo tools that the checks need: find what is missing, install it.
+//! The Debian packages and cargo tools that the checks need: detects missing ones, installs them.
 //!
-//! Invariant: after `ensure_*` returned `Ok`, the tool can be run. Nothing is installed that is already there.
+//! Invariant: after `ensure_*` returned `Ok`, the tool can be run. Present packages are not installed again.
 
 use crate::run::{build_dir, cargo, run};
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How we see that a package is there.
+/// Evidence that a package is present.
 #[derive(Debug, Clone, Copy)]
 enum Proof {
     /// An executable of this name is on the search path.
@@ -36,7 +36,7 @@ pub enum Set {
     Browser,
     /// The virtual machine, and clean roots.
     Vm,
-    /// A look into RPM packages.
+    /// Inspection of RPM packages.
     Rpm,
 }
 
@@ -132,10 +132,10 @@ const CARGO_GENERATE_RPM_VERSION: &str = "0.21.1";
 /// The version of mdBook that `docs/book.toml` is written for.
 const MDBOOK_VERSION: &str = "0.5.4";
 
-/// Makes sure that every package of some sets is there.
+/// Ensures that every package of some sets is present.
 ///
 /// # Errors
-/// Something is missing and may not, or cannot, be installed; the message says what to type.
+/// When something is missing and may not, or cannot, be installed; the message has the command to type.
 pub fn ensure(sets: &[Set], install: bool) -> anyhow::Result<()> {
     let missing = missing_of(sets);
     if missing.is_empty() {
@@ -208,8 +208,8 @@ pub fn ensure_mdbook(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("mdbook", MDBOOK_VERSION, &["--no-default-features"], install)
 }
 
-/// A tool that is missing is built into the target directory, not into your home; `features` choose what it can do. It
-/// runs for seconds, so that optimising it would take longer than it saves.
+/// Builds a missing tool into the target directory, not into your home; `features` select its capabilities. It is not
+/// optimised, because it runs only for seconds.
 fn ensure_cargo_tool(name: &str, version: &str, features: &[&str], install: bool) -> anyhow::Result<PathBuf> {
     if let Some(found) = find(name) {
         return Ok(found);
@@ -258,7 +258,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|candidate| candidate.is_file())
 }
 
-/// `program` run with the rights to install packages, asking nothing.
+/// Returns `program` with the rights to install packages, without prompts.
 pub fn as_root(program: &Path) -> anyhow::Result<Command> {
     let mut command;
     if user_is_root()? {

@@ -14,17 +14,17 @@ pub fn workspace() -> PathBuf {
     here.ancestors().nth(3).unwrap_or(here).to_path_buf()
 }
 
-/// The target directory: above the profile folder that holds our own executable.
+/// Returns the target directory: above the profile folder of our own executable.
 ///
 /// # Errors
-/// The system does not tell where we are.
+/// When the system does not report our path.
 pub fn build_dir() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot tell where this task itself was built")?;
     Ok(own.ancestors().nth(2).map_or_else(|| workspace().join("target"), Path::to_path_buf))
 }
 
-/// The cargo that started us. It is not told which package it runs for: build scripts that look at that would run
-/// again, and with them everything above.
+/// Returns the cargo that started us, without the variables of this package: build scripts that depend on them would
+/// run again, and with them everything above.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
@@ -51,7 +51,7 @@ pub fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs `command` in the workspace's root; what it says is shown only if it fails.
+/// Runs `command` in the workspace's root; its output is shown only if it fails.
 ///
 /// # Errors
 /// The program cannot be started, or its exit status is not one of `good`.
@@ -68,7 +68,7 @@ pub fn run_quietly(command: &mut Command, good: &[i32]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs `work` and says how long it took.
+/// Runs `work` and returns its duration.
 pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = now();
     let result = work();
