@@ -1,4 +1,4 @@
-//! What is on the cache device, and what of it a crash may take.
+//! Contents of the cache device, and the parts that a crash may lose.
 
 use crate::loss::Loss;
 
@@ -20,21 +20,21 @@ pub(crate) fn of(volume: u8) -> Set {
 pub(crate) enum Record {
     /// An epoch and its commit.
     Committed {
-        /// Whose.
+        /// Volume.
         volume: u8,
         /// The version that it wrote.
         version: u8,
     },
     /// The origin has all up to this one.
     Clean {
-        /// Whose.
+        /// Volume.
         volume: u8,
         /// The newest version that the origin has.
         version: u8,
     },
 }
 
-/// How far a write is.
+/// Progress of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Written {
     /// The write is in flight; it is durable when it ends, or not.
@@ -51,7 +51,7 @@ pub(crate) enum Written {
 /// A journal block.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Block {
-    /// What it tells.
+    /// Records.
     pub(crate) records: Vec<Record>,
     /// Commits in blocks before this one were complete.
     pub(crate) proved: u8,
@@ -81,7 +81,7 @@ pub(crate) struct Checkpoint {
 /// Everything that outlives the process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Device {
-    /// Bodies whose piece is in flight, by whether it is a durable write.
+    /// Bodies whose piece is in flight, indexed by durable write.
     pub(crate) flying: [Set; 2],
     /// Bodies that are written and that no flush covered yet.
     pub(crate) ended: Set,
@@ -94,7 +94,7 @@ pub(crate) struct Device {
     pub(crate) summaries: Vec<Summary>,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) checkpoint_in_flight: Option<Checkpoint>,
-    /// What each origin has durably, and what it may lose.
+    /// Durable contents of each origin, and contents that it may lose.
     pub(crate) origin: [u8; crate::VOLUMES],
     pub(crate) origin_unflushed: [Option<u8>; crate::VOLUMES],
 }
@@ -158,7 +158,7 @@ impl Device {
         })
     }
 
-    /// What is left after a crash: all of it durable.
+    /// Returns the state after a crash: all of it is durable.
     pub(crate) fn after(&self, crash: Crash) -> Result<Self, Loss> {
         let durable = self.durable | (self.in_doubt() & crash.bodies);
         let clean_unit = self.clean_unit.filter(|unit| *unit == Written::Durable || crash.clean_unit);
@@ -175,11 +175,11 @@ impl Device {
                 doubtful += 1;
                 crash.blocks >> (doubtful - 1) & 1 == 1
             };
-            // Blocks before the checkpoint's start are not looked at.
+            // Blocks before the checkpoint's start are not read.
             if !kept && sequence >= checkpoint.journal_start {
                 lost = lost.or(Some(sequence));
             }
-            // What a block behind a lost one proves shows the gap.
+            // The proof in a block after a lost one reveals the gap.
             if let Some(lost) = lost.filter(|lost| kept && block.proved > *lost) {
                 return Err(Loss::Gap { block: lost });
             }
@@ -210,7 +210,7 @@ impl Device {
     }
 }
 
-/// What a crash left of the writes that were not durable.
+/// Subset of the non-durable writes that survives a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Crash {
     bodies: Set,

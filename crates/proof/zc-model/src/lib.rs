@@ -1,19 +1,19 @@
-//! A small model of how dirty data becomes durable, checked in every state that it can reach.
+//! A small model of how dirty data becomes durable, checked in every reachable state.
 //!
 //! Job: two volumes of one sector each write back through one unit and one journal. The steps are those of
 //! `zc-cache/CONSISTENCY.md`, section G5: pieces, commits, summaries, journal blocks, device flushes, checkpoints,
-//! destaging. Stateright tries all orders of these steps, and in each state every crash: any part of what is not durable
-//! may be lost. What a restart finds is judged.
+//! destaging. Stateright explores all orders of these steps, and in each state every crash: any subset of non-durable
+//! writes may be lost. The state that a restart recovers is checked.
 //!
-//! - *G5, G2*: a volume holds what its last flush covered, or a later write. A crash after that does not undo it.
-//! - Each commit that counts can be read, and no start finds a gap in the journal.
+//! - *G5, G2*: a volume holds the data of its last flush, or a later write. A later crash does not undo it.
+//! - Each valid commit can be read, and no start finds a gap in the journal.
 //!
-//! Invariants: a step of the model is one event of the cache manager. [`Rules`] has the conditions that CONSISTENCY
-//! names; all of them hold in the cache manager. The tests take away one at a time, and the check finds a crash that
-//! shows why it is needed.
+//! Invariants: a step of the model is one event of the cache manager. [`Rules`] has the conditions of CONSISTENCY; all
+//! of them hold in the cache manager. The tests disable one at a time, and the check finds a crash that shows why it
+//! is needed.
 //!
-//! It does not run the cache manager's code, which zc-sim does. Nor does it know failing devices, rot, lies of
-//! the device, the clean layer and its regions, eviction, or starts that are cut off: a start is one step here.
+//! It does not run the cache manager's code, which zc-sim does. It does not model failing devices, bit rot, devices
+//! that lie about flushes, the clean layer and its regions, eviction, or interrupted starts: a start is one step here.
 #![forbid(unsafe_code)]
 
 mod device;
@@ -34,7 +34,7 @@ pub const VOLUMES: usize = 2;
 /// The volume whose content may be that of a clean unit.
 pub(crate) const SHARER: u8 = 1;
 
-/// How much may happen; the number of states grows with each.
+/// Bounds of the exploration; the number of states grows with each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Writes of each volume, at most four.
@@ -47,11 +47,11 @@ pub struct Bounds {
     pub destaging: bool,
     /// Checkpoints in each session.
     pub checkpoints: u8,
-    /// Crashes after which the volumes go on.
+    /// Crashes after which the volumes continue.
     pub crashes: u8,
 }
 
-/// What the cache manager keeps to. A rule that is off is a deliberate bug.
+/// Rules of the cache manager. A disabled rule is a deliberate bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// No summary while records of another commit that has not ended are in line.
@@ -64,7 +64,7 @@ pub struct Rules {
     pub shared_content_is_written: bool,
     /// A flush ends the commits that were ready when it was issued.
     pub flush_covers_what_had_ended: bool,
-    /// A block says that commits before it are complete only if they have ended.
+    /// A block proves earlier commits complete only if they have ended.
     pub proof_waits_for_commits: bool,
     /// A checkpoint has the journal kept from the first commit that has not ended.
     pub checkpoint_keeps_commits: bool,
@@ -79,7 +79,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// What the cache manager does.
+    /// The rules of the cache manager.
     pub const ALL: Self = Self {
         summary_is_alone: true,
         summary_needs_durable_pieces: true,
@@ -98,16 +98,16 @@ impl Rules {
 /// The model: rules and bounds.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteBack {
-    /// What the manager keeps to.
+    /// Rules of the manager.
     pub rules: Rules,
-    /// How much may happen.
+    /// Bounds of the exploration.
     pub bounds: Bounds,
 }
 
 /// Name of the property that every crash is judged by.
 pub const SURVIVES: &str = "a crash loses nothing that was flushed";
 
-/// What has to be possible, or the check shows nothing.
+/// Properties that must be reachable, or the check proves nothing.
 pub const REACHED: [&str; 6] = [
     "two summaries follow a block",
     "a flush covers a commit",

@@ -1,4 +1,4 @@
-//! What a restart may not lose.
+//! Losses that a restart must not have.
 
 /// A guarantee that a restart breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -8,20 +8,20 @@ pub enum Loss {
         /// The first of them.
         block: u8,
     },
-    /// A commit counts, and what it wrote is not there.
+    /// A commit is valid, and its data is missing.
     Unreadable {
-        /// Whose.
+        /// Volume.
         volume: u8,
-        /// Which version.
+        /// Version.
         version: u8,
     },
-    /// G5: what a flush covered is gone.
+    /// G5: flushed data is gone.
     Flushed {
-        /// Whose.
+        /// Volume.
         volume: u8,
-        /// What the flush covered.
+        /// Flushed version.
         version: u8,
-        /// What the volume holds.
+        /// Recovered version.
         found: u8,
     },
 }

@@ -1,11 +1,11 @@
-//! The manager's side: what it knows, which steps are possible, and what each does.
+//! The manager's side: its state, the possible steps, and their effects.
 
 use crate::device::{Block, Checkpoint, Crash, Device, Record, Set, Summary, Written, bit, of, small};
 use crate::loss::Loss;
 use crate::restart::{held, present, restart};
 use crate::{Bounds, SHARER, VOLUMES, WriteBack};
 
-/// How far a commit is; as in `zc-cache/src/dirty/commit.rs`.
+/// Progress of a commit; as in `zc-cache/src/dirty/commit.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum CommitStep {
     Writing,
@@ -29,7 +29,7 @@ pub(crate) struct Commit {
     block: Option<u8>,
 }
 
-/// How far the oldest epoch is on its way to the origin.
+/// Progress of the oldest epoch's destaging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Destaging {
     Idle,
@@ -38,19 +38,19 @@ pub(crate) enum Destaging {
     Cleaning(u8),
 }
 
-/// A volume as the manager and its clients know it.
+/// State of a volume in the manager and its clients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Volume {
     /// The newest version that was ever made.
     made: u8,
     /// The newest version that was acknowledged and not lost.
     newest: u8,
-    /// What the last answered flush covered, or a restart has shown.
+    /// Version of the last answered flush, or of a restart.
     flushed: u8,
     /// The version of the open epoch.
     open: Option<u8>,
     pub(crate) commit: Option<Commit>,
-    /// Another commit follows, and whether a client waits for it.
+    /// `Some` if another commit follows; `true` if a client waits for it.
     again: Option<bool>,
     /// Committed epochs that the origin lacks.
     committed: Vec<u8>,
@@ -67,7 +67,7 @@ pub(crate) struct SummaryWrite {
     bodies: Set,
 }
 
-/// What a flush in flight covers.
+/// Coverage of a flush in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Flush {
     bodies: Set,
@@ -85,12 +85,12 @@ pub struct State {
     placed: Set,
     /// Bodies that are in the clean unit.
     shared: Set,
-    /// Records for the next block, and whether it is a durable write.
+    /// Records for the next block; the flag is set for a durable write.
     pub(crate) line: Vec<Record>,
     sealing: bool,
-    /// The first so many of them are in summaries.
+    /// Number of leading records that are in summaries.
     pub(crate) in_summary: u8,
-    /// A chain may go on behind the last block.
+    /// `true` if a chain may continue after the last block.
     chain: bool,
     pub(crate) summary: Option<SummaryWrite>,
     pub(crate) flush: Option<Flush>,
@@ -98,31 +98,31 @@ pub struct State {
     pub(crate) crashes: u8,
 }
 
-/// What happens next.
+/// Next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
     /// A client writes, and is answered; `shared`: the clean unit has that content.
     Write {
-        /// Where.
+        /// Volume.
         volume: u8,
         /// `true` if the clean unit has it.
         shared: bool,
     },
     /// A client flushes.
     Flush {
-        /// Which volume.
+        /// Volume.
         volume: u8,
     },
     /// An epoch ends by age.
     Age {
-        /// Whose.
+        /// Volume.
         volume: u8,
     },
     /// A piece with this body has been written.
     BodyEnds {
-        /// Whose.
+        /// Volume.
         volume: u8,
-        /// Which version.
+        /// Version.
         version: u8,
     },
     /// The write of the clean unit begins.
@@ -135,18 +135,18 @@ pub enum Step {
     BlockEnds,
     /// A piece with a summary has been written.
     SummaryEnds,
-    /// The device is told to flush.
+    /// The device receives a flush.
     FlushBegins,
     /// The device has flushed.
     FlushEnds,
     /// The oldest epoch has been written to the origin.
     Destaged {
-        /// Of which volume.
+        /// Volume.
         volume: u8,
     },
     /// The origin has flushed it.
     OriginFlushed {
-        /// Of which volume.
+        /// Volume.
         volume: u8,
     },
     /// A checkpoint begins.
@@ -465,7 +465,7 @@ impl State {
         }
     }
 
-    /// All of a commit is durable, as far as the manager knows.
+    /// Completes a commit that the manager considers durable.
     fn end_commit(&mut self, model: &WriteBack, volume: u8) {
         let it = self.volume(volume);
         let Some(commit) = it.commit.take() else { return };
@@ -511,7 +511,7 @@ impl State {
 
     fn checkpoint_ends(&mut self) {
         let Some(checkpoint) = self.device.checkpoint_in_flight.take() else { return };
-        // What is before it is written over.
+        // Earlier blocks are overwritten.
         while self.device.first < checkpoint.journal_start {
             self.device.blocks.remove(0);
             self.device.first += 1;
@@ -519,7 +519,7 @@ impl State {
         self.device.checkpoint = checkpoint;
     }
 
-    /// What the loss of power leaves becomes the first state of the next session.
+    /// Turns the state after a power failure into the first state of the next session.
     fn crash(&mut self, model: &WriteBack, crash: Crash) {
         let recovered = self.device.after(crash).and_then(|device| {
             let present = present(&device, self.shared);
@@ -527,7 +527,7 @@ impl State {
             let held = held(&device, &found, present)?;
             Ok((device, found, held))
         });
-        // A loss is found where the step begins: there is nothing to go on with.
+        // A loss is reported when the step begins: there is no state to continue from.
         let Ok((device, found, held)) = recovered else { return };
         let mut next = Self::new(&model.bounds);
         let mut kept = 0;
@@ -548,7 +548,7 @@ impl State {
         *self = next;
     }
 
-    /// What follows by itself.
+    /// Executes automatic follow-ups.
     fn pump(&mut self, model: &WriteBack) {
         for volume in 0..=SHARER {
             let at = usize::from(volume);
@@ -581,7 +581,7 @@ impl State {
             }
         }
         let durable = self.device.durable_next();
-        // The block that repeats them is durable: their unit is let go.
+        // The block that repeats them is durable: their unit is released.
         self.device.summaries.retain(|summary| summary.next >= durable);
     }
 
@@ -594,7 +594,7 @@ impl State {
         !in_line && !in_doubt.any(|(block, _)| block.records.contains(&record))
     }
 
-    /// The crashes of this state that break a guarantee, and what each breaks.
+    /// Returns the crashes of this state that violate a guarantee, with the violation.
     pub fn losses(&self) -> impl Iterator<Item = (Crash, Loss)> {
         self.device.crashes().filter_map(|crash| Some((crash, self.judge(crash).err()?)))
     }

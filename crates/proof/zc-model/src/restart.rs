@@ -1,10 +1,10 @@
-//! What a restart makes of the medium: the rules of `zc-cache/src/startup/tail.rs`, and the judgement.
+//! Recovery of the medium at a restart: the rules of `zc-cache/src/startup/tail.rs`, and the checks.
 
 use crate::device::{Device, Record, Set, Written, bit};
 use crate::loss::Loss;
 use crate::{SHARER, VOLUMES};
 
-/// Epochs that count, by volume, and what the origins are known to have.
+/// Valid epochs by volume, and known contents of the origins.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
     pub(crate) committed: [Vec<u8>; VOLUMES],
@@ -30,7 +30,7 @@ impl Found {
     }
 }
 
-/// What is known of commits before they are looked at.
+/// Knowledge of commits before they are read.
 #[derive(Debug, Default)]
 struct Known {
     clean: [u8; VOLUMES],
@@ -71,7 +71,7 @@ pub(crate) fn present(device: &Device, shared: Set) -> Set {
     device.durable | in_clean_unit
 }
 
-/// Reads checkpoint, journal and chain. `device` is what a crash left.
+/// Reads checkpoint, journal and chain of a `device` after a crash.
 pub(crate) fn restart(device: &Device, present: Set) -> Result<Found, Loss> {
     let mut found = Found { committed: device.checkpoint.committed.clone(), clean: device.checkpoint.clean };
     let start = device.checkpoint.journal_start.max(device.first);

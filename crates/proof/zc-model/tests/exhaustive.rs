@@ -11,15 +11,15 @@ const CHAIN: Bounds = Bounds { writes: [4, 1], sharing: true, ..NOTHING };
 const DESTAGING: Bounds = Bounds { writes: [2, 1], destaging: true, checkpoints: 1, ..NOTHING };
 /// One volume whose epochs end by age, too.
 const AGEING: Bounds = Bounds { writes: [3, 0], ageing: true, ..DESTAGING };
-/// What a crash left crashes again.
+/// Crashes after a crash.
 const CRASHING: Bounds = Bounds { writes: [2, 0], crashes: 1, ..AGEING };
-/// Two volumes that share: what a crash left crashes again.
+/// Two volumes with shared content, and crashes after a crash.
 const CRASHING_SHARED: Bounds =
     Bounds { writes: [1, 1], sharing: true, checkpoints: 0, crashes: 1, ..AGEING };
 const NOTHING: Bounds =
     Bounds { writes: [0, 0], ageing: false, sharing: false, destaging: false, checkpoints: 0, crashes: 0 };
 
-/// Tries all states; `reached` are the numbers of what has to be possible in them.
+/// Explores all states; `reached` are the numbers of properties that must be reachable.
 fn holds(bounds: Bounds, reached: &[usize]) {
     let checker = WriteBack { rules: Rules::ALL, bounds }.checker().spawn_bfs().join();
     if let Some(path) = checker.discovery(SURVIVES) {
@@ -31,7 +31,7 @@ fn holds(bounds: Bounds, reached: &[usize]) {
     }
 }
 
-/// The fewest steps to a crash that loses data without one of the rules, and what it loses.
+/// Returns the fewest steps to a crash that loses data without one of the rules, and the loss.
 fn fails(bounds: Bounds, rules: Rules) -> (Vec<Step>, Loss) {
     let checker = WriteBack { rules, bounds }.checker().finish_when(HasDiscoveries::AnyFailures);
     let path = checker.spawn_bfs().join().assert_any_discovery(SURVIVES);
