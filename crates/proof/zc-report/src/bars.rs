@@ -27,7 +27,7 @@ pub struct Bar {
 /// A chart.
 #[derive(Debug, Clone)]
 pub struct Bars {
-    /// What bars show.
+    /// Title of the chart.
     pub title: String,
     /// Longer bars are cut.
     pub ratio_max: f64,

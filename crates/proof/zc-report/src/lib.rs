@@ -1,10 +1,10 @@
-//! Pieces of the reports of benchmarks.
+//! Building blocks of benchmark reports.
 //!
 //! Job: the spread of a figure over rounds, a bound with its verdict, tables in Markdown and bar charts as SVG.
 //!
-//! Invariants: a figure of several rounds is their median, shown with the least and the most. Text in charts is escaped.
+//! Invariants: a figure of several rounds is their median, shown with minimum and maximum. Text in charts is escaped.
 //!
-//! It does not measure, or choose what is compared.
+//! It does not measure, or select comparisons.
 #![forbid(unsafe_code)]
 
 mod bars;
@@ -25,7 +25,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// A number with as many digits as tell something.
+/// Formats a number with its significant digits.
 #[must_use]
 pub fn figure(value: f64) -> String {
     let digits = match value.abs() {
