@@ -3,7 +3,7 @@
 use crate::stop::Check;
 use crate::subject::{Need, Subject};
 
-/// How strongly the protocol document asks for it.
+/// Requirement level in the protocol document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// MUST, MUST NOT.
@@ -31,13 +31,13 @@ impl Level {
 pub struct Case {
     /// A name for ever: a group of two letters and a number.
     pub id: &'static str,
-    /// How strongly the document asks.
+    /// Requirement level.
     pub level: Level,
     /// The section of the protocol document that it is from; `ext:` marks the branch with extended headers.
     pub section: &'static str,
     /// The requirement in one line.
     pub text: &'static str,
-    /// What the server has to offer for the case to apply.
+    /// Features that the server must offer for the case to apply.
     pub needs: &'static [Need],
     pub(crate) run: fn(&Subject) -> Check,
 }

@@ -1,10 +1,10 @@
-//! One connection to the server under test: blocking, with a deadline on every read, and a memory of the last bytes.
+//! One connection to the server under test: blocking, with a deadline on every read, and a record of the last bytes.
 //!
-//! Invariants: nothing waits longer than the deadline; what a server sends never decides how much is allocated;
-//! the last bytes of both directions are kept, bounded, as the evidence of a failure.
+//! Invariants: no wait exceeds the deadline; a server's data never determines the size of an allocation; the last
+//! bytes of both directions are kept, bounded, as the evidence of a failure.
 //!
-//! It does not judge. It tells an answer from a closed connection and from silence. Once TLS runs, the bytes
-//! that are kept are those inside it.
+//! It does not judge. It distinguishes a reply from a closed connection and from a time-out. Once TLS runs, the
+//! recorded bytes are the plain ones.
 
 use crate::stop::{Check, Stop};
 use crate::tls;
@@ -167,7 +167,7 @@ impl Conn {
         Ok(Self { stream, tls: None, asked_who: Arc::default(), trace: Rc::clone(trace), deadline })
     }
 
-    /// STARTTLS and the handshake; what follows is inside TLS.
+    /// Performs STARTTLS and the handshake; later bytes are inside TLS.
     pub(crate) fn start_tls(&mut self, versions: &[&'static SupportedProtocolVersion]) -> Check {
         self.option(opt::STARTTLS, &[])?.acked("STARTTLS")?;
         let client = tls::client(versions, &self.asked_who);
@@ -187,7 +187,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Returns `true` if the server asked for a certificate, which the suite has not.
+    /// Returns `true` if the server requested a certificate, which the suite lacks.
     pub(crate) fn was_asked_who(&self) -> bool {
         self.asked_who.load(Ordering::Relaxed)
     }
@@ -211,7 +211,7 @@ impl Conn {
         })
     }
 
-    /// Receives `count` bytes, called `what` in messages.
+    /// Receives `count` bytes, named `what` in messages.
     pub(crate) fn recv(&mut self, count: usize, what: &str) -> Result<Vec<u8>, Stop> {
         let mut bytes = Vec::new();
         let mut buffer = vec![0; count.min(READ_BYTES)];
@@ -255,7 +255,7 @@ impl Conn {
         Ok(bytes)
     }
 
-    /// Tells the server that nothing more will come.
+    /// Shuts down the sending direction.
     pub(crate) fn close_write(&mut self) -> Result<(), Stop> {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();

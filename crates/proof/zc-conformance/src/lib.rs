@@ -1,14 +1,14 @@
 //! Conformance suite for NBD servers.
 //!
-//! Job: one case for each MUST and SHOULD of the protocol document that a client can observe on the wire, tried
-//! against any server over TCP or a Unix socket, with the bytes that show a failure.
+//! Job: one case for each MUST and SHOULD of the protocol document that a client can observe on the wire, for any
+//! server over TCP or a Unix socket, with the bytes that show a failure.
 //!
-//! Invariants: the encoding is the suite's own, so that a mistake in `zc-nbd` is not mirrored; every wait has a
-//! deadline; a server's bytes never decide how much memory is spent; the export is written only if the caller says
-//! that it may be.
+//! Invariants: the encoding is the suite's own, so that a bug in `zc-nbd` is not mirrored; every wait has a deadline;
+//! a server's data never determines the size of an allocation; the export is written only with the caller's
+//! permission.
 //!
-//! It does not measure speed; test clients; check or present certificates; prove durability, which a client
-//! cannot see on the wire.
+//! It does not measure speed, test clients, check or present certificates, or prove durability, which a client cannot
+//! observe.
 //!
 //! The document is `doc/proto.md` of NetworkBlockDevice/nbd, and the same file of its branch `extension-ext-header`
 //! for extended headers (sections that open with `ext:`). Requirements are in our own words.

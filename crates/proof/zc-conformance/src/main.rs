@@ -1,8 +1,7 @@
-//! The program behind `cargo xtask nbd-conformance`: the suite against one server or against all that we know.
+//! The program behind `cargo xtask nbd-conformance`: runs the suite against one server or all known ones.
 //!
-//! Invariants: without `--allow-writes` nothing is written to a server that was named with `--uri`; the exit code
-//! tells whether a case failed, of our server if several were judged. Our server is the one that was built beside this
-//! program.
+//! Invariants: without `--allow-writes` nothing is written to a server given with `--uri`; the exit code reports a
+//! failed case, of our server if several were judged. Our server is the one that was built beside this program.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]
 
@@ -17,7 +16,7 @@ use zc_conformance::table::{Column, differences, render};
 use zc_conformance::{Options, Report, TABLE, Uri, cases, report, run, run_and_revive};
 use zc_host::run::workspace;
 
-/// Where the table is, from the workspace's root.
+/// Path of the table, from the workspace's root.
 const TABLE_PATH: &str = "crates/proof/zc-conformance/TABLE.md";
 
 /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the table.
@@ -63,7 +62,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what the command line says.
+/// Executes the command line.
 fn conformance(args: &Args) -> anyhow::Result<()> {
     if args.list {
         print!("{}", report::list(&cases()));
@@ -96,7 +95,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Judges the servers that we know; writes the table if it was all of them and every case.
+/// Judges the known servers; writes the table if all of them and every case ran.
 fn judge_all(args: &Args) -> anyhow::Result<()> {
     let kinds = if args.server.is_empty() { Kind::value_variants() } else { args.server.as_slice() };
     let mut columns = Vec::new();
@@ -120,8 +119,8 @@ fn judge_all(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts a server in each of its settings and runs the suite against it; one that a case brings down is started
-/// again. A case that does not apply in one setting counts in the next one to which it applies.
+/// Starts a server in each of its settings and runs the suite against it; a crashed server is restarted. A case that
+/// does not apply in one setting counts in the next one in which it applies.
 fn judge(args: &Args, kind: Kind) -> anyhow::Result<Column> {
     let mut merged: Option<Report> = None;
     for tls in kind.settings() {

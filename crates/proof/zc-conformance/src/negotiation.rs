@@ -1,9 +1,9 @@
 //! The handshake from the client's side: greeting, options and their replies.
 //!
-//! Job: send any option, well formed or not, and collect its replies up to the final one, checking only what every
-//! reply has in common.
+//! Job: send any option, well formed or not, and collect its replies up to the final one, checking only the common
+//! properties of replies.
 //!
-//! It does not decide which reply is right; the cases do.
+//! It does not judge replies; the cases do.
 
 use crate::conn::Conn;
 use crate::session::Mode;
@@ -171,7 +171,7 @@ impl Conn {
         self.option(opt::SET_META, &meta_data(name.as_bytes(), queries))
     }
 
-    /// Asks for the replies of a mode.
+    /// Negotiates the replies of a mode.
     pub(crate) fn negotiate(&mut self, mode: Mode) -> Check {
         match mode {
             Mode::Simple => Ok(()),

@@ -1,4 +1,4 @@
-//! What is printed of a run: lines for a terminal, JSON for programs.
+//! Output of a run: lines for a terminal, JSON for programs.
 
 use crate::case::{Case, Level};
 use crate::run::{Counts, Outcome, Report, Row};
@@ -78,7 +78,7 @@ fn row_json(row: &Row) -> Value {
     })
 }
 
-/// How many cases of each level the suite has.
+/// Returns the number of cases of each level in the suite.
 #[must_use]
 pub fn levels(cases: &[&Case]) -> [(Level, usize); 3] {
     [Level::Must, Level::Should, Level::Format]

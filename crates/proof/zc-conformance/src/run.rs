@@ -1,6 +1,6 @@
 //! Runs the cases against one server.
 //!
-//! Invariants: cases run one after the other, each on connections of its own; a case that ends early says why.
+//! Invariants: cases run one after the other, each on connections of its own; a case that ends early has a reason.
 
 use crate::case::Case;
 use crate::cases;
@@ -8,19 +8,19 @@ use crate::stop::Stop;
 use crate::subject::{Options, Subject};
 use crate::uri::Uri;
 
-/// How a case ended.
+/// Outcome of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// As the document asks.
+    /// Conforms to the document.
     Pass,
-    /// Not as the document asks: what was seen, and the last bytes of both directions.
+    /// Violates the document: observation, and the last bytes of both directions.
     Fail {
-        /// What was seen.
+        /// Observation.
         why: String,
         /// Lines of hexadecimal bytes, `C:` sent by the suite, `S:` by the server.
         bytes: Vec<String>,
     },
-    /// The server does not offer what the case is about.
+    /// The server does not offer the tested feature.
     NotApplicable(String),
     /// The server could not be reached.
     Error(String),
@@ -44,18 +44,18 @@ impl Outcome {
 pub struct Row {
     /// The case.
     pub case: &'static Case,
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
 }
 
-/// What the suite found on one server.
+/// Results for one server.
 #[derive(Debug)]
 pub struct Report {
     /// One row per case that was run, in order.
     pub rows: Vec<Row>,
 }
 
-/// How many cases ended in each way.
+/// Number of cases by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Passed.
@@ -69,7 +69,7 @@ pub struct Counts {
 }
 
 impl Report {
-    /// How many cases ended in each way.
+    /// Returns the number of cases by outcome.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
@@ -110,7 +110,7 @@ impl Report {
     }
 }
 
-/// Why the suite could not run.
+/// Reason why the suite could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The server is not there.
@@ -121,15 +121,15 @@ pub enum RunError {
     UnknownCase(String),
 }
 
-/// Runs the cases against the server at `uri`. A server that is gone after a case is not brought back.
+/// Runs the cases against the server at `uri`. A server that crashes in a case is not restarted.
 ///
 /// # Errors
-/// The server cannot be reached, or a case of [`Options::only`] does not exist.
+/// When the server is unreachable, or a case of [`Options::only`] does not exist.
 pub fn run(uri: Uri, options: Options) -> Result<Report, RunError> {
     run_and_revive(uri, options, &mut || {})
 }
 
-/// As [`run`]; calls `revive` when the server is gone after a case, which is told with that case.
+/// As [`run`]; calls `revive` when the server is gone after a case, which is reported with that case.
 ///
 /// # Errors
 /// As [`run`].

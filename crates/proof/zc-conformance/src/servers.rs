@@ -13,17 +13,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use zc_conformance::{Address, Uri};
 
-/// The size of every export: large enough for a payload of 32 MiB beside the small cases.
+/// Size of every export: large enough for a payload of 32 MiB next to the small cases.
 const EXPORT_BYTES: u64 = 96 << 20;
 
-/// Where nbd-server writes its process id.
+/// File for the process id of nbd-server.
 const PID_FILE: &str = "nbd-server.pid";
 
-/// How often a server is asked whether it listens yet, and how long we pause in between.
+/// Number of connection attempts to a starting server, and the pause in between.
 const ATTEMPTS: u32 = 400;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A server that we know how to start.
+/// A known server program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     /// Ours, from the folder that this program was built into.
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// What the program says of its version.
+    /// Returns the program's version text.
     pub(crate) fn version(self) -> anyhow::Result<String> {
         let output = Command::new(self.program()?)
             .arg("--version")
@@ -76,7 +76,7 @@ impl Kind {
     }
 }
 
-/// Whether clients may or must start TLS.
+/// TLS policy of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tls {
     /// TLS is not offered.
@@ -94,7 +94,7 @@ pub(crate) struct Server {
     tls: Tls,
     folder: tempfile::TempDir,
     children: Vec<Child>,
-    /// Where nbd-server listens.
+    /// Port of nbd-server.
     port: u16,
 }
 
@@ -150,8 +150,8 @@ impl Server {
         self.folder.path().join(name)
     }
 
-    /// An authority and a certificate that it signed, under the names that nbdkit and qemu-nbd look for. The suite
-    /// takes any.
+    /// Creates an authority and a certificate signed by it, under the names that nbdkit and qemu-nbd expect. The suite
+    /// accepts any.
     fn make_keys(&self) -> anyhow::Result<()> {
         let make = |name: &str, subject: &str, more: &[&OsStr]| {
             let mut command = Command::new("openssl");
@@ -287,7 +287,7 @@ impl Server {
     fn stop(&mut self) {
         self.stop_nbd_server();
         for mut child in self.children.drain(..) {
-            // One that ended by itself cannot be killed; reaping is what counts.
+            // A process that has ended cannot be killed; it must only be reaped.
             child.kill().ok();
             child.wait().ok();
         }

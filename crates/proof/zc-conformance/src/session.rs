@@ -21,7 +21,7 @@ const CHUNK_BYTES_MAX: u64 = (64 << 20) + 8;
 /// The most chunks of one reply.
 const CHUNKS_MAX: usize = 1 << 16;
 
-/// Which headers a session uses.
+/// Header style of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Simple,
@@ -60,7 +60,7 @@ impl Request {
         self
     }
 
-    /// What goes over the wire, without the payload.
+    /// Returns the bytes on the wire without the payload.
     fn header(&self, mode: Mode) -> Vec<u8> {
         let extended = mode == Mode::Extended;
         let payload_flag = if extended && self.cmd == cmd::WRITE { cflag::PAYLOAD_LEN } else { 0 };

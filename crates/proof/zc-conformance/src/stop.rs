@@ -1,17 +1,17 @@
-//! Why a case ends early.
+//! Reasons for the early end of a case.
 //!
-//! Job: tell a server's fault from a feature it does not offer and from a server that is not there.
+//! Job: distinguish a server's fault from a missing feature and from an unreachable server.
 
-/// Why a case ended before its last line.
+/// Reason for the early end of a case.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Stop {
-    /// The server did not do what the case asks for.
+    /// The server violated the case's requirement.
     #[error("{0}")]
     Fail(String),
     /// The server closed the connection where an answer was due. Some cases allow that; elsewhere it is a failure.
     #[error("the server closed the connection {0}")]
     Closed(String),
-    /// The server does not offer what the case is about.
+    /// The server does not offer the tested feature.
     #[error("{0}")]
     NotApplicable(String),
     /// The server cannot be reached.

@@ -1,10 +1,10 @@
-//! The server under test and what it offers.
+//! The server under test, with its features.
 //!
-//! Job: find out once, before the cases, what the server offers, so that a case can be called not applicable; open
+//! Job: detect the server's features once, before the cases, so that a case can be declared not applicable; open
 //! connections and sessions for the cases.
 //!
-//! Invariants: a probe that meets a fault notes the feature as missing and never fails itself: the cases about that
-//! feature's rules run unconditionally where a fault must not hide.
+//! Invariants: a probe that encounters a fault records the feature as missing and never fails itself: the cases about
+//! that feature's rules run unconditionally where a fault must not hide.
 
 use crate::conn::{Conn, Trace};
 use crate::session::{Mode, Session};
@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How to run the suite.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Longest wait for any answer.
@@ -34,14 +34,14 @@ impl Default for Options {
     }
 }
 
-/// What a case needs of the server.
+/// Requirement of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// The server does not ask for TLS first.
+    /// The server serves clients without TLS.
     Plain,
     /// The server offers TLS.
     Tls,
-    /// The server offers TLS to those who have no certificate.
+    /// The server offers TLS to clients without a certificate.
     Inside,
     /// The server does not offer TLS.
     NoTls,
@@ -85,7 +85,7 @@ pub enum Need {
     Large,
 }
 
-/// What the server offers.
+/// Features of the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) tls: bool,
@@ -123,10 +123,10 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Connects and finds out what the server offers.
+    /// Connects and detects the server's features.
     ///
     /// # Errors
-    /// The server cannot be reached.
+    /// When the server is unreachable.
     pub(crate) fn probe(uri: Uri, options: Options) -> Result<Self, Stop> {
         let trace = Rc::default();
         let mut subject = Self { uri, options, offer: Offer::default(), trace };
@@ -176,7 +176,7 @@ impl Subject {
         conn.option(number, data).ok().map(|replies| replies.last)
     }
 
-    /// Why a case with this need does not apply; `None` if it does.
+    /// Returns the reason why a case with this need does not apply; `None` if it does.
     pub(crate) fn lacks(&self, need: Need) -> Option<&'static str> {
         let has = |bit| self.offer.flags & bit != 0;
         let plain = !self.offer.forced_tls;
@@ -216,7 +216,7 @@ impl Subject {
         if holds { None } else { Some(why) }
     }
 
-    /// The smallest block; 1 if the server does not say.
+    /// Returns the smallest block; 1 if the server does not report it.
     pub(crate) fn minimum(&self) -> u32 {
         self.offer.block.map_or(1, |[minimum, _, _]| minimum.max(1))
     }
@@ -226,7 +226,7 @@ impl Subject {
         u64::from(self.minimum()).max(4096)
     }
 
-    /// The largest payload that a client may ask for.
+    /// Returns the largest payload that a client may request.
     pub(crate) fn payload_max(&self) -> u64 {
         self.offer.block.map_or(32 << 20, |[_, _, maximum]| u64::from(maximum))
     }
@@ -310,7 +310,7 @@ impl Subject {
         attach(conn, uri, mode, contexts)
     }
 
-    /// GO on a connection on which this was negotiated.
+    /// Sends GO on a connection with this mode negotiated.
     pub(crate) fn attach(&self, conn: Conn, mode: Mode) -> Result<Session, Stop> {
         attach(conn, &self.uri, mode, Vec::new())
     }

@@ -14,7 +14,7 @@ pub struct Column {
     pub server: String,
     /// Its version.
     pub version: String,
-    /// What the suite found.
+    /// Results of the suite.
     pub report: Report,
 }
 
@@ -113,7 +113,7 @@ fn findings(column: &Column) -> String {
     text
 }
 
-/// How the document differs from a run of one server: a line per difference, none if it is up to date.
+/// Returns the differences between the document and a run of one server, one line each; none if it is up to date.
 #[must_use]
 pub fn differences(document: &str, column: &Column) -> Vec<String> {
     let head = document.lines().find(|line| line.starts_with("| id | level |"));

@@ -1,7 +1,7 @@
 //! TLS for the suite's connections.
 //!
-//! Invariant: the server's certificate is taken as it is. The suite judges what the server says, over a channel that
-//! need not be private; who the server is, its caller knows.
+//! Invariant: any server certificate is accepted. The suite judges the protocol, over a channel that need not be
+//! private; its caller is responsible for the server's identity.
 //!
 //! It does not present a certificate of its own.
 
@@ -16,8 +16,8 @@ use rustls::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A client that speaks only these versions, about to begin the handshake; `asked` is set when the server wants to know
-/// who it is.
+/// Creates a client that supports only these versions, before its handshake; `asked` is set when the server requests a
+/// certificate.
 pub(crate) fn client(
     versions: &[&'static SupportedProtocolVersion],
     asked: &Arc<AtomicBool>,
@@ -72,7 +72,7 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// Has no certificate, and notes that one was asked for.
+/// Has no certificate, and records a request for one.
 #[derive(Debug)]
 struct NoCertificate(Arc<AtomicBool>);
 
@@ -87,7 +87,7 @@ impl ResolvesClientCert for NoCertificate {
     }
 }
 
-/// The hello of a client that knows TLS 1.1 and nothing newer.
+/// Returns the hello of a client that supports TLS 1.1 and nothing newer.
 pub(crate) fn old_hello() -> Vec<u8> {
     const SUITES: [u16; 7] = [0xc014, 0xc013, 0xc00a, 0xc009, 0x0035, 0x002f, 0x00ff];
     /// Groups (x25519, P-256) and point formats (uncompressed).

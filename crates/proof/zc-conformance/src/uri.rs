@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// Host and port.
@@ -20,13 +20,13 @@ pub enum Address {
 /// A server and one of its exports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uri {
-    /// Where the server listens.
+    /// Address of the server.
     pub address: Address,
     /// The export's name; empty for the default export.
     pub export: String,
 }
 
-/// Why a URI cannot be used.
+/// Reason why a URI is unsupported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{uri}` is no NBD URI that this suite can use: {why}")]
 pub struct UriError {

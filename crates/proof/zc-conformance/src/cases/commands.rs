@@ -493,8 +493,8 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// 16 writes and DISC in one go; afterwards another connection reads what was written. A server that need not reply
-/// may hang up at any time.
+/// Sends 16 writes and DISC at once; afterwards another connection reads the data. A server that need not reply may
+/// close at any time.
 fn disconnect_in_flight(subject: &Subject, replies: bool) -> Check {
     let (unit, first) = (subject.unit(), subject.unit() * 80);
     let seed = if replies { 39 } else { 24 };
@@ -509,7 +509,7 @@ fn disconnect_in_flight(subject: &Subject, replies: bool) -> Check {
         session.conn.send(&bytes)?;
         let answers = session.answers(&requests);
         let answers = if replies { Some(answers?) } else { or_closed(answers)? };
-        // One that is told of with ESHUTDOWN has been handled too; all the others must be there afterwards.
+        // A write reported with ESHUTDOWN was handled too; all the others must be present afterwards.
         let mut failed = [false; 16];
         if let Some(answers) = answers {
             for ((request, answer), failed) in requests.iter().zip(answers).zip(&mut failed) {

@@ -1,4 +1,4 @@
-//! What the cases of the transmission phase share.
+//! Shared helpers of the transmission cases.
 
 use crate::session::{Mode, Request, Session};
 use crate::stop::{Check, Stop};
@@ -17,7 +17,7 @@ pub(crate) fn modes(subject: &Subject) -> Vec<Mode> {
     modes
 }
 
-/// Runs a check in every mode that the server offers; a failure says in which.
+/// Runs a check in every mode that the server offers; a failure names the mode.
 pub(crate) fn in_every_mode(subject: &Subject, check: impl Fn(&mut Session) -> Check) -> Check {
     for mode in modes(subject) {
         let result = subject.session(mode).and_then(|mut session| check(&mut session));
@@ -77,10 +77,10 @@ pub(crate) fn all_fail(
     Ok(())
 }
 
-/// What a request beyond the end of the export is answered with.
+/// Accepted errors of a request beyond the end of the export.
 pub(crate) fn beyond_end(request: &Request) -> &'static [u32] {
     match request.cmd {
-        // The section on sizes asks for EINVAL, that on error values for ENOSPC.
+        // The section on sizes demands EINVAL, that on error values ENOSPC.
         cmd::WRITE | cmd::WRITE_ZEROES => &[err::ENOSPC, err::EINVAL],
         _ => &[err::EINVAL],
     }

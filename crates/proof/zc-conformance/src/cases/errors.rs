@@ -360,7 +360,7 @@ pub(crate) const CASES: &[Case] = &[
     ),
 ];
 
-/// Where a request leaves the export.
+/// Position of a request relative to the end of the export.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Across,

@@ -199,7 +199,7 @@ pub(crate) const CASES: &[Case] = &[
             let mut session = subject.session(Mode::Extended)?;
             let request = session.number(Request { length: 1 << 40, ..Request::write(0, Vec::new()) });
             session.send(&request)?;
-            // A server that tells why before it hangs up does no harm.
+            // A reply with a reason before the close is acceptable.
             or_closed(session.answer(&request))?;
             session.conn.expect_closed("after a WRITE of 1 TiB")
         },

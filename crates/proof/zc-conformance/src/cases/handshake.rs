@@ -181,7 +181,7 @@ fn export_name(subject: &Subject, extra: u16, reserved: usize) -> Result<(Sessio
     finish(conn, subject, reserved)
 }
 
-/// Sends EXPORT_NAME and takes its reply with so many reserved bytes.
+/// Sends EXPORT_NAME and receives its reply with this number of reserved bytes.
 fn finish(mut conn: Conn, subject: &Subject, reserved: usize) -> Result<(Session, Vec<u8>), Stop> {
     conn.send(&option(opt::EXPORT_NAME, subject.export().as_bytes()))?;
     let reply = conn.recv(10, "the reply to EXPORT_NAME")?;

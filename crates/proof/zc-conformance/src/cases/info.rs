@@ -1,4 +1,4 @@
-//! IN: INFO and GO, what they tell, and transmission flags.
+//! IN: INFO and GO, their information, and transmission flags.
 
 use crate::case::{Case, format, must, should};
 use crate::negotiation::Replies;
@@ -12,7 +12,7 @@ const REP_INFO: &str = "NBD_REP_INFO";
 const BLOCK: &str = "Size constraints";
 const FLAGS: &str = "Transmission flags";
 
-/// Every kind of information that the document knows.
+/// Every kind of information in the document.
 const EVERYTHING: &[u16] = &[info::EXPORT, info::NAME, info::DESCRIPTION, info::BLOCK_SIZE];
 
 pub(crate) const CASES: &[Case] = &[

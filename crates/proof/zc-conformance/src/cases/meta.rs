@@ -268,7 +268,7 @@ fn selects_nothing(subject: &Subject, queries: &[&str]) -> Check {
     ensure(found.is_empty(), || format!("{found:?}"))
 }
 
-/// LIST and SET with this data are answered with ERR_INVALID, and options go on.
+/// Expects ERR_INVALID for LIST and SET with this data, and a working handshake afterwards.
 fn both_invalid(subject: &Subject, data: &[u8]) -> Check {
     let mut conn = subject.negotiate_structured()?;
     for (number, name) in [(opt::LIST_META, "LIST_META_CONTEXT"), (opt::SET_META, "SET_META_CONTEXT")] {

@@ -300,7 +300,7 @@ fn read_answer(subject: &Subject, offset: u64) -> Result<(Request, Answer), Stop
     Ok((request, answer))
 }
 
-/// Writes data, two units of zeroes, data; returns what is there now.
+/// Writes data, two units of zeroes, data; returns the resulting contents.
 fn mixed(session: &mut Session, offset: u64, unit: u64) -> Result<Vec<u8>, Stop> {
     let mut expected = pattern(7, 4 * unit);
     session.write(offset, &expected)?;

@@ -1,4 +1,4 @@
-//! TL: STARTTLS, the three modes of a server, and what holds once TLS runs.
+//! TL: STARTTLS, the three modes of a server, and the rules inside TLS.
 
 use crate::case::{Case, format, must, should};
 use crate::cases::common::pattern;
@@ -240,7 +240,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// What was negotiated before TLS does not hold inside: requests are compact, and a READ has a simple reply.
+/// Expects that options negotiated before TLS are void inside: requests are compact, and a READ has a simple reply.
 fn forgotten(subject: &Subject, mode: Mode) -> Check {
     let mut conn = subject.negotiate()?;
     let taken = conn.negotiate(mode);
@@ -250,7 +250,7 @@ fn forgotten(subject: &Subject, mode: Mode) -> Check {
     session.read(0, subject.unit()).map(drop)
 }
 
-/// What came after the ACK of STARTTLS is no answer to an option.
+/// Expects that bytes after the ACK of STARTTLS are not an option reply.
 fn no_plain_text(rest: &[u8]) -> Check {
     let magic = OPTION_REPLY.to_be_bytes();
     let leaked = rest.windows(magic.len()).any(|window| window == magic);

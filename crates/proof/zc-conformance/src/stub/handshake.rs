@@ -8,7 +8,7 @@ use crate::wire::{
 };
 use zc_core::usize_from_u32;
 
-/// What options have changed.
+/// State set by options.
 #[derive(Debug, Default)]
 struct State {
     client_flags: u32,

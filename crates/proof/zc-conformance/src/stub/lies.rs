@@ -1,4 +1,4 @@
-//! The lies, one per line: what the stub does wrong, and the cases that must notice.
+//! The lies, one per line: a fault of the stub, and the cases that must detect it.
 
 use super::{Call, OptionReply, Rules};
 use crate::session::{Chunk, Mode};
@@ -46,7 +46,7 @@ macro_rules! chunks {
     };
 }
 
-/// A lie that is told by changing a reply's bytes.
+/// Lie that changes a reply's bytes.
 macro_rules! bytes {
     ($name:literal, $ids:expr, $hook:expr) => {
         lie($name, ALL, &$ids, |rules| rules.bytes = $hook)
@@ -135,7 +135,7 @@ fn is(call: &Call<'_>, cmd: u16) -> bool {
     call.request.cmd == cmd
 }
 
-/// Where the extents of a status chunk begin, and how long one is.
+/// Returns the offset of a status chunk's extents, and the size of one.
 fn extents(chunk: &Chunk) -> (usize, usize) {
     if chunk.kind == Some(chunk::STATUS_EXT) { (8, 16) } else { (4, 8) }
 }
@@ -310,7 +310,7 @@ pub(super) const HANDSHAKE: &[Lie] = &[
     }),
     option!("plain text behind STARTTLS is answered", TLS, ["TL-05", "TL-06"], |number, _, replies| {
         if number == opt::STARTTLS {
-            // The reply that follows the ACK is one to an option that came in plain text.
+            // The reply after the ACK belongs to an option sent in plain text.
             replies.push((rep::ACK, Vec::new()));
         }
     }),

@@ -1,9 +1,9 @@
-//! A small NBD server that does everything right, and can be told to do one thing wrong: the suite's own test.
+//! A small NBD server that is correct, and can be configured with one fault: the suite's own test.
 //!
 //! Invariants: without a lie every case passes; the server listens on a Unix socket of its own and ends with its
 //! value.
 //!
-//! It does not keep anything on a disk, or serve a client beside the suite.
+//! It does not store anything on a disk, or serve other clients.
 
 mod handshake;
 mod lies;
@@ -29,14 +29,14 @@ const FROZEN_BYTES: usize = 1 << 20;
 /// One reply to an option: type and data.
 pub(super) type OptionReply = (u32, Vec<u8>);
 
-/// What a hook for replies sees.
+/// Context of a reply hook.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     pub(super) mode: Mode,
     pub(super) request: &'a Request,
 }
 
-/// How the server behaves. The default is right; a lie changes something.
+/// Behaviour of the server. The default is correct; a lie changes something.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
     pub(super) handshake_flags: u16,
@@ -46,9 +46,9 @@ pub(super) struct Rules {
     pub(super) tls_without_fixed: bool,
     /// TLS as it should be, or with versions left out.
     pub(super) tls_config: fn() -> Arc<ServerConfig>,
-    /// What was negotiated before TLS holds inside.
+    /// State negotiated before TLS stays valid inside.
     pub(super) tls_keeps: bool,
-    /// TLS is started as often as it is asked for.
+    /// TLS may be started repeatedly.
     pub(super) tls_again: bool,
     /// Options are answered with ERR_TLS_REQD inside TLS.
     pub(super) tls_never_enough: bool,
@@ -61,11 +61,11 @@ pub(super) struct Rules {
     pub(super) status_payload: bool,
     /// Changes the greeting.
     pub(super) greeting: fn(&mut Vec<u8>),
-    /// Whether the server hangs up instead of answering an option.
+    /// Returns `true` if the server closes instead of answering an option.
     pub(super) hang_up: fn(u32, &[u8]) -> bool,
     /// Changes the replies to an option.
     pub(super) option: fn(u32, &[u8], &mut Vec<OptionReply>),
-    /// Changes the reserved bytes of EXPORT_NAME; told whether zeroes are due.
+    /// Changes the reserved bytes of EXPORT_NAME; the flag is `true` if zeroes are due.
     pub(super) reserved: fn(bool, &mut Vec<u8>),
     /// Takes an unknown name for `disk`.
     pub(super) any_name: bool,
@@ -75,11 +75,11 @@ pub(super) struct Rules {
     pub(super) list_selects: bool,
     /// Bytes that follow the ACK of GO.
     pub(super) padding: usize,
-    /// Whether the server hangs up instead of answering a request.
+    /// Returns `true` if the server closes instead of answering a request.
     pub(super) drop_request: fn(&Call<'_>) -> bool,
-    /// Changes the request before it is carried out.
+    /// Changes the request before its execution.
     pub(super) request: fn(&mut Request),
-    /// Carries out what should be refused: the flags that are taken for known.
+    /// Flags that are accepted although they should be refused.
     pub(super) ignored_flags: u16,
     /// Changes the chunks of a reply.
     pub(super) chunks: fn(&Call<'_>, &mut Vec<Chunk>),
@@ -87,17 +87,17 @@ pub(super) struct Rules {
     pub(super) bytes: fn(&Call<'_>, &mut Vec<u8>),
     /// Leaves the payload of refused requests in the stream.
     pub(super) leave_payload: bool,
-    /// Writes are not carried out for these requests.
+    /// Returns `true` if a write is acknowledged but not executed.
     pub(super) lose: fn(&Request) -> bool,
     /// Each connection sees a disk of its own.
     pub(super) private: bool,
     /// Answers a request without the right magic.
     pub(super) any_magic: bool,
-    /// Goes on after DISC.
+    /// Continues after DISC.
     pub(super) ignore_disc: bool,
-    /// Writes on a read-only export are carried out and refused.
+    /// Writes on a read-only export are executed and refused.
     pub(super) write_frozen: bool,
-    /// Answers a WRITE that is longer than any payload and goes on.
+    /// Answers a WRITE that exceeds every payload limit and continues.
     pub(super) patient: bool,
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(1);
 
-/// The honest servers that together offer everything and lack everything that a case asks to be lacking.
+/// Correct servers that together offer, and together lack, every feature that a case depends on.
 pub(super) fn honest() -> Vec<(&'static str, Rules)> {
     let rules = Rules::default;
     vec![

