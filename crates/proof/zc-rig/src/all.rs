@@ -1,7 +1,7 @@
-//! Everything that the machine is for, one scenario after the other.
+//! Runs all scenarios, one after the other.
 //!
-//! Invariants: a scenario that failed fails the whole, and does not keep the others from running; what each took and
-//! came to is told at the end and written as JSON.
+//! Invariants: a failed scenario fails the run, and the others still run; duration and result of each are reported at
+//! the end and written as JSON.
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ const KILLS: u32 = 50;
 const CUTS: [(FileSystem, u32); 3] =
     [(FileSystem::Ext4, 100), (FileSystem::Xfs, 20), (FileSystem::Btrfs, 20)];
 
-/// How a scenario ended.
+/// Outcome of a scenario.
 struct Outcome {
     name: String,
     took: Duration,

@@ -23,7 +23,7 @@ pub struct Packages {
     pub newer: PathBuf,
 }
 
-/// What each machine runs: the scenario, the number of the boot, and its checks.
+/// Runs of machines: the scenario, the number of the boot, and its checks.
 const MACHINES: [(&str, &str, &[&str]); 3] = [
     ("install", "0", &["install", "existing-disk", "configure"]),
     ("booted", "1", &["mounted", "in-order", "restart", "kill", "upgrade", "keep"]),

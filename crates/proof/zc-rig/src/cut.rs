@@ -1,14 +1,14 @@
-//! The power is cut: QEMU is stopped at a random moment and killed, its disks lose what was not flushed, and the next
-//! life of the machine has to find everything that was durable.
+//! Power cuts: QEMU is stopped at a random time and killed, its disks lose unflushed data, and the next boot must find
+//! all durable data.
 //!
-//! Invariants: what the machine had reported when it was stopped must be there; nothing it does afterwards counts. The
-//! folders of the last two lives are judged after every cut.
+//! Invariants: everything that the machine had reported when it was stopped must be present; later actions do not
+//! count. The folders of the last two boots are checked after every cut.
 //!
-//! What the cut models: processor and memory stop between two instructions. Each disk has a volatile write cache: what
-//! it was told to flush stays, of the rest it keeps all, nothing, some requests, or pieces of requests (`loss`).
-//! Requests that QEMU had not finished are gone.
+//! Model of a cut: processor and memory stop between two instructions. Each disk has a volatile write cache: flushed
+//! data stays; of the rest it keeps all, nothing, some requests, or pieces of requests (`loss`). Requests that QEMU
+//! had not completed are lost.
 //!
-//! It does not damage what was flushed. A cache device that lies is the simulator's business.
+//! It does not corrupt flushed data. A cache device that lies is covered by the simulator.
 
 use anyhow::{Context, bail};
 use std::process::Command;
@@ -24,7 +24,7 @@ use crate::setup::Image;
 use zc_host::packages::find;
 use zc_host::run::run_quietly;
 
-/// What is cut off.
+/// Parameters of the cuts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) cuts: u32,
@@ -39,11 +39,11 @@ pub(crate) struct Plan {
 const WRITERS: usize = 3;
 /// Steps after which the power may go, counted from the beginning of a life.
 const STEPS_MAX: u64 = 120;
-/// What an error says when something was lost.
+/// Texts of errors that mean data loss.
 const LOSSES: [&str; 3] = ["bare origin", r#""clean","ok":false"#, r#""whole","ok":false"#];
-/// How old dirty data may become, in milliseconds: of each life one of these.
+/// Largest age of dirty data in milliseconds; each boot uses one of these.
 const DIRTY_AGES_MS: [&str; 3] = ["100", "1000", "30000"];
-/// One cut in so many falls into the start, while the machine recovers from the one before.
+/// One cut in this number hits the start, while the machine recovers from the previous one.
 const EARLY_ONE_IN: u64 = 4;
 const EARLY_MS_MAX: u64 = 6_000;
 
@@ -65,7 +65,7 @@ impl Folder {
     }
 }
 
-/// Cuts the power again and again on the same disks, then has the machine end in order and looks at the bare origin.
+/// Cuts the power repeatedly on the same disks, then shuts the machine down in order and checks the bare origin.
 pub(crate) fn power_cut(image: &Image, plan: Plan) -> anyhow::Result<()> {
     let (mode, fs) = (plan.mode.name(), plan.fs.name());
     println!("    power cut, {} times, {mode}, {fs}, seed {}", plan.cuts, plan.seed);
@@ -167,7 +167,7 @@ impl Life<'_> {
             return Ok(());
         }
         let tool = |name: &str| find(name).map(Command::new).with_context(|| format!("there is no {name}"));
-        // 1: what replaying the journal changed.
+        // 1: changes by the journal's replay.
         run_quietly(tool("e2fsck")?.arg("-fp").arg(&copy), &[0, 1]).context("the bare origin is damaged")?;
         run_quietly(tool("e2fsck")?.arg("-fn").arg(&copy), &[0]).context("the bare origin is damaged")?;
         let everything = format!("rdump / {}", checked.display());
@@ -185,7 +185,7 @@ impl Life<'_> {
     }
 }
 
-/// Whether there is an ext4 at all: the first cut may come before destaging has begun.
+/// Returns `true` if an ext4 exists: the first cut may precede all destaging.
 fn has_file_system(image: &std::path::Path) -> anyhow::Result<bool> {
     use std::os::unix::fs::FileExt as _;
     let mut magic = [0; 2];

@@ -2,14 +2,13 @@
 //!
 //! Job: QEMU in software emulation boots Debian's kernel from backports (6.12 of bookworm, 6.16 or later of trixie)
 //! with a small Debian root, our programs, an SSD and a throttled slow disk, and runs a scenario. Kernel and root are
-//! made once from packages and kept in the user's cache directory. What a power cut is taken to do is said in `cut` and
-//! `loss`.
+//! built once from packages and kept in the user's cache directory. `cut` and `loss` define the model of a power cut.
 //!
-//! Invariants: what a scenario reports is judged here: a check that failed, or a machine that went away before the end,
-//! fails the run, and what it wrote to its console is shown. The root disk is never changed. A machine has a time
-//! limit. After a failed power cut the disks are kept.
+//! Invariants: reports of a scenario are checked here: a failed check, or a machine that ends early, fails the run,
+//! and its console output is shown. The root disk is never changed. A machine has a time limit. After a failed power
+//! cut the disks are kept.
 //!
-//! It does not measure speed. Software emulation makes computing five to ten times dearer than it is.
+//! It does not measure speed. Software emulation makes computation five to ten times slower.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "tasks of development report to their terminal")]
 
@@ -45,12 +44,12 @@ pub struct Args {
     task: Task,
 }
 
-/// What to do with the virtual machine.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
     /// Make kernel and root from packages, if they are not there; about two minutes.
     Setup {
-        /// Make them anew.
+        /// Rebuild them.
         #[arg(long)]
         again: bool,
     },
@@ -59,7 +58,7 @@ pub(crate) enum Task {
         /// Times to attach and detach.
         #[arg(long, value_name = "N", default_value_t = 20)]
         cycles: u32,
-        /// Only this check, and what all need (repeatable).
+        /// Only this check, and its prerequisites (repeatable).
         #[arg(long, value_name = "CHECK")]
         only: Vec<String>,
         #[command(flatten)]
@@ -67,17 +66,17 @@ pub(crate) enum Task {
     },
     /// Kill the daemon again and again under a verified load.
     Crash {
-        /// How often in each mode.
+        /// Number of kills in each mode.
         #[arg(long, value_name = "N", default_value_t = 10)]
         kills: u32,
         #[command(flatten)]
         modes: Modes,
     },
-    /// Cut the power at random moments while files are made durable; the disks lose what was not flushed.
+    /// Cut the power at random times while files are made durable; the disks lose unflushed data.
     PowerCut(PowerCut),
     /// Disks that fail for a while, under the cache and under the origin.
     Faults {
-        /// Only this check, and what all need (repeatable).
+        /// Only this check, and its prerequisites (repeatable).
         #[arg(long, value_name = "CHECK")]
         only: Vec<String>,
         #[command(flatten)]
@@ -90,7 +89,7 @@ pub(crate) enum Task {
         #[command(flatten)]
         modes: Modes,
     },
-    /// All of them, at length; about an hour. Tells what each took and came to, also as JSON.
+    /// All of them at full length; about an hour. Reports duration and result of each, also as JSON.
     All,
     /// Some of each kind, in a few minutes; a step of `cargo xtask test`.
     Quick,
@@ -113,10 +112,10 @@ impl Modes {
     }
 }
 
-/// How the power is cut.
+/// Options of power cuts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PowerCut {
-    /// How often in each mode.
+    /// Number of cuts in each mode.
     #[arg(long, value_name = "N", default_value_t = NonZero::<u32>::MIN.saturating_add(9))]
     cuts: NonZero<u32>,
     #[command(flatten)]
@@ -124,7 +123,7 @@ pub(crate) struct PowerCut {
     /// The file system that is written.
     #[arg(long, default_value = "ext4")]
     fs: FileSystem,
-    /// What decides on moments and losses; a new one each time by default.
+    /// Seed of the times and losses; random by default.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Drop flushes on the way to the volume; good only if a loss is found.
@@ -139,7 +138,7 @@ fn power_cut(image: &setup::Image, args: &PowerCut) -> anyhow::Result<()> {
         .each(|mode| cut::power_cut(image, cut::Plan { cuts: cuts.get(), mode, fs, seed, is_canary: canary }))
 }
 
-/// Cuts without an order: the disks lose what they may.
+/// Cuts without a shutdown: the disks lose unflushed data.
 fn cuts(image: &setup::Image, cuts: u32, mode: Mode, fs: FileSystem) -> anyhow::Result<()> {
     let seed = chance::fresh_seed();
     cut::power_cut(image, cut::Plan { cuts, mode, fs, seed, is_canary: false })
@@ -171,10 +170,11 @@ const QUICK_CYCLES: u32 = 5;
 const QUICK_KILLS: u32 = 3;
 const QUICK_CUTS: u32 = 3;
 
-/// What is quick, for `cargo xtask test`. Where the machine cannot be made, it says why, and that is no failure.
+/// Runs the quick scenarios, for `cargo xtask test`. If the machine cannot be built, it reports the reason and does
+/// not fail.
 ///
 /// # Errors
-/// A scenario failed.
+/// When a scenario failed.
 pub fn check(install: bool) -> anyhow::Result<Done> {
     match setup::ensure(Kernel::default(), false, install) {
         Ok(image) => quick(&image).map(|()| Done::Whole),
@@ -182,10 +182,10 @@ pub fn check(install: bool) -> anyhow::Result<Done> {
     }
 }
 
-/// `cargo xtask vm`; `package` builds the Debian package for what needs it.
+/// Runs `cargo xtask vm`; `package` builds the Debian package if needed.
 ///
 /// # Errors
-/// Something is missing, or a scenario failed.
+/// When something is missing, or a scenario failed.
 pub fn run(args: &Args, install: bool, package: impl Fn() -> anyhow::Result<Packages>) -> anyhow::Result<()> {
     let Args { kernel, task } = args;
     let again = matches!(task, Task::Setup { again: true });

@@ -1,17 +1,17 @@
-//! Disks that lose what was not flushed.
+//! Disks that lose unflushed data.
 //!
-//! Job: QEMU logs every write to a disk, in the format of the kernel's dm-log-writes; this makes, from the disk as it
-//! was at power-on and the log, one that may be found after the power went: everything up to the last flush is
-//! there, and of later writes any, all, none, or pieces.
+//! Job: QEMU logs every write to a disk, in the format of the kernel's dm-log-writes; from the log and the disk at
+//! power-on, this builds a possible state after a power failure: all writes up to the last flush, and any, all, none,
+//! or pieces of later writes.
 //!
-//! Invariants: a write that the machine was told is flushed is in the log before it is told. The state of the disk that
-//! QEMU itself kept is not looked at.
+//! Invariants: a flushed write is in the log before the machine receives the completion. The disk state that QEMU
+//! itself kept is ignored.
 //!
-//! Why not dm-log-writes in the machine: it would log what the kernel of the machine hands down while that kernel runs,
-//! and the log would have to be kept by the machine that loses its power. QEMU's log is kept by a host that stays up,
-//! and holds what the disk itself was told, with the flushes as they came, under the cache and under the origin alike.
+//! Why not dm-log-writes in the machine: it would log the requests of the machine's kernel while that runs, and the
+//! machine that loses its power would have to store the log. QEMU's log is stored by a host that stays up, and has the
+//! requests of the disk itself, with the flushes in order, for the cache and the origin alike.
 //!
-//! It does not reorder writes that were flushed, or damage what was not being written.
+//! It does not reorder flushed writes, or corrupt sectors that were not being written.
 //!
 //! Source of the format: the kernel's `drivers/md/dm-log-writes.c` and
 //! `Documentation/admin-guide/device-mapper/log-writes.rst`.
@@ -25,9 +25,9 @@ use zc_core::usize_from_u64;
 use crate::chance::Chance;
 
 const MAGIC: u64 = 0x6a_7366_7773_6872;
-/// Sectors of the log, and its unit of places and lengths. QEMU is told so.
+/// Sector size of the log, its unit of positions and lengths. QEMU receives it as an option.
 pub(crate) const SECTOR_BYTES: u64 = 512;
-/// Room for the log of one life of the machine; the file is sparse.
+/// Capacity of the log of one boot; the file is sparse.
 pub(crate) const LOG_BYTES: u64 = 8 << 30;
 const FLUSH: u64 = 1;
 const FUA: u64 = 2;
@@ -52,14 +52,14 @@ enum Entry {
     Flush,
 }
 
-/// What became of the writes since the last flush.
+/// Statistics of the writes since the last flush.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) kept: u64,
     pub(crate) lost: u64,
 }
 
-/// How a disk treats what it holds in its volatile cache when the power goes.
+/// Treatment of a disk's volatile cache at a power failure.
 #[derive(Debug, Clone, Copy)]
 enum Temper {
     KeepsAll,
@@ -68,11 +68,10 @@ enum Temper {
     LosesPieces,
 }
 
-/// Turns `disk`, as it was at power-on, into what is found after the cut. Writes are torn at multiples of
-/// `piece_bytes`.
+/// Turns `disk`, as at power-on, into the state after the cut. Writes are torn at multiples of `piece_bytes`.
 ///
 /// # Errors
-/// A file cannot be read or written, or the log makes no sense.
+/// When a file cannot be read or written, or the log is invalid.
 pub(crate) fn cut(disk: &Path, log: &Path, piece_bytes: u64, chance: &mut Chance) -> anyhow::Result<Loss> {
     let source = File::open(log).with_context(|| format!("cannot open {}", log.display()))?;
     let entries = read_log(&source).with_context(|| format!("in {}", log.display()))?;
@@ -190,7 +189,7 @@ fn read_log(log: &File) -> anyhow::Result<Vec<Entry>> {
             entries.push(Entry::Flush);
         }
     }
-    // The number is brought up to date with every flush. Less would mean that a request failed, and left a gap.
+    // The number is updated with every flush. A lower count would mean that a request failed, and left a gap.
     ensure!(logged >= announced, "only {logged} of {announced} requests are in the log of a disk");
     Ok(entries)
 }

@@ -32,11 +32,11 @@ const GUEST: &[(&str, &str)] = &[
     ("60-zcached.rules", include_str!("../../../../configs/60-zcached.rules")),
 ];
 const INIT: &str = include_str!("guest/init.sh");
-/// What the processor has, and what of it not. QEMU 7.2 now and then leaves wrong flags behind a compare-and-exchange
-/// of 16 bytes, which this kernel uses only if the processor says that it has it. Strings by the byte, long vectors and
-/// the instruction for checksums cost several times what it takes to do without them: to seal 4 KiB takes 51 us with
-/// the latter and 14 us without, BLAKE3 of 8 KiB 235 us with vectors of 32 bytes and 92 us with the oldest ones. The
-/// kernel's drivers for AES and for checksums by carry-less multiplication, which udev loads, take SSE4.1 for granted.
+/// Features of the processor, and excluded ones. QEMU 7.2 occasionally leaves wrong flags after a compare-and-exchange
+/// of 16 bytes, which this kernel uses only if the processor reports it. Byte string instructions, long vectors and
+/// the checksum instruction cost several times their alternatives: sealing 4 KiB takes 51 us with the latter and 14 us
+/// without, BLAKE3 of 8 KiB 235 us with vectors of 32 bytes and 92 us with the oldest ones. The kernel's drivers for
+/// AES and for checksums by carry-less multiplication, which udev loads, require SSE4.1.
 const PROCESSOR: &str = "max,-aes,-pclmulqdq,-cx16,-erms,-fsrm,-sse4.1,-sse4.2,-avx,-avx2";
 /// Our programs: the last one is this package's own.
 const PROGRAMS: [&str; 3] = ["zcached", "zcctl", LOAD];
@@ -47,7 +47,7 @@ const BUILT: &str = "ZC_XTASK_BUILT";
 /// Operations per second of the slow disk.
 const SLOW_IOPS: u32 = 400;
 
-/// What a machine has.
+/// Hardware of a machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Hardware {
     /// With more than one, every wake-up of an idle one costs dear.
@@ -59,7 +59,7 @@ pub(crate) struct Hardware {
     pub(crate) is_release: bool,
     /// The third serial port leads to QEMU's own monitor: the machine may change the speed of its disks.
     pub(crate) has_monitor: bool,
-    /// What it writes to its root disk is there when it boots again.
+    /// `true` if writes to its root disk persist across boots.
     pub(crate) keeps_root: bool,
     /// Further files in /payload.
     pub(crate) packed: Vec<Packed>,
@@ -86,17 +86,17 @@ pub(crate) struct Disk {
     pub(crate) torn_at_bytes: u64,
 }
 
-/// What is on a disk at first.
+/// Initial contents of a disk.
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     /// Nothing.
     EmptyMib(u64),
-    /// What this file has, which does not change; what the machine writes is gone when it ends.
+    /// Contents of this file, which is not changed; writes of the machine are discarded when it ends.
     CopyOf(PathBuf),
 }
 
 impl Hardware {
-    /// The SSD, torn at sectors, the slow disk, a small one for what has to survive a boot.
+    /// The SSD, torn at sectors, the slow disk, a small one for data that must survive a boot.
     pub(crate) fn usual() -> Self {
         let disk = |name, mib, torn_at_bytes| Disk {
             name,
@@ -125,7 +125,7 @@ const ORIGIN: &str = "hdd";
 /// The root disk of a machine that keeps it.
 pub(crate) const ROOT: &str = "root";
 
-/// A word of the kernel's command line, which the scenario looks at.
+/// A word of the kernel's command line for the scenario.
 pub(crate) type Setting<'a> = (&'a str, &'a str);
 
 /// A place for the disks and the output of a scenario, gone when it is dropped.
@@ -192,7 +192,7 @@ impl Bench {
         self.dir.path().join(name)
     }
 
-    /// The initial memory: busybox, the driver of the disks, and what will be /payload.
+    /// Builds the initramfs: busybox, the driver of the disks, and the contents of /payload.
     fn pack(&self, image: &Image) -> anyhow::Result<()> {
         let tree = self.path("tree");
         let payload = tree.join("payload");
@@ -255,7 +255,7 @@ impl Bench {
         self.start(command)
     }
 
-    /// Boots with disks that [`Self::lose`] makes lose what they were not told to flush.
+    /// Boots with disks from which [`Self::lose`] removes unflushed data.
     pub(crate) fn boot_to_lose(
         &self,
         image: &Image,
@@ -273,7 +273,7 @@ impl Bench {
         self.start(command)
     }
 
-    /// After the power was cut: what the disks hold now. Tells how many requests, or pieces, each kept and lost.
+    /// Applies a power cut to the disks. Returns the numbers of requests, or pieces, that each kept and lost.
     pub(crate) fn lose(&self, chance: &mut Chance) -> anyhow::Result<String> {
         let mut lost = Vec::new();
         for disk in &self.hardware.disks {
@@ -300,7 +300,7 @@ impl Bench {
         Ok(folder)
     }
 
-    /// Leaves everything where it is, and tells where.
+    /// Keeps all files, and returns their folder.
     pub(crate) fn keep(self) -> PathBuf {
         self.dir.keep()
     }
@@ -447,12 +447,12 @@ fn wait(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Between two looks at what the machine does.
+/// Polling interval of the machine's state.
 const POLL: Duration = Duration::from_millis(50);
-/// Looks whether a machine that is told to stop has done so.
+/// Polls of a machine that is being stopped.
 const STOP_TRIES: u32 = 400;
 
-/// Whether all threads of a process are stopped.
+/// Returns `true` if all threads of a process are stopped.
 fn every_thread_stands(id: &str) -> anyhow::Result<bool> {
     let threads = std::fs::read_dir(format!("/proc/{id}/task")).context("qemu went away")?;
     for thread in threads {
@@ -468,7 +468,7 @@ fn every_thread_stands(id: &str) -> anyhow::Result<bool> {
 }
 
 impl Machine {
-    /// What the machine has reported so far, whole lines.
+    /// Returns the machine's complete report lines so far.
     pub(crate) fn lines(&self) -> anyhow::Result<Vec<String>> {
         let text = std::fs::read(&self.results).context("cannot read the results")?;
         let text = String::from_utf8_lossy(&text);
@@ -476,11 +476,11 @@ impl Machine {
         Ok(whole.lines().map(|line| line.trim_end_matches('\r').to_owned()).collect())
     }
 
-    /// Lets it run until `done` says so of its lines, it switches itself off, or the time is over. `seen` is called
-    /// with each new line.
+    /// Runs it until `done` accepts its lines, it switches itself off, or the time limit. `seen` is called with each
+    /// new line.
     ///
     /// # Errors
-    /// When the time is over.
+    /// When the time limit is reached.
     pub(crate) fn follow(
         &mut self,
         limit: Duration,
@@ -506,10 +506,10 @@ impl Machine {
         }
     }
 
-    /// Lets it run until it has said all of this on its console, or it ends.
+    /// Runs it until all these texts appear on its console, or it ends.
     ///
     /// # Errors
-    /// It has not said it.
+    /// When they do not appear.
     pub(crate) fn until_said(&mut self, words: &[&str], limit: Duration) -> anyhow::Result<()> {
         let mut left = limit.as_millis() / POLL.as_millis();
         loop {
@@ -526,13 +526,12 @@ impl Machine {
         }
     }
 
-    /// Lets it run for a while.
+    /// Runs it for a time.
     pub(crate) fn run_on(&self, time: Duration) {
         wait(time);
     }
 
-    /// Stops it between two instructions, with what its disks were doing done, and returns what it had reported by
-    /// then.
+    /// Stops it between two instructions, with the disks' pending operations completed, and returns its reports.
     ///
     /// # Errors
     /// It cannot be stopped.
@@ -549,7 +548,7 @@ impl Machine {
         bail!("qemu does not stop");
     }
 
-    /// The end of what it wrote to its console.
+    /// Prints the end of its console output.
     pub(crate) fn show_console(&self) {
         let text = std::fs::read(&self.console).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);

@@ -1,4 +1,4 @@
-//! What a scenario can be run with.
+//! Modes of scenarios.
 
 use clap::ValueEnum;
 

@@ -1,4 +1,4 @@
-//! What a machine reports: one JSON object per line.
+//! Reports of a machine: one JSON object per line.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -11,11 +11,11 @@ pub(crate) enum Line {
     Check { name: String, ok: bool, seconds: f64 },
     /// Something was measured.
     Figure { name: String, value: f64 },
-    /// Many things were measured at once; who asked for it knows what they mean.
+    /// A set of measurements, which the scenario interprets.
     Sample(Value),
     /// Steps of a writer up to this one are durable.
     Durable { writer: usize, step: u64 },
-    /// The scenario came to its end.
+    /// The scenario completed.
     End,
 }
 

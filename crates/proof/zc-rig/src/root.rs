@@ -1,8 +1,8 @@
 //! A machine whose root file system is on a volume, booted by an initramfs of Debian's initramfs-tools.
 //!
-//! Job: one machine installs the package on its root disk, makes that disk the origin, and makes the initramfs. Further
-//! machines boot with it: cold, warm, without zcached, with zcached after that, and without the SSD. In write-back one
-//! also has no SSD while that has dirty data: it must not boot. In the end `e2fsck` looks at the root disk alone.
+//! Job: one machine installs the package on its root disk, makes that disk the origin, and builds the initramfs.
+//! Further machines boot with it: cold, warm, without zcached, with zcached after that, and without the SSD. In
+//! write-back one also lacks an SSD with dirty data: it must not boot. Finally `e2fsck` checks the root disk alone.
 
 use anyhow::{Context, ensure};
 use std::path::Path;
@@ -24,7 +24,7 @@ const INSTALL: &[&str] = &["install", "cache", "state", "configure", "initramfs"
 
 /// A boot from the initramfs.
 struct Boot {
-    /// As the guest knows it.
+    /// Name in the guest.
     name: &'static str,
     /// The kernel's root=; the UUID of the file system if `None`.
     root: Option<&'static str>,
@@ -33,7 +33,7 @@ struct Boot {
     has_ssd: bool,
     /// None: it does not get as far as that.
     checks: &'static [&'static str],
-    /// What its console says.
+    /// Expected texts on its console.
     says: &'static [&'static str],
 }
 

@@ -1,4 +1,4 @@
-//! What is done with the machine.
+//! Scenarios of the machine.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::mode::Mode;
 use crate::report::{Line, judge};
 use crate::setup::Image;
 
-/// Time for a scenario of so many rounds, far more than it takes.
+/// Time limit of a scenario with this number of rounds, far more than it takes.
 pub(crate) fn limit(rounds: u32) -> Duration {
     Duration::from_secs(900 + 20 * u64::from(rounds))
 }

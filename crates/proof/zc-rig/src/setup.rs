@@ -1,7 +1,7 @@
-//! Kernel and root of the machine, made from packages once.
+//! Kernel and root of the machine, built once from packages.
 //!
-//! Invariants: what is there is complete (a stamp with everything it was made from is written last) or made anew.
-//! Nothing of this machine's own package sources changes.
+//! Invariants: existing images are complete (a stamp with all their sources is written last) or rebuilt. This
+//! machine's own package sources are unchanged.
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -15,7 +15,7 @@ const META_PACKAGE: &str = "linux-image-cloud-amd64";
 const PACKAGES: &str = "e2fsprogs,xfsprogs,btrfs-progs,fio,nbd-client,udev,kmod,fdisk,util-linux,mount,procps,jq,bash-completion,\
     bcache-tools,dmsetup,nbdkit,systemd,initramfs-tools,busybox";
 
-/// Which kernel the machine runs.
+/// Kernel of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Kernel {
     /// From the backports of this machine's own release.
@@ -57,7 +57,7 @@ impl Kernel {
     }
 }
 
-/// Where the parts of the machine are.
+/// Files of the machine.
 #[derive(Debug)]
 pub(crate) struct Image {
     dir: PathBuf,

@@ -1,15 +1,15 @@
-//! `vm-load`: what the test machine writes before its power is cut, and the judgement of what is left of it.
+//! `vm-load`: the test machine's writes before a power cut, and the check of the remaining state.
 //!
-//! Job: `write DIR REPORT` has a few writers take steps until the power goes. A step makes a file whole and durable
+//! Job: `write DIR REPORT` runs a few writers in steps until the power fails. A step makes a file durable as a whole
 //! under its name, or overwrites blocks in the middle of a file and makes them durable; then the step is reported as
-//! durable. `check DIR STEPS` says whether a file system is one that a disk may show after that: everything that was
-//! durable is there, and nothing is there that was never written.
+//! durable. `check DIR STEPS` checks that a file system is in a state that a disk may have after that: all durable
+//! data is present, and no data is present that was never written.
 //!
-//! Invariants: contents follow from writer, step and place, so that a check needs the numbers only. Each sector names
-//! the step that wrote it. The step after the last durable one may be there, in part, or not.
+//! Invariants: contents are a function of writer, step and position, so that a check needs the numbers only. Each
+//! sector names the step that wrote it. The step after the last durable one may be present completely, partially, or
+//! not at all.
 //!
-//! It does not mount, or know of caches. It runs in the machine, and on the host for a look at the bare
-//! origin.
+//! It does not mount, and is independent of caches. It runs in the machine, and on the host to check the bare origin.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]
 
@@ -30,7 +30,7 @@ const BLOCK_BYTES: u64 = 4096;
 const BLOCK_SECTORS: u64 = 8;
 /// Files of a writer that are kept; older ones are removed.
 const KEPT: u64 = 12;
-/// What stands after the step in the head of a sector.
+/// Bytes of the head of a sector.
 const HEAD_BYTES: usize = 24;
 
 fn main() -> ExitCode {
@@ -72,7 +72,7 @@ impl Durable {
         Ok(Self::Steps(steps))
     }
 
-    /// What is known of a writer: the last durable step, and the last that it may have begun.
+    /// Returns a writer's last durable step, and the last one that it may have started.
     fn of(&self, writer: u64) -> (Option<u64>, u64) {
         match self {
             Self::Any => (None, u64::MAX),
@@ -84,10 +84,10 @@ impl Durable {
     }
 }
 
-/// What a step does.
+/// Action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deed {
-    /// A new file of so many bytes.
+    /// Creates a new file of `bytes`.
     NewFile { bytes: u64 },
     /// Blocks of the writer's slots, from the first on.
     Overwrite { first: u64, count: u64 },
@@ -103,7 +103,7 @@ fn deed(writer: u64, step: u64) -> Deed {
     }
 }
 
-/// A number that looks random and follows from another (the finaliser of splitmix64).
+/// Maps a number to a pseudo-random one (the finaliser of splitmix64).
 fn scramble(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -153,7 +153,7 @@ fn file_path(dir: &Path, writer: u64, step: u64) -> PathBuf {
     dir.join(format!("file.{writer}.{step}"))
 }
 
-/// Writes until something fails, which is what happens when the power goes.
+/// Writes until an operation fails, as it does at a power failure.
 fn write(dir: &Path, report: &Path) -> anyhow::Result<()> {
     let place = || format!("cannot write to {}", dir.display());
     std::fs::create_dir(dir).with_context(place)?;
@@ -218,7 +218,7 @@ fn sync_folder(dir: &Path) -> anyhow::Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).with_context(|| format!("cannot sync {}", dir.display()))
 }
 
-/// Judges what is left.
+/// Checks the remaining state.
 fn check(dir: &Path, durable: &Durable) -> anyhow::Result<()> {
     if !dir.is_dir() {
         let lost = (0..WRITERS).find(|writer| durable.of(*writer).0.is_some());
@@ -304,7 +304,7 @@ fn check_files(dir: &Path, writer: u64, last: Option<u64>, begun: u64) -> anyhow
 mod tests {
     use super::*;
 
-    /// A folder in which every writer has taken so many steps.
+    /// Returns a folder in which every writer has completed this number of steps.
     fn after(steps: u64) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for writer in 0..WRITERS {

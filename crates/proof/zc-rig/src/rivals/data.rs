@@ -1,12 +1,12 @@
-//! What is on the slow disk before the first read.
+//! Contents of the slow disk before the first read.
 //!
-//! Job: images whose contents follow from a seed. One is 2:1 compressible and holds every other extent a second time
-//! somewhere, the other cannot be reduced at all.
+//! Job: images whose contents are derived from a seed. One is 2:1 compressible and holds every other extent a second
+//! time somewhere, the other is irreducible.
 //!
-//! Invariants: the same image each time. Half of every 512 bytes is noise, so that every unit from there on compresses
-//! alike; a little less than half, so that two compressed blocks and their heads fit into one.
+//! Invariants: the same image each time. Half of every 512 bytes is noise, so that every unit from 512 bytes
+//! compresses alike; slightly less than half, so that two compressed blocks and their headers fit into one.
 //!
-//! It does not look like the files of a real user.
+//! It does not resemble real files.
 
 use anyhow::Context;
 use std::fs::File;
@@ -24,7 +24,7 @@ const FILLER: u8 = b'.';
 const BASE_EXTENTS: u64 = 4096;
 const BASE_ID: u64 = 1 << 32;
 
-/// How far data can be reduced.
+/// Reducibility of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// 2:1 by compression, 2:1 by deduplication.
@@ -74,7 +74,7 @@ pub(crate) fn ensure(path: &Path, kind: Kind, filled_mib: u64, disk_mib: u64) ->
     write().with_context(|| format!("cannot make {}", path.display()))
 }
 
-/// Which content each extent has.
+/// Content number of each extent.
 struct Ids {
     kind: Kind,
     chance: Chance,

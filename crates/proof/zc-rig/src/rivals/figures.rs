@@ -1,6 +1,7 @@
-//! What was measured, as the report wants it.
+//! Measurements in the form of the report.
 //!
-//! Invariants: a result that lacks something is an error that names it; what a contender cannot tell is absent, not 0.
+//! Invariants: an incomplete result is an error that names the missing part; a value that a contender cannot report is
+//! absent, not 0.
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
@@ -82,7 +83,7 @@ impl Sample {
         self.read.per_second + self.write.per_second
     }
 
-    /// The share of reads that did not need the slow disk: as the cache counts itself, or by what the slow disk saw.
+    /// Returns the share of reads without the slow disk: from the cache's own counters, or from the slow disk's.
     pub(crate) fn hit_ratio(&self) -> Option<f64> {
         if let (Some(hits), Some(misses)) = (self.own_hits, self.own_misses) {
             return (hits + misses > 0.0).then(|| hits / (hits + misses));
@@ -165,7 +166,7 @@ pub(crate) mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A result with so many reads a second, of which so many in a hundred went to the slow disk.
+    /// Returns a result with `iops` reads per second, of which `missed` per cent went to the slow disk.
     pub(crate) fn figures(contender: Contender, workload: Workload, iops: f64, missed: f64) -> Figures {
         Figures::parse(&result(contender, workload, iops, missed)).unwrap()
     }

@@ -1,15 +1,15 @@
 //! `cargo xtask bench rivals`: other caches and ours, each in the same machine, on the same disks, under the same
 //! loads.
 //!
-//! Job: for every contender and workload a machine is booted with an empty SSD and a slow disk full of data; the cache
-//! is filled while the slow disk is not slow, by a fixed number of requests, then QEMU limits the slow disk and a load
-//! is measured. Tables, a picture and JSON are made from all results so far.
+//! Job: for every contender and workload a machine boots with an empty SSD and a slow disk full of data; a fixed
+//! number of requests fills the cache while the slow disk is unthrottled, then QEMU throttles the slow disk and a load
+//! is measured. Tables, a plot and JSON are made from all results so far.
 //!
-//! Invariants: every run begins with fresh disks. What was measured is kept in the target directory and not measured
-//! again unless it is asked for. Contenders get the whole SSD, and keep on it whatever they need for themselves.
+//! Invariants: every run begins with fresh disks. Measurements are kept in the target directory and only repeated on
+//! request. Contenders get the whole SSD, including their metadata.
 //!
-//! It does not tell absolute speeds. The machine is emulated, and computing costs five to ten times what it
-//! does otherwise: a cache that computes more is worse off here than on a machine.
+//! It does not measure absolute speeds. The machine is emulated, and computation is five to ten times slower: a cache
+//! that computes more is at a disadvantage here.
 
 mod data;
 mod figures;
@@ -31,14 +31,14 @@ use report::Report;
 use zc_host::run::{build_dir, workspace};
 
 const CACHE_MIB: u64 = 64;
-/// The working set, and behind it what is scanned.
+/// The working set, followed by the scanned range.
 const FILLED_MIB: u64 = 12 * CACHE_MIB;
 const ORIGIN_MIB: u64 = 16 * CACHE_MIB;
 const ORIGIN_IOPS: u32 = 300;
-/// For what cannot do with less.
+/// For contenders with a higher minimum.
 const LARGE_MIB: u64 = 5120;
 const MEMORY_MIB: u32 = 1536;
-/// One for those who ask and one for whoever answers, as a machine with a cache has them at least.
+/// One for clients and one for the server, the minimum of a machine with a cache.
 const PROCESSORS: u32 = 2;
 /// A machine that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -47,7 +47,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench rivals", bin_name = "cargo xtask bench rivals")]
 struct Args {
-    /// Less filling, shorter measurements: to see whether it works
+    /// Less filling and shorter measurements, to test that it works
     #[arg(long)]
     quick: bool,
     /// These contenders only, separated by commas
@@ -56,10 +56,10 @@ struct Args {
     /// These workloads only, separated by commas
     #[arg(long, value_name = "WORKLOAD", value_delimiter = ',')]
     workload: Vec<Workload>,
-    /// Measure again what was measured before
+    /// Repeat earlier measurements
     #[arg(long)]
     again: bool,
-    /// Measure nothing, make the report of what there is
+    /// Measure nothing, make the report of existing results
     #[arg(long)]
     report: bool,
     /// Folder of the report
@@ -67,7 +67,7 @@ struct Args {
     out: PathBuf,
 }
 
-/// How much is done.
+/// Effort of measurements.
 #[derive(Debug, Clone, Copy)]
 struct Effort {
     name: &'static str,
@@ -121,7 +121,7 @@ fn write_report(results: &Path, effort: Effort, out: &Path) -> anyhow::Result<()
     Ok(())
 }
 
-/// What was measured where, in a few sentences.
+/// Describes the machine of the measurements in a few sentences.
 fn machine(values: &[Value], effort: Effort) -> String {
     let mut loads: Vec<f64> = values.iter().filter_map(|value| value["load"].as_f64()).collect();
     loads.sort_by(f64::total_cmp);
@@ -135,12 +135,12 @@ fn machine(values: &[Value], effort: Effort) -> String {
     )
 }
 
-/// How busy this host was in the last minute.
+/// Returns the load average of this host in the last minute.
 fn load() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// All that is wanted and not there; tells who failed.
+/// Runs all missing measurements; returns the failures.
 fn measure_all(
     image: &Image,
     args: &Args,
@@ -173,7 +173,7 @@ fn measure_all(
     Ok(failed)
 }
 
-/// What was named, or all.
+/// Returns the named ones, or all.
 fn wanted<T: ValueEnum + Copy>(named: &[T]) -> Vec<T> {
     if named.is_empty() { T::value_variants().to_vec() } else { named.to_vec() }
 }
@@ -195,8 +195,8 @@ fn hardware(origin: PathBuf) -> Hardware {
     }
 }
 
-/// A measurement that takes longer tells of a machine that stood still, not of a cache: now and then QEMU, or this
-/// host, serves no client for more than a minute.
+/// Returns a bound of a measurement's duration; beyond it, the machine was stalled: occasionally QEMU, or this host,
+/// serves no client for more than a minute.
 fn longest_seconds(effort: Effort) -> f64 {
     f64::from(2 * effort.seconds + 10)
 }

@@ -30,7 +30,7 @@ pub(crate) enum Contender {
     ZcachedWb,
     /// With both, write-back; the origin gets writes in any order.
     ZcachedCoalesce,
-    /// With both, and the other way of copying between the kernel and the daemon.
+    /// With both, and with the other copy mode between the kernel and the daemon.
     ZcachedUserCopy,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Workload {
     Scan,
     /// As zipf, over data that cannot be reduced.
     Unique,
-    /// Reads anywhere in a set of so many hundredths of the cache.
+    /// Random reads in a set of this share of the cache, in per cent.
     #[value(name = "fit-25")]
     Fit25,
     #[value(name = "fit-50")]
@@ -65,7 +65,7 @@ impl Contender {
         name(&self)
     }
 
-    /// For people, with Nitro's letters for what is switched on.
+    /// Returns the name for people, with Nitro's letters for enabled features.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Raw => "no cache",
@@ -127,8 +127,8 @@ impl Workload {
         }
     }
 
-    /// Returns `true` if it says something of this contender that another one does not: modes are alike for those who
-    /// only read, and ways of copying where the disk is waited for.
+    /// Returns `true` if the workload distinguishes this contender from another: modes are equivalent for pure reads,
+    /// and copy modes when the disk is the bottleneck.
     pub(crate) fn tells_of(self, contender: Contender) -> bool {
         use Contender::{BcacheWb, DmCacheWb, DmWritecache, ZcachedCoalesce, ZcachedUserCopy, ZcachedWb};
         if contender == ZcachedUserCopy {

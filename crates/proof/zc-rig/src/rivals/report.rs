@@ -7,10 +7,10 @@ use zc_report::{Bar, Bars, verdict};
 use super::figures::{Figures, Sample};
 use super::plan::{Contender, Workload};
 
-/// What is wanted of ours over the best of the others, on reducible and on other data.
+/// Goal of ours relative to the best of the others, on reducible and on other data.
 const REDUCIBLE_TIMES: f64 = 2.2;
 const UNIQUE_TIMES: f64 = 0.95;
-/// What reduction may cost where everything fits without it.
+/// Accepted cost of reduction if everything fits without it.
 const FIT_TIMES: f64 = 0.95;
 /// Points of the hit ratio that a scan may cost.
 const SCAN_POINTS: f64 = 1.0;
@@ -19,7 +19,7 @@ const SCAN_POINTS: f64 = 1.0;
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) figures: Vec<Figures>,
-    /// What was measured where.
+    /// Machine of the measurements.
     pub(crate) machine: String,
 }
 
@@ -86,7 +86,7 @@ impl Report {
         ))
     }
 
-    /// Goals and what was reached, as far as it was measured.
+    /// Formats goals and results, as far as measured.
     pub(crate) fn goals(&self) -> String {
         use Workload::{Clones, Fit25, Fit50, Fit100, Fit200, Mix, Unique, Zipf};
         let speed = [

@@ -1,16 +1,15 @@
-//! `cargo xtask bench stores`: other stores that reduce what they hold, and ours, each in the same machine, on the same
-//! disk, with the same data.
+//! `cargo xtask bench stores`: other stores with data reduction, and ours, each in the same machine, on the same disk,
+//! with the same data.
 //!
-//! Job: for every contender a machine is booted with an empty disk. Files and images are stored on it, loads run, and a
-//! file changes over a hundred generations. Space, rates and memory are told by a table. Another part counts what a disk
-//! reads and writes for transactions, as Zuck et al. (Compression and SSD: Where and How?, INFLOW 2014) do in Figure 3.
+//! Job: for every contender a machine boots with an empty disk. Files and images are stored on it, loads run, and a
+//! file changes over a hundred generations. A table reports space, rates and memory. Another part counts the reads and
+//! writes of a disk for transactions, as Zuck et al. (Compression and SSD: Where and How?, INFLOW 2014) do in Figure
+//! 3.
 //!
-//! Invariants: every run begins with a fresh disk. What was measured is kept in the target directory and not measured
-//! again unless it is asked for. Loads and readings run while QEMU limits the requests of the disk; space is counted
-//! while it does not.
+//! Invariants: every run begins with a fresh disk. Measurements are kept in the target directory and only repeated on
+//! request. Loads and reads run while QEMU throttles the disk; space is counted while it does not.
 //!
-//! It does not tell absolute speeds. The machine is emulated, and computing costs five to ten times what it
-//! does otherwise.
+//! It does not measure absolute speeds. The machine is emulated, and computation is five to ten times slower.
 
 mod report;
 
@@ -71,7 +70,7 @@ impl Contender {
     }
 }
 
-/// What is done to a store. Each has a machine of its own.
+/// Part of a measurement. Each has a machine of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Files, images, loads and generations.
@@ -99,10 +98,10 @@ struct Args {
     /// These parts only, separated by commas
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     part: Vec<Part>,
-    /// Measure again what was measured before
+    /// Repeat earlier measurements
     #[arg(long)]
     again: bool,
-    /// Measure nothing, make the report of what there is
+    /// Measure nothing, make the report of existing results
     #[arg(long)]
     report: bool,
     /// Folder of the report
@@ -151,7 +150,7 @@ fn read_all(results: &Path, part: Part) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// All that is wanted and not there; tells who failed.
+/// Runs all missing measurements; returns the failures.
 fn measure_all(args: &Args, results: &Path) -> anyhow::Result<Vec<String>> {
     let image = setup::ensure(Kernel::default(), false, true)?;
     let bench = Bench::with(&image, hardware())?;

@@ -1,4 +1,4 @@
-//! The tables of what was measured.
+//! Tables of the measurements.
 
 use anyhow::Context as _;
 use serde_json::Value;
