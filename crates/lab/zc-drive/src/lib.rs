@@ -1,14 +1,14 @@
-//! Drives a cache manager whose operations end at once: for replay, benchmarks, and the manager's own tests.
+//! Synchronous driver of a cache manager: for replay, benchmarks, and the manager's own tests.
 //!
-//! Job: carry out every [`Action`] over a [`Backend`], which knows no numbers of operations and no events, and tell the
-//! manager how each ended, until it wants nothing more ([`Turns`]).
+//! Job: execute every [`Action`] over a [`Backend`], which needs no operation numbers and no events, and return each
+//! result to the manager, until it has no more actions ([`Turns`]).
 //!
-//! Invariants: actions are carried out in the order in which the manager gives them. Each operation ends once, in that
-//! order, unless the backend keeps an end back.
+//! Invariants: actions are executed in the manager's order. Each operation completes once, in that order, unless the
+//! backend withholds a completion.
 //!
-//! It does not let operations overlap. The daemon begins them and hears of their ends in later turns, in the
-//! order that kernel and threads give (`zc-engine`). The simulator chooses by seed when each takes effect, how it ends
-//! and what a power cut leaves of it, and needs the number of each for that (`zc-sim`). Both lead actions themselves.
+//! It does not overlap operations. The daemon starts them and receives completions in later turns, in the order of
+//! kernel and threads (`zc-engine`). The simulator chooses by seed when each takes effect, its result and the effect
+//! of a power failure on it, and needs operation numbers for that (`zc-sim`). Both dispatch actions themselves.
 #![forbid(unsafe_code)]
 
 mod turns;
@@ -25,17 +25,17 @@ use zc_format::{
 
 pub use turns::Turns;
 
-/// How an operation without an answer of its own ended.
+/// Result of an operation without data.
 pub type Ended = Result<(), ErrorKind>;
 
-/// What an origin is asked for. Offsets and lengths are in bytes.
+/// Operation on an origin. Offsets and lengths are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OriginOp {
     /// Read into a buffer.
     Read {
         /// First byte.
         offset_bytes: u64,
-        /// Where the bytes go; its length is the length of the read.
+        /// Destination of the bytes; its length is the length of the read.
         dest: BufSlice,
     },
     /// Write from a buffer.
@@ -65,7 +65,7 @@ pub enum OriginOp {
     },
 }
 
-/// Stored extents to read: one piece of a slot, and what of it is wanted.
+/// Stored extents to read: one range of a slot, and the wanted parts of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// Device or memory.
@@ -80,14 +80,14 @@ pub struct Piece {
     pub parts: Vec<ExtentRead>,
 }
 
-/// What is written to a slot.
+/// Write to a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnitWrite {
-    /// What lies in the buffer from `start_bytes` to `data_bytes`, and the header at the slot's end.
+    /// The buffer from `start_bytes` to `data_bytes`, and the header at the slot's end.
     Whole {
         /// First byte, relative to the slot.
         start_bytes: u32,
-        /// Where the extents end, relative to the slot.
+        /// End of the extents, relative to the slot.
         data_bytes: u32,
         /// The header.
         header: Box<WeuHeader>,
@@ -101,7 +101,7 @@ pub enum UnitWrite {
     },
 }
 
-/// What is written beside the slots.
+/// Write outside of the slots.
 #[derive(Debug)]
 pub enum Metadata {
     /// A journal block, at its place in the ring.
@@ -143,7 +143,7 @@ pub enum Metadata {
 }
 
 impl Metadata {
-    /// Where on a device of this geometry it goes, in bytes, and its bytes.
+    /// Returns its offset on a device of this geometry, in bytes, and its bytes.
     #[must_use]
     pub fn encode(&self, geometry: &Geometry) -> (u64, Vec<u8>) {
         let salt = geometry.salt;
@@ -165,7 +165,7 @@ impl Metadata {
     }
 }
 
-/// What the manager does to the intent log.
+/// Action on the intent log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
     /// Append a record.
@@ -176,8 +176,7 @@ pub enum Intent {
     Ready,
 }
 
-/// What carries out the manager's actions: devices, buffers and workers. What a backend says nothing of ends well and
-/// has no effect.
+/// Executor of the manager's actions: devices, buffers and workers. The default methods succeed without effect.
 pub trait Backend {
     /// The manager that is driven.
     fn manager(&mut self) -> &mut CacheManager;
@@ -185,7 +184,7 @@ pub trait Backend {
     /// A client request is answered; for a read the request's buffer holds the bytes.
     fn reply(&mut self, req: ReqId, result: Ended);
 
-    /// What the bytes of an extent are, in a domain.
+    /// Digests the bytes of an extent in a domain.
     fn hash(&mut self, src: BufSlice, domain: &DedupDomain) -> Digest;
 
     /// Compresses into the buffer `out`: the stored length in bytes, if it is at most `max_bytes`.
@@ -199,7 +198,7 @@ pub trait Backend {
     /// Provides a buffer, contents arbitrary.
     fn alloc(&mut self, _buf: BufId, _len_bytes: u32) {}
 
-    /// Lets go of a buffer.
+    /// Releases a buffer.
     fn free(&mut self, _buf: BufId) {}
 
     /// Copies bytes between buffers.
@@ -222,7 +221,7 @@ pub trait Backend {
         Ok(())
     }
 
-    /// The fingerprints of extents that an origin knows.
+    /// Returns the origin's fingerprints of extents.
     fn recipe(
         &mut self,
         _volume: VolumeId,
@@ -265,7 +264,7 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Writes beside the slots.
+    /// Writes outside of the slots.
     ///
     /// # Errors
     /// When the device cannot be written.
@@ -306,15 +305,15 @@ pub trait Backend {
     /// The manager has stopped.
     fn stopped(&mut self, _clean: bool) {}
 
-    /// Carries out an action; what the manager is told of its end. A backend that looks at actions, or keeps ends back,
-    /// does so here, around [`carry_out`].
+    /// Executes an action; returns its completion event. A backend that inspects actions, or withholds completions,
+    /// overrides this, around [`carry_out`].
     fn act(&mut self, action: Action) -> Option<Event> {
         carry_out(self, action)
     }
 }
 
-/// Carries out an action; what the manager is told of its end, if it is an operation. An [`Action::Abandon`] comes too
-/// late: its operation has ended.
+/// Executes an action; returns its completion event, if it is an operation. An [`Action::Abandon`] is always too late:
+/// its operation has completed.
 pub fn carry_out<B: Backend + ?Sized>(backend: &mut B, action: Action) -> Option<Event> {
     match action {
         Action::Reply { req, result } => backend.reply(req, result),
@@ -337,7 +336,7 @@ pub fn carry_out<B: Backend + ?Sized>(backend: &mut B, action: Action) -> Option
     None
 }
 
-/// Carries out an operation; its end.
+/// Executes an operation; returns its completion.
 fn operate<B: Backend + ?Sized>(backend: &mut B, action: Action) -> Event {
     match action {
         Action::OriginRead { op, volume, offset_bytes, dest } => {

@@ -6,28 +6,28 @@ use zc_cache::seam::{Action, Event};
 
 use crate::Backend;
 
-/// What is under way between a manager and its backend; kept so that its memory is used again.
+/// Queues between a manager and its backend; reused to save allocations.
 #[derive(Debug, Default)]
 pub struct Turns {
-    /// What the manager wants.
+    /// Actions of the manager.
     actions: Vec<Action>,
-    /// What it has to be told.
+    /// Events for the manager.
     events: VecDeque<Event>,
 }
 
 impl Turns {
-    /// The manager begins. What it wants first is carried out by [`Self::settle`].
+    /// Starts the manager. [`Self::settle`] executes its first actions.
     pub fn begin(&mut self, backend: &mut impl Backend, now_ms: u64) {
         backend.manager().begin(now_ms, &mut self.actions);
     }
 
-    /// Tells the manager of an event, and carries out what comes of it.
+    /// Passes an event to the manager, and executes the resulting actions.
     pub fn handle(&mut self, backend: &mut impl Backend, event: Event) {
         backend.manager().handle(event, &mut self.actions);
         self.settle(backend);
     }
 
-    /// Carries out what is wanted and tells of it, until nothing is.
+    /// Executes actions and passes their completions on until none is left.
     pub fn settle(&mut self, backend: &mut impl Backend) {
         loop {
             for action in self.actions.drain(..) {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use crate::{Ended, OriginOp};
 
-    /// Counts what is asked of it; the origin is the only part with an effect.
+    /// Counts actions; only the origin has an effect.
     struct Counting {
         manager: CacheManager,
         replies: Vec<(ReqId, Ended)>,

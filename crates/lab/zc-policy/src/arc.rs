@@ -1,10 +1,10 @@
-//! ARC: a list of what was used once and one of what was used more often, the ghosts of both, and a target size for the
-//! first that every hit on a ghost moves (Figure 4 of the paper).
+//! ARC: a list of keys that were used once and one of keys used more often, the ghosts of both, and a target size for
+//! the first that every hit on a ghost adjusts (Figure 4 of the paper).
 
 use crate::arena::{Arena, List};
 use crate::{Keys, Policy};
 
-/// Where a key is, in the paper's names.
+/// List of a key, with the paper's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Used once.

@@ -1,7 +1,7 @@
 //! Keys in doubly linked lists, all nodes in one vector.
 //!
-//! Invariants: a node is in at most one list; which one is for the caller to know. Freed nodes are used again, so the
-//! vector never holds more nodes than were in use at once.
+//! Invariants: a node is in at most one list; the caller keeps track of which. Freed nodes are reused, so the vector
+//! never holds more nodes than were in use at once.
 
 use zc_core::{u64_from_usize, usize_from_u32};
 
@@ -71,7 +71,7 @@ impl<M: Copy> Arena<M> {
         id
     }
 
-    /// Lets go of a node that is in no list; tells its key.
+    /// Frees a node that is in no list; returns its key.
     pub(crate) fn drop_node(&mut self, id: u32) -> u64 {
         self.free.push(id);
         self.key(id)

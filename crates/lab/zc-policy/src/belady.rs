@@ -1,5 +1,5 @@
-//! Belady's MIN: of what is resident, whatever is used last in the future goes. No policy that keeps what it was just
-//! asked for has more hits.
+//! Belady's MIN: evicts the resident key whose next use is the latest. No policy that admits every accessed key has
+//! more hits.
 
 use std::collections::BTreeSet;
 

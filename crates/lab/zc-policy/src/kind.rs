@@ -19,9 +19,9 @@ pub enum Kind {
     Lru,
     /// First in, first out.
     Fifo,
-    /// FIFO with a second chance for what was used since (Corbato 1968).
+    /// FIFO with a second chance for keys used since (Corbato 1968).
     Clock,
-    /// A FIFO for newcomers, its ghosts, an LRU for what came back (Johnson and Shasha, VLDB 1994).
+    /// A FIFO for new keys, its ghosts, an LRU for returning keys (Johnson and Shasha, VLDB 1994).
     TwoQ,
     /// Recency and frequency in balance (Megiddo and Modha, FAST 2003).
     Arc,
@@ -84,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// An empty cache. `future` hands out the keys of all accesses that will come; only Belady's asks for it.
+    /// Creates an empty cache. `future` returns the keys of all future accesses; only Belady's calls it.
     ///
     /// # Panics
     /// If the capacity is 0 or above [`CAPACITY_MAX`].

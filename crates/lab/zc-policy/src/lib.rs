@@ -1,13 +1,13 @@
-//! Replacement policies at the grain of one extent, for comparison with what the cache does at that of a WEU.
+//! Replacement policies at the granularity of one extent, for comparison with the cache's at that of a unit.
 //!
-//! Job: tell of every access whether it is a hit, under LRU, FIFO, CLOCK, 2Q, ARC, LIRS, S3-FIFO, SIEVE, W-TinyLFU and
-//! Belady's MIN, each as its authors describe it. Entries have one size and no contents.
+//! Job: decide for every access whether it is a hit, under LRU, FIFO, CLOCK, 2Q, ARC, LIRS, S3-FIFO, SIEVE, W-TinyLFU
+//! and Belady's MIN, each as its authors describe it. Entries have one size and no contents.
 //!
-//! Invariants: never more resident keys than the capacity; every key that was accessed is resident afterwards; memory
-//! is bounded by the capacity (ghost entries by a small multiple of it), except for Belady's, which knows the future
-//! and holds four bytes per access of it. The same accesses give the same answers.
+//! Invariants: never more resident keys than the capacity; every accessed key is resident afterwards; memory is
+//! bounded by the capacity (ghost entries by a small multiple of it), except for Belady's, which holds four bytes per
+//! future access. Equal accesses have equal results.
 //!
-//! It does not read traces, or tell reads from writes. Only [`Lru`] drops a key that its user knows to be dead.
+//! It does not read traces, or distinguish reads from writes. Only [`Lru`] drops a key on request.
 #![forbid(unsafe_code)]
 
 mod arc;
@@ -32,7 +32,7 @@ pub const CAPACITY_MAX: usize = 1 << 29;
 
 /// A cache of keys.
 pub trait Policy: std::fmt::Debug + Send {
-    /// Accesses a key: whether it was there. It is there afterwards.
+    /// Accesses a key; returns `true` if it was resident. It is resident afterwards.
     fn access(&mut self, key: u64) -> bool;
 
     /// Keys that are there.
@@ -43,11 +43,11 @@ pub trait Policy: std::fmt::Debug + Send {
         self.len() == 0
     }
 
-    /// Bytes of RAM held, to within what the allocator adds.
+    /// Returns the RAM in bytes, without the allocator's overhead.
     fn ram_bytes(&self) -> u64;
 }
 
-/// A map of keys with what it costs.
+/// Map of keys with its memory use.
 #[derive(Debug)]
 pub(crate) struct Keys<V>(zc_core::Map<u64, V>);
 

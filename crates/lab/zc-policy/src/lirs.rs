@@ -11,7 +11,7 @@ use crate::{Keys, Policy};
 /// Ghosts per resident key.
 const GHOSTS_FACTOR: usize = 2;
 
-/// What a key is.
+/// State of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Low inter-reference recency; resident and in the stack.
@@ -175,7 +175,7 @@ impl Policy for Lirs {
         if self.len() >= self.capacity {
             self.evict();
         }
-        // Making room may have forgotten it.
+        // The eviction may have removed it.
         if let Some(entry) = self.keys.get(key) {
             self.leave_queue(entry);
             self.stacked.move_to_front(&mut self.stack, entry.stack);

@@ -3,7 +3,7 @@
 use crate::queues::{Queue, Touch};
 use crate::{CAPACITY_MAX, Policy};
 
-/// An LRU whose user may drop keys: the cache that keeps no room for dead content.
+/// An LRU whose user may drop keys: a cache without dead content.
 #[derive(Debug)]
 pub struct Lru(Queue);
 
@@ -18,12 +18,12 @@ impl Lru {
         Self(Queue::new(capacity, Touch::Move))
     }
 
-    /// Accesses a key: whether it was there. It is there afterwards.
+    /// Accesses a key; returns `true` if it was resident. It is resident afterwards.
     pub fn access(&mut self, key: u64) -> bool {
         self.0.access(key)
     }
 
-    /// Drops a key: whether it was there.
+    /// Drops a key; returns `true` if it was resident.
     pub fn remove(&mut self, key: u64) -> bool {
         self.0.remove(key)
     }

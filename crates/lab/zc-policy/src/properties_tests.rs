@@ -1,4 +1,4 @@
-//! What holds for every policy, and what for some.
+//! Properties of all policies, and of some.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ proptest! {
     #[test]
     fn with_room_for_all_keys_no_policy_misses_twice(keys in keys()) {
         let distinct = keys.iter().collect::<BTreeSet<_>>().len();
-        // Segments of fixed shares need more room: the small queue of S3-FIFO, say, is a tenth.
+        // Policies with fixed segments need a minimum capacity: the small queue of S3-FIFO is a tenth.
         for kind in Kind::ALL {
             let found = count(kind, 20 * distinct, &keys);
             prop_assert_eq!(found, keys.len() - distinct, "{:?}", kind);

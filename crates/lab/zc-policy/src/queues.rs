@@ -1,9 +1,9 @@
-//! LRU, FIFO and CLOCK: one queue, and three ways of treating what is used again.
+//! LRU, FIFO and CLOCK: one queue with three reactions to a hit.
 
 use crate::arena::{Arena, List};
 use crate::{Keys, Policy};
 
-/// What a hit does.
+/// Reaction to a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Touch {
     /// Nothing (FIFO).
@@ -29,7 +29,7 @@ impl Queue {
         Self { capacity, touch, keys: Keys::new(), arena: Arena::new(), list: List::new() }
     }
 
-    /// Drops a key before its turn: whether it was there.
+    /// Drops a key early; returns `true` if it was resident.
     pub(crate) fn remove(&mut self, key: u64) -> bool {
         let Some(id) = self.keys.get(key) else { return false };
         self.arena.unlink(&mut self.list, id);

@@ -1,5 +1,6 @@
-//! S3-FIFO: a small FIFO of a tenth of the capacity, a main one, and the ghosts of what left the small one unused.
-//! Counters go up to three; two uses lead from the small to the main queue, each use there to one more round.
+//! S3-FIFO: a small FIFO of a tenth of the capacity, a main one, and the ghosts of keys that left the small one
+//! unused. Counters go up to three; two uses promote from the small to the main queue, each use there grants one more
+//! round.
 
 use crate::arena::{Arena, List};
 use crate::{Keys, Policy};
@@ -9,7 +10,7 @@ const USES_MAX: u8 = 3;
 /// Uses in the small queue that lead to the main one.
 const USES_TO_STAY: u8 = 2;
 
-/// Where a key is, and its uses since it came there.
+/// Queue of a key, and its uses there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Small(u8),

@@ -1,4 +1,4 @@
-//! SIEVE: a FIFO in which a hand passes over what was used, clears its mark and leaves it where it is.
+//! SIEVE: a FIFO in which a hand skips used keys, clears their mark and leaves them in place.
 
 use crate::arena::{Arena, List, NIL};
 use crate::{Keys, Policy};
@@ -10,7 +10,7 @@ pub(crate) struct Sieve {
     keys: Keys<u32>,
     arena: Arena<bool>,
     list: List,
-    /// Where the search for a victim goes on; [`NIL`]: at the back.
+    /// Position at which the search for a victim resumes; [`NIL`]: at the back.
     hand: u32,
 }
 

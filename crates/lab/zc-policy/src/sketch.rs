@@ -1,5 +1,5 @@
-//! How often keys were used lately, in four bits each: a count-min sketch of four rows that is halved after ten uses
-//! per entry of the cache (the reset of W-TinyLFU's authors).
+//! Recent frequency of keys, in four bits each: a count-min sketch of four rows that is halved after ten uses per
+//! entry of the cache (the reset of W-TinyLFU's authors).
 
 use zc_core::{u64_from_usize, usize_from_u64};
 

@@ -1,12 +1,12 @@
-//! W-TinyLFU: newcomers stay in an LRU window of one per cent; what leaves it replaces the victim of the main part only
-//! if it was used more often lately. The main part is an LRU of two segments, four fifths of it for what was used
+//! W-TinyLFU: new keys stay in an LRU window of one per cent; a key that leaves it replaces the victim of the main
+//! part only if its recent frequency is higher. The main part is a segmented LRU, with four fifths for keys used
 //! again.
 
 use crate::arena::{Arena, List, NIL};
 use crate::sketch::Sketch;
 use crate::{Keys, Policy};
 
-/// Where a key is.
+/// Segment of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Window,
@@ -68,7 +68,7 @@ impl TinyLfu {
         self.keys.remove(self.arena.drop_node(id));
     }
 
-    /// What the window has too much enters the main part, or leaves, or sends another away.
+    /// Moves the overflow of the window to the main part, drops it, or replaces another key with it.
     fn leave_window(&mut self) {
         let Some(candidate) = self.arena.pop_back(&mut self.window) else { return };
         if self.probation.len() + self.protected.len() >= self.main_max {

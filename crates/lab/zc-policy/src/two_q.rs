@@ -4,7 +4,7 @@
 use crate::arena::{Arena, List};
 use crate::{Keys, Policy};
 
-/// Where a key is.
+/// Queue of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// The FIFO of newcomers (A1in).
@@ -42,7 +42,7 @@ impl TwoQ {
         }
     }
 
-    /// Makes room for one key.
+    /// Frees capacity for one key.
     fn reclaim(&mut self) {
         if self.len() < self.capacity {
             return;

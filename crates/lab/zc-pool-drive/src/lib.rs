@@ -1,12 +1,12 @@
-//! Drives a pool in the time of a device that is made up: for replay and benchmarks.
+//! Drives a pool in simulated time: for replay and benchmarks.
 //!
-//! Job: give the daemon's own pool ([`zc_pool::Pool`]) requests, have a [`Machine`] tell when each operation of the
-//! device ends, and let time go on from one end to the next.
+//! Job: send requests to the daemon's own pool ([`zc_pool::Pool`]), compute the completion time of each device
+//! operation with a [`Machine`], and advance time from one completion to the next.
 //!
-//! Invariants: time goes on by operations and ticks alone, so that a run gives the same numbers everywhere. Operations
-//! begin when the pool asks for them. Processors take no time.
+//! Invariants: time advances by operations and ticks alone, so that a run yields the same numbers everywhere.
+//! Operations start when the pool issues them. Processors take no time.
 //!
-//! It does not know what a device costs ([`Machine`] does), fail, or lose anything (`zc-sim` does).
+//! It does not model the device ([`Machine`] does), failures, or data loss (`zc-sim` does).
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
@@ -19,9 +19,9 @@ use zc_store::config::Shape;
 use zc_store::seam::StoreError;
 use zc_store::{CatalogChange, Config, Superblock};
 
-/// How often the daemon tells a pool the time.
+/// Interval at which the daemon passes the time to a pool.
 const TICK_NS: u64 = 10_000_000;
-/// Tells this opening of the pool from others.
+/// Distinguishes this opening of the pool from others.
 const NONCE: u64 = 2;
 
 /// Processors that compute for the pool, or for its jobs.
@@ -33,9 +33,9 @@ pub enum Computing {
     Jobs,
 }
 
-/// A device, and whoever looks at what processors do.
+/// A device, and an observer of processor work.
 pub trait Machine {
-    /// Carries out an operation that is given now: when it ends, and how.
+    /// Starts an operation now; returns its completion time and result.
     fn begin(&mut self, now_ns: u64, operation: &DeviceOperation) -> (u64, Ended);
 
     /// Computes. It takes no time of the device.
@@ -45,7 +45,7 @@ pub trait Machine {
     }
 }
 
-/// Why a pool cannot be driven on.
+/// Reason why a pool cannot be driven further.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriveError {
@@ -61,7 +61,7 @@ pub enum DriveError {
     /// A request failed.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The pool does what it never should.
+    /// The pool violates the contract of its interface.
     #[error("the pool {0}")]
     Broken(&'static str),
 }
@@ -69,13 +69,13 @@ pub enum DriveError {
 /// A request that ended.
 #[derive(Debug)]
 pub struct Answered {
-    /// Which.
+    /// Request.
     pub req: ReqId,
-    /// How.
+    /// Result.
     pub result: Result<Answer, PoolError>,
     /// When, in nanoseconds.
     pub at_ns: u64,
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub took_ns: u64,
 }
 
@@ -220,7 +220,7 @@ impl<M: Machine> Drive<M> {
         self.take(work)
     }
 
-    /// Lets time go on to the next tick or end of an operation. False if there is none but ticks.
+    /// Advances time to the next tick or completion. Returns `false` if only ticks remain.
     fn step(&mut self) -> Result<bool, DriveError> {
         if self.pool.store().goes_on() {
             let now_ms = self.now_ns / 1_000_000;
@@ -259,16 +259,16 @@ impl<M: Machine> Drive<M> {
         Ok(req)
     }
 
-    /// Waits for the next answer.
+    /// Waits for the next reply.
     ///
     /// # Errors
-    /// There is nothing left that could bring one.
+    /// When no operation is left that could cause one.
     pub fn answer(&mut self) -> Result<Answered, DriveError> {
         loop {
             if let Some(answered) = self.answers.pop_front() {
                 return Ok(answered);
             }
-            // A pool may need ticks to go on.
+            // A pool may need ticks to continue.
             if !self.step()? {
                 if self.asked.is_empty() {
                     return Err(DriveError::Broken("was asked nothing"));
@@ -278,20 +278,20 @@ impl<M: Machine> Drive<M> {
         }
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the reply.
     ///
     /// # Errors
-    /// It is an error.
+    /// When the reply is an error.
     pub fn ask(&mut self, kind: RequestKind) -> Result<Answer, DriveError> {
         self.submit(kind)?;
         Ok(self.answer()?.result?)
     }
 
-    /// Asks at a moment that may lie before what the pool has done since: devices serve in the order in which they are
-    /// asked, so an answer that was looked ahead for changes nothing. When the answer is there, and which.
+    /// Sends a request at a time that may precede the pool's latest actions: devices serve in the order of requests,
+    /// so replies computed ahead are unaffected. Returns the time of the reply, and the reply.
     ///
     /// # Errors
-    /// It is an error.
+    /// When the reply is an error.
     pub fn ask_at(&mut self, at_ns: u64, kind: RequestKind) -> Result<(u64, Answer), DriveError> {
         while self.due.peek().is_some_and(|Reverse((due_ns, _))| *due_ns <= at_ns) {
             self.step()?;
@@ -324,10 +324,10 @@ impl<M: Machine> Drive<M> {
         Ok(())
     }
 
-    /// Nothing is asked for so long; the pool may clean.
+    /// Advances time without requests; the pool may clean.
     ///
     /// # Errors
-    /// The pool breaks the rules of its seam.
+    /// When the pool violates the contract of its interface.
     pub fn rest(&mut self, ns: u64) -> Result<(), DriveError> {
         let until_ns = self.now_ns + ns;
         while self.now_ns < until_ns {
