@@ -16,6 +16,7 @@
 )]
 
 mod browser;
+mod certificates;
 mod companion;
 mod contents;
 mod daemon;
@@ -30,6 +31,7 @@ mod tools;
 mod world;
 
 pub use browser::Browser;
+pub use certificates::{authority, certificate};
 pub use companion::{Companion, Word};
 pub use daemon::{DEADLINE, Daemon};
 pub use data::{BlockKind, DataGen, Rng, rng, seed_from_env};

@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use zc_tests::{DataGen, MIB, World, bounded, program, python_nbd, require_tool, run_ok};
+use zc_tests::{
+    DataGen, MIB, World, authority, bounded, certificate, program, python_nbd, require_tool, run_ok,
+};
 
 fn tool(name: &str, arguments: &[&str]) -> String {
     let output = run_ok(bounded(name).args(arguments));
@@ -19,73 +21,6 @@ fn failure(name: &str, arguments: &[&str]) -> String {
     let output = bounded(name).args(arguments).output().unwrap();
     assert!(!output.status.success(), "{name} {arguments:?} should fail");
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Makes `DIR/NAME-cert.pem` and `-key.pem` for a DNS name, signed by the authority in `dir`.
-fn certificate(dir: &Path, name: &str, dns: &str) {
-    let file = |end: &str| dir.join(format!("{name}-{end}.pem")).display().to_string();
-    let (ca, ca_key) = (dir.join("ca-cert.pem"), dir.join("ca-key.pem"));
-    let subject = format!("/CN={dns}");
-    let openssl = |arguments: &[&str]| run_ok(Command::new(require_tool("openssl")).args(arguments));
-    let extensions = dir.join(format!("{name}.ext"));
-    std::fs::write(&extensions, format!("subjectAltName=DNS:{dns}\nbasicConstraints=CA:FALSE\n")).unwrap();
-    let (key, request, cert) = (file("key"), file("request"), file("cert"));
-    openssl(&[
-        "req",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-subj",
-        &subject,
-        "-keyout",
-        &key,
-        "-out",
-        &request,
-    ]);
-    let (ca, ca_key, ext) =
-        (ca.display().to_string(), ca_key.display().to_string(), extensions.display().to_string());
-    openssl(&[
-        "x509",
-        "-req",
-        "-in",
-        &request,
-        "-CA",
-        &ca,
-        "-CAkey",
-        &ca_key,
-        "-CAcreateserial",
-        "-days",
-        "30",
-        "-extfile",
-        &ext,
-        "-out",
-        &cert,
-    ]);
-}
-
-fn authority(dir: &Path) {
-    std::fs::create_dir_all(dir).unwrap();
-    let (key, cert) =
-        (dir.join("ca-key.pem").display().to_string(), dir.join("ca-cert.pem").display().to_string());
-    run_ok(Command::new(require_tool("openssl")).args([
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "30",
-        "-subj",
-        "/CN=test authority",
-        "-keyout",
-        &key,
-        "-out",
-        &cert,
-    ]));
 }
 
 /// A folder as libnbd and qemu want it: authority and the client's pair.

@@ -1,4 +1,4 @@
-//! NBD exports of other servers as origins: nbdkit over Unix sockets and TCP, qemu-nbd with qcow2, another zcached.
+//! NBD exports of other servers as origins: nbdkit over Unix sockets, TCP and TLS, qemu-nbd with qcow2, another zcached.
 //!
 //! Servers are killed under a verified load. One of them loses at a kill what was not flushed: nbdkit with a cache that
 //! is written back. `ZC_KILL_CYCLES` sets the number of kills.
@@ -17,7 +17,8 @@ use rand::RngExt as _;
 use serde_json::Value;
 use zc_engine::NbdClient;
 use zc_tests::{
-    Companion, DataGen, MIB, World, bounded, program, read_file, require_tool, rng, run_ok, same,
+    Companion, DataGen, MIB, World, authority, bounded, certificate, program, read_file, require_tool, rng,
+    run_ok, same,
 };
 
 const VOLUME_MIB: u64 = 16;
@@ -36,13 +37,15 @@ struct Server {
     place: Place,
     arguments: Vec<String>,
     program: &'static str,
+    /// Clients must use TLS.
+    tls: bool,
     running: Option<Companion>,
 }
 
 impl Server {
     fn new(place: Place, program: &'static str, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        Self { place, arguments, program, running: None }
+        Self { place, arguments, program, tls: false, running: None }
     }
 
     /// nbdkit with a file, which is made.
@@ -54,10 +57,21 @@ impl Server {
 
     /// Lines of a volume that has it as origin.
     fn origin(&self) -> String {
+        let scheme = if self.tls { "nbds" } else { "nbd" };
         match &self.place {
-            Place::Unix(socket) => format!("origin = \"nbd+unix:///?socket={}\"\n", socket.display()),
-            Place::Tcp(port) => format!("origin = \"nbd://localhost:{port}/\"\n"),
+            Place::Unix(socket) => format!("origin = \"{scheme}+unix:///?socket={}\"\n", socket.display()),
+            Place::Tcp(port) => format!("origin = \"{scheme}://localhost:{port}/\"\n"),
         }
+    }
+
+    /// nbdkit with a file and TLS, whose clients show a certificate. `dir` gets authority and certificates.
+    fn with_tls(place: Place, dir: &Path, name: &str) -> Self {
+        authority(dir);
+        certificate(dir, "server", name);
+        certificate(dir, "client", "client.example");
+        let certificates = format!("--tls-certificates={}", dir.display());
+        let filters = ["--tls=require", &certificates, "--tls-verify-peer"];
+        Self { tls: true, ..Self::nbdkit(place, &dir.join("file"), &filters) }
     }
 
     fn start(&mut self) {
@@ -203,6 +217,82 @@ fn an_export_of_nbdkit_works_in_every_mode() {
         let server = Server::nbdkit(place, &file, &[]).started();
         works(&world(&server, &lines), &file, mode);
     }
+}
+
+/// Lines of a volume that shows the client's certificate and trusts the authority in `dir`.
+fn tls_lines(dir: &Path) -> String {
+    let file = |name: &str| dir.join(name).display().to_string();
+    let (ca, certificate, key) = (file("ca-cert.pem"), file("client-cert.pem"), file("client-key.pem"));
+    format!(
+        "origin_tls.ca = \"{ca}\"\norigin_tls.certificate = \"{certificate}\"\norigin_tls.key = \"{key}\"\n"
+    )
+}
+
+#[test]
+fn an_export_with_tls_works_and_is_used_again_after_a_kill() {
+    for (mode, name) in [("write-through", "localhost"), ("write-back", "storage.example")] {
+        let dir = zc_tests::temp_dir();
+        let place = match mode {
+            "write-back" => Place::Unix(dir.path().join("server.sock")),
+            _ => Place::Tcp(free_port()),
+        };
+        let mut server = Server::with_tls(place, dir.path(), name).started();
+        let lines =
+            format!("mode = \"{mode}\"\n{}origin_tls.server_name = \"{name}\"\n", tls_lines(dir.path()));
+        let world = world(&server, &lines);
+        works(&world, &dir.path().join("file"), mode);
+        let daemon = world.start();
+        server.kill();
+        until_connected(&world, false);
+        server.start();
+        until_connected(&world, true);
+        let mut client = world.connect("disk");
+        // More than the layer buffers, in one request.
+        let bytes = DataGen::new(8, 8192).mixed(512);
+        client.write(0, &bytes).expect("write");
+        client.flush().expect("flush");
+        flush(&world);
+        same(&read_file(&dir.path().join("file"))[..bytes.len()], &bytes, "the server has it");
+        drop(client);
+        assert!(daemon.terminate().success());
+    }
+}
+
+#[test]
+fn a_server_that_tls_does_not_prove_is_not_used() {
+    let dir = zc_tests::temp_dir();
+    let server = Server::with_tls(Place::Tcp(free_port()), dir.path(), "localhost").started();
+    let stranger = dir.path().join("stranger");
+    authority(&stranger);
+    let right = tls_lines(dir.path());
+    let without = right.split_once("origin_tls.certificate").expect("it has one").0.to_owned();
+    let of_stranger = right.replace("/ca-cert.pem", "/stranger/ca-cert.pem");
+    let named = format!("{right}origin_tls.server_name = \"other.example\"\n");
+    for (lines, why) in [
+        (of_stranger, "invalid peer certificate"),
+        (named, "not valid for name"),
+        (without, "TLS"),
+        // The authorities of the system did not sign it.
+        (String::new(), "UnknownIssuer"),
+    ] {
+        let mut world = world(&server, &lines);
+        world.volumes.push(("local".to_owned(), MIB, String::new()));
+        let daemon = world.start();
+        let status = world.status();
+        let absent = status["absent"][0].clone();
+        assert!(absent["name"] == "disk" && absent["why"].to_string().contains(why), "{why}: {status}");
+        assert!(daemon.terminate().success());
+    }
+    // Neither is a server without TLS, if TLS is required.
+    let plain = dir.path().join("plain.sock");
+    let plain = Server::nbdkit(Place::Unix(plain), &dir.path().join("plain"), &[]).started();
+    let plain = Server { tls: true, ..plain };
+    let mut world = world(&plain, &right);
+    world.volumes.push(("local".to_owned(), MIB, String::new()));
+    let daemon = world.start();
+    let status = world.status();
+    assert!(status["absent"][0]["why"].to_string().contains("refuses to start TLS"), "{status}");
+    assert!(daemon.terminate().success());
 }
 
 /// Kills the server under a load, so often, and checks every byte.
@@ -506,6 +596,14 @@ fn mistakes_are_named() {
     assert!(away.contains("cannot connect: No such file or directory"), "{away}");
     let sized = check(&world(&server, "create_size = \"1 MiB\"\n"));
     assert!(sized.contains("the origin is an NBD export"), "{sized}");
+    let place = Place::Unix(dir.path().join("none.sock"));
+    let server = Server::with_tls(place, &dir.path().join("tls"), "localhost");
+    let right = tls_lines(&dir.path().join("tls"));
+    let gone = check(&world(&server, &right.replace("/client-key.pem", "/gone.pem")));
+    assert!(gone.contains("zcached.toml:") && gone.contains("volume.origin_tls.key: "), "{gone}");
+    assert!(gone.contains("/gone.pem: the private key cannot be read"), "{gone}");
+    let mixed = check(&world(&server, &right.replace("/client-key.pem", "/server-key.pem")));
+    assert!(mixed.contains("volume.origin_tls.certificate: ") && mixed.contains("are of no use"), "{mixed}");
     let mut own = World::new(64, VOLUME_MIB);
     own.volumes[0].2 = format!("origin = \"{}\"\n", own.uri("disk"));
     let own = check(&own);

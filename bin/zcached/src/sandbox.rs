@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use zc_config::{Config, Confine, Endpoint};
+use zc_config::{Config, Confine, Endpoint, SYSTEM_AUTHORITIES, VolumeConfig};
 use zc_engine::Confined;
 use zc_sandbox::{Capability, Folders, Held, Plan, Sandbox, Step, User};
 
@@ -211,13 +211,23 @@ fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
     }
     let nbd = &config.nbd;
     let tls = [&nbd.tls_certificate, &nbd.tls_key, &nbd.tls_client_ca, &nbd.tls_client_crl];
-    for read in tls.into_iter().flatten().map(PathBuf::as_path).chain([file]) {
+    let tls = tls.into_iter().flatten().map(PathBuf::as_path);
+    for read in tls.chain([file]).chain(origin_tls(config)) {
         folders.read.push(parent(read));
         // Renewed certificates are often links to where they are.
         folders.read.extend(read.canonicalize().ok().map(|real| parent(&real)));
     }
     folders.read.extend(std::env::current_exe());
     folders
+}
+
+/// Files that connections with TLS to remote origins need.
+fn origin_tls(config: &Config) -> impl Iterator<Item = &Path> {
+    let secured = |volume: &&VolumeConfig| volume.remote.as_ref().is_some_and(|uri| uri.tls);
+    config.volumes.iter().filter(secured).flat_map(|volume| {
+        let of_system = SYSTEM_AUTHORITIES.iter().map(Path::new).filter(|_| volume.origin_tls.ca.is_none());
+        volume.origin_tls.files().chain(of_system)
+    })
 }
 
 /// Hosts and ports of remote origins.

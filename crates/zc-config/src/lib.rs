@@ -39,9 +39,10 @@ pub use limits::SOCKET_PATH_BYTES_MAX;
 pub use live::{Change, LIVE, diff_live, volume_settings};
 pub use model::{
     Admission, CacheConfig, Compression, Config, Confine, ControlConfig, Fingerprint, LogConfig, MaxRam,
-    MetricsConfig, NbdConfig, OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, StoreConfig,
+    MetricsConfig, NbdConfig, OnCacheLoss, OriginTls, Packer, Policy, RegionSize, SandboxConfig, StoreConfig,
     StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeLimits, VolumeNbd, VolumeUblk, outage_bound_ms,
 };
+pub use remote::SYSTEM_AUTHORITIES;
 pub use small_file::SmallFile;
 pub use window::{DestageWindow, NotAWindow};
 pub use zc_nbd::uri::{Endpoint, NbdUri};
@@ -177,11 +178,12 @@ mod tests {
         assert!(sheet.asked.len() > 40, "the reader asks for {} keys", sheet.asked.len());
         for (section, key) in sheet.asked {
             let (heading, key) = match section {
-                "volume" if ["nbd", "ublk", "limits"].contains(&key) => continue,
+                "volume" if ["nbd", "ublk", "limits", "origin_tls"].contains(&key) => continue,
                 "volume" => ("[[volume]]".to_owned(), key.to_owned()),
                 "volume.nbd" => ("[[volume]]".to_owned(), format!("nbd.{key}")),
                 "volume.ublk" => ("[[volume]]".to_owned(), format!("ublk.{key}")),
                 "volume.limits" => ("[[volume]]".to_owned(), format!("limits.{key}")),
+                "volume.origin_tls" => ("[[volume]]".to_owned(), format!("origin_tls.{key}")),
                 "store" => ("# [[store]]".to_owned(), key.to_owned()),
                 _ => (format!("[{section}]"), key.to_owned()),
             };

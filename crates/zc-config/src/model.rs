@@ -4,7 +4,7 @@
 //! from defaults.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use zc_core::units::{ByteSpan, SizeOrShare};
 use zc_core::{Ack, Destage, Mode, Priority, words};
@@ -284,6 +284,8 @@ pub struct VolumeConfig {
     pub in_store: Option<StoreOrigin>,
     /// The NBD export, if it is one.
     pub remote: Option<NbdUri>,
+    /// TLS of its connection, for an origin with the scheme `nbds`.
+    pub origin_tls: OriginTls,
     /// Time that requests wait for an unreachable export; 0: forever; `None`: depends on the mode.
     pub outage_max_ms: Option<u64>,
     /// Size of a file origin that is created if it does not exist.
@@ -353,6 +355,26 @@ impl VolumeConfig {
 pub fn outage_bound_ms(outage_max_ms: Option<u64>, mode: Mode) -> Option<u64> {
     let of_mode = if mode == Mode::WriteBack { 0 } else { limits::OUTAGE_DEFAULT_MS };
     Some(outage_max_ms.unwrap_or(of_mode)).filter(|ms| *ms > 0)
+}
+
+/// `[volume.origin_tls]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OriginTls {
+    /// Authorities that may sign the server's certificate; `None`: those of the system.
+    pub ca: Option<PathBuf>,
+    /// Certificate that is shown to the server, with those between it and the authority.
+    pub certificate: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+    /// Name in the server's certificate; `None`: the host, for a Unix socket `localhost`.
+    pub server_name: Option<String>,
+}
+
+impl OriginTls {
+    /// The files that it names.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.ca, &self.certificate, &self.key].into_iter().flatten().map(PathBuf::as_path)
+    }
 }
 
 /// An origin that is a volume or snapshot of a store.

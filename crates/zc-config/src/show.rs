@@ -177,6 +177,11 @@ pub(crate) fn store_rows(store: &StoreConfig) -> Vec<Row> {
 pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
     let mut rows = vec![("name", text(&volume.name)), ("origin", path(&volume.origin))];
     rows.extend(volume.outage_max_ms.map(|ms| ("outage_max", duration(ms))));
+    let tls = &volume.origin_tls;
+    rows.extend(tls.ca.as_deref().map(|file| ("origin_tls.ca", path(file))));
+    rows.extend(tls.certificate.as_deref().map(|file| ("origin_tls.certificate", path(file))));
+    rows.extend(tls.key.as_deref().map(|file| ("origin_tls.key", path(file))));
+    rows.extend(tls.server_name.as_deref().map(|name| ("origin_tls.server_name", text(name))));
     rows.extend(volume.create_bytes.map(|bytes| ("create_size", size(bytes))));
     rows.push(("mode", text(volume.mode.word())));
     rows.extend(volume.ack.map(|ack| ("ack", text(ack.word()))));

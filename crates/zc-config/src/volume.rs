@@ -24,6 +24,7 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
     let inherited = (compression == cache.compression).then_some(cache.compression_level);
     let Origin { text: origin, in_store, remote } = origin(&mut section);
     let create_bytes = create_bytes(&mut section, in_store.is_some());
+    let origin_tls = crate::remote::tls(&mut section, remote.as_ref().is_some_and(|uri| uri.tls));
     let outage_max_ms = outage_max(&mut section, remote.is_some());
     if remote.is_some() {
         for key in ["create_size", "direct"] {
@@ -41,6 +42,7 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
         origin,
         in_store,
         remote,
+        origin_tls,
         outage_max_ms,
         create_bytes,
         mode: section.word("mode", Mode::WORDS, Mode::WriteThrough),

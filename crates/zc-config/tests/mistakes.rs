@@ -72,6 +72,56 @@ fn shares_of_the_cache_that_are_too_much_are_named_with_their_line() {
 }
 
 #[test]
+fn keys_of_remote_origins_that_do_not_fit_are_named_with_their_line() {
+    let of = |origin: &str, lines: &str| {
+        format!("[cache]\npath = \"/c\"\n[[volume]]\nname = \"v\"\norigin = \"{origin}\"\n{lines}\n")
+    };
+    let secured = |lines: &str| of("nbds://h/x", lines);
+    let cases = [
+        (
+            of("/o", "outage_max = \"1 s\""),
+            "t.toml:6: volume.outage_max: it is for origins that are NBD exports",
+        ),
+        (
+            of("nbd://h/x", "origin_tls.ca = \"/a\""),
+            "t.toml:6: volume.origin_tls: it is for origins that begin with nbds:// or nbds+unix://",
+        ),
+        (
+            secured("origin_tls.key = \"/k\""),
+            "t.toml:6: volume.origin_tls.key: certificate is needed with it",
+        ),
+        (
+            secured("origin_tls.certificate = \"/k\""),
+            "t.toml:6: volume.origin_tls.certificate: key is needed with it",
+        ),
+        (
+            secured("origin_tls.ca = \"\""),
+            "t.toml:6: volume.origin_tls.ca: the path is empty or has a zero byte",
+        ),
+        (
+            secured("origin_tls.server_name = \"a b\""),
+            "t.toml:6: volume.origin_tls.server_name: \"a b\" is neither a host name nor an IP address",
+        ),
+        (secured("origin_tls.server = \"a\""), "t.toml:6: volume.origin_tls.server: there is no such key"),
+        (
+            secured("[[volume]]\nname = \"w\"\norigin = \"nbd://h/x\""),
+            "t.toml:8: volume.origin: nbd://h:10809/x: it is the origin of volume \"v\" already",
+        ),
+    ];
+    for (text, message) in cases {
+        assert_eq!(refusal(&text), message);
+    }
+    let all = "origin_tls.ca = \"/a\"\norigin_tls.certificate = \"/c\"\norigin_tls.key = \"/k\"\n\
+               origin_tls.server_name = \"s\"";
+    let config = Config::parse(&secured(all), "t.toml").unwrap();
+    assert_eq!(
+        Config::parse(&config.effective_toml(), "t.toml").unwrap(),
+        config,
+        "what is shown reads back"
+    );
+}
+
+#[test]
 fn pins_that_are_no_ranges_or_too_much_are_named_with_their_line() {
     let two = |first: &str, second: &str| {
         format!(

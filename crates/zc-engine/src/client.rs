@@ -121,6 +121,9 @@ impl Stream for TcpStream {
 
 /// Opens the socket of a server.
 fn open(uri: &NbdUri) -> io::Result<Box<dyn Stream>> {
+    if uri.tls {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "this client has no TLS"));
+    }
     Ok(match &uri.endpoint {
         Endpoint::Unix { socket } => Box::new(UnixStream::connect(socket)?),
         Endpoint::Tcp { host, port } => {

@@ -40,6 +40,7 @@ mod front;
 mod limits;
 mod observe;
 mod origin;
+mod pem;
 mod program;
 mod record;
 mod registry;

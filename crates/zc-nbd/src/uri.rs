@@ -1,10 +1,11 @@
 //! NBD addresses as URIs (NetworkBlockDevice/nbd, doc/uri.md).
 //!
-//! Job: parse `nbd://host[:port]/export` and `nbd+unix:///export?socket=PATH`, with percent encoding.
+//! Job: parse `nbd://host[:port]/export` and `nbd+unix:///export?socket=PATH`, and both with TLS (`nbds`), with percent
+//! encoding.
 //!
 //! Invariants: a parsed URI has a host or an absolute or relative socket path; an export name obeys the protocol.
 //!
-//! Out of scope: TLS schemes (`nbds`), vsock, user names, and resolving hosts.
+//! Out of scope: vsock, user names, query keys about TLS, and resolving hosts.
 
 use crate::proto::limits::STRING_BYTES_MAX;
 
@@ -35,6 +36,8 @@ pub struct NbdUri {
     pub endpoint: Endpoint,
     /// The export; empty for the default one.
     pub export: String,
+    /// TLS is required.
+    pub tls: bool,
 }
 
 /// Reason why a text is not a supported NBD URI.
@@ -56,20 +59,26 @@ impl core::str::FromStr for NbdUri {
 impl core::fmt::Display for NbdUri {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let export = encode(&self.export);
+        let scheme = if self.tls { "nbds" } else { "nbd" };
         match &self.endpoint {
             Endpoint::Unix { socket } => {
-                write!(formatter, "nbd+unix:///{export}?socket={}", encode(socket))
+                write!(formatter, "{scheme}+unix:///{export}?socket={}", encode(socket))
             }
             Endpoint::Tcp { host, port } if host.contains(':') => {
-                write!(formatter, "nbd://[{host}]:{port}/{export}")
+                write!(formatter, "{scheme}://[{host}]:{port}/{export}")
             }
-            Endpoint::Tcp { host, port } => write!(formatter, "nbd://{host}:{port}/{export}"),
+            Endpoint::Tcp { host, port } => write!(formatter, "{scheme}://{host}:{port}/{export}"),
         }
     }
 }
 
 fn parse(uri: &str) -> Result<NbdUri, &'static str> {
     let (scheme, rest) = uri.split_once("://").ok_or("it does not start with nbd:// or nbd+unix://")?;
+    let (scheme, tls) = match scheme {
+        "nbds" => ("nbd", true),
+        "nbds+unix" => ("nbd+unix", true),
+        plain => (plain, false),
+    };
     if rest.contains('#') {
         return Err("a fragment (#) has no meaning here; write %23 in names");
     }
@@ -97,10 +106,9 @@ fn parse(uri: &str) -> Result<NbdUri, &'static str> {
         ("nbd+unix", _) => return Err("the socket is missing; write nbd+unix:///export?socket=PATH"),
         ("nbd", None) => tcp(authority)?,
         ("nbd", Some(_)) => return Err("a socket needs the scheme nbd+unix"),
-        ("nbds" | "nbds+unix", _) => return Err("TLS (nbds) is not supported"),
-        _ => return Err("the scheme is neither nbd nor nbd+unix"),
+        _ => return Err("the scheme is none of nbd, nbds, nbd+unix and nbds+unix"),
     };
-    Ok(NbdUri { endpoint, export })
+    Ok(NbdUri { endpoint, export, tls })
 }
 
 fn tcp(authority: &str) -> Result<Endpoint, &'static str> {
@@ -177,7 +185,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn tcp_uri(host: &str, port: u16, export: &str) -> NbdUri {
-        NbdUri { endpoint: Endpoint::Tcp { host: host.to_owned(), port }, export: export.to_owned() }
+        let endpoint = Endpoint::Tcp { host: host.to_owned(), port };
+        NbdUri { endpoint, export: export.to_owned(), tls: false }
     }
 
     #[test]
@@ -187,10 +196,12 @@ mod tests {
         assert_eq!("nbd://host:99/a/b".parse(), Ok(tcp_uri("host", 99, "a/b")));
         assert_eq!("nbd://[::1]:99/a%20b".parse(), Ok(tcp_uri("::1", 99, "a b")));
         assert_eq!("nbd://[::1]/x".parse(), Ok(tcp_uri("::1", 10809, "x")));
-        let unix =
-            NbdUri { endpoint: Endpoint::Unix { socket: "/run/z c".to_owned() }, export: "v".to_owned() };
+        let endpoint = Endpoint::Unix { socket: "/run/z c".to_owned() };
+        let unix = NbdUri { endpoint, export: "v".to_owned(), tls: false };
         assert_eq!("nbd+unix:///v?socket=/run/z%20c".parse(), Ok(unix.clone()));
-        assert_eq!("nbd+unix:///v?&socket=/run/z c".parse(), Ok(unix));
+        assert_eq!("nbd+unix:///v?&socket=/run/z c".parse(), Ok(unix.clone()));
+        assert_eq!("nbds://host/a".parse(), Ok(NbdUri { tls: true, ..tcp_uri("host", 10809, "a") }));
+        assert_eq!("nbds+unix:///v?socket=/run/z%20c".parse(), Ok(NbdUri { tls: true, ..unix }));
     }
 
     #[test]
@@ -204,7 +215,9 @@ mod tests {
         let cases = [
             ("host:10809", "does not start"),
             ("http://host/", "scheme"),
-            ("nbds://host/", "TLS"),
+            ("nbdx://host/", "scheme"),
+            ("nbds:///x", "host"),
+            ("nbds+unix:///x", "socket"),
             ("nbd:///x", "host"),
             ("nbd://:99/x", "host"),
             ("nbd://h:0/x", "port"),
@@ -234,11 +247,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printed_uris_parse_back(export in "[^\0]{0,20}", socket in "[^\0]{1,20}", port in 1_u16.., v6 in any::<bool>()) {
+        fn printed_uris_parse_back(export in "[^\0]{0,20}", socket in "[^\0]{1,20}", port in 1_u16.., v6 in any::<bool>(), tls in any::<bool>()) {
             let host = if v6 { "fe80::1" } else { "example.org" };
-            let tcp = tcp_uri(host, port, &export);
+            let tcp = NbdUri { tls, ..tcp_uri(host, port, &export) };
             prop_assert_eq!(tcp.to_string().parse(), Ok(tcp));
-            let unix = NbdUri { endpoint: Endpoint::Unix { socket }, export };
+            let unix = NbdUri { endpoint: Endpoint::Unix { socket }, export, tls };
             prop_assert_eq!(unix.to_string().parse(), Ok(unix));
         }
 

@@ -18,7 +18,7 @@ const LAYOUTS: &[Layout] = &[
         path: "crate::",
         order: &[
             "lib", "engine", "control", "observe", "session", "program", "shard", "record", "front", "state",
-            "origin", "audit", "registry", "client", "error", "deadline", "clock", "limits",
+            "origin", "pem", "audit", "registry", "client", "error", "deadline", "clock", "limits",
         ],
     },
     Layout {

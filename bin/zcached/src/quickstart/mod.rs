@@ -157,7 +157,7 @@ impl Session<'_> {
     fn connect(&self, volume: &Volume) -> anyhow::Result<zc_engine::NbdClient> {
         let socket = path_text(&self.place.nbd_socket())?;
         let endpoint = zc_nbd::uri::Endpoint::Unix { socket };
-        let uri = zc_nbd::uri::NbdUri { endpoint, export: volume.name().to_owned() };
+        let uri = zc_nbd::uri::NbdUri { endpoint, export: volume.name().to_owned(), tls: false };
         Ok(zc_engine::NbdClient::connect(&uri)?)
     }
 

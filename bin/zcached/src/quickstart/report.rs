@@ -304,7 +304,7 @@ pub(crate) fn attach(place: &Place, ports: Ports, out: &mut dyn Write) -> anyhow
     let socket = place.nbd_socket();
     let uri = |export: &str| {
         let endpoint = Endpoint::Unix { socket: socket.display().to_string() };
-        NbdUri { endpoint, export: export.to_owned() }
+        NbdUri { endpoint, export: export.to_owned(), tls: false }
     };
     let (a, b) = (uri("a"), uri("b"));
     let (socket, control, zcctl) = (socket.display(), place.control_socket(), zcctl());

@@ -70,7 +70,7 @@ fn pass(engine: &Engine, place: &Place, image_bytes: u64, phase: Phase, bars: &B
     let volume = Volume::open(place::DISK, &place.source(), image_bytes)?;
     let endpoint = Endpoint::Unix { socket: path_text(&place.disk_socket())? };
     let before = watch::stats(engine)?;
-    let mut client = NbdClient::connect(&NbdUri { endpoint, export: place::DISK.to_owned() })?;
+    let mut client = NbdClient::connect(&NbdUri { endpoint, export: place::DISK.to_owned(), tls: false })?;
     let mut traffic = Traffic::new(bars, phase.name(), READS * BLOCK_BYTES);
     let read = traffic.read_blocks(&mut client, &volume, blocks(image_bytes));
     read.with_context(|| format!("{} failed", phase.name()))?;

@@ -17,19 +17,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateRevocationListDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use webpki::EndEntityCert;
-use zc_config::{NbdConfig, SmallFile};
+use zc_config::NbdConfig;
 use zc_io::Segment;
 use zc_nbd::server::TlsMode;
 
 use crate::error::EngineError;
-use crate::error::refusal::Refusal;
-use crate::limits::TLS_FILE_BYTES_MAX;
+use crate::pem::{self, refused};
 
 /// What connections need to offer TLS.
 #[derive(Debug, Clone, Default)]
@@ -39,40 +37,6 @@ pub(crate) struct Tls {
     config: Option<Arc<ServerConfig>>,
     /// The check of client certificates; `None` if clients show none.
     clients: Option<Arc<dyn ClientCertVerifier>>,
-}
-
-fn refused(path: &Path, what: &str) -> EngineError {
-    EngineError::refused(Refusal::Tls { path: path.to_owned(), what: what.to_owned() })
-}
-
-fn cannot_read(path: &Path, what: &str, error: &io::Error) -> EngineError {
-    refused(path, &format!("{what} cannot be read: {error}"))
-}
-
-/// What to say of a private key that users may read or change who should not. A group may read it, as Debian's
-/// `ssl-cert` does.
-fn exposed(key: &Path, mode: u32) -> Option<String> {
-    let place = key.display();
-    (mode & 0o027 != 0).then(|| {
-        format!(
-            "nbd.tls_key: {place} has mode {mode:04o}, so other users may read or change it; type `chmod 0600 {place}`"
-        )
-    })
-}
-
-/// All the PEM parts of one kind in a file; `what` they are, for errors.
-fn pem_parts<T: PemObject>(path: &Path, what: &str) -> Result<Vec<T>, EngineError> {
-    let file = SmallFile::read(path, TLS_FILE_BYTES_MAX).map_err(|error| cannot_read(path, what, &error))?;
-    let parts: Result<Vec<T>, _> = T::pem_slice_iter(&file.bytes).collect();
-    let parts = parts.map_err(|error| refused(path, &format!("{what} cannot be read: {error}")))?;
-    if parts.is_empty() {
-        return Err(refused(path, &format!("{what} cannot be read: there are none in PEM form")));
-    }
-    Ok(parts)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, EngineError> {
-    pem_parts(path, "the certificates")
 }
 
 /// Reads what `[nbd]` names.
@@ -88,14 +52,8 @@ pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
     let (Some(certificate), Some(key)) = (&nbd.tls_certificate, &nbd.tls_key) else {
         unreachable!("the configuration demands both")
     };
-    let chain = certificates(certificate)?;
-    let file = SmallFile::read(key, TLS_FILE_BYTES_MAX)
-        .map_err(|error| cannot_read(key, "the private key", &error))?;
-    if let Some(warning) = exposed(key, file.mode) {
-        tracing::warn!("{warning}");
-    }
-    let private = PrivateKeyDer::from_pem_slice(&file.bytes)
-        .map_err(|error| refused(key, &format!("the private key cannot be read: {error}")))?;
+    let chain = pem::certificates(certificate)?;
+    let private = pem::private_key(key, "nbd.tls_key")?;
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -126,7 +84,7 @@ fn verifier(
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, EngineError> {
     let mut roots = RootCertStore::empty();
-    for authority in certificates(path)? {
+    for authority in pem::certificates(path)? {
         roots
             .add(authority)
             .map_err(|error| refused(path, &format!("not a certificate authority: {error}")))?;
@@ -134,7 +92,7 @@ fn verifier(
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     if let Some(lists) = lists {
         builder = builder
-            .with_crls(pem_parts::<CertificateRevocationListDer<'static>>(lists, "the revocation lists")?);
+            .with_crls(pem::parts::<CertificateRevocationListDer<'static>>(lists, "the revocation lists")?);
     }
     builder.build().map_err(|error| match (error, lists) {
         (VerifierBuilderError::InvalidCrl(error), Some(lists)) => {
@@ -279,6 +237,9 @@ impl TlsLayer {
 /// Layers for tests of this crate.
 #[cfg(test)]
 pub(crate) mod tests_support {
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
     use super::*;
 
     pub(crate) const CERTIFICATE: &[u8] = include_bytes!("../../testdata/cert.pem");
@@ -301,6 +262,8 @@ pub(crate) mod tests_support {
 mod tests {
     use super::tests_support::{CERTIFICATE, KEY, layer};
     use super::*;
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use rustls::version::{TLS12, TLS13};
     use rustls::{ClientConfig, ClientConnection, HandshakeKind, SupportedProtocolVersion};
 
@@ -404,17 +367,6 @@ mod tests {
             let after = layer.receive(&vec![0x17; later], &mut plain).unwrap();
             assert_eq!(after, Received { plain_bytes: 0, is_over: true });
         }
-    }
-
-    #[test]
-    fn files_without_an_end_are_refused_and_a_key_that_others_may_read_is_told() {
-        for path in ["/dev/zero", "/nonexistent"] {
-            let error = certificates(Path::new(path)).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{path}: the certificates cannot be read")), "{error}");
-        }
-        let warned = |mode| exposed(Path::new("/k"), mode).is_some();
-        assert_eq!([0o600, 0o400, 0o640].map(warned), [false; 3]);
-        assert_eq!([0o644, 0o660, 0o602].map(warned), [true; 3]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Remotes {
             open.set_outage_max(volume.outage_bound_ms());
             return Ok(Arc::clone(open));
         }
-        let opened = OpenRemote::open(uri, writable, volume.outage_bound_ms())?;
+        let opened = OpenRemote::open(uri, writable, volume)?;
         *open = Some(Arc::clone(&opened));
         Ok(opened)
     }

@@ -12,7 +12,7 @@
 //! It does not read more of the cache than its metadata. It has the rights of who asks; the daemon may have
 //! others.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, ftruncate, open as open_path, statvfs};
@@ -24,6 +24,7 @@ use crate::error::refusal::{Refusal, Room};
 use crate::front::listen::{bind_tcp, check_unix, group_id, raise_descriptor_limit};
 use crate::front::settings;
 use crate::origin::Origin;
+use crate::origin::remote::check_tls;
 use crate::origin::stores::Stores;
 use crate::program::EngineOptions;
 use crate::session::absent;
@@ -77,6 +78,7 @@ pub fn check(config: &Config) -> Checked {
     checked.take(raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max)));
     checked.take(settings::ring_ops(config));
     checked.take(crate::front::tls::load(&config.nbd));
+    check_origin_tls(config, &mut checked);
     check_sockets(config, &running, &mut checked);
     check_ublk(config, &mut checked);
     let stores = Arc::new(Stores::to_look_at(&config.stores));
@@ -94,6 +96,27 @@ pub fn check(config: &Config) -> Checked {
         });
     }
     checked
+}
+
+/// Certificates and keys for servers of remote origins. A start takes them up when it connects.
+fn check_origin_tls(config: &Config, checked: &mut Checked) {
+    for volume in &config.volumes {
+        let Some(uri) = volume.remote.as_ref().filter(|uri| uri.tls) else { continue };
+        let tls = &volume.origin_tls;
+        let Err(error) = check_tls(uri, tls) else { continue };
+        let what = error.to_string();
+        let files = [
+            ("origin_tls.ca", &tls.ca),
+            ("origin_tls.certificate", &tls.certificate),
+            ("origin_tls.key", &tls.key),
+        ];
+        let is_of = |file: &Option<PathBuf>| {
+            file.as_ref().is_some_and(|path| what.starts_with(&format!("{}: ", path.display())))
+        };
+        let key = files.iter().find(|(_, file)| is_of(file)).map_or("origin", |(key, _)| *key);
+        let place = config.key_lines.of_volume(&volume.name, key);
+        checked.problems.push(format!("{place}: volume.{key}: {what}"));
+    }
 }
 
 fn check_sockets(config: &Config, running: &Running, checked: &mut Checked) {

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use zc_config::{OriginTls, VolumeConfig};
 use zc_core::{ErrorKind, Map, u64_from_usize, usize_from_u64};
 use zc_io::Target;
 use zc_nbd::client::{ClientTls, RemoteExport};
@@ -95,6 +96,7 @@ impl Shared {
 pub(crate) struct OpenRemote {
     shared: Arc<Shared>,
     place: String,
+    plain_place: String,
 }
 
 impl std::fmt::Debug for OpenRemote {
@@ -118,7 +120,7 @@ impl OpenRemote {
     pub(crate) fn open(
         uri: &NbdUri,
         writable: bool,
-        outage_max_ms: Option<u64>,
+        volume: &VolumeConfig,
     ) -> Result<Arc<Self>, EngineError> {
         let place = uri.to_string();
         let failed = |source| EngineError::io(format!("cannot use {place}"), source);
@@ -134,17 +136,19 @@ impl OpenRemote {
         let (opener, opened) = sync_channel(1);
         let settings = Settings {
             export: uri.export.clone(),
-            tls: ClientTls::Never,
+            tls: if uri.tls { ClientTls::Required } else { ClientTls::Never },
             writable,
-            outage_max_ms,
+            outage_max_ms: volume.outage_bound_ms(),
             seed: uuid::Uuid::new_v4().as_u64_pair().0,
         };
-        let driver = Driver::new(uri.clone(), settings, Arc::clone(&shared), opener);
+        let server = (uri.clone(), volume.origin_tls.clone());
+        let driver = Driver::new(server, settings, Arc::clone(&shared), opener);
         std::thread::Builder::new()
             .name("remote-origin".to_owned())
             .spawn(move || driver.run())
             .map_err(|source| EngineError::thread("a remote origin", source))?;
-        let open = Arc::new(Self { shared, place });
+        let plain_place = NbdUri { tls: false, ..uri.clone() }.to_string();
+        let open = Arc::new(Self { shared, place, plain_place });
         let why = match opened.recv_timeout(Duration::from_millis(REMOTE_OPEN_MS)) {
             Ok(Ok(())) => return Ok(open),
             Ok(Err(why)) => why,
@@ -156,6 +160,11 @@ impl OpenRemote {
     /// The URI.
     pub(crate) fn place(&self) -> &str {
         &self.place
+    }
+
+    /// The URI as it is without TLS.
+    pub(crate) fn plain_place(&self) -> &str {
+        &self.plain_place
     }
 
     /// Size of the export, as last reported by the server.
@@ -231,6 +240,7 @@ impl Sink for Targets {
 
 struct Driver {
     uri: NbdUri,
+    tls: OriginTls,
     remote: Remote,
     shared: Arc<Shared>,
     clock: Clock,
@@ -267,7 +277,7 @@ impl Drop for Driver {
 
 impl Driver {
     fn new(
-        uri: NbdUri,
+        (uri, tls): (NbdUri, OriginTls),
         settings: Settings,
         shared: Arc<Shared>,
         opener: SyncSender<Result<(), String>>,
@@ -275,6 +285,7 @@ impl Driver {
         let clock = Clock::new();
         Self {
             uri,
+            tls,
             remote: Remote::new(settings, clock.now_ms()),
             shared,
             clock,
@@ -332,8 +343,8 @@ impl Driver {
             let Some(effect) = self.remote.next_effect() else { break };
             match effect {
                 Effect::Connect => self.connect(),
-                // No connection asks for TLS.
-                Effect::StartTls | Effect::Close => self.close(),
+                Effect::StartTls => self.start_tls(),
+                Effect::Close => self.close(),
                 Effect::HangUp => self.hangs_up = true,
                 Effect::Done { request, result } => {
                     let target = self.targets.0.remove(&request);
@@ -351,6 +362,14 @@ impl Driver {
             }
         }
         self.send();
+    }
+
+    fn start_tls(&mut self) {
+        match self.socket.as_mut().map(Socket::start_tls) {
+            Some(Ok(())) => self.remote.tls_started(),
+            Some(Err(error)) => self.remote.closed(&error.to_string()),
+            None => {}
+        }
     }
 
     fn is_up(&mut self, export: RemoteExport) {
@@ -389,9 +408,9 @@ impl Driver {
             return;
         }
         let (outcome, answer) = sync_channel(1);
-        let (uri, shared) = (self.uri.clone(), Arc::clone(&self.shared));
+        let (uri, tls, shared) = (self.uri.clone(), self.tls.clone(), Arc::clone(&self.shared));
         let connect = move || {
-            let _too_late = outcome.send(Socket::connect(&uri));
+            let _too_late = outcome.send(Socket::connect(&uri, &tls));
             shared.wake();
         };
         match std::thread::Builder::new().name("remote-connect".to_owned()).spawn(connect) {
@@ -417,25 +436,31 @@ impl Driver {
                 self.socket = Some(socket);
                 self.remote.connected();
             }
-            Err(error) => self.remote.closed(&format!("cannot connect: {error}")),
+            Err(error) => self.remote.closed(&error.to_string()),
         }
     }
 
     /// Sends as much as the kernel takes.
     fn send(&mut self) {
-        while let Some(socket) = self.socket.as_mut().filter(|_| !self.output.is_empty()) {
+        while let Some(socket) = &mut self.socket {
+            if self.output.is_empty() && !socket.has_output() {
+                break;
+            }
             let pieces: Vec<IoSlice<'_>> =
                 self.output.iter().take(REMOTE_PIECES_MAX).map(|piece| IoSlice::new(piece)).collect();
             match socket.send(&pieces) {
                 Ok(None) => return,
                 Ok(Some(sent)) => advance(&mut self.output, sent),
                 // The end follows as something received, behind what the server still said.
-                Err(_) => self.output.clear(),
+                Err(_) => {
+                    self.output.clear();
+                    break;
+                }
             }
         }
         if self.hangs_up && self.output.is_empty() {
             self.hangs_up = false;
-            self.socket.iter().for_each(Socket::hang_up);
+            self.socket.iter_mut().for_each(Socket::hang_up);
         }
     }
 
@@ -448,7 +473,8 @@ impl Driver {
             tv_nsec: i64::try_from(ms % 1000 * 1_000_000).unwrap_or(0),
         });
         let mut wanted = PollFlags::IN;
-        wanted.set(PollFlags::OUT, !self.output.is_empty());
+        let is_sending = !self.output.is_empty() || self.socket.as_ref().is_some_and(Socket::has_output);
+        wanted.set(PollFlags::OUT, is_sending);
         let mut fds = vec![PollFd::new(&self.shared.event, PollFlags::IN)];
         fds.extend(self.socket.as_ref().map(|socket| PollFd::new(socket, wanted)));
         // An interrupted wait is one that ended early.
@@ -465,14 +491,18 @@ impl Driver {
     }
 
     fn receive(&mut self) {
-        let Some(socket) = &mut self.socket else { return };
-        match socket.receive(&mut self.input) {
-            Ok(None) => {}
-            Ok(Some(0)) => self.remote.closed("the server closed the connection"),
-            Ok(Some(bytes)) => {
-                self.remote.received(&self.input[..bytes], &mut self.targets);
+        while let Some(socket) = &mut self.socket {
+            match socket.receive(&mut self.input) {
+                Ok(None) => return,
+                Ok(Some(0)) => return self.remote.closed("the server closed the connection"),
+                Ok(Some(bytes)) => {
+                    self.remote.received(&self.input[..bytes], &mut self.targets);
+                }
+                Err(error) => return self.remote.closed(&error.to_string()),
             }
-            Err(error) => self.remote.closed(&error.to_string()),
+            if !socket.has_input() {
+                return;
+            }
         }
     }
 

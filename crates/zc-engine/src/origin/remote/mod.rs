@@ -3,9 +3,9 @@
 //! Job: turn requests to an origin into requests to its connection (`driver`), and bring the answers back to the shard.
 //!
 //! # Identity
-//! NBD has none. Volume table and state directory keep a number that follows from the URI in place of an inode, the size,
-//! and no time of change. Landmarks are compared as for a block device, and `zc-remote` compares samples of the content
-//! after each reconnect.
+//! NBD has none. Volume table and state directory keep a number that follows from the URI in place of an inode (the same
+//! with TLS and without), the size, and no time of change. Landmarks are compared as for a block device, and `zc-remote`
+//! compares samples of the content after each reconnect.
 //!
 //! Invariants: an answer comes once, after the memory of its request was given back.
 //!
@@ -13,12 +13,13 @@
 
 mod driver;
 mod socket;
+mod tls;
 
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use zc_config::VolumeConfig;
+use zc_config::{NbdUri, OriginTls, VolumeConfig};
 use zc_core::{ErrorKind, Mode, SECTOR_BYTES, u64_from_usize, usize_from_u64};
 use zc_io::{AlignedBuf, FileKind, Identity, IoError, Target};
 use zc_origin::{Landmark, OriginRequest};
@@ -31,6 +32,14 @@ use crate::error::refusal::Refusal;
 use crate::limits::REMOTE_WAIT_MS;
 use crate::origin::answers::{Asker, OriginFailure};
 use crate::origin::requests::{gathered, objection, zero_beyond};
+
+/// Reads the files that a connection with TLS needs. Blocks.
+///
+/// # Errors
+/// One cannot be read or is of no use, or the server has no name that a certificate can bear.
+pub(crate) fn check_tls(uri: &NbdUri, tls: &OriginTls) -> Result<(), EngineError> {
+    tls::TlsSettings::load(uri, tls).map(drop)
+}
 
 /// Marks a number in place of an inode as no inode's.
 const NO_INODE: u64 = 1 << 63;
@@ -102,7 +111,7 @@ impl RemoteVolume {
         Identity {
             kind: FileKind::Regular,
             dev: 0,
-            inode: NO_INODE | number_of(self.name()),
+            inode: NO_INODE | number_of(self.open.plain_place()),
             len_bytes: self.open.size_bytes(),
             mtime_ns: 0,
         }
