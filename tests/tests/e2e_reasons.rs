@@ -425,7 +425,7 @@ fn a_store_whose_last_commit_was_cut_off() {
         world.reason("store-dropped").of(&["damaged and does not count", "the next flush fails once"]);
     reason.run(&world, "zcctl store scrub tank");
     let mut client = world.connect("thin");
-    // What the cache holds of the volume may be newer than the store.
+    // Clean extents of the volume may be newer than the store.
     drop(world.reason("cold-start").of(&["opened without its newest commits"]));
     client.write(0, &raw(9, 8)).expect("write");
     client.flush().expect_err("what was flushed may be gone");

@@ -17,7 +17,7 @@ use crate::{
 };
 
 fn weu(bytes: &[u8], slot: u32) -> Result<WeuHeader, FormatError> {
-    WeuHeader::decode(bytes, WeuSlot(slot), samples::WEU_BYTES, samples::EXTENT_BYTES, Salt::NONE)
+    WeuHeader::decode(bytes, WeuSlot(slot), samples::WEU_BYTES, samples::EXTENT_BYTES, samples::salt())
 }
 
 fn extent(bytes: &[u8], slot: u32, offset_bytes: u32) -> bool {
@@ -30,32 +30,34 @@ type Case = (&'static str, Vec<u8>, fn(&[u8]) -> bool);
 fn cases() -> Vec<Case> {
     vec![
         ("superblock", samples::superblock().encode(1), |b| Superblock::decode(b, 1).is_ok()),
-        ("volume table", samples::volume_table().encode(1, Salt::NONE), |b| {
-            VolumeTable::decode(b, 1, Salt::NONE).is_ok()
+        ("volume table", samples::volume_table().encode(1, samples::salt()), |b| {
+            VolumeTable::decode(b, 1, samples::salt()).is_ok()
         }),
-        ("region map", samples::region_map().encode(1, Salt::NONE), |b| {
-            RegionMap::decode(b, 1, Salt::NONE).is_ok()
+        ("region map", samples::region_map().encode(1, samples::salt()), |b| {
+            RegionMap::decode(b, 1, samples::salt()).is_ok()
         }),
-        ("checkpoint header", samples::checkpoint_header().encode(1, Salt::NONE), |b| {
-            CheckpointHeader::decode(b, 1, 8, Salt::NONE).is_ok()
+        ("checkpoint header", samples::checkpoint_header().encode(1, samples::salt()), |b| {
+            CheckpointHeader::decode(b, 1, 8, samples::salt()).is_ok()
         }),
-        ("checkpoint block", encode_checkpoint_block(9, 3, &samples::records(), Salt::NONE), |b| {
-            decode_checkpoint_block(b, 9, 3, Salt::NONE).is_ok()
+        ("checkpoint block", encode_checkpoint_block(9, 3, &samples::records(), samples::salt()), |b| {
+            decode_checkpoint_block(b, 9, 3, samples::salt()).is_ok()
         }),
-        ("journal block", samples::journal_block(17).encode(Salt::NONE), |b| {
-            JournalBlock::decode(b, JournalSeq(17), Salt::NONE).is_ok()
+        ("journal block", samples::journal_block(17).encode(samples::salt()), |b| {
+            JournalBlock::decode(b, JournalSeq(17), samples::salt()).is_ok()
         }),
         ("WEU header", samples::encode_weu(&samples::weu_header(5)), |b| weu(b, 5).is_ok()),
-        ("image head", samples::image_head().encode(1, Salt::NONE), |b| {
-            ImageHead::decode(b, 1, 8, Salt::NONE).is_ok()
+        ("image head", samples::image_head().encode(1, samples::salt()), |b| {
+            ImageHead::decode(b, 1, 8, samples::salt()).is_ok()
         }),
         ("image piece", samples::image_piece(), |b| {
             let head = samples::image_head();
-            head.decode_piece(&head.piece(1).unwrap(), b, Salt::NONE).is_ok()
+            head.decode_piece(&head.piece(1).unwrap(), b, samples::salt()).is_ok()
         }),
-        ("image directory", samples::image_directory().encode(&samples::image_head(), Salt::NONE), |b| {
-            ImageDirectory::decode(&samples::image_head(), b, 8, Salt::NONE).is_ok()
-        }),
+        (
+            "image directory",
+            samples::image_directory().encode(&samples::image_head(), samples::salt()),
+            |b| ImageDirectory::decode(&samples::image_head(), b, 8, samples::salt()).is_ok(),
+        ),
         ("extent", samples::sealed_extent(5, 192)[..164].to_vec(), |b| extent(b, 5, 192)),
     ]
 }
@@ -104,28 +106,36 @@ fn torn_structures_are_detected() {
 fn another_place_is_detected() {
     assert_eq!(Superblock::decode(&samples::superblock().encode(1), 0), Err(FormatError::Checksum));
     assert_eq!(
-        VolumeTable::decode(&samples::volume_table().encode(1, Salt::NONE), 0, Salt::NONE),
+        VolumeTable::decode(&samples::volume_table().encode(1, samples::salt()), 0, samples::salt()),
         Err(FormatError::Checksum)
     );
     assert_eq!(
-        RegionMap::decode(&samples::region_map().encode(1, Salt::NONE), 0, Salt::NONE),
+        RegionMap::decode(&samples::region_map().encode(1, samples::salt()), 0, samples::salt()),
         Err(FormatError::Checksum)
     );
     assert_eq!(
-        CheckpointHeader::decode(&samples::checkpoint_header().encode(1, Salt::NONE), 0, 8, Salt::NONE),
+        CheckpointHeader::decode(
+            &samples::checkpoint_header().encode(1, samples::salt()),
+            0,
+            8,
+            samples::salt()
+        ),
         Err(FormatError::Checksum)
     );
-    let block = encode_checkpoint_block(9, 3, &samples::records(), Salt::NONE);
+    let block = encode_checkpoint_block(9, 3, &samples::records(), samples::salt());
     assert_eq!(
-        decode_checkpoint_block(&block, 9, 2, Salt::NONE),
+        decode_checkpoint_block(&block, 9, 2, samples::salt()),
         Err(FormatError::Field("checkpoint block number"))
     );
     assert_eq!(
-        decode_checkpoint_block(&block, 8, 3, Salt::NONE),
+        decode_checkpoint_block(&block, 8, 3, samples::salt()),
         Err(FormatError::Field("checkpoint block number"))
     );
-    let older =
-        JournalBlock::decode(&samples::journal_block(17).encode(Salt::NONE), JournalSeq(25), Salt::NONE);
+    let older = JournalBlock::decode(
+        &samples::journal_block(17).encode(samples::salt()),
+        JournalSeq(25),
+        samples::salt(),
+    );
     assert_eq!(older, Err(FormatError::Field("journal sequence")));
     assert_eq!(weu(&samples::encode_weu(&samples::weu_header(5)), 6), Err(FormatError::Field("slot")));
 }
@@ -133,9 +143,10 @@ fn another_place_is_detected() {
 /// The binding alone distinguishes places, even if no field does.
 #[test]
 fn every_part_of_the_binding_counts() {
-    let base = Binding { salt: Salt::NONE, kind: BlockType::Extent, place: 1, sequence: 2, generation: 3 };
+    let base =
+        Binding { salt: samples::salt(), kind: BlockType::Extent, place: 1, sequence: 2, generation: 3 };
     let crc = base.crc(b"bytes");
-    assert_ne!(crc, Binding { salt: Salt::NONE, kind: BlockType::WeuHeader, ..base }.crc(b"bytes"));
+    assert_ne!(crc, Binding { salt: samples::salt(), kind: BlockType::WeuHeader, ..base }.crc(b"bytes"));
     assert_ne!(crc, Binding { place: 2, ..base }.crc(b"bytes"));
     assert_ne!(crc, Binding { sequence: 3, ..base }.crc(b"bytes"));
     assert_ne!(crc, Binding { generation: 2, ..base }.crc(b"bytes"));
@@ -160,7 +171,7 @@ fn an_extent_is_verified_against_all_that_is_expected() {
     assert_eq!(fault(ExpectedExtent { key: Some(other), ..good }), Some(ExtentError::Identity));
     let small = ExtentHeader { raw_bytes: 99, ..samples::extent_header(5, 100) };
     let mut larger_stored_than_raw = vec![0; 164];
-    small.seal(192, &samples::payload(), &mut larger_stored_than_raw, Salt::NONE);
+    small.seal(192, &samples::payload(), &mut larger_stored_than_raw, samples::salt());
     let expected = samples::expected(&small, 192);
     assert_eq!(ExtentHeader::verify(&larger_stored_than_raw, &expected), Err(ExtentError::Header));
     assert_eq!(ExtentHeader::verify(&bytes[..163], &good), Err(ExtentError::Truncated));
@@ -212,21 +223,6 @@ fn a_checksum_covers_the_uuid_then_the_binding_then_the_bytes() {
 }
 
 #[test]
-fn the_version_says_whether_checksums_cover_the_uuid() {
-    let with = |salt| {
-        let mut superblock = samples::superblock();
-        superblock.geometry.salt = salt;
-        superblock
-    };
-    let uuid = samples::superblock().uuid;
-    for (salt, version) in [(Salt::NONE, 1), (Salt::of(&uuid), 2)] {
-        let bytes = with(salt).encode(1);
-        assert_eq!(bytes[4], version);
-        assert_eq!(Superblock::decode(&bytes, 1).unwrap().geometry.salt, salt);
-    }
-}
-
-#[test]
 fn unknown_features_and_versions_are_refused_as_documented() {
     let with = |compat, ro_compat, incompat| {
         let mut superblock = samples::superblock();
@@ -241,9 +237,11 @@ fn unknown_features_and_versions_are_refused_as_documented() {
     let contradiction = with(0, 0, crate::Features::EXTERNAL_JOURNAL);
     assert_eq!(Superblock::decode(&contradiction, 0), Err(FormatError::Field("journal_offset")));
     let mut newer = with(0, 0, 0);
-    newer[4] = 3;
-    Binding::copy(BlockType::Superblock, 0, Salt::NONE).seal(&mut newer);
-    assert_eq!(Superblock::decode_for(&newer, 0, Access::Read), Err(FormatError::Version));
+    for version in [0, 1, 3] {
+        newer[4] = version;
+        Binding::copy(BlockType::Superblock, 0, Salt::NONE).seal(&mut newer);
+        assert_eq!(Superblock::decode_for(&newer, 0, Access::Read), Err(FormatError::Version));
+    }
 }
 
 #[test]
@@ -320,29 +318,35 @@ fn resealed(bytes: &[u8], binding: Binding, at: usize, change: &[u8]) -> Vec<u8>
 #[test]
 fn impossible_fields_under_a_right_checksum_are_refused() {
     let field = |name| Err(FormatError::Field(name));
-    let binding =
-        Binding { salt: Salt::NONE, kind: BlockType::JournalBlock, place: 0, sequence: 17, generation: 0 };
+    let binding = Binding {
+        salt: samples::salt(),
+        kind: BlockType::JournalBlock,
+        place: 0,
+        sequence: 17,
+        generation: 0,
+    };
     let block = |at, change: &[u8]| {
-        let bytes = resealed(&samples::journal_block(17).encode(Salt::NONE), binding, at, change);
-        JournalBlock::decode(&bytes, JournalSeq(17), Salt::NONE).map(|_| ())
+        let bytes = resealed(&samples::journal_block(17).encode(samples::salt()), binding, at, change);
+        JournalBlock::decode(&bytes, JournalSeq(17), samples::salt()).map(|_| ())
     };
     assert_eq!(block(32, &[168]), field("record kind"));
     assert_eq!(block(32, &[169]), field("record count"));
     assert_eq!(block(64, &[14]), field("record kind"));
     assert_eq!(block(64 + 16 + 6, &[9, 8]), Ok(()), "only dirty records have sectors");
     assert_eq!(block(112, &[8]), Ok(()), "a duplicate's fields are a dirty piece's");
-    let sectors = resealed(&samples::dirty_journal_block(17).encode(Salt::NONE), binding, 88 + 22, &[9, 8]);
-    assert_eq!(JournalBlock::decode(&sectors, JournalSeq(17), Salt::NONE).map(|_| ()), field("sectors"));
+    let sectors =
+        resealed(&samples::dirty_journal_block(17).encode(samples::salt()), binding, 88 + 22, &[9, 8]);
+    assert_eq!(JournalBlock::decode(&sectors, JournalSeq(17), samples::salt()).map(|_| ()), field("sectors"));
     assert_eq!(block(68, &limits::SLOTS_MAX.to_le_bytes()), field("record"));
     assert_eq!(block(112 + 2, &limits::VOLUMES_MAX.to_le_bytes()), field("record"));
     assert_eq!(block(112 + 8, &limits::EXTENTS_PER_VOLUME_MAX.to_le_bytes()), field("record"));
 
     let map = |at, change: &[u8]| {
-        let binding = Binding::copy(BlockType::RegionMap, 1, Salt::NONE);
+        let binding = Binding::copy(BlockType::RegionMap, 1, samples::salt());
         RegionMap::decode(
-            &resealed(&samples::region_map().encode(1, Salt::NONE), binding, at, change),
+            &resealed(&samples::region_map().encode(1, samples::salt()), binding, at, change),
             1,
-            Salt::NONE,
+            samples::salt(),
         )
         .map(|_| ())
     };
@@ -350,11 +354,11 @@ fn impossible_fields_under_a_right_checksum_are_refused() {
     assert_eq!(map(54, &limits::VOLUMES_MAX.to_le_bytes()), field("region"));
 
     let table = |at, change: &[u8]| {
-        let binding = Binding::copy(BlockType::VolumeTable, 1, Salt::NONE);
+        let binding = Binding::copy(BlockType::VolumeTable, 1, samples::salt());
         VolumeTable::decode(
-            &resealed(&samples::volume_table().encode(1, Salt::NONE), binding, at, change),
+            &resealed(&samples::volume_table().encode(1, samples::salt()), binding, at, change),
             1,
-            Salt::NONE,
+            samples::salt(),
         )
         .map(|_| ())
     };
@@ -369,9 +373,9 @@ fn impossible_fields_under_a_right_checksum_are_refused() {
 fn impossible_headers_under_a_right_checksum_are_refused() {
     let field = |name| Err(FormatError::Field(name));
     let header = |at, change: &[u8]| {
-        let binding = Binding::copy(BlockType::CheckpointHeader, 1, Salt::NONE);
-        let bytes = resealed(&samples::checkpoint_header().encode(1, Salt::NONE), binding, at, change);
-        CheckpointHeader::decode(&bytes, 1, 8, Salt::NONE).map(|_| ())
+        let binding = Binding::copy(BlockType::CheckpointHeader, 1, samples::salt());
+        let bytes = resealed(&samples::checkpoint_header().encode(1, samples::salt()), binding, at, change);
+        CheckpointHeader::decode(&bytes, 1, 8, samples::salt()).map(|_| ())
     };
     assert_eq!(header(32, &[7]), Ok(()));
     assert_eq!(header(32, &[8]), field("checkpoint blocks"));
@@ -487,17 +491,17 @@ fn weu_header_strategy() -> impl Strategy<Value = WeuHeader> {
 fn decode_all(bytes: &[u8]) {
     for copy in 0..4 {
         Superblock::decode_for(bytes, copy, Access::Read).ok();
-        VolumeTable::decode(bytes, copy, Salt::NONE).ok();
-        RegionMap::decode(bytes, copy, Salt::NONE).ok();
-        CheckpointHeader::decode(bytes, copy, u64::MAX, Salt::NONE).ok();
+        VolumeTable::decode(bytes, copy, samples::salt()).ok();
+        RegionMap::decode(bytes, copy, samples::salt()).ok();
+        CheckpointHeader::decode(bytes, copy, u64::MAX, samples::salt()).ok();
     }
-    decode_checkpoint_block(bytes, 9, 3, Salt::NONE).ok();
-    JournalBlock::decode(bytes, JournalSeq(17), Salt::NONE).ok();
+    decode_checkpoint_block(bytes, 9, 3, samples::salt()).ok();
+    JournalBlock::decode(bytes, JournalSeq(17), samples::salt()).ok();
     assert!(JournalBlock::peek_sequence(bytes).is_none() || bytes.len() > 36, "a sequence out of nothing");
     Record::decode(bytes).ok();
     for weu_bytes in [0, samples::WEU_BYTES, limits::WEU_BYTES_MAX, u32::MAX] {
         WeuHeader::peek_len(bytes, weu_bytes).ok();
-        WeuHeader::decode(bytes, WeuSlot(5), weu_bytes, u32::MAX, Salt::NONE).ok();
+        WeuHeader::decode(bytes, WeuSlot(5), weu_bytes, u32::MAX, samples::salt()).ok();
     }
     let header = samples::extent_header(5, 100);
     ExtentHeader::verify(bytes, &samples::expected(&header, u32::MAX)).ok();
@@ -507,26 +511,30 @@ fn decode_all(bytes: &[u8]) {
 fn seal_as_any(case: usize, bytes: &mut [u8]) {
     let binding = match case {
         0 => Binding::copy(BlockType::Superblock, 1, Salt::NONE),
-        1 => Binding::copy(BlockType::VolumeTable, 1, Salt::NONE),
-        2 => Binding::copy(BlockType::RegionMap, 1, Salt::NONE),
-        3 => Binding::copy(BlockType::CheckpointHeader, 1, Salt::NONE),
+        1 => Binding::copy(BlockType::VolumeTable, 1, samples::salt()),
+        2 => Binding::copy(BlockType::RegionMap, 1, samples::salt()),
+        3 => Binding::copy(BlockType::CheckpointHeader, 1, samples::salt()),
         4 => Binding {
-            salt: Salt::NONE,
+            salt: samples::salt(),
             kind: BlockType::CheckpointBlock,
             place: 3,
             sequence: 9,
             generation: 0,
         },
-        5 => {
-            Binding { salt: Salt::NONE, kind: BlockType::JournalBlock, place: 0, sequence: 17, generation: 0 }
-        }
+        5 => Binding {
+            salt: samples::salt(),
+            kind: BlockType::JournalBlock,
+            place: 0,
+            sequence: 17,
+            generation: 0,
+        },
         6 => {
             let (covered, crc) = bytes.split_last_chunk_mut::<4>().unwrap();
             let field = |at| u32::from_le_bytes(*covered[covered.len() - at..].first_chunk().unwrap());
             let sequence = u64::from_le_bytes(*covered[covered.len() - 36..].first_chunk().unwrap());
             let generation = u64::from(field(44));
             let binding =
-                Binding { salt: Salt::NONE, kind: BlockType::WeuHeader, place: 5, sequence, generation };
+                Binding { salt: samples::salt(), kind: BlockType::WeuHeader, place: 5, sequence, generation };
             *crc = binding.crc(covered).to_le_bytes();
             return;
         }
@@ -535,7 +543,7 @@ fn seal_as_any(case: usize, bytes: &mut [u8]) {
             let place = 5 << 32 | u64::from(u32::MAX);
             let generation = u64::from(header.generation.0);
             Binding {
-                salt: Salt::NONE,
+                salt: samples::salt(),
                 kind: BlockType::Extent,
                 place,
                 sequence: header.weu_seq.0,
@@ -558,6 +566,7 @@ proptest! {
         let superblock = Superblock {
             uuid,
             features: crate::Features { compat, ro_compat: 0, incompat: 0 },
+            geometry: crate::Geometry { salt: Salt::of(&uuid), ..samples::geometry() },
             fingerprint_kind: if sha { FingerprintKind::Sha1 } else { FingerprintKind::Blake3 },
             sequence,
             session,
@@ -576,7 +585,7 @@ proptest! {
     #[test]
     fn volume_tables_round_trip(sequence: u64, records in vec(volume(), 0..=VOLUMES_PER_TABLE)) {
         let table = VolumeTable { sequence, records };
-        prop_assert_eq!(VolumeTable::decode(&table.encode(0, Salt::NONE), 0, Salt::NONE), Ok(table));
+        prop_assert_eq!(VolumeTable::decode(&table.encode(0, samples::salt()), 0, samples::salt()), Ok(table));
     }
 
     #[test]
@@ -587,7 +596,7 @@ proptest! {
         let [sequence, session, required] = numbers;
         let regions = keys.into_iter().map(|(volume, region)| RegionKey { volume: VolumeId(volume), region }).collect();
         let map = RegionMap { sequence, session, journal_required: JournalSeq(required), regions };
-        prop_assert_eq!(RegionMap::decode(&map.encode(1, Salt::NONE), 1, Salt::NONE), Ok(map));
+        prop_assert_eq!(RegionMap::decode(&map.encode(1, samples::salt()), 1, samples::salt()), Ok(map));
     }
 
     #[test]
@@ -598,8 +607,8 @@ proptest! {
         let [slot, generation, page] = unit;
         let growing = GrowingUnit { slot: WeuSlot(slot), generation: Generation(generation), page };
         let growing = (generation > 0).then_some(growing);
-        let bytes = encode_checkpoint_block(sequence, session, &records, Salt::NONE);
-        prop_assert_eq!(decode_checkpoint_block(&bytes, sequence, session, Salt::NONE), Ok(records.clone()));
+        let bytes = encode_checkpoint_block(sequence, session, &records, samples::salt());
+        prop_assert_eq!(decode_checkpoint_block(&bytes, sequence, session, samples::salt()), Ok(records.clone()));
         let block = JournalBlock {
             sequence: JournalSeq(sequence),
             session,
@@ -608,7 +617,7 @@ proptest! {
             growing,
             records,
         };
-        prop_assert_eq!(JournalBlock::decode(&block.encode(Salt::NONE), block.sequence, Salt::NONE), Ok(block));
+        prop_assert_eq!(JournalBlock::decode(&block.encode(samples::salt()), block.sequence, samples::salt()), Ok(block));
     }
 
     #[test]
@@ -634,7 +643,7 @@ proptest! {
         };
         let offset_bytes = u32::from(units) * limits::PLACE_ALIGN_BYTES;
         let mut bytes = vec![0x77; 64 + payload.len() + spare];
-        header.seal(offset_bytes, &payload, &mut bytes, Salt::NONE);
+        header.seal(offset_bytes, &payload, &mut bytes, samples::salt());
         let found = ExtentHeader::verify(&bytes, &samples::expected(&header, offset_bytes)).unwrap();
         prop_assert_eq!(&bytes[found.payload], &payload[..]);
         prop_assert_eq!(found.codec, codec);

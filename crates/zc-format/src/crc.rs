@@ -31,7 +31,7 @@ pub(crate) enum BlockType {
 pub struct Salt(u32);
 
 impl Salt {
-    /// Salt of caches of version 1, whose checksums do not cover the uuid.
+    /// Salt of structures that are read before the uuid is known, or that contain it.
     pub const NONE: Self = Self(0);
 
     /// Returns the salt of a cache.

@@ -3,8 +3,8 @@
 use super::*;
 use crate::samples_tests::{self as samples, Bytes, image};
 use crate::{
-    BLOCK as BLOCK_LEN, CheckpointHeader, ExtentHeader, JournalBlock, RegionMap, Salt, VolumeTable,
-    WeuHeader, decode_checkpoint_block,
+    BLOCK as BLOCK_LEN, CheckpointHeader, ExtentHeader, JournalBlock, RegionMap, VolumeTable, WeuHeader,
+    decode_checkpoint_block,
 };
 
 /// Sequence or generation of every structure of the image, in a fixed order; `None` if invalid.
@@ -21,29 +21,31 @@ fn survey(image: &Bytes) -> Vec<(Place, Option<u64>)> {
     }
     for copy in 0..2 {
         let place = Place::VolumeTable(copy);
-        found.push((place, VolumeTable::decode(bytes(place), copy, Salt::NONE).ok().map(|t| t.sequence)));
+        found
+            .push((place, VolumeTable::decode(bytes(place), copy, samples::salt()).ok().map(|t| t.sequence)));
         let place = Place::RegionMap(copy);
-        found.push((place, RegionMap::decode(bytes(place), copy, Salt::NONE).ok().map(|m| m.sequence)));
+        found.push((place, RegionMap::decode(bytes(place), copy, samples::salt()).ok().map(|m| m.sequence)));
         let place = Place::CheckpointHeader(copy);
         let header =
-            CheckpointHeader::decode(bytes(place), copy, geometry.checkpoint_blocks, Salt::NONE).ok();
+            CheckpointHeader::decode(bytes(place), copy, geometry.checkpoint_blocks, samples::salt()).ok();
         found.push((place, header.map(|h| h.sequence)));
         for block in 0..2 {
             let place = Place::CheckpointBlock { area: copy, block };
             let checkpoint = 9 + 2 + zc_core::u64_from_usize(copy);
-            let records = decode_checkpoint_block(bytes(place), checkpoint, block, Salt::NONE);
+            let records = decode_checkpoint_block(bytes(place), checkpoint, block, samples::salt());
             found.push((place, records.ok().map(|_| checkpoint)));
         }
     }
     for sequence in 24..29 {
         let place = Place::JournalBlock(JournalSeq(sequence));
-        let block = JournalBlock::decode(bytes(place), JournalSeq(sequence), Salt::NONE).ok();
+        let block = JournalBlock::decode(bytes(place), JournalSeq(sequence), samples::salt()).ok();
         found.push((place, block.map(|b| b.session)));
     }
     for slot in (0..geometry.slots).map(WeuSlot) {
         let place = Place::WeuHeader(slot);
         let weu =
-            WeuHeader::decode(bytes(place), slot, samples::WEU_BYTES, samples::EXTENT_BYTES, Salt::NONE).ok();
+            WeuHeader::decode(bytes(place), slot, samples::WEU_BYTES, samples::EXTENT_BYTES, samples::salt())
+                .ok();
         found.push((place, weu.map(|w| u64::from(w.generation.0))));
         let mut expected = samples::expected(&samples::extent_header(slot.0, 100), 0);
         expected.generation.0 += 1;

@@ -69,7 +69,7 @@ pub struct Geometry {
     pub slots_offset: u64,
     /// File index entries that the layout is planned for.
     pub index_capacity: u64,
-    /// Salt of the cache's checksums. Not stored: derived from the superblock's version and uuid.
+    /// Salt of the cache's checksums. Not stored: derived from the superblock's uuid.
     pub salt: Salt,
 }
 
@@ -210,7 +210,7 @@ impl Geometry {
 
     /// First byte of a slot.
     ///
-    /// When there is no such slot.
+    /// # Panics
     /// When there is no such slot.
     #[must_use]
     pub fn slot_offset(&self, slot: WeuSlot) -> u64 {

@@ -40,13 +40,13 @@ fn an_image_takes_what_is_in_use_and_a_byte_for_each_bucket() {
 #[test]
 fn a_head_whose_directory_does_not_fit_is_refused() {
     let head = samples::image_head();
-    let bytes = head.encode(0, Salt::NONE);
-    assert_eq!(ImageHead::decode(&bytes, 0, 2, Salt::NONE), Ok(head));
-    assert_eq!(ImageHead::decode(&bytes, 0, 1, Salt::NONE), Err(FormatError::Field("image blocks")));
-    assert_eq!(ImageHead::decode(&bytes, 1, 2, Salt::NONE), Err(FormatError::Checksum), "another area");
+    let bytes = head.encode(0, samples::salt());
+    assert_eq!(ImageHead::decode(&bytes, 0, 2, samples::salt()), Ok(head));
+    assert_eq!(ImageHead::decode(&bytes, 0, 1, samples::salt()), Err(FormatError::Field("image blocks")));
+    assert_eq!(ImageHead::decode(&bytes, 1, 2, samples::salt()), Err(FormatError::Checksum), "another area");
     let decode = |files| {
-        let bytes = ImageHead { files, ..head }.encode(0, Salt::NONE);
-        ImageHead::decode(&bytes, 0, u64::MAX, Salt::NONE)
+        let bytes = ImageHead { files, ..head }.encode(0, samples::salt());
+        ImageHead::decode(&bytes, 0, u64::MAX, samples::salt())
     };
     assert_eq!(decode(table(BUCKETS_MAX + 1, 1)), Err(FormatError::Field("index buckets")));
     assert_eq!(decode(table(BUCKETS_MAX, 256)), Err(FormatError::Field("image blocks")));
@@ -58,15 +58,16 @@ fn a_directory_that_names_what_cannot_be_is_refused() {
     let head = samples::image_head();
     let piece = head.piece(0).unwrap();
     let decode = |units: [u8; 3], area_blocks| {
-        let bytes = head.encode_piece(&piece, &units, Salt::NONE);
-        ImageDirectory::decode(&head, &bytes, area_blocks, Salt::NONE).map(|directory| directory.blocks())
+        let bytes = head.encode_piece(&piece, &units, samples::salt());
+        ImageDirectory::decode(&head, &bytes, area_blocks, samples::salt())
+            .map(|directory| directory.blocks())
     };
     let refused = Err(FormatError::Field("image blocks"));
     assert_eq!((decode([1, 64, 3], 70), decode([1, 64, 3], 69)), (Ok(70), refused));
     assert_eq!((decode([1, 65, 1], 1000), decode([1, 0, 1], 1000)), (refused, refused));
-    let bytes = samples::image_directory().encode(&head, Salt::NONE);
+    let bytes = samples::image_directory().encode(&head, samples::salt());
     let later = ImageHead { session: head.session + 1, ..head };
-    let refused = ImageDirectory::decode(&later, &bytes, 70, Salt::NONE);
+    let refused = ImageDirectory::decode(&later, &bytes, 70, samples::salt());
     assert_eq!(refused, Err(FormatError::Checksum), "of another stop");
 }
 
@@ -75,14 +76,14 @@ fn a_piece_counts_in_its_place_of_its_image_alone() {
     let head = samples::image_head();
     let (first, second) = (head.piece(1).unwrap(), head.piece(2).unwrap());
     let bytes = samples::image_piece();
-    head.decode_piece(&first, &bytes, Salt::NONE).unwrap();
+    head.decode_piece(&first, &bytes, samples::salt()).unwrap();
     let refused = |head: &ImageHead, piece, salt| head.decode_piece(piece, &bytes, salt);
-    assert_eq!(refused(&head, &second, Salt::NONE), Err(FormatError::Checksum));
+    assert_eq!(refused(&head, &second, samples::salt()), Err(FormatError::Checksum));
     let later = ImageHead { session: head.session + 1, ..head };
-    assert_eq!(refused(&later, &first, Salt::NONE), Err(FormatError::Checksum), "of another stop");
+    assert_eq!(refused(&later, &first, samples::salt()), Err(FormatError::Checksum), "of another stop");
     assert_eq!(refused(&head, &first, Salt::of(&[1; 16])), Err(FormatError::Checksum));
     let other = ImagePiece { count: 1, ..first };
-    assert_eq!(refused(&head, &other, Salt::NONE), Err(FormatError::Field("image piece")));
+    assert_eq!(refused(&head, &other, samples::salt()), Err(FormatError::Field("image piece")));
 }
 
 #[test]
@@ -90,10 +91,10 @@ fn a_piece_of_a_length_that_cannot_be_is_refused() {
     let head = samples::image_head();
     let piece = head.piece(2).unwrap();
     let decode = |len: u32| {
-        let mut bytes = head.encode_piece(&piece, &[0; 8], Salt::NONE);
+        let mut bytes = head.encode_piece(&piece, &[0; 8], samples::salt());
         bytes[32..36].copy_from_slice(&len.to_le_bytes());
-        head.binding(&piece, Salt::NONE).seal(&mut bytes);
-        head.decode_piece(&piece, &bytes, Salt::NONE).map(<[u8]>::len)
+        head.binding(&piece, samples::salt()).seal(&mut bytes);
+        head.decode_piece(&piece, &bytes, samples::salt()).map(<[u8]>::len)
     };
     // One bucket of 144 bytes and its count.
     let refused = Err(FormatError::Field("image piece"));
@@ -139,16 +140,16 @@ proptest! {
                 ImagePart::Prints => 1 + bucket_bytes[1] as usize * fill / 16,
             };
             let units = vec![0x5a; piece.count as usize * unit];
-            let bytes = head.encode_piece(piece, &units, Salt::NONE);
+            let bytes = head.encode_piece(piece, &units, samples::salt());
             prop_assert!(bytes.len() <= PIECE_BYTES_MAX as usize);
-            prop_assert_eq!(head.decode_piece(piece, &bytes, Salt::NONE), Ok(&units[..]));
+            prop_assert_eq!(head.decode_piece(piece, &bytes, samples::salt()), Ok(&units[..]));
             directory.place_next(bytes.len());
         }
         prop_assert_eq!(next, [pieces.len() as u64 - 1, u64::from(slots), files, prints]);
         prop_assert_eq!(head.piece(head.pieces()), None);
         prop_assert!(head.fits(head.blocks_max()) && directory.blocks() <= head.blocks_max());
-        let bytes = directory.encode(&head, Salt::NONE);
-        let found = ImageDirectory::decode(&head, &bytes, directory.blocks(), Salt::NONE);
+        let bytes = directory.encode(&head, samples::salt());
+        let found = ImageDirectory::decode(&head, &bytes, directory.blocks(), samples::salt());
         prop_assert_eq!(found.as_ref(), Ok(&directory));
         prop_assert_eq!(directory.place(head.pieces()), None);
         let mut block = 1;
@@ -179,7 +180,7 @@ proptest! {
         };
         // The largest numbers of slots would need a second directory piece, which does not exist.
         let expected = if head.has_directory() { Ok(head) } else { Err(FormatError::Field("image blocks")) };
-        prop_assert_eq!(ImageHead::decode(&head.encode(1, Salt::NONE), 1, u64::MAX, Salt::NONE), expected);
+        prop_assert_eq!(ImageHead::decode(&head.encode(1, samples::salt()), 1, u64::MAX, samples::salt()), expected);
         let [sealed, filling] = flags;
         let (generation, weu_seq) = (Generation(generation), WeuSeq(weu_seq));
         let slot = ImageSlot { generation, weu_seq, owner: owner.map(VolumeId), sealed, filling };

@@ -4,13 +4,18 @@ use super::*;
 use crate::samples_tests as samples;
 
 fn block(sequence: u64, session: u64, map: u64) -> Vec<u8> {
-    JournalBlock { session, region_map_sequence: map, ..samples::journal_block(sequence) }.encode(Salt::NONE)
+    JournalBlock { session, region_map_sequence: map, ..samples::journal_block(sequence) }
+        .encode(samples::salt())
 }
 
 /// Replays a ring of these blocks.
 fn replay(ring: &[Vec<u8>], start: u64, first_session: u64) -> (JournalReplay, Vec<u64>) {
-    let mut replay =
-        JournalReplay::new(JournalSeq(start), zc_core::u64_from_usize(ring.len()), first_session, Salt::NONE);
+    let mut replay = JournalReplay::new(
+        JournalSeq(start),
+        zc_core::u64_from_usize(ring.len()),
+        first_session,
+        samples::salt(),
+    );
     let mut seen = Vec::new();
     while let Some(wanted) = replay.wanted() {
         let place = zc_core::usize_from_u64(wanted.0) % ring.len();
@@ -97,7 +102,7 @@ fn blocks_of_a_session_that_was_cut_off_do_not_continue_a_later_one() {
 
 #[test]
 fn an_ended_replay_takes_nothing() {
-    let mut replay = JournalReplay::new(JournalSeq(16), 0, 1, Salt::NONE);
+    let mut replay = JournalReplay::new(JournalSeq(16), 0, 1, samples::salt());
     assert_eq!(replay.wanted(), None);
     assert_eq!(replay.feed(&block(16, 2, 0)), None);
 }

@@ -24,12 +24,19 @@ pub(crate) fn geometry() -> Geometry {
         align_bytes: 0,
         journal_blocks: Some(8),
     };
-    Geometry::plan(&options).unwrap()
+    Geometry { salt: salt(), ..Geometry::plan(&options).unwrap() }
+}
+
+const UUID: [u8; 16] = *b"0123456789abcdef";
+
+/// Salt of the sample cache.
+pub(crate) fn salt() -> Salt {
+    Salt::of(&UUID)
 }
 
 pub(crate) fn superblock() -> Superblock {
     Superblock {
-        uuid: *b"0123456789abcdef",
+        uuid: UUID,
         features: Features { compat: 5, ro_compat: 0, incompat: 0 },
         geometry: geometry(),
         fingerprint_kind: FingerprintKind::Blake3,
@@ -39,9 +46,9 @@ pub(crate) fn superblock() -> Superblock {
         distrusted: false,
         boot_id: *b"fedcba9876543210",
         created_unix_s: 0x3132_3334_3536_3738,
-        journal_next: JournalSeq(0),
-        checkpoint: 0,
-        index_image: 0,
+        journal_next: JournalSeq(0x4142_4344_4546_4748),
+        checkpoint: 0x5152_5354_5556_5758,
+        index_image: 0x2122_2324_2526_2728,
         label: "caf\u{e9}".to_owned(),
     }
 }
@@ -157,7 +164,7 @@ pub(crate) fn journal_block(sequence: u64) -> JournalBlock {
     }
 }
 
-/// Journal block with [`crate::Features::SUMMARIES`].
+/// Journal block whose commits summaries continue.
 pub(crate) fn growing_journal_block(sequence: u64) -> JournalBlock {
     let unit = GrowingUnit { slot: WeuSlot(0x0021_2223), generation: Generation(0x3132_3334), page: 7 };
     JournalBlock { growing: Some(unit), ..dirty_journal_block(sequence) }
@@ -228,7 +235,7 @@ pub(crate) fn image_piece() -> Vec<u8> {
     let mut units = Vec::new();
     image_slots().iter().for_each(|slot| slot.encode_into(&mut units));
     let head = image_head();
-    head.encode_piece(&head.piece(1).unwrap(), &units, Salt::NONE)
+    head.encode_piece(&head.piece(1).unwrap(), &units, salt())
 }
 
 pub(crate) fn fingerprint() -> Fingerprint {
@@ -251,7 +258,7 @@ pub(crate) fn extent_header(slot: u32, payload_bytes: u32) -> ExtentHeader {
 
 pub(crate) fn expected(header: &ExtentHeader, offset_bytes: u32) -> ExpectedExtent {
     ExpectedExtent {
-        salt: Salt::NONE,
+        salt: salt(),
         slot: header.slot,
         generation: header.generation,
         weu_seq: header.weu_seq,
@@ -273,7 +280,7 @@ pub(crate) fn sealed_extent(slot: u32, offset_bytes: u32) -> Vec<u8> {
     let header = extent_header(slot, u32::try_from(payload.len()).unwrap());
     let len = usize_from_u32(EXTENT_HEADER_BYTES) + payload.len();
     let mut bytes = vec![0; len.next_multiple_of(64)];
-    header.seal(offset_bytes, &payload, &mut bytes, Salt::NONE);
+    header.seal(offset_bytes, &payload, &mut bytes, salt());
     bytes
 }
 
@@ -299,7 +306,7 @@ pub(crate) fn weu_header(slot: u32) -> WeuHeader {
 pub(crate) fn encode_weu(header: &WeuHeader) -> Vec<u8> {
     let count = u32::try_from(header.entries.len()).unwrap();
     let mut tail = vec![0xee; usize_from_u32(WeuHeader::encoded_bytes(count))];
-    header.encode_into(&mut tail, Salt::NONE);
+    header.encode_into(&mut tail, salt());
     tail
 }
 
@@ -350,20 +357,20 @@ pub(crate) fn image(age: u64) -> Bytes {
         // The second copy is the newer one.
         let step = age * 2 + zc_core::u64_from_usize(copy);
         let table = VolumeTable { sequence: 7 + step, ..volume_table() };
-        image.put(geometry.volume_table[copy], &table.encode(copy, Salt::NONE));
+        image.put(geometry.volume_table[copy], &table.encode(copy, salt()));
         let map = RegionMap { sequence: 8 + step, ..region_map() };
-        image.put(geometry.region_map[copy], &map.encode(copy, Salt::NONE));
+        image.put(geometry.region_map[copy], &map.encode(copy, salt()));
         let header = CheckpointHeader { sequence: 9 + step, ..checkpoint_header() };
-        image.put(geometry.checkpoint[copy], &header.encode(copy, Salt::NONE));
+        image.put(geometry.checkpoint[copy], &header.encode(copy, salt()));
         for block in 0..2 {
-            let bytes = encode_checkpoint_block(header.sequence, block, &records(), Salt::NONE);
+            let bytes = encode_checkpoint_block(header.sequence, block, &records(), salt());
             image.put(geometry.checkpoint_block_offset(copy, block), &bytes);
         }
     }
     for sequence in 16..21 {
         let block =
             JournalBlock { session: journal_block(0).session + age, ..journal_block(sequence + age * 8) };
-        image.put(geometry.journal_block_offset(block.sequence), &block.encode(Salt::NONE));
+        image.put(geometry.journal_block_offset(block.sequence), &block.encode(salt()));
     }
     for slot in 0..geometry.slots {
         let mut header = extent_header(slot, 100);
@@ -371,7 +378,7 @@ pub(crate) fn image(age: u64) -> Bytes {
         header.weu_seq.0 += age << 20;
         let offset = geometry.slot_offset(WeuSlot(slot));
         let mut bytes = vec![0; 192];
-        header.seal(0, &payload(), &mut bytes, Salt::NONE);
+        header.seal(0, &payload(), &mut bytes, salt());
         image.put(offset, &bytes);
         let weu = WeuHeader { generation: header.generation, weu_seq: header.weu_seq, ..weu_header(slot) };
         let tail = encode_weu(&weu);

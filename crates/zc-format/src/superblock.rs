@@ -15,8 +15,6 @@ use crate::{BLOCK, CheckpointHeader, FormatError, Geometry};
 pub const SUPERBLOCK_COPIES: usize = 4;
 const MAGIC: [u8; 8] = *b"zcached\x01";
 const VERSION: u32 = 2;
-/// Version whose checksums do not cover the uuid. Such a cache is read and written unchanged.
-const VERSION_UNSALTED: u32 = 1;
 const LABEL_BYTES: usize = 64;
 const BLOCK_MASK: u64 = zc_core::limits::BLOCK_BYTES as u64 - 1;
 /// Distance between two copies at one end.
@@ -79,17 +77,8 @@ pub struct Superblock {
 }
 
 impl Features {
-    /// In `compat`: the superblock has the end of the journal.
-    pub const JOURNAL_NEXT: u64 = 1;
-
-    /// In `compat`: the superblock has the checkpoint from which the session began.
-    pub const CHECKPOINT: u64 = 2;
-
     /// In `compat`: the session's intent log failed and could not be removed; it is incomplete.
-    pub const INTENTS_VOID: u64 = 4;
-
-    /// In `compat`: the superblock of a clean stop names the index image, if there is one.
-    pub const INDEX_IMAGE: u64 = 8;
+    pub const INTENTS_VOID: u64 = 1;
 
     /// In `incompat`: the journal is on a device of its own.
     pub const EXTERNAL_JOURNAL: u64 = 1;
@@ -97,34 +86,19 @@ impl Features {
     /// In `incompat`: dirty extents and their records may exist.
     pub const WRITE_BACK: u64 = 2;
 
-    /// In `incompat`: units of dirty extents may hold records that the journal lacks.
-    pub const SUMMARIES: u64 = 4;
-
-    /// In `incompat`: the journal may hold [`crate::Record::Durable`].
-    pub const DURABLE_RECORDS: u64 = 8;
     /// `incompat` features of this build.
-    const KNOWN: u64 = Self::EXTERNAL_JOURNAL | Self::WRITE_BACK | Self::SUMMARIES | Self::DURABLE_RECORDS;
+    const KNOWN: u64 = Self::EXTERNAL_JOURNAL | Self::WRITE_BACK;
 
-    /// Updates the features for a new session of this version: with dirty extents there may be summaries, and its
-    /// intent log is new.
-    pub const fn begin_session(&mut self, geometry: &Geometry) {
-        self.compat |= Self::JOURNAL_NEXT | Self::CHECKPOINT | Self::INDEX_IMAGE;
+    /// Updates the features for a new session, whose intent log is new.
+    pub const fn begin_session(&mut self) {
         self.compat &= !Self::INTENTS_VOID;
-        if self.incompat & Self::WRITE_BACK == 0 {
-            return;
-        }
-        self.incompat |= Self::DURABLE_RECORDS;
-        if !geometry.has_journal_device() {
-            self.incompat |= Self::SUMMARIES;
-        }
     }
 
     /// Returns the features of a layout.
     #[must_use]
     pub const fn of(geometry: &Geometry) -> Self {
         let incompat = if geometry.has_journal_device() { Self::EXTERNAL_JOURNAL } else { 0 };
-        let compat = Self::JOURNAL_NEXT | Self::CHECKPOINT | Self::INDEX_IMAGE;
-        Self { compat, ro_compat: 0, incompat }
+        Self { compat: 0, ro_compat: 0, incompat }
     }
 }
 
@@ -151,9 +125,7 @@ impl Superblock {
     /// When the geometry's salt belongs to another cache.
     #[must_use]
     pub fn encode(&self, copy: usize) -> Vec<u8> {
-        let salt = self.geometry.salt;
-        assert!([Salt::NONE, Salt::of(&self.uuid)].contains(&salt), "another cache's salt");
-        let version = if salt == Salt::NONE { VERSION_UNSALTED } else { VERSION };
+        assert_eq!(self.geometry.salt, Salt::of(&self.uuid), "another cache's salt");
         let mut block = vec![0; BLOCK];
         let mut geometry = [0; GEOMETRY_BYTES];
         self.geometry.encode(&mut geometry);
@@ -161,7 +133,7 @@ impl Superblock {
         let kept = (0..=LABEL_BYTES).rev().find_map(|len| self.label.get(..len)).unwrap_or_default();
         Writer::new(&mut label).put(kept.as_bytes());
         let mut w = Writer::new(&mut block);
-        w.u32(0).u32(version).put(&MAGIC).put(&self.uuid);
+        w.u32(0).u32(VERSION).put(&MAGIC).put(&self.uuid);
         w.u64(self.features.compat).u64(self.features.ro_compat).u64(self.features.incompat);
         w.u64(self.sequence).u64(self.session).put(&self.boot_id).u64(self.created_unix_s);
         w.u8(u8::from(self.clean)).u8(fingerprint_code(self.fingerprint_kind));
@@ -194,12 +166,7 @@ impl Superblock {
         Binding::copy(BlockType::Superblock, copy, Salt::NONE).check(bytes)?;
         let uuid = r.array()?;
         let features = Features { compat: r.u64()?, ro_compat: r.u64()?, incompat: r.u64()? };
-        let salt = match version {
-            VERSION_UNSALTED => Salt::NONE,
-            VERSION => Salt::of(&uuid),
-            _ => return Err(FormatError::Version),
-        };
-        if features.incompat & !Features::KNOWN != 0 {
+        if version != VERSION || features.incompat & !Features::KNOWN != 0 {
             return Err(FormatError::Version);
         }
         if features.ro_compat != 0 && access == Access::Write {
@@ -208,7 +175,7 @@ impl Superblock {
         let (sequence, session, boot_id, created_unix_s) = (r.u64()?, r.u64()?, r.array()?, r.u64()?);
         let (clean, fingerprint, distrusted) = (r.u8()?, r.u8()?, r.u8()?);
         r.take(5)?;
-        let geometry = Geometry::decode(r.take(GEOMETRY_BYTES)?, salt)?;
+        let geometry = Geometry::decode(r.take(GEOMETRY_BYTES)?, Salt::of(&uuid))?;
         if geometry.has_journal_device() != (features.incompat & Features::EXTERNAL_JOURNAL != 0) {
             return Err(FormatError::Field("journal_offset"));
         }

@@ -237,7 +237,7 @@ impl Store {
         self.opened().map_or(0, |open| open.superblock.dropped)
     }
 
-    /// Whether work of its own is in progress or due: a checkpoint, the cleaner, changes in line.
+    /// Returns `true` if work of the store itself is in progress or due: a checkpoint, cleaning, queued changes.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.opened().is_none_or(|open| {

@@ -161,6 +161,7 @@ const VERBS: &[&str] = &[
     "sort",
     "speed",
     "split",
+    "start",
     "stop",
     "store",
     "stress",

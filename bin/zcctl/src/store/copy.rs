@@ -85,7 +85,7 @@ pub(super) fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("the volume \"{name}\" is incomplete; delete it before you import again"))?;
     let rest = source.len.next_multiple_of(1 << CHUNK_SHIFT) - source.len;
     if rest > 0 {
-        // Relevant to anyone who compares the two.
+        // Explains a difference when the image and the volume are compared.
         note(&format!(
             "{} has {} bytes; the volume has whole chunks, its last {rest} bytes are zeros",
             image.display(),

@@ -543,7 +543,7 @@ fn next_superblock(previous: &Superblock, options: &OpenOptions<'_>, found: &Fou
     superblock.clean = false;
     superblock.distrusted = false;
     superblock.boot_id = options.boot_id;
-    superblock.features.begin_session(&previous.geometry);
+    superblock.features.begin_session();
     superblock.journal_next = found.journal.next;
     superblock.checkpoint = found.checkpoints.newest.as_ref().map_or(0, |(header, _)| header.sequence);
     // What the session changes, it does not tell.
@@ -587,10 +587,6 @@ pub fn mark_clean<M: Media>(
         journal_next,
         index_image,
         sequence: superblock.sequence + 1,
-        features: Features {
-            incompat: superblock.features.incompat & !Features::SUMMARIES,
-            ..superblock.features
-        },
         ..superblock.clone()
     };
     write_superblock(media, &clean)

@@ -434,7 +434,7 @@ pub(crate) mod tests {
         assert_eq!(start(&before).unwrap().1, [record(1)], "it would be believed");
         before.features.compat |= Features::INTENTS_VOID;
         assert_eq!(start(&before), None);
-        before.features.begin_session(&before.geometry);
+        before.features.begin_session();
         assert!(start(&before).is_some(), "another session begins with another log");
         before.clean = true;
         assert_eq!(start(&before), None);

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zc_cache::startup as cache_startup;
 use zc_core::JournalSeq;
-use zc_format::{Features, Geometry, Superblock, VolumeTable};
+use zc_format::{Features, Superblock, VolumeTable};
 use zc_io::BlockFile;
 
 use crate::error::EngineError;
@@ -172,23 +172,18 @@ impl Ledger {
 
     /// Says durably that a start must not believe the intent log of this session. Blocks.
     pub(crate) fn void_intents(&self) -> Result<(), EngineError> {
-        self.set_features(|features, _| features.compat |= Features::INTENTS_VOID)
+        self.set_features(|features| features.compat |= Features::INTENTS_VOID)
     }
 
     fn set_feature(&self) -> Result<(), EngineError> {
-        self.set_features(|features, geometry| {
-            let void = features.compat & Features::INTENTS_VOID;
-            features.incompat |= Features::WRITE_BACK;
-            features.begin_session(geometry);
-            features.compat |= void;
-        })
+        self.set_features(|features| features.incompat |= Features::WRITE_BACK)
     }
 
     /// Rewrites the superblock, if that changes anything.
-    fn set_features(&self, change: impl FnOnce(&mut Features, &Geometry)) -> Result<(), EngineError> {
+    fn set_features(&self, change: impl FnOnce(&mut Features)) -> Result<(), EngineError> {
         let mut media = self.lock();
         let mut next = media.superblock.clone();
-        change(&mut next.features, &next.geometry);
+        change(&mut next.features);
         if next.features == media.superblock.features {
             return Ok(());
         }

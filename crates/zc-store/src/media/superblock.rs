@@ -1,4 +1,4 @@
-//! The superblock: what the store is, who has it, and from which state and place in the log it goes on.
+//! The superblock: identity, session, and the state and place in the log from which it continues.
 
 use super::{BLOCK, Binding, Block, MediaError, as_block, put_u32, put_u64, u32_at, u64_at};
 use crate::config::Shape;
@@ -7,11 +7,7 @@ use crate::limits;
 
 const MAGIC: [u8; 8] = *b"zcstore\x01";
 const VERSION: u32 = 1;
-/// In `incompat`: the log may have records of kind 6.
-const GONE_RECORDS: u64 = 1;
-/// In `incompat`: maps may have lost addresses, and the numbers of batches may be above 2^32 times the session's.
-const LOST_ADDRESSES: u64 = 2;
-/// Where segments begin.
+/// Offset of the first segment.
 pub(crate) const SEGMENTS_START_BYTES: u64 = 128 << 10;
 /// Distance between the copies.
 const COPY_STEP_BYTES: u64 = 64 << 10;
@@ -58,9 +54,9 @@ pub struct Superblock {
     pub segments: u32,
     /// Size of a segment in bytes.
     pub segment_bytes: u32,
-    /// Where the log goes on.
+    /// Place where the log continues.
     pub log: LogPlace,
-    /// How often an operator accepted that a part of the log was lost.
+    /// Number of times that an operator accepted the loss of a part of the log.
     pub losses: u32,
     /// Number of recoveries that dropped commits that nothing proved, since that was last reported.
     pub dropped: u32,
@@ -125,7 +121,6 @@ impl Superblock {
         put_u32(&mut b[..], 4, VERSION);
         b[8..16].copy_from_slice(&MAGIC);
         b[16..32].copy_from_slice(&self.uuid);
-        put_u64(&mut b[..], 48, GONE_RECORDS | LOST_ADDRESSES);
         put_u64(&mut b[..], 56, self.sequence);
         put_u64(&mut b[..], 64, self.session);
         put_u64(&mut b[..], 72, self.nonce);
@@ -159,10 +154,7 @@ impl Superblock {
             return Err(MediaError::Magic);
         }
         Binding::superblock(copy).check(b)?;
-        if u32_at(b, 4) != VERSION
-            || u64_at(b, 40) != 0
-            || u64_at(b, 48) & !(GONE_RECORDS | LOST_ADDRESSES) != 0
-        {
+        if u32_at(b, 4) != VERSION || u64_at(b, 40) != 0 || u64_at(b, 48) != 0 {
             return Err(MediaError::Version);
         }
         let mut uuid = [0; 16];
