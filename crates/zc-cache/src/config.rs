@@ -234,7 +234,7 @@ impl Default for WriteBackConfig {
 }
 
 /// A volume's share of the cache. Sizes are rounded down to whole units; shares are of the room for units. The bounds are
-/// said in the documentation of module `device::units::classes`.
+/// said in the documentation of module `device::slots::classes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShareConfig {
     /// Its clean content takes at most so much; none: as much as there is.
@@ -277,7 +277,7 @@ pub struct VolumeConfig {
     /// Its share of the cache.
     pub share: ShareConfig,
     /// Ranges of it, in bytes, that stay in the cache and are brought there, as far as the volume goes. See the
-    /// documentation of module `device::units::kept`.
+    /// documentation of module `device::slots::kept`.
     pub pins: Vec<Range<u64>>,
     /// How it writes back; also used while it still has dirty data after a change of its mode.
     pub write_back: WriteBackConfig,

@@ -107,20 +107,21 @@ impl Removals {
                 (Some(Step::Flushing), false)
             }
             Step::Voiding(mut cursor) => {
-                let is_done = core.device.void_some(volume, &mut cursor, &mut core.base);
-                let position = if is_done { core.device.journal_mut().want_all() } else { 0 };
+                let is_done = core.device.catalog.void_some(volume, &mut cursor, &mut core.base);
+                let position =
+                    if is_done { core.device.catalog.meta_mut().journal_mut().want_all() } else { 0 };
                 (Some(if is_done { Step::Recording { position } } else { Step::Voiding(cursor) }), is_done)
             }
-            Step::Recording { position } if core.device.journal().is_durable(position) => {
-                core.device.regions_mut().remove(volume);
-                let above = core.device.meta().newest_map();
-                core.device.meta_mut().want_map();
-                core.device.meta_mut().await_map(above);
+            Step::Recording { position } if core.device.catalog.meta().journal().is_durable(position) => {
+                core.device.catalog.meta_mut().regions_mut().remove(volume);
+                let above = core.device.catalog.meta().newest_map();
+                core.device.catalog.meta_mut().want_map();
+                core.device.catalog.meta_mut().await_map(above);
                 (Some(Step::Mapping { above }), false)
             }
             // Regions of all volumes may be retired meanwhile, with a flush of this origin too.
             Step::Mapping { above }
-                if core.device.meta().durable_map() > above && !core.base.is_flushing(volume) =>
+                if core.device.catalog.meta().durable_map() > above && !core.base.is_flushing(volume) =>
             {
                 (None, false)
             }
@@ -156,7 +157,7 @@ impl Removals {
         if result.is_ok() {
             clean.forget_volume(volume);
             core.base.remove_volume(volume);
-            core.device.forget_probes(volume);
+            core.device.recovery.probes_mut().remove(volume);
             core.configure_share(volume, &ShareConfig::default());
             core.base.tell_contents(volume, false);
             core.base.stats.volumes_removed += 1;
@@ -168,11 +169,11 @@ impl Removals {
 
     /// Whether nothing is under way for the volume, and nothing of it is left to be loaded.
     fn is_quiet(&self, volume: VolumeId, core: &Core, clean: &Clean, dirty: &DirtyLayer) -> bool {
-        core.device.is_loaded()
+        core.base.is_loaded()
             && dirty.is_quiet(volume)
             && clean.is_quiet(volume)
             && !core.base.is_flushing(volume)
             && !core.base.tracks.has(|key| key.volume == volume)
-            && !core.device.has_probes(volume)
+            && !core.device.recovery.probes().has_outstanding(volume)
     }
 }

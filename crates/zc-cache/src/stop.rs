@@ -2,7 +2,7 @@
 
 use crate::base::health::Distrusts;
 use crate::clean::Clean;
-use crate::device::{Core, meta};
+use crate::device::{Core, Device, meta};
 use crate::dirty::DirtyLayer;
 use crate::seam::Action;
 
@@ -42,18 +42,19 @@ impl Stop {
         }
         clean.drop_copies(core);
         if core.base.is_good() {
-            core.device.seal_all(&mut core.base);
-            core.device.seal_dirty_unit(&mut core.base);
+            core.device.units.clean_mut().seal_all(&mut core.device.catalog, &mut core.base);
+            core.device.units.dirty_mut().seal(&mut core.device.catalog, &mut core.base);
             if !self.is_all_durable(core, clean, dirty) {
                 return;
             }
             match self.flush {
                 None => {
-                    if !core.device.pump_image_write(dirty.keeps_dirty(), &mut core.base) {
+                    let Device { catalog, checkpoints, image, .. } = &mut core.device;
+                    if !image.pump(dirty.keeps_dirty(), catalog, checkpoints, &mut core.base) {
                         return;
                     }
                     self.flush = Some(false);
-                    core.device.meta_mut().close();
+                    core.device.catalog.meta_mut().close();
                     meta::flush_cache(meta::Op::StopFlush, &mut core.base);
                     return;
                 }
@@ -64,19 +65,20 @@ impl Stop {
         if core.base.port.is_idle() {
             self.done = true;
             distrusts.tell_pending_distrusts(core);
-            let clean = core.base.is_good() && !core.device.meta().do_marks_stay();
+            let clean = core.base.is_good() && !core.device.catalog.meta().do_marks_stay();
             core.base.port.emit(Action::Stopped { clean });
         }
     }
 
     /// Whether everything is on the device and durable, with no region marked.
     fn is_all_durable(&mut self, core: &mut Core, clean: &mut Clean, dirty: &mut DirtyLayer) -> bool {
-        let position = core.device.journal_mut().want_all();
+        let position = core.device.catalog.meta_mut().journal_mut().want_all();
         dirty.pump_persist(core, clean);
-        !core.device.has_units_in_flight()
-            && core.device.is_loaded()
-            && core.device.journal().is_durable(position)
-            && core.device.meta().is_idle()
-            && (core.device.meta().do_marks_stay() || core.device.is_unmarked(&core.base))
+        !core.device.units.are_in_flight()
+            && core.base.is_loaded()
+            && core.device.catalog.meta().journal().is_durable(position)
+            && core.device.catalog.meta().is_idle()
+            && (core.device.catalog.meta().do_marks_stay()
+                || core.device.catalog.meta().is_unmarked(&core.base))
     }
 }

@@ -30,7 +30,7 @@ const GOOD: [i32; 3] = [0, 2, 3];
 /// A part of the cache manager that guarantees hang on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Module {
-    /// Journal, checkpoints, region map.
+    /// Journal, region map, retirements.
     Meta,
     /// Dirty data: commits, summaries, destaging.
     Dirty,
@@ -38,8 +38,16 @@ pub(crate) enum Module {
     Startup,
     /// Reading of the device at a start.
     Recovery,
-    /// Units: headers, slots, eviction.
+    /// Units that are filled and written.
     Units,
+    /// Slots: states, classes, replacement.
+    Slots,
+    /// Contents: fingerprints and headers.
+    Contents,
+    /// Mappings and eviction.
+    Catalog,
+    /// Checkpoints and the index image.
+    Snapshot,
     /// Reads, writes and insertions of clean data, and the order of accesses of origins.
     Clean,
     /// Port, health, and the writes of volumes at their origins.
@@ -54,6 +62,10 @@ impl Module {
             Self::Startup => "startup",
             Self::Recovery => "device/recovery",
             Self::Units => "device/units",
+            Self::Slots => "device/slots",
+            Self::Contents => "device/contents",
+            Self::Catalog => "device/catalog",
+            Self::Snapshot => "device/snapshot",
             Self::Clean => "clean",
             Self::Base => "base",
         }

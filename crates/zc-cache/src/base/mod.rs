@@ -38,6 +38,17 @@ pub(crate) mod session;
 pub(crate) mod tracks;
 pub(crate) mod volume;
 
+/// What of earlier sessions is being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loading {
+    /// An index image: the file index is a small one meanwhile.
+    Image,
+    /// Headers of units.
+    Headers,
+    /// Nothing any more.
+    Nothing,
+}
+
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Base {
@@ -52,6 +63,7 @@ pub(crate) struct Base {
     /// Volumes whose contents the manager tells as they become known.
     reported: Vec<VolumeId>,
     health: DeviceHealth,
+    loading: Loading,
     effects: VecDeque<Effect>,
     pub(crate) session: Session,
     /// Where compression is worth trying.
@@ -73,6 +85,7 @@ impl Base {
             volumes: Map::default(),
             reported: Vec::new(),
             health: DeviceHealth::default(),
+            loading: Loading::Headers,
             filter: CompressionFilter::default(),
             tracks: Tracks::new(&cfg.hash_key),
             port: Port::default(),
@@ -118,12 +131,12 @@ impl Base {
         self.last_write_ms = self.now_ms;
     }
 
-    /// Whether no client has written for so long.
+    /// Returns `true` if no client has written for so long.
     pub(crate) const fn is_idle_for(&self, ms: u64) -> bool {
         self.now_ms.saturating_sub(self.last_write_ms) >= ms
     }
 
-    /// Whether the driver wants the manager to stop: nothing new is cached then.
+    /// Returns `true` if the driver wants the manager to stop: nothing new is cached then.
     pub(crate) const fn is_stopping(&self) -> bool {
         self.stopping
     }
@@ -131,6 +144,23 @@ impl Base {
     /// The driver wants the manager to stop.
     pub(crate) const fn stop(&mut self) {
         self.stopping = true;
+    }
+
+    /// Returns `true` if everything of earlier sessions was read.
+    #[inline]
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loading == Loading::Nothing
+    }
+
+    /// Returns `true` if an index image is being read: the index is a small one meanwhile.
+    #[inline]
+    pub(crate) fn is_reading_image(&self) -> bool {
+        self.loading == Loading::Image
+    }
+
+    /// What is being read from now on; recovery alone says so.
+    pub(crate) const fn set_loading(&mut self, loading: Loading) {
+        self.loading = loading;
     }
 
     /// A volume that the manager knows.
@@ -148,7 +178,7 @@ impl Base {
         self.volumes.values()
     }
 
-    /// Whether the manager knows the volume.
+    /// Returns `true` if the manager knows the volume.
     pub(crate) fn has_volume(&self, id: VolumeId) -> bool {
         self.volumes.contains_key(&id)
     }
@@ -182,17 +212,17 @@ impl Base {
         self.effects.pop_front()
     }
 
-    /// Whether others have acted on all effects.
+    /// Returns `true` if others have acted on all effects.
     pub(crate) fn has_no_effects(&self) -> bool {
         self.effects.is_empty()
     }
 
-    /// Whether the cache device works.
+    /// Returns `true` if the cache device works.
     pub(crate) fn is_good(&self) -> bool {
         self.health.state() == Health::Good
     }
 
-    /// Whether the device failed, and the record that its contents are not to be believed is not durable yet.
+    /// Returns `true` if the device failed, and the record that its contents are not to be believed is not durable yet.
     pub(crate) fn is_failing(&self) -> bool {
         self.health.state() == Health::Failing
     }
@@ -283,13 +313,13 @@ impl Base {
         volumes.get_mut(&volume).expect_held().origin_mut().pump_flush(volume, port);
     }
 
-    /// Whether the cache is in use for the volume: it has not failed, and the volume is not in pass-through.
+    /// Returns `true` if the cache is in use for the volume: it has not failed, and the volume is not in pass-through.
     pub(crate) fn is_used_by(&self, volume: VolumeId) -> bool {
         self.is_good()
             && self.volumes.get(&volume).is_some_and(|volume| volume.cfg().mode != Mode::PassThrough)
     }
 
-    /// Whether the driver wants to know what the extent holds.
+    /// Returns `true` if the driver wants to know what the extent holds.
     pub(crate) fn reports(&self, key: ExtentKey) -> bool {
         !self.reported.is_empty() && self.reported.contains(&key.volume)
     }

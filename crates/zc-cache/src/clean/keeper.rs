@@ -1,4 +1,4 @@
-//! The keeper: has kept extents in the cache, where they stay (see `device::units::kept`).
+//! The keeper: has kept extents in the cache, where they stay (see `device::slots::kept`).
 //!
 //! Job: walk over all kept extents. What is absent is read from the origin and inserted, whatever the volume's admission
 //! says. What is astray is read from the cache device and placed anew. A walk that is through is followed by another one,
@@ -22,7 +22,7 @@ use crate::clean::Clean;
 use crate::clean::insert::InsertOptions;
 use crate::clean::read::read_ahead::{Reason, admits};
 use crate::device::Core;
-use crate::device::units::kept::Keeping;
+use crate::device::catalog::pinned::Keeping;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
 use crate::ops::read::Op;
@@ -142,28 +142,29 @@ impl Keeper {
 impl Clean {
     /// Whether the keeper has something to do: ticks must not become rare.
     pub(crate) fn is_keeping(&self, core: &Core) -> bool {
-        core.device.has_kept() && self.keeper.is_at_work(core.device.kept_changes())
+        core.device.catalog.slots().kept().is_used()
+            && self.keeper.is_at_work(core.device.catalog.slots().kept().changes())
     }
 
     /// A tick: goes on with the walk.
     pub(crate) fn keep(&mut self, core: &mut Core) {
-        if !core.device.has_kept() || !core.base.is_good() || core.base.is_stopping() {
+        if !core.device.catalog.slots().kept().is_used() || !core.base.is_good() || core.base.is_stopping() {
             return;
         }
-        if core.device.change_kept(LOOKUPS_PER_TICK, &mut core.base) || !core.device.is_loaded() {
+        if core.device.catalog.change_kept(LOOKUPS_PER_TICK, &mut core.base) || !core.base.is_loaded() {
             return;
         }
-        core.device.empty_units(&mut core.base);
+        core.device.catalog.slots_mut().empty_units(&mut core.base);
         let now_ms = core.base.now_ms();
-        self.keeper.begin_if_due(core.device.kept_changes(), now_ms);
+        self.keeper.begin_if_due(core.device.catalog.slots().kept().changes(), now_ms);
         let mut left = LOOKUPS_PER_TICK;
         while let Some(next) = self.keeper.walk.as_ref().map(|walk| walk.next)
             && left > 0
             && self.may_read_to_keep(core)
         {
-            let Some((volume, run)) = core.device.next_kept(next) else {
+            let Some((volume, run)) = core.device.catalog.slots().kept().next(next) else {
                 let safe = self.keeper.end_walk(now_ms);
-                core.device.set_safe(&safe);
+                core.device.catalog.slots_mut().kept_mut().set_safe(&safe);
                 return;
             };
             let first = ExtentKey { volume, extent: ExtentNo(run.start) };
@@ -202,7 +203,7 @@ impl Clean {
         let mut at = run.start;
         while at < run.end && at - run.start < most {
             let key = ExtentKey { volume, extent: ExtentNo(at) };
-            let keeping = core.device.keeping(key);
+            let keeping = core.device.catalog.keeping(key);
             let is_to_be_read = keeping == Keeping::Absent && self.is_quiet_extent(key, core);
             if absent.as_ref().is_some_and(|run| !is_to_be_read || run.end - run.start >= most_absent) {
                 break;
@@ -254,13 +255,13 @@ impl Clean {
         let Some(guard) = core.base.tracks.guard(key) else { return false };
         let len_bytes = core.base.extent_bytes();
         let src = BufSlice { buf: core.base.port.alloc(len_bytes), start_bytes: 0, len_bytes };
-        core.device.pin(place.slot);
+        core.device.catalog.table_mut().pin(place.slot);
         let id = core.base.port.number();
-        let expected = core.device.expected(&mapping, &place, key, &core.base);
+        let expected = core.device.catalog.slots().expected(&mapping, &place, key, &core.base);
         // It will be stored under the fingerprint of what is read.
-        let proof = core.device.proof(key.volume, &place, &core.base.whole_sectors(), &core.base);
+        let proof = core.device.units.proof(key.volume, &place, &core.base.whole_sectors(), &core.base);
         let part = ExtentRead { expected, skip_bytes: 0, dest: src, proof, keep: false };
-        core.device.read_stored_extent(Op::Move(id), &place, part, &mut core.base);
+        core.device.units.read_stored_extent(Op::Move(id), &place, part, &mut core.base);
         self.spend(len_bytes.into());
         self.keeper.moving.insert(key);
         self.keeper.moves.insert(id, Move { guard, src, mapping, place });
@@ -278,7 +279,7 @@ impl Clean {
         let key = guard.key;
         self.keeper.moving.remove(&key);
         self.keeper.in_flight_bytes -= u64::from(src.len_bytes);
-        core.device.unpin(place.slot);
+        core.device.catalog.table_mut().unpin(place.slot);
         let fault = match result {
             Ok(parts) => {
                 core.base.device_read_worked();
@@ -293,9 +294,9 @@ impl Clean {
         };
         if let Some(fault) = fault {
             core.base.stats.failed_hits += 1;
-            core.device.note_damaged(&mapping);
-            if core.device.mapping(key) == Some(mapping) {
-                core.device.forget(key, &mut core.base);
+            core.device.catalog.slots_mut().note_damaged(&mapping);
+            if core.device.catalog.mapping(key) == Some(mapping) {
+                core.device.catalog.forget(key, &mut core.base);
             }
             core.base.port.emit(Action::Note(Note::ExtentDropped { slot: place.slot, fault }));
             core.base.tracks.release(&guard);

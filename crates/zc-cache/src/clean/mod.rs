@@ -145,8 +145,8 @@ impl Clean {
             let region = RegionKey { volume, region };
             key.volume == volume && (regions.is_active(&region) || regions.is_inherited(&region))
         };
-        let mapped = core.device.find_mappings(is_in_lost);
-        let regions = core.device.regions();
+        let mapped = core.device.catalog.find_mappings(is_in_lost);
+        let regions = core.device.catalog.meta().regions();
         let is_lost = |key: &ExtentKey| is_in_lost(key, regions);
         core.base.tracks.change_all(is_lost);
         self.recipes.remove_all(is_lost);
@@ -164,9 +164,9 @@ impl Clean {
             self.drop_idle_staged(key, core);
         }
         for key in mapped {
-            core.device.forget(key, &mut core.base);
+            core.device.catalog.forget(key, &mut core.base);
         }
-        core.device.doubt_inherited(volume);
+        core.device.recovery.doubt_inherited(volume);
     }
 
     /// Whether stored extents are being read for clients.
@@ -254,12 +254,12 @@ impl Clean {
         for extent in extents {
             let key = ExtentKey { volume: request.volume, extent: ExtentNo(extent) };
             let Some(sampled) = self.ghosts.sampled(key) else { continue };
-            let Some(fits) = core.device.fits_extents() else { return };
+            let Some(fits) = core.device.catalog.slots().fits_extents() else { return };
             if is_read {
                 let access = Access {
                     in_stream,
-                    is_held: core.device.is_mapped(key),
-                    is_duplicate: core.device.is_duplicate(key),
+                    is_held: core.device.catalog.is_mapped(key),
+                    is_duplicate: core.device.catalog.is_duplicate(key),
                     fits,
                     is_warm_start: core.base.stats.load_mappings > 0,
                     answered: answered(core),

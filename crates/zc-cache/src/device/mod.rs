@@ -1,34 +1,45 @@
-//! The cache device as the manager knows it: both indexes, the units in its slots, its durable metadata.
+//! The cache device as the manager knows it: what is on record of it, the units in memory, what a start has to do yet.
 //!
-//! Job: hold them together for components that look up, place or void. What it does not do: see origins or requests.
+//! Job: name the components that look up, place, void, write and recover. Each changes itself alone; those that need
+//! others get them with the call.
+//!
+//! What it does not do: see origins or requests.
+//!
+//! | component | what it has |
+//! |---|---|
+//! | `meta` | the journal, marks of regions and their map, retirements |
+//! | `slots` | states of slots, classes, replacement, kept extents, dirty bodies |
+//! | `contents` | the fingerprint index, headers at hand and being read |
+//! | `catalog` | mappings of extents over those three, eviction, sweeps |
+//! | `units` | units that are being filled or written |
+//! | `snapshot` | checkpoints, and the index image of a stop |
+//! | `erase` | the erasure of what volumes left that are gone |
+//! | `recovery` | what the start found, and has not read or proved yet |
 
-mod mappings;
+pub(crate) mod catalog;
+pub(crate) mod contents;
+pub(crate) mod erase;
 pub(crate) mod meta;
 pub(crate) mod recovery;
+pub(crate) mod slots;
+pub(crate) mod snapshot;
+pub(crate) mod stored;
 pub(crate) mod units;
-mod view;
 mod volumes;
 
-use zc_core::{Map, WeuSlot};
+use zc_core::{VolumeId, WeuSlot};
 
 use crate::base::Base;
 use crate::config::ManagerConfig;
-use crate::device::meta::MetaLog;
+use crate::device::catalog::Catalog;
+use crate::device::erase::Erasure;
 use crate::device::recovery::Recovery;
-use crate::device::units::classes::Classes;
-use crate::device::units::dirty_slots::DirtySlots;
-use crate::device::units::dirty_unit::DirtyUnits;
-use crate::device::units::erase::Erasure;
-use crate::device::units::evict::Sweeps;
-use crate::device::units::header_reads::HeaderReads;
-use crate::device::units::headers::HeaderCache;
-use crate::device::units::kept::Kept;
-use crate::device::units::policy::{ReplacementPolicy, policy};
-use crate::device::units::slots::SlotTable;
-use crate::device::units::{OpenWeus, WritingWeu};
-use crate::index::file_index::{FileIndex, IndexShape};
-use crate::index::fingerprint_index::FingerprintIndex;
+use crate::device::snapshot::checkpoint::Checkpoints;
+use crate::device::snapshot::image::ImageWriter;
+use crate::device::units::Units;
+use crate::index::file_index::Mapping;
 use crate::startup::StartState;
+use crate::stats::Stats;
 
 /// What the components above the device use: see the two modules.
 #[derive(Debug)]
@@ -37,38 +48,15 @@ pub(crate) struct Core {
     pub(crate) device: Device,
 }
 
-/// See the module documentation.
+/// The components. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Device {
-    index: Index,
-    units: Units,
-    meta: MetaLog,
-    recovery: Recovery,
-}
-
-/// Where extents and contents are.
-#[derive(Debug)]
-struct Index {
-    files: FileIndex,
-    prints: FingerprintIndex,
-}
-
-/// The slots and what is in them.
-#[derive(Debug)]
-struct Units {
-    policy: Box<dyn ReplacementPolicy + Send>,
-    slots: SlotTable,
-    classes: Classes,
-    kept: Kept,
-    headers: HeaderCache,
-    header_reads: HeaderReads,
-    sweeps: Sweeps,
-    erasure: Erasure,
-    open: OpenWeus,
-    writing: Map<WeuSlot, WritingWeu>,
-    dirty: DirtyUnits,
-    /// Dirty data in each slot.
-    dirty_slots: DirtySlots,
+    pub(crate) catalog: Catalog,
+    pub(crate) units: Units,
+    pub(crate) erasure: Erasure,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) image: ImageWriter,
+    pub(crate) recovery: Recovery,
 }
 
 impl Device {
@@ -77,42 +65,61 @@ impl Device {
     /// # Panics
     /// When the geometry names more slots than an index location can.
     pub(crate) fn new(config: &ManagerConfig, start: StartState) -> Self {
-        let geometry = &config.geometry;
-        let shape = IndexShape {
-            slots: geometry.slots,
-            weu_bytes: geometry.weu_bytes,
-            extent_bytes: geometry.extent_bytes,
-            generation_bits: config.generation_bits,
-        };
-        let header_prints = zc_core::usize_from_u32(config.header_prints_max);
         Self {
-            index: Index {
-                files: FileIndex::new(shape, config.file_index_entries),
-                prints: FingerprintIndex::new(shape, config.fingerprint_index_entries),
-            },
-            units: Units {
-                policy: policy(config.replacement, geometry.slots),
-                slots: SlotTable::new(geometry.slots, config.generation_bits),
-                classes: Classes::new(geometry.slots, geometry.weu_bytes),
-                kept: Kept::new(config),
-                headers: HeaderCache::new(header_prints, &config.hash_key),
-                header_reads: HeaderReads::default(),
-                sweeps: Sweeps::default(),
-                erasure: Erasure::default(),
-                open: OpenWeus::default(),
-                writing: Map::default(),
-                dirty: DirtyUnits::default(),
-                dirty_slots: DirtySlots::default(),
-            },
-            meta: MetaLog::new(config, &start),
+            catalog: Catalog::new(config, &start),
+            units: Units::default(),
+            erasure: Erasure::default(),
+            checkpoints: Checkpoints::new(
+                start.checkpoint_sequence,
+                start.checkpoint_area,
+                start.checkpoint_found,
+            ),
+            image: ImageWriter::default(),
             recovery: Recovery::new(&config.hash_key, start),
         }
     }
 
     /// The device failed: what is under way with it will not end, and nothing more is placed.
     pub(crate) fn device_failed(&mut self, base: &mut Base) {
-        self.meta.device_failed();
-        self.recovery.load = None;
-        self.drop_open_units(base);
+        self.catalog.meta_mut().device_failed();
+        self.checkpoints.give_up();
+        self.recovery.give_up(base);
+        self.units.clean_mut().drop_open_units(base);
+    }
+
+    /// Whether a stored extent may be served: its content is of this session, or the volume's sample has been seen.
+    pub(crate) fn is_past_gate(&self, volume: VolumeId, mapping: Mapping, base: &Base) -> bool {
+        self.recovery.probes().is_past_gate(volume, mapping, self.catalog.table(), base)
+    }
+
+    /// Goes on with comparisons of what a start found with origins.
+    pub(crate) fn pump_probes(&mut self, base: &mut Base) {
+        self.recovery.probes_mut().pump(&mut self.catalog, &self.units, base);
+    }
+
+    /// Returns `true` if dirty data may point at a slot, and not more than so many slots are kept for that alone.
+    pub(crate) fn may_hold_dirty(&self, slot: WeuSlot, lent_max: u64) -> bool {
+        self.units.dirty().may_hold(slot, lent_max, self.catalog.slots())
+    }
+
+    /// Bytes of RAM that the structures of the device hold, by name.
+    pub(crate) fn ram_by_structure(&self) -> [(&'static str, u64); 5] {
+        let Self { catalog, recovery, .. } = self;
+        let contents = catalog.contents();
+        [
+            ("file_index", catalog.files().ram_bytes() + recovery.image_ram_bytes()),
+            ("fingerprint_index", contents.prints().ram_bytes()),
+            ("slots", catalog.table().ram_bytes()),
+            ("policy", catalog.slots().policy_ram_bytes()),
+            ("headers", contents.headers().ram_bytes()),
+        ]
+    }
+
+    /// Counts what there is now.
+    pub(crate) fn gauges(&self, stats: &mut Stats) {
+        let Self { catalog, .. } = self;
+        let (files, prints, meta) = (catalog.files(), catalog.contents().prints(), catalog.meta());
+        stats.gauges(files, prints, meta.journal().used_blocks(), meta.regions().len());
+        stats.pinned_units = catalog.slots().kept_units().into();
     }
 }

@@ -5,15 +5,12 @@ use core::ops::Range;
 use zc_core::VolumeId;
 
 use crate::config::{ShareConfig, VolumeConfig};
-use crate::device::Core;
+use crate::device::slots::class_id::ClassId;
+use crate::device::{Core, Device};
 
 impl Core {
     pub(crate) fn add_volume(&mut self, cfg: VolumeConfig) {
-        // What is not believed is not loaded, so that there is nothing to compare.
-        let closed = self.device.recovery.load.is_some()
-            && cfg.trusted
-            && self.device.recovery.restart.mapping_trusted;
-        self.device.recovery.probes.add(cfg.id, closed);
+        self.device.recovery.add_volume(&cfg, &self.base);
         self.base.add_volume(cfg);
     }
 
@@ -26,14 +23,19 @@ impl Core {
 
     /// What share of the cache a volume is to have.
     pub(crate) fn configure_share(&mut self, id: VolumeId, share: &ShareConfig) {
-        self.device.configure_share(id, share, &mut self.base);
+        let Self { device: Device { catalog, units, .. }, base } = self;
+        let Some(before) = catalog.slots_mut().configure_share(id, share) else { return };
+        if before != ClassId::DEFAULT {
+            units.clean_mut().seal(before, catalog, base);
+        }
+        catalog.slots_mut().move_home(base);
     }
 
     /// Which ranges of a volume stay in the cache.
     pub(crate) fn configure_pins(&mut self, id: VolumeId, pins: &[Range<u64>], size_bytes: u64) {
         let is_now = self.base.volume(id).map_or(0, |volume| volume.cfg().size_bytes);
         let extents = size_bytes.max(is_now) / u64::from(self.base.extent_bytes());
-        self.device.configure_pins(id, pins, extents);
+        self.device.catalog.configure_pins(id, pins, extents, &self.base);
     }
 
     /// A volume that exists becomes larger, if this is larger. The extent that its end used to cut may be cached from

@@ -248,7 +248,7 @@ impl DirtyLayer {
         }
         if full || lack.is_some() {
             core.base.stats.dirty_waits += 1;
-            if mends && (full || core.device.journal_is_pressed()) {
+            if mends && (full || core.device.catalog.meta().is_pressed()) {
                 return Admission::Nothing;
             }
             return self.waits(volume, if full { None } else { lack }, core);
@@ -305,7 +305,7 @@ impl DirtyLayer {
     pub(crate) fn is_epoch_full(&self, volume: VolumeId, extents: u64, core: &Core) -> bool {
         let open = self.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
         let writes = open.map_or(0, |epoch| epoch.writes);
-        writes > 0 && writes + extents > epoch_writes_max(core.device.journal().ring_blocks())
+        writes > 0 && writes + extents > epoch_writes_max(core.device.catalog.meta().journal().ring_blocks())
     }
 
     /// Returns `true` if dirty data that cannot be read back occupies the room, so waiting does not help.
@@ -392,12 +392,12 @@ impl DirtyLayer {
 
     /// The division of units.
     fn units(&self, core: &Core) -> Division {
-        Division::new(core.device.dirty_bounds(&core.base).filled, self.turns.sharers)
+        Division::new(core.device.catalog.slots().dirty_bounds(&core.base).filled, self.turns.sharers)
     }
 
     /// The room that a piece lacks: in the journal, among records, in memory, in units.
     fn lack_of(&self, volume: VolumeId, piece: Piece, core: &Core) -> Option<Lack> {
-        if core.device.journal_is_pressed() {
+        if core.device.catalog.meta().is_pressed() {
             return Some(Lack::Passing);
         }
         let may_share = self.may_share(volume, core);
@@ -433,8 +433,8 @@ impl DirtyLayer {
 
     /// Returns `true` if there may be so many more units, for a piece and all that is in memory alone.
     fn has_units(&self, volume: VolumeId, piece: Piece, units: u64, may_share: bool, core: &Core) -> bool {
-        let (slots, division) = (core.device.dirty_slots(), self.units(core));
-        let bounds = core.device.dirty_bounds(&core.base);
+        let (slots, division) = (core.device.catalog.slots().dirty(), self.units(core));
+        let bounds = core.device.catalog.slots().dirty_bounds(&core.base);
         let in_shared = slots.filled() + units <= division.shared
             && slots.len() + units <= bounds.all() - division.reserved();
         if may_share && in_shared {
@@ -451,8 +451,8 @@ impl DirtyLayer {
     /// Use of the room of all volumes.
     pub(crate) fn fill(&self, core: &Core) -> DirtyFill {
         DirtyFill {
-            units: core.device.dirty_slots().filled(),
-            units_max: core.device.dirty_bounds(&core.base).filled,
+            units: core.device.catalog.slots().dirty().filled(),
+            units_max: core.device.catalog.slots().dirty_bounds(&core.base).filled,
             records: self.volumes.record_count(),
             records_max: dirty_records_max(&core.base),
         }
@@ -463,10 +463,12 @@ impl DirtyLayer {
         let records = self.volumes.record_count();
         let records_max = dirty_records_max(&core.base);
         let units = units_for(self.memory_bytes + memory_bytes, &core.base);
-        let bounds = core.device.dirty_bounds(&core.base);
-        let fits_device = core.device.dirty_slots().filled() + units <= bounds.filled + MENDING_UNITS
-            && core.device.dirty_slots().len() + units < u64::from(core.device.slot_count());
-        !core.device.journal_is_pressed()
+        let bounds = core.device.catalog.slots().dirty_bounds(&core.base);
+        let fits_device = core.device.catalog.slots().dirty().filled() + units
+            <= bounds.filled + MENDING_UNITS
+            && core.device.catalog.slots().dirty().len() + units
+                < u64::from(core.device.catalog.table().len());
+        !core.device.catalog.meta().is_pressed()
             && records < records_max + records_max / MENDING_RECORDS
             && (memory_bytes == 0 || fits_device)
     }

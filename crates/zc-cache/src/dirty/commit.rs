@@ -140,7 +140,7 @@ impl DirtyLayer {
     }
 
     fn close_due_epoch(&mut self, volume: VolumeId, waiting: bool, core: &mut Core) {
-        let writes_max = epoch_writes_max(core.device.journal().ring_blocks());
+        let writes_max = epoch_writes_max(core.device.catalog.meta().journal().ring_blocks());
         let now_ms = core.base.now_ms();
         let stopping = core.base.is_stopping();
         let Some(age_ms) = core.base.volume(volume).map(|volume| volume.cfg().write_back.max_dirty_age_ms)
@@ -176,8 +176,8 @@ impl DirtyLayer {
                 }
             }
             Step::Writing => {
-                let written = core.device.journal().written() >= commit.last
-                    && core.device.dirty_units().writes().are_written(commit.writes_before);
+                let written = core.device.catalog.meta().journal().written() >= commit.last
+                    && core.device.units.dirty().writes().are_written(commit.writes_before);
                 if written && let Some(commit) = &mut dirty.commit {
                     commit.step = Step::Ready;
                     self.end_durable_commit(volume, core);
@@ -193,8 +193,8 @@ impl DirtyLayer {
         let Some(commit) = self.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref()) else {
             return;
         };
-        let unflushed = !core.device.dirty_units().writes().are_flushed(commit.writes_before);
-        if core.device.journal().is_durable(commit.last) && !unflushed && !commit.elsewhere {
+        let unflushed = !core.device.units.dirty().writes().are_flushed(commit.writes_before);
+        if core.device.catalog.meta().journal().is_durable(commit.last) && !unflushed && !commit.elsewhere {
             core.base.stats.epochs_committed_by_fua += 1;
             self.end_commit(volume, core);
         }
@@ -208,19 +208,19 @@ impl DirtyLayer {
             self.awaited_commit_ms = Some(core.base.now_ms());
         }
         let records = self.epoch_records(volume, epoch, core);
-        let open = core.device.dirty_units().open().map(DirtyUnit::slot);
+        let open = core.device.units.dirty().open().map(DirtyUnit::slot);
         let elsewhere =
             records.iter().any(|record| matches!(record, Record::Dirty { slot, .. } if Some(*slot) != open));
         let durably = awaited && !elsewhere;
         if durably && self.commit_in_summary(volume, epoch, &records, core) {
             return;
         }
-        core.device.write_dirty_pages(durably, &mut core.base);
-        let first = core.device.journal().appended() + 1;
-        records.into_iter().for_each(|record| core.device.record(record, &mut core.base));
-        core.device.record(Record::Committed { volume, epoch }, &mut core.base);
-        let last = core.device.journal_mut().hurry_all(durably);
-        let writes_before = core.device.dirty_units().writes().mark();
+        core.device.units.dirty_mut().write_pages(durably, &mut core.base);
+        let first = core.device.catalog.meta().journal().appended() + 1;
+        records.into_iter().for_each(|record| core.device.catalog.record(record, &mut core.base));
+        core.device.catalog.record(Record::Committed { volume, epoch }, &mut core.base);
+        let last = core.device.catalog.meta_mut().journal_mut().hurry_all(durably);
+        let writes_before = core.device.units.dirty().writes().mark();
         let commit = self.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
         commit.step = Step::Writing;
         commit.elsewhere = elsewhere;
@@ -246,7 +246,7 @@ impl DirtyLayer {
                         key,
                         span: SectorSpan::new(&version.stored).expect_held(),
                         slot: place.slot,
-                        generation: core.device.generation(place.slot),
+                        generation: core.device.catalog.table().get(place.slot).generation(),
                         offset_units: place.offset_units,
                         pages: place.pages,
                     }),
@@ -265,13 +265,13 @@ impl DirtyLayer {
     /// Some commit that has not ended has records in line for the next journal block: a summary would carry them, and
     /// the one after it would vouch for what may not be durable.
     pub(crate) fn commits_in_line(&self, core: &Core) -> bool {
-        let taken = core.device.journal().taken();
+        let taken = core.device.catalog.meta().journal().taken();
         self.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
     }
 
     /// A flush is issued: it serves every commit that is ready.
     pub(crate) fn commits_flushing(&mut self, core: &mut Core) {
-        core.device.dirty_units_mut().writes_mut().flush_begins();
+        core.device.units.dirty_mut().writes_mut().flush_begins();
         self.each_commit(|commit| {
             if commit.step == Step::Ready {
                 commit.step = Step::Flushing;
@@ -281,12 +281,12 @@ impl DirtyLayer {
 
     /// That flush has ended.
     pub(crate) fn commits_flushed(&mut self, core: &mut Core) {
-        core.device.dirty_units_mut().writes_mut().flush_ended();
+        core.device.units.dirty_mut().writes_mut().flush_ended();
         for volume in self.volumes.awake_ids() {
             let dirty = self.volumes.get(&volume).expect_held();
             if let Some(commit) = dirty.commit.as_ref().filter(|commit| commit.step == Step::Flushing) {
                 debug_assert!(
-                    core.device.dirty_units().writes().are_flushed(commit.writes_before),
+                    core.device.units.dirty().writes().are_flushed(commit.writes_before),
                     "the flush does not cover a piece of {volume:?}"
                 );
                 self.end_commit(volume, core);
@@ -322,13 +322,13 @@ impl DirtyLayer {
         let Some(dirty) = self.volumes.get(&volume) else { return false };
         let Some(commit) = &dirty.commit else { return false };
         let placed = dirty.data.epoch(commit.epoch).is_none_or(|epoch| epoch.unplaced == 0);
-        let written = core.device.dirty_units().writes().are_written(commit.writes_before);
+        let written = core.device.units.dirty().writes().are_written(commit.writes_before);
         placed && written && self.is_recorded(commit.last, core)
     }
 
     /// A journal block is about to be written: notes which commits it holds.
     pub(crate) fn commits_in_block(&mut self, block: JournalSeq, core: &mut Core) {
-        let taken = core.device.journal().taken();
+        let taken = core.device.catalog.meta().journal().taken();
         self.each_commit(|commit| {
             // With a summary it ends before a block is taken.
             if matches!(commit.step, Step::Placing | Step::Summarized) {
@@ -345,9 +345,9 @@ impl DirtyLayer {
 
     /// Commits in blocks before this one are durable, with all they speak of.
     pub(crate) fn commits_proved(&self, core: &Core) -> JournalSeq {
-        let durable = core.device.journal().durable_next();
+        let durable = core.device.catalog.meta().journal().durable_next();
         let oldest = self.commits().filter_map(|commit| commit.block).min();
-        if core.device.journal().taken() < self.resets_until {
+        if core.device.catalog.meta().journal().taken() < self.resets_until {
             return self.proved_before;
         }
         oldest.map_or(durable, |block| block.min(durable))
@@ -355,7 +355,7 @@ impl DirtyLayer {
 
     /// The journal must be kept from here on for commits that are not complete.
     pub(crate) fn commits_keep_from(&self, core: &Core) -> JournalSeq {
-        let next = core.device.journal().next();
+        let next = core.device.catalog.meta().journal().next();
         self.commits().filter_map(|commit| commit.first_block).min().map_or(next, |block| block.min(next))
     }
 

@@ -27,7 +27,7 @@ use crate::base::Base;
 use crate::base::origin::FlushWaiter;
 use crate::clean::Clean;
 use crate::device::Core;
-use crate::device::units::headers::Stored;
+use crate::device::stored::Stored;
 use crate::dirty::admission::dirty_records_max;
 use crate::dirty::versions::{Body, DirtyVolume, RunBounds, Version};
 use crate::dirty::{DirtyLayer, Op, VolumeDirty, let_go};
@@ -263,7 +263,7 @@ impl DirtyLayer {
                 if self.is_recorded(position, core) {
                     self.run_is_clean(volume, epoch, core, clean);
                 } else if !self.is_commit_near(core) {
-                    core.device.journal_mut().want(position);
+                    core.device.catalog.meta_mut().journal_mut().want(position);
                 }
             }
         }
@@ -286,7 +286,7 @@ impl DirtyLayer {
         let oldest = dirty.data.epochs.front()?;
         let paused = core.base.now_ms() < dirty.destaging.not_before_ms;
         // Onto an origin that may be another one, or while it is not known what is missing, nothing is written.
-        let doubtful = dirty.is_incomplete() || !core.device.is_open(volume);
+        let doubtful = dirty.is_incomplete() || !core.device.recovery.probes().is_open(volume);
         if paused || doubtful || entry.origin().has_direct_writes() || entry.cfg().mode == Mode::ReadOnly {
             return None;
         }
@@ -302,8 +302,9 @@ impl DirtyLayer {
         let silent =
             core.base.now_ms().saturating_sub(dirty.last_request_ms) >= core.base.cfg().dirty.idle_ms;
         let idle = silent && entry.cfg().write_back.destages_idly;
-        let low = u64::from(core.device.slot_count()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
-        let crowded = core.device.dirty_slots().filled() > low;
+        let low =
+            u64::from(core.device.catalog.table().len()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
+        let crowded = core.device.catalog.slots().dirty().filled() > low;
         let records = dirty.data.record_count() * 2 > dirty_records_max(&core.base);
         let waiting = self.is_pressed(volume);
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
@@ -499,17 +500,26 @@ impl DirtyLayer {
                 core.base.port.emit(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
             }
             Body::Stored { place, own } => {
-                let mut expected =
-                    core.device.expected_dirty(&place, own.then_some(key), &version.stored, &core.base);
-                let proof = core.device.proof(key.volume, &place, &version.stored, &core.base);
+                let mut expected = core.device.catalog.slots().expected_dirty(
+                    &place,
+                    own.then_some(key),
+                    &version.stored,
+                    &core.base,
+                );
+                let proof = core.device.units.proof(key.volume, &place, &version.stored, &core.base);
                 let gather = self.gathers.get_mut(&id).expect_held();
                 gather.reads += 1;
                 let keep = is_kept(key.volume, version, &core.base);
                 if keep && !gather.again {
-                    expected.print = core.device.print_in_memory(key.volume, &place, &core.base);
+                    expected.print = core.device.units.print_in_memory(
+                        key.volume,
+                        &place,
+                        core.device.catalog.contents(),
+                        &core.base,
+                    );
                 }
                 let kind = Op::Gather { gather: id, part };
-                core.device.read_stored_extent(
+                core.device.units.read_stored_extent(
                     kind,
                     &place,
                     ExtentRead { expected, skip_bytes, dest, proof, keep },
@@ -662,10 +672,10 @@ impl DirtyLayer {
             self.destaging(volume).step = Step::Idle;
             return;
         }
-        core.device.record(zc_format::Record::Clean { volume, epoch }, &mut core.base);
-        let position = core.device.journal().appended();
+        core.device.catalog.record(zc_format::Record::Clean { volume, epoch }, &mut core.base);
+        let position = core.device.catalog.meta().journal().appended();
         if !self.is_commit_near(core) {
-            core.device.journal_mut().want(position);
+            core.device.catalog.meta_mut().journal_mut().want(position);
         }
         self.destaging(volume).step = Step::Recording { epoch, position };
     }
@@ -684,7 +694,7 @@ impl DirtyLayer {
         core.base.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
         core.base.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
         let_go(volume, &bodies, core);
-        core.device.look_for_victims();
+        core.device.catalog.slots_mut().look_for_victims();
         self.pump_destage_of(volume, core, clean);
     }
 
@@ -699,13 +709,16 @@ impl DirtyLayer {
                 _ => None,
             });
         let Some(place) = place else { return };
-        if core.device.is_mapped(key) || core.device.journal_is_pressed() || !core.device.may_share(&place) {
+        if core.device.catalog.is_mapped(key)
+            || core.device.catalog.meta().is_pressed()
+            || !core.device.catalog.table().may_share(&place)
+        {
             return;
         }
         core.base.stats.promoted += 1;
-        core.device.map_extent(key, Mapping::Duplicate(place), &mut core.base);
+        core.device.catalog.map_extent(key, Mapping::Duplicate(place), &mut core.base);
         let stored = Stored { offset_units: place.offset_units, pages: place.pages };
-        if let Some(print) = core.device.content_at(place.slot, stored) {
+        if let Some(print) = core.device.catalog.contents().headers().content_at(place.slot, stored) {
             clean.learn(key, print, core);
         }
     }

@@ -11,8 +11,8 @@ use zc_core::{BufSlice, Codec, ExtentKey, Fingerprint, SectorSpan, VolumeId};
 use crate::base::port::Ended;
 use crate::clean::Clean;
 use crate::device::Core;
-use crate::device::units::headers::Stored;
-use crate::device::units::in_share;
+use crate::device::contents::in_share;
+use crate::device::stored::Stored;
 use crate::device::units::unit::Content;
 use crate::dirty::versions::Body;
 use crate::dirty::{DirtyLayer, Op};
@@ -118,16 +118,17 @@ impl DirtyLayer {
         match outcome {
             Outcome::Zero => Some(Body::Zero { no_hole: true }),
             Outcome::Duplicate(found) => {
-                let lent_max = core.device.dirty_bounds(&core.base).lent;
-                if !found.may_share(&core.device) || !core.device.may_hold_dirty(found.slot, lent_max) {
+                let lent_max = core.device.catalog.slots().dirty_bounds(&core.base).lent;
+                if !found.may_share(&core.device.catalog) || !core.device.may_hold_dirty(found.slot, lent_max)
+                {
                     let src = self.jobs.get(&id).expect_held().reduction.src();
                     return self.store_dirty(id, Codec::Raw, src, core);
                 }
-                let place = found.place(&core.device);
+                let place = found.place(&core.device.catalog);
                 core.base.stats.dirty_shared += 1;
-                core.device.slot_shared(found.slot);
+                core.device.catalog.slots_mut().slot_shared(found.slot);
                 let volume = self.jobs.get(&id).expect_held().volume();
-                core.device.add_dirty(volume, found.slot, false);
+                core.device.catalog.slots_mut().add_dirty(volume, found.slot, false);
                 Some(Body::Stored { place, own: false })
             }
             Outcome::OnceOnly => panic!("job {id} is dirty, and may not be left out"),
@@ -141,7 +142,8 @@ impl DirtyLayer {
         let (known, dirty) = (job.reduction.print(), Some(job.span));
         let print = known.unwrap_or(Fingerprint([0; 32]));
         let content = Content { key, print, codec, payload, raw_bytes, dirty };
-        let place = core.device.place_dirty(&content, &mut core.base)?;
+        let place =
+            core.device.units.dirty_mut().place(&content, &mut core.device.catalog, &mut core.base)?;
         core.base.stats.dirty_stored += 1;
         core.base.stats.stored_raw_bytes += u64::from(raw_bytes);
         core.base.stats.stored_bytes += u64::from(payload.len_bytes);
@@ -150,7 +152,7 @@ impl DirtyLayer {
             && in_share(&print, share)
         {
             let stored = Stored { offset_units: place.offset_units, pages: place.pages };
-            core.device.index_content(print, place.slot, stored);
+            core.device.catalog.contents_mut().add(print, place.slot, stored);
         }
         Some(Body::Stored { place, own: true })
     }
@@ -159,7 +161,7 @@ impl DirtyLayer {
     pub(crate) fn abandon_dirty_jobs(&mut self, core: &mut Core) {
         let ready: SmallVec<[u64; 8]> = self.ready.drain(..).collect();
         ready.into_iter().for_each(|id| self.end_dirty_job(id, core));
-        core.device.drop_dirty_unit(&mut core.base);
+        core.device.units.dirty_mut().drop_open(&mut core.base);
     }
 }
 
@@ -167,7 +169,12 @@ impl DirtyLayer {
     pub(crate) fn dirty_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core, clean: &mut Clean) {
         match (op, ended) {
             (Op::Part(part), Ended::Device(result)) => {
-                if core.device.part_written(part, result, &mut core.base) {
+                if core.device.units.dirty_mut().part_written(
+                    part,
+                    result,
+                    &mut core.device.catalog,
+                    &mut core.base,
+                ) {
                     self.summary_written(part.number, core);
                 }
             }

@@ -49,7 +49,7 @@ impl DirtyLayer {
                     self.request_commit(volume, Some(req), core);
                 }
                 FlushWaiter::Client(req) => core.base.port.emit(Action::Reply { req, result: for_clients }),
-                FlushWaiter::Retire => core.device.retire_flush_done(volume, result),
+                FlushWaiter::Retire => core.device.catalog.meta_mut().retire_flush_done(volume, result),
                 FlushWaiter::Destage => self.destage_flushed(volume, result, core),
                 FlushWaiter::Remove => {
                     core.base.announce(Effect::RemovalFlushed(volume, result));

@@ -7,6 +7,7 @@ use zc_core::{Mode, VolumeId};
 use zc_format::Record;
 
 use crate::device::Core;
+use crate::device::recovery::dirty_replay::is_outdated;
 use crate::dirty::versions::{Body, Ended, EpochState};
 use crate::dirty::{DirtyLayer, VolumeDirty, let_go};
 use crate::expect_held::ExpectHeld;
@@ -17,14 +18,14 @@ impl DirtyLayer {
     /// Ends the replay: makes versions of what counts, pins their slots, voids what does not count.
     pub(crate) fn install_dirty(&mut self, core: &mut Core) {
         let mut decided = false;
-        for (volume, mut replay) in core.device.take_dirty_replays() {
+        for (volume, mut replay) in core.device.recovery.take_dirty_replays() {
             let mut unrecorded = replay.unjournaled;
             if core.base.volume(volume).is_some_and(|entry| !entry.cfg().may_be_dirty) {
                 // Known to be clean elsewhere: an older state of the medium shows through.
                 replay.clean = replay.committed;
                 if !core::mem::take(&mut replay.epochs).is_empty() {
                     unrecorded = true;
-                    core.device.record(Record::Clean { volume, epoch: replay.clean }, &mut core.base);
+                    core.device.catalog.record(Record::Clean { volume, epoch: replay.clean }, &mut core.base);
                 }
             }
             let mut dirty = VolumeDirty::new(replay.clean);
@@ -33,20 +34,27 @@ impl DirtyLayer {
             for (number, records) in &replay.epochs {
                 self.install_epoch(volume, *number, records, core);
             }
-            let outdated =
-                replay.epochs.iter().flat_map(|(_, records)| records).any(|r| core.device.is_outdated(r));
+            let outdated = replay
+                .epochs
+                .iter()
+                .flat_map(|(_, records)| records)
+                .any(|r| is_outdated(r, core.device.catalog.table()));
             if outdated {
                 self.fence_incomplete(volume, core);
             }
-            let dropped = core.device.has_dropped_commits(volume);
+            let dropped = core.device.recovery.has_dropped_commits(volume);
             if !replay.dangling.is_empty() || dropped {
                 unrecorded = true;
-                core.device.record(Record::DirtyReset { volume, epoch: replay.committed }, &mut core.base);
+                core.device
+                    .catalog
+                    .record(Record::DirtyReset { volume, epoch: replay.committed }, &mut core.base);
             }
-            if core.device.has_unproved_commit(volume) {
+            if core.device.recovery.has_unproved_commit(volume) {
                 // A later start would count it only if all of it can still be read then.
                 unrecorded = true;
-                core.device.record(Record::Durable { volume, epoch: replay.committed }, &mut core.base);
+                core.device
+                    .catalog
+                    .record(Record::Durable { volume, epoch: replay.committed }, &mut core.base);
             }
             if unrecorded {
                 decided = true;
@@ -54,7 +62,7 @@ impl DirtyLayer {
                 self.decide(volume, bodies, core);
             }
             if dropped {
-                let doubtful = core.device.drops_are_doubtful();
+                let doubtful = core.device.recovery.drops_are_doubtful();
                 let epoch = replay.committed;
                 core.base.port.emit(Action::Note(Note::CommitsDropped { volume, epoch, doubtful }));
             }
@@ -62,7 +70,7 @@ impl DirtyLayer {
         }
         self.choose_modes(core);
         if decided {
-            self.resets_until = core.device.journal_mut().want_all();
+            self.resets_until = core.device.catalog.meta_mut().journal_mut().want_all();
         }
         let doubtful = core.base.volumes().filter(|volume| self.is_doubtful(volume.cfg(), core));
         let volumes: SmallVec<[VolumeId; 8]> = doubtful.map(|volume| volume.cfg().id).collect();
@@ -92,9 +100,9 @@ impl DirtyLayer {
             let (key, span, body) = match *record {
                 Record::DirtyZero { key, span, no_hole } => (key, span, Body::Zero { no_hole }),
                 Record::Dirty { key, span, slot, generation, offset_units, pages } => {
-                    let generation = core.device.short(generation);
+                    let generation = core.device.catalog.table().short(generation);
                     let place = Place { slot, generation, offset_units, pages };
-                    core.device.add_dirty(volume, slot, false);
+                    core.device.catalog.slots_mut().add_dirty(volume, slot, false);
                     // Whose entry it is was known to the session that stored it; here the place alone is.
                     (key, span, Body::Stored { place, own: false })
                 }
@@ -118,9 +126,9 @@ impl DirtyLayer {
         let mut bodies = Vec::new();
         for record in records {
             let Record::Dirty { slot, generation, offset_units, pages, .. } = *record else { continue };
-            if core.device.holds(slot, generation) {
-                core.device.add_dirty(volume, slot, false);
-                let generation = core.device.short(generation);
+            if core.device.catalog.slots().holds(slot, generation) {
+                core.device.catalog.slots_mut().add_dirty(volume, slot, false);
+                let generation = core.device.catalog.table().short(generation);
                 let place = Place { slot, generation, offset_units, pages };
                 bodies.push(Body::Stored { place, own: false });
             }

@@ -257,7 +257,7 @@ fn is_held_back(volume: VolumeId, dirty: &VolumeDirty, base: &Base) -> bool {
 fn let_go(volume: VolumeId, bodies: &[Body], core: &mut Core) {
     for body in bodies {
         if let Body::Stored { place, own } = *body {
-            core.device.remove_dirty(volume, place.slot, own, &mut core.base);
+            core.device.catalog.slots_mut().remove_dirty(volume, place.slot, own, &mut core.base);
         }
     }
 }
@@ -265,7 +265,7 @@ fn let_go(volume: VolumeId, bodies: &[Body], core: &mut Core) {
 impl DirtyLayer {
     /// Whether the volume takes writes in write-back now.
     fn writes_back(&self, volume: VolumeId, core: &Core) -> bool {
-        core.device.slot_count() >= SLOTS_MIN
+        core.device.catalog.table().len() >= SLOTS_MIN
             && core.base.volume(volume).is_some_and(|volume| volume.cfg().mode == Mode::WriteBack)
             && (core.base.is_good() || self.fence(volume, core).is_some())
     }
@@ -306,7 +306,7 @@ impl DirtyLayer {
     fn decide(&mut self, volume: VolumeId, bodies: Vec<Body>, core: &mut Core) {
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
         dirty.phase.decide(bodies);
-        self.deferred_until = Some(core.device.journal_mut().want_all());
+        self.deferred_until = Some(core.device.catalog.meta_mut().journal_mut().want_all());
     }
 
     /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
@@ -314,7 +314,7 @@ impl DirtyLayer {
     pub(crate) fn pump_deferred(&mut self, core: &mut Core, clean: &mut Clean) {
         if let Some(position) = self.deferred_until {
             let good = core.base.is_good();
-            if good && !core.device.journal().is_durable(position) {
+            if good && !core.device.catalog.meta().journal().is_durable(position) {
                 return;
             }
             self.deferred_until = None;
@@ -497,7 +497,7 @@ impl DirtyLayer {
         bodies.extend(undecided);
         dirty.drained();
         let epoch = dirty.data.clean;
-        core.device.record(Record::Clean { volume, epoch }, &mut core.base);
+        core.device.catalog.record(Record::Clean { volume, epoch }, &mut core.base);
         if loses {
             core.base.owe_loss(volume);
         }
@@ -543,7 +543,7 @@ impl DirtyLayer {
             return;
         }
         let epoch = dirty.data.open().number - 1;
-        core.device.record(Record::DirtyReset { volume, epoch }, &mut core.base);
+        core.device.catalog.record(Record::DirtyReset { volume, epoch }, &mut core.base);
         core.base.owe_loss(volume);
         self.decide(volume, Vec::new(), core);
     }
@@ -560,6 +560,6 @@ impl DirtyLayer {
 impl DirtyLayer {
     /// Whether a start could not tell all dirty data of the volume.
     pub(crate) fn is_doubtful(&self, volume: &VolumeConfig, core: &Core) -> bool {
-        volume.may_be_dirty && !core.device.knows_dirty_data(volume.id)
+        volume.may_be_dirty && !core.device.recovery.knows_dirty_data(volume.id)
     }
 }

@@ -40,8 +40,8 @@ impl DirtyLayer {
     pub(crate) fn record_durable(&mut self, volume: VolumeId, core: &mut Core) {
         let commit = self.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
         let epoch = commit.expect_held().epoch;
-        core.device.record(Record::Durable { volume, epoch }, &mut core.base);
-        let position = core.device.journal().appended();
+        core.device.catalog.record(Record::Durable { volume, epoch }, &mut core.base);
+        let position = core.device.catalog.meta().journal().appended();
         self.unproved = Some(Unproved { volume, position, ended_ms: core.base.now_ms() });
     }
 
@@ -56,7 +56,7 @@ impl DirtyLayer {
         let follows = self.commits().next().is_some();
         let due_ms = if follows { PROOF_WAIT_MS } else { PROOF_MS };
         if idle_ms >= due_ms {
-            core.device.journal_mut().want(position);
+            core.device.catalog.meta_mut().journal_mut().want(position);
         }
     }
 }

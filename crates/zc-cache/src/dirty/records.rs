@@ -25,7 +25,7 @@ impl DirtyLayer {
         }
         self.pump_proof(core);
         self.pump_journal(core);
-        core.device.pump_map(&mut core.base);
+        core.device.catalog.meta_mut().pump_map(&mut core.base);
         if clean.pump_retiring(core) {
             self.pump_journal(core);
         }
@@ -34,11 +34,12 @@ impl DirtyLayer {
 
     fn pump_journal(&mut self, core: &mut Core) {
         if self.summary.is_none()
-            && let Some((sequence, records, durable)) = core.device.journal_mut().take_block(
-                core.base.now_ms(),
-                core.base.cfg().journal_delay_ms,
-                self.has_carried(),
-            )
+            && let Some((sequence, records, durable)) = core
+                .device
+                .catalog
+                .meta_mut()
+                .journal_mut()
+                .take_block(core.base.now_ms(), core.base.cfg().journal_delay_ms, self.has_carried())
         {
             self.commits_in_block(sequence, core);
             let growing = self.begin_chain(core);
@@ -46,31 +47,32 @@ impl DirtyLayer {
             let block = JournalBlock {
                 sequence,
                 session: core.base.session.number(),
-                region_map_sequence: core.device.meta().durable_map(),
+                region_map_sequence: core.device.catalog.meta().durable_map(),
                 proved: self.commits_proved(core),
                 growing,
                 records,
             };
             debug_assert!(
-                block.proved <= core.device.journal().durable_next(),
+                block.proved <= core.device.catalog.meta().journal().durable_next(),
                 "a block proves what may be lost"
             );
             let op = core.base.port.op(Op::JournalWrite);
             core.base.port.emit(Action::WriteJournal { op, block: Box::new(block), durable });
         }
         let asked = self.commits_want_flush();
-        if core.device.journal_mut().take_flush(asked) {
+        if core.device.catalog.meta_mut().journal_mut().take_flush(asked) {
             self.commits_flushing(core);
             flush_cache(Op::JournalFlush, &mut core.base);
         }
     }
 
     fn pump_checkpoint(&mut self, core: &mut Core) {
-        if self.summary.is_none() && core.device.is_checkpoint_due() {
+        if self.summary.is_none() && core.device.checkpoints.is_due(&core.device.catalog, &core.base) {
             self.end_chain();
-            core.device.begin_checkpoint(self.commits_keep_from(core), self.dirty_records(core));
+            let (keep_from, records) = (self.commits_keep_from(core), self.dirty_records(core));
+            core.device.checkpoints.begin(keep_from, records, &mut core.device.catalog);
         }
-        core.device.pump_checkpoint(&mut core.base);
+        core.device.checkpoints.pump(&mut core.device.catalog, &mut core.base);
     }
 
     /// The epochs that are complete and not clean.
@@ -111,22 +113,23 @@ impl DirtyLayer {
         }
         match kind {
             Op::JournalWrite => {
-                core.device.journal_mut().block_written();
+                core.device.catalog.meta_mut().journal_mut().block_written();
                 self.let_chains_go(core);
-                core.device.meta_mut().trim_intent(&mut core.base);
+                core.device.catalog.meta_mut().trim_intent(&mut core.base);
             }
             Op::JournalFlush => {
-                core.device.journal_mut().flushed();
+                core.device.catalog.meta_mut().journal_mut().flushed();
                 self.let_chains_go(core);
                 self.commits_flushed(core);
             }
             Op::MapWrite => flush_cache(Op::MapFlush, &mut core.base),
             Op::MapFlush => {
-                core.device.map_durable();
+                core.device.catalog.meta_mut().map_durable();
                 clean.start_marked_pieces(core);
             }
             other => {
-                let needed = core.device.checkpoint_step_done(other, &mut core.base);
+                let needed =
+                    core.device.checkpoints.step_done(other, &mut core.device.catalog, &mut core.base);
                 let keeps = needed.is_none_or(|start| start <= self.commits_keep_from(core));
                 debug_assert!(keeps, "records of a commit are let go");
             }

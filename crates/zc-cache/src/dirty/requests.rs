@@ -72,7 +72,10 @@ impl DirtyLayer {
         for (number, portion) in portions(volume, offset, dest, extent_bytes).enumerate() {
             // A single extent is looked up at once.
             if number % CALLED_UP == 0 && portion.len_bytes < dest.len_bytes {
-                ahead.by_ref().take(CALLED_UP).for_each(|portion| core.device.call_up(portion.key));
+                ahead
+                    .by_ref()
+                    .take(CALLED_UP)
+                    .for_each(|portion| core.device.catalog.files().call_up(portion.key));
             }
             if self.sort(read, portion, &mut sorted, core, clean) {
                 continue;

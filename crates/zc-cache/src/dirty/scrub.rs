@@ -79,7 +79,7 @@ impl DirtyLayer {
     pub(crate) fn pump_scrub(&mut self, core: &mut Core) {
         let interval_ms = core.base.cfg().dirty.scrub_interval_ms;
         let idle = self.volumes.is_empty() || self.scrub.is_reading();
-        if idle || core.base.is_stopping() || !core.base.is_good() || !core.device.is_loaded() {
+        if idle || core.base.is_stopping() || !core.base.is_good() || !core.base.is_loaded() {
             return;
         }
         if let Some((volume, extent, version)) = self.next_suspect(core) {
@@ -178,14 +178,14 @@ impl DirtyLayer {
         let Body::Stored { place, own } = version.body else { return };
         let len_bytes = (version.stored.end - version.stored.start) * SECTOR_BYTES;
         let buf = core.base.port.alloc(len_bytes);
-        core.device.pin(place.slot);
+        core.device.catalog.table_mut().pin(place.slot);
         self.scrub.rate.spend(len_bytes);
         let key = own.then_some(ExtentKey { volume, extent });
-        let expected = core.device.expected_dirty(&place, key, &version.stored, &core.base);
+        let expected = core.device.catalog.slots().expected_dirty(&place, key, &version.stored, &core.base);
         let dest = BufSlice { buf, start_bytes: 0, len_bytes };
-        let proof = core.device.proof(volume, &place, &version.stored, &core.base);
+        let proof = core.device.units.proof(volume, &place, &version.stored, &core.base);
         self.scrub.reading = Some(Reading { volume, extent, version, slot: place.slot, buf, again });
-        core.device.read_stored_extent(
+        core.device.units.read_stored_extent(
             Op::Scrub,
             &place,
             ExtentRead { expected, skip_bytes: 0, dest, proof, keep: false },
@@ -197,7 +197,7 @@ impl DirtyLayer {
         let Some(Reading { volume, extent, version, slot, buf, again }) = self.scrub.reading.take() else {
             return;
         };
-        core.device.unpin(slot);
+        core.device.catalog.table_mut().unpin(slot);
         core.base.port.release(buf);
         if result.is_ok_and(|parts| parts.iter().all(Result::is_ok)) {
             let sectors = version.stored.end - version.stored.start;
@@ -233,7 +233,7 @@ impl DirtyLayer {
         let versions = data.versions(extent, &(0..=u64::MAX)).iter();
         let proved = versions.filter(|version| match version.body {
             Body::Stored { place, .. } => {
-                core.device.source(place.slot) == Source::Device
+                core.device.units.source(place.slot) == Source::Device
                     && data.is_committed(extent, version)
                     && !data.cover(extent, version).open.is_empty()
             }

@@ -56,7 +56,7 @@ struct Room {
 impl DirtyLayer {
     /// A journal block is taken: a chain may begin behind it, in the unit that grows.
     pub(crate) fn begin_chain(&mut self, core: &mut Core) -> Option<GrowingUnit> {
-        let unit = core.device.dirty_units().open().filter(|_| core.base.session.uuid().is_some());
+        let unit = core.device.units.dirty().open().filter(|_| core.base.session.uuid().is_some());
         let growing = unit.map(|unit| unit.growing());
         self.chain =
             growing.map(|unit| Chain { unit, next_page: unit.page, ordinal: 0, carried: 0, carried_to: 0 });
@@ -71,7 +71,7 @@ impl DirtyLayer {
     /// Whether a restart would find what was recorded up to this position, in the journal or in a summary.
     pub(crate) fn is_recorded(&self, position: u64, core: &Core) -> bool {
         let carried = |chain: &Chain| position <= chain.carried_to;
-        core.device.journal().is_durable(position) || self.chain.as_ref().is_some_and(carried)
+        core.device.catalog.meta().journal().is_durable(position) || self.chain.as_ref().is_some_and(carried)
     }
 
     /// Sends the piece of a commit off with a summary, if there can be one: nothing else is written then.
@@ -83,13 +83,13 @@ impl DirtyLayer {
         core: &mut Core,
     ) -> bool {
         let Some(room) = self.summary_room(records.len() + 1, core) else { return false };
-        records.iter().for_each(|record| core.device.record(*record, &mut core.base));
-        core.device.record(Record::Committed { volume, epoch }, &mut core.base);
-        let last = core.device.journal().appended();
+        records.iter().for_each(|record| core.device.catalog.record(*record, &mut core.base));
+        core.device.catalog.record(Record::Committed { volume, epoch }, &mut core.base);
+        let last = core.device.catalog.meta().journal().appended();
         let next_page = room.end / limits::BLOCK_BYTES;
         self.place_summary(&room, core);
-        let part = core.device.write_dirty_part(room.end, true, &mut core.base);
-        let carried = core.device.journal().pending_len();
+        let part = core.device.units.dirty_mut().write_part(room.end, true, &mut core.base);
+        let carried = core.device.catalog.meta().journal().pending_len();
         self.summary = Some(SummaryWrite { part, volume, carried, carried_to: last, next_page });
         let commit = self.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
         commit.summarized();
@@ -100,16 +100,21 @@ impl DirtyLayer {
     /// continue.
     fn summary_room(&self, records: usize, core: &Core) -> Option<Room> {
         let chain = self.chain.as_ref().filter(|_| self.summary.is_none())?;
-        let units = core.device.dirty_units();
+        let units = core.device.units.dirty();
         let unit = units.open()?;
         let continues = unit.growing() == GrowingUnit { page: chain.next_page, ..chain.unit };
         // What the commit needs besides its piece is durable.
         let flushed = units.writes().is_flushed();
-        let written = units.writes().is_idle() && flushed && core.device.journal().is_all_durable();
+        let written =
+            units.writes().is_idle() && flushed && core.device.catalog.meta().journal().is_all_durable();
         // The next summary vouches for every other commit that this one would carry.
         let alone = written && !self.commits_in_line(core);
-        let in_line = core.device.journal().pending_len() + records;
-        if !continues || !alone || !unit.has_unwritten() || in_line > core.device.journal().block_records() {
+        let in_line = core.device.catalog.meta().journal().pending_len() + records;
+        if !continues
+            || !alone
+            || !unit.has_unwritten()
+            || in_line > core.device.catalog.meta().journal().block_records()
+        {
             return None;
         }
         let page = limits::BLOCK_BYTES;
@@ -125,13 +130,13 @@ impl DirtyLayer {
         let proved = self.commits_proved(core);
         let chain = self.chain.as_ref().expect_held();
         let summary = Summary {
-            next: core.device.journal().next(),
+            next: core.device.catalog.meta().journal().next(),
             session: core.base.session.number(),
             ordinal: chain.ordinal,
             first_page: chain.next_page,
-            region_map_sequence: core.device.meta().durable_map(),
+            region_map_sequence: core.device.catalog.meta().durable_map(),
             proved,
-            records: core.device.journal().pending_from(room.skip),
+            records: core.device.catalog.meta().journal().pending_from(room.skip),
         };
         let place = SummaryPlace {
             uuid: core.base.session.uuid().expect_held(),
@@ -139,7 +144,7 @@ impl DirtyLayer {
             generation: chain.unit.generation,
             page: room.end / limits::BLOCK_BYTES - 1,
         };
-        let unit = core.device.dirty_units().open().expect_held();
+        let unit = core.device.units.dirty().open().expect_held();
         unit.zero_until(room.end - room.bytes, &mut core.base);
         let weu = unit.buf();
         core.base.port.emit(Action::Summarize { weu, place, summary: Box::new(summary) });
@@ -149,16 +154,16 @@ impl DirtyLayer {
     pub(crate) fn summary_written(&mut self, part: u64, core: &mut Core) {
         let Some(write) = self.summary.take_if(|write| write.part == part) else { return };
         debug_assert!(
-            core.device.journal().is_all_durable(),
+            core.device.catalog.meta().journal().is_all_durable(),
             "a journal block was begun while a summary was in flight"
         );
         debug_assert!(
-            write.carried <= core.device.journal().block_records(),
+            write.carried <= core.device.catalog.meta().journal().block_records(),
             "more is told than the next block repeats"
         );
         let first = self.chain.as_ref().filter(|chain| chain.carried == 0).map(|chain| chain.unit.slot);
         if let Some(slot) = first {
-            self.keep_summaries(core.device.journal().next(), slot, core);
+            self.keep_summaries(core.device.catalog.meta().journal().next(), slot, core);
         }
         if let Some(chain) = &mut self.chain {
             chain.carried = write.carried;
@@ -175,22 +180,22 @@ impl DirtyLayer {
 
     /// Summaries in this slot count until that block is durable.
     pub(crate) fn keep_summaries(&mut self, repeated: JournalSeq, slot: WeuSlot, core: &mut Core) {
-        core.device.pin(slot);
+        core.device.catalog.table_mut().pin(slot);
         self.chain_pins.push_back((repeated, slot));
     }
 
     /// At a start: what summaries may tell is to be in the journal before long.
     pub(crate) fn repeat_summaries(&mut self, core: &mut Core) {
         if !self.chain_pins.is_empty() {
-            core.device.journal_mut().want_all();
+            core.device.catalog.meta_mut().journal_mut().want_all();
         }
     }
 
     /// Journal blocks have become durable: the summaries that they repeat are not needed any more.
     pub(crate) fn let_chains_go(&mut self, core: &mut Core) {
-        let durable_next = core.device.journal().durable_next();
+        let durable_next = core.device.catalog.meta().journal().durable_next();
         while let Some((_, slot)) = self.chain_pins.pop_front_if(|(repeated, _)| *repeated < durable_next) {
-            core.device.unpin(slot);
+            core.device.catalog.table_mut().unpin(slot);
         }
     }
 

@@ -252,7 +252,7 @@ impl DirtyLayer {
             let next =
                 self.volumes.get(&volume).and_then(|dirty| dirty.next_unwritten(core.base.extent_bytes()));
             let Some((extent, sectors)) = next else { break };
-            if core.device.journal_is_pressed() || self.is_epoch_full(volume, 2, core) {
+            if core.device.catalog.meta().is_pressed() || self.is_epoch_full(volume, 2, core) {
                 self.request_commit(volume, None, core);
                 return;
             }

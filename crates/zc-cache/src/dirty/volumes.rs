@@ -199,10 +199,11 @@ impl DirtyLayer {
         if self.volumes.is_empty() {
             return;
         }
-        let low = u64::from(core.device.slot_count()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
+        let low =
+            u64::from(core.device.catalog.table().len()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
         let pressure = Pressure {
             ending: core.base.is_stopping() || !core.base.is_good(),
-            crowded: self.is_waiting() || core.device.dirty_slots().filled() > low,
+            crowded: self.is_waiting() || core.device.catalog.slots().dirty().filled() > low,
         };
         self.volumes.wake_due(core.base.now_ms(), pressure);
     }

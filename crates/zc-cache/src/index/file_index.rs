@@ -21,6 +21,7 @@ use zc_format::ImageTable;
 
 use core::ops::Range;
 
+use crate::config::ManagerConfig;
 use crate::index::CALLED_UP;
 use crate::index::divisor::Divisor;
 use crate::index::occupancy::Occupancy;
@@ -50,6 +51,18 @@ pub struct IndexShape {
     pub extent_bytes: u32,
     /// Bits of the slot's generation that an entry keeps, at most 8.
     pub generation_bits: u8,
+}
+
+impl IndexShape {
+    /// The sizes of this configuration.
+    pub(crate) const fn of(config: &ManagerConfig) -> Self {
+        Self {
+            slots: config.geometry.slots,
+            weu_bytes: config.geometry.weu_bytes,
+            extent_bytes: config.geometry.extent_bytes,
+            generation_bits: config.generation_bits,
+        }
+    }
 }
 
 /// Where an extent is stored.

@@ -4,7 +4,8 @@ use zc_core::ErrorKind;
 
 use crate::base::effects::Effect;
 use crate::base::port::Ended;
-use crate::device::units::header_reads::HeaderWaiter;
+use crate::device::Device;
+use crate::device::contents::header_reads::HeaderWaiter;
 use crate::manager::CacheManager;
 use crate::ops::reduce::Owner;
 use crate::ops::{OpKind, meta, origin, reduce, unit, write};
@@ -19,12 +20,14 @@ impl CacheManager {
             (OpKind::Dirty(op), ended) => dirty.dirty_op_ended(op, ended, core, clean),
             (OpKind::Write(op), ended) => self.write_op_ended(op, ended),
             (OpKind::Weu(op), ended) => self.unit_op_ended(op, ended),
-            (OpKind::Load(op), ended) => core.device.load_op_ended(op, ended, &mut core.base),
+            (OpKind::Load(op), ended) => {
+                core.device.recovery.op_ended(op, ended, &mut core.device.catalog, &mut core.base);
+            }
             (OpKind::Origin(origin::Op::Flush(volume)), Ended::Origin(result)) => {
                 dirty.origin_flushed(volume, result, core, clean);
             }
             (OpKind::Persist(meta::Op::Image), Ended::Device(result)) => {
-                core.device.image_part_written(result);
+                core.device.image.part_written(result);
             }
             (OpKind::Persist(op), Ended::Device(result)) => {
                 dirty.persist_done(op, result, core, clean);
@@ -67,31 +70,46 @@ impl CacheManager {
         let Self { core, clean, dirty, .. } = self;
         match (op, ended) {
             (unit::Op::HeaderEvict(slot), Ended::Header(result)) => {
-                core.device.evict_with_header(slot, result, &mut core.base);
+                let erase = core.device.erasure.takes(slot);
+                core.device.catalog.evict_with_header(slot, result, erase, &mut core.base);
             }
             (unit::Op::HeaderPrints(slot), Ended::Header(result)) => {
-                for waiter in core.device.header_read(slot, &result, &mut core.base) {
+                for waiter in core.device.catalog.header_read(slot, &result, &mut core.base) {
                     match waiter {
                         HeaderWaiter::Reduction(Owner::Clean, job) => clean.insert_headers_read(job, core),
                         HeaderWaiter::Reduction(Owner::Dirty, job) => dirty.dirty_headers_read(job, core),
                         HeaderWaiter::Miss(id) => dirty.headers_arrived(id, core, clean),
                         HeaderWaiter::Erasure(slot) => {
-                            core.device.erasure_header_read(slot, &result, &core.base);
+                            let Device { catalog, erasure, .. } = &mut core.device;
+                            erasure.header_read(slot, &result, catalog.table(), &core.base);
                         }
                     }
                 }
             }
-            (unit::Op::Write(slot), Ended::Device(result)) if core.device.is_dirty_unit(slot) => {
-                core.device.dirty_unit_written(slot, result, &mut core.base);
+            (unit::Op::Write(slot), Ended::Device(result)) if core.device.units.dirty().is_sealed(slot) => {
+                core.device.units.dirty_mut().unit_written(
+                    slot,
+                    result,
+                    &mut core.device.catalog,
+                    &mut core.base,
+                );
             }
             (unit::Op::Write(slot), Ended::Device(result)) => {
-                core.device.weu_written(slot, result, &mut core.base);
+                core.device.units.clean_mut().weu_written(
+                    slot,
+                    result,
+                    &mut core.device.catalog,
+                    &mut core.base,
+                );
             }
+            // It may be reused, whether the device took the discard or not.
             (unit::Op::Discard(slot), Ended::Device(result)) => {
-                core.device.discarded(slot, result, &core.base);
+                core.device.catalog.table_mut().release(slot);
+                core.device.erasure.ended(slot, result, core.base.now_ms());
             }
             (unit::Op::Erase(slot), Ended::Device(result)) => {
-                core.device.free_slot_erased(slot, result, &core.base);
+                let Device { catalog, erasure, .. } = &mut core.device;
+                erasure.free_slot_erased(slot, result, catalog.table_mut(), &core.base);
             }
             (op, ended) => panic!("{op:?} ended as {ended:?}"),
         }

@@ -8,12 +8,12 @@
 //! Components own their state. Each gets those below it with the call. No other module sees the manager.
 //!
 //! # Races, and what decides them
-//! - *A miss fill overtaken by a write* is dropped: its guard (see `device::tracks`) does not hold any more.
+//! - *A miss fill overtaken by a write* is dropped: its guard (see `base::tracks`) does not hold any more.
 //! - *Two writes of the same sectors in flight* leave unknown bytes: neither is cached.
 //! - *An eviction never takes a WEU that is being read*: readers pin the slot; victims are unpinned.
 //! - *A duplicate whose slot leaves between lookup and placement* is dropped: liveness is checked when it is placed.
 //! - *A slot reused under a stale duplicate entry* is told by the generation; an index sweep removes such entries
-//!   before short generations can meet again (see `device::units::slots`).
+//!   before short generations can meet again (see `device::slots::table`).
 //! - *Extents of the open WEU or one being written* are hits and dedup targets: they are read from memory, by the
 //!   same path and with the same verification as from the device.
 //! - *A header that loads after a write of its extent* is void for that extent: writes are remembered meanwhile.
@@ -24,9 +24,9 @@
 
 mod dispatch;
 mod queries;
-mod start;
 
 use zc_core::{ErrorKind, Mode, OpId};
+use zc_format::Record;
 
 use crate::base::Base;
 use crate::base::health::Distrusts;
@@ -34,7 +34,7 @@ use crate::base::port::Ended;
 use crate::clean::Clean;
 use crate::config::{ManagerConfig, VolumeConfig};
 use crate::deadlines::Deadlines;
-use crate::device::units::evict::SlotNeed;
+use crate::device::catalog::evict::SlotNeed;
 use crate::device::{Core, Device};
 use crate::dirty::DirtyLayer;
 use crate::removal::Removals;
@@ -98,7 +98,7 @@ impl CacheManager {
 
     /// Has the next [`Event::Stop`] write no index image: the stop is sooner over, and the next start takes longer.
     pub fn leave_no_image(&mut self) {
-        self.core.device.leave_no_image();
+        self.core.device.image.leave_none();
     }
 
     fn dispatch(&mut self, event: Event) {
@@ -127,7 +127,7 @@ impl CacheManager {
             Event::GiveUpUnreadable { volume } => self.dirty.give_up_unreadable(volume, &mut self.core),
             Event::AcceptLoss { volume } => self.dirty.accept_loss(volume, &mut self.core),
             Event::Remove { volume } => self.removals.remove_volume(volume, &mut self.core),
-            Event::Erase { keep } => self.core.device.begin_erasure(&keep, &self.core.base),
+            Event::Erase { keep } => self.core.device.erasure.begin(&keep, &self.core.base),
             Event::Stop => self.core.base.stop(),
         }
     }
@@ -141,7 +141,7 @@ impl CacheManager {
         self.core.base.tick(now_ms);
         self.dirty.count_sharers(&self.core);
         self.clean.age(&mut self.core);
-        self.core.device.age_open_weus(&mut self.core.base);
+        self.core.device.units.clean_mut().age_open_weus(&mut self.core.device.catalog, &mut self.core.base);
         self.clean.keep(&mut self.core);
         self.deadlines.age_device_ops(&mut self.core, &mut self.clean);
     }
@@ -153,8 +153,8 @@ impl CacheManager {
             is_for_dirty: self.dirty.is_placing(),
             are_hits: self.clean.is_reading_hits(),
         };
-        self.core.device.keep_quotas(need, &mut self.core.base);
-        if !self.core.device.keep_free_slots(need, &mut self.core.base) {
+        self.core.device.catalog.keep_quotas(need, &mut self.core.base);
+        if !self.core.device.catalog.keep_free_slots(need, &mut self.core.base) {
             self.clean.drop_old_copies(&mut self.core);
         }
     }
@@ -173,11 +173,12 @@ impl CacheManager {
         self.dirty.pump_destage(&mut self.core, &mut self.clean);
         self.dirty.rest_volumes(&mut self.core);
         self.dirty.pump_scrub(&mut self.core);
-        self.core.device.pump_sweep(&mut self.core.base);
-        self.core.device.pump_load(&mut self.core.base);
+        self.core.device.catalog.pump_sweep(&mut self.core.base);
+        self.core.device.recovery.pump_load(&mut self.core.device.catalog, &mut self.core.base);
         self.core.device.pump_probes(&mut self.core.base);
         self.removals.pump_removals(&mut self.core, &mut self.clean, &mut self.dirty);
-        self.core.device.pump_erasure(&mut self.core.base);
+        let Core { device: Device { catalog, units, erasure, .. }, base } = &mut self.core;
+        erasure.pump(catalog, units, base);
         self.dirty.pump_persist(&mut self.core, &mut self.clean);
         self.distrusts.pump_distrusts(&mut self.core, &mut self.clean);
         self.handle_effects();
@@ -204,5 +205,36 @@ impl CacheManager {
             self.core.apply_config(cfg);
         }
         self.dirty.count_sharers(&self.core);
+    }
+}
+
+/// The start: records of an earlier session are replayed, then requests may come.
+impl CacheManager {
+    /// Replays a record of the intent log, after those of checkpoint and journal. The journal lacks it, so that it is
+    /// recorded again.
+    pub fn replay_intent(&mut self, record: &Record) {
+        let Device { catalog, recovery, .. } = &mut self.core.device;
+        recovery.replay_intent(record, catalog.table_mut());
+    }
+
+    /// Replays one record of checkpoint, then journal, before [`CacheManager::begin`].
+    pub fn replay(&mut self, record: &Record) {
+        let Device { catalog, recovery, .. } = &mut self.core.device;
+        recovery.replay(record, catalog.table_mut());
+    }
+
+    /// Ends the replay; requests may come now.
+    pub fn begin(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let Self { core, clean, dirty, .. } = self;
+        core.base.port.swap_out(actions);
+        core.base.begin(now_ms);
+        core.device.recovery.record_unjournaled(&mut core.device.catalog, &mut core.base);
+        dirty.install_dirty(core);
+        core.device.recovery.begin(&mut core.device.catalog, &mut core.base);
+        dirty.repeat_summaries(core);
+        core.device.recovery.pump_load(&mut core.device.catalog, &mut core.base);
+        core.device.pump_probes(&mut core.base);
+        dirty.pump_persist(core, clean);
+        core.base.port.swap_out(actions);
     }
 }

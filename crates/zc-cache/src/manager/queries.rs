@@ -19,7 +19,7 @@ impl CacheManager {
     /// Whether all WEU headers have been read since the start, or the index image in their place.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
-        self.core.device.is_loaded()
+        self.core.base.is_loaded()
     }
 
     /// Whether nothing is under way: no request is unanswered, no action unended.
@@ -63,35 +63,36 @@ impl CacheManager {
     #[must_use]
     pub fn active_regions(&self) -> (usize, usize) {
         (
-            self.core.device.regions().len() + self.core.device.regions().inherited_len(),
-            self.core.device.regions().max(),
+            self.core.device.catalog.meta().regions().len()
+                + self.core.device.catalog.meta().regions().inherited_len(),
+            self.core.device.catalog.meta().regions().max(),
         )
     }
 
     /// Slots that hold something, and all.
     #[must_use]
     pub fn slots_used(&self) -> (usize, usize) {
-        let all = zc_core::usize_from_u32(self.core.device.slot_count());
-        (all - self.core.device.free_slots() - self.core.device.leaving_slots(), all)
+        let all = zc_core::usize_from_u32(self.core.device.catalog.table().len());
+        (all - self.core.device.catalog.table().free_len() - self.core.device.catalog.table().leaving(), all)
     }
 
     /// The volumes with a quota, a reserve or a priority, and what they hold. While headers are read after a start, units
     /// that are not read yet are missing.
     #[must_use]
     pub fn shares(&self) -> Vec<VolumeShare> {
-        self.core.device.shares()
+        self.core.device.catalog.slots().classes().shares().collect()
     }
 
     /// What is pinned, by volume.
     #[must_use]
     pub fn pins(&self) -> Vec<VolumePins> {
-        self.core.device.pins()
+        self.core.device.catalog.slots().kept().pins()
     }
 
     /// Whether the extent is pinned and cached where nothing but a write, damage or its unpinning takes it away.
     #[must_use]
     pub fn is_safe(&self, key: ExtentKey) -> bool {
-        self.core.device.is_safe(key)
+        self.core.device.catalog.is_safe(key)
     }
 
     /// Whether pinned extents are being brought into the cache: ticks must not become rare.
@@ -135,13 +136,13 @@ impl CacheManager {
     /// Returns `true` if an erasure ([`Event::Erase`](crate::seam::Event::Erase)) is under way.
     #[must_use]
     pub const fn is_erasing(&self) -> bool {
-        self.core.device.erasure().is_active()
+        self.core.device.erasure.is_active()
     }
 
     /// Result of the last erasure; `None` if there was none.
     #[must_use]
     pub const fn erased(&self) -> Option<Erased> {
-        self.core.device.erasure().last()
+        self.core.device.erasure.last()
     }
 
     /// Whether dirty data of the volume is being given up, or the device is being told so. When it ends,
@@ -244,12 +245,16 @@ impl CacheManager {
     /// After a clean stop, the session whose index image the superblock may name; 0: there is none.
     #[must_use]
     pub fn index_image(&self) -> u64 {
-        if self.core.device.has_image() { self.core.base.session.number() } else { 0 }
+        if self.core.device.image.is_whole(&self.core.device.catalog) {
+            self.core.base.session.number()
+        } else {
+            0
+        }
     }
 
     /// The first journal block that is not durable; after a clean stop the journal's end.
     #[must_use]
     pub fn journal_next(&self) -> JournalSeq {
-        self.core.device.journal().durable_next()
+        self.core.device.catalog.meta().journal().durable_next()
     }
 }

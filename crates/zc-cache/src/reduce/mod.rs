@@ -20,8 +20,12 @@ use zc_core::{
 use zc_format::ExpectedExtent;
 
 use crate::base::port::Ended;
-use crate::device::units::header_reads::{HeaderWaiter, Lookup};
-use crate::device::units::headers::Stored;
+use crate::device::catalog::Catalog;
+use crate::device::contents::Lookup;
+use crate::device::contents::header_reads::HeaderWaiter;
+use crate::device::slots::Slots;
+use crate::device::stored::Stored;
+use crate::device::units::{Units, proof_of_content, read_stored_from};
 use crate::device::{Core, Device};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
@@ -78,13 +82,14 @@ pub(crate) struct Reduction {
 
 impl Found {
     /// Where it is.
-    pub(crate) fn place(&self, device: &Device) -> Place {
-        device.place(self.slot, self.generation, self.stored)
+    pub(crate) fn place(&self, catalog: &Catalog) -> Place {
+        catalog.place(self.slot, self.generation, self.stored)
     }
 
     /// Whether it is still there and another extent may have it.
-    pub(crate) fn may_share(&self, device: &Device) -> bool {
-        device.generation(self.slot) == self.generation && device.may_share(&self.place(device))
+    pub(crate) fn may_share(&self, catalog: &Catalog) -> bool {
+        catalog.table().get(self.slot).generation() == self.generation
+            && catalog.table().may_share(&self.place(catalog))
     }
 }
 
@@ -99,10 +104,10 @@ impl Wanted {
 
     /// Whether a slot's content is of use: clean extents may have any, unless they are kept; dirty ones add to the dirty
     /// data of their slot.
-    fn is_wanted(&self, device: &Device, slot: WeuSlot, lent_max: u64) -> bool {
+    fn is_wanted(&self, slot: WeuSlot, lent_max: u64, slots: &Slots, units: &Units) -> bool {
         match self.owner {
-            Owner::Clean => !device.is_kept(self.key) || device.may_keep_in(slot),
-            Owner::Dirty => device.may_hold_dirty(slot, lent_max),
+            Owner::Clean => !slots.kept().has(self.key) || slots.may_keep_in(slot),
+            Owner::Dirty => units.dirty().may_hold(slot, lent_max, slots),
         }
     }
 
@@ -117,7 +122,7 @@ impl Wanted {
 
     /// Returns `true` if the content goes to the device with the commit of what shares it.
     fn goes_along(&self, found: &Found, core: &Core) -> bool {
-        !core.device.is_left_to_device(&found.place(&core.device))
+        !core.device.units.dirty().is_left_to_device(&found.place(&core.device.catalog))
     }
 }
 
@@ -183,14 +188,15 @@ impl Reduction {
             return self.absent(core);
         }
         self.lookups += 1;
-        self.written_units = core.device.written_units();
+        self.written_units = core.device.catalog.contents().headers().written_units();
         let Wanted { owner, job, .. } = self.wanted;
         let (wanted, print) = (self.wanted, self.print.expect_held());
         let may_wait = self.lookups < wanted.lookups_max();
-        let lent_max = core.device.dirty_bounds(&core.base).lent;
-        let is_wanted = |device: &Device, slot| wanted.is_wanted(device, slot, lent_max);
+        let lent_max = core.device.catalog.slots().dirty_bounds(&core.base).lent;
+        let Core { device: Device { catalog, units, .. }, base } = core;
+        let is_wanted = |slots: &Slots, slot| wanted.is_wanted(slot, lent_max, slots, units);
         let waiter = HeaderWaiter::Reduction(owner, job);
-        match core.device.look_up(&print, waiter, may_wait, is_wanted, &mut core.base) {
+        match catalog.look_up(&print, waiter, may_wait, is_wanted, base) {
             Lookup::Found { slot, generation, stored } => {
                 let found = Found { slot, generation, stored };
                 if wanted.believes(&found, core) {
@@ -208,21 +214,22 @@ impl Reduction {
     /// it for instance.
     pub(crate) fn found_since(&self, core: &mut Core) -> Option<Found> {
         let found = self.found_somewhere(core)?;
-        self.wanted.is_wanted(&core.device, found.slot, 0).then_some(found)
+        let Device { catalog, units, .. } = &core.device;
+        self.wanted.is_wanted(found.slot, 0, catalog.slots(), units).then_some(found)
     }
 
     fn found_somewhere(&self, core: &mut Core) -> Option<Found> {
         let print = self.print?;
-        if self.written_units != core.device.written_units() {
-            let (slot, generation, stored) = core.device.find_content(&print, &mut core.base)?;
+        if self.written_units != core.device.catalog.contents().headers().written_units() {
+            let (slot, generation, stored) = core.device.catalog.find_content(&print, &core.base)?;
             return Some(Found { slot, generation, stored });
         }
         if !core.base.cfg().fingerprint.is_collision_resistant() {
             return None;
         }
-        let (slot, generation, stored) = core.device.find_in_memory(&print)?;
+        let (slot, generation, stored) = core.device.catalog.contents().headers().find_in_memory(&print)?;
         let found = Found { slot, generation, stored };
-        core.device.may_share(&found.place(&core.device)).then_some(found)
+        core.device.catalog.table().may_share(&found.place(&core.device.catalog)).then_some(found)
     }
 
     /// Tells what the extent holds, if its volume's contents are told.
@@ -272,23 +279,23 @@ impl Reduction {
     fn prove(&mut self, found: Found, core: &mut Core) -> bool {
         let Wanted { owner, key, .. } = self.wanted;
         core.base.stats.dirty_proofs += u64::from(owner == Owner::Dirty);
-        core.device.pin(found.slot);
+        core.device.catalog.table_mut().pin(found.slot);
         let len_bytes = core.base.extent_bytes();
         let buf = core.base.port.alloc(len_bytes);
         self.proving = Some((found, buf));
-        let place = found.place(&core.device);
+        let place = found.place(&core.device.catalog);
         let expected = ExpectedExtent {
             print: self.print,
-            ..core.device.expected(&Mapping::Duplicate(place), &place, key, &core.base)
+            ..core.device.catalog.slots().expected(&Mapping::Duplicate(place), &place, key, &core.base)
         };
-        let for_dirty = owner == Owner::Dirty && core.device.is_left_to_device(&place);
-        let source = if for_dirty { Source::Device } else { core.device.source(place.slot) };
+        let for_dirty = owner == Owner::Dirty && core.device.units.dirty().is_left_to_device(&place);
+        let source = if for_dirty { Source::Device } else { core.device.units.source(place.slot) };
         // What is compared needs no other proof.
         let is_hashed = core.base.cfg().fingerprint.is_collision_resistant() && source == Source::Device;
-        let proof = if is_hashed { Device::proof_of_content(key.volume, &core.base) } else { None };
+        let proof = if is_hashed { proof_of_content(key.volume, &core.base) } else { None };
         let dest = BufSlice { buf, start_bytes: 0, len_bytes };
         let part = ExtentRead { expected, skip_bytes: 0, dest, proof, keep: false };
-        core.device.read_stored_from(source, self.op(Step::Read), &place, part, &mut core.base);
+        read_stored_from(source, self.op(Step::Read), &place, part, &mut core.base);
         false
     }
 
@@ -307,8 +314,8 @@ impl Reduction {
         if is_good {
             return self.finish(Outcome::Duplicate(found));
         }
-        let place = found.place(&core.device);
-        core.device.note_damaged(&Mapping::Duplicate(place));
+        let place = found.place(&core.device.catalog);
+        core.device.catalog.slots_mut().note_damaged(&Mapping::Duplicate(place));
         self.absent(core)
     }
 
@@ -323,7 +330,7 @@ impl Reduction {
 
     fn end_proof(&mut self, core: &mut Core) -> Found {
         let (found, buf) = self.proving.take().expect_held();
-        core.device.unpin(found.slot);
+        core.device.catalog.table_mut().unpin(found.slot);
         core.base.port.release(buf);
         found
     }

@@ -11,7 +11,7 @@
 
 use zc_core::{Map, WeuSlot, usize_from_u32};
 
-use crate::device::units::policy::{Queue, Ring};
+use crate::device::slots::policy::ring::{Queue, Ring};
 
 /// The list. Its places are numbered as slots of a [`Ring`].
 #[derive(Debug)]

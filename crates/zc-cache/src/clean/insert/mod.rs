@@ -87,7 +87,8 @@ impl Clean {
         core.base.stats.insert_offered += 1;
         let full = self.inserts.bytes + u64::from(core.base.extent_bytes())
             > u64::from(core.base.cfg().insert_bytes_max);
-        if full || !core.base.is_good() || core.base.is_stopping() || core.device.journal_is_pressed() {
+        if full || !core.base.is_good() || core.base.is_stopping() || core.device.catalog.meta().is_pressed()
+        {
             core.base.stats.insert_skipped += 1;
             core.base.tracks.release(&guard);
             core.base.port.release(src.buf);

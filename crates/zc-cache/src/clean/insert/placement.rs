@@ -6,7 +6,7 @@ use crate::base::volume::Volume;
 use crate::clean::Clean;
 use crate::device::Core;
 use crate::device::units::unit::Content;
-use crate::device::units::{NoRoom, in_share};
+use crate::device::{catalog::evict::NoRoom, contents::in_share};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
 use crate::reduce::Outcome;
@@ -46,18 +46,19 @@ impl Clean {
             core.base.stats.insert_dropped += 1;
         } else if !holds {
             core.base.stats.insert_stale += 1;
-        } else if core.device.is_mapped(key) && !core.device.is_astray(key) {
+        } else if core.device.catalog.is_mapped(key) && !core.device.catalog.is_astray(key) {
             core.base.stats.insert_present += 1;
         } else {
             match outcome {
                 Outcome::Zero => {
                     core.base.stats.insert_zero += 1;
-                    core.device.remap_extent(key, Mapping::Zero, &mut core.base);
+                    core.device.catalog.remap_extent(key, Mapping::Zero, &mut core.base);
                 }
                 Outcome::Duplicate(found) => {
-                    let is_moved = core.device.is_mapped(key) && !core.device.may_keep_in(found.slot);
-                    if found.may_share(&core.device) && !is_moved {
-                        let place = found.place(&core.device);
+                    let is_moved = core.device.catalog.is_mapped(key)
+                        && !core.device.catalog.slots().may_keep_in(found.slot);
+                    if found.may_share(&core.device.catalog) && !is_moved {
+                        let place = found.place(&core.device.catalog);
                         self.share(key, print, found.slot, place, core);
                     } else {
                         core.base.stats.insert_dropped += 1;
@@ -80,11 +81,11 @@ impl Clean {
     ) {
         core.base.stats.insert_duplicates += 1;
         if let Some(print) = print {
-            core.device.print_used(&print, slot);
+            core.device.catalog.contents_mut().prints_mut().touch(&print, slot);
             self.learn(key, print, core);
         }
-        core.device.slot_shared(slot);
-        core.device.remap_extent(key, Mapping::Duplicate(place), &mut core.base);
+        core.device.catalog.slots_mut().slot_shared(slot);
+        core.device.catalog.remap_extent(key, Mapping::Duplicate(place), &mut core.base);
     }
 
     fn store(&mut self, id: u64, together: bool, core: &mut Core) -> Placed {
@@ -95,18 +96,23 @@ impl Clean {
         let volume = volume.map(|cfg| (cfg.dedup, cfg.index_share_percent));
         let (dedup, share) = volume.unwrap_or((false, 0));
         if dedup && let Some(found) = job.reduction.found_since(core) {
-            let place = found.place(&core.device);
+            let place = found.place(&core.device.catalog);
             self.share(key, Some(print), found.slot, place, core);
             return Placed::Done;
         }
         let raw_bytes = core.base.extent_bytes();
         let content = Content { key, print, codec, payload, raw_bytes, dirty: None };
-        let (slot, generation, stored) = match core.device.append(&content, together, &mut core.base) {
+        let (slot, generation, stored) = match core.device.units.clean_mut().append(
+            &content,
+            together,
+            &mut core.device.catalog,
+            &mut core.base,
+        ) {
             Ok(place) => place,
             Err(NoRoom::Slot) => return Placed::NeedsSlot,
             Err(NoRoom::Quota) => {
                 core.base.stats.insert_over_quota += 1;
-                core.device.kept_not_placed(key);
+                core.device.catalog.slots_mut().kept_not_placed(key);
                 return Placed::Done;
             }
         };
@@ -114,17 +120,19 @@ impl Clean {
         core.base.stats.stored_raw_bytes += u64::from(core.base.extent_bytes());
         core.base.stats.stored_bytes += u64::from(payload.len_bytes);
         if dedup && in_share(&print, share) {
-            core.device.index_content(print, slot, stored);
+            core.device.catalog.contents_mut().add(print, slot, stored);
         }
-        let place = core.device.place(slot, generation, stored);
+        let place = core.device.catalog.place(slot, generation, stored);
         self.learn(key, print, core);
-        core.device.remap_extent(key, Mapping::Base(place), &mut core.base);
+        core.device.catalog.remap_extent(key, Mapping::Base(place), &mut core.base);
         Placed::Done
     }
 
     /// While stopping nothing is evicted any more: what needs a slot is dropped.
     pub(crate) fn drop_unplaceable(&mut self, core: &mut Core) {
-        if core.base.is_good() && (core.device.free_slots() > 0 || core.device.leaving_slots() > 0) {
+        if core.base.is_good()
+            && (core.device.catalog.table().free_len() > 0 || core.device.catalog.table().leaving() > 0)
+        {
             return;
         }
         while let Some(jobs) = self.inserts.batches.take_first() {

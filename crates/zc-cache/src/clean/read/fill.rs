@@ -322,7 +322,9 @@ impl Clean {
     /// Returns `true` if an extent of a stream is inserted only if its content is cached already: it is not pinned, and
     /// no stream brought it before, as far as that is remembered.
     pub(in crate::clean) fn enters_as_duplicate(&mut self, key: ExtentKey, core: &Core) -> bool {
-        !self.enters_late(key.volume, core) && !core.device.is_kept(key) && !self.streamed.before(key)
+        !self.enters_late(key.volume, core)
+            && !core.device.catalog.slots().kept().has(key)
+            && !self.streamed.before(key)
     }
 
     pub(crate) fn admits_read(&mut self, key: ExtentKey, core: &mut Core) -> bool {

@@ -82,7 +82,7 @@ impl Clean {
             if let Some(stored) = dirty {
                 let key = matches!(mapping, Mapping::Base(_)).then_some(portion.key);
                 reads.push(ExtentRead {
-                    expected: core.device.expected_dirty(&place, key, &stored, &core.base),
+                    expected: core.device.catalog.slots().expected_dirty(&place, key, &stored, &core.base),
                     skip_bytes: portion.skip_bytes - stored.start * SECTOR_BYTES,
                     dest: portion.dest,
                     proof: self.hit_proof(portion.key.volume, &place, &stored, core),
@@ -102,7 +102,7 @@ impl Clean {
                 None => (portion.skip_bytes, portion.dest),
             };
             reads.push(ExtentRead {
-                expected: core.device.expected(&mapping, &place, portion.key, &core.base),
+                expected: core.device.catalog.slots().expected(&mapping, &place, portion.key, &core.base),
                 skip_bytes,
                 dest,
                 proof: self.hit_proof(portion.key.volume, &place, &core.base.whole_sectors(), core),
@@ -113,12 +113,12 @@ impl Clean {
         if parts.is_empty() {
             return;
         }
-        core.device.pin(slot);
-        core.device.slot_used(slot);
+        core.device.catalog.table_mut().pin(slot);
+        core.device.catalog.slots_mut().slot_used(slot);
         self.hits.insert(id, Hit { slot, parts });
         let op = core.base.port.op(Op::Hit(id));
         let len_bytes = (pages.end - pages.start) * zc_core::limits::BLOCK_BYTES;
-        let source = core.device.source(slot);
+        let source = core.device.units.source(slot);
         core.base.port.keep_source(op, source);
         if source == Source::Device {
             core.base.stats.device_reads += 1;
@@ -185,7 +185,7 @@ impl Clean {
         if core.base.cfg().prove_hits == 0 || self.unproved_hits < core.base.cfg().prove_hits {
             return None;
         }
-        let proof = core.device.proof(volume, place, stored, &core.base)?;
+        let proof = core.device.units.proof(volume, place, stored, &core.base)?;
         self.unproved_hits = 0;
         core.base.stats.proved_hits += 1;
         Some(proof)
@@ -193,7 +193,7 @@ impl Clean {
 
     pub(crate) fn hit_done(&mut self, id: u64, result: Result<PartResults, ErrorKind>, core: &mut Core) {
         let hit = self.hits.remove(&id).expect_held();
-        core.device.unpin(hit.slot);
+        core.device.catalog.table_mut().unpin(hit.slot);
         match result {
             Ok(results) => {
                 assert_eq!(results.len(), hit.parts.len(), "one result per part");
@@ -230,9 +230,9 @@ impl Clean {
         if let Err(fault) = result {
             core.base.stats.failed_hits += 1;
             self.drop_fetch(part, core);
-            core.device.note_damaged(&part.mapping);
-            if core.device.mapping(part.key) == Some(part.mapping) {
-                core.device.forget(part.key, &mut core.base);
+            core.device.catalog.slots_mut().note_damaged(&part.mapping);
+            if core.device.catalog.mapping(part.key) == Some(part.mapping) {
+                core.device.catalog.forget(part.key, &mut core.base);
             }
             core.base.port.emit(Action::Note(Note::ExtentDropped { slot, fault }));
             self.refetch(&part.waiters, core);
@@ -241,8 +241,8 @@ impl Clean {
         core.base.stats.verified_hits += 1;
         core.base.stats.extent_hits_device += zc_core::u64_from_usize(part.waiters.len());
         if !part.dirty {
-            core.device.count_outlived(&part.mapping, &mut core.base);
-            core.device.mapping_used(part.key);
+            core.device.catalog.slots().count_outlived(&part.mapping, &mut core.base);
+            core.device.catalog.mapping_used(part.key);
         }
         if let Some((buf, _)) = &part.whole {
             let buf = *buf;

@@ -290,9 +290,11 @@ impl Clean {
                 len_bytes: portion.len_bytes,
             });
         }
-        match core.device.mapping(key) {
-            Some(Mapping::Base(place) | Mapping::Duplicate(place)) if !core.device.is_live(&place) => {
-                core.device.drop_dead(key);
+        match core.device.catalog.mapping(key) {
+            Some(Mapping::Base(place) | Mapping::Duplicate(place))
+                if !core.device.catalog.table().is_live(&place) =>
+            {
+                core.device.catalog.drop_dead(key);
                 core.base.stats.swept_entries += 1;
             }
             Some(mapping) if core.device.is_past_gate(key.volume, mapping, &core.base) => {

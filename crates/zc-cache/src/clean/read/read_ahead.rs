@@ -213,9 +213,11 @@ impl Clean {
     }
 
     fn is_absent(&self, key: ExtentKey, core: &Core) -> bool {
-        let live = match core.device.mapping(key) {
+        let live = match core.device.catalog.mapping(key) {
             Some(Mapping::Zero) => true,
-            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => core.device.is_live(&place),
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => {
+                core.device.catalog.table().is_live(&place)
+            }
             None => false,
         };
         !live && self.is_quiet_extent(key, core)
@@ -242,7 +244,7 @@ impl Clean {
         let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) else { return false };
         core.base.stats.prefetched_used += 1;
         core.base.stats.prefetched_hits += 1;
-        let is_cached = core.device.mapping(key).is_some();
+        let is_cached = core.device.catalog.mapping(key).is_some();
         let is_cut_off = !is_cached && is_cut_off(key.volume, stream, &core.base);
         core.base.stats.insert_sequential += u64::from(is_cut_off);
         if is_cached || is_cut_off || !self.admits_read(key, core) {

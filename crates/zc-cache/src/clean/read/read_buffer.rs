@@ -8,8 +8,8 @@
 use smallvec::SmallVec;
 use zc_core::{BufId, ExtentKey, HashKey, KeyedMap, WeuSlot, usize_from_u32};
 
-use crate::device::units::classes::ClassId;
-use crate::device::units::policy::{ReplacementPolicy, WeuLru};
+use crate::device::slots::class_id::ClassId;
+use crate::device::slots::policy::{lru::WeuLru, order::ReplacementPolicy};
 
 /// The buffer. See the module documentation.
 #[derive(Debug)]

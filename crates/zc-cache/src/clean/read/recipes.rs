@@ -32,7 +32,7 @@ use crate::clean::Clean;
 use crate::clean::read::{Op, Portion};
 use crate::clean::streams::InStream;
 use crate::device::Core;
-use crate::device::units::header_reads::HeaderWaiter;
+use crate::device::contents::header_reads::HeaderWaiter;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
 use crate::seam::Action;
@@ -258,9 +258,9 @@ impl Clean {
         for ahead in 1..=LEARNED_AHEAD {
             let next = ExtentKey { extent: ExtentNo(key.extent.0.saturating_add(ahead)), ..key };
             if let Some(print) = self.recipes.learned.get(next)
-                && !core.device.is_mapped(next)
+                && !core.device.catalog.is_mapped(next)
             {
-                core.device.read_headers_ahead(&print, &mut core.base);
+                core.device.catalog.read_headers_ahead(&print, &mut core.base);
             }
         }
     }
@@ -275,29 +275,29 @@ impl Clean {
             return None;
         }
         // What is mapped waits for its volume's sample; a new mapping would wait for the journal.
-        if core.device.is_mapped(key) || core.device.journal_is_pressed() {
+        if core.device.catalog.is_mapped(key) || core.device.catalog.meta().is_pressed() {
             return None;
         }
-        let (slot, generation, stored) = core.device.find_content(&print, &mut core.base)?;
-        let place = core.device.place(slot, generation, stored);
+        let (slot, generation, stored) = core.device.catalog.find_content(&print, &core.base)?;
+        let place = core.device.catalog.place(slot, generation, stored);
         core.base.stats.recipe_hits += 1;
         core.base.stats.recipe_hits_learned += u64::from(learned);
-        core.device.print_used(&print, slot);
+        core.device.catalog.contents_mut().prints_mut().touch(&print, slot);
         let mapping = Mapping::Duplicate(place);
-        core.device.map_extent(key, mapping, &mut core.base);
+        core.device.catalog.map_extent(key, mapping, &mut core.base);
         Some((mapping, place))
     }
 
     /// Whether a recipe will make a hit of the extent's next miss: to read it ahead would ask the origin for nothing.
     pub(crate) fn is_hit_by_recipe(&mut self, key: ExtentKey, core: &mut Core) -> bool {
         if !uses_recipes(key.volume, &core.base)
-            || core.device.is_mapped(key)
+            || core.device.catalog.is_mapped(key)
             || core.base.tracks.is_written(&key)
         {
             return false;
         }
         let Some((print, _)) = self.recipes.print(key) else { return false };
-        core.device.find_content(&print, &mut core.base).is_some()
+        core.device.catalog.find_content(&print, &core.base).is_some()
     }
 
     /// Has a miss wait for the headers that may tell where its content is, if its fingerprint was learned. Whether it
@@ -317,15 +317,15 @@ impl Clean {
             return false;
         }
         let Some(print) = self.recipes.learned.get(key) else { return false };
-        if self.staging.get(&key).is_some() || core.device.is_mapped(key) {
+        if self.staging.get(&key).is_some() || core.device.catalog.is_mapped(key) {
             return false;
         }
         let id = core.base.port.number();
         let waiter = HeaderWaiter::Miss(id);
-        for slot in core.device.candidates(&print) {
-            core.device.wait_for_header(waiter, slot, &print, &mut core.base);
+        for slot in core.device.catalog.candidates(&print) {
+            core.device.catalog.wait_for_header(waiter, slot, &print, &mut core.base);
         }
-        if !core.device.is_waiting(waiter) {
+        if !core.device.catalog.contents().is_waiting(waiter) {
             return false;
         }
         self.recipes.waiting.insert(id, RecipeWait { read, portion, stream });
@@ -392,7 +392,7 @@ impl Clean {
         let recipes: Vec<Recipe> = current.collect();
         for recipe in &recipes {
             if let Recipe::Print(print) = recipe {
-                core.device.read_headers_ahead(print, &mut core.base);
+                core.device.catalog.read_headers_ahead(print, &mut core.base);
             }
         }
         self.recipes.insert(run, recipes);

@@ -24,7 +24,7 @@ impl Clean {
             }
             let untouched = staged.touched.runs(sectors.end, true).all(|run| run.end <= sectors.start);
             return match staged.old {
-                OldCopy::Cached(mapping) if untouched => core.device.residency_of_mapping(mapping),
+                OldCopy::Cached(mapping) if untouched => core.device.catalog.residency_of_mapping(mapping),
                 _ => Residency::OriginOnly,
             };
         }
@@ -33,9 +33,10 @@ impl Clean {
         }
         let mapping = core
             .device
+            .catalog
             .mapping(key)
             .filter(|mapping| core.device.is_past_gate(key.volume, *mapping, &core.base));
-        match mapping.map(|mapping| core.device.residency_of_mapping(mapping)) {
+        match mapping.map(|mapping| core.device.catalog.residency_of_mapping(mapping)) {
             Some(Residency::OriginOnly) | None => {}
             Some(known) => return known,
         }

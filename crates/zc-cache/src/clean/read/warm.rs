@@ -69,7 +69,7 @@ impl Clean {
     pub(crate) fn has_room_to_warm(&self, len_bytes: u64, core: &Core) -> bool {
         let most = u64::from(core.base.cfg().insert_bytes_max) / 2;
         core.base.is_good()
-            && !core.device.journal_is_pressed()
+            && !core.device.catalog.meta().is_pressed()
             && self.inserts.bytes().saturating_add(len_bytes) <= most.max(len_bytes)
     }
 }

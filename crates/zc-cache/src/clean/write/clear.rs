@@ -51,10 +51,10 @@ pub(crate) fn piece(
         len_bytes: len_bytes.min(by_lookups),
         lookups: lookups_max.min(extents.end - extents.start),
     };
-    if !core.device.forgets_ranges() || extents.end - extents.start <= lookups_max {
+    if !core.base.is_loaded() || extents.end - extents.start <= lookups_max {
         return by_extents;
     }
-    let (reach, lookups) = core.device.forget_reach(volume, extents.clone(), lookups_max);
+    let (reach, lookups) = core.device.catalog.forget_reach(volume, extents.clone(), lookups_max);
     let end_bytes = (extents.start + reach) * extent;
     let len_bytes = len_bytes.min(RANGE_BYTES_MAX).min(end_bytes.saturating_sub(offset_bytes));
     if len_bytes <= by_extents.len_bytes { by_extents } else { ClearPiece { len_bytes, lookups } }
@@ -90,7 +90,7 @@ impl Parts {
 pub(super) fn is_range(kind: RequestKind, len_bytes: u64, core: &Core) -> bool {
     let clears = matches!(kind, RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. });
     clears
-        && core.device.forgets_ranges()
+        && core.base.is_loaded()
         && len_bytes >= core.base.cfg().range_extents_min * u64::from(core.base.extent_bytes())
 }
 
@@ -112,7 +112,7 @@ impl Clean {
             self.drop_prefetched(key, core);
         }
         self.recipes.remove_range(volume, extents);
-        core.device.forget_range(volume, extents.clone(), &mut core.base);
+        core.device.catalog.forget_range(volume, extents.clone(), &mut core.base);
         let now_ms = core.base.now_ms();
         let sectors = core.base.whole_sectors();
         for key in self.staged_in(volume, extents) {

@@ -11,7 +11,7 @@ impl Clean {
     /// Goes on with retirements of marks. Whether one began, for which the journal has to become durable.
     pub(crate) fn pump_retiring(&mut self, core: &mut Core) -> bool {
         let is_room_wanted = !self.waiting.for_room.is_empty();
-        let retired = core.device.pump_retiring(is_room_wanted, &mut core.base);
+        let retired = core.device.catalog.meta_mut().pump_retiring(is_room_wanted, &mut core.base);
         if let Some(end) = retired.ended {
             if !end.failed.is_empty() {
                 self.fail_waiting_writes(&end.failed, end.made_room, core);
@@ -42,7 +42,7 @@ impl Clean {
             }
             self.waiting.for_room.pop_front();
         }
-        core.device.pump_map(&mut core.base);
+        core.device.catalog.meta_mut().pump_map(&mut core.base);
     }
 
     /// Starts the pieces whose marks are durable.

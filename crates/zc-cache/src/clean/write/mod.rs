@@ -115,7 +115,7 @@ fn fills_from_writes(volume: VolumeId, base: &Base) -> bool {
 
 fn unpin_old(staged: &Staged, core: &mut Core) {
     if let OldCopy::Cached(Mapping::Base(place) | Mapping::Duplicate(place)) = staged.old {
-        core.device.unpin(place.slot);
+        core.device.catalog.table_mut().unpin(place.slot);
     }
 }
 
@@ -198,7 +198,7 @@ impl Clean {
         let region_bytes = volume.cfg().region_bytes;
         let start = op.piece_start();
         let first = start / region_bytes;
-        let by_regions = (first + core.device.regions().piece_max()) * region_bytes - start;
+        let by_regions = (first + core.device.catalog.meta().regions().piece_max()) * region_bytes - start;
         let by_extents = match op.kind {
             RequestKind::Write { .. } => PIECE_EXTENTS_MAX * u64::from(core.base.extent_bytes()),
             _ => clear::piece_bytes(op, core),
@@ -208,10 +208,16 @@ impl Clean {
         let volume = op.volume;
         let tracked = match core.base.health() {
             Health::Good => true,
-            Health::Failing => core.device.regions().are_marked(volume, regions.clone()),
+            Health::Failing => core.device.catalog.meta().regions().are_marked(volume, regions.clone()),
             Health::Failed => false,
         };
-        if tracked && !core.device.regions_mut().write_begins(volume, regions.clone(), core.base.now_ms()) {
+        if tracked
+            && !core.device.catalog.meta_mut().regions_mut().write_begins(
+                volume,
+                regions.clone(),
+                core.base.now_ms(),
+            )
+        {
             return false;
         }
         let op = self.writes.get_mut(&id).expect_held();
@@ -220,7 +226,7 @@ impl Clean {
         if core.base.is_failing() && !tracked {
             core.base.stats.distrust_waits += 1;
             self.waiting.for_mark.push(id);
-        } else if !tracked || core.device.regions().are_durable(volume, regions) {
+        } else if !tracked || core.device.catalog.meta().regions().are_durable(volume, regions) {
             self.start_piece(id, core);
         } else {
             core.base.stats.region_mark_waits += 1;
@@ -232,8 +238,9 @@ impl Clean {
     /// Whether the marks of a waiting piece are durable.
     fn piece_is_marked(&self, id: u64, core: &Core) -> bool {
         let op = self.writes.get(&id).expect_held();
-        let marked =
-            |regions: &RangeInclusive<u64>| core.device.regions().are_durable(op.volume, regions.clone());
+        let marked = |regions: &RangeInclusive<u64>| {
+            core.device.catalog.meta().regions().are_durable(op.volume, regions.clone())
+        };
         op.regions.as_ref().map_or_else(|| !core.base.is_failing(), marked)
     }
 
@@ -290,7 +297,7 @@ impl Clean {
             pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes()).enumerate()
         {
             if number % CALLED_UP == 0 {
-                ahead.by_ref().take(CALLED_UP).for_each(|(key, ..)| core.device.call_up(key));
+                ahead.by_ref().take(CALLED_UP).for_each(|(key, ..)| core.device.catalog.files().call_up(key));
             }
             let sectors = sector_range(start, len);
             core.base.tracks.write_begins(key, id, sectors.clone());
@@ -299,9 +306,9 @@ impl Clean {
             }
             self.drop_prefetched(key, core);
             self.recipes.remove(&key);
-            core.device.remember_written(key, &mut core.base);
+            core.device.recovery.remember_written(key, &mut core.device.catalog, &mut core.base);
             // Also a staged extent may be mapped: by a miss fill that ended meanwhile.
-            let old = core.device.forget(key, &mut core.base);
+            let old = core.device.catalog.forget(key, &mut core.base);
             if let Some(staged) = self.staging.get_mut(&key) {
                 staged.write_begins(id, sectors);
                 staged.touched_ms = core.base.now_ms();
@@ -330,7 +337,7 @@ impl Clean {
             return;
         }
         if let Some(Mapping::Base(place) | Mapping::Duplicate(place)) = old {
-            core.device.pin(place.slot);
+            core.device.catalog.table_mut().pin(place.slot);
         }
         let buf = core.base.port.alloc(core.base.extent_bytes());
         let mut staged = Staged {
@@ -352,13 +359,17 @@ impl Clean {
         if let Some(staged) = self.staging.get_mut(&key) {
             staged.write_ends(id);
             self.finish_staged(key, None, core);
-        } else if certain && is_zero && !core.base.tracks.is_written(&key) && !core.device.is_mapped(key) {
+        } else if certain
+            && is_zero
+            && !core.base.tracks.is_written(&key)
+            && !core.device.catalog.is_mapped(key)
+        {
             let whole = core.base.volume(key.volume).is_some_and(|volume| volume.has_whole(key.extent));
-            if whole && !core.device.journal_is_pressed() {
+            if whole && !core.device.catalog.meta().is_pressed() {
                 core.base.stats.insert_offered += 1;
                 core.base.stats.insert_offered_written += 1;
                 core.base.stats.insert_zero += 1;
-                core.device.map_extent(key, Mapping::Zero, &mut core.base);
+                core.device.catalog.map_extent(key, Mapping::Zero, &mut core.base);
             }
         }
     }
@@ -503,13 +514,13 @@ impl Clean {
         place: &crate::index::file_index::Place,
         core: &mut Core,
     ) {
-        let expected = core.device.expected(mapping, place, key, &core.base);
+        let expected = core.device.catalog.slots().expected(mapping, place, key, &core.base);
         let into = core.base.port.alloc(core.base.extent_bytes());
         let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: core.base.extent_bytes() };
         let proof = self.hit_proof(key.volume, place, &core.base.whole_sectors(), core);
         self.staging.get_mut(&key).expect_held().old = OldCopy::Merging;
         let slot = place.slot;
-        core.device.read_stored_extent(
+        core.device.units.read_stored_extent(
             Op::Merge { key, slot, into },
             place,
             ExtentRead { expected, skip_bytes: 0, dest, proof, keep: false },
@@ -525,7 +536,7 @@ impl Clean {
         result: Result<PartResults, ErrorKind>,
         core: &mut Core,
     ) {
-        core.device.unpin(slot);
+        core.device.catalog.table_mut().unpin(slot);
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
         let sectors = core.base.extent_bytes() / zc_core::SECTOR_BYTES;
         let staged = self.staging.get_mut(&key).expect_held();
@@ -563,7 +574,7 @@ impl Clean {
         let origin = core.base.origin_mut(volume);
         let ended = origin.write_ended(by_client, result.is_ok());
         if let Some(regions) = regions {
-            core.device.regions_mut().write_ends(volume, regions, ended);
+            core.device.catalog.meta_mut().regions_mut().write_ends(volume, regions, ended);
         }
         if let Err(error) = result
             && kind.is_fua()

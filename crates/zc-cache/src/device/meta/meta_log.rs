@@ -1,30 +1,43 @@
-//! What is durable of the cache beside its units: journal, region marks and their map, retirements, checkpoints.
+//! What is durable of the cache beside its units: journal, region marks and their map, retirements.
 //!
 //! Job: own these parts, and say of all of them together whether they are at rest. Journal and regions are components of
 //! their own; the others change in this folder alone.
 //!
 //! What it does not do: decide when a part is due (its neighbours do), or what a failed device means (`failure` does).
 
-use super::checkpoint::Checkpoints;
-use super::image::ImageWrite;
+use zc_core::{ErrorKind, VolumeId};
+use zc_format::{RECORDS_PER_BLOCK, Record};
+
 use super::journal::Journal;
 use super::region_map::RegionMaps;
 use super::regions::Regions;
-use super::retire::Retirements;
+use super::retire::{Marks, Retired, Retirements};
 use crate::base::Base;
+use crate::base::health::Health;
 use crate::config::ManagerConfig;
+use crate::ops::meta::Op;
 use crate::seam::Action;
 use crate::startup::StartState;
+
+/// Journal records waiting at which insertion pauses: 64 blocks.
+const PENDING_RECORDS_PRESSED: usize = 64 * RECORDS_PER_BLOCK;
+
+/// Has the device flushed.
+pub(crate) fn flush_cache(kind: Op, base: &mut Base) {
+    base.stats.device_flushes += 1;
+    let op = base.port.op(kind);
+    base.port.emit(Action::FlushCache { op });
+}
 
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct MetaLog {
-    pub(in crate::device) journal: Journal,
-    pub(in crate::device) regions: Regions,
-    pub(super) maps: RegionMaps,
-    pub(super) retirements: Retirements,
-    pub(super) checkpoints: Checkpoints,
-    pub(super) image: ImageWrite,
+    journal: Journal,
+    regions: Regions,
+    maps: RegionMaps,
+    retirements: Retirements,
+    /// A checkpoint is on its way.
+    is_checkpointing: bool,
     /// Journal records that the intent log was told to forget.
     intent_trimmed: u64,
 }
@@ -36,30 +49,100 @@ impl MetaLog {
         let (first, next) = (start.journal_start, start.journal_next);
         let marked = start.active_regions.iter().copied();
         Self {
-            journal: Journal::new(first, next, ring_blocks, zc_format::RECORDS_PER_BLOCK),
+            journal: Journal::new(first, next, ring_blocks, RECORDS_PER_BLOCK),
             regions: Regions::new(config.regions_active_max, marked, &config.hash_key),
             maps: RegionMaps::new(start.region_map_sequence, start.region_map_copy),
             retirements: Retirements::default(),
-            checkpoints: Checkpoints::new(
-                start.checkpoint_sequence,
-                start.checkpoint_area,
-                start.checkpoint_found,
-            ),
-            image: ImageWrite::default(),
+            is_checkpointing: false,
             intent_trimmed: 0,
         }
+    }
+
+    /// The journal.
+    #[inline]
+    pub(crate) const fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// The journal, to be asked for blocks and durability.
+    #[inline]
+    pub(crate) const fn journal_mut(&mut self) -> &mut Journal {
+        &mut self.journal
+    }
+
+    /// The marks of regions.
+    #[inline]
+    pub(crate) const fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    /// The marks of regions, to be told of writes.
+    #[inline]
+    pub(crate) const fn regions_mut(&mut self) -> &mut Regions {
+        &mut self.regions
+    }
+
+    /// Returns `true` if the journal is so far behind that cache work must wait.
+    pub(crate) fn is_pressed(&self) -> bool {
+        let nearly_full = self.journal.used_blocks() + 2 >= self.journal.ring_blocks();
+        self.journal.pending_len() > PENDING_RECORDS_PRESSED || (nearly_full && self.is_checkpointing)
+    }
+
+    /// Appends to journal and intent log.
+    pub(crate) fn record(&mut self, record: Record, base: &mut Base) {
+        match base.health() {
+            Health::Good => self.journal.append(record, base.now_ms()),
+            // The journal is gone; a restart after a kill still believes the intent log.
+            Health::Failing => {}
+            Health::Failed => return,
+        }
+        base.port.emit(Action::Intent { record });
+    }
+
+    /// A checkpoint begins, or ends.
+    pub(crate) const fn set_checkpointing(&mut self, is_under_way: bool) {
+        self.is_checkpointing = is_under_way;
+    }
+
+    /// Writes the next map, if the one on the device lacks a mark, or has one too many and there is time.
+    pub(crate) fn pump_map(&mut self, base: &mut Base) {
+        self.maps.pump(&mut self.regions, &self.journal, base);
+    }
+
+    /// The map on its way is durable.
+    pub(crate) fn map_durable(&mut self) {
+        if let Some(written) = self.maps.end() {
+            self.regions.map_is_durable(&written);
+        }
+    }
+
+    /// Begins a retirement when one is due, and ends the one under way when it can be. `is_room_wanted`: writes wait for
+    /// room for their marks.
+    pub(crate) fn pump_retiring(&mut self, is_room_wanted: bool, base: &mut Base) -> Retired {
+        let Self { regions, maps, journal, retirements, .. } = self;
+        retirements.pump(&mut Marks { regions, maps, journal }, is_room_wanted, base)
+    }
+
+    /// An origin was flushed for the retirement under way, or not.
+    pub(crate) fn retire_flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+        self.retirements.flush_done(volume, result);
+    }
+
+    /// Returns `true` if a clean stop may say that no region of a served volume is marked.
+    pub(crate) fn is_unmarked(&self, base: &Base) -> bool {
+        self.retirements.is_unmarked(&self.regions, &self.maps, base)
     }
 
     /// The device failed: nothing that is under way will end.
     pub(crate) fn device_failed(&mut self) {
         self.retirements.give_up();
         self.maps.give_up();
-        self.checkpoints.give_up();
+        self.is_checkpointing = false;
     }
 
-    /// Whether no map, retirement or checkpoint is under way.
+    /// Returns `true` if no map, retirement or checkpoint is under way.
     pub(crate) const fn is_idle(&self) -> bool {
-        !self.checkpoints.is_running() && !self.maps.is_writing() && !self.retirements.is_running()
+        !self.is_checkpointing && !self.maps.is_writing() && !self.retirements.is_running()
     }
 
     /// Has a map written, though no mark is new.
@@ -96,7 +179,7 @@ impl MetaLog {
         self.retirements.close();
     }
 
-    /// Whether marks stay on the device past a stop, because an origin does not flush.
+    /// Returns `true` if marks stay on the device past a stop, because an origin does not flush.
     pub(crate) const fn do_marks_stay(&self) -> bool {
         self.retirements.do_marks_stay()
     }

@@ -3,11 +3,14 @@
 use zc_core::RegionKey;
 use zc_format::RegionMap;
 
-use super::retire::IDLE_RETIRE_MS;
 use crate::base::Base;
-use crate::device::Device;
-use crate::device::meta::Op;
+use crate::device::meta::journal::Journal;
+use crate::device::meta::regions::Regions;
+use crate::ops::meta::Op;
 use crate::seam::Action;
+
+/// Without writes for so long, all marks are retired, so that a power cut finds everything warm.
+pub(super) const IDLE_RETIRE_MS: u64 = 2000;
 
 /// The region maps on the device and the one that is under way.
 #[derive(Debug)]
@@ -82,35 +85,26 @@ impl RegionMaps {
     }
 
     /// The map on its way is durable: its regions.
-    fn end(&mut self) -> Option<Vec<RegionKey>> {
+    pub(super) fn end(&mut self) -> Option<Vec<RegionKey>> {
         let written = self.writing.take()?;
         self.durable = self.sequence;
         Some(written)
     }
-}
 
-impl Device {
     /// Writes the next map, if the one on the device lacks a mark, or has one too many and there is time.
-    pub(crate) fn pump_map(&mut self, base: &mut Base) {
+    pub(super) fn pump(&mut self, regions: &mut Regions, journal: &Journal, base: &mut Base) {
         let idle = base.is_idle_for(IDLE_RETIRE_MS);
-        let may_tidy = idle || base.is_stopping() || self.meta.maps.is_awaited();
-        let wanted = self.meta.regions.has_new_marks() || (self.meta.maps.is_stale() && may_tidy);
-        if !base.is_good() || self.meta.maps.is_writing() || !wanted {
+        let may_tidy = idle || base.is_stopping() || self.is_awaited();
+        let wanted = regions.has_new_marks() || (self.is_stale() && may_tidy);
+        if !base.is_good() || self.is_writing() || !wanted {
             return;
         }
-        let regions = self.meta.regions.snapshot();
-        let (sequence, copy) = self.meta.maps.begin(&regions);
-        let journal_required = self.meta.journal.durable_last();
+        let regions = regions.snapshot();
+        let (sequence, copy) = self.begin(&regions);
+        let journal_required = journal.durable_last();
         base.stats.region_map_bytes_written += zc_format::REGION_MAP_BYTES;
         let map = RegionMap { sequence, session: base.session.number(), journal_required, regions };
         let op = base.port.op(Op::MapWrite);
         base.port.emit(Action::WriteRegionMap { op, copy, map: Box::new(map) });
-    }
-
-    /// The map on its way is durable.
-    pub(crate) fn map_durable(&mut self) {
-        if let Some(written) = self.meta.maps.end() {
-            self.meta.regions.map_is_durable(&written);
-        }
     }
 }

@@ -4,11 +4,9 @@ use zc_core::{ErrorKind, VolumeId};
 
 use crate::base::Base;
 use crate::base::origin::FlushWaiter;
-use crate::device::Device;
-use crate::device::meta::regions::Retirement;
-
-/// Without writes for so long, all marks are retired, so that a power cut finds everything warm.
-pub(super) const IDLE_RETIRE_MS: u64 = 2000;
+use crate::device::meta::journal::Journal;
+use crate::device::meta::region_map::{IDLE_RETIRE_MS, RegionMaps};
+use crate::device::meta::regions::{Regions, Retirement};
 
 /// A mark whose region was not written for so long is retired, ...
 const RETIRE_AGE_MS: u64 = 30_000;
@@ -95,101 +93,104 @@ struct Retiring {
     at_stop: bool,
 }
 
-impl Device {
-    pub(crate) fn retire_flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
-        if let Some(retiring) = &mut self.meta.retirements.running {
+/// What retirements work on.
+#[derive(Debug)]
+pub(super) struct Marks<'a> {
+    pub(super) regions: &'a mut Regions,
+    pub(super) maps: &'a mut RegionMaps,
+    pub(super) journal: &'a mut Journal,
+}
+
+/// Whether volumes that are served have inherited marks. Those of others stay until they are served.
+fn has_inherited(regions: &Regions, base: &Base) -> bool {
+    is_crowded(regions) || regions.inherited_volumes().any(|id| base.has_volume(id))
+}
+
+/// Whether inherited marks would starve the writes of volumes that are served.
+fn is_crowded(regions: &Regions) -> bool {
+    regions.inherited_len() > zc_core::usize_from_u32(zc_core::limits::ACTIVE_REGIONS_MAX / 2)
+}
+
+impl Retirements {
+    /// An origin was flushed for the one under way, or not.
+    pub(super) fn flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+        if let Some(retiring) = &mut self.running {
             retiring.flushes -= 1;
             retiring.failed.extend(result.err().map(|error| (volume, error)));
         }
     }
 
-    /// Whether inherited marks would starve the writes of volumes that are served.
-    fn is_map_crowded(&self) -> bool {
-        self.meta.regions.inherited_len() > zc_core::usize_from_u32(zc_core::limits::ACTIVE_REGIONS_MAX / 2)
-    }
-
-    /// Whether volumes that are served have inherited marks. Those of others stay until they are served.
-    fn has_inherited(&self, base: &Base) -> bool {
-        self.is_map_crowded() || self.meta.regions.inherited_volumes().any(|id| base.has_volume(id))
-    }
-
     /// Whether a clean stop may say that no region of a served volume is marked.
-    pub(crate) fn is_unmarked(&self, base: &Base) -> bool {
-        self.meta.regions.len() == 0
-            && !self.has_inherited(base)
-            && !self.meta.maps.is_stale()
-            && !self.meta.retirements.voids_pending
+    pub(super) fn is_unmarked(&self, regions: &Regions, maps: &RegionMaps, base: &Base) -> bool {
+        regions.len() == 0 && !has_inherited(regions, base) && !maps.is_stale() && !self.voids_pending
     }
 
     /// Begins a retirement when one is due, and ends the one under way when it can be. `is_room_wanted`: writes wait for
     /// room for their marks.
-    pub(crate) fn pump_retiring(&mut self, is_room_wanted: bool, base: &mut Base) -> Retired {
+    pub(super) fn pump(&mut self, marks: &mut Marks<'_>, is_room_wanted: bool, base: &mut Base) -> Retired {
         let mut retired = Retired::default();
-        if self.meta.retirements.running.is_none() {
-            retired.began = self.begin_retiring(is_room_wanted, base);
+        if self.running.is_none() {
+            retired.began = self.begin(marks, is_room_wanted, base);
         }
-        let journal = &self.meta.journal;
+        let journal = &*marks.journal;
         let may_end = |retiring: &Retiring| retiring.flushes == 0 && journal.is_durable(retiring.journal);
-        if let Some(retiring) = self.meta.retirements.running.take_if(|retiring| may_end(retiring)) {
-            retired.ended = Some(self.end_retiring(retiring, base));
+        if let Some(retiring) = self.running.take_if(|retiring| may_end(retiring)) {
+            retired.ended = Some(self.end(retiring, marks, base));
         }
         retired
     }
 
-    fn end_retiring(&mut self, retiring: Retiring, base: &mut Base) -> RetirementEnd {
+    fn end(&mut self, retiring: Retiring, marks: &mut Marks<'_>, base: &mut Base) -> RetirementEnd {
         let Retiring { candidates, asked, failed, at_stop, .. } = retiring;
         let mut gone = 0;
         match candidates {
             Some(candidates) => {
                 let flushed = |id| base.volume(id).map_or(0, |volume| volume.origin().writes_flushed());
-                gone = self.meta.regions.retire(&candidates, flushed);
+                gone = marks.regions.retire(&candidates, flushed);
                 base.stats.regions_retired += zc_core::u64_from_usize(gone);
                 if gone > 0 {
-                    self.meta.maps.mark_stale();
+                    marks.maps.mark_stale();
                 }
             }
             None => {
                 let has_failed = |id| failed.iter().any(|(volume, _)| *volume == id);
-                let keeps = !self.is_map_crowded();
-                self.meta.regions.drop_inherited(|id| has_failed(id) || (keeps && !asked.contains(&id)));
-                self.meta.retirements.inherited_failed = !failed.is_empty();
-                self.meta.retirements.voids_pending |= self.meta.retirements.inherited_failed;
-                self.meta.maps.mark_stale();
+                let keeps = !is_crowded(marks.regions);
+                marks.regions.drop_inherited(|id| has_failed(id) || (keeps && !asked.contains(&id)));
+                self.inherited_failed = !failed.is_empty();
+                self.voids_pending |= self.inherited_failed;
+                marks.maps.mark_stale();
             }
         }
         if !failed.is_empty() {
             // An origin that does not flush must not keep the daemon from stopping. A flush that failed before the stop
             // is no answer to it: there is one more, at once.
-            self.meta.retirements.marks_stay |= at_stop;
+            self.marks_stay |= at_stop;
             let pause_ms = if base.is_stopping() { 0 } else { RETIRE_BACKOFF_MS };
-            self.meta.retirements.not_before_ms = base.now_ms() + pause_ms;
+            self.not_before_ms = base.now_ms() + pause_ms;
         }
         RetirementEnd { failed, made_room: gone > 0 }
     }
 
-    fn begin_retiring(&mut self, is_room_wanted: bool, base: &mut Base) -> bool {
-        let retirements = &mut self.meta.retirements;
-        if self.recovery.load.is_some()
-            || retirements.closed
-            || (retirements.marks_stay && !is_room_wanted)
-            || base.now_ms() < retirements.not_before_ms
+    fn begin(&mut self, marks: &mut Marks<'_>, is_room_wanted: bool, base: &mut Base) -> bool {
+        if !base.is_loaded()
+            || self.closed
+            || (self.marks_stay && !is_room_wanted)
+            || base.now_ms() < self.not_before_ms
         {
             return false;
         }
         // Where an origin does not flush, other marks have their turn, too.
-        let others_first = core::mem::take(&mut retirements.inherited_failed) && self.meta.regions.len() > 0;
-        if !others_first
-            && (self.has_inherited(base) || core::mem::take(&mut self.meta.retirements.voids_pending))
-        {
-            self.meta.retirements.voids_pending = false;
+        let others_first = core::mem::take(&mut self.inherited_failed) && marks.regions.len() > 0;
+        if !others_first && (has_inherited(marks.regions, base) || core::mem::take(&mut self.voids_pending)) {
+            self.voids_pending = false;
             let volumes = base.volumes().map(|volume| volume.cfg().id).collect();
-            self.start_retiring(None, volumes, base);
+            self.start(None, volumes, marks.journal, base);
             return true;
         }
         let idle = base.is_stopping() || base.is_idle_for(IDLE_RETIRE_MS);
-        let regions = &mut self.meta.regions;
+        let regions = &mut *marks.regions;
         let crowded = regions.len() * 4 >= regions.max() * 3 || is_room_wanted;
-        let aged = base.now_ms() >= self.meta.retirements.aged_at_ms;
+        let aged = base.now_ms() >= self.aged_at_ms;
         if regions.len() == 0 || !(idle || crowded || aged) {
             return false;
         }
@@ -198,29 +199,30 @@ impl Device {
         } else if crowded {
             (regions.max() / 2, u64::MAX)
         } else {
-            self.meta.retirements.aged_at_ms = base.now_ms() + RETIRE_AGED_EVERY_MS;
+            self.aged_at_ms = base.now_ms() + RETIRE_AGED_EVERY_MS;
             (regions.len(), base.now_ms().saturating_sub(RETIRE_AGE_MS))
         };
         let fails = |id| base.volume(id).is_some_and(|volume| volume.origin().has_flush_failed());
         let Some(candidates) = regions.retirement(count.max(1), until_ms, fails) else { return false };
         debug_assert!(candidates.len() <= regions.len());
         let volumes = regions.volumes(&candidates);
-        self.start_retiring(Some(candidates), volumes, base);
+        self.start(Some(candidates), volumes, marks.journal, base);
         true
     }
 
-    fn start_retiring(
+    fn start(
         &mut self,
         candidates: Option<Retirement>,
         mut volumes: Vec<VolumeId>,
+        journal: &mut Journal,
         base: &mut Base,
     ) {
         volumes.retain(|id| base.has_volume(*id));
         volumes.sort_unstable();
-        let journal = self.meta.journal.want_all();
+        let journal = journal.want_all();
         let flushes = u32::try_from(volumes.len()).unwrap_or(u32::MAX);
         let asked = volumes.clone();
-        self.meta.retirements.running = Some(Retiring {
+        self.running = Some(Retiring {
             candidates,
             asked,
             flushes,

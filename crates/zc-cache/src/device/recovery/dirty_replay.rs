@@ -5,10 +5,12 @@
 //! commits that came from the intent log or a summary are, requests of the volumes concerned wait: what readers were
 //! shown once must not be decided otherwise after the next crash (G2).
 
+use std::collections::BTreeMap;
+
 use zc_core::VolumeId;
 use zc_format::Record;
 
-use crate::device::Device;
+use crate::device::slots::table::SlotTable;
 
 /// What the replay of one volume has seen.
 #[derive(Debug, Default)]
@@ -27,28 +29,49 @@ pub(crate) struct DirtyReplay {
     pub(crate) unjournaled: bool,
 }
 
-impl Device {
-    /// Whether a dirty record that counts names a unit that was replaced since. A slot with dirty data is not used
-    /// again before that is known to be clean: what says so was lost, and an older state of the medium shows through.
-    pub(crate) fn is_outdated(&self, record: &Record) -> bool {
-        match *record {
-            Record::Dirty { slot, generation, .. } => self.units.slots.get(slot).generation() != generation,
-            _ => false,
-        }
+/// What the replay has seen of all volumes.
+#[derive(Debug)]
+pub(crate) struct DirtyReplays {
+    volumes: BTreeMap<VolumeId, DirtyReplay>,
+    /// Journal and checkpoint tell everything about dirty data.
+    is_complete: bool,
+}
+
+/// Whether a dirty record that counts names a unit that was replaced since. A slot with dirty data is not used again
+/// before that is known to be clean: what says so was lost, and an older state of the medium shows through.
+pub(crate) fn is_outdated(record: &Record, table: &SlotTable) -> bool {
+    match *record {
+        Record::Dirty { slot, generation, .. } => table.get(slot).generation() != generation,
+        _ => false,
     }
 }
 
-impl Device {
+impl DirtyReplays {
+    /// Without any; `is_complete`: journal and checkpoint tell everything about dirty data.
+    pub(super) const fn new(is_complete: bool) -> Self {
+        Self { volumes: BTreeMap::new(), is_complete }
+    }
+
+    /// Takes what was seen.
+    pub(super) fn take(&mut self) -> BTreeMap<VolumeId, DirtyReplay> {
+        core::mem::take(&mut self.volumes)
+    }
+
+    /// Whether journal and checkpoint tell everything about dirty data.
+    pub(super) const fn are_complete(&self) -> bool {
+        self.is_complete
+    }
+
     /// Takes a dirty record of checkpoint, journal or intent log.
-    pub(crate) fn replay_dirty(&mut self, record: &Record) {
+    pub(super) fn replay(&mut self, record: &Record, table: &mut SlotTable) {
         match *record {
             // A slot that the layout does not have is damage: the extent must not look clean.
-            Record::Dirty { key, slot, generation, .. } if self.units.slots.contains(slot) => {
-                self.units.slots.adopt_generation(slot, generation);
+            Record::Dirty { key, slot, generation, .. } if table.contains(slot) => {
+                table.adopt_generation(slot, generation);
                 self.replay_of(key.volume).dangling.push(*record);
             }
             Record::DirtyZero { key, .. } => self.replay_of(key.volume).dangling.push(*record),
-            Record::Dirty { .. } => self.recovery.restart.dirty_complete = false,
+            Record::Dirty { .. } => self.is_complete = false,
             Record::Committed { volume, epoch } => {
                 let replay = self.replay_of(volume);
                 let records = core::mem::take(&mut replay.dangling);
@@ -74,7 +97,7 @@ impl Device {
     }
 
     /// The intent log is about to end epochs. The journal counts on their bodies until it has that record, too.
-    pub(crate) fn keep_bodies(&mut self, record: &Record) {
+    pub(super) fn keep_bodies(&mut self, record: &Record) {
         let (volume, ends): (_, Box<dyn Fn(u64) -> bool>) = match *record {
             Record::Clean { volume, epoch } => (volume, Box::new(move |number| number <= epoch)),
             Record::DirtyReset { volume, epoch } => (volume, Box::new(move |number| number > epoch)),
@@ -86,7 +109,7 @@ impl Device {
     }
 
     /// The record came from the intent log or a summary: what it says is not in the journal yet.
-    pub(crate) fn replayed_unjournaled(&mut self, record: &Record) {
+    pub(super) fn note_unjournaled(&mut self, record: &Record) {
         let volume = match *record {
             Record::Dirty { key, .. } | Record::DirtyZero { key, .. } => key.volume,
             Record::Committed { volume, .. }
@@ -99,6 +122,6 @@ impl Device {
     }
 
     fn replay_of(&mut self, volume: VolumeId) -> &mut DirtyReplay {
-        self.recovery.restart.dirty_replays.entry(volume).or_default()
+        self.volumes.entry(volume).or_default()
     }
 }

@@ -19,10 +19,12 @@ use zc_core::{BufId, ErrorKind, ExtentKey, Map, VolumeId, WeuSlot};
 use crate::base::Base;
 use crate::base::effects::Effect;
 use crate::base::tracks::Guard;
-use crate::device::Device;
-use crate::device::recovery::Op;
+use crate::device::catalog::Catalog;
+use crate::device::slots::table::SlotTable;
+use crate::device::units::Units;
 use crate::expect_held::ExpectHeld;
-use crate::index::file_index::{Keep, Mapping, Place, SweepCursor};
+use crate::index::file_index::{Mapping, Place};
+use crate::ops::load::Op;
 use crate::seam::{Action, Digest, ExtentRead, Note, PartResults};
 
 /// Mappings compared per volume.
@@ -124,63 +126,76 @@ impl Probes {
         self.picked.push_back((key, mapping));
     }
 
-    fn ended(&mut self, volume: VolumeId) {
+    fn compared(&mut self, volume: VolumeId) {
         self.samples.get_mut(&volume).expect_held().outstanding -= 1;
     }
 }
 
-impl Device {
+impl Probes {
     /// Whether a stored extent may be served: its content is of this session, or the volume's sample has been seen.
-    pub(crate) fn is_past_gate(&self, volume: VolumeId, mapping: Mapping, base: &Base) -> bool {
-        self.recovery.probes.is_open(volume)
+    pub(crate) fn is_past_gate(
+        &self,
+        volume: VolumeId,
+        mapping: Mapping,
+        table: &SlotTable,
+        base: &Base,
+    ) -> bool {
+        self.is_open(volume)
             || match mapping {
                 Mapping::Zero => false,
                 Mapping::Base(place) | Mapping::Duplicate(place) => {
-                    base.session.wrote(self.units.slots.get(place.slot).weu_seq())
+                    base.session.wrote(table.get(place.slot).weu_seq())
                 }
             }
     }
 
     /// Starts comparisons, opens gates.
-    pub(crate) fn pump_probes(&mut self, base: &mut Base) {
-        if self.recovery.probes.announced {
+    pub(crate) fn pump(&mut self, catalog: &mut Catalog, units: &Units, base: &mut Base) {
+        if self.announced {
             // Every gate is open, nothing is picked any more.
             return;
         }
         if base.is_stopping() || !base.is_good() {
-            for (key, _) in core::mem::take(&mut self.recovery.probes.picked) {
-                self.recovery.probes.ended(key.volume);
+            for (key, _) in core::mem::take(&mut self.picked) {
+                self.compared(key.volume);
             }
         }
-        while self.recovery.probes.under_way.len() < IN_FLIGHT_MAX
-            && let Some((key, mapping)) = self.recovery.probes.picked.pop_front()
+        while self.under_way.len() < IN_FLIGHT_MAX
+            && let Some((key, mapping)) = self.picked.pop_front()
         {
-            self.begin_probe(key, mapping, base);
+            self.begin_probe(key, mapping, catalog, units, base);
         }
-        let loaded = self.recovery.load.is_none();
-        for sample in self.recovery.probes.samples.values_mut() {
+        let loaded = base.is_loaded();
+        for sample in self.samples.values_mut() {
             sample.open |= sample.outstanding == 0 && (loaded || sample.picker.picked == SAMPLE);
         }
-        if loaded && !self.recovery.probes.announced && base.is_good() {
-            self.recovery.probes.announced = self.recovery.probes.samples.values().all(|sample| sample.open);
-            if self.recovery.probes.announced {
+        if loaded && !self.announced && base.is_good() {
+            self.announced = self.samples.values().all(|sample| sample.open);
+            if self.announced {
                 let by_image = base.stats.load_by_image > 0;
-                base.port.emit(Action::Note(Note::IndexLoaded { extents: self.index.files.len(), by_image }));
+                base.port.emit(Action::Note(Note::IndexLoaded { extents: catalog.files().len(), by_image }));
             }
         }
     }
 
-    fn begin_probe(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
-        let guard = if self.index.files.get(key) == Some(mapping) { base.tracks.guard(key) } else { None };
-        let Some(guard) = guard else { return self.recovery.probes.ended(key.volume) };
+    fn begin_probe(
+        &mut self,
+        key: ExtentKey,
+        mapping: Mapping,
+        catalog: &mut Catalog,
+        units: &Units,
+        base: &mut Base,
+    ) {
+        let guard = if catalog.mapping(key) == Some(mapping) { base.tracks.guard(key) } else { None };
+        let Some(guard) = guard else { return self.compared(key.volume) };
         let place = match mapping {
             Mapping::Zero => None,
-            Mapping::Base(place) | Mapping::Duplicate(place) if self.units.slots.is_live(&place) => {
+            Mapping::Base(place) | Mapping::Duplicate(place) if catalog.table().is_live(&place) => {
                 Some(place)
             }
             Mapping::Base(_) | Mapping::Duplicate(_) => {
                 base.tracks.release(&guard);
-                return self.recovery.probes.ended(key.volume);
+                return self.compared(key.volume);
             }
         };
         base.stats.probes += 1;
@@ -190,53 +205,31 @@ impl Device {
         let offset_bytes = key.extent.0 * u64::from(base.extent_bytes());
         let dest = base.whole(theirs);
         base.port.emit(Action::OriginRead { op, volume: key.volume, offset_bytes, dest });
-        let ours = place.map(|place| self.read_ours(id, key, mapping, place, base));
+        let ours = place.map(|place| read_ours(id, (key, mapping, place), catalog, units, base));
         let slot = place.map(|place| place.slot);
         let reads_left = 1 + u32::from(ours.is_some());
-        self.recovery
-            .probes
-            .under_way
-            .insert(id, Probe { mapping, guard, theirs, ours, slot, reads_left, failed: false });
-    }
-
-    fn read_ours(
-        &mut self,
-        id: u64,
-        key: ExtentKey,
-        mapping: Mapping,
-        place: Place,
-        base: &mut Base,
-    ) -> BufId {
-        let ours = base.port.alloc(base.extent_bytes());
-        self.units.slots.pin(place.slot);
-        let expected = self.expected(&mapping, &place, key, base);
-        let dest = base.whole(ours);
-        self.read_stored_extent(
-            Op::ProbeRead(id),
-            &place,
-            ExtentRead { expected, skip_bytes: 0, dest, proof: None, keep: false },
-            base,
-        );
-        ours
+        self.under_way.insert(id, Probe { mapping, guard, theirs, ours, slot, reads_left, failed: false });
     }
 }
 
-impl Device {
-    pub(crate) fn probe_ours_read(
+impl Probes {
+    /// What the cache has was read for a probe, or not.
+    pub(crate) fn ours_read(
         &mut self,
         id: u64,
         result: Result<PartResults, ErrorKind>,
+        catalog: &mut Catalog,
         base: &mut Base,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let slot = self.recovery.probes.under_way.get(&id).and_then(|probe| probe.slot).expect_held();
-        self.units.slots.unpin(slot);
-        self.probe_read(id, ok, base);
+        let slot = self.under_way.get(&id).and_then(|probe| probe.slot).expect_held();
+        catalog.table_mut().unpin(slot);
+        self.read(id, ok, catalog, base);
     }
 
     /// One of a probe's reads ended.
-    pub(crate) fn probe_read(&mut self, id: u64, ok: bool, base: &mut Base) {
-        let probe = self.recovery.probes.under_way.get_mut(&id).expect_held();
+    pub(crate) fn read(&mut self, id: u64, ok: bool, catalog: &mut Catalog, base: &mut Base) {
+        let probe = self.under_way.get_mut(&id).expect_held();
         probe.reads_left -= 1;
         probe.failed |= !ok;
         if probe.reads_left > 0 {
@@ -244,7 +237,7 @@ impl Device {
         }
         let (failed, theirs, ours, volume) = (probe.failed, probe.theirs, probe.ours, probe.guard.key.volume);
         if failed {
-            return self.probe_ended(id, None, base);
+            return self.ended(id, None, catalog, base);
         }
         let src = base.whole(theirs);
         match ours {
@@ -256,46 +249,61 @@ impl Device {
         }
     }
 
-    pub(crate) fn probe_hashed(&mut self, id: u64, digest: Digest, base: &mut Base) {
-        self.probe_ended(id, Some(digest == Digest::Zero), base);
+    /// The content of the origin was hashed: zeros are expected.
+    pub(crate) fn hashed(&mut self, id: u64, digest: Digest, catalog: &mut Catalog, base: &mut Base) {
+        self.ended(id, Some(digest == Digest::Zero), catalog, base);
     }
 
     /// The comparison ended; `None`: without an answer.
-    pub(crate) fn probe_ended(&mut self, id: u64, equal: Option<bool>, base: &mut Base) {
-        let probe = self.recovery.probes.under_way.remove(&id).expect_held();
+    pub(crate) fn ended(&mut self, id: u64, equal: Option<bool>, catalog: &mut Catalog, base: &mut Base) {
+        let probe = self.under_way.remove(&id).expect_held();
         let key = probe.guard.key;
-        let counts = base.tracks.holds(&probe.guard) && self.index.files.get(key) == Some(probe.mapping);
+        let counts = base.tracks.holds(&probe.guard) && catalog.mapping(key) == Some(probe.mapping);
         base.tracks.release(&probe.guard);
         base.port.release(probe.theirs);
         if let Some(ours) = probe.ours {
             base.port.release(ours);
         }
-        self.recovery.probes.ended(key.volume);
+        self.compared(key.volume);
         if counts && equal == Some(false) {
             base.stats.probes_differed += 1;
-            self.forget_volume(key, base);
+            forget_volume(key, catalog, base);
         }
     }
+}
 
-    /// The origin has something else at `key`: nothing that was stored for the volume before is believed any more.
-    fn forget_volume(&mut self, key: ExtentKey, base: &mut Base) {
-        let Some(volume) = base.volume_mut(key.volume) else { return };
-        if !volume.distrust() {
-            return;
-        }
-        base.port.emit(Action::Note(Note::OriginDiffers { volume: key.volume, extent: key.extent }));
-        base.announce(Effect::OriginDiffers(key.volume));
-        base.distrust(Some(key.volume));
-        let mut stored = Vec::new();
-        self.index.files.sweep(&mut SweepCursor::default(), usize::MAX, |other, _| {
-            if other.volume == key.volume {
-                stored.push(other);
-            }
-            Keep::Yes
-        });
-        for other in stored {
-            self.forget(other, base);
-        }
-        self.meta.want_voids();
+/// Has a stored extent read for a comparison.
+fn read_ours(
+    id: u64,
+    (key, mapping, place): (ExtentKey, Mapping, Place),
+    catalog: &mut Catalog,
+    units: &Units,
+    base: &mut Base,
+) -> BufId {
+    let ours = base.port.alloc(base.extent_bytes());
+    catalog.table_mut().pin(place.slot);
+    let expected = catalog.slots().expected(&mapping, &place, key, base);
+    let dest = base.whole(ours);
+    units.read_stored_extent(
+        Op::ProbeRead(id),
+        &place,
+        ExtentRead { expected, skip_bytes: 0, dest, proof: None, keep: false },
+        base,
+    );
+    ours
+}
+
+/// The origin has something else at `key`: nothing that was stored for the volume before is believed any more.
+fn forget_volume(key: ExtentKey, catalog: &mut Catalog, base: &mut Base) {
+    let Some(volume) = base.volume_mut(key.volume) else { return };
+    if !volume.distrust() {
+        return;
     }
+    base.port.emit(Action::Note(Note::OriginDiffers { volume: key.volume, extent: key.extent }));
+    base.announce(Effect::OriginDiffers(key.volume));
+    base.distrust(Some(key.volume));
+    for other in catalog.find_mappings(|other, _| other.volume == key.volume) {
+        catalog.forget(other, base);
+    }
+    catalog.meta_mut().want_voids();
 }

@@ -7,18 +7,21 @@
 //! Invariant: a unit is read from memory until all its writes have ended. A slot is pinned once for each dirty body.
 //! What it does not do: know what is dirty, or when a commit is due.
 
-use zc_core::{BufId, ErrorKind, VolumeId, WeuSlot, limits};
+use zc_core::{BufId, ErrorKind, Map, VolumeId, WeuSlot, limits};
 use zc_format::{GrowingUnit, Record, WeuHeader};
 
 use crate::base::Base;
-use crate::device::Device;
-use crate::device::units::classes::ClassId;
+use crate::device::catalog::Catalog;
+use crate::device::slots::Slots;
+use crate::device::slots::class_id::ClassId;
+use crate::device::stored::placed_bytes;
+use crate::device::units::clean_unit::open_unit;
 use crate::device::units::unit::{Content, Unit};
 use crate::device::units::unit_writes::UnitWrites;
-use crate::device::units::{Op, WritingWeu, placed_bytes};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Place;
 use crate::ops::dirty::{Op as DirtyOp, Part};
+use crate::ops::unit::Op;
 use crate::seam::{Action, Purpose, Source};
 
 /// Times a failed write of a dirty unit is tried again.
@@ -37,7 +40,8 @@ pub(crate) struct DirtyUnit {
 
 /// A full dirty unit whose last writes have not ended.
 #[derive(Debug)]
-pub(super) struct SealedUnit {
+struct SealedUnit {
+    buf: BufId,
     header: Box<WeuHeader>,
     start_bytes: u32,
     data_bytes: u32,
@@ -52,11 +56,13 @@ pub(super) struct SealedUnit {
 #[derive(Debug, Default)]
 pub(crate) struct DirtyUnits {
     open: Option<DirtyUnit>,
+    /// Full ones whose last writes have not ended.
+    sealed: Map<WeuSlot, SealedUnit>,
     writes: UnitWrites,
 }
 
 impl DirtyUnit {
-    /// Whether it holds what is not written.
+    /// Returns `true` if it holds what is not written.
     pub(crate) const fn has_unwritten(&self) -> bool {
         self.fill_bytes > self.written_bytes
     }
@@ -109,78 +115,89 @@ impl DirtyUnits {
         &mut self.writes
     }
 
-    /// Whether the slot is that of the unit being filled.
-    /// The unit that is being filled, if it is in this slot.
-    pub(super) fn open_unit(&self, slot: WeuSlot) -> Option<&Unit> {
-        self.open.as_ref().map(|open| &open.unit).filter(|unit| unit.slot() == slot)
+    /// Returns `true` if a unit that is being filled is in the slot, and has an extent of such a volume.
+    pub(crate) fn has_open_extent_of(&self, slot: WeuSlot, is_one: impl Fn(VolumeId) -> bool) -> bool {
+        self.open
+            .as_ref()
+            .map(|open| &open.unit)
+            .filter(|unit| unit.slot() == slot)
+            .is_some_and(|unit| unit.has_extent_of(is_one))
     }
 
-    pub(super) fn is_open(&self, slot: WeuSlot) -> bool {
+    /// The memory of the slot's unit, while that is read from there.
+    pub(super) fn memory_of(&self, slot: WeuSlot) -> Option<BufId> {
+        let open = self.open.as_ref().filter(|open| open.slot() == slot).map(DirtyUnit::buf);
+        open.or_else(|| self.sealed.get(&slot).map(|sealed| sealed.buf))
+    }
+
+    fn is_open(&self, slot: WeuSlot) -> bool {
         self.open.as_ref().is_some_and(|open| open.slot() == slot)
     }
-}
 
-impl Device {
-    /// The dirty units.
-    pub(crate) const fn dirty_units(&self) -> &DirtyUnits {
-        &self.units.dirty
+    /// Returns `true` if a full unit is on its way to the device.
+    pub(super) fn is_any_sealed(&self) -> bool {
+        !self.sealed.is_empty()
     }
 
-    /// The dirty units, to be told of flushes.
-    pub(crate) const fn dirty_units_mut(&mut self) -> &mut DirtyUnits {
-        &mut self.units.dirty
+    /// Returns `true` if the unit that is being written in the slot is one of dirty extents.
+    pub(crate) fn is_sealed(&self, slot: WeuSlot) -> bool {
+        self.sealed.contains_key(&slot)
     }
 
     /// Puts a dirty extent into the dirty unit. From now on its slot counts as dirty. Where it is, or none without a
     /// slot.
-    pub(crate) fn place_dirty(&mut self, content: &Content, base: &mut Base) -> Option<Place> {
-        if !self.ensure_dirty_room(content.payload.len_bytes, base) {
+    pub(crate) fn place(
+        &mut self,
+        content: &Content,
+        catalog: &mut Catalog,
+        base: &mut Base,
+    ) -> Option<Place> {
+        if !self.ensure_room(content.payload.len_bytes, catalog, base) {
             return None;
         }
-        let open = self.units.dirty.open.as_mut().expect_held();
+        let open = self.open.as_mut().expect_held();
         let stored = open.unit.place(content, open.fill_bytes, base);
         open.fill_bytes += placed_bytes(content.payload.len_bytes);
         let (slot, generation) = (open.unit.slot(), open.unit.generation());
-        self.add_dirty(content.key.volume, slot, true);
-        Some(self.place(slot, generation, stored))
+        catalog.slots_mut().add_dirty(content.key.volume, slot, true);
+        Some(catalog.place(slot, generation, stored))
     }
 
     /// Makes sure the dirty unit has room for one more extent.
-    fn ensure_dirty_room(&mut self, stored_bytes: u32, base: &mut Base) -> bool {
-        if let Some(open) = &self.units.dirty.open {
+    fn ensure_room(&mut self, stored_bytes: u32, catalog: &mut Catalog, base: &mut Base) -> bool {
+        if let Some(open) = &self.open {
             let need = open.fill_bytes + placed_bytes(stored_bytes) + open.unit.header_bytes_with_next();
             if need <= base.cfg().geometry.weu_bytes {
                 return true;
             }
-            self.seal_dirty_unit(base);
+            self.seal(catalog, base);
         }
-        let Some(unit) = self.open_unit(ClassId::DEFAULT, base) else { return false };
+        let Some(unit) = open_unit(ClassId::DEFAULT, catalog, base) else { return false };
         let slot = unit.slot();
-        self.units.slots.begin_filling(slot);
-        let entry = self.units.slots.get(slot);
+        catalog.table_mut().begin_filling(slot);
+        let entry = catalog.table().get(slot);
         let (generation, weu_seq) = (entry.generation(), entry.weu_seq());
-        self.record(Record::SlotDirty { slot, generation, weu_seq }, base);
-        self.units.dirty.open =
-            Some(DirtyUnit { unit, fill_bytes: 0, written_bytes: 0, settled_bytes: 0, parts: 0 });
-        self.sweep_share(base);
+        catalog.record(Record::SlotDirty { slot, generation, weu_seq }, base);
+        self.open = Some(DirtyUnit { unit, fill_bytes: 0, written_bytes: 0, settled_bytes: 0, parts: 0 });
+        catalog.sweep_share(base);
         true
     }
 
     /// Writes the pages of the unit that hold something and are not written yet. What comes next begins on a new page.
     /// `durable`: their end means that they are, else a flush is to follow.
-    pub(crate) fn write_dirty_pages(&mut self, durable: bool, base: &mut Base) {
-        let Some(open) = self.units.dirty.open.as_ref().filter(|open| open.has_unwritten()) else { return };
+    pub(crate) fn write_pages(&mut self, durable: bool, base: &mut Base) {
+        let Some(open) = self.open.as_ref().filter(|open| open.has_unwritten()) else { return };
         let end_bytes = open.fill_bytes.next_multiple_of(limits::BLOCK_BYTES);
         open.zero_until(end_bytes, base);
-        self.write_dirty_part(end_bytes, durable, base);
+        self.write_part(end_bytes, durable, base);
     }
 
     /// Writes the unit from where it was written to `end_bytes`, a page's; the number of the write.
     ///
     /// # Panics
     /// When no unit is being filled.
-    pub(crate) fn write_dirty_part(&mut self, end_bytes: u32, durable: bool, base: &mut Base) -> u64 {
-        let DirtyUnits { open, writes } = &mut self.units.dirty;
+    pub(crate) fn write_part(&mut self, end_bytes: u32, durable: bool, base: &mut Base) -> u64 {
+        let Self { open, writes, .. } = self;
         let open = open.as_mut().expect_held();
         let (slot, start_bytes) = (open.unit.slot(), open.written_bytes);
         open.fill_bytes = end_bytes;
@@ -195,9 +212,7 @@ impl Device {
     fn issue_part(&self, part: Part, base: &mut Base) {
         let Part { slot, start_bytes, len_bytes, durable, .. } = part;
         base.stats.weu_bytes_written += u64::from(len_bytes);
-        let Source::Memory(weu) = self.source(slot) else {
-            panic!("{slot:?} is written from memory that is gone")
-        };
+        let weu = self.memory_of(slot).expect_held();
         let op = base.port.op(DirtyOp::Part(part));
         base.port.keep_source(op, Source::Memory(weu));
         base.port.emit(Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable });
@@ -208,6 +223,7 @@ impl Device {
         &mut self,
         part: Part,
         result: Result<(), ErrorKind>,
+        catalog: &mut Catalog,
         base: &mut Base,
     ) -> bool {
         if let Err(error) = result {
@@ -219,52 +235,48 @@ impl Device {
             }
             base.fail_device(Purpose::WeuWrite, error);
         }
-        let DirtyUnits { open, writes } = &mut self.units.dirty;
+        let Self { open, writes, .. } = self;
         writes.ended(part.number);
         if let Some(open) = open.as_mut().filter(|open| open.unit.slot() == part.slot) {
             open.parts -= 1;
             if open.parts == 0 {
                 open.settled_bytes = open.written_bytes;
             }
-        } else if let Some(sealed) = self.sealed_mut(part.slot) {
+        } else if let Some(sealed) = self.sealed.get_mut(&part.slot) {
             sealed.parts -= 1;
-            self.end_dirty_unit(part.slot, base);
+            self.end_unit(part.slot, catalog, base);
         }
         result.is_ok()
     }
 
-    fn sealed_mut(&mut self, slot: WeuSlot) -> Option<&mut SealedUnit> {
-        self.units.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut())
-    }
-
     /// Writes what is left of the unit, with its header.
-    pub(crate) fn seal_dirty_unit(&mut self, base: &mut Base) {
-        let Some(open) = self.units.dirty.open.take() else { return };
+    pub(crate) fn seal(&mut self, catalog: &mut Catalog, base: &mut Base) {
+        let Some(open) = self.open.take() else { return };
         let DirtyUnit { unit, fill_bytes, written_bytes, parts, .. } = open;
         let (slot, buf) = (unit.slot(), unit.buf());
         let (header, header_bytes) = unit.into_header(base.session.number());
-        self.set_owner(slot, header.entries.iter().map(|entry| entry.key));
-        self.units.slots.begin_writing(slot, header_bytes);
+        catalog.slots_mut().set_owner(slot, header.entries.iter().map(|entry| entry.key));
+        catalog.table_mut().begin_writing(slot, header_bytes);
         base.stats.weu_writes += 1;
         let sealed = SealedUnit {
+            buf,
             header,
             start_bytes: written_bytes,
             data_bytes: fill_bytes.max(written_bytes),
-            number: self.units.dirty.writes.begin(false),
+            number: self.writes.begin(false),
             tries: 0,
             parts,
             ended: false,
         };
-        self.units.writing.insert(slot, WritingWeu { buf, keys: Vec::new(), dirty: Some(sealed) });
-        self.issue_sealed(slot, base);
+        self.sealed.insert(slot, sealed);
+        self.issue_sealed(slot, catalog, base);
     }
 
-    fn issue_sealed(&self, slot: WeuSlot, base: &mut Base) {
-        let weu = self.units.writing.get(&slot).expect_held();
-        let sealed = weu.dirty.as_ref().expect_held();
-        let (buf, start_bytes, data_bytes) = (weu.buf, sealed.start_bytes, sealed.data_bytes);
+    fn issue_sealed(&self, slot: WeuSlot, catalog: &Catalog, base: &mut Base) {
+        let sealed = self.sealed.get(&slot).expect_held();
+        let (buf, start_bytes, data_bytes) = (sealed.buf, sealed.start_bytes, sealed.data_bytes);
         let header = sealed.header.clone();
-        let header_bytes = self.units.slots.get(slot).header_bytes();
+        let header_bytes = catalog.table().get(slot).header_bytes();
         let written = data_bytes.next_multiple_of(limits::BLOCK_BYTES) - start_bytes + header_bytes;
         base.stats.weu_bytes_written += u64::from(written);
         let op = base.port.op(Op::Write(slot));
@@ -272,72 +284,59 @@ impl Device {
     }
 
     /// The last write of a dirty unit ended. It is never given up while the device works.
-    pub(crate) fn dirty_unit_written(
+    pub(crate) fn unit_written(
         &mut self,
         slot: WeuSlot,
         result: Result<(), ErrorKind>,
+        catalog: &mut Catalog,
         base: &mut Base,
     ) {
-        let sealed = self.sealed_mut(slot).expect_held();
+        let sealed = self.sealed.get_mut(&slot).expect_held();
         if let Err(error) = result {
             base.stats.device_write_errors += 1;
             if base.is_good() && sealed.tries < PART_TRIES {
                 sealed.tries += 1;
-                return self.issue_sealed(slot, base);
+                return self.issue_sealed(slot, catalog, base);
             }
             base.fail_device(Purpose::WeuWrite, error);
         }
-        let sealed = self.sealed_mut(slot).expect_held();
+        let sealed = self.sealed.get_mut(&slot).expect_held();
         sealed.ended = true;
         let number = sealed.number;
-        self.units.dirty.writes.ended(number);
-        self.end_dirty_unit(slot, base);
+        self.writes.ended(number);
+        self.end_unit(slot, catalog, base);
     }
 
     /// From here on the unit is read from the device, when nothing of it is in flight any more.
-    fn end_dirty_unit(&mut self, slot: WeuSlot, base: &mut Base) {
-        let sealed = self.units.writing.get(&slot).and_then(|weu| weu.dirty.as_ref());
-        if !sealed.is_some_and(|sealed| sealed.ended && sealed.parts == 0) {
+    fn end_unit(&mut self, slot: WeuSlot, catalog: &mut Catalog, base: &mut Base) {
+        if !self.sealed.get(&slot).is_some_and(|sealed| sealed.ended && sealed.parts == 0) {
             return;
         }
-        let weu = self.units.writing.remove(&slot).expect_held();
-        base.port.release(weu.buf);
-        self.record_written(slot, base);
+        let sealed = self.sealed.remove(&slot).expect_held();
+        base.port.release(sealed.buf);
+        catalog.unit_written(slot, base);
     }
 
     /// The device failed for good: the unit that is being filled goes.
-    pub(crate) fn drop_dirty_unit(&mut self, base: &mut Base) {
-        if let Some(open) = self.units.dirty.open.take() {
+    pub(crate) fn drop_open(&mut self, base: &mut Base) {
+        if let Some(open) = self.open.take() {
             base.port.release(open.buf());
         }
     }
 
     /// Whether dirty data may point at a slot: it is on the device, or in the unit that the next commit writes; and
     /// not more than so many slots are kept for that alone.
-    pub(crate) fn may_hold_dirty(&self, slot: WeuSlot, lent_max: u64) -> bool {
-        let is_filling = self.units.dirty.is_open(slot);
-        let has_room = self.units.dirty_slots.contains(slot) || self.units.dirty_slots.lent() < lent_max;
-        (is_filling || self.units.slots.is_on_device(slot)) && has_room
+    pub(crate) fn may_hold(&self, slot: WeuSlot, lent_max: u64, slots: &Slots) -> bool {
+        let is_filling = self.is_open(slot);
+        let has_room = slots.dirty().contains(slot) || slots.dirty().lent() < lent_max;
+        (is_filling || slots.table().is_on_device(slot)) && has_room
     }
 
     /// Returns `true` if the device alone has what is at the place. The unit that dirty data is placed in stays in
     /// memory, but that memory is not written again: a page of it that the device has may be damaged there already.
     pub(crate) fn is_left_to_device(&self, place: &Place) -> bool {
         let offset_bytes = u32::from(place.offset_units) * limits::PLACE_ALIGN_BYTES;
-        let open = self.units.dirty.open.as_ref().filter(|open| open.slot() == place.slot);
+        let open = self.open.as_ref().filter(|open| open.slot() == place.slot);
         open.is_none_or(|open| offset_bytes < open.settled_bytes)
-    }
-
-    /// A body of a volume's dirty data is in the slot; `own`: it was stored there as such.
-    pub(crate) fn add_dirty(&mut self, volume: VolumeId, slot: WeuSlot, own: bool) {
-        self.units.slots.pin(slot);
-        self.units.dirty_slots.add(volume, slot, own);
-    }
-
-    /// A body of a volume's dirty data in the slot is not needed any more.
-    pub(crate) fn remove_dirty(&mut self, volume: VolumeId, slot: WeuSlot, own: bool, base: &mut Base) {
-        self.units.slots.unpin(slot);
-        self.units.dirty_slots.remove(volume, slot, own);
-        self.settle(slot, base);
     }
 }

@@ -10,8 +10,8 @@ use zc_core::{
 use zc_format::{ExtentHeader, WeuEntry, WeuHeader};
 
 use crate::base::Base;
-use crate::device::units::contents::stored_of;
-use crate::device::units::headers::Stored;
+use crate::device::stored::Stored;
+use crate::device::stored::stored_of;
 use crate::seam::Action;
 
 /// An extent that is to be stored.

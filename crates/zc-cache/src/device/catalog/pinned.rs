@@ -1,0 +1,88 @@
+//! Pinned extents and their mappings: where each is, and what is counted when pins change (see `kept`).
+
+use core::ops::Range;
+
+use zc_core::{ExtentKey, ExtentNo, VolumeId};
+
+use crate::base::Base;
+use crate::device::catalog::Catalog;
+use crate::index::file_index::{Mapping, Place};
+
+/// Where a kept extent is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    Safe,
+    Astray(Mapping, Place),
+    Absent,
+}
+
+impl Catalog {
+    /// Takes on which ranges of a volume of so many extents are pinned. Where nothing is mapped yet, all of it at once.
+    pub(crate) fn configure_pins(
+        &mut self,
+        volume: VolumeId,
+        pins: &[Range<u64>],
+        extents: u64,
+        base: &Base,
+    ) {
+        self.slots.configure_pins(volume, pins, extents);
+        if self.files.is_empty() && !base.is_reading_image() {
+            let kept = self.slots.kept_mut();
+            while let Some((volume, piece, is_kept)) = kept.next_change(u64::MAX) {
+                kept.changed(volume, &piece, is_kept);
+            }
+        }
+    }
+
+    /// Takes on the next so many extents of what is pinned or unpinned, unless an index image is being read. Whether
+    /// there are more.
+    pub(crate) fn change_kept(&mut self, most: u64, base: &mut Base) -> bool {
+        if base.is_reading_image() {
+            // It is counted by what was kept when that began.
+            return false;
+        }
+        let Some((volume, piece, is_kept)) = self.slots.kept().next_change(most) else { return false };
+        for extent in piece.clone() {
+            let mapping = self.files.get(ExtentKey { volume, extent: ExtentNo(extent) });
+            if let Some(Mapping::Base(place) | Mapping::Duplicate(place)) = mapping
+                && self.table().is_live(&place)
+            {
+                self.slots.count_kept_in(place.slot, is_kept, base);
+            }
+        }
+        self.slots.kept_mut().changed(volume, &piece, is_kept);
+        true
+    }
+
+    /// Where a kept extent is.
+    pub(crate) fn keeping(&self, key: ExtentKey) -> Keeping {
+        match self.files.get(key) {
+            Some(Mapping::Zero) => Keeping::Safe,
+            Some(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place)))
+                if self.table().is_live(&place) =>
+            {
+                if self.slots.may_keep_in(place.slot) {
+                    Keeping::Safe
+                } else {
+                    Keeping::Astray(mapping, place)
+                }
+            }
+            _ => Keeping::Absent,
+        }
+    }
+
+    /// Returns `true` if the extent is kept and is to be placed anew.
+    pub(crate) fn is_astray(&self, key: ExtentKey) -> bool {
+        self.slots.kept().has(key) && matches!(self.keeping(key), Keeping::Astray(..))
+    }
+
+    /// Returns `true` if the extent is kept, and will stay.
+    pub(crate) fn is_safe(&self, key: ExtentKey) -> bool {
+        self.slots.kept().stays(key)
+            && match self.files.get(key) {
+                Some(Mapping::Zero) => true,
+                Some(Mapping::Base(place) | Mapping::Duplicate(place)) => self.slots.is_among_kept(&place),
+                None => false,
+            }
+    }
+}

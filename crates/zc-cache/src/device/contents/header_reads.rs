@@ -1,0 +1,103 @@
+//! Reads of WEU headers, which prove hints of the fingerprint index, and who waits for them.
+//!
+//! A hint names a slot that may hold a content; the full fingerprint in that slot's header tells (G7). Insertions,
+//! clean and dirty ones, wait for the headers that they need, and so do misses whose fingerprint was learned. What will
+//! be looked for soon has its headers read ahead, with half of the room at most.
+//!
+//! Invariant: a waiter goes on when all the headers that were asked for it have arrived or have failed; a header is read
+//! once at a time, however many wait.
+
+use zc_core::{Map, WeuSlot};
+
+use crate::base::Base;
+use crate::device::slots::table::SlotTable;
+use crate::ops::reduce::Owner;
+use crate::ops::unit::Op;
+use crate::seam::Action;
+
+/// Headers being read.
+const HEADER_READS_MAX: usize = 16;
+/// Headers being read that no insertion or dirty extent waits for yet.
+const HEADER_READS_AHEAD_MAX: usize = HEADER_READS_MAX / 2;
+
+/// A waiter for headers, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum HeaderWaiter {
+    /// An extent that is being reduced.
+    Reduction(Owner, u64),
+    /// A portion of a client's read.
+    Miss(u64),
+    /// The erasure of what volumes left that are gone.
+    Erasure(WeuSlot),
+}
+
+/// Headers being read.
+#[derive(Debug, Default)]
+pub(crate) struct HeaderReads {
+    /// Waiters of each header.
+    waiters: Map<WeuSlot, Vec<HeaderWaiter>>,
+    /// How many each waits for.
+    pending: Map<HeaderWaiter, u32>,
+}
+
+impl HeaderReads {
+    /// Has a header read, unless too many are. Whether it is being read.
+    pub(super) fn read(&mut self, slot: WeuSlot, table: &mut SlotTable, base: &mut Base) -> bool {
+        if self.waiters.contains_key(&slot) {
+            return true;
+        }
+        if self.waiters.len() >= HEADER_READS_MAX {
+            return false;
+        }
+        self.waiters.insert(slot, Vec::new());
+        base.stats.hint_header_reads += 1;
+        table.pin(slot);
+        let hint_bytes = table.get(slot).header_bytes();
+        let op = base.port.op(Op::HeaderPrints(slot));
+        base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
+        true
+    }
+
+    /// As [`Self::read`]; the waiter hears of it.
+    pub(super) fn wait_for(
+        &mut self,
+        waiter: HeaderWaiter,
+        slot: WeuSlot,
+        table: &mut SlotTable,
+        base: &mut Base,
+    ) -> bool {
+        let is_read = self.read(slot, table, base);
+        if is_read {
+            self.wait(slot, waiter);
+        }
+        is_read
+    }
+
+    /// Returns `true` if headers may be read ahead: others are not needed sooner.
+    pub(super) fn has_room_ahead(&self) -> bool {
+        self.waiters.len() < HEADER_READS_AHEAD_MAX
+    }
+
+    /// Returns `true` if this waits for a header that is being read.
+    pub(crate) fn is_waiting(&self, waiter: HeaderWaiter) -> bool {
+        self.pending.contains_key(&waiter)
+    }
+
+    fn wait(&mut self, slot: WeuSlot, waiter: HeaderWaiter) {
+        self.waiters.entry(slot).or_default().push(waiter);
+        *self.pending.entry(waiter).or_default() += 1;
+    }
+
+    /// A header is here, or will not be: those who wait for no other one now.
+    pub(super) fn arrived(&mut self, slot: WeuSlot) -> Vec<HeaderWaiter> {
+        let mut waiters = self.waiters.remove(&slot).unwrap_or_default();
+        waiters.retain(|waiter| match self.pending.get_mut(waiter) {
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                false
+            }
+            _ => self.pending.remove(waiter).is_some(),
+        });
+        waiters
+    }
+}

@@ -1,0 +1,252 @@
+//! Recently used WEU headers: full fingerprints, so that a hint of the fingerprint index can be proved (G7).
+//!
+//! The headers of the open WEU and of WEUs being written are always here; of the others as many as have a bounded number
+//! of fingerprints together, least recently used first to go; one without any counts as one. Streams of duplicates find
+//! their originals in few WEUs, so one header read of some 30 KiB serves hundreds of them.
+
+use smallvec::SmallVec;
+use zc_core::{Fingerprint, Generation, HashKey, KeyedMap, Map, WeuSlot};
+
+use crate::device::stored::Stored;
+
+#[derive(Debug)]
+struct Header {
+    generation: Generation,
+    prints: KeyedMap<Fingerprint, Stored>,
+    /// Stays while its WEU does.
+    unit_in_memory: bool,
+    used: u64,
+}
+
+impl Header {
+    /// What it counts for.
+    fn weight(&self) -> usize {
+        self.prints.len().max(1)
+    }
+}
+
+/// The headers.
+#[derive(Debug)]
+pub(crate) struct HeaderCache {
+    headers: Map<WeuSlot, Header>,
+    /// Units of which no byte may be on the device yet.
+    in_memory: SmallVec<[WeuSlot; 8]>,
+    written_units: u64,
+    /// Fingerprints of the unit that went to the device last: the next ones will have about as many.
+    usual_prints: usize,
+    /// Weight of the headers of WEUs that are on the device alone.
+    written_prints: usize,
+    written_prints_max: usize,
+    clock: u64,
+    /// Clients choose contents, and so fingerprints.
+    key: HashKey,
+}
+
+impl HeaderCache {
+    /// Keeps so many fingerprints of WEUs that are on the device alone.
+    pub(crate) fn new(written_prints_max: usize, key: &HashKey) -> Self {
+        Self {
+            headers: Map::default(),
+            in_memory: SmallVec::new(),
+            written_units: 0,
+            usual_prints: 0,
+            written_prints: 0,
+            written_prints_max,
+            clock: 0,
+            key: key.clone(),
+        }
+    }
+
+    /// Begins the header of a WEU that opens.
+    pub(crate) fn open(&mut self, slot: WeuSlot, generation: Generation) {
+        self.clock += 1;
+        let prints = KeyedMap::with_capacity_and_hasher(self.usual_prints, self.key.clone());
+        self.put(slot, Header { generation, prints, unit_in_memory: true, used: self.clock });
+        self.in_memory.push(slot);
+    }
+
+    /// Adds an extent to a WEU's header.
+    pub(crate) fn add(&mut self, slot: WeuSlot, print: Fingerprint, stored: Stored) {
+        if let Some(header) = self.headers.get_mut(&slot) {
+            header.prints.entry(print).or_insert(stored);
+        }
+    }
+
+    /// The WEU is on the device now: its header may go when it is not used.
+    pub(crate) fn unit_written(&mut self, slot: WeuSlot) {
+        let Some(header) = self.headers.get_mut(&slot).filter(|header| header.unit_in_memory) else { return };
+        self.in_memory.retain(|held| *held != slot);
+        self.written_units += 1;
+        self.usual_prints = header.prints.len();
+        if header.prints.is_empty() {
+            self.headers.remove(&slot);
+            return;
+        }
+        header.unit_in_memory = false;
+        self.written_prints += header.weight();
+        self.shrink();
+    }
+
+    /// Puts in a header that was read.
+    pub(crate) fn load(
+        &mut self,
+        slot: WeuSlot,
+        generation: Generation,
+        found: impl IntoIterator<Item = (Fingerprint, Stored)>,
+    ) {
+        self.clock += 1;
+        let mut prints = self.key.map();
+        prints.extend(found);
+        self.put(slot, Header { generation, prints, unit_in_memory: false, used: self.clock });
+        self.shrink();
+    }
+
+    /// Whether the header is here; if so, where it stores that content.
+    pub(crate) fn find(
+        &mut self,
+        slot: WeuSlot,
+        print: &Fingerprint,
+    ) -> Option<Option<(Generation, Stored)>> {
+        self.clock += 1;
+        let clock = self.clock;
+        let header = self.headers.get_mut(&slot)?;
+        header.used = clock;
+        Some(header.prints.get(print).map(|stored| (header.generation, *stored)))
+    }
+
+    /// The content that a unit stores at a place, if its header is here. Looks at each of the header's fingerprints.
+    pub(crate) fn content_at(&self, slot: WeuSlot, stored: Stored) -> Option<Fingerprint> {
+        let prints = &self.headers.get(&slot)?.prints;
+        prints.iter().find(|(_, place)| **place == stored).map(|(print, _)| *print)
+    }
+
+    /// How many units have gone to the device: while this does not change, what was stored is found by
+    /// [`HeaderCache::find_in_memory`].
+    pub(crate) fn written_units(&self) -> u64 {
+        self.written_units
+    }
+
+    /// Where a unit that is not on the device yet stores that content.
+    pub(crate) fn find_in_memory(&self, print: &Fingerprint) -> Option<(WeuSlot, Generation, Stored)> {
+        self.in_memory.iter().find_map(|slot| {
+            let header = self.headers.get(slot)?;
+            header.prints.get(print).map(|stored| (*slot, header.generation, *stored))
+        })
+    }
+
+    pub(crate) fn remove(&mut self, slot: WeuSlot) {
+        let Some(header) = self.headers.remove(&slot) else { return };
+        if header.unit_in_memory {
+            self.in_memory.retain(|held| *held != slot);
+        } else {
+            self.written_prints -= header.weight();
+        }
+    }
+
+    fn put(&mut self, slot: WeuSlot, header: Header) {
+        self.remove(slot);
+        if !header.unit_in_memory {
+            self.written_prints += header.weight();
+        }
+        self.headers.insert(slot, header);
+    }
+
+    /// A header that was just put in stays however many fingerprints it has: a lookup waits for it.
+    fn shrink(&mut self) {
+        while self.written_prints > self.written_prints_max {
+            let old = self.headers.iter().filter(|(_, h)| !h.unit_in_memory && h.used < self.clock);
+            let Some((slot, _)) = old.min_by_key(|(slot, h)| (h.used, **slot)) else { return };
+            self.remove(*slot);
+        }
+    }
+
+    /// Bytes of RAM held, about.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        let per_entry = size_of::<(Fingerprint, Stored)>() + 1;
+        let entries: usize =
+            self.headers.values().map(|h| h.prints.capacity() * per_entry + size_of::<Header>()).sum();
+        zc_core::u64_from_usize(entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn print(number: u8) -> Fingerprint {
+        Fingerprint([number; 32])
+    }
+
+    fn prints(numbers: core::ops::Range<u8>) -> impl Iterator<Item = (Fingerprint, Stored)> {
+        numbers.map(|number| (print(number), Stored { offset_units: number.into(), pages: 1 }))
+    }
+
+    #[test]
+    fn as_many_headers_stay_as_have_so_many_fingerprints_together() {
+        let mut headers = HeaderCache::new(8, &HashKey::fixed());
+        let generation = Generation(1);
+        for slot in 0..4 {
+            headers.load(WeuSlot(slot), generation, prints(0..2));
+        }
+        assert!(headers.find(WeuSlot(0), &print(0)).is_some(), "eight have room, and this is used");
+        // Two go for one of three.
+        headers.load(WeuSlot(4), generation, prints(0..3));
+        let here = |headers: &mut HeaderCache| {
+            (0..6).filter(|slot| headers.find(WeuSlot(*slot), &print(9)).is_some()).collect::<Vec<u32>>()
+        };
+        assert_eq!(here(&mut headers), [0, 3, 4]);
+        // What is read again, or leaves, is not counted twice.
+        headers.load(WeuSlot(4), generation, prints(0..3));
+        headers.remove(WeuSlot(3));
+        assert_eq!(headers.written_prints, 5);
+        // What is open counts when it is on the device.
+        headers.open(WeuSlot(5), generation);
+        (0..4)
+            .for_each(|number| headers.add(WeuSlot(5), print(number), Stored { offset_units: 0, pages: 1 }));
+        assert_eq!(here(&mut headers), [0, 4, 5]);
+        headers.unit_written(WeuSlot(5));
+        headers.unit_written(WeuSlot(5));
+        assert_eq!((here(&mut headers), headers.written_prints), (vec![4, 5], 7));
+        headers.load(WeuSlot(0), generation, prints(0..9));
+        assert_eq!(here(&mut headers), [0], "more than all may have, and alone");
+    }
+
+    #[test]
+    fn what_units_in_memory_hold_is_found_until_they_are_written() {
+        let mut headers = HeaderCache::new(8, &HashKey::fixed());
+        let stored = Stored { offset_units: 3, pages: 1 };
+        for slot in 0..3 {
+            headers.open(WeuSlot(slot), Generation(slot + 5));
+        }
+        headers.add(WeuSlot(1), print(1), stored);
+        headers.load(WeuSlot(3), Generation(1), prints(2..3));
+        assert_eq!(headers.find_in_memory(&print(1)), Some((WeuSlot(1), Generation(6), stored)));
+        assert_eq!(headers.find_in_memory(&print(2)), None, "on the device alone");
+        let content =
+            |slot, offset_units| headers.content_at(WeuSlot(slot), Stored { offset_units, pages: 1 });
+        assert_eq!((content(1, 3), content(1, 4), content(7, 3)), (Some(print(1)), None, None));
+        let before = headers.written_units();
+        headers.remove(WeuSlot(0));
+        assert_eq!(headers.written_units(), before, "what was dropped holds nothing that could be missed");
+        headers.unit_written(WeuSlot(1));
+        assert_eq!((headers.find_in_memory(&print(1)), headers.written_units()), (None, before + 1));
+        headers.unit_written(WeuSlot(2));
+        assert!(headers.in_memory.is_empty());
+    }
+
+    #[test]
+    fn headers_without_fingerprints_are_bounded_too() {
+        let mut headers = HeaderCache::new(4, &HashKey::fixed());
+        for slot in 0..6 {
+            headers.load(WeuSlot(slot), Generation(1), prints(0..0));
+        }
+        assert_eq!(headers.headers.len(), 4);
+        headers.open(WeuSlot(6), Generation(1));
+        headers.unit_written(WeuSlot(6));
+        assert_eq!(
+            (headers.headers.len(), headers.written_prints),
+            (4, 4),
+            "no lookup will find anything in it"
+        );
+    }
+}

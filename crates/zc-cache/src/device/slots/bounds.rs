@@ -1,0 +1,34 @@
+//! The bounds of a class, in whole units.
+
+use zc_core::Priority;
+
+use crate::config::ShareConfig;
+
+/// Fewest units of a quota: one that fills, and one to read from.
+const QUOTA_UNITS_MIN: u32 = 2;
+
+/// What a class may have, in units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// At most so many; none: as many as there are.
+    pub(crate) quota: Option<u32>,
+    /// Others leave so many alone.
+    pub(crate) reserve: u32,
+    /// The order in which classes lose units, lowest first.
+    pub(crate) priority: Priority,
+}
+
+impl Bounds {
+    pub(super) const DEFAULT: Self = Self { quota: None, reserve: 0, priority: Priority::Normal };
+
+    /// Of a cache of so many slots; a quota is at least [`QUOTA_UNITS_MIN`], and no reserve is above the quota.
+    pub(super) fn new(share: &ShareConfig, slots: u32, weu_bytes: u32) -> Self {
+        let cache_bytes = u64::from(slots) * u64::from(weu_bytes);
+        let units = |size: zc_core::units::SizeOrShare| {
+            u32::try_from(size.of(cache_bytes) / u64::from(weu_bytes)).unwrap_or(u32::MAX)
+        };
+        let quota = share.quota.map(|size| units(size).max(QUOTA_UNITS_MIN));
+        let reserve = share.reserve.map_or(0, units).min(quota.unwrap_or(u32::MAX)).min(slots);
+        Self { quota, reserve, priority: share.priority }
+    }
+}

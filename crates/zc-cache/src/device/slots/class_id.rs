@@ -1,0 +1,31 @@
+//! The numbers of classes.
+
+use zc_core::limits::CACHE_SHARES_MAX;
+
+/// The number of a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClassId(u8);
+
+impl ClassId {
+    /// That of all volumes without a share of their own.
+    pub(crate) const DEFAULT: Self = Self(0);
+    /// That of kept extents (see `kept`). It has no quota or reserve of the kinds that volumes have.
+    pub(crate) const KEPT: Self = Self(CACHE_SHARES_MAX + 1);
+    /// Numbers that there are.
+    pub(crate) const COUNT: u32 = CACHE_SHARES_MAX as u32 + 2;
+
+    /// That of this number.
+    pub(super) const fn new(number: u8) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    pub(crate) const fn number(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Its place in a list with one entry a class.
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}

@@ -1,0 +1,321 @@
+//! Kept extents: those of ranges that an operator pinned. Once they are cached they stay.
+//!
+//! # Where they are
+//! Kept extents are placed in units of a class of their own, `ClassId::KEPT`. A slot counts the mappings of kept
+//! extents that lead to it. A unit of that class is never evicted while it has any. So a kept extent that lies in such a
+//! unit is *safe*: it goes when it is overwritten, damaged or unpinned, or with the device, and for no other reason.
+//! Zeros take no room and are safe as well.
+//!
+//! A kept extent elsewhere is *astray*: it was cached before it was pinned, shares content with an ordinary unit, or
+//! was dirty. It is not safe yet. The keeper (`clean::keeper`) walks over all kept extents, reads what is absent from
+//! the origin, and places anew what is astray. New content of kept extents shares only with units of the class.
+//!
+//! # Room
+//! The class has room for all kept extents without reduction, a quarter more, and a few units ([`Room`]). What is
+//! overwritten is dead and takes room. Units without a kept extent leave first, for whoever needs a slot. When the class
+//! is short of room its emptiest units are *emptied*: what is kept in them is astray, until the keeper has placed it in
+//! another unit. Room for that is set aside. Kept extents fill at most four fifths of the class, so that the emptiest
+//! units always have something to give.
+//!
+//! Invariants: pins are at most [`PINS_PERCENT_MAX`] of the slots before reduction, and at most that share of the file
+//! index; what is beyond is not kept. In a small cache it is less. The class is at most three quarters of the slots, so
+//! that the others always get on. When the file index is full a kept extent does not go for one that is not.
+//!
+//! A change of pins is taken on in pieces, since each extent has to be looked up. After a restart the ranges come with
+//! the settings. A unit whose header names kept extents alone joins the class again. The index image tells less of a
+//! unit than its header: mappings that lead there. By those it joins if some are of kept extents and none is the base of
+//! another one. Mappings are counted as the image is read, so changes of pins wait until that is over.
+//!
+//! What it does not do: read or place anything.
+
+mod ranges;
+
+use core::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
+
+use zc_core::limits::{KEPT_SLOTS_MIN, PINS_PERCENT_MAX};
+use zc_core::{ExtentKey, VolumeId, WeuSlot};
+use zc_format::WeuHeader;
+
+use crate::config::ManagerConfig;
+use crate::device::slots::kept::ranges::RangeSet;
+use crate::device::slots::table::SlotTable;
+use crate::device::stored::placed_bytes;
+use crate::shares::VolumePins;
+
+/// How many units the class may have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// With what is being placed anew.
+    units: u32,
+    /// Of those, set aside for what is placed anew.
+    spare: u32,
+}
+
+impl Room {
+    /// Extents that a cache of so many slots keeps at most, whatever share of it they are: what is overwritten has room
+    /// beside them.
+    fn extents_max(a_unit: u32, slots: u32) -> u64 {
+        let Self { units, spare } = Self::new(u64::MAX, a_unit, slots);
+        u64::from(units - spare).saturating_sub(1) * u64::from(a_unit) * 4 / 5
+    }
+
+    /// For so many extents, of which a unit holds at least so many.
+    fn new(extents: u64, a_unit: u32, slots: u32) -> Self {
+        if extents == 0 {
+            return Self::default();
+        }
+        let full = extents.div_ceil(u64::from(a_unit));
+        let units = full.saturating_add(full / 4 + 4).min(u64::from(slots / 4 * 3));
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        Self { units, spare: (units / 16).max(2) }
+    }
+}
+
+/// What of a volume is kept.
+#[derive(Debug, Default)]
+struct OfVolume {
+    /// As the settings have it.
+    asked: RangeSet,
+    /// Of that, what there is room for.
+    wanted: RangeSet,
+    /// What is counted in slots.
+    active: RangeSet,
+    /// Extents that the last walk found safe, and what became of them since.
+    safe: u64,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    volumes: BTreeMap<VolumeId, OfVolume>,
+    extent_bytes: u32,
+    slots: u32,
+    /// Extents that a unit holds at least.
+    a_unit: u32,
+    extents_max: u64,
+    room: Room,
+    /// Units of the class in which no mapping leads to anything.
+    dead: BTreeSet<WeuSlot>,
+    /// Units of the class whose kept extents are to be placed elsewhere.
+    emptying: BTreeSet<WeuSlot>,
+    /// Grows when a kept extent may not be safe any more, or another one is to be.
+    changes: u64,
+}
+
+fn extents_a_unit(weu_bytes: u32, extent_bytes: u32) -> u32 {
+    let mut count = weu_bytes / extent_bytes;
+    while count > 1 && count * placed_bytes(extent_bytes) + WeuHeader::encoded_bytes(count) > weu_bytes {
+        count -= 1;
+    }
+    count
+}
+
+impl Kept {
+    pub(crate) fn new(config: &ManagerConfig) -> Self {
+        let (slots, extent_bytes) = (config.geometry.slots, config.geometry.extent_bytes);
+        let raw = u64::from(slots) * u64::from(config.geometry.weu_bytes / extent_bytes);
+        let share = |whole: u64| {
+            whole / 100 * u64::from(PINS_PERCENT_MAX) + whole % 100 * u64::from(PINS_PERCENT_MAX) / 100
+        };
+        let a_unit = extents_a_unit(config.geometry.weu_bytes, extent_bytes);
+        let most = share(raw).min(share(config.file_index_entries));
+        let most = if slots < KEPT_SLOTS_MIN { 0 } else { most.min(Room::extents_max(a_unit, slots)) };
+        Self {
+            volumes: BTreeMap::new(),
+            extent_bytes,
+            slots,
+            a_unit,
+            extents_max: most,
+            room: Room::default(),
+            dead: BTreeSet::new(),
+            emptying: BTreeSet::new(),
+            changes: 0,
+        }
+    }
+
+    /// Whether the extent is kept.
+    pub(crate) fn has(&self, key: ExtentKey) -> bool {
+        self.volumes.get(&key.volume).is_some_and(|volume| volume.active.contains(key.extent.0))
+    }
+
+    /// Slots that the class may have.
+    pub(crate) const fn units_max(&self) -> u32 {
+        self.room.units
+    }
+
+    /// Whether any extent is kept, or is to be, or was until now.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.volumes.is_empty()
+    }
+
+    /// The volume's ranges, in bytes, as its settings have them now, and how many whole extents it has.
+    pub(super) fn configure(&mut self, volume: VolumeId, pins: &[Range<u64>], extents: u64) {
+        let extent = u64::from(self.extent_bytes);
+        let rounded = |pin: &Range<u64>| pin.start / extent..pin.end.div_ceil(extent).min(extents);
+        let asked = RangeSet::of(pins.iter().map(rounded));
+        if !asked.is_empty() || self.volumes.contains_key(&volume) {
+            self.volumes.entry(volume).or_default().asked = asked;
+        }
+        let mut left = self.extents_max;
+        for volume in self.volumes.values_mut() {
+            volume.wanted = volume.asked.first(left);
+            left -= volume.wanted.count();
+        }
+        self.room = Room::new(self.extents_max - left, self.a_unit, self.slots);
+        self.changes += 1;
+    }
+
+    /// The next piece that is to be taken on; true: it is kept from now on.
+    pub(crate) fn next_change(&self, most: u64) -> Option<(VolumeId, Range<u64>, bool)> {
+        let gone = self
+            .volumes
+            .iter()
+            .find_map(|(id, volume)| Some((*id, volume.active.first_beyond(&volume.wanted, most)?, false)));
+        gone.or_else(|| {
+            self.volumes
+                .iter()
+                .find_map(|(id, volume)| Some((*id, volume.wanted.first_beyond(&volume.active, most)?, true)))
+        })
+    }
+
+    /// So many extents more of the volume are safe.
+    pub(super) fn count_safe(&mut self, volume: VolumeId, more: i64) {
+        if let Some(volume) = self.volumes.get_mut(&volume) {
+            volume.safe = volume.safe.saturating_add_signed(more);
+        }
+    }
+
+    /// An index image has so many kept extents of the volume. So many of all volumes are not safe: each counts for all of
+    /// them, until a walk tells.
+    pub(crate) fn found(&mut self, volume: VolumeId, extents: u64, astray: u64) {
+        self.count_safe(volume, i64::try_from(extents.saturating_sub(astray)).unwrap_or(i64::MAX));
+    }
+
+    /// Returns a count that grows when a kept extent may not be safe any more, or another one is to be.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// A kept extent may not be safe any more, or another one is to be.
+    pub(super) fn note_change(&mut self, is_one: bool) {
+        self.changes += u64::from(is_one);
+    }
+
+    /// Kept extents of one volume from an extent on, as far as they are neighbours.
+    pub(crate) fn next(&self, from: ExtentKey) -> Option<(VolumeId, Range<u64>)> {
+        self.volumes.range(from.volume..).find_map(|(id, volume)| {
+            let start = if *id == from.volume { from.extent.0 } else { 0 };
+            Some((*id, volume.active.from(start)?))
+        })
+    }
+
+    /// Whether the extent is kept, and is to be kept on.
+    pub(crate) fn stays(&self, key: ExtentKey) -> bool {
+        let volume = self.volumes.get(&key.volume);
+        volume.is_some_and(|volume| volume.wanted.contains(key.extent.0)) && self.has(key)
+    }
+
+    /// A walk ended: so many extents of each volume are safe.
+    pub(crate) fn set_safe(&mut self, safe: &BTreeMap<VolumeId, u64>) {
+        for (id, volume) in &mut self.volumes {
+            volume.safe = safe.get(id).copied().unwrap_or(0);
+        }
+    }
+
+    /// What is pinned, by volume.
+    pub(crate) fn pins(&self) -> Vec<VolumePins> {
+        let extent = u64::from(self.extent_bytes);
+        let of = |(id, volume): (&VolumeId, &OfVolume)| VolumePins {
+            volume: *id,
+            asked_bytes: volume.asked.count() * extent,
+            kept_bytes: volume.wanted.count() * extent,
+            safe_bytes: volume.safe.min(volume.active.count()) * extent,
+        };
+        self.volumes.iter().map(of).collect()
+    }
+
+    /// Whether a unit of the class in the slot takes kept extents: it is not being emptied.
+    pub(super) fn takes_in(&self, slot: WeuSlot) -> bool {
+        !self.emptying.contains(&slot)
+    }
+
+    /// Nothing leads to the unit of the class in the slot any more.
+    pub(super) fn add_dead(&mut self, slot: WeuSlot) {
+        self.dead.insert(slot);
+    }
+
+    /// A unit to which nothing leads, and which may go now.
+    pub(super) fn dead_unit(&mut self, table: &mut SlotTable) -> Option<WeuSlot> {
+        self.dead.retain(|slot| table.get(*slot).kept() == 0);
+        let may_go = |slot: &WeuSlot| !table.is_pinned(*slot) && table.may_reuse(*slot);
+        self.dead.iter().copied().find(may_go)
+    }
+
+    /// Whether the class, which has so many units, may have one unit more; `anew`: for what is placed anew.
+    pub(super) fn has_room(&self, units_now: u32, anew: bool) -> bool {
+        let Room { units, spare } = self.room;
+        let most = if anew { units.max(self.slots / 4 * 3) } else { units.saturating_sub(spare) };
+        units_now < most
+    }
+
+    /// Chooses units to be emptied: of these, with the kept extents in each, the emptiest ones, as many as there is room
+    /// for elsewhere. How many they are.
+    pub(super) fn empty_some(&mut self, mut units: Vec<(u32, WeuSlot)>) -> usize {
+        units.sort_unstable();
+        let mut left = u64::from(self.room.spare) * u64::from(self.a_unit) / 8 * 7;
+        let chosen = units.into_iter().enumerate().take_while(|(at, (extents, _))| {
+            let fits = *at == 0 || u64::from(*extents) <= left;
+            left = left.saturating_sub(u64::from(*extents));
+            fits
+        });
+        self.emptying = chosen.map(|(_, (_, slot))| slot).collect();
+        self.changes += 1;
+        self.emptying.len()
+    }
+
+    /// Whether the class has nothing that will leave soon.
+    pub(super) fn is_full_of_kept(&self) -> bool {
+        self.is_used() && self.dead.is_empty() && self.emptying.is_empty()
+    }
+
+    /// A piece is taken on.
+    pub(crate) fn changed(&mut self, id: VolumeId, piece: &Range<u64>, is_kept: bool) {
+        let Some(volume) = self.volumes.get_mut(&id) else { return };
+        if is_kept {
+            volume.active.insert(piece.clone());
+        } else {
+            volume.active.remove(piece);
+        }
+        self.changes += 1;
+        self.volumes.retain(|_, volume| !volume.active.is_empty() || !volume.asked.is_empty());
+    }
+
+    /// The unit is not in the class any more.
+    pub(crate) fn left(&mut self, slot: WeuSlot) {
+        self.dead.remove(&slot);
+        self.emptying.remove(&slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_more_room_than_kept_extents_can_fill() {
+        for slots in [16, 17, 24, 100, 5000] {
+            for extent_bytes in [4096, 8192, 65536] {
+                let a_unit = extents_a_unit(2 << 20, extent_bytes);
+                let half = u64::from(slots) * u64::from((2 << 20) / extent_bytes) / 2;
+                let most = half.min(Room::extents_max(a_unit, slots));
+                assert!(slots < 100 || most == half, "{slots} slots");
+                let room = Room::new(most, a_unit, slots);
+                let ordinary = u64::from(room.units - room.spare) * u64::from(a_unit);
+                assert!(ordinary * 7 / 8 > most, "{room:?} of {slots}");
+                assert!(room.units <= slots / 4 * 3 && room.units + 3 < slots);
+            }
+        }
+        assert_eq!(Room::new(0, 255, 100), Room::default());
+    }
+}

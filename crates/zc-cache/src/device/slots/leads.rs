@@ -1,0 +1,37 @@
+//! The mappings of an index image that lead to one unit.
+
+use crate::index::file_index::Mapping;
+
+/// What the index image has of mappings that lead to a unit.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Leads {
+    live: u32,
+    /// How many of them are of kept extents.
+    kept: u32,
+    /// Whether the unit is the base of an extent that is not kept.
+    has_other_base: bool,
+}
+
+impl Leads {
+    /// One more leads there.
+    pub(crate) fn count(&mut self, mapping: Mapping, is_kept: bool) {
+        self.live += 1;
+        self.kept += u32::from(is_kept);
+        self.has_other_base |= !is_kept && matches!(mapping, Mapping::Base(_));
+    }
+
+    /// Mappings.
+    pub(crate) const fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// Mappings of kept extents.
+    pub(crate) const fn kept(&self) -> u32 {
+        self.kept
+    }
+
+    /// Whether kept extents are what the unit is for. Others may share what they stored.
+    pub(crate) const fn are_of_kept(&self) -> bool {
+        self.kept > 0 && !self.has_other_base
+    }
+}

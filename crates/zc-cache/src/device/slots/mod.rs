@@ -1,0 +1,398 @@
+//! The slots of the device as a whole: what each holds, which class its unit counts for, what in it is kept or dirty.
+//!
+//! Job: hold the table of slots, the classes, the replacement policy, kept extents and dirty bodies together, and name
+//! the unit that leaves.
+//!
+//! Invariant: class, count and replacement policy change together, here alone.
+//!
+//! What it does not do: know mappings or contents, do I/O.
+
+pub(crate) mod bounds;
+pub(crate) mod class_id;
+pub(crate) mod classes;
+pub(crate) mod dirty_slots;
+pub(crate) mod kept;
+pub(crate) mod leads;
+mod pinned;
+pub(crate) mod policy;
+pub(crate) mod table;
+
+use core::ops::Range;
+
+use zc_core::{ExtentKey, Generation, SECTOR_BYTES, VolumeId, WeuSlot};
+use zc_format::ExpectedExtent;
+
+use crate::base::Base;
+use crate::config::{ManagerConfig, ShareConfig};
+use crate::device::slots::class_id::ClassId;
+use crate::device::slots::classes::choice::{Wanted, losers};
+use crate::device::slots::classes::{Classes, majority};
+use crate::device::slots::dirty_slots::{DirtyBounds, DirtySlots};
+use crate::device::slots::kept::Kept;
+use crate::device::slots::policy::order::ReplacementPolicy;
+use crate::device::slots::policy::policy;
+use crate::device::slots::table::{SlotState, SlotTable};
+use crate::index::file_index::{Mapping, Place};
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    table: SlotTable,
+    policy: Box<dyn ReplacementPolicy + Send>,
+    classes: Classes,
+    kept: Kept,
+    /// Dirty data in each slot.
+    dirty: DirtySlots,
+    /// A slot can be reused only after a sweep of the index.
+    is_sweep_urgent: bool,
+    /// When no slot could be evicted.
+    no_victim_ms: Option<u64>,
+}
+
+impl Slots {
+    /// None of them read yet.
+    pub(crate) fn new(config: &ManagerConfig) -> Self {
+        let geometry = &config.geometry;
+        Self {
+            table: SlotTable::new(geometry.slots, config.generation_bits),
+            policy: policy(config.replacement, geometry.slots),
+            classes: Classes::new(geometry.slots, geometry.weu_bytes),
+            kept: Kept::new(config),
+            dirty: DirtySlots::default(),
+            is_sweep_urgent: false,
+            no_victim_ms: None,
+        }
+    }
+
+    /// States, generations and pins.
+    #[inline]
+    pub(crate) const fn table(&self) -> &SlotTable {
+        &self.table
+    }
+
+    /// States, generations and pins, to be changed.
+    #[inline]
+    pub(crate) const fn table_mut(&mut self) -> &mut SlotTable {
+        &mut self.table
+    }
+
+    /// The classes.
+    pub(crate) const fn classes(&self) -> &Classes {
+        &self.classes
+    }
+
+    /// The class that an extent waits for a slot in.
+    pub(crate) const fn set_wanting(&mut self, class: Option<ClassId>) {
+        self.classes.set_wanting(class);
+    }
+
+    /// What is pinned.
+    #[inline]
+    pub(crate) const fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// What is pinned, to be changed.
+    pub(crate) const fn kept_mut(&mut self) -> &mut Kept {
+        &mut self.kept
+    }
+
+    /// Which slots hold dirty data.
+    pub(crate) const fn dirty(&self) -> &DirtySlots {
+        &self.dirty
+    }
+
+    /// Bytes of RAM that the policy holds.
+    pub(crate) fn policy_ram_bytes(&self) -> u64 {
+        self.policy.ram_bytes()
+    }
+
+    /// Extents that the cache has room for, by how many lead to each slot that is in use. None while no slot is.
+    pub(crate) fn fits_extents(&self) -> Option<u64> {
+        let slots = u64::from(self.table.len());
+        let idle = zc_core::u64_from_usize(self.table.free_len() + self.table.leaving());
+        let used = slots.checked_sub(idle).filter(|used| *used > 0)?;
+        Some(self.table.live_total().saturating_mul(slots) / used)
+    }
+
+    /// Returns `true` if what is in the slot has this generation and is not void.
+    pub(crate) fn holds(&self, slot: WeuSlot, generation: Generation) -> bool {
+        let entry = self.table.get(slot);
+        entry.generation() == generation && !entry.is_retired()
+    }
+
+    /// Returns `true` if an extent at the place is in a unit of kept extents.
+    pub(crate) fn is_among_kept(&self, place: &Place) -> bool {
+        self.table.is_live(place) && self.table.get(place.slot).class() == Some(ClassId::KEPT)
+    }
+
+    /// An extent in the slot was read.
+    pub(crate) fn slot_used(&mut self, slot: WeuSlot) {
+        if let Some(class) = self.table.note_use(slot).class() {
+            self.policy.touched(slot, class);
+        }
+    }
+
+    /// Another extent has its content in the slot.
+    pub(crate) fn slot_shared(&mut self, slot: WeuSlot) {
+        if let Some(class) = self.table.note_use(slot).class() {
+            self.policy.shared(slot, class);
+        }
+    }
+
+    /// How many slots may hold dirty data: what is pinned has room beside it.
+    pub(crate) fn dirty_bounds(&self, base: &Base) -> DirtyBounds {
+        let slots = self.table.len() - self.kept.units_max();
+        DirtyBounds::new(slots, base.cfg().dirty.high_percent)
+    }
+
+    /// A body of a volume's dirty data is in the slot; `own`: it was stored there as such.
+    pub(crate) fn add_dirty(&mut self, volume: VolumeId, slot: WeuSlot, own: bool) {
+        self.table.pin(slot);
+        self.dirty.add(volume, slot, own);
+    }
+
+    /// A body of a volume's dirty data in the slot is not needed any more.
+    pub(crate) fn remove_dirty(&mut self, volume: VolumeId, slot: WeuSlot, own: bool, base: &mut Base) {
+        self.table.unpin(slot);
+        self.dirty.remove(volume, slot, own);
+        self.settle(slot, base);
+    }
+}
+
+/// Classes.
+impl Slots {
+    /// The unit in the slot counts for the class, as its newest one.
+    pub(crate) fn join(&mut self, slot: WeuSlot, class: ClassId) {
+        if let Some(before) = self.table.get(slot).class() {
+            self.leave_class(slot, before);
+        }
+        self.table.set_class(slot, Some(class));
+        self.classes.joined(class);
+        self.policy.inserted(slot, class);
+    }
+
+    /// The unit in the slot is gone, or about to go.
+    pub(crate) fn leave(&mut self, slot: WeuSlot) {
+        if let Some(class) = self.table.get(slot).class() {
+            self.leave_class(slot, class);
+        }
+    }
+
+    fn leave_class(&mut self, slot: WeuSlot, class: ClassId) {
+        self.policy.removed(slot, class);
+        self.classes.left(class);
+        if class == ClassId::KEPT {
+            self.kept.left(slot);
+        }
+        self.table.set_class(slot, None);
+    }
+
+    /// The class that the unit in the slot is to be in. One with dirty data in the default class stays there, and one of
+    /// kept extents stays until nothing in it is kept.
+    fn home(&self, slot: WeuSlot) -> ClassId {
+        let entry = self.table.get(slot);
+        if entry.class() == Some(ClassId::KEPT) {
+            return ClassId::KEPT;
+        }
+        if entry.class() == Some(ClassId::DEFAULT) && self.dirty.contains(slot) {
+            return ClassId::DEFAULT;
+        }
+        self.classes.of_owner(entry.owner())
+    }
+
+    /// The class that a unit found by a start is to be in; `is_kept`: it is one of kept extents.
+    pub(crate) fn join_found(&mut self, slot: WeuSlot, is_kept: impl FnOnce(&Self) -> bool) {
+        let class = if self.dirty.contains(slot) {
+            ClassId::DEFAULT
+        } else if is_kept(self) {
+            ClassId::KEPT
+        } else {
+            self.classes.of_owner(self.table.get(slot).owner())
+        };
+        self.join(slot, class);
+    }
+
+    /// The order of sessions before is not on media; age is the best guess.
+    pub(crate) fn order_by_age(&mut self) {
+        let sealed = self.table.iter().filter(|(_, slot)| slot.state() == SlotState::Sealed);
+        let mut by_age: Vec<_> = sealed.map(|(id, slot)| (slot.weu_seq(), id)).collect();
+        by_age.sort_unstable();
+        for (_, slot) in by_age {
+            if let Some(class) = self.table.get(slot).class() {
+                self.policy.inserted(slot, class);
+                self.table.note_use(slot);
+                self.table.count_opened();
+            }
+        }
+    }
+
+    /// Most of the unit's extents are of this volume. It is in no class yet, or in the right one.
+    pub(crate) fn set_owner(&mut self, slot: WeuSlot, keys: impl Iterator<Item = ExtentKey> + Clone) {
+        let owner = majority(keys.map(|key| key.volume));
+        self.table.set_owner(slot, owner);
+    }
+
+    /// The unit may have to move to another class: its owner is known now, or all in it has become clean.
+    pub(crate) fn settle(&mut self, slot: WeuSlot, base: &mut Base) {
+        if !self.classes.are_divided() {
+            return;
+        }
+        let home = self.home(slot);
+        if self.table.get(slot).class().is_some_and(|class| class != home) {
+            base.stats.units_moved += 1;
+            self.join(slot, home);
+        }
+    }
+
+    /// Takes on what share of the cache a volume is to have. The class that it had, if that changed: its open unit is to
+    /// be sealed, then units move ([`Self::move_home`]).
+    pub(crate) fn configure_share(&mut self, volume: VolumeId, share: &ShareConfig) -> Option<ClassId> {
+        self.classes.configure(volume, share).map(|(before, _)| before)
+    }
+
+    /// Moves units whose owner has another class now.
+    pub(crate) fn move_home(&mut self, base: &mut Base) {
+        let moves =
+            |(slot, class): (WeuSlot, Option<ClassId>)| class.is_some_and(|class| class != self.home(slot));
+        let mut moving: Vec<_> = self
+            .table
+            .iter()
+            .filter(|(slot, entry)| moves((*slot, entry.class())))
+            .map(|(slot, entry)| (entry.used(), entry.weu_seq(), slot))
+            .collect();
+        moving.sort_unstable();
+        for (_, _, slot) in moving {
+            base.stats.units_moved += 1;
+            let home = self.home(slot);
+            self.join(slot, home);
+        }
+    }
+
+    /// The classes in the order in which they lose a unit.
+    pub(crate) fn losers(&self, is_for_clean: bool, is_for_dirty: bool, now_ms: u64) -> Vec<ClassId> {
+        let class = self.classes.wanting().filter(|_| is_for_clean);
+        let Self { policy, table, classes, .. } = self;
+        let last_used = |class| policy.oldest(class).map_or(0, |slot| table.get(slot).used());
+        losers(classes.standings(now_ms, last_used), Wanted { class, is_for_dirty })
+    }
+
+    /// The unit of the class that leaves next, and whether others had to be passed over as they are in use; `are_hits`:
+    /// stored extents are being read. None if none may go.
+    pub(crate) fn victim(
+        &mut self,
+        class: ClassId,
+        are_hits: bool,
+        base: &mut Base,
+    ) -> Option<(WeuSlot, bool)> {
+        let table = &mut self.table;
+        let mut pinned = are_hits;
+        let victim = self.policy.emptiest(class, &mut |slot| {
+            let busy = table.is_pinned(slot);
+            pinned |= busy;
+            let may_go = !busy && table.get(slot).state() == SlotState::Sealed && table.may_reuse(slot);
+            may_go.then(|| table.live(slot))
+        });
+        base.stats.evictions_spared = self.policy.spared();
+        if victim.is_none() {
+            self.classes.has_no_victim(class, base.now_ms());
+        }
+        victim.map(|slot| (slot, pinned))
+    }
+
+    /// Slots that could not be evicted may have become evictable.
+    pub(crate) fn look_for_victims(&mut self) {
+        self.no_victim_ms = None;
+        self.classes.look_for_victims();
+    }
+
+    /// No slot can be evicted at this time.
+    pub(crate) const fn has_no_victim(&mut self, now_ms: u64) {
+        self.no_victim_ms = Some(now_ms);
+    }
+
+    /// Returns `true` if a search at this time found no slot that can be evicted.
+    pub(crate) fn is_without_victim(&self, now_ms: u64) -> bool {
+        self.no_victim_ms == Some(now_ms)
+    }
+
+    /// A slot waits for a sweep of the index.
+    pub(crate) const fn want_sweep(&mut self, is_wanted: bool) {
+        self.is_sweep_urgent |= is_wanted;
+    }
+
+    /// Returns `true` if a slot waits for a sweep of the index.
+    pub(crate) const fn is_sweep_urgent(&self) -> bool {
+        self.is_sweep_urgent
+    }
+
+    /// The sweep that a slot waited for is over.
+    pub(crate) const fn sweep_is_over(&mut self) {
+        self.is_sweep_urgent = false;
+    }
+}
+
+/// Stored extents.
+impl Slots {
+    /// What the pages of a location must hold.
+    pub(crate) fn expected(
+        &self,
+        mapping: &Mapping,
+        place: &Place,
+        key: ExtentKey,
+        base: &Base,
+    ) -> ExpectedExtent {
+        let slot = self.table.get(place.slot);
+        ExpectedExtent {
+            salt: base.cfg().geometry.salt,
+            slot: place.slot,
+            generation: slot.generation(),
+            weu_seq: slot.weu_seq(),
+            offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
+            raw_bytes: base.extent_bytes(),
+            first_sector: 0,
+            key: matches!(mapping, Mapping::Base(_)).then_some(key),
+            print: None,
+        }
+    }
+
+    /// What a mapping leads to failed verification.
+    pub(crate) fn note_damaged(&mut self, mapping: &Mapping) {
+        if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
+            self.table.damage(place);
+        }
+    }
+
+    /// Counts a read of a duplicate whose base is void.
+    pub(crate) fn count_outlived(&self, mapping: &Mapping, base: &mut Base) {
+        if let Mapping::Duplicate(place) = *mapping
+            && self.table.get(place.slot).void_bases().contains(&place.offset_units)
+        {
+            base.stats.duplicate_outlived_base += 1;
+        }
+    }
+
+    /// What the pages of a dirty body must hold. Nothing verifies in a slot that has had another unit since: that
+    /// happens where a device told of dirty data that it has no more.
+    pub(crate) fn expected_dirty(
+        &self,
+        place: &Place,
+        key: Option<ExtentKey>,
+        stored: &Range<u32>,
+        base: &Base,
+    ) -> ExpectedExtent {
+        let slot = self.table.get(place.slot);
+        let is_same = self.table.short(slot.generation()) == place.generation;
+        ExpectedExtent {
+            salt: base.cfg().geometry.salt,
+            slot: place.slot,
+            generation: if is_same { slot.generation() } else { Generation(0) },
+            weu_seq: slot.weu_seq(),
+            offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
+            raw_bytes: (stored.end - stored.start) * SECTOR_BYTES,
+            first_sector: u8::try_from(stored.start).unwrap_or(u8::MAX),
+            key,
+            print: None,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Pinned extents in slots: which units hold them, which of those are the next to go, and which join their class.
+//!
+//! Invariant: a slot counts the mappings of kept extents that lead to its present unit (see `kept`).
+//!
+//! What it does not do: know mappings (see `catalog`).
+
+use core::ops::Range;
+
+use zc_core::{ExtentKey, VolumeId, WeuSlot};
+
+use crate::base::Base;
+use crate::device::slots::Slots;
+use crate::device::slots::class_id::ClassId;
+use crate::device::slots::leads::Leads;
+use crate::device::slots::table::SlotState;
+use crate::index::file_index::Mapping;
+
+impl Slots {
+    /// Takes on which ranges of a volume of so many extents are pinned.
+    pub(crate) fn configure_pins(&mut self, volume: VolumeId, pins: &[Range<u64>], extents: u64) {
+        self.kept.configure(volume, pins, extents);
+        self.classes.set_kept(self.kept.units_max());
+    }
+
+    /// Units of the class.
+    pub(crate) fn kept_units(&self) -> u32 {
+        self.classes.units(ClassId::KEPT)
+    }
+
+    /// The unit in the slot goes.
+    pub(crate) fn kept_may_be_gone(&mut self, slot: WeuSlot) {
+        self.kept.note_change(self.table.get(slot).kept() > 0);
+    }
+
+    /// A kept extent could not be placed.
+    pub(crate) fn kept_not_placed(&mut self, key: ExtentKey) {
+        self.kept.note_change(self.kept.has(key));
+    }
+
+    /// Returns `true` if content in the slot is where kept extents are to be.
+    pub(crate) fn may_keep_in(&self, slot: WeuSlot) -> bool {
+        self.table.get(slot).class() == Some(ClassId::KEPT) && self.kept.takes_in(slot)
+    }
+
+    /// A kept extent has a mapping.
+    pub(crate) fn kept_mapped(&mut self, key: ExtentKey, mapping: Mapping) {
+        let is_safe = match mapping {
+            Mapping::Zero => true,
+            Mapping::Base(place) | Mapping::Duplicate(place) => {
+                self.table.keep(place.slot);
+                self.may_keep_in(place.slot)
+            }
+        };
+        self.kept.count_safe(key.volume, i64::from(is_safe));
+        self.kept.note_change(!is_safe);
+    }
+
+    /// A mapping of a kept extent is gone.
+    pub(crate) fn kept_unmapped(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
+        self.kept.note_change(true);
+        let was_safe = match mapping {
+            Mapping::Zero => true,
+            Mapping::Base(place) | Mapping::Duplicate(place) if self.table.is_live(&place) => {
+                let was_safe = self.may_keep_in(place.slot);
+                self.let_go_in(place.slot, base);
+                was_safe
+            }
+            _ => false,
+        };
+        self.kept.count_safe(key.volume, -i64::from(was_safe));
+    }
+
+    /// What leads to the slot is of a kept extent from now on, or (`is_kept` false) of one that is kept no more.
+    pub(crate) fn count_kept_in(&mut self, slot: WeuSlot, is_kept: bool, base: &mut Base) {
+        if is_kept {
+            self.table.keep(slot);
+        } else {
+            self.let_go_in(slot, base);
+        }
+    }
+
+    /// One mapping of a kept extent less leads to the slot.
+    fn let_go_in(&mut self, slot: WeuSlot, base: &mut Base) {
+        if self.table.let_go(slot) == 0 {
+            self.nothing_kept_in(slot, base);
+        }
+    }
+
+    /// If nothing is kept in a unit of the class it ages as any other one, or is the next to go if nothing leads to it.
+    pub(crate) fn nothing_kept_in(&mut self, slot: WeuSlot, base: &mut Base) {
+        let entry = self.table.get(slot);
+        let is_free_of_kept = entry.class() == Some(ClassId::KEPT) && entry.kept() == 0;
+        if !is_free_of_kept || entry.state() != SlotState::Sealed {
+            return;
+        }
+        if self.table.live(slot) == 0 {
+            self.kept.add_dead(slot);
+        } else {
+            base.stats.units_moved += 1;
+            let home = self.classes.of_owner(self.table.get(slot).owner());
+            self.join(slot, home);
+        }
+        self.look_for_victims();
+    }
+
+    /// A unit to which nothing leads, and which may go now.
+    pub(crate) fn dead_unit(&mut self) -> Option<WeuSlot> {
+        self.kept.dead_unit(&mut self.table)
+    }
+
+    /// Returns `true` if the class may have one unit more; `anew`: for what is placed anew.
+    pub(crate) fn has_room_to_keep(&self, anew: bool) -> bool {
+        self.kept.has_room(self.kept_units(), anew)
+    }
+
+    /// Returns `true` if a unit that was found with these extents is one of the class.
+    pub(crate) fn joins_kept(&self, mut keys: impl Iterator<Item = ExtentKey>) -> bool {
+        self.kept.is_used() && keys.all(|key| self.kept.has(key)) && self.has_room_to_keep(false)
+    }
+
+    /// Whether a unit that an index image has these mappings of is one of the class. What was overwritten of it does not
+    /// count, so that a header may say no where this says yes.
+    pub(crate) fn joins_kept_with(&self, leads: &Leads) -> bool {
+        leads.are_of_kept() && self.has_room_to_keep(false)
+    }
+
+    /// Has units emptied if the class is short of room: the emptiest ones, as many as there is room for elsewhere.
+    pub(crate) fn empty_units(&mut self, base: &mut Base) {
+        if !self.kept.is_full_of_kept() || self.has_room_to_keep(false) {
+            return;
+        }
+        let of_class = |slot: &WeuSlot| self.table.get(*slot).class() == Some(ClassId::KEPT);
+        let units = self
+            .table
+            .iter()
+            .filter(|(slot, entry)| of_class(slot) && entry.state() == SlotState::Sealed)
+            .map(|(slot, entry)| (entry.kept(), slot))
+            .collect();
+        base.stats.pinned_units_emptied += zc_core::u64_from_usize(self.kept.empty_some(units));
+    }
+}

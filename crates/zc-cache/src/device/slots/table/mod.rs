@@ -1,0 +1,476 @@
+//! The WEU slots of the cache device: states, generations, pins, and which base entries are void.
+//!
+//! Invariants: a slot's generation only grows; a location is live only while its slot holds that generation in a
+//! readable state; a pinned slot is never reused. What it does not do: choose victims (see `policy`), do I/O.
+
+mod replay;
+
+use std::collections::VecDeque;
+
+use zc_core::{Generation, VolumeId, WeuSeq, WeuSlot, usize_from_u32};
+
+use crate::device::slots::class_id::ClassId;
+use crate::index::file_index::Place;
+
+/// What a slot holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SlotState {
+    /// Its header has not been read since the start. `known` slots are named by checkpoint or journal, so that
+    /// duplicate entries that point at them can be served already.
+    Unread {
+        /// Generation, sequence and header size come from checkpoint or journal.
+        known: bool,
+    },
+    /// Nothing that a read may use.
+    Free,
+    /// The open WEU; extents are read from memory.
+    Open,
+    /// Its write has not ended; extents are read from memory.
+    Writing,
+    /// On the device.
+    Sealed,
+    /// Chosen for reuse: its header is being read, or it is being discarded. Not readable.
+    Leaving,
+}
+
+/// One slot.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    state: SlotState,
+    generation: Generation,
+    /// The generation above is void on media too: only a later one may be believed.
+    retired: bool,
+    /// Free, with generation and sequence that no WEU ever has: whatever header turns up in it is not believed.
+    tombstone: bool,
+    /// A dirty unit whose header may never have been written.
+    filling: bool,
+    weu_seq: WeuSeq,
+    header_bytes: u32,
+    pins: u32,
+    /// Offsets (64-byte units) of base entries whose mapping is void: the header still names them.
+    void_bases: Vec<u16>,
+    /// Offsets (64-byte units) of extents that failed verification: no target for duplicates.
+    damaged: Vec<u16>,
+    /// Mappings that lead to its present unit.
+    live: u32,
+    /// Mappings of kept extents among those (see `kept`).
+    kept: u32,
+    /// The volume that most extents of its unit are of, once that is known.
+    owner: Option<VolumeId>,
+    /// What its unit counts for. None if the replacement policy does not know the slot.
+    class: Option<ClassId>,
+    /// How many units had been opened when its content was used last.
+    used: u32,
+    reuses_now: u32,
+    reuses_before: u32,
+    reuse_pass: u64,
+}
+
+impl Slot {
+    /// What it holds.
+    pub(crate) const fn state(&self) -> SlotState {
+        self.state
+    }
+
+    /// The generation of what it holds, or held last.
+    pub(crate) const fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Whether that generation is void on media too: only a later one may be believed.
+    pub(crate) const fn is_retired(&self) -> bool {
+        self.retired
+    }
+
+    /// Whether no header that turns up in it is believed.
+    pub(crate) const fn is_tombstone(&self) -> bool {
+        self.tombstone
+    }
+
+    /// Whether it holds a dirty unit whose header may never have been written.
+    pub(crate) const fn is_filling(&self) -> bool {
+        self.filling
+    }
+
+    /// The number of its unit.
+    pub(crate) const fn weu_seq(&self) -> WeuSeq {
+        self.weu_seq
+    }
+
+    /// Length of the header of its unit.
+    pub(crate) const fn header_bytes(&self) -> u32 {
+        self.header_bytes
+    }
+
+    /// Offsets (64-byte units) of base entries whose mapping is void: the header still names them.
+    pub(crate) fn void_bases(&self) -> &[u16] {
+        &self.void_bases
+    }
+
+    /// The volume that most extents of its unit are of, once that is known.
+    pub(crate) const fn owner(&self) -> Option<VolumeId> {
+        self.owner
+    }
+
+    /// What its unit counts for. None if the replacement policy does not know the slot.
+    pub(crate) const fn class(&self) -> Option<ClassId> {
+        self.class
+    }
+
+    /// Mappings of kept extents that lead to its unit.
+    pub(crate) const fn kept(&self) -> u32 {
+        self.kept
+    }
+
+    /// How many units had been opened when its content was used last.
+    pub(crate) const fn used(&self) -> u32 {
+        self.used
+    }
+}
+
+/// All slots.
+#[derive(Debug)]
+pub(crate) struct SlotTable {
+    slots: Vec<Slot>,
+    free: VecDeque<WeuSlot>,
+    leaving: usize,
+    /// Mappings that lead to present units.
+    live_total: u64,
+    generation_mask: u32,
+    /// Index sweep passes that have ended.
+    pass: u64,
+    /// Units opened so far: the time by which uses are dated.
+    opened: u32,
+}
+
+impl SlotTable {
+    /// A table of `count` slots, none of them read yet.
+    pub(crate) fn new(count: u32, generation_bits: u8) -> Self {
+        let slot = Slot {
+            state: SlotState::Unread { known: false },
+            generation: Generation(0),
+            retired: false,
+            tombstone: false,
+            filling: false,
+            weu_seq: WeuSeq(0),
+            header_bytes: 0,
+            pins: 0,
+            void_bases: Vec::new(),
+            damaged: Vec::new(),
+            live: 0,
+            kept: 0,
+            owner: None,
+            class: None,
+            used: 0,
+            reuses_now: 0,
+            reuses_before: 0,
+            reuse_pass: 0,
+        };
+        Self {
+            slots: vec![slot; usize_from_u32(count)],
+            free: VecDeque::new(),
+            leaving: 0,
+            live_total: 0,
+            generation_mask: (1 << generation_bits) - 1,
+            pass: 0,
+            opened: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn get(&self, slot: WeuSlot) -> &Slot {
+        &self.slots[usize_from_u32(slot.0)]
+    }
+
+    fn get_mut(&mut self, slot: WeuSlot) -> &mut Slot {
+        &mut self.slots[usize_from_u32(slot.0)]
+    }
+
+    pub(crate) fn contains(&self, slot: WeuSlot) -> bool {
+        usize_from_u32(slot.0) < self.slots.len()
+    }
+
+    /// The part of a generation that locations carry.
+    pub(crate) fn short(&self, generation: Generation) -> Generation {
+        Generation(generation.0 & self.generation_mask)
+    }
+
+    /// Whether a location can be read now.
+    pub(crate) fn is_live(&self, place: &Place) -> bool {
+        let slot = self.get(place.slot);
+        self.short(slot.generation) == place.generation && is_readable(slot)
+    }
+
+    /// Whether new entries may point at a location.
+    pub(crate) fn may_share(&self, place: &Place) -> bool {
+        self.is_live(place) && !self.get(place.slot).damaged.contains(&place.offset_units)
+    }
+
+    pub(crate) fn pin(&mut self, slot: WeuSlot) {
+        self.get_mut(slot).pins += 1;
+    }
+
+    pub(crate) fn unpin(&mut self, slot: WeuSlot) {
+        let entry = self.get_mut(slot);
+        assert!(entry.pins > 0, "{slot:?} unpinned without a pin");
+        entry.pins -= 1;
+    }
+
+    pub(crate) fn is_pinned(&self, slot: WeuSlot) -> bool {
+        self.get(slot).pins > 0
+    }
+
+    /// Dirty extents fill the open unit: its header may never be written.
+    pub(crate) fn begin_filling(&mut self, slot: WeuSlot) {
+        self.get_mut(slot).filling = true;
+    }
+
+    /// The last write of its unit begins, with a header of this length.
+    pub(crate) fn begin_writing(&mut self, slot: WeuSlot, header_bytes: u32) {
+        let entry = self.get_mut(slot);
+        entry.state = SlotState::Writing;
+        entry.header_bytes = header_bytes;
+    }
+
+    /// Its unit is on the device.
+    pub(crate) fn written(&mut self, slot: WeuSlot) {
+        let entry = self.get_mut(slot);
+        entry.state = SlotState::Sealed;
+        entry.filling = false;
+    }
+
+    /// A mapping leads to the place from now on.
+    pub(crate) fn mapped(&mut self, place: &Place) {
+        self.get_mut(place.slot).live += 1;
+        self.live_total += 1;
+    }
+
+    /// A mapping that led to the place is gone.
+    pub(crate) fn unmapped(&mut self, place: &Place) {
+        if self.is_live(place) {
+            let entry = self.get_mut(place.slot);
+            assert!(entry.live > 0, "{place:?} was never counted");
+            entry.live -= 1;
+            self.live_total -= 1;
+        }
+    }
+
+    /// A mapping of a kept extent leads to the slot's present unit.
+    pub(crate) fn keep(&mut self, slot: WeuSlot) {
+        self.get_mut(slot).kept += 1;
+    }
+
+    /// One mapping of a kept extent less leads there. How many still do.
+    pub(crate) fn let_go(&mut self, slot: WeuSlot) -> u32 {
+        let entry = self.get_mut(slot);
+        assert!(entry.kept > 0, "nothing was kept in {slot:?}");
+        entry.kept -= 1;
+        entry.kept
+    }
+
+    /// Mappings that lead to the present units of all slots.
+    pub(crate) const fn live_total(&self) -> u64 {
+        self.live_total
+    }
+
+    /// Mappings that lead to the slot's present unit.
+    pub(crate) fn live(&self, slot: WeuSlot) -> u32 {
+        self.get(slot).live
+    }
+
+    /// Most extents of the slot's unit are of this volume, if they are of one.
+    pub(crate) fn set_owner(&mut self, slot: WeuSlot, owner: Option<VolumeId>) {
+        self.get_mut(slot).owner = owner;
+    }
+
+    /// What the slot's unit counts for.
+    pub(crate) fn set_class(&mut self, slot: WeuSlot, class: Option<ClassId>) {
+        self.get_mut(slot).class = class;
+    }
+
+    /// Content of the slot is used now.
+    pub(crate) fn note_use(&mut self, slot: WeuSlot) -> &Slot {
+        let opened = self.opened;
+        let entry = self.get_mut(slot);
+        entry.used = opened;
+        entry
+    }
+
+    /// Time goes on.
+    pub(crate) const fn count_opened(&mut self) {
+        self.opened = self.opened.saturating_add(1);
+    }
+
+    /// The mapping of a base entry is void. The generation that it is of.
+    pub(crate) fn void_base(&mut self, place: &Place) -> Generation {
+        let entry = self.get_mut(place.slot);
+        entry.void_bases.push(place.offset_units);
+        entry.generation
+    }
+
+    /// What is at the place failed verification: it is no target for duplicates.
+    pub(crate) fn damage(&mut self, place: &Place) {
+        if self.may_share(place) {
+            self.get_mut(place.slot).damaged.push(place.offset_units);
+        }
+    }
+
+    /// Makes a slot free; its generation is void from now on.
+    pub(crate) fn release(&mut self, slot: WeuSlot) {
+        let entry = self.get_mut(slot);
+        assert!(entry.state != SlotState::Free, "{slot:?} freed twice");
+        let left = usize::from(entry.state == SlotState::Leaving);
+        entry.state = SlotState::Free;
+        entry.retired = true;
+        entry.filling = false;
+        entry.void_bases = Vec::new();
+        entry.damaged = Vec::new();
+        entry.kept = 0;
+        let live = core::mem::take(&mut entry.live);
+        self.live_total -= u64::from(live);
+        self.leaving -= left;
+        self.free.push_back(slot);
+    }
+
+    /// The slot was chosen to leave.
+    pub(crate) fn begin_leaving(&mut self, slot: WeuSlot) {
+        let entry = self.get_mut(slot);
+        assert!(entry.state == SlotState::Sealed && entry.pins == 0, "{slot:?} leaves while in use");
+        entry.state = SlotState::Leaving;
+        self.leaving += 1;
+    }
+
+    /// Slots on their way to being free.
+    pub(crate) fn leaving(&self) -> usize {
+        self.leaving
+    }
+
+    /// Whether the slot's WEU is on the device and may be read there.
+    pub(crate) fn is_on_device(&self, slot: WeuSlot) -> bool {
+        self.get(slot).state == SlotState::Sealed
+    }
+
+    /// Whether fingerprints may point at the slot.
+    pub(crate) fn holds_content(&self, slot: WeuSlot) -> bool {
+        !matches!(self.get(slot).state, SlotState::Free | SlotState::Leaving)
+    }
+
+    pub(crate) fn free_len(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Whether a slot may be reused without its short generation meeting entries of an earlier round: those that an
+    /// index sweep has not removed for certain are the ones of this pass and the one before.
+    pub(crate) fn may_reuse(&mut self, slot: WeuSlot) -> bool {
+        let mask = self.generation_mask;
+        let entry = self.normalised(slot);
+        entry.reuses_now + entry.reuses_before < mask
+    }
+
+    /// Takes a free slot and gives it its next generation.
+    pub(crate) fn open(&mut self, weu_seq: WeuSeq) -> Option<(WeuSlot, Generation)> {
+        for _ in 0..self.free.len() {
+            let slot = self.free.pop_front()?;
+            if self.may_reuse(slot) && !self.is_pinned(slot) {
+                let entry = self.normalised(slot);
+                entry.reuses_now += 1;
+                entry.state = SlotState::Open;
+                entry.retired = false;
+                entry.tombstone = false;
+                entry.filling = false;
+                entry.generation = Generation(entry.generation.0 + 1);
+                entry.weu_seq = weu_seq;
+                entry.header_bytes = 0;
+                entry.owner = None;
+                assert!(entry.void_bases.is_empty(), "{slot:?} opened with void entries");
+                return Some((slot, entry.generation));
+            }
+            self.free.push_back(slot);
+        }
+        None
+    }
+
+    /// Takes a free slot out of use for a while, as it is: the one that has been free for longest.
+    pub(crate) fn take_free(&mut self) -> Option<WeuSlot> {
+        let place = self.free.iter().position(|slot| !self.is_pinned(*slot))?;
+        self.free.remove(place)
+    }
+
+    /// Gives it back.
+    pub(crate) fn give_back_free(&mut self, slot: WeuSlot) {
+        assert!(self.get(slot).state == SlotState::Free, "{slot:?} was used meanwhile");
+        self.free.push_back(slot);
+    }
+
+    /// An index sweep has seen the whole index.
+    pub(crate) fn sweep_ended(&mut self) {
+        self.pass += 1;
+    }
+
+    fn normalised(&mut self, slot: WeuSlot) -> &mut Slot {
+        let pass = self.pass;
+        let entry = self.get_mut(slot);
+        match pass - entry.reuse_pass {
+            0 => {}
+            1 => {
+                entry.reuses_before = entry.reuses_now;
+                entry.reuses_now = 0;
+            }
+            _ => {
+                entry.reuses_before = 0;
+                entry.reuses_now = 0;
+            }
+        }
+        entry.reuse_pass = pass;
+        entry
+    }
+
+    /// Bytes of RAM held.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        let voids: usize = self
+            .slots
+            .iter()
+            .map(|slot| (slot.void_bases.capacity() + slot.damaged.capacity()) * size_of::<u16>())
+            .sum();
+        let fixed = self.slots.capacity() * size_of::<Slot>() + self.free.capacity() * size_of::<WeuSlot>();
+        zc_core::u64_from_usize(voids + fixed)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (WeuSlot, &Slot)> {
+        (0_u32..).map(WeuSlot).zip(self.slots.iter())
+    }
+}
+
+fn is_readable(slot: &Slot) -> bool {
+    matches!(
+        slot.state,
+        SlotState::Open | SlotState::Writing | SlotState::Sealed | SlotState::Unread { known: true }
+    ) && !slot.retired
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_leaves_room_for_the_policy_in_what_max_ram_counts_for_it() {
+        // `zc_setup` counts 128 bytes a slot; policies have up to 11 of them.
+        assert!(size_of::<Slot>() <= 112, "{}", size_of::<Slot>());
+    }
+
+    #[test]
+    fn a_slot_that_skipped_generations_waits_for_two_sweeps() {
+        let mut slots = SlotTable::new(1, 2);
+        let slot = WeuSlot(0);
+        slots.skip_to(slot, Generation(9));
+        slots.release(slot);
+        for _ in 0..2 {
+            assert_eq!(slots.open(WeuSeq(1)), None, "generations 9 and 13 look alike");
+            slots.sweep_ended();
+        }
+        assert_eq!(slots.open(WeuSeq(1)), Some((slot, Generation(10))));
+    }
+}
