@@ -29,6 +29,7 @@ mod faults_tests;
 mod fingerprints;
 mod flushes;
 mod follow;
+pub mod format2;
 mod gather;
 mod ids;
 pub mod limits;

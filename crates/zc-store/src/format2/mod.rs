@@ -1,0 +1,51 @@
+//! Encodings of the store's second format (`FORMAT-2.md`).
+//!
+//! Job: names of blocks, leaves of volume maps, frames of contents, as bytes and back. Invariants: a decoded value is
+//! within the bounds of the format; whatever decodes encodes to something that decodes to the same. It does no I/O and
+//! keeps nothing.
+//!
+//! The store still writes format 1. These are the first of the steps in section 12 of the design.
+
+pub mod frame;
+pub mod leaf;
+mod varint;
+
+/// Size of a block, the unit of identity.
+pub const BLOCK_BYTES: u32 = 4096;
+/// Unit of offsets and lengths of frames in a segment.
+pub const UNIT_BYTES: u32 = 64;
+/// Upper bound of offsets in a segment, in units: segments of 64 MiB.
+pub const UNITS_MAX: u32 = 1 << 20;
+/// Upper bound of blocks in a frame.
+pub const FRAME_BLOCKS_MAX: u8 = 16;
+/// Upper bound of segment numbers, which are never reused.
+pub const SEGMENTS_MAX: u64 = 1 << 40;
+
+/// Name of a block: the segment in which it was written first, and its position there. A name is never reused, and the
+/// contents under it never change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// Pool: 0 for the store itself, else the position of a parent pool.
+    pub pool: u8,
+    /// Segment, below [`SEGMENTS_MAX`]; not 0.
+    pub segment: u64,
+    /// Position among the blocks of the segment.
+    pub ordinal: u16,
+}
+
+impl Name {
+    /// Returns the name `blocks` later in the same segment, or `None` beyond its last ordinal.
+    #[must_use]
+    pub fn later(self, blocks: u16) -> Option<Self> {
+        Some(Self { ordinal: self.ordinal.checked_add(blocks)?, ..self })
+    }
+
+    const fn is_valid(self) -> bool {
+        self.segment != 0 && self.segment < SEGMENTS_MAX
+    }
+
+    /// Returns pool and segment as one number of 48 bits.
+    const fn place(self) -> u64 {
+        (self.pool as u64) << 40 | self.segment
+    }
+}
