@@ -14,9 +14,13 @@
 //!
 //! It does not run the cache manager's code, which zc-sim does. It does not model failing devices, bit rot, devices
 //! that lie about flushes, the clean layer and its regions, eviction, or interrupted starts: a start is one step here.
+//!
+//! The modules [`fencing`] and [`cleaning`] are models of their own, of a pool in an object store (`OBJECTS.md`).
 #![forbid(unsafe_code)]
 
+pub mod cleaning;
 mod device;
+pub mod fencing;
 mod loss;
 mod manager;
 mod restart;
