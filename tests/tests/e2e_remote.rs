@@ -332,6 +332,34 @@ fn kills_of_the_server_cost_no_error_and_no_byte() {
 }
 
 #[test]
+fn a_server_that_allows_it_gets_several_connections() {
+    let dir = zc_tests::temp_dir();
+    let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+    let server = Server::nbdkit(Place::Unix(socket), &file, &[]).started();
+    let world = world(&server, "mode = \"write-back\"\nconnections = 3\nmax_dirty_age = \"100 ms\"\n");
+    let daemon = world.start();
+    world.status_until("three connections", |status| remote(status)["connections"] == 3);
+    let load = Load::start(world.connect("disk"), 19);
+    load.goes_on(200);
+    let expected = load.end();
+    flush(&world);
+    assert!(daemon.terminate().success());
+    same(&read_file(&file), &expected, "the server has it");
+    // A server that does not say that a flush covers all has one.
+    let socket = dir.path().join("other.sock");
+    let content = format!("file={}", file.display());
+    let arguments = ["-f", "--filter=multi-conn", "file", &content, "multi-conn-mode=disable"];
+    let alone = Server::new(Place::Unix(socket), "nbdkit", &arguments).started();
+    let world = self::world(&alone, "connections = 3\n");
+    let daemon = world.start();
+    let mut client = world.connect("disk");
+    same(&client.read(0, VOLUME_BYTES).expect("read"), &expected, "what was written before");
+    assert_eq!(remote(&world.status())["connections"], 1);
+    drop(client);
+    assert!(daemon.terminate().success());
+}
+
+#[test]
 fn requests_fail_when_the_outage_lasts_too_long_and_work_again_after_it() {
     let dir = zc_tests::temp_dir();
     let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));

@@ -44,6 +44,10 @@ pub(crate) const DEVICE_DEADLINE_MS: RangeInclusive<u64> = 0..=600_000;
 pub(crate) const OUTAGE_MS: RangeInclusive<u64> = 0..=86_400_000;
 /// Default of that time without write-back. Below the time-outs of clients and kernels.
 pub(crate) const OUTAGE_DEFAULT_MS: u64 = 30_000;
+/// Connections to a remote origin.
+pub(crate) const ORIGIN_CONNECTIONS: RangeInclusive<u32> = 1..=16;
+/// Default of them. One connection is often bound to one thread of the server, and to one queue of a network card.
+pub(crate) const CONNECTIONS_DEFAULT: u32 = 4;
 /// Time after which a cache read falls back to the origin; 0: never.
 pub(crate) const SLOW_READ_MS: RangeInclusive<u64> = 0..=600_000;
 /// Sequential bytes after which prefetch starts.

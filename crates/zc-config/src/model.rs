@@ -286,6 +286,8 @@ pub struct VolumeConfig {
     pub remote: Option<NbdUri>,
     /// TLS of its connection, for an origin with the scheme `nbds`.
     pub origin_tls: OriginTls,
+    /// Connections to it, if the server says that a flush of one covers all.
+    pub connections: u32,
     /// Time that requests wait for an unreachable export; 0: forever; `None`: depends on the mode.
     pub outage_max_ms: Option<u64>,
     /// Size of a file origin that is created if it does not exist.

@@ -25,7 +25,8 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
     let Origin { text: origin, in_store, remote } = origin(&mut section);
     let create_bytes = create_bytes(&mut section, in_store.is_some());
     let origin_tls = crate::remote::tls(&mut section, remote.as_ref().is_some_and(|uri| uri.tls));
-    let outage_max_ms = outage_max(&mut section, remote.is_some());
+    let is_remote = remote.is_some();
+    let outage_max_ms = outage_max(&mut section, is_remote);
     if remote.is_some() {
         for key in ["create_size", "direct"] {
             if let Some(at) = section.get(key).map(|value| value.span().start) {
@@ -43,6 +44,7 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
         in_store,
         remote,
         origin_tls,
+        connections: connections(&mut section, is_remote),
         outage_max_ms,
         create_bytes,
         mode: section.word("mode", Mode::WORDS, Mode::WriteThrough),
@@ -132,6 +134,13 @@ fn outage_max(section: &mut Section<'_, '_>, is_remote: bool) -> Option<u64> {
         section.mistake(at, "outage_max", "it is for origins that are NBD exports");
     }
     Some(section.duration("outage_max", 0, &limits::OUTAGE_MS))
+}
+
+fn connections(section: &mut Section<'_, '_>, is_remote: bool) -> u32 {
+    if let Some(at) = section.get("connections").filter(|_| !is_remote).map(|value| value.span().start) {
+        section.mistake(at, "connections", "it is for origins that are NBD exports");
+    }
+    section.count("connections", limits::CONNECTIONS_DEFAULT, &limits::ORIGIN_CONNECTIONS)
 }
 
 fn domain(section: &mut Section<'_, '_>) -> String {

@@ -111,7 +111,7 @@ fn keys_of_remote_origins_that_do_not_fit_are_named_with_their_line() {
     for (text, message) in cases {
         assert_eq!(refusal(&text), message);
     }
-    let all = "origin_tls.ca = \"/a\"\norigin_tls.certificate = \"/c\"\norigin_tls.key = \"/k\"\n\
+    let all = "connections = 2\norigin_tls.ca = \"/a\"\norigin_tls.certificate = \"/c\"\norigin_tls.key = \"/k\"\n\
                origin_tls.server_name = \"s\"";
     let config = Config::parse(&secured(all), "t.toml").unwrap();
     assert_eq!(

@@ -27,7 +27,7 @@ mod request;
 mod samples;
 
 pub use remote::{Effect, Remote, Settings, Snapshot};
-pub use request::{Failure, Request, RequestId};
+pub use request::{ConnId, Failure, Request, RequestId};
 
 /// Receiver of read data.
 pub trait Sink {

@@ -2,7 +2,9 @@
 
 /// Requests in flight on one connection.
 pub const IN_FLIGHT_MAX: usize = 128;
-/// Payload bytes in flight on one connection. A single request always fits.
+/// Connections to one export.
+pub const CONNECTIONS_MAX: usize = 16;
+/// Payload bytes in flight on all connections together. A single request always fits.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 32 << 20;
 /// Owed bytes from which on the component flushes by itself.
 pub const OWED_FLUSH_BYTES: u64 = 32 << 20;
@@ -24,6 +26,8 @@ pub const COMPARE_MS: u64 = 30_000;
 pub const LEAVE_MS: u64 = 10_000;
 /// Silence of a server with requests in flight that counts as an outage. The connection stays.
 pub const SILENCE_MS: u64 = 10_000;
+/// Attempts to make a connection beside the first that may fail before the server is left alone.
+pub const OTHER_ATTEMPTS_MAX: u32 = 5;
 /// First pause before the next connection attempt.
 pub const PAUSE_MIN_MS: u64 = 100;
 /// Longest pause between two attempts.

@@ -14,10 +14,10 @@ use zc_nbd::client::{
 };
 use zc_nbd::proto::{command_flag, tx_flag};
 
-use crate::limits::{CHANGE_BYTES_MAX, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
+use crate::limits::{CHANGE_BYTES_MAX, CONNECTIONS_MAX, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
 use crate::owed::{Change, Stamp};
 use crate::samples::Sample;
-use crate::{RequestId, Sink};
+use crate::{ConnId, RequestId, Sink};
 
 /// Zeros that are written where the server has no request for them.
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
@@ -39,6 +39,8 @@ pub(crate) enum Role {
     Survey,
     /// An owed change that is written again.
     Replay,
+    /// A read whose answer shows that the server of this connection lives still, when another connection was made.
+    Probe { conn: ConnId, attempt: u32 },
 }
 
 /// A request on the wire.
@@ -81,6 +83,8 @@ pub(crate) struct Link {
     sampled: usize,
     /// The export, also after the end of the connection was announced.
     export: Option<RemoteExport>,
+    /// The server sent something last, or had nothing to answer.
+    pub(crate) heard_ms: u64,
     /// The read whose data arrives, and the place of the next byte in the export.
     filling: Option<(u64, u64)>,
     /// The session ended by an error: nothing that arrives counts any more.
@@ -92,7 +96,7 @@ impl Link {
         let config = ClientConfig {
             export: export.to_owned(),
             tls,
-            in_flight: IN_FLIGHT_MAX,
+            in_flight: IN_FLIGHT_MAX + CONNECTIONS_MAX,
             ..ClientConfig::default()
         };
         Self {
@@ -104,6 +108,7 @@ impl Link {
             abandoned: 0,
             sampled: 0,
             export: None,
+            heard_ms: 0,
             filling: None,
             is_broken: false,
         }
@@ -136,6 +141,16 @@ impl Link {
     /// Returns `true` if another part may be sent.
     pub(crate) fn has_room(&self) -> bool {
         self.parts.len() < IN_FLIGHT_MAX && self.payload_bytes < IN_FLIGHT_BYTES_MAX
+    }
+
+    /// Parts in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Payload bytes in flight.
+    pub(crate) const fn payload_bytes(&self) -> u64 {
+        self.payload_bytes
     }
 
     /// Returns `true` if nothing is in flight.
@@ -185,10 +200,6 @@ impl Link {
 
     pub(crate) fn tls_started(&mut self) {
         self.session.tls_started(&mut self.tail);
-    }
-
-    pub(crate) const fn is_stopping(&self) -> bool {
-        self.session.server_is_stopping()
     }
 
     /// Announces the end of the connection, if the handshake is done.
@@ -350,7 +361,7 @@ impl Link {
 
 impl Part {
     const fn new(role: Role, start: u64, end: u64, sample: Option<Sample>, payload_bytes: u64) -> Self {
-        let is_read = matches!(role, Role::Read { .. } | Role::Survey);
+        let is_read = matches!(role, Role::Read { .. } | Role::Survey | Role::Sample);
         let is_sampled_read = sample.is_some() && is_read;
         Self {
             role,
@@ -370,7 +381,7 @@ impl Part {
             _ if self.is_abandoned => None,
             Role::Read { request, .. } | Role::Change { request } => Some(request),
             Role::Flush { request, .. } => request,
-            Role::Settle | Role::Sample | Role::Survey | Role::Replay => None,
+            Role::Settle | Role::Sample | Role::Survey | Role::Replay | Role::Probe { .. } => None,
         }
     }
 }

@@ -11,6 +11,15 @@ use crate::owed::Change;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
+/// Number of a connection, below [`crate::Settings::connections`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnId(pub usize);
+
+impl ConnId {
+    /// The connection that is made first.
+    pub const FIRST: Self = Self(0);
+}
+
 /// A request to the export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {

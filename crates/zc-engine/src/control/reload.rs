@@ -214,12 +214,12 @@ impl InForce {
                 let mode = live_mode(volume.mode, wanted.mode);
                 let kept = (volume.origin.clone(), volume.create_bytes, volume.direct);
                 let other = (volume.in_store.clone(), volume.remote.clone(), volume.outage_max_ms);
-                let origin_tls = volume.origin_tls.clone();
+                let (origin_tls, connections) = (volume.origin_tls.clone(), volume.connections);
                 *volume = wanted.clone();
                 volume.mode = mode;
                 (volume.origin, volume.create_bytes, volume.direct) = kept;
                 (volume.in_store, volume.remote, volume.outage_max_ms) = other;
-                volume.origin_tls = origin_tls;
+                (volume.origin_tls, volume.connections) = (origin_tls, connections);
             }
         }
         self.config.log = new.log.clone();

@@ -549,7 +549,7 @@ const REMOTE: &[Number<RemoteOrigin>] = &[
     gauge("remote_waiting_requests", "Requests that the server has not answered.", |of| {
         Value::Whole(of.waiting)
     }),
-    counter("remote_reconnects", "Connections after the first one.", |of| Value::Whole(of.reconnects)),
+    counter("remote_reconnects", "Times that it was connected again.", |of| Value::Whole(of.reconnects)),
     counter("remote_replayed_bytes", "Bytes written again after a reconnect.", |of| {
         Value::Whole(of.replayed_bytes)
     }),

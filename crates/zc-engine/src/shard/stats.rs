@@ -107,6 +107,8 @@ impl DirtyFill {
 pub struct RemoteOrigin {
     /// Requests are carried out.
     pub connected: bool,
+    /// Connections that carry them out.
+    pub connections: u64,
     /// Duration of the outage so far; absent if there is none.
     pub outage_ms: Option<u64>,
     /// Requests fail when an outage has lasted this long; absent if they wait.
@@ -302,6 +304,7 @@ pub(crate) fn remote_by_volume(volumes: &Volumes) -> BTreeMap<String, RemoteOrig
         let RemoteState { snapshot, outage_ms } = remote.state();
         let made = RemoteOrigin {
             connected: snapshot.is_up,
+            connections: snapshot.connections,
             outage_ms,
             outage_max_ms: remote.outage_max_ms(volume.config.mode),
             why: snapshot.why,

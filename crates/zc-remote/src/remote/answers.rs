@@ -9,26 +9,26 @@ use zc_nbd::proto::tx_flag;
 use super::{Remote, Stage};
 use crate::link::{Link, LinkEvent, Part, Role};
 use crate::owed::Stamp;
-use crate::request::{Failure, RequestId};
+use crate::request::{ConnId, Failure, RequestId};
 
 impl Remote {
-    pub(super) fn take_event(&mut self, event: LinkEvent) {
+    pub(super) fn take_event(&mut self, conn: ConnId, event: LinkEvent) {
         match event {
+            LinkEvent::Ready if conn != ConnId::FIRST => self.other_greeted(conn),
             LinkEvent::Ready if matches!(self.stage, Stage::Greeting { .. }) => self.greeted(),
             LinkEvent::Ready => {}
             LinkEvent::Done(_, Err(error)) if error.code == ErrorCode::Shutdown => self.server_stops(),
-            LinkEvent::Done(part, result) => self.answered(part, result),
+            LinkEvent::Done(part, result) => self.answered(conn, part, result),
         }
     }
 
     /// The server refuses a request because it is stopping. The request stays without an answer, and is sent again on the
     /// next connection.
     fn server_stops(&mut self) {
-        debug_assert!(self.link.as_ref().is_some_and(Link::is_stopping));
-        self.part_ways("the server is shutting down".to_owned());
+        self.end_all("the server is shutting down".to_owned());
     }
 
-    fn answered(&mut self, part: Part, result: Result<(), RemoteError>) {
+    fn answered(&mut self, conn: ConnId, part: Part, result: Result<(), RemoteError>) {
         match part.role {
             Role::Read { .. } | Role::Survey => self.read_answered(part, result),
             Role::Change { .. } => self.change_answered(part, result),
@@ -38,7 +38,10 @@ impl Remote {
                 Ok(()) => {}
                 Err(error) => self.refused("a flush", &error),
             },
+            Role::Sample if conn != ConnId::FIRST => self.other_sample_answered(conn, &part, result.is_ok()),
             Role::Sample => self.sample_answered(&part, result),
+            // Any answer will do.
+            Role::Probe { conn, attempt } => self.other_proved(conn, attempt),
             Role::Replay => match result {
                 Ok(()) => {
                     if !self.has_volatile_cache() {
@@ -54,7 +57,7 @@ impl Remote {
     /// The attempt ends: the server does not take what has to precede the requests.
     fn refused(&mut self, what: &str, error: &RemoteError) {
         let text = Failure::of_server(error).text;
-        self.end_connection(&format!("the server refuses {what}: {text}"));
+        self.end_connection(ConnId::FIRST, &format!("the server refuses {what}: {text}"));
     }
 
     fn read_answered(&mut self, part: Part, result: Result<(), RemoteError>) {
@@ -82,10 +85,17 @@ impl Remote {
 
     /// Returns `false` if each answer of the server says that a change is durable.
     fn has_volatile_cache(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.offers(tx_flag::SEND_FLUSH))
+        // The first connection may be dead while another one still answers.
+        let flags = self.known.as_ref().map(|export| export.flags);
+        let flags = self.links.first.as_ref().and_then(Link::export).map(|export| export.flags).or(flags);
+        flags.is_some_and(|flags| flags & tx_flag::SEND_FLUSH != 0)
     }
 
+    /// Once a connection is to end, a flush of another one proves nothing: it counts as not answered.
     fn flush_answered(&mut self, part: &Part, covers: Stamp, result: Result<(), RemoteError>) {
+        if self.stage != Stage::Up {
+            return;
+        }
         self.owed.flushed(covers);
         let Role::Flush { request: of, .. } = part.role else { return };
         self.is_flushing &= of.is_some();

@@ -44,7 +44,7 @@ impl Remote {
     }
 
     fn offers_flush(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.offers(tx_flag::SEND_FLUSH))
+        self.links.first.as_ref().is_some_and(|link| link.offers(tx_flag::SEND_FLUSH))
     }
 
     /// Flushes when much is owed, one flush at a time.
@@ -53,7 +53,8 @@ impl Remote {
             return;
         }
         let role = Role::Flush { request: None, covers: self.owed.stamp() };
-        self.is_flushing = self.link.as_mut().is_some_and(|link| link.flush(role).is_ok());
+        let now_ms = self.now_ms;
+        self.is_flushing = self.links.pick(now_ms).is_some_and(|link| link.flush(role).is_ok());
     }
 
     /// Sends a part of the first request of a queue that need not wait for an abandoned one. Returns `false` if nothing
@@ -96,12 +97,8 @@ impl Remote {
     }
 
     fn issue(&mut self, id: RequestId) -> Result<Issued, RequestError> {
-        let (Some(link), Some(job)) = (&mut self.link, self.jobs.get_mut(&id)) else {
-            return Ok(Issued::All);
-        };
-        if !link.has_room() {
-            return Ok(Issued::Nothing);
-        }
+        let Some(job) = self.jobs.get_mut(&id) else { return Ok(Issued::All) };
+        let Some(link) = self.links.pick(self.now_ms) else { return Ok(Issued::Nothing) };
         let is_due = job.flush == FlushOf::Due && job.next >= job.end;
         if is_due || job.request == Request::Flush {
             if link.offers(tx_flag::SEND_FLUSH) {
@@ -125,28 +122,28 @@ impl Remote {
     }
 
     fn issue_read(&mut self, id: RequestId) -> Result<Issued, RequestError> {
-        let (Some(link), Some(job)) = (&mut self.link, self.jobs.get_mut(&id)) else {
-            return Ok(Issued::All);
-        };
-        let (start, end) = (job.next, job.end.min(job.next.saturating_add(link.payload_max())));
-        if link.is_in_doubt(start, end) {
+        let Some(job) = self.jobs.get_mut(&id) else { return Ok(Issued::All) };
+        let (start, end) = (job.next, job.end.min(job.next.saturating_add(self.links.payload_max())));
+        if self.links.is_in_doubt(start, end) {
             return Ok(Issued::InDoubt);
         }
         let drawn = self.samples.draw(start, end, &mut self.dice);
-        let drawn = drawn.filter(|(from, to)| !link.is_changing(*from, *to));
+        let drawn = drawn.filter(|(from, to)| !self.links.is_changing(*from, *to));
+        let Some(link) = self.links.pick(self.now_ms) else { return Ok(Issued::Nothing) };
         let sample = drawn.map(|(from, to)| Sample::empty(from, to - from));
         link.read(Role::Read { request: id, base: job.start }, start, end, sample)?;
         Ok(advance(job, end))
     }
 
     fn issue_change(&mut self, id: RequestId, change: &Change) -> Result<Issued, RequestError> {
-        let (Some(link), Some(job)) = (&mut self.link, self.jobs.get_mut(&id)) else {
-            return Ok(Issued::All);
-        };
-        let (start, end) = (job.next, job.end.min(job.next.saturating_add(link.piece_max(change))));
-        if link.is_in_doubt(start, end) {
+        let Some(job) = self.jobs.get_mut(&id) else { return Ok(Issued::All) };
+        let end = job.end.min(job.next.saturating_add(self.links.piece_max(change)));
+        let start = job.next;
+        if self.links.is_in_doubt(start, end) {
             return Ok(Issued::InDoubt);
         }
+        self.links.forget_samples(start, end);
+        let Some(link) = self.links.pick(self.now_ms) else { return Ok(Issued::Nothing) };
         let part = change.part(start - job.start, end - job.start);
         let fua = job.request.fua() && link.offers(tx_flag::SEND_FUA);
         if job.request.fua() && !fua {
@@ -159,7 +156,6 @@ impl Remote {
             }),
             Change::Zero { .. } | Change::Trim => None,
         };
-        link.forget_samples(start, end);
         link.change(Role::Change { request: id }, (start, end), &part, fua, sample)?;
         self.samples.forget(start, end);
         self.owed.sent(start, end, part);
@@ -191,7 +187,7 @@ impl Remote {
     /// Writes owed changes again, as many as may be in flight.
     pub(super) fn replay(&mut self) {
         while let Stage::Replaying { next } = self.stage {
-            let Some(link) = &mut self.link else { return };
+            let Some(link) = &mut self.links.first else { return };
             let Some((start, ends, change)) = self.owed.next_from(next) else {
                 if !link.has_changes() {
                     self.replayed();

@@ -1,9 +1,11 @@
 //! The state of a remote origin: connection attempts, stages, outages.
 //!
-//! What it does not do: send requests (`issue`), or judge answers (`answers`).
+//! What it does not do: send requests (`issue`), judge answers (`answers`), or open connections beside the first
+//! (`others`).
 
 mod answers;
 mod issue;
+mod others;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,13 +16,14 @@ use zc_nbd::proto::tx_flag;
 
 use crate::Sink;
 use crate::limits::{
-    COMPARE_MS, HANDSHAKE_MS, LEAVE_MS, MIN_BLOCK_BYTES_MAX, SAMPLE_BYTES_MAX, SILENCE_MS, SURVEY_PIECES,
+    COMPARE_MS, HANDSHAKE_MS, LEAVE_MS, MIN_BLOCK_BYTES_MAX, SAMPLE_BYTES_MAX, SURVEY_PIECES,
 };
 use crate::link::{Link, Role};
 use crate::owed::Owed;
 use crate::pause::{Dice, Pauses};
-use crate::request::{Failure, Job, Request, RequestId};
+use crate::request::{ConnId, Failure, Job, Request, RequestId};
 use crate::samples::{Sample, Samples};
+use others::Links;
 
 /// Settings of a remote origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub struct Settings {
     pub tls: ClientTls,
     /// Changes will be requested.
     pub writable: bool,
+    /// Connections, if the server says that a flush of one covers all; at least one.
+    pub connections: usize,
     /// Requests fail when an outage has lasted this long. `None`: they wait.
     pub outage_max_ms: Option<u64>,
     /// Seed of the jitter and of the choice of samples.
@@ -41,13 +46,13 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Connect, then call [`Remote::connected`], or [`Remote::closed`] if that fails.
-    Connect,
+    Connect(ConnId),
     /// Send the output in plain, begin TLS, then call [`Remote::tls_started`].
-    StartTls,
+    StartTls(ConnId),
     /// Send the output, then close the own half of the connection. Received bytes are handed on until the server closes.
-    HangUp,
+    HangUp(ConnId),
     /// Close the connection at once, and report nothing of it any more.
-    Close,
+    Close(ConnId),
     /// A request is answered. The driver may take the memory of a read back.
     Done {
         /// The request.
@@ -72,6 +77,8 @@ pub enum Effect {
 pub struct Snapshot {
     /// The connection serves requests.
     pub is_up: bool,
+    /// Connections that serve requests.
+    pub connections: u64,
     /// Start of the outage, by the clock of [`Remote::tick`].
     pub outage_since_ms: Option<u64>,
     /// Reason of the outage; empty if there is none.
@@ -112,6 +119,8 @@ enum Stage {
     Leaving {
         until_ms: u64,
     },
+    /// The first connection is dead, and another one is not.
+    Parting,
     Stopped,
 }
 
@@ -121,7 +130,7 @@ pub struct Remote {
     settings: Settings,
     now_ms: u64,
     stage: Stage,
-    link: Option<Link>,
+    links: Links,
     jobs: BTreeMap<RequestId, Job>,
     last_request: RequestId,
     /// Requests with parts that were not sent, in order: those that wait for no owed changes.
@@ -139,8 +148,6 @@ pub struct Remote {
     pauses: Pauses,
     dice: Dice,
     outage_since_ms: Option<u64>,
-    /// The server sent something last, or had nothing to answer.
-    heard_ms: u64,
     why: String,
     /// The outage lasts longer than the bound.
     is_failing: bool,
@@ -156,11 +163,12 @@ impl Remote {
     #[must_use]
     pub fn new(settings: Settings, now_ms: u64) -> Self {
         let dice = Dice::new(settings.seed);
+        let links = Links::new(settings.connections);
         let mut remote = Self {
             settings,
             now_ms,
             stage: Stage::Down { retry_at_ms: now_ms },
-            link: None,
+            links,
             jobs: BTreeMap::new(),
             last_request: RequestId(0),
             reads: VecDeque::new(),
@@ -173,7 +181,6 @@ impl Remote {
             pauses: Pauses::default(),
             dice,
             outage_since_ms: None,
-            heard_ms: now_ms,
             why: String::new(),
             is_failing: false,
             is_stopping: false,
@@ -190,7 +197,7 @@ impl Remote {
     pub fn submit(&mut self, request: Request) -> RequestId {
         self.last_request.0 += 1;
         if self.jobs.is_empty() {
-            self.heard_ms = self.now_ms;
+            self.links.heard(self.now_ms);
         }
         let id = self.last_request;
         match self.objection(&request) {
@@ -237,48 +244,56 @@ impl Remote {
     }
 
     /// The driver has connected.
-    pub fn connected(&mut self) {
-        if matches!(self.stage, Stage::Greeting { .. }) {
-            self.link = Some(Link::new(&self.settings.export, self.settings.tls));
+    pub fn connected(&mut self, conn: ConnId) {
+        if conn != ConnId::FIRST {
+            self.other_connected(conn);
+        } else if matches!(self.stage, Stage::Greeting { .. }) {
+            self.links.first = Some(Link::new(&self.settings.export, self.settings.tls));
         }
     }
 
     /// TLS is up.
-    pub fn tls_started(&mut self) {
-        if let Some(link) = self.link.as_mut().filter(|link| link.tls_due()) {
+    pub fn tls_started(&mut self, conn: ConnId) {
+        if let Some(link) = self.links.get_mut(conn).filter(|link| link.tls_due()) {
             link.tls_started();
         }
     }
 
     /// The connection is dead: closed by the server, broken, or never made.
-    pub fn closed(&mut self, why: &str) {
+    pub fn closed(&mut self, conn: ConnId, why: &str) {
+        if conn != ConnId::FIRST {
+            return self.other_closed(conn, why);
+        }
         let is_expected = matches!(self.stage, Stage::Leaving { .. });
         let why = if is_expected { self.why.clone() } else { why.to_owned() };
-        if !matches!(self.stage, Stage::Down { .. } | Stage::Stopped) {
+        if !matches!(self.stage, Stage::Down { .. } | Stage::Parting | Stage::Stopped) {
             self.lost(why);
         }
     }
 
     /// The driver has received bytes.
-    pub fn received(&mut self, bytes: &[u8], sink: &mut dyn Sink) {
-        self.heard_ms = self.now_ms;
-        if self.stage == Stage::Up && self.outage_since_ms.take().is_some() {
+    pub fn received(&mut self, conn: ConnId, bytes: &[u8], sink: &mut dyn Sink) {
+        if let Some(link) = self.links.get_mut(conn) {
+            link.heard_ms = self.now_ms;
+        }
+        let is_heard = self.stage == Stage::Up && self.silent_since_ms().is_none();
+        if is_heard && self.outage_since_ms.take().is_some() {
             self.is_failing = false;
             self.effects.push_back(Effect::Answering);
         }
         let mut input = bytes;
-        while let Some(link) = &mut self.link {
+        while let Some(link) = self.links.get_mut(conn) {
             match link.next_event(&mut input, sink) {
-                Ok(Some(event)) => self.take_event(event),
+                Ok(Some(event)) => self.take_event(conn, event),
                 Ok(None) => break,
                 Err(error) => {
-                    self.end_connection(&error.to_string().escape_debug().to_string());
+                    self.end_connection(conn, &error.to_string().escape_debug().to_string());
                     break;
                 }
             }
         }
-        if self.link.as_ref().is_some_and(Link::tls_due) {
-            self.effects.push_back(Effect::StartTls);
+        if self.links.get_mut(conn).is_some_and(|link| link.tls_due()) {
+            self.effects.push_back(Effect::StartTls(conn));
         }
         self.pump();
     }
@@ -289,7 +304,7 @@ impl Remote {
         match self.stage {
             Stage::Down { retry_at_ms } if self.now_ms >= retry_at_ms => {
                 self.stage = Stage::Greeting { until_ms: self.now_ms.saturating_add(HANDSHAKE_MS) };
-                self.effects.push_back(Effect::Connect);
+                self.effects.push_back(Effect::Connect(ConnId::FIRST));
             }
             Stage::Greeting { until_ms } if self.now_ms >= until_ms => {
                 self.drop_connection("the server does not answer".to_owned());
@@ -300,21 +315,19 @@ impl Remote {
             Stage::Leaving { until_ms } if self.now_ms >= until_ms => {
                 self.drop_connection(self.why.clone());
             }
-            Stage::Up if self.is_silent() => {
-                self.outage_since_ms = Some(self.heard_ms);
-                self.why = "the server keeps the connection and does not answer".to_owned();
-                self.effects.push_back(Effect::Silent);
-            }
+            Stage::Up if self.outage_since_ms.is_none() => self.notice_silence(),
             _ => {}
         }
+        self.tick_others();
         self.expire();
     }
 
-    /// Returns `true` if an outage begins because requests get no answer.
-    fn is_silent(&self) -> bool {
-        self.outage_since_ms.is_none()
-            && !self.jobs.is_empty()
-            && self.now_ms >= self.heard_ms.saturating_add(SILENCE_MS)
+    /// An outage begins if requests get no answer.
+    fn notice_silence(&mut self) {
+        let Some(since_ms) = self.silent_since_ms() else { return };
+        self.outage_since_ms = Some(since_ms);
+        self.why = "the server keeps the connection and does not answer".to_owned();
+        self.effects.push_back(Effect::Silent);
     }
 
     /// The time of the next [`Self::tick`] that changes something.
@@ -326,12 +339,12 @@ impl Remote {
                 Some(until_ms)
             }
             Stage::Up if !self.jobs.is_empty() && self.outage_since_ms.is_none() => {
-                Some(self.heard_ms.saturating_add(SILENCE_MS))
+                self.links.silence_at_ms()
             }
-            Stage::Replaying { .. } | Stage::Settling | Stage::Up | Stage::Stopped => None,
+            Stage::Replaying { .. } | Stage::Settling | Stage::Up | Stage::Parting | Stage::Stopped => None,
         };
         let bound = self.expires_at_ms().filter(|_| !self.is_failing);
-        [stage, bound].into_iter().flatten().min()
+        [stage, bound, self.links.next_tick_ms(self.stage == Stage::Up)].into_iter().flatten().min()
     }
 
     fn expires_at_ms(&self) -> Option<u64> {
@@ -357,9 +370,7 @@ impl Remote {
 
     /// Answers every request with a failure. What was sent stays owed.
     fn fail_all(&mut self, failure: &Failure) {
-        if let Some(link) = &mut self.link {
-            link.abandon_all();
-        }
+        self.links.iter_mut().for_each(Link::abandon_all);
         self.reads.clear();
         self.changes.clear();
         let ids: Vec<RequestId> = self.jobs.keys().copied().collect();
@@ -373,7 +384,7 @@ impl Remote {
         }
         self.is_stopping = true;
         self.fail_all(&Failure::new(ErrorKind::Shutdown, "the daemon closes the connection"));
-        match &mut self.link {
+        match &mut self.links.first {
             Some(link) => {
                 link.disconnect();
                 self.leave("the daemon closes the connection".to_owned());
@@ -390,9 +401,9 @@ impl Remote {
         self.effects.pop_front()
     }
 
-    /// Takes the bytes to be sent on the connection.
-    pub fn take_output(&mut self) -> Vec<Bytes> {
-        self.link.as_mut().map_or_else(Vec::new, Link::take_output)
+    /// Takes the bytes to be sent on a connection.
+    pub fn take_output(&mut self, conn: ConnId) -> Vec<Bytes> {
+        self.links.get_mut(conn).map_or_else(Vec::new, Link::take_output)
     }
 
     /// State for the status.
@@ -400,6 +411,7 @@ impl Remote {
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             is_up: self.stage == Stage::Up,
+            connections: if self.stage == Stage::Up { self.links.serving() } else { 0 },
             outage_since_ms: self.outage_since_ms,
             why: if self.outage_since_ms.is_some() { self.why.clone() } else { String::new() },
             owed_bytes: self.owed.bytes(),
@@ -411,8 +423,11 @@ impl Remote {
     }
 
     /// Ends the connection for a fault of the server, without overtaking what it may still carry out.
-    fn end_connection(&mut self, why: &str) {
-        let Some(link) = &mut self.link else { return };
+    fn end_connection(&mut self, conn: ConnId, why: &str) {
+        if conn != ConnId::FIRST {
+            return self.end_other(conn, why);
+        }
+        let Some(link) = &mut self.links.first else { return };
         link.break_off();
         if link.has_changes() {
             self.leave(why.to_owned());
@@ -424,7 +439,7 @@ impl Remote {
     /// Ends the connection to an export that is not used. The server may answer what is in flight: some end by an
     /// assertion otherwise.
     fn part_ways(&mut self, why: String) {
-        if let Some(link) = &mut self.link {
+        if let Some(link) = &mut self.links.first {
             link.disconnect();
         }
         self.leave(why);
@@ -435,21 +450,34 @@ impl Remote {
         if !matches!(self.stage, Stage::Leaving { .. }) {
             self.why = why;
             self.stage = Stage::Leaving { until_ms: self.now_ms.saturating_add(LEAVE_MS) };
-            self.effects.push_back(Effect::HangUp);
+            self.effects.push_back(Effect::HangUp(ConnId::FIRST));
         }
     }
 
     fn drop_connection(&mut self, why: String) {
-        self.effects.push_back(Effect::Close);
+        self.effects.push_back(Effect::Close(ConnId::FIRST));
         self.lost(why);
     }
 
-    /// The connection is dead: what was in flight is to be sent again on another one.
+    /// The first connection is dead: the others are to end as well.
     fn lost(&mut self, why: String) {
-        self.link = None;
+        self.links.first = None;
+        self.why = why;
+        if !self.is_stopping {
+            self.outage_since_ms.get_or_insert(self.now_ms);
+            self.effects.push_back(Effect::Down(self.why.clone()));
+        }
+        self.stage = Stage::Parting;
+        self.end_others();
+        if !self.links.has_others() {
+            self.all_dead();
+        }
+    }
+
+    /// No connection is left: what was in flight is to be sent again on another one.
+    fn all_dead(&mut self) {
         self.owed.all_answered();
         self.is_flushing = false;
-        self.why = why;
         if self.is_stopping {
             self.stage = Stage::Stopped;
             self.effects.push_back(Effect::Stopped);
@@ -462,8 +490,6 @@ impl Remote {
         }
         let pause_ms = self.pauses.next_ms(&mut self.dice);
         self.stage = Stage::Down { retry_at_ms: self.now_ms.saturating_add(pause_ms) };
-        self.outage_since_ms.get_or_insert(self.now_ms);
-        self.effects.push_back(Effect::Down(self.why.clone()));
         self.expire();
     }
 
@@ -486,18 +512,18 @@ impl Remote {
 
     /// The handshake is done: the export is looked at.
     fn greeted(&mut self) {
-        let Some(export) = self.link.as_ref().and_then(Link::export) else { return };
+        let Some(export) = self.links.first.as_ref().and_then(Link::export) else { return };
         if let Some(why) = self.difference(export) {
             return self.part_ways(why);
         }
         let comparable = self.samples.iter().filter(|kept| !self.owed.overlaps(kept.offset, kept.end()));
-        let payload_max = self.link.as_ref().map_or(0, Link::payload_max);
+        let payload_max = self.links.first.as_ref().map_or(0, Link::payload_max);
         let range = |kept: &Sample| (kept.offset, kept.end().min(kept.offset + payload_max));
         let ranges: Vec<(u64, u64)> = comparable.map(range).collect();
         self.stage = Stage::Comparing { until_ms: self.now_ms.saturating_add(COMPARE_MS) };
         for (start, end) in ranges {
             let sample = Sample::empty(start, end - start);
-            let Some(link) = &mut self.link else { return };
+            let Some(link) = &mut self.links.first else { return };
             if let Err(error) = link.read(Role::Sample, start, end, Some(sample)) {
                 return self.drop_connection(error.to_string());
             }
@@ -546,7 +572,9 @@ impl Remote {
 
     /// Every comparison is done, if none is in flight.
     fn compared(&mut self) {
-        if matches!(self.stage, Stage::Comparing { .. }) && self.link.as_ref().is_some_and(Link::is_idle) {
+        if matches!(self.stage, Stage::Comparing { .. })
+            && self.links.first.as_ref().is_some_and(Link::is_idle)
+        {
             self.stage = Stage::Replaying { next: 0 };
             self.replay();
         }
@@ -554,7 +582,7 @@ impl Remote {
 
     /// Owed changes are written again: the server has what this daemon wrote.
     fn replayed(&mut self) {
-        let Some(link) = &mut self.link else { return };
+        let Some(link) = &mut self.links.first else { return };
         if self.known.is_none() && self.settings.writable && link.offers(tx_flag::SEND_FLUSH) {
             self.stage = Stage::Settling;
             if let Err(error) = link.flush(Role::Settle) {
@@ -567,7 +595,7 @@ impl Remote {
 
     /// Reads pieces of the export, to recognise it by them if nothing else is known of its content.
     fn survey(&mut self, size_bytes: u64) {
-        let Some(link) = &mut self.link else { return };
+        let Some(link) = &mut self.links.first else { return };
         for piece in 0..SURVEY_PIECES {
             let start = size_bytes / SURVEY_PIECES * piece / SAMPLE_BYTES_MAX * SAMPLE_BYTES_MAX;
             let end = (start + SAMPLE_BYTES_MAX).min(size_bytes).min(start + link.payload_max());
@@ -578,7 +606,7 @@ impl Remote {
     }
 
     fn up(&mut self) {
-        let Some(export) = self.link.as_ref().and_then(Link::export).cloned() else { return };
+        let Some(export) = self.links.first.as_ref().and_then(Link::export).cloned() else { return };
         self.stage = Stage::Up;
         if self.known.is_some() {
             self.reconnects += 1;
@@ -590,5 +618,6 @@ impl Remote {
         self.outage_since_ms = None;
         self.is_failing = false;
         self.effects.push_back(Effect::Up(export));
+        self.begin_others();
     }
 }

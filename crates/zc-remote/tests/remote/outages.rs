@@ -6,7 +6,7 @@ use zc_nbd::ErrorCode;
 use zc_nbd::server::ExportFlags;
 use zc_nbd::wire::HeaderStyle;
 use zc_remote::limits::{LEAVE_MS, OWED_FLUSH_BYTES, OWED_HOLD_BYTES};
-use zc_remote::{Remote, Request};
+use zc_remote::{ConnId, Remote, Request, Settings};
 
 use crate::server::{SECTOR, Server, flags};
 use crate::world::{World, settings};
@@ -226,7 +226,7 @@ fn a_broken_stream_is_closed_after_changes_had_time() {
     let mut world = world(None);
     let written = world.write(1, 1, false);
     world.move_up(usize::MAX);
-    world.remote.received(&[0; 64], &mut world.reads);
+    world.remote.received(ConnId::FIRST, &[0; 64], &mut world.reads);
     world.collect();
     assert!(world.downs.is_empty(), "the write may still be carried out");
     world.tick(LEAVE_MS);
@@ -235,7 +235,7 @@ fn a_broken_stream_is_closed_after_changes_had_time() {
     world.succeeded(written);
 
     let mut world = self::world(None);
-    world.remote.received(&[0; 64], &mut world.reads);
+    world.remote.received(ConnId::FIRST, &[0; 64], &mut world.reads);
     world.collect();
     assert_eq!(world.downs.len(), 1, "nothing is in flight: at once");
 }
@@ -323,10 +323,172 @@ fn a_stop_says_goodbye_and_answers_everything() {
     assert_eq!(world.done[&read].clone().unwrap_err().kind, ErrorKind::Shutdown);
     assert!(!world.stopped);
     world.run();
-    assert!(world.stopped && !world.server.is_connected());
+    assert!(world.stopped && !world.server.is_connected(0));
     let late = world.read(1);
     assert!(world.done[&late].is_err());
     let mut never = Remote::new(settings(1, None), 0);
     never.stop();
     assert!(std::iter::from_fn(|| never.next_effect()).any(|effect| effect == zc_remote::Effect::Stopped));
+}
+
+/// Three connections to a server whose flushes cover all.
+fn three(seed: u64) -> World {
+    let mut server = server();
+    server.export.flags.multi_conn = true;
+    World::connected(server, Settings { connections: 3, ..settings(seed, None) })
+}
+
+#[test]
+fn several_connections_share_the_requests_and_a_flush_covers_all() {
+    let mut world = three(1);
+    assert_eq!((world.server.connections(), world.remote.snapshot().connections), (3, 3));
+    let written: Vec<_> = (0..30).map(|sector| world.write(sector, 5, false)).collect();
+    world.move_up(usize::MAX);
+    for conn in 0..3 {
+        assert_eq!(world.server.pending_of(conn), 10, "connection {conn}");
+    }
+    world.run();
+    written.into_iter().for_each(|id| world.succeeded(id));
+    let flushed = world.submit(Request::Flush);
+    world.run();
+    world.succeeded(flushed);
+    assert_eq!(world.remote.snapshot().owed_bytes, 0);
+    let mut alone = World::connected(server(), Settings { connections: 3, ..settings(1, None) });
+    alone.run();
+    assert_eq!(alone.server.connections(), 1, "a server that does not say so has one");
+}
+
+#[test]
+fn the_break_of_one_connection_ends_all_before_the_next_is_made() {
+    for broken in 0..3 {
+        let mut world = three(2);
+        let written: Vec<_> = (0..9).map(|sector| world.write(sector, 6, false)).collect();
+        world.move_up(usize::MAX);
+        world.server.log.clear();
+        world.drop_one(broken);
+        assert_eq!(world.downs.len(), usize::from(broken == 0), "the others are to close");
+        for _ in 0..9 {
+            world.tick(1_000);
+            assert!(!world.connect(), "no connection is made");
+        }
+        // The server carries out what it has, and closes.
+        world.heal();
+        written.into_iter().for_each(|id| world.succeeded(id));
+        world.run();
+        assert_eq!((world.ups, world.server.connections()), (2, 3));
+        assert_eq!(world.remote.snapshot().reconnects, 1);
+        assert_eq!(world.server.sector(8), [6; SECTOR]);
+    }
+}
+
+#[test]
+fn a_connection_that_the_server_does_not_close_is_dropped_after_its_time() {
+    let mut world = three(3);
+    world.write(1, 7, false);
+    world.move_up(usize::MAX);
+    world.drop_one(2);
+    world.tick(LEAVE_MS);
+    assert_eq!(world.server.connections(), 0);
+    world.heal();
+    assert_eq!(world.server.sector(1), [7; SECTOR]);
+}
+
+#[test]
+fn connections_that_the_server_refuses_are_left_alone_after_a_few_attempts() {
+    let mut server = server();
+    server.export.flags.multi_conn = true;
+    let mut world = World::new(server, Settings { connections: 2, ..settings(4, None) });
+    world.connect();
+    world.listens = false;
+    for _ in 0..20 {
+        world.run();
+        world.tick(10_000);
+    }
+    assert_eq!((world.ups, world.downs.len()), (1, 0));
+    assert_eq!(world.remote.next_tick_ms(), None);
+    world.listens = true;
+    let read = world.read(1);
+    world.run();
+    world.succeeded(read);
+    assert_eq!(world.server.connections(), 1);
+}
+
+#[test]
+fn a_connection_to_a_server_that_has_restarted_serves_nothing_while_the_first_seems_to_live() {
+    let mut server = server();
+    server.export.flags.multi_conn = true;
+    let mut world = World::new(server, Settings { connections: 2, ..settings(7, None) });
+    world.connect();
+    world.listens = false;
+    world.run();
+    world.write(3, 8, false);
+    world.run();
+    world.server.volatile.clear();
+    world.crash_unnoticed();
+    world.listens = true;
+    world.tick(5_000);
+    world.connect();
+    let second = |world: &mut World| {
+        while world.move_up_one(1, usize::MAX) | world.move_down_one(1, usize::MAX) {
+            world.server.execute_all();
+        }
+    };
+    second(&mut world);
+    let read = world.read(3);
+    second(&mut world);
+    assert!(world.server.is_connected(1) && !world.done.contains_key(&read));
+    world.heal();
+    world.run();
+    assert_eq!(world.reads.0[&read], [8; SECTOR], "replayed before it is read");
+}
+
+#[test]
+fn another_export_behind_the_second_connection_is_not_used() {
+    let mut server = server();
+    server.export.flags.multi_conn = true;
+    let mut world = World::new(server, Settings { connections: 2, ..settings(4, None) });
+    world.connect();
+    // The first connection is up, and the second one is not.
+    world.listens = false;
+    world.run();
+    world.write(3, 8, true);
+    world.run();
+    world.server.durable.fill(9);
+    world.listens = true;
+    for _ in 0..5 {
+        world.tick(10_000);
+        world.run();
+    }
+    assert_eq!((world.remote.snapshot().connections, world.server.connections()), (1, 1));
+}
+
+#[test]
+fn silence_of_one_connection_is_an_outage_though_the_others_answer() {
+    let mut world = three(5);
+    let waits = world.write(1, 1, false);
+    world.move_up(usize::MAX);
+    for _ in 0..10 {
+        let answered = world.read(5);
+        world.move_up(usize::MAX);
+        world.server.execute(1, None);
+        world.move_down(usize::MAX);
+        world.succeeded(answered);
+        world.tick(1_000);
+    }
+    assert_eq!(world.silences, 1);
+    world.run();
+    world.succeeded(waits);
+    assert_eq!(world.answers, 1);
+}
+
+#[test]
+fn a_stop_says_goodbye_on_all_connections() {
+    let mut world = three(6);
+    let read = world.read(1);
+    world.remote.stop();
+    world.collect();
+    assert!(world.done[&read].is_err() && !world.stopped);
+    world.run();
+    assert!(world.stopped);
+    assert_eq!(world.server.connections(), 0);
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use zc_nbd::server::{BlockSizes, ExportFlags};
 use zc_nbd::wire::HeaderStyle;
-use zc_remote::{Request, RequestId};
+use zc_remote::{Request, RequestId, Settings};
 
 use crate::server::{SECTOR, Server, flags};
 use crate::world::{World, settings};
@@ -131,28 +131,32 @@ struct Plan {
     flags: ExportFlags,
     /// Failures of one step in a thousand.
     crashes: usize,
+    connections: usize,
     outage_max_ms: Option<u64>,
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
     let styles = [HeaderStyle::Simple, HeaderStyle::Structured, HeaderStyle::Extended];
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), 0..8_u8).prop_map(
-        |(fua, trim, write_zeroes, no_flush)| ExportFlags {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0..8_u8).prop_map(
+        |(fua, trim, write_zeroes, multi_conn, no_flush)| ExportFlags {
             fua,
             trim,
             write_zeroes,
+            multi_conn,
             flush: no_flush > 0,
             ..flags()
         },
     );
     let bound = prop_oneof![3 => Just(None), 1 => (200..4000_u64).prop_map(Some)];
-    (any::<u64>(), 50..600_usize, prop::sample::select(styles.to_vec()), flags, 0..60_usize, bound).prop_map(
-        |(seed, steps, style, flags, crashes, outage_max_ms)| Plan {
+    let style = prop::sample::select(styles.to_vec());
+    (any::<u64>(), 50..600_usize, style, flags, 0..60_usize, 1..=4_usize, bound).prop_map(
+        |(seed, steps, style, flags, crashes, connections, outage_max_ms)| Plan {
             seed,
             steps,
             style,
             flags,
             crashes,
+            connections,
             outage_max_ms,
         },
     )
@@ -161,10 +165,11 @@ fn plan() -> impl Strategy<Value = Plan> {
 fn step(world: &mut World, model: &mut Model, plan: &Plan) {
     if world.random(1000) < plan.crashes {
         world.listens = world.random(3) > 0;
-        if world.random(3) == 0 && world.server.is_connected() {
-            let mut rng = world.rng.clone();
-            world.server.drop_connection(&mut rng);
-            world.broken("dropped");
+        let one = world.random(plan.connections);
+        if world.random(3) == 0 && world.server.is_connected(one) {
+            world.drop_one(one);
+        } else if world.random(2) == 0 {
+            world.crash_unnoticed();
         } else {
             world.crash();
         }
@@ -172,11 +177,21 @@ fn step(world: &mut World, model: &mut Model, plan: &Plan) {
         world.server.export.blocks = BlockSizes::new(1, 512, payload_max).unwrap();
         return;
     }
-    match world.random(8) {
+    if world.random(60) == 0 {
+        // Everything works for a while, so that connections come up.
+        world.listens = true;
+        world.tick(5_000);
+        world.run();
+        return;
+    }
+    match world.random(9) {
         0 | 1 => model.submit(world),
         2 => {
             let most = 1 + world.random(3000);
-            world.move_up(most);
+            match world.random(plan.connections + 1) {
+                0 => world.move_up(most),
+                at => world.move_up_one(at - 1, most),
+            };
         }
         3 if world.server.pending() > 0 => {
             let at = world.random(world.server.pending());
@@ -188,10 +203,21 @@ fn step(world: &mut World, model: &mut Model, plan: &Plan) {
         }
         5 => {
             let most = 1 + world.random(3000);
-            world.move_down(most);
+            match world.random(plan.connections + 1) {
+                0 => world.move_down(most),
+                at => world.move_down_one(at - 1, most),
+            };
         }
         6 => {
             world.connect();
+            // All bytes arrive, so that handshakes end. What waits at the server stays there.
+            while world.random(2) == 0 && (world.move_up(usize::MAX) | world.move_down(usize::MAX)) {}
+        }
+        7 if world.random(3) == 0 => {
+            for _ in 0..world.random(world.server.pending() + 1) {
+                let at = world.random(world.server.pending());
+                world.server.execute(at, None);
+            }
         }
         _ => {
             let is_long = world.random(30) == 0;
@@ -204,7 +230,8 @@ fn step(world: &mut World, model: &mut Model, plan: &Plan) {
 
 fn history(plan: &Plan) {
     let server = Server::new(SECTORS, plan.flags, 2048, plan.style);
-    let mut world = World::new(server, settings(plan.seed, plan.outage_max_ms));
+    let settings = Settings { connections: plan.connections, ..settings(plan.seed, plan.outage_max_ms) };
+    let mut world = World::new(server, settings);
     let values = vec![vec![0]; SECTORS];
     let mut model = Model { values, flights: Vec::new(), next: 0, may_fail: plan.outage_max_ms.is_some() };
     for _ in 0..plan.steps {
@@ -237,7 +264,7 @@ fn history(plan: &Plan) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
     fn no_flushed_byte_is_lost_and_no_request_fails_within_the_bound(plan in plan()) {

@@ -29,7 +29,7 @@ pub(crate) struct Server {
     pub(crate) durable: Vec<u8>,
     /// Sectors that a restart may lose.
     pub(crate) volatile: BTreeMap<usize, [u8; SECTOR]>,
-    conn: Option<Conn>,
+    conns: Vec<Option<Conn>>,
     pub(crate) log: Vec<String>,
 }
 
@@ -49,10 +49,14 @@ impl Server {
             token: 1,
         };
         let durable = vec![0; sectors * SECTOR];
-        Self { export, style, durable, volatile: BTreeMap::new(), conn: None, log: Vec::new() }
+        Self { export, style, durable, volatile: BTreeMap::new(), conns: Vec::new(), log: Vec::new() }
     }
 
-    pub(crate) fn connect(&mut self) {
+    fn conn(&mut self, at: usize) -> Option<&mut Conn> {
+        self.conns.get_mut(at)?.as_mut()
+    }
+
+    pub(crate) fn connect(&mut self, at: usize) {
         let mut out = Vec::new();
         let config = ServerConfig {
             structured: self.style != HeaderStyle::Simple,
@@ -60,30 +64,42 @@ impl Server {
             ..ServerConfig::default()
         };
         let session = ServerSession::new(config, &mut out);
-        self.conn = Some(Conn { session, out, write: None, pending: Vec::new(), finished: Vec::new() });
+        let conn = Conn { session, out, write: None, pending: Vec::new(), finished: Vec::new() };
+        self.conns.resize_with(self.conns.len().max(at + 1), || None);
+        assert!(self.conns[at].replace(conn).is_none(), "the connection before was closed");
     }
 
-    pub(crate) fn is_connected(&self) -> bool {
-        self.conn.is_some()
+    pub(crate) fn is_connected(&self, at: usize) -> bool {
+        self.conns.get(at).is_some_and(Option::is_some)
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.conns.iter().flatten().count()
     }
 
     pub(crate) fn begin_shutdown(&mut self) {
-        self.conn.as_mut().unwrap().session.begin_shutdown();
+        self.conns.iter_mut().flatten().for_each(|conn| conn.session.begin_shutdown());
     }
 
     /// Bytes that were sent since the last call.
-    pub(crate) fn sent(&mut self) -> Vec<u8> {
-        self.conn.as_mut().map_or_else(Vec::new, |conn| std::mem::take(&mut conn.out))
+    pub(crate) fn sent(&mut self, at: usize) -> Vec<u8> {
+        self.conn(at).map_or_else(Vec::new, |conn| std::mem::take(&mut conn.out))
     }
 
+    /// Requests of all connections that were not carried out.
     pub(crate) fn pending(&self) -> usize {
-        self.conn.as_ref().map_or(0, |conn| conn.pending.len())
+        self.conns.iter().flatten().map(|conn| conn.pending.len()).sum()
+    }
+
+    /// Requests of a connection that were not carried out.
+    pub(crate) fn pending_of(&self, at: usize) -> usize {
+        self.conns.get(at).and_then(Option::as_ref).map_or(0, |conn| conn.pending.len())
     }
 
     /// Takes bytes of the client. Returns `false` once the client has said goodbye.
-    pub(crate) fn feed(&mut self, mut input: &[u8]) -> bool {
-        let Some(conn) = &mut self.conn else { return true };
+    pub(crate) fn feed(&mut self, at: usize, mut input: &[u8]) -> bool {
         let exports = [self.export.clone()];
+        let Some(conn) = self.conn(at) else { return true };
         loop {
             if let Some((_, data)) = &mut conn.write {
                 data.extend_from_slice(conn.session.take_payload(&mut input));
@@ -138,18 +154,33 @@ impl Server {
 
     /// Carries out a pending request and answers it.
     pub(crate) fn execute(&mut self, at: usize, fail: Option<ErrorCode>) {
+        let (number, _) = self.place(at, |conn| conn.pending.len());
         self.carry_out(at, fail);
-        self.answer(self.finished() - 1);
+        let before = self.conns[..=number].iter().flatten().map(|conn| conn.finished.len()).sum::<usize>();
+        self.answer(before - 1);
     }
 
     /// Requests that were carried out and not answered.
     pub(crate) fn finished(&self) -> usize {
-        self.conn.as_ref().map_or(0, |conn| conn.finished.len())
+        self.conns.iter().flatten().map(|conn| conn.finished.len()).sum()
+    }
+
+    /// The connection with a request, counted over all, and its place there. `of`: the requests of a connection.
+    fn place(&self, mut at: usize, of: impl Fn(&Conn) -> usize) -> (usize, usize) {
+        for (number, conn) in self.conns.iter().enumerate() {
+            let count = conn.as_ref().map_or(0, &of);
+            if at < count {
+                return (number, at);
+            }
+            at -= count;
+        }
+        panic!("there is no such request");
     }
 
     /// Carries out a pending request. The answer follows later.
     pub(crate) fn carry_out(&mut self, at: usize, fail: Option<ErrorCode>) {
-        let Some((request, data)) = self.conn.as_mut().map(|conn| conn.pending.remove(at)) else { return };
+        let (number, at) = self.place(at, |conn| conn.pending.len());
+        let Some((request, data)) = self.conn(number).map(|conn| conn.pending.remove(at)) else { return };
         self.log.push(format!("{:?} {} {}", request.command(), request.offset(), request.length()));
         let mut read = Vec::new();
         match (fail, request.command()) {
@@ -162,14 +193,15 @@ impl Server {
             }
             (None, _) => self.change(&request, &data, || true),
         }
-        if let Some(conn) = &mut self.conn {
+        if let Some(conn) = self.conn(number) {
             conn.finished.push((request, read, fail));
         }
     }
 
     /// Answers a request that was carried out.
     pub(crate) fn answer(&mut self, at: usize) {
-        let Some(conn) = &mut self.conn else { return };
+        let (number, at) = self.place(at, |conn| conn.finished.len());
+        let Some(conn) = self.conn(number) else { return };
         let (request, read, fail) = conn.finished.remove(at);
         match (fail, request.command()) {
             (Some(code), _) => conn.session.reply_error(request, code, "as told", &mut conn.out),
@@ -190,9 +222,9 @@ impl Server {
         }
     }
 
-    /// The connection ends; pending changes are carried out in part or not at all.
-    pub(crate) fn drop_connection(&mut self, rng: &mut Pcg64Mcg) {
-        let Some(conn) = self.conn.take() else { return };
+    /// A connection ends; pending changes are carried out in part or not at all.
+    pub(crate) fn drop_connection(&mut self, at: usize, rng: &mut Pcg64Mcg) {
+        let Some(conn) = self.conns.get_mut(at).and_then(Option::take) else { return };
         for (request, data) in &conn.pending {
             if matches!(request.command(), Command::Write | Command::WriteZeroes | Command::Trim) {
                 self.change(request, data, || rng.random_bool(0.5));
@@ -202,7 +234,7 @@ impl Server {
 
     /// The server restarts and loses any part of what was not flushed.
     pub(crate) fn crash(&mut self, rng: &mut Pcg64Mcg) {
-        self.drop_connection(rng);
+        (0..self.conns.len()).for_each(|at| self.drop_connection(at, rng));
         for (sector, bytes) in std::mem::take(&mut self.volatile) {
             if rng.random_bool(0.4) {
                 self.put(sector, bytes, true);

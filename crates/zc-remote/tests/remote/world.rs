@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_nbd::client::ClientTls;
-use zc_remote::{Effect, Failure, Remote, Request, RequestId, Settings, Sink};
+use zc_remote::{ConnId, Effect, Failure, Remote, Request, RequestId, Settings, Sink};
 
 use crate::server::{SECTOR, Server};
 
@@ -26,6 +26,16 @@ impl Sink for Reads {
     }
 }
 
+/// The two byte streams of a connection.
+#[derive(Default, Clone)]
+struct Line {
+    wants_connection: bool,
+    up: Vec<u8>,
+    down: Vec<u8>,
+    /// The server has gone: the client is notified behind what was sent before.
+    is_dead: bool,
+}
+
 pub(crate) struct World {
     pub(crate) remote: Remote,
     pub(crate) server: Server,
@@ -33,9 +43,7 @@ pub(crate) struct World {
     pub(crate) now_ms: u64,
     /// The server takes connections.
     pub(crate) listens: bool,
-    wants_connection: bool,
-    up: Vec<u8>,
-    down: Vec<u8>,
+    lines: Vec<Line>,
     pub(crate) reads: Reads,
     pub(crate) done: BTreeMap<RequestId, Result<(), Failure>>,
     pub(crate) ups: usize,
@@ -46,21 +54,27 @@ pub(crate) struct World {
 }
 
 pub(crate) fn settings(seed: u64, outage_max_ms: Option<u64>) -> Settings {
-    Settings { export: "disk".to_owned(), tls: ClientTls::Never, writable: true, outage_max_ms, seed }
+    Settings {
+        export: "disk".to_owned(),
+        tls: ClientTls::Never,
+        writable: true,
+        connections: 1,
+        outage_max_ms,
+        seed,
+    }
 }
 
 impl World {
     pub(crate) fn new(server: Server, settings: Settings) -> Self {
         let rng = Pcg64Mcg::seed_from_u64(settings.seed);
+        let lines = vec![Line::default(); settings.connections];
         let mut world = Self {
             remote: Remote::new(settings, 0),
             server,
             rng,
             now_ms: 0,
             listens: true,
-            wants_connection: false,
-            up: Vec::new(),
-            down: Vec::new(),
+            lines,
             reads: Reads::default(),
             done: BTreeMap::new(),
             ups: 0,
@@ -104,17 +118,25 @@ impl World {
     /// Takes effects and output.
     pub(crate) fn collect(&mut self) {
         loop {
-            for bytes in self.remote.take_output() {
-                self.up.extend_from_slice(&bytes);
+            for (at, line) in self.lines.iter_mut().enumerate() {
+                for bytes in self.remote.take_output(ConnId(at)) {
+                    line.up.extend_from_slice(&bytes);
+                }
             }
             let Some(effect) = self.remote.next_effect() else { return };
             match effect {
-                Effect::Connect => self.wants_connection = true,
-                Effect::StartTls => panic!("no TLS here"),
-                Effect::HangUp => {}
+                Effect::Connect(ConnId(at)) => {
+                    let is_alive =
+                        |other: usize| self.server.is_connected(other) || self.lines[other].is_dead;
+                    let before = (1..self.lines.len()).find(|other| at == 0 && is_alive(*other));
+                    assert_eq!(before, None, "a connection of the set before is not known to be dead");
+                    self.lines[at].wants_connection = true;
+                }
+                Effect::StartTls(_) => panic!("no TLS here"),
+                Effect::HangUp(_) => {}
                 Effect::Silent => self.silences += 1,
                 Effect::Answering => self.answers += 1,
-                Effect::Close => self.cut_streams(),
+                Effect::Close(ConnId(at)) => self.cut_streams(at),
                 Effect::Done { request, result } => {
                     assert!(self.done.insert(request, result).is_none(), "answered twice");
                 }
@@ -126,27 +148,45 @@ impl World {
     }
 
     /// The client has closed: the server carries out what it has, or does not.
-    fn cut_streams(&mut self) {
-        self.up.clear();
-        self.down.clear();
-        self.server.drop_connection(&mut self.rng);
-        self.wants_connection = false;
+    fn cut_streams(&mut self, at: usize) {
+        self.lines[at] = Line::default();
+        self.server.drop_connection(at, &mut self.rng);
     }
 
-    /// The connection is broken; the client is told.
-    pub(crate) fn broken(&mut self, why: &str) {
-        self.up.clear();
-        self.down.clear();
-        self.remote.closed(why);
+    /// A connection is broken; the client is notified.
+    pub(crate) fn broken(&mut self, at: usize, why: &str) {
+        self.lines[at] = Line::default();
+        self.remote.closed(ConnId(at), why);
         self.collect();
     }
 
-    pub(crate) fn crash(&mut self) {
-        let was_connected = self.server.is_connected();
-        self.server.crash(&mut self.rng);
-        if was_connected {
-            self.broken("reset");
+    /// The server loses one connection alone.
+    pub(crate) fn drop_one(&mut self, at: usize) {
+        if self.server.is_connected(at) {
+            self.server.drop_connection(at, &mut self.rng);
+            self.broken(at, "dropped");
         }
+    }
+
+    pub(crate) fn crash(&mut self) {
+        let connected: Vec<usize> =
+            (0..self.lines.len()).filter(|at| self.server.is_connected(*at)).collect();
+        self.server.crash(&mut self.rng);
+        for at in connected {
+            self.broken(at, "reset");
+        }
+    }
+
+    /// As [`Self::crash`]; the client is notified of each connection later.
+    pub(crate) fn crash_unnoticed(&mut self) {
+        for at in 0..self.lines.len() {
+            if self.server.is_connected(at) {
+                let sent = self.server.sent(at);
+                self.lines[at].down.extend_from_slice(&sent);
+                self.lines[at].is_dead = true;
+            }
+        }
+        self.server.crash(&mut self.rng);
     }
 
     pub(crate) fn tick(&mut self, ms: u64) {
@@ -155,39 +195,66 @@ impl World {
         self.collect();
     }
 
-    /// Connects if that is wanted. Returns `true` if something happened.
+    /// Connects what is to be connected. Returns `true` if something happened.
     pub(crate) fn connect(&mut self) -> bool {
-        if !std::mem::take(&mut self.wants_connection) {
-            return false;
+        let mut has_moved = false;
+        for at in 0..self.lines.len() {
+            if !std::mem::take(&mut self.lines[at].wants_connection) {
+                continue;
+            }
+            has_moved = true;
+            if self.listens {
+                self.server.connect(at);
+                self.remote.connected(ConnId(at));
+            } else {
+                self.remote.closed(ConnId(at), "connection refused");
+            }
+            self.collect();
         }
-        if self.listens {
-            self.server.connect();
-            self.remote.connected();
-        } else {
-            self.remote.closed("connection refused");
-        }
-        self.collect();
-        true
+        has_moved
     }
 
-    /// Moves up to so many bytes to the server.
+    /// Moves up to so many bytes of each connection to the server.
     pub(crate) fn move_up(&mut self, most: usize) -> bool {
-        let piece: Vec<u8> = self.up.drain(..most.min(self.up.len())).collect();
-        if !self.server.feed(&piece) {
-            self.server.drop_connection(&mut self.rng);
-            self.broken("closed by the server");
+        let mut has_moved = false;
+        for at in 0..self.lines.len() {
+            has_moved |= self.move_up_one(at, most);
+        }
+        has_moved
+    }
+
+    /// Moves up to so many bytes of a connection to the server.
+    pub(crate) fn move_up_one(&mut self, at: usize, most: usize) -> bool {
+        let up = &mut self.lines[at].up;
+        let piece: Vec<u8> = up.drain(..most.min(up.len())).collect();
+        if !self.server.feed(at, &piece) {
+            self.server.drop_connection(at, &mut self.rng);
+            self.broken(at, "closed by the server");
         }
         !piece.is_empty()
     }
 
-    /// Moves up to so many bytes to the client.
+    /// Moves up to so many bytes of each connection to the client.
     pub(crate) fn move_down(&mut self, most: usize) -> bool {
-        let sent = self.server.sent();
-        self.down.extend_from_slice(&sent);
-        let piece: Vec<u8> = self.down.drain(..most.min(self.down.len())).collect();
+        let mut has_moved = false;
+        for at in 0..self.lines.len() {
+            has_moved |= self.move_down_one(at, most);
+        }
+        has_moved
+    }
+
+    /// Moves up to so many bytes of a connection to the client.
+    pub(crate) fn move_down_one(&mut self, at: usize, most: usize) -> bool {
+        let sent = self.server.sent(at);
+        let down = &mut self.lines[at].down;
+        down.extend_from_slice(&sent);
+        let piece: Vec<u8> = down.drain(..most.min(down.len())).collect();
         if !piece.is_empty() {
-            self.remote.received(&piece, &mut self.reads);
+            self.remote.received(ConnId(at), &piece, &mut self.reads);
             self.collect();
+        } else if self.lines[at].is_dead {
+            self.broken(at, "reset");
+            return true;
         }
         !piece.is_empty()
     }

@@ -1,35 +1,33 @@
 //! The thread of a remote origin.
 //!
-//! Job: own the connection's core ([`zc_remote::Remote`]) and its socket: hand on requests and received bytes, send what
-//! the core wants sent, connect, and keep time. One thread and one connection for each export.
+//! Job: own the core of an export ([`zc_remote::Remote`]) and its connections (`conn`): hand on requests and received
+//! bytes, send what the core wants sent, connect, and keep time. There is one thread for each export.
 //!
-//! Invariants: the thread blocks in `poll` alone. Names are resolved and connections made on a helper, of which there is
-//! at most one. Each request is answered once, also when the thread ends.
+//! Invariants: the thread blocks in `poll` alone. Names are resolved and connections made on helpers. Each request is
+//! answered once, also when the thread ends.
 //!
 //! What it does not do: decide anything about requests.
 
-use std::collections::VecDeque;
-use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use zc_config::{OriginTls, VolumeConfig};
-use zc_core::{ErrorKind, Map, u64_from_usize, usize_from_u64};
+use zc_core::{ErrorKind, Map, usize_from_u32, usize_from_u64};
 use zc_io::Target;
 use zc_nbd::client::{ClientTls, RemoteExport};
 use zc_nbd::proto::tx_flag;
 use zc_nbd::uri::NbdUri;
-use zc_remote::{Effect, Failure, Remote, Request, RequestId, Settings, Sink, Snapshot};
+use zc_remote::{ConnId, Effect, Failure, Remote, Request, RequestId, Settings, Sink, Snapshot};
 
 use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
-use crate::limits::{REMOTE_INPUT_BYTES, REMOTE_OPEN_MS, REMOTE_PIECES_MAX};
+use crate::limits::{REMOTE_INPUT_BYTES, REMOTE_OPEN_MS};
+use crate::origin::remote::conn::Conn;
 use crate::origin::remote::socket::Socket;
 
 /// The number one as an event takes it, in the order of the machine's bytes.
@@ -138,6 +136,7 @@ impl OpenRemote {
             export: uri.export.clone(),
             tls: if uri.tls { ClientTls::Required } else { ClientTls::Never },
             writable,
+            connections: usize_from_u32(volume.connections),
             outage_max_ms: volume.outage_bound_ms(),
             seed: uuid::Uuid::new_v4().as_u64_pair().0,
         };
@@ -246,14 +245,7 @@ struct Driver {
     clock: Clock,
     /// Receiver of the first attempt's outcome.
     opener: Option<SyncSender<Result<(), String>>>,
-    socket: Option<Socket>,
-    /// A helper that connects.
-    helper: Option<Receiver<std::io::Result<Socket>>>,
-    /// The core waits for the helper's outcome.
-    is_wanted: bool,
-    output: VecDeque<Bytes>,
-    /// The own half is closed when the output is sent.
-    hangs_up: bool,
+    conns: Vec<Conn>,
     targets: Targets,
     waiting: Map<RequestId, Done>,
     input: Vec<u8>,
@@ -283,6 +275,7 @@ impl Driver {
         opener: SyncSender<Result<(), String>>,
     ) -> Self {
         let clock = Clock::new();
+        let conns = (0..settings.connections).map(|_| Conn::default()).collect();
         Self {
             uri,
             tls,
@@ -290,11 +283,7 @@ impl Driver {
             shared,
             clock,
             opener: Some(opener),
-            socket: None,
-            helper: None,
-            is_wanted: false,
-            output: VecDeque::new(),
-            hangs_up: false,
+            conns,
             targets: Targets::default(),
             waiting: Map::default(),
             input: vec![0; REMOTE_INPUT_BYTES],
@@ -307,7 +296,7 @@ impl Driver {
         while !self.has_stopped {
             self.remote.tick(self.clock.now_ms());
             self.take_inbox();
-            self.take_connection();
+            self.take_connections();
             self.perform();
             self.report();
             if !self.has_stopped {
@@ -339,13 +328,15 @@ impl Driver {
     /// Carries out what the core wants.
     fn perform(&mut self) {
         loop {
-            self.output.extend(self.remote.take_output());
+            for (number, conn) in self.conns.iter_mut().enumerate() {
+                conn.put(self.remote.take_output(ConnId(number)));
+            }
             let Some(effect) = self.remote.next_effect() else { break };
             match effect {
-                Effect::Connect => self.connect(),
-                Effect::StartTls => self.start_tls(),
-                Effect::Close => self.close(),
-                Effect::HangUp => self.hangs_up = true,
+                Effect::Connect(conn) => self.connect(conn),
+                Effect::StartTls(conn) => self.start_tls(conn),
+                Effect::Close(conn) => self.conns[conn.0].close(),
+                Effect::HangUp(conn) => self.conns[conn.0].hang_up(),
                 Effect::Done { request, result } => {
                     let target = self.targets.0.remove(&request);
                     if let Some(done) = self.waiting.remove(&request) {
@@ -361,15 +352,21 @@ impl Driver {
                 Effect::Stopped => self.has_stopped = true,
             }
         }
-        self.send();
+        self.conns.iter_mut().for_each(Conn::send);
     }
 
-    fn start_tls(&mut self) {
-        match self.socket.as_mut().map(Socket::start_tls) {
-            Some(Ok(())) => self.remote.tls_started(),
-            Some(Err(error)) => self.remote.closed(&error.to_string()),
+    fn start_tls(&mut self, conn: ConnId) {
+        match self.conns[conn.0].socket.as_mut().map(Socket::start_tls) {
+            Some(Ok(())) => self.remote.tls_started(conn),
+            Some(Err(error)) => self.closed(conn, &error.to_string()),
             None => {}
         }
+    }
+
+    /// A connection is dead.
+    fn closed(&mut self, conn: ConnId, why: &str) {
+        self.conns[conn.0].close();
+        self.remote.closed(conn, why);
     }
 
     fn is_up(&mut self, export: RemoteExport) {
@@ -383,7 +380,6 @@ impl Driver {
     }
 
     fn is_down(&mut self, why: String) {
-        self.close();
         if let Some(opener) = self.opener.take() {
             let _opener_left = opener.send(Err(why));
             return;
@@ -394,73 +390,22 @@ impl Driver {
         }
     }
 
-    fn close(&mut self) {
-        self.socket = None;
-        self.output.clear();
-        self.hangs_up = false;
-        self.is_wanted = false;
-    }
-
-    /// Begins to connect. An earlier helper that still waits for a name or a server is waited for instead.
-    fn connect(&mut self) {
-        self.is_wanted = true;
-        if self.helper.is_some() {
-            return;
-        }
-        let (outcome, answer) = sync_channel(1);
-        let (uri, tls, shared) = (self.uri.clone(), self.tls.clone(), Arc::clone(&self.shared));
-        let connect = move || {
-            let _too_late = outcome.send(Socket::connect(&uri, &tls));
-            shared.wake();
-        };
-        match std::thread::Builder::new().name("remote-connect".to_owned()).spawn(connect) {
-            Ok(_) => self.helper = Some(answer),
-            Err(error) => self.remote.closed(&error.to_string()),
+    fn connect(&mut self, conn: ConnId) {
+        let shared = Arc::clone(&self.shared);
+        let begun = self.conns[conn.0].connect((&self.uri, &self.tls), move || shared.wake());
+        if let Err(error) = begun {
+            self.closed(conn, &error.to_string());
         }
     }
 
-    /// Takes the outcome of the helper. One that nothing waits for any more is dropped.
-    fn take_connection(&mut self) {
-        let Some(helper) = &self.helper else { return };
-        let outcome = match helper.try_recv() {
-            Ok(outcome) => outcome,
-            Err(TryRecvError::Empty) => return,
-            Err(TryRecvError::Disconnected) => Err(std::io::Error::other("the attempt was cut off")),
-        };
-        self.helper = None;
-        if !std::mem::take(&mut self.is_wanted) {
-            return;
-        }
-        match outcome {
-            Ok(socket) => {
-                self.socket = Some(socket);
-                self.remote.connected();
+    /// Takes what came of attempts to connect.
+    fn take_connections(&mut self) {
+        for number in 0..self.conns.len() {
+            match self.conns[number].take_outcome() {
+                None => {}
+                Some(Ok(())) => self.remote.connected(ConnId(number)),
+                Some(Err(error)) => self.closed(ConnId(number), &error.to_string()),
             }
-            Err(error) => self.remote.closed(&error.to_string()),
-        }
-    }
-
-    /// Sends as much as the kernel takes.
-    fn send(&mut self) {
-        while let Some(socket) = &mut self.socket {
-            if self.output.is_empty() && !socket.has_output() {
-                break;
-            }
-            let pieces: Vec<IoSlice<'_>> =
-                self.output.iter().take(REMOTE_PIECES_MAX).map(|piece| IoSlice::new(piece)).collect();
-            match socket.send(&pieces) {
-                Ok(None) => return,
-                Ok(Some(sent)) => advance(&mut self.output, sent),
-                // The end follows as something received, behind what the server still said.
-                Err(_) => {
-                    self.output.clear();
-                    break;
-                }
-            }
-        }
-        if self.hangs_up && self.output.is_empty() {
-            self.hangs_up = false;
-            self.socket.iter_mut().for_each(Socket::hang_up);
         }
     }
 
@@ -472,33 +417,40 @@ impl Driver {
             tv_sec: i64::try_from(ms / 1000).unwrap_or(0),
             tv_nsec: i64::try_from(ms % 1000 * 1_000_000).unwrap_or(0),
         });
-        let mut wanted = PollFlags::IN;
-        let is_sending = !self.output.is_empty() || self.socket.as_ref().is_some_and(Socket::has_output);
-        wanted.set(PollFlags::OUT, is_sending);
         let mut fds = vec![PollFd::new(&self.shared.event, PollFlags::IN)];
-        fds.extend(self.socket.as_ref().map(|socket| PollFd::new(socket, wanted)));
+        let mut polled = Vec::with_capacity(self.conns.len());
+        for (number, conn) in self.conns.iter().enumerate() {
+            let Some(socket) = &conn.socket else { continue };
+            let mut wanted = PollFlags::IN;
+            wanted.set(PollFlags::OUT, conn.is_sending());
+            fds.push(PollFd::new(socket, wanted));
+            polled.push(ConnId(number));
+        }
         // An interrupted wait is one that ended early.
         let _interrupted = poll(&mut fds, timeout.as_ref());
         let is_woken = !fds[0].revents().is_empty();
-        let is_readable = fds.get(1).is_some_and(|fd| !(fd.revents() - PollFlags::OUT).is_empty());
+        let is_readable = |fd: &PollFd<'_>| !(fd.revents() - PollFlags::OUT).is_empty();
+        let readable: Vec<bool> = fds[1..].iter().map(is_readable).collect();
         drop(fds);
         if is_woken {
             self.shared.clear();
         }
-        if is_readable {
-            self.receive();
+        for conn in
+            polled.into_iter().zip(readable).filter_map(|(conn, is_readable)| is_readable.then_some(conn))
+        {
+            self.receive(conn);
         }
     }
 
-    fn receive(&mut self) {
-        while let Some(socket) = &mut self.socket {
+    fn receive(&mut self, conn: ConnId) {
+        while let Some(socket) = &mut self.conns[conn.0].socket {
             match socket.receive(&mut self.input) {
                 Ok(None) => return,
-                Ok(Some(0)) => return self.remote.closed("the server closed the connection"),
+                Ok(Some(0)) => return self.closed(conn, "the server closed the connection"),
                 Ok(Some(bytes)) => {
-                    self.remote.received(&self.input[..bytes], &mut self.targets);
+                    self.remote.received(conn, &self.input[..bytes], &mut self.targets);
                 }
-                Err(error) => return self.remote.closed(&error.to_string()),
+                Err(error) => return self.closed(conn, &error.to_string()),
             }
             if !socket.has_input() {
                 return;
@@ -510,17 +462,5 @@ impl Driver {
         let snapshot = self.remote.snapshot();
         let outage_ms = snapshot.outage_since_ms.map(|since| self.clock.now_ms().saturating_sub(since));
         *lock(&self.shared.state) = RemoteState { snapshot, outage_ms };
-    }
-}
-
-/// Removes bytes that were sent from the front.
-fn advance(output: &mut VecDeque<Bytes>, mut sent: usize) {
-    while let Some(first) = output.front_mut() {
-        if u64_from_usize(first.len()) > u64_from_usize(sent) {
-            first.advance(sent);
-            return;
-        }
-        sent -= first.len();
-        output.pop_front();
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! What it does not do: order requests (the cache manager does), or retry (`zc-remote` does).
 
+mod conn;
 mod driver;
 mod socket;
 mod tls;
