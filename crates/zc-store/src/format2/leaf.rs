@@ -339,17 +339,12 @@ fn take_stored(
     };
     let mut ordinal = ordinal.checked_add(u64::from(index)).ok_or(LeafError::Place)?;
     let mut offset = u32::try_from(offset).map_err(|_| LeafError::Place)?;
-    let pool = u8::try_from(place >> 40).map_err(|_| LeafError::Place)?;
     let (mut units, mut is_new) = (0, true);
     for cell in cells.iter_mut() {
         if core::mem::take(&mut is_new) {
             (units, blocks) = take_length(left, blocks)?;
         }
-        let name = Name {
-            pool,
-            segment: place & (super::SEGMENTS_MAX - 1),
-            ordinal: u16::try_from(ordinal).map_err(|_| LeafError::Place)?,
-        };
+        let name = Name::from_place(place, ordinal).ok_or(LeafError::Place)?;
         let stored = Stored { name, offset_units: offset, units, blocks, index };
         if !stored.is_valid() {
             return Err(LeafError::Place);

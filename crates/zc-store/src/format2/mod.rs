@@ -1,11 +1,12 @@
 //! Encodings of the store's second format (`FORMAT-2.md`).
 //!
-//! Job: names of blocks, leaves of volume maps, frames of contents, as bytes and back. Invariants: a decoded value is
-//! within the bounds of the format; whatever decodes encodes to something that decodes to the same. It does no I/O and
-//! keeps nothing.
+//! Job: names of blocks, leaves of volume maps, frames of contents, batches of the log, as bytes and back.
+//! Invariants: a decoded value is within the bounds of the format; whatever decodes encodes to something that decodes
+//! to the same. It does no I/O and keeps nothing.
 //!
 //! The store still writes format 1. These are the first of the steps in section 12 of the design.
 
+pub mod batch;
 pub mod frame;
 pub mod leaf;
 mod varint;
@@ -47,5 +48,13 @@ impl Name {
     /// Returns pool and segment as one number of 48 bits.
     const fn place(self) -> u64 {
         (self.pool as u64) << 40 | self.segment
+    }
+
+    /// Returns the name with this number of pool and segment, or `None` out of bounds.
+    fn from_place(place: u64, ordinal: u64) -> Option<Self> {
+        let segment = place & (SEGMENTS_MAX - 1);
+        let name =
+            Self { pool: u8::try_from(place >> 40).ok()?, segment, ordinal: u16::try_from(ordinal).ok()? };
+        name.is_valid().then_some(name)
     }
 }
