@@ -30,13 +30,15 @@ where
 
 fn main() -> std::io::Result<()> {
     let mut holds = true;
-    let two = fencing::Bounds { claims: 2, commits: [4, 2, 0], window: 3, cleaning: true };
-    let three = fencing::Bounds { claims: 3, window: 2, ..two };
+    let two = fencing::Bounds { claims: 2, commits: [3, 2, 0], window: 2, cleaning: true, late_swaps: true };
+    let three = fencing::Bounds { claims: 3, late_swaps: false, ..two };
     for bounds in [
         two,
+        fencing::Bounds { commits: [2, 1, 1], ..three },
         fencing::Bounds { commits: [2, 2, 0], ..three },
         fencing::Bounds { commits: [3, 1, 0], ..three },
-        fencing::Bounds { commits: [2, 1, 1], ..three },
+        fencing::Bounds { commits: [2, 1, 0], late_swaps: true, ..three },
+        fencing::Bounds { commits: [4, 2, 0], window: 3, late_swaps: false, ..two },
         fencing::Bounds { commits: [3, 1, 0], window: 3, ..three },
     ] {
         let rules = fencing::Rules::ALL;

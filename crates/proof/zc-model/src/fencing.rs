@@ -36,6 +36,8 @@ pub struct Bounds {
     pub window: u8,
     /// Holders checkpoint, and delete the objects that the checkpoint replaced.
     pub cleaning: bool,
+    /// Swaps of checkpoints may be late or without an answer, and another one is sent then.
+    pub late_swaps: bool,
 }
 
 /// Rules of the design. A disabled rule is a deliberate bug.
@@ -57,6 +59,8 @@ pub struct Rules {
     pub creates_are_exclusive: bool,
     /// The manifest is replaced by compare-and-swap.
     pub manifest_is_swapped: bool,
+    /// A holder judges the outcome of a swap by the manifest's content, and not by the holder that it names.
+    pub swap_is_judged_by_content: bool,
     /// An opener reads the manifest again after its last fence, and serves if it is still the holder.
     pub opener_checks_claim: bool,
     /// Objects are deleted when the swap that dropped them is known to be applied.
@@ -74,6 +78,7 @@ impl Rules {
         window_counts_numbers: true,
         creates_are_exclusive: true,
         manifest_is_swapped: true,
+        swap_is_judged_by_content: true,
         opener_checks_claim: true,
         delete_follows_swap: true,
     };
@@ -104,13 +109,14 @@ pub const ONCE: &str = "no two writers acknowledge one number";
 pub const NEAR: &str = "orphans lie within the window behind a fence";
 
 /// Properties that must be reachable, or the check proves nothing.
-pub const REACHED: [&str; 6] = [
+pub const REACHED: [&str; 7] = [
     "a number exists above a missing one",
     "a writer is acknowledged after it was replaced",
     "a deleted object is created again",
     "an opener finds that it was replaced",
     "three holders have opened",
     "a late fence lands on a deleted name",
+    "an earlier swap is applied after a later one was sent",
 ];
 
 impl Model for Fencing {
@@ -146,6 +152,7 @@ impl Model for Fencing {
             Property::sometimes(REACHED[3], |_, state: &World| state.has_stopped()),
             Property::sometimes(REACHED[4], |_, state: &World| state.serving().count() == EPOCHS),
             Property::sometimes(REACHED[5], |_, state: &World| state.has_late_fence()),
+            Property::sometimes(REACHED[6], |_, state: &World| state.has_other_swap()),
         ]
     }
 }

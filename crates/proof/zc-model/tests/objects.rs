@@ -71,8 +71,10 @@ mod fences {
     use super::*;
     use zc_model::fencing::{AGREED, Bounds, FENCED, FREE, KEPT, NEAR, ONCE, REACHED, Rules, SAME, Step};
 
-    const TWO: Bounds = Bounds { claims: 2, commits: [2, 1, 0], window: 2, cleaning: false };
+    const TWO: Bounds =
+        Bounds { claims: 2, commits: [2, 1, 0], window: 2, cleaning: false, late_swaps: false };
     const TWO_CLEAN: Bounds = Bounds { cleaning: true, ..TWO };
+    const TWO_LATE: Bounds = Bounds { late_swaps: true, ..TWO_CLEAN };
     const THREE_CLEAN: Bounds = Bounds { claims: 3, ..TWO_CLEAN };
 
     fn without(rules: Rules, bounds: Bounds, property: &str) -> Vec<Step> {
@@ -81,17 +83,33 @@ mod fences {
 
     #[test]
     fn three_holders_with_long_windows_keep_every_acknowledged_commit() {
-        let bounds = Bounds { claims: 3, commits: [3, 2, 1], window: 3, cleaning: false };
+        let bounds = Bounds { claims: 3, commits: [3, 2, 1], window: 3, ..TWO };
         let reached = [REACHED[0], REACHED[1], REACHED[3], REACHED[4]];
         holds(Fencing { rules: Rules::ALL, bounds }, 166_008, &reached);
     }
 
     #[test]
     fn holders_that_return_after_cleaning_break_nothing() {
-        holds(Fencing { rules: Rules::ALL, bounds: THREE_CLEAN }, 139_683, &REACHED);
+        holds(Fencing { rules: Rules::ALL, bounds: THREE_CLEAN }, 139_683, &REACHED[..6]);
         let bounds = Bounds { commits: [4, 1, 0], ..TWO_CLEAN };
         let reached = [REACHED[0], REACHED[1], REACHED[2], REACHED[5]];
         holds(Fencing { rules: Rules::ALL, bounds }, 363_736, &reached);
+    }
+
+    #[test]
+    fn swaps_that_are_late_or_without_an_answer_break_nothing() {
+        let reached = [REACHED[1], REACHED[2], REACHED[5], REACHED[6]];
+        holds(Fencing { rules: Rules::ALL, bounds: TWO_LATE }, 23_679, &reached);
+    }
+
+    #[test]
+    fn a_swap_that_is_judged_by_the_holders_name_deletes_too_much() {
+        let rules = Rules { swap_is_judged_by_content: false, ..Rules::ALL };
+        let steps = without(rules, TWO_LATE, KEPT);
+        let position = |step| steps.iter().position(|other| *other == step);
+        let first = position(Step::SwapArrives { holder: 0, until: 0 });
+        assert!(first < position(Step::SwapSeen { holder: 0 }), "{steps:?}");
+        assert_eq!(steps.last(), Some(&Step::Delete { holder: 0, row: 0, number: 0 }), "{steps:?}");
     }
 
     #[test]

@@ -88,8 +88,13 @@ pub(crate) struct Holder {
     pub(crate) next: u8,
     /// Numbers of which it received success.
     pub(crate) existing: u8,
-    /// Its own numbers below this one are in its last checkpoint.
+    /// Its own numbers below this one are in the last checkpoint that it saw applied.
     checkpoint: Option<u8>,
+    /// Late swaps of the present manifest: a bit for each first number that a checkpoint lacks.
+    swaps: u8,
+    /// The last swap that it sent, and the one that was applied and not yet seen.
+    pub(crate) attempt: Option<u8>,
+    pub(crate) applied: Option<u8>,
 }
 
 impl Holder {
@@ -177,6 +182,25 @@ pub enum Step {
         holder: u8,
         /// First number that the checkpoint lacks.
         until: u8,
+    },
+    /// A holder sends such a swap.
+    SendSwap {
+        /// Claim.
+        holder: u8,
+        /// First number that the checkpoint lacks.
+        until: u8,
+    },
+    /// A swap is delivered, and no other one was since the holder read the manifest.
+    SwapArrives {
+        /// Claim.
+        holder: u8,
+        /// First number that the checkpoint lacks.
+        until: u8,
+    },
+    /// A holder whose swap had no answer, or a conflict, reads the manifest and finds itself.
+    SwapSeen {
+        /// Claim.
+        holder: u8,
     },
     /// A holder deletes an object that its checkpoint replaced, or an orphan.
     Delete {
@@ -283,7 +307,17 @@ impl World {
         if it.phase == Phase::Serving && may_swap {
             let from = it.checkpoint.map_or(it.first, |until| until + 1);
             let untils = from..=it.unknown_from();
-            steps.extend(untils.map(|until| Step::Checkpoint { holder, until }));
+            if model.bounds.late_swaps {
+                let others = untils.filter(|until| it.attempt != Some(*until));
+                steps.extend(others.map(|until| Step::SendSwap { holder, until }));
+            } else {
+                steps.extend(untils.map(|until| Step::Checkpoint { holder, until }));
+            }
+        }
+        let late = NUMBERS_OF_ROW.filter(|until| it.swaps >> until & 1 == 1);
+        steps.extend(late.map(|until| Step::SwapArrives { holder, until }));
+        if it.applied.is_some() {
+            steps.push(Step::SwapSeen { holder });
         }
         for row in 0..=holder {
             for number in NUMBERS_OF_ROW {
@@ -333,7 +367,26 @@ impl World {
                 let advanced = self.holder(holder).unknown_from() > acknowledged;
                 self.late_acknowledgement |= advanced && self.serving().any(|later| later > holder);
             }
-            Step::Checkpoint { holder, until } => self.checkpoint(model, holder, until),
+            Step::Checkpoint { holder, until } => {
+                self.swap(model, holder, until);
+                self.holder_mut(holder).checkpoint = Some(until);
+            }
+            Step::SendSwap { holder, until } => {
+                let it = self.holder_mut(holder);
+                it.attempt = Some(until);
+                // A swap of a manifest that is not the present one has no effect, whenever it arrives.
+                it.swaps |= u8::from(it.applied.is_none()) << until;
+            }
+            Step::SwapArrives { holder, until } => {
+                self.swap(model, holder, until);
+                let it = self.holder_mut(holder);
+                (it.swaps, it.applied) = (0, Some(until));
+            }
+            Step::SwapSeen { holder } => {
+                let it = self.holder_mut(holder);
+                it.checkpoint = if model.rules.swap_is_judged_by_content { it.applied } else { it.attempt };
+                (it.attempt, it.applied) = (None, None);
+            }
             Step::Delete { row, number, .. } => {
                 self.slot_mut(row, number).put(Content::Missing);
             }
@@ -346,6 +399,7 @@ impl World {
         *self.holder_mut(holder) =
             Holder { log: manifest.log, recovered: manifest.covered, ..Holder::default() };
         self.manifest.claims += 1;
+        self.holders.iter_mut().for_each(|earlier| earlier.swaps = 0);
         let row = Self::row(model, holder);
         self.manifest.log[usize::from(row)].get_or_insert(0);
         self.open_row(holder, 0);
@@ -404,9 +458,8 @@ impl World {
         self.holder_mut(holder).phase = if is_holder { Phase::Serving } else { Phase::Stopped };
     }
 
-    fn checkpoint(&mut self, model: &Fencing, holder: u8, until: u8) {
-        let it = self.holder_mut(holder);
-        it.checkpoint = Some(until);
+    fn swap(&mut self, model: &Fencing, holder: u8, until: u8) {
+        let it = self.holder(holder);
         let own = (it.first..until).fold(0, |set, number| set | bit(holder, number));
         self.manifest.covered = it.recovered | own;
         self.manifest.claims = self.manifest.claims.max(holder + 1);

@@ -111,6 +111,10 @@ impl World {
         self.slots.iter().flatten().any(|slot| slot.past.is_some() && is_fence(slot.content))
     }
 
+    pub(crate) fn has_other_swap(&self) -> bool {
+        self.holders.iter().any(|holder| holder.applied.is_some() && holder.applied != holder.attempt)
+    }
+
     pub(crate) fn has_stopped(&self) -> bool {
         self.holders.iter().any(|holder| holder.phase == Phase::Stopped)
     }
