@@ -1,6 +1,9 @@
 //! Contents of sectors: a number each, from which its 512 bytes follow.
 
-use crate::world::SECTOR;
+use zc_core::{SECTOR_BYTES, usize_from_u32};
+
+/// As the lengths of slices are counted.
+pub(crate) const SECTOR: usize = usize_from_u32(SECTOR_BYTES);
 
 /// Contents of the pool are shared between writes: duplicates. Larger numbers are used once.
 pub(crate) const POOL: u64 = 1 << 20;

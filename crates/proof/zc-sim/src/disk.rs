@@ -191,7 +191,7 @@ impl Disk {
         tainted.map(|(page, _)| self.tainted_at.get(page).copied().unwrap_or(0)).max()
     }
 
-    /// Whether some of these bytes are not what the device acknowledged.
+    /// Returns `true` if some of these bytes are not what the device acknowledged.
     pub(crate) fn is_tainted(&self, at: usize, len: usize) -> bool {
         self.tainted.range(at / PAGE..(at + len).div_ceil(PAGE)).next().is_some()
     }
@@ -312,7 +312,7 @@ impl Disk {
         self.unreadable.clear();
     }
 
-    /// Whether a read would fail.
+    /// Returns `true` if a read would fail.
     pub(crate) fn is_unreadable(&self, at: usize, len: usize) -> bool {
         self.unreadable.range(at / PAGE..(at + len).div_ceil(PAGE)).next().is_some()
     }

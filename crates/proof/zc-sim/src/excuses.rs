@@ -11,7 +11,7 @@
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 
-use zc_cache::seam::ExtentRead;
+use zc_cache::seam::{Action, ExtentRead};
 use zc_core::{BufId, OpId};
 
 /// What explains failures.
@@ -62,9 +62,29 @@ impl Excuses {
     }
 
     /// An operation of an origin failed at these bytes.
-    pub(crate) fn origin_failed(&mut self, op: OpId, volume: usize, bytes: Range<u64>, flushes: bool) {
+    fn origin_failed(&mut self, op: OpId, volume: usize, bytes: Range<u64>, flushes: bool) {
         let Range { start, end } = bytes;
         self.origins.push(OriginError { op, volume, start, end, flushes, at: u64::MAX });
+    }
+
+    /// An operation fails: requests at its bytes may.
+    pub(crate) fn note_failed(&mut self, action: &Action) {
+        let (op, volume, start, len, flushes) = match action {
+            Action::OriginRead { op, volume, offset_bytes, dest } => {
+                (op, volume, *offset_bytes, dest.len_bytes.into(), false)
+            }
+            Action::OriginWrite { op, volume, offset_bytes, src, fua } => {
+                (op, volume, *offset_bytes, src.len_bytes.into(), *fua)
+            }
+            Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua }
+            | Action::OriginZero { op, volume, offset_bytes, len_bytes, fua, .. } => {
+                (op, volume, *offset_bytes, *len_bytes, *fua)
+            }
+            Action::OriginFlush { op, volume } => (op, volume, 0, u64::MAX, true),
+            other => panic!("{other:?} is not the origin's"),
+        };
+        let bytes = start..start.saturating_add(len);
+        self.origin_failed(*op, usize::from(volume.0), bytes, flushes);
     }
 
     /// The manager hears of a failed operation of an origin.
@@ -96,13 +116,13 @@ impl Excuses {
         self.no_space.contains(&volume)
     }
 
-    /// Whether an operation of the origin failed at these bytes since then.
+    /// Returns `true` if an operation of the origin failed at these bytes since then.
     pub(crate) fn has_origin_failed(&self, volume: usize, start: u64, end: u64, since: u64) -> bool {
         let there = |error: &OriginError| error.volume == volume && error.start < end && start < error.end;
         self.origins.iter().any(|error| error.at >= since && there(error))
     }
 
-    /// Whether the origin of any volume failed a flush in this session. Writes that wait for room in the region map
+    /// Returns `true` if the origin of any volume failed a flush in this session. Writes that wait for room in the map
     /// fail when the last of several flushes has ended, which may be long after the one that failed.
     pub(crate) fn has_flush_failed(&self) -> bool {
         self.origins.iter().any(|error| error.flushes && error.at != u64::MAX)

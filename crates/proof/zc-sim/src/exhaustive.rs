@@ -10,22 +10,21 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rand::{RngExt as _, SeedableRng as _};
+use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use zc_cache::seam::RequestKind;
-use zc_core::BufId;
-use zc_reduce::Reducer;
 
-use crate::boot::{Files, START_IOS};
+use crate::boot::{START_IOS, power_cut, start};
 use crate::clients::ClientKind;
-use crate::coverage::Coverage;
-use crate::exchange::Exchange;
-use crate::excuses::Excuses;
-use crate::oracle::Oracle;
-use crate::pins::Pins;
-use crate::run::{Options, Violation};
+use crate::ends::gone;
+use crate::env::Env;
+use crate::judging::judge_origins;
+use crate::options::Options;
+use crate::requests::{clear, span, submit, write};
+use crate::rest::read_all;
+use crate::run::Violation;
 use crate::setup::Setup;
-use crate::shares::Shares;
+use crate::turns::destage::bring_home;
 use crate::world::World;
 
 /// Unflushed writes of which every subset is kept.
@@ -81,7 +80,7 @@ impl ExhaustiveReport {
 /// The first violation; its `seed` is the crash point.
 pub fn run_exhaustive(options: &Exhaustive) -> Result<ExhaustiveReport, Violation> {
     let rng = Pcg64Mcg::seed_from_u64(1);
-    let plain = Options {
+    let _plain = Options {
         ops: options.ops,
         canary: None,
         replacement: None,
@@ -89,11 +88,13 @@ pub fn run_exhaustive(options: &Exhaustive) -> Result<ExhaustiveReport, Violatio
         profile: None,
         trace: None,
     };
-    let mut world = World::build(1, rng, Setup::small(options.write_back, options.volumes), &plain);
+    let mut world =
+        World::build(Env::new(1, rng, None, None), Setup::small(options.write_back, options.volumes));
+    start(&mut world);
     let mut report = ExhaustiveReport::default();
     let (mut turn, mut point, mut written) = (0, 0, written_by(&world));
     while report.ops < options.ops {
-        world.begin_turn(turn);
+        world.env.begin_turn(turn);
         turn += 1;
         report.ops += u64::from(act(&mut world));
         if written_by(&world) != written {
@@ -101,12 +102,12 @@ pub fn run_exhaustive(options: &Exhaustive) -> Result<ExhaustiveReport, Violatio
             point += 1;
             let wanted = options.point.map_or(point % options.parts == options.part, |only| only == point);
             if wanted {
-                world.judge_origins();
+                judge_origins(&mut world);
                 report.points += 1;
                 explore(&world, options, point, &mut report)?;
             }
         }
-        if let Some(text) = world.violation.take() {
+        if let Some(text) = world.env.take_violation() {
             return Err(Violation { seed: point, op: report.ops, text });
         }
     }
@@ -115,14 +116,14 @@ pub fn run_exhaustive(options: &Exhaustive) -> Result<ExhaustiveReport, Violatio
 
 /// Writes that devices have carried out.
 fn written_by(world: &World) -> u64 {
-    world.origins.iter().map(|origin| origin.written).sum::<u64>() + world.cache.written
+    world.origins.iter().map(|origin| origin.written).sum::<u64>() + world.cache.disk().written
 }
 
 /// A request, a moment, or a step of some operation. True if it was a request.
 fn act(world: &mut World) -> bool {
-    match world.rng.random_range(0..100) {
+    match world.env.random_range(0..100) {
         0..30 if world.in_flight() < 4 => {
-            request(world);
+            client_asks(world);
             return true;
         }
         0..35 => world.tick(),
@@ -132,21 +133,20 @@ fn act(world: &mut World) -> bool {
     false
 }
 
-fn request(world: &mut World) {
+fn client_asks(world: &mut World) {
     let count = world.volumes.len();
-    let volume = if count > 1 { world.rng.random_range(0..count) } else { 0 };
-    let (offset, len) = world.span(volume, 16 << 10);
-    world.next += 1;
-    let buf = BufId(world.next);
-    match world.rng.random_range(0..100) {
+    let volume = if count > 1 { world.env.random_range(0..count) } else { 0 };
+    let (offset, len) = span(world, volume, 16 << 10);
+    let buf = world.clients.new_buf();
+    match world.env.random_range(0..100) {
         0..25 => {
-            world.bufs.insert(buf, vec![0xaa; len]);
-            world.submit(volume, offset, len, RequestKind::Read { buf }, ClientKind::Read(buf));
+            world.memory.insert(buf, vec![0xaa; len]);
+            submit(world, volume, offset, len, RequestKind::Read { buf }, ClientKind::Read(buf));
         }
-        25..80 => world.write(volume, offset, len, buf),
-        80..94 => world.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush),
-        94..97 => world.clear(volume, offset, len, true),
-        _ => world.clear(volume, offset, len, false),
+        25..80 => write(world, volume, offset, len, buf),
+        80..94 => submit(world, volume, 0, 0, RequestKind::Flush, ClientKind::Flush),
+        94..97 => clear(world, volume, offset, len, true),
+        _ => clear(world, volume, offset, len, false),
     }
 }
 
@@ -175,9 +175,9 @@ fn explore(
         report.second_crashes += 1;
         let turn = point * 64 + choice;
         let attempt = || {
-            let mut crashed = world.after_cut(&kept, turn, options.trace);
+            let mut crashed = after_cut(world, &kept, turn, options.trace);
             recover(&mut crashed, turn);
-            crashed.violation
+            crashed.env.take_violation()
         };
         let text = match catch_unwind(AssertUnwindSafe(attempt)) {
             Ok(None) => continue,
@@ -191,7 +191,7 @@ fn explore(
 
 /// The unflushed writes of all devices, in the order of issue: device and place in its log. The cache is device 0.
 fn unflushed(world: &World) -> Vec<(usize, usize)> {
-    let disks = core::iter::once(&world.cache).chain(&world.origins).enumerate();
+    let disks = core::iter::once(world.cache.disk()).chain(world.origins.iter()).enumerate();
     let mut writes: Vec<(u64, usize, usize)> = disks
         .flat_map(|(disk, device)| device.unflushed().enumerate().map(move |(index, op)| (op, disk, index)))
         .collect();
@@ -203,9 +203,9 @@ fn unflushed(world: &World) -> Vec<(usize, usize)> {
 fn recover(world: &mut World, turn: u64) {
     let early = turn.is_multiple_of(2);
     if early {
-        world.cut_start_at = u32::try_from(turn / 2 % u64::from(START_IOS)).ok();
+        world.crashes.cut_start(u32::try_from(turn / 2 % u64::from(START_IOS)).ok());
     }
-    world.start();
+    start(world);
     if !early {
         for _ in 0..turn / 2 % SECOND_STEPS {
             if world.is_busy() {
@@ -214,78 +214,34 @@ fn recover(world: &mut World, turn: u64) {
                 world.tick();
             }
         }
-        world.power_cut();
+        power_cut(world);
     }
-    world.read_all();
-    if world.write_back && turn.is_multiple_of(4) && world.violation.is_none() {
-        world.bring_home(true);
+    read_all(world);
+    if world.plan.write_back && turn.is_multiple_of(4) && !world.env.is_violated() {
+        bring_home(world, true);
     }
-    if world.violation.is_none() {
-        world.judge_origins();
+    if !world.env.is_violated() {
+        judge_origins(world);
     }
 }
 
-impl World {
-    /// A copy of the machine after a power cut that kept these unflushed writes.
-    fn after_cut(&self, kept: &[(usize, usize)], turn: u64, out: Option<fn(&str)>) -> Self {
-        let mut cut = Self {
-            rng: self.rng.clone(),
-            exchange: Exchange::default(),
-            actions: self.actions.clone(),
-            kept: self.kept.clone(),
-            manager: None,
-            shares: Shares::default(),
-            pins: Pins::new(self.pins.are_drawn(), &self.geometry),
-            cache: self.cache.clone(),
-            losses: self.losses.clone(),
-            origins: self.origins.clone(),
-            oracles: self.oracles.clone(),
-            judges: self.judges.clone(),
-            geometry: self.geometry.clone(),
-            config: self.config.clone(),
-            volumes: self.volumes.clone(),
-            served: self.served.clone(),
-            free: self.free.clone(),
-            pending: Vec::new(),
-            unheard: Vec::new(),
-            bufs: std::collections::BTreeMap::new(),
-            known: crate::known::Known::new(),
-            clients: std::collections::BTreeMap::new(),
-            files: Files::clone(&self.files),
-            excuses: Excuses::default(),
-            superblock: self.superblock.clone(),
-            distrusted: self.distrusted.clone(),
-            maybe_dirty: self.maybe_dirty.clone(),
-            settings: self.settings.clone(),
-            promise: self.promise.clone(),
-            borders: self.borders.clone(),
-            reducer: Reducer::new(),
-            coverage: Coverage::default(),
-            snapshots: Vec::new(),
-            replays: Vec::new(),
-            placed: self.placed.clone(),
-            given_up: self.given_up.clone(),
-            violation: None,
-            pooled: None,
-            out,
-            ..*self
-        };
-        cut.begin_turn(turn);
-        let (cache, origins) = (&mut cut.cache, &mut cut.origins);
-        let disks = core::iter::once(cache).chain(origins);
-        for (disk, device) in disks.enumerate() {
-            device.cut_to(|index| kept.contains(&(disk, index)));
-        }
-        cut.gone(false);
-        cut.now += 1;
-        let now = cut.now;
-        cut.oracles.iter_mut().for_each(|oracle: &mut Oracle| oracle.power_cut(now));
-        cut.judges.iter_mut().for_each(|judge| judge.crashed(now));
-        cut.files.reboot();
-        cut.losses.reboot(false);
-        cut.now += 1;
-        cut
+/// A copy of the machine after a power cut that kept these unflushed writes.
+fn after_cut(world: &World, kept: &[(usize, usize)], turn: u64, out: Option<fn(&str)>) -> World {
+    let mut cut = world.fork(out);
+    cut.env.begin_turn(turn);
+    let (cache, origins) = (cut.cache.disk_mut(), cut.origins.iter_mut());
+    let disks = core::iter::once(cache).chain(origins);
+    for (disk, device) in disks.enumerate() {
+        device.cut_to(|index| kept.contains(&(disk, index)));
     }
+    gone(&mut cut, false);
+    cut.env.advance();
+    let now = cut.env.now();
+    cut.models.power_cut(now);
+    cut.state.reboot();
+    cut.losses.reboot(false);
+    cut.env.advance();
+    cut
 }
 
 #[cfg(test)]

@@ -10,12 +10,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use zc_cache::CacheManager;
 use zc_core::{BufId, OpId, VolumeId, limits};
-use zc_format::{JournalBlock, Record, Summary, SummaryPlace};
+use zc_format::{Geometry, JournalBlock, Record, Summary, SummaryPlace};
 
-use crate::disk::PAGE;
-use crate::world::World;
+use crate::content::SECTOR;
+use crate::disk::{Disk, PAGE};
+use crate::oracle::Oracle;
 
 /// An idle device has proved the last commit after so long: 10 ms, two ticks of up to 40 ms, and a commit of others.
 const PROVED_MS: u64 = 200;
@@ -68,6 +68,33 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
+    /// Returns `true` if a summary that no durable journal block repeats is not what the device acknowledged.
+    pub(crate) fn is_chain_tainted(&self, disk: &Disk) -> bool {
+        self.chain.iter().any(|page| disk.is_tainted(*page, PAGE))
+    }
+
+    /// Sectors of last commits that are not proved, and of which a copy was damaged after it was written, by volume.
+    pub(crate) fn doubtful(&self, disk: &Disk, oracles: &[Oracle]) -> Vec<(usize, Vec<usize>)> {
+        let mut doubtful = Vec::new();
+        for (volume, known) in &self.volumes {
+            let last = known.epochs.iter().find(|(epoch, _)| *epoch == known.durable);
+            let Some((epoch, copies)) = last else { continue };
+            // What was damaged before it was written was no copy of it.
+            let damaged = |copy: &Copy| {
+                let since = copy.at.and_then(|(at, len)| disk.tainted_since(at, len));
+                let oracle = &oracles[usize::from(volume.0)];
+                since.is_some_and(|since| {
+                    (copy.start..copy.end).any(|sector| oracle.written_by(sector, since))
+                })
+            };
+            if *epoch > known.proved && copies.iter().any(damaged) {
+                let sectors = copies.iter().flat_map(|copy| copy.start..copy.end);
+                doubtful.push((usize::from(volume.0), sectors.collect()));
+            }
+        }
+        doubtful
+    }
+
     /// A new cache.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
@@ -186,12 +213,10 @@ impl Kept {
         }
         self.flushes.values_mut().for_each(|count| *count = count.saturating_sub(reached));
     }
-}
 
-impl World {
     /// The manager records something.
-    pub(crate) fn keep_record(&mut self, record: &Record) {
-        let sectors = self.geometry.extent_bytes as usize / crate::world::SECTOR;
+    pub(crate) fn follow(&mut self, record: &Record, geometry: &Geometry, now_ms: u64) {
+        let sectors = geometry.extent_bytes as usize / SECTOR;
         let sectors_of = |extent: u64, first: u8, last: u8| {
             let base = extent as usize * sectors;
             (base + usize::from(first), base + usize::from(last) + 1)
@@ -200,7 +225,7 @@ impl World {
             Record::Dirty { key, span, slot, offset_units, pages, .. } => {
                 let (start, end) = sectors_of(key.extent.0, span.first(), span.last());
                 let offset = usize::from(offset_units) * limits::PLACE_ALIGN_BYTES as usize / PAGE * PAGE;
-                let at = self.geometry.slot_offset(slot) as usize + offset;
+                let at = geometry.slot_offset(slot) as usize + offset;
                 Some(Copy { start, end, at: Some((at, usize::from(pages) * PAGE)) })
             }
             Record::DirtyZero { key, span, .. } => {
@@ -209,58 +234,19 @@ impl World {
             }
             _ => None,
         };
-        self.kept.record(record, copy, self.now_ms);
+        self.record(record, copy, now_ms);
     }
 
-    /// Time has passed: an idle device proves the last commits.
-    pub(crate) fn look_at_proofs(&mut self) {
-        let works = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
-        if !works || self.is_busy() || self.trouble.lied_metadata || self.stalled.is_some() {
-            return;
-        }
+    /// A volume whose last commit is not proved after so long, if there is one.
+    pub(crate) fn late(&self, now_ms: u64) -> Option<String> {
         let late = |known: &&Volume| {
-            known.proved < known.durable && self.now_ms.saturating_sub(known.durable_ms) > PROVED_MS
+            known.proved < known.durable && now_ms.saturating_sub(known.durable_ms) > PROVED_MS
         };
-        let late = self.kept.volumes.iter().find(|(_, known)| late(known)).map(|(volume, known)| {
+        self.volumes.iter().find(|(_, known)| late(known)).map(|(volume, known)| {
             format!(
-                "{volume:?}: epoch {} was durable at {} ms, nothing on the device proves more than {}, at {} ms (G5)",
-                known.durable, known.durable_ms, known.proved, self.now_ms
+                "{volume:?}: epoch {} was durable at {} ms, nothing on the device proves more than {}, at {now_ms} ms (G5)",
+                known.durable, known.durable_ms, known.proved
             )
-        });
-        self.violation = self.violation.take().or(late);
-    }
-
-    /// The machine or the process died after the device lied about its slots. `by_intent`: the next start has the
-    /// intent log.
-    pub(crate) fn forgive_slots(&mut self, by_intent: bool) {
-        if by_intent {
-            return;
-        }
-        if self.kept.chain.iter().any(|page| self.cache.is_tainted(*page, PAGE)) {
-            // Only the summaries had these commits and clean epochs.
-            self.coverage.note("summaries damaged");
-            return self.forgive_all();
-        }
-        let mut doubtful = Vec::new();
-        for (volume, known) in &self.kept.volumes {
-            let last = known.epochs.iter().find(|(epoch, _)| *epoch == known.durable);
-            let Some((epoch, copies)) = last else { continue };
-            // What was damaged before it was written was no copy of it.
-            let damaged = |copy: &Copy| {
-                let since = copy.at.and_then(|(at, len)| self.cache.tainted_since(at, len));
-                let oracle = &self.oracles[usize::from(volume.0)];
-                since.is_some_and(|since| {
-                    (copy.start..copy.end).any(|sector| oracle.written_by(sector, since))
-                })
-            };
-            if *epoch > known.proved && copies.iter().any(damaged) {
-                let sectors = copies.iter().flat_map(|copy| copy.start..copy.end);
-                doubtful.push((usize::from(volume.0), sectors.collect::<Vec<_>>()));
-            }
-        }
-        for (volume, sectors) in doubtful {
-            self.coverage.note("last commits damaged before their proof");
-            self.forgive_sectors(volume, &sectors);
-        }
+        })
     }
 }

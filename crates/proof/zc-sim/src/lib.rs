@@ -65,6 +65,33 @@
 //! A flush, of either device, covers the writes that had *ended* when it was issued, and any others. In all cases: G1,
 //! G2, G3, G7 for every byte read, and G4: no request fails unless its origin failed it or its volume is read-only.
 //!
+//! # Parts
+//! A file that stands below uses only what stands above it. Each part has its state to itself; `world` puts them
+//! together: events go in, actions come out.
+//!
+//! | part | files |
+//! |---|---|
+//! | time, chance, findings | `env`, `coverage`, `canary` |
+//! | what a seed draws | `profile`, `drawn`, `plan`, `setup` |
+//! | devices | `disk`, `faults`, `device`, `origin`, `pooled`, `state` with `intents` |
+//! | the process | `memory`, `queue`, `volumes`, `clients`, `exchange` |
+//! | what is legal | `oracle` and `epochs` in `models`; `judges`, `promise`, `losses`, `kept` |
+//! | what excuses | `trouble`, `excuses`, `forgive` |
+//! | the machine | `bench`, `world`, `answers` |
+//! | what happens to it | `settings`, `requests`, `ends`, `boot`, `rest`, then `turns`, `run`, `exhaustive` |
+//!
+//! # A new fault, judge or turn
+//! *A fault of the cache device* is a file in `faults`: a type with `faults::Fault`, and a line in the list. Say, writes
+//! without their last page: `writes` draws, lets the other pages through, and taints that one.
+//!
+//! *A judge of the manager* is a file in `judges`: a type with `judges::Judge`, and a line in the list. Say, no slot is
+//! erased while a read of it is under way: `wants` sees both actions, `comes` the end of the read, `took` tells.
+//!
+//! *A turn* is a file in `turns`: a function of the machine, and a number of its own in the list of `run`.
+//!
+//! Each leaves the other seeds what they were if it draws nothing in seeds that do not have it. `zcsim fuzz` ends with
+//! digests of values and actions, which must be equal then.
+//!
 //! # What no write-through cache can tell
 //! The oracle accepts these and nothing else.
 //! - *A lost region map.* An update of the region map is acknowledged and flushed, but it is not on the medium, and the
@@ -88,47 +115,65 @@
 )]
 
 mod action_digest;
-mod aimed;
+mod answers;
+mod bench;
 mod boot;
-mod borders;
 mod canary;
 mod clients;
 mod content;
 mod coverage;
+mod crashes;
 mod device;
 mod disk;
+mod drawn;
+mod ends;
+mod env;
 mod epochs;
 mod exchange;
 mod excuses;
 mod exhaustive;
+mod faults;
+mod forgive;
+mod intents;
+mod judges;
+mod judging;
 mod kept;
-mod known;
-mod liveness;
 mod losses;
+mod media;
+mod memory;
+mod models;
+mod options;
 mod oracle;
 mod origin;
-mod pins;
+mod placed;
+mod plan;
 mod pooled;
 mod profile;
 mod promise;
-mod reduce;
-mod replaced;
-mod rot;
+mod queue;
+mod requests;
+mod rest;
 mod run;
+mod settings;
 mod setup;
-mod shares;
 mod shrink;
 mod state;
 pub mod store;
+mod stored;
+mod trouble;
+mod turn_list;
+mod turns;
 mod twin;
+mod volumes;
 mod world;
-mod write_back;
 mod zone;
 
 pub use canary::{CANARIES, Canary, DriverBug, manager_bugs};
 pub use coverage::{Coverage, REQUIRED};
 pub use exhaustive::{Exhaustive, ExhaustiveReport, run_exhaustive};
+pub use options::Options;
 pub use profile::Profile;
-pub use run::{Options, SeedReport, Violation, run_seed, run_turns};
-pub use shrink::{Shrunk, Turns, TurnsError, shrink};
+pub use run::{SeedReport, Violation, run_seed, run_turns};
+pub use shrink::{Shrunk, shrink};
+pub use turn_list::{Turns, TurnsError};
 pub use zc_cache::config::{Packer, Replacement};

@@ -12,8 +12,6 @@ use zc_cache::config::VolumeConfig;
 use zc_cache::loss::Before;
 use zc_core::{Ack, Mode, VolumeId};
 
-use crate::world::World;
-
 /// What is known of one volume.
 #[derive(Debug, Clone, Copy, Default)]
 struct Volume {
@@ -103,7 +101,7 @@ impl Losses {
         self.clients_live = true;
     }
 
-    /// Whether the risk file says that a kill now takes nothing that was acknowledged.
+    /// Returns `true` if the risk file says that a kill now takes nothing that was acknowledged.
     pub(crate) fn is_safe(&self, volume: usize) -> bool {
         !self.volumes[volume].at_risk
     }
@@ -198,28 +196,30 @@ impl Losses {
             volume.owed = manager.owes_loss(VolumeId(number as u16));
         }
     }
-}
 
-impl World {
-    /// A flush succeeded.
-    pub(crate) fn flush_succeeded(&mut self, volume: usize) {
-        if self.losses.volumes[volume].untold {
-            let text = "a flush succeeds although acknowledged writes are lost and no client was told (G5)";
-            self.violation.get_or_insert_with(|| format!("volume {volume}: {text}"));
-        }
+    /// A flush succeeded. What is wrong with that, if anything.
+    pub(crate) fn flush_succeeded(&self, volume: usize) -> Option<String> {
+        let text = "a flush succeeds although acknowledged writes are lost and no client was told (G5)";
+        self.volumes[volume].untold.then(|| format!("volume {volume}: {text}"))
     }
 
-    /// A flush that was asked for then failed. Whether a loss explains it.
-    pub(crate) fn flush_failed(&mut self, volume: usize, asked_at: u64) -> bool {
-        let owes = self.manager.as_ref().is_some_and(|manager| manager.owes_loss(VolumeId(volume as u16)));
-        let known = &mut self.losses.volumes[volume];
-        let explained = known.may_fail || asked_at <= known.told_at;
+    /// A flush that was asked for then failed. `owes`: the manager has not told the loss yet. Returns whether a loss
+    /// explains it, and whether it told one.
+    pub(crate) fn flush_failed(
+        &mut self,
+        volume: usize,
+        asked_at: u64,
+        owes: bool,
+        now: u64,
+    ) -> (bool, bool) {
+        let known = &mut self.volumes[volume];
+        let is_explained = known.may_fail || asked_at <= known.told_at;
         known.untold = false;
-        if known.may_fail && !owes {
-            (known.may_fail, known.told_at) = (false, self.now);
-            self.coverage.note("losses told by a flush");
+        let tells = known.may_fail && !owes;
+        if tells {
+            (known.may_fail, known.told_at) = (false, now);
         }
-        explained
+        (is_explained, tells)
     }
 }
 

@@ -17,7 +17,7 @@ struct Version {
 }
 
 impl Version {
-    /// Whether the version outlives the process.
+    /// Returns `true` if the version outlives the process.
     fn outlives(&self) -> bool {
         self.ended != u64::MAX && (self.durable || !self.in_memory)
     }
@@ -251,7 +251,7 @@ impl Oracle {
         &self.ever[sector]
     }
 
-    /// Whether a power cut may leave this value.
+    /// Returns `true` if a power cut may leave this value.
     pub(crate) fn may_be_left(&self, sector: usize, value: u64) -> bool {
         let versions = &self.sectors[sector];
         let overtaken = |v: &Version| versions.iter().any(|f| f.durable && f.issued > v.ended);

@@ -3,31 +3,30 @@
 use core::cell::Cell;
 use std::hash::{Hash as _, Hasher as _};
 
-use rand::RngExt as _;
-use zc_cache::config::{Packer, Replacement};
+use rand::SeedableRng as _;
+use rand_pcg::Pcg64Mcg;
 
-use crate::canary::Canary;
+use crate::boot::{crashes_early, kill, power_cut, start};
 use crate::coverage::Coverage;
-use crate::profile::Profile;
-use crate::shrink::Turns;
+use crate::ends::gone;
+use crate::env::Env;
+use crate::judging::judge_origins;
+use crate::options::Options;
+use crate::requests::random_request;
+use crate::rest::{drain, read_all, stop_and_start};
+use crate::setup::Setup;
+use crate::turn_list::Turns;
+use crate::turns::aimed::aim;
+use crate::turns::destage::{bring_home, give_up};
+use crate::turns::exchange::exchange;
+use crate::turns::grow::grow;
+use crate::turns::hung::clients_do_not_wait_for_weus;
+use crate::turns::liveness::judge_liveness;
+use crate::turns::replaced::replace_volume;
+use crate::turns::rot::rot_one;
+use crate::turns::store::pool_turn;
+use crate::turns::sync::sync_often;
 use crate::world::World;
-
-/// How to run a seed.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Client requests.
-    pub ops: u64,
-    /// A deliberate bug.
-    pub canary: Option<Canary>,
-    /// The replacement policy; `None`: the seed decides.
-    pub replacement: Option<Replacement>,
-    /// Where extents go in a WEU; `None`: the seed decides.
-    pub packer: Option<Packer>,
-    /// The kind of machine; `None`: the seed decides.
-    pub profile: Option<Profile>,
-    /// Where every event and action goes, for people.
-    pub trace: Option<fn(&str)>,
-}
 
 /// A run without a violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,10 +65,10 @@ pub fn run_seed(seed: u64, options: &Options) -> Result<SeedReport, Violation> {
 
 /// Runs a seed and tells how many turns were reached, also when it panics.
 pub(crate) fn run_whole(seed: u64, options: &Options, reached: &Cell<u64>) -> Result<SeedReport, Violation> {
-    let mut world = World::new(seed, options);
+    let mut world = served_by(seed, options);
     let (mut op, mut number) = (0, 0);
-    while op < options.ops && world.violation.is_none() {
-        world.begin_turn(number);
+    while op < options.ops && !world.env.is_violated() {
+        world.env.begin_turn(number);
         number += 1;
         reached.set(number);
         op += u64::from(turn(&mut world));
@@ -93,68 +92,84 @@ pub(crate) fn run_listed(
     options: &Options,
     turns: impl Iterator<Item = u64>,
 ) -> Result<SeedReport, Violation> {
-    let mut world = World::new(seed, options);
+    let mut world = served_by(seed, options);
     let mut op = 0;
     for number in turns {
-        world.begin_turn(number);
+        world.env.begin_turn(number);
         op += u64::from(turn(&mut world));
-        if world.violation.is_some() {
+        if world.env.is_violated() {
             break;
         }
     }
     conclude(world, op)
 }
 
+/// The machine of a seed, served.
+fn served_by(seed: u64, options: &Options) -> World {
+    let mut rng = Pcg64Mcg::seed_from_u64(seed);
+    let mut setup = Setup::random(seed, &mut rng, options.profile);
+    if let Some(replacement) = options.replacement {
+        setup.config.replacement = replacement;
+    }
+    if let Some(packer) = options.packer {
+        setup.config.packer = packer;
+    }
+    let mut world = World::build(Env::new(seed, rng, options.canary, options.trace), setup);
+    start(&mut world);
+    world
+}
+
 /// The last checks, and the report.
 fn conclude(mut world: World, op: u64) -> Result<SeedReport, Violation> {
-    world.begin_turn(u64::MAX);
-    if !world.is_over {
+    world.env.begin_turn(u64::MAX);
+    if !world.env.is_over() {
         end(&mut world);
     }
-    if world.is_over {
-        world.violation = None;
+    if world.env.is_over() {
+        world.env.take_violation();
     }
-    if let Some(text) = world.violation.take() {
-        return Err(Violation { seed: world.seed, op, text });
+    if let Some(text) = world.env.take_violation() {
+        return Err(Violation { seed: world.env.seed(), op, text });
     }
-    let coverage = world.finish();
+    gone(&mut world, false);
+    let coverage = world.env.coverage().clone();
     let mut hasher = std::hash::DefaultHasher::new();
     coverage.iter().for_each(|count| count.hash(&mut hasher));
-    world.digest.hash(&mut hasher);
+    world.env.digest().hash(&mut hasher);
     Ok(SeedReport { ops: op, digest: hasher.finish(), actions: world.actions.finish(), coverage })
 }
 
 /// One thing happens. True if it was a new request.
 fn turn(world: &mut World) -> bool {
-    if world.crashes_early() || world.pool_turn() {
+    if crashes_early(world) || pool_turn(world) {
         return false;
     }
-    let width = world.rng.random_range(1..12);
-    match world.rng.random_range(0..1000) {
-        drawn if (936 - world.habits.aimed..936).contains(&drawn) => world.aim(),
+    let width = world.env.random_range(1..12);
+    match world.env.random_range(0..1000) {
+        drawn if (936 - world.plan.habits.aimed..936).contains(&drawn) => aim(world),
         0..450 if world.in_flight() < width => {
-            world.random_request();
+            random_request(world);
             return true;
         }
         945..948 => world.stall(),
-        936..945 if world.habits.hangs.is_some() => world.stall(),
-        948 if world.rng.random_bool(0.3) => world.clients_do_not_wait_for_weus(),
+        936..945 if world.plan.habits.hangs.is_some() => world.stall(),
+        948 if world.env.random_bool(0.3) => clients_do_not_wait_for_weus(world),
         950..985 => world.tick(),
-        985..989 if world.faults.rot_dirty => world.rot_one(),
+        985..989 if world.faults.rot_dirty => rot_one(world),
         985..989 => world.decay(),
-        989..991 if world.syncing => world.sync_often(),
-        996 if world.growing => world.grow(),
-        997 if world.replacing => world.replace_volume(),
-        998 if world.exchange.is_drawn() => world.exchange(),
+        989..991 if world.plan.syncing => sync_often(world),
+        996 if world.plan.growing => grow(world),
+        997 if world.plan.replacing => replace_volume(world),
+        998 if world.exchange.is_drawn() => exchange(world),
         989..991 => idle(world),
-        991..994 if !world.rng.random_bool(world.habits.ends) => world.step(),
-        991 => world.power_cut(),
-        992 => world.kill(),
-        993 if world.rng.random_bool(0.5) => world.stop_and_start(),
-        995 if world.write_back => write_back_turn(world),
-        994 if world.rng.random_bool(0.2) => {
-            world.drain();
-            world.read_all();
+        991..994 if !world.env.random_bool(world.plan.habits.ends) => world.step(),
+        991 => power_cut(world),
+        992 => kill(world),
+        993 if world.env.random_bool(0.5) => stop_and_start(world),
+        995 if world.plan.write_back => write_back_turn(world),
+        994 if world.env.random_bool(0.2) => {
+            drain(world);
+            read_all(world);
         }
         _ => world.step(),
     }
@@ -163,18 +178,18 @@ fn turn(world: &mut World) -> bool {
 
 /// What only matters where volumes write back.
 fn write_back_turn(world: &mut World) {
-    match world.rng.random_range(0..10) {
-        0..6 => world.judge_origins(),
-        6 => world.bring_home(true),
-        7 => world.bring_home(false),
-        _ => world.give_up(),
+    match world.env.random_range(0..10) {
+        0..6 => judge_origins(world),
+        6 => bring_home(world, true),
+        7 => bring_home(world, false),
+        _ => give_up(world),
     }
 }
 
 /// No client for a while.
 fn idle(world: &mut World) {
-    world.drain();
-    for _ in 0..world.rng.random_range(0..120) {
+    drain(world);
+    for _ in 0..world.env.random_range(0..120) {
         if world.is_busy() {
             world.step();
         } else {
@@ -186,21 +201,22 @@ fn idle(world: &mut World) {
 /// Everything is read, after a clean stop once more. Then nothing fails any more, and everything ends well: after that
 /// stop, or in what the last turn left.
 fn end(world: &mut World) {
-    if world.rng.random_bool(0.5) {
-        world.drain();
-        world.read_all();
-        world.stop_and_start();
-        world.read_all();
+    if world.env.random_bool(0.5) {
+        drain(world);
+        read_all(world);
+        stop_and_start(world);
+        read_all(world);
     }
-    world.judge_liveness();
-    world.stop_and_start();
-    world.read_all();
+    judge_liveness(world);
+    stop_and_start(world);
+    read_all(world);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::canary::CANARIES;
+    use crate::profile::Profile;
 
     const OPTIONS: Options =
         Options { ops: 400, canary: None, replacement: None, packer: None, profile: None, trace: None };

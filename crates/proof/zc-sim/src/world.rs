@@ -1,248 +1,164 @@
-//! The world: the manager, simulated devices, and operations that end in random order.
+//! The machine: a manager, what it runs on, and what is judged of it.
+//!
+//! Job: carry events to the manager and its actions to the devices; let operations take effect and end in random order;
+//! tell the judges of everything. Each part has its state to itself, in a file of its own.
+//!
+//! What it does not do: decide what happens next (`turns`), or begin and end sessions (`boot`, `ends`).
 
-use std::collections::{BTreeMap, VecDeque};
-
-use rand::{RngExt as _, SeedableRng as _};
-use rand_pcg::Pcg64Mcg;
-use zc_cache::CacheManager;
-use zc_cache::config::{ManagerConfig, VolumeConfig};
-use zc_cache::seam::{Action, Event, Note};
+use zc_cache::config::ManagerConfig;
+use zc_cache::seam::{Action, Event, ImageFault, Note, Request};
 use zc_cache::startup::{self, FormatOptions};
-use zc_core::{
-    BufId, BufSlice, Destage, ErrorKind, ExtentNo, SECTOR_BYTES, SectorSpan, VolumeId, usize_from_u32,
-};
-use zc_format::{Geometry, Record, Salt};
-use zc_reduce::Reducer;
+use zc_cache::{CacheManager, DirtyState};
+use zc_core::{ErrorKind, ExtentNo, Mode, OpId, SectorSpan, VolumeId};
+use zc_format::{Record, Salt, Superblock};
+use zc_pool::PoolError;
 
 use crate::action_digest::ActionDigest;
-use crate::boot::{Files, Raw};
-use crate::borders::{self, Borders};
-use crate::canary::{Canary, DriverBug};
-use crate::clients::Client;
-use crate::content;
-use crate::coverage::Coverage;
-use crate::disk::{self, Disk, PAGE};
-use crate::epochs::OriginJudge;
+use crate::bench::Bench;
+use crate::canary::DriverBug;
+use crate::clients::Clients;
+use crate::content::SECTOR;
+use crate::crashes::Crashes;
+use crate::device::CacheDevice;
+use crate::disk::PAGE;
+use crate::drawn::Faults;
+use crate::env::Env;
 use crate::exchange::Exchange;
 use crate::excuses::Excuses;
+use crate::judges::{Judges, Sight};
 use crate::kept::Kept;
-use crate::known::Known;
 use crate::losses::Losses;
-use crate::oracle::Oracle;
-use crate::pins::Pins;
+use crate::memory::Memory;
+use crate::models::Models;
+use crate::origin::Origins;
+use crate::plan::Plan;
 use crate::pooled::Pooled;
-use crate::profile::{Habits, Profile};
 use crate::promise::Promise;
-use crate::rot::Placed;
-use crate::run::Options;
-use crate::setup::{Faults, Setup};
-use crate::shares::Shares;
-use crate::twin;
-use crate::write_back::Trouble;
+use crate::queue::Queue;
+use crate::setup::Setup;
+use crate::state::StateDir;
+use crate::trouble::Trouble;
+use crate::volumes::Volumes;
 use crate::zone::{self, Zone};
 
-/// As the lengths of slices are counted.
-pub(crate) const SECTOR: usize = usize_from_u32(SECTOR_BYTES);
 /// Steps after which whoever still waits waits for ever.
 pub(crate) const PATIENCE: u32 = 20_000;
 /// The cache's identity.
 const UUID: [u8; 16] = [1; 16];
+/// The driver waits so long for a change of the state directory. The daemon waits for 5 s, in which little else would
+/// happen here.
+const CHANGE_MS: u64 = 500;
+/// The manager waits so long for a distrust to be recorded before it fails writes that need it.
+const RECORD_PATIENCE_MS: u64 = 30_000;
 
+/// What carries operations out, and the operations.
+struct Devices<'a> {
+    cache: &'a mut CacheDevice,
+    origins: &'a mut Origins,
+    pooled: Option<&'a mut Pooled>,
+    queue: &'a mut Queue,
+}
+
+/// The machine.
 pub(crate) struct World {
-    pub(crate) rng: Pcg64Mcg,
-    pub(crate) seed: u64,
-    pub(crate) now: u64,
-    pub(crate) now_ms: u64,
+    pub(crate) env: Env,
+    pub(crate) plan: Plan,
+    pub(crate) faults: Faults,
+    pub(crate) crashes: Crashes,
+    // The process.
+    pub(crate) config: ManagerConfig,
     pub(crate) manager: Option<CacheManager>,
-    pub(crate) cache: Disk,
-    /// Of volumes in a store: what that held when it was last looked into.
-    pub(crate) origins: Vec<Disk>,
+    pub(crate) superblock: Option<Superblock>,
+    pub(crate) stopped: Option<bool>,
+    pub(crate) volumes: Volumes,
+    pub(crate) clients: Clients,
+    pub(crate) memory: Memory,
+    pub(crate) queue: Queue,
+    pub(crate) exchange: Exchange,
+    // What it runs on.
+    pub(crate) cache: CacheDevice,
+    pub(crate) origins: Origins,
     /// The store that has some of the volumes.
     pub(crate) pooled: Option<Pooled>,
-    /// What rotted keeps the store from opening: the run ends here, and the violation is none.
-    pub(crate) is_over: bool,
-    pub(crate) oracles: Vec<Oracle>,
-    pub(crate) judges: Vec<OriginJudge>,
-    pub(crate) geometry: Geometry,
-    pub(crate) config: ManagerConfig,
-    pub(crate) volumes: Vec<VolumeConfig>,
-    /// Volumes that the manager knows.
-    pub(crate) served: Vec<bool>,
-    /// Volumes that were replaced and have not been served since: nothing is known of their numbers.
-    pub(crate) free: Vec<bool>,
-    /// One that is being removed.
-    pub(crate) leaving: Option<usize>,
-    /// A removal that ended.
-    pub(crate) removed: Option<(usize, Result<(), ErrorKind>)>,
-    /// Operations that have not taken effect, with the moment of issue for flushes and changes of the state directory.
-    pub(crate) pending: Vec<(Action, u64)>,
-    /// Operations that have taken effect and whose end the manager has not heard of.
-    pub(crate) unheard: Vec<Event>,
-    /// Operations of this zone take no effect until then.
-    pub(crate) stalled: Option<(Zone, u64)>,
-    pub(crate) bufs: BTreeMap<BufId, Vec<u8>>,
-    /// What is kept of whole extents in buffers, by the place in the buffer.
-    pub(crate) known: Known,
-    pub(crate) clients: BTreeMap<u64, Client>,
-    pub(crate) next: u64,
-    pub(crate) next_content: u64,
-    pub(crate) files: Files,
-    pub(crate) superblock: Option<zc_format::Superblock>,
-    /// Volumes whose contents on the cache device are not to be believed, as recorded elsewhere.
-    pub(crate) distrusted: Vec<bool>,
-    /// Volumes that may have data that only the cache device has, as recorded elsewhere.
-    pub(crate) maybe_dirty: Vec<bool>,
-    /// How often a volume's settings changed.
-    pub(crate) settings: Vec<u64>,
-    /// Volumes write back in this seed.
-    pub(crate) write_back: bool,
-    pub(crate) trouble: Trouble,
-    pub(crate) excuses: Excuses,
-    /// The next start is cut off after so many I/Os.
-    pub(crate) cut_start_at: Option<u32>,
-    /// Some starts are followed by a crash,
-    pub(crate) hasty: bool,
-    /// after so many turns.
-    pub(crate) crash_in: Option<u32>,
-    /// At times one client syncs after each write, and no other client is there.
-    pub(crate) syncing: bool,
-    /// At times a volume grows.
-    pub(crate) growing: bool,
-    pub(crate) habits: Habits,
-    pub(crate) stopped: Option<bool>,
-    pub(crate) faults: Faults,
-    /// The run is at its end: nothing fails and nothing is cut off any more.
-    pub(crate) mended: bool,
+    pub(crate) state: StateDir,
+    // What is judged, and what excuses.
+    pub(crate) actions: ActionDigest,
+    pub(crate) models: Models,
+    pub(crate) judges: Judges,
     pub(crate) promise: Promise,
     pub(crate) losses: Losses,
     pub(crate) kept: Kept,
-    pub(crate) borders: Borders,
-    pub(crate) shares: Shares,
-    /// Volumes have shares of the cache, which change.
-    pub(crate) sharing: bool,
-    pub(crate) pins: Pins,
-    /// At times a volume comes back in another domain.
-    pub(crate) moving: bool,
-    /// At times another volume takes the number of one.
-    pub(crate) replacing: bool,
-    pub(crate) exchange: Exchange,
-    pub(crate) reducer: Reducer,
-    pub(crate) canary: Option<Canary>,
-    pub(crate) out: Option<fn(&str)>,
-    pub(crate) coverage: Coverage,
-    pub(crate) digest: u64,
-    pub(crate) actions: ActionDigest,
-    pub(crate) newest_journal: u64,
-    pub(crate) violation: Option<String>,
-    pub(crate) snapshots: Vec<(usize, Vec<u8>)>,
-    pub(crate) replays: Vec<(Zone, usize, Vec<u8>)>,
-    /// Extents that were placed last.
-    pub(crate) placed: VecDeque<Placed>,
-    /// Sectors that an operator gives up, and since when.
-    pub(crate) given_up: Vec<(usize, u64)>,
-}
-
-fn judge(volume: &VolumeConfig) -> OriginJudge {
-    let mut judge = OriginJudge::new(volume.size_bytes as usize / SECTOR);
-    if volume.write_back.destage == Destage::Coalesce {
-        judge.excuse();
-    }
-    judge
+    pub(crate) trouble: Trouble,
+    pub(crate) excuses: Excuses,
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, options: &Options) -> Self {
-        let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let mut setup = Setup::random(seed, &mut rng, options.profile);
-        if let Some(replacement) = options.replacement {
-            setup.config.replacement = replacement;
-        }
-        if let Some(packer) = options.packer {
-            setup.config.packer = packer;
-        }
-        Self::build(seed, rng, setup, options)
-    }
-
-    /// A new cache under these settings, served.
-    pub(crate) fn build(seed: u64, rng: Pcg64Mcg, setup: Setup, options: &Options) -> Self {
+    /// A new cache under these settings, not served yet.
+    pub(crate) fn build(env: Env, setup: Setup) -> Self {
+        let plan = setup.plan();
         let (mut config, volumes) = (setup.config, setup.volumes);
         config.geometry.salt = Salt::of(&UUID);
-        let world = Self {
-            rng,
-            seed,
-            now: 1,
-            now_ms: 0,
+        let mut world = Self {
+            actions: ActionDigest::new(env.seed()),
+            env,
+            plan,
+            faults: setup.faults,
+            crashes: Crashes::new(setup.hasty),
             manager: None,
-            pins: Pins::new(setup.pinning, &config.geometry),
-            cache: Disk::new(disk::device_bytes(&config.geometry)),
-            pooled: setup.pool.as_ref().map(|pool| Pooled::new(pool, volumes.len())),
-            is_over: false,
-            origins: volumes.iter().map(|v| Disk::new(v.size_bytes as usize)).collect(),
-            oracles: volumes.iter().map(|v| Oracle::new(v.size_bytes as usize / SECTOR)).collect(),
-            judges: volumes.iter().map(judge).collect(),
-            geometry: config.geometry.clone(),
-            config,
-            served: vec![true; volumes.len()],
-            free: vec![false; volumes.len()],
-            leaving: None,
-            removed: None,
-            distrusted: vec![false; volumes.len()],
-            maybe_dirty: vec![false; volumes.len()],
-            settings: vec![0; volumes.len()],
-            losses: Losses::new(volumes.len()),
-            kept: Kept::default(),
-            write_back: setup.write_back,
-            trouble: Trouble::default(),
-            excuses: Excuses::default(),
-            cut_start_at: None,
-            hasty: setup.hasty,
-            syncing: setup.syncing,
-            growing: setup.growing,
-            habits: setup.habits,
-            crash_in: None,
-            volumes,
-            pending: Vec::new(),
-            unheard: Vec::new(),
-            stalled: None,
-            bufs: BTreeMap::new(),
-            known: Known::new(),
-            clients: BTreeMap::new(),
-            next: 1,
-            next_content: content::POOL,
-            files: Files::default(),
             superblock: None,
             stopped: None,
-            faults: setup.faults,
-            mended: false,
-            promise: Promise::default(),
-            borders: Borders::default(),
-            shares: Shares::default(),
-            sharing: setup.sharing,
-            moving: setup.moving,
-            replacing: setup.replacing,
+            clients: Clients::new(),
+            memory: Memory::new(config.geometry.extent_bytes),
+            queue: Queue::default(),
             exchange: Exchange::new(setup.exchanging),
-            reducer: Reducer::new(),
-            canary: options.canary,
-            out: options.trace,
-            coverage: Coverage::default(),
-            digest: 0,
-            actions: ActionDigest::new(seed),
-            newest_journal: 0,
-            violation: None,
-            snapshots: Vec::new(),
-            replays: Vec::new(),
-            placed: VecDeque::new(),
-            given_up: Vec::new(),
+            cache: CacheDevice::new(config.geometry.clone()),
+            origins: Origins::new(&volumes),
+            pooled: setup.pool.as_ref().map(|pool| Pooled::new(pool, volumes.len(), &config)),
+            state: StateDir::new(volumes.len()),
+            models: Models::new(&volumes),
+            judges: Judges::new(&config.geometry),
+            promise: Promise::default(),
+            losses: Losses::new(volumes.len()),
+            kept: Kept::default(),
+            trouble: Trouble::default(),
+            excuses: Excuses::default(),
+            config,
+            volumes: Volumes::new(volumes),
         };
-        world.begun(setup.profile)
+        world.env.note(setup.profile.note());
+        world.format();
+        world
     }
 
-    /// The cache is made, and served.
-    fn begun(mut self, profile: Profile) -> Self {
-        self.coverage.note(profile.note());
-        self.format();
-        self.start();
-        self
+    /// Returns a copy of the machine with the same media, in which nothing runs yet. It has no store.
+    pub(crate) fn fork(&self, out: Option<fn(&str)>) -> Self {
+        Self {
+            env: self.env.fork(out),
+            plan: self.plan,
+            faults: self.faults,
+            crashes: self.crashes,
+            config: self.config.clone(),
+            manager: None,
+            superblock: self.superblock.clone(),
+            stopped: self.stopped,
+            volumes: self.volumes.clone(),
+            clients: self.clients.fork(),
+            memory: Memory::new(self.config.geometry.extent_bytes),
+            queue: Queue::default(),
+            exchange: Exchange::default(),
+            cache: self.cache.fork(),
+            origins: self.origins.clone(),
+            pooled: None,
+            state: self.state.clone(),
+            actions: self.actions.clone(),
+            models: self.models.clone(),
+            judges: self.judges.fork(),
+            promise: self.promise.clone(),
+            losses: self.losses.clone(),
+            kept: self.kept.clone(),
+            trouble: self.trouble,
+            excuses: Excuses::default(),
+        }
     }
 
     pub(crate) fn format(&mut self) {
@@ -253,52 +169,36 @@ impl World {
     pub(crate) fn format_cut_off(&mut self, left: Option<u32>) -> bool {
         self.kept.forget();
         let format = FormatOptions {
-            geometry: self.geometry.clone(),
+            geometry: self.cache.geometry().clone(),
             uuid: UUID,
             fingerprint_kind: self.config.fingerprint,
             label: String::new(),
-            now_unix_s: self.files.newest.max(self.files.session) + 1,
+            now_unix_s: self.state.next_session(),
         };
-        let mut raw = Raw::new(&mut self.cache, &self.geometry, left, false);
-        let formatted = startup::format(&mut raw, &format);
+        let formatted = startup::format(&mut self.cache.raw(left, false), &format);
         assert!(left.is_some() || formatted.is_ok(), "formats: {formatted:?}");
         formatted.is_ok()
     }
 
-    /// From here on chance depends on the seed and the turn alone: turns can be left out of a run.
-    pub(crate) fn begin_turn(&mut self, turn: u64) {
-        let mixed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ turn.wrapping_mul(0xd6e8_feb8_6659_fd93);
-        self.rng = Pcg64Mcg::seed_from_u64(mixed);
-    }
-
-    pub(crate) fn trace(&self, text: impl FnOnce() -> String) {
-        if let Some(out) = self.out {
-            out(&format!("{:6} {}", self.now, text()));
-        }
-    }
-
     pub(crate) fn event(&mut self, event: Event) {
-        self.now += 1;
-        self.cache.now = self.now;
-        self.trace(|| format!("> {event:?}"));
-        self.coverage.note(event_name(&event));
+        self.env.advance();
+        self.cache.disk_mut().now = self.env.now();
+        self.env.trace(|| format!("> {event:?}"));
+        self.env.note(event_name(&event));
         match &event {
             Event::DeviceDone { op, result } => {
-                self.cache.ended(op.0);
+                self.cache.disk_mut().ended(op.0);
                 self.promise.ended(*op, result.is_ok());
                 self.kept.ended(*op, result.is_ok());
             }
-            Event::HeaderRead { result: Ok(Some(header)), .. } => {
-                self.borders.header(header.slot, header.weu_seq);
-            }
             Event::OriginDone { op, .. } => {
-                self.excuses.heard(*op, self.now);
+                self.excuses.heard(*op, self.env.now());
                 self.origins.iter_mut().for_each(|origin| origin.ended(op.0));
             }
             _ => {}
         }
         self.withdraw_files();
-        self.pins.comes(&event);
+        self.judges.comes(&event);
         let mut actions = Vec::new();
         self.manager.as_mut().expect("runs").handle(event, &mut actions);
         self.carry_out(actions);
@@ -306,49 +206,78 @@ impl World {
             self.losses.note(manager);
             if !manager.is_healthy() && !self.trouble.session {
                 let text = "the cache is out of order though none of its operations failed (G4)";
-                self.violation.get_or_insert_with(|| text.to_owned());
+                self.env.violate(text);
             }
-            if let Some(breach) = self.shares.note(manager) {
-                self.violation.get_or_insert(breach);
-            }
-            if let Some(breach) = self.pins.handled(manager) {
-                self.violation.get_or_insert(breach);
-            }
+            self.judges.handled(&mut self.env, manager);
+        }
+    }
+
+    /// Files without a flush are withdrawn when they cannot be written.
+    fn withdraw_files(&mut self) {
+        if self.faults.is_state_failing(self.env.now()) {
+            self.state.log_mut().lose();
+            self.losses.lose_risks();
+        }
+    }
+
+    /// A client's request reaches the manager, or waits for the end of a pause.
+    pub(crate) fn submitted(&mut self, request: Request) {
+        if let Some(request) = self.exchange.hold(request) {
+            self.event(Event::Submit(request));
         }
     }
 
     pub(crate) fn tick(&mut self) {
-        self.now_ms += self.rng.random_range(1..40);
-        let now_ms = self.now_ms;
+        let ms = self.env.random_range(1..40);
+        self.env.pass_ms(ms);
+        let now_ms = self.env.now_ms();
         self.end_late_changes();
         self.event(Event::Tick { now_ms });
-        self.look_at_pins();
+        if let Some(manager) = &self.manager {
+            let sight = Sight { manager, volumes: &self.volumes, clients: &self.clients };
+            self.judges.ticked(&mut self.env, &sight);
+        }
         self.look_at_proofs();
         self.tick_pool();
         // Mostly the manager finds out by itself.
-        if self.is_dead() && now_ms.is_multiple_of(8) {
+        if self.faults.is_dead(self.env.now()) && now_ms.is_multiple_of(8) {
             self.trouble.session = true;
             self.event(Event::DeviceLost);
         }
     }
 
-    fn look_at_pins(&mut self) {
-        let Some(manager) = self.manager.as_ref().filter(|_| self.pins.are_drawn()) else { return };
-        let is_written = |id: VolumeId| {
-            let dirty = manager.dirty(id).unwrap_or_default();
-            dirty.bytes > 0
-                || dirty.waiting > 0
-                || dirty.fenced
-                || self.clients.values().any(|client| client.may_write(usize::from(id.0)))
+    /// Changes of the state directory that hang are not waited for any longer. They may be carried out all the same.
+    fn end_late_changes(&mut self) {
+        let now_ms = self.env.now_ms();
+        let is_late = |action: &Action, asked_ms: u64| {
+            matches!(action, Action::Distrust { .. }) && now_ms.saturating_sub(asked_ms) >= CHANGE_MS
         };
-        if self.pins.look(manager, &self.volumes, is_written) > 0 {
-            self.coverage.note("pinned extents that are safe");
+        while let Some(Action::Distrust { op, volume }) = self.queue.take_if(is_late) {
+            self.env.note("changes of the state directory that hung");
+            self.trouble.unrecorded_ms.get_or_insert(now_ms);
+            if self.env.random_bool(0.5) {
+                self.state.record_now(volume);
+            }
+            self.event(Event::DeviceDone { op, result: Err(ErrorKind::TimedOut) });
         }
     }
 
-    /// Whether the driver has this deliberate bug.
-    pub(crate) fn has_bug(&self, bug: DriverBug) -> bool {
-        self.canary == Some(Canary::Driver(bug))
+    /// Returns `true` if a write may fail because neither cache device nor state directory can tell the next start of it.
+    pub(crate) fn is_unrecordable(&self) -> bool {
+        let is_pending = self.manager.as_ref().is_some_and(CacheManager::is_distrust_pending);
+        let waited_ms = self.trouble.unrecorded_ms.map_or(0, |since_ms| self.env.now_ms() - since_ms);
+        is_pending && waited_ms + 2 * CHANGE_MS >= RECORD_PATIENCE_MS
+    }
+
+    /// Time has passed: an idle device proves the last commits.
+    fn look_at_proofs(&mut self) {
+        let works = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
+        if !works || self.is_busy() || self.trouble.lied_metadata || self.queue.is_stalling() {
+            return;
+        }
+        if let Some(text) = self.kept.late(self.env.now_ms()) {
+            self.env.violate(text);
+        }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -356,80 +285,133 @@ impl World {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        !self.pending.is_empty() || !self.unheard.is_empty() || self.pool_operations() > 0
+        !self.queue.is_empty() || self.pool_operations() > 0
     }
 
     fn pool_operations(&self) -> usize {
         self.pooled.as_ref().map_or(0, Pooled::busy)
     }
 
-    pub(crate) fn slice(&self, s: BufSlice) -> Vec<u8> {
-        let at = s.start_bytes as usize;
-        self.bufs.get(&s.buf).unwrap_or_else(|| panic!("{:?} is not there", s.buf))
-            [at..at + s.len_bytes as usize]
-            .to_vec()
+    /// The devices, and what their operations meet.
+    fn split(&mut self) -> (Devices<'_>, Bench<'_>) {
+        let devices = Devices {
+            cache: &mut self.cache,
+            origins: &mut self.origins,
+            pooled: self.pooled.as_mut(),
+            queue: &mut self.queue,
+        };
+        let bench = Bench {
+            env: &mut self.env,
+            faults: &mut self.faults,
+            trouble: &mut self.trouble,
+            memory: &mut self.memory,
+            state: &mut self.state,
+            models: &mut self.models,
+            excuses: &mut self.excuses,
+            kept: &mut self.kept,
+            promise: &mut self.promise,
+        };
+        (devices, bench)
     }
 
-    pub(crate) fn put(&mut self, s: BufSlice, data: &[u8]) {
-        self.keeps_nothing_of(s);
-        let at = s.start_bytes as usize;
-        let buf = self.bufs.get_mut(&s.buf).unwrap_or_else(|| panic!("{:?} is not there", s.buf));
-        buf[at..at + s.len_bytes as usize].copy_from_slice(data);
+    /// Something is done at the store, if there is one.
+    fn at_pool<T>(&mut self, act: impl FnOnce(&mut Pooled, &mut Bench<'_>, &mut Queue) -> T) -> Option<T> {
+        let (devices, mut bench) = self.split();
+        devices.pooled.map(|pooled| act(pooled, &mut bench, devices.queue))
+    }
+
+    /// Something happens to the cache device that the manager did not ask for.
+    pub(crate) fn decay(&mut self) {
+        let (devices, mut bench) = self.split();
+        devices.cache.decay(&mut bench);
+    }
+
+    /// No session serves the cache device, which may decay.
+    pub(crate) fn rest_device(&mut self) {
+        let (devices, mut bench) = self.split();
+        devices.cache.rest(&mut bench);
+    }
+
+    /// Something in progress at the store ends.
+    fn step_pool(&mut self) {
+        self.at_pool(|pooled, bench, queue| pooled.step_under(bench, queue));
+    }
+
+    pub(crate) fn tick_pool(&mut self) {
+        self.at_pool(|pooled, bench, queue| pooled.tick_under(bench, queue));
+    }
+
+    /// Takes answers of the store.
+    pub(crate) fn hear_pool(&mut self) {
+        self.at_pool(|pooled, bench, queue| pooled.tell(bench, queue));
+    }
+
+    /// An error of the store has a reason.
+    pub(crate) fn judge_pool_error(&mut self, error: &PoolError) {
+        self.at_pool(|pooled, bench, _| pooled.judge_error(bench, error));
+    }
+
+    /// Gives an action to the store, or back if it is not for one.
+    fn ask_store(&mut self, action: Action) -> Option<Action> {
+        if self.pooled.is_none() {
+            return Some(action);
+        }
+        self.at_pool(|pooled, bench, queue| pooled.ask(bench, queue, action)).flatten()
+    }
+
+    pub(crate) fn is_pool_in_the_way(&self, volume: usize) -> bool {
+        self.pooled.as_ref().is_some_and(|pooled| pooled.is_in_the_way(volume))
+    }
+
+    pub(crate) fn is_pool_rotten(&self) -> bool {
+        self.pooled.as_ref().is_some_and(Pooled::is_rotten)
     }
 
     pub(crate) fn carry_out(&mut self, actions: Vec<Action>) {
         self.actions.add(&actions);
         for action in actions {
-            self.trace(|| format!("  < {action:?}"));
-            match action {
-                Action::Reply { req, result } => self.replied(req, result),
-                Action::Alloc { buf, len_bytes } => {
-                    assert!(self.bufs.insert(buf, vec![0xee; len_bytes as usize]).is_none());
-                }
-                Action::Free { buf } => {
-                    self.bufs.remove(&buf).expect("freed once");
-                    self.known.remove(&buf);
-                }
-                Action::Copy { from, to } => {
-                    let data = self.slice(from);
-                    self.put(to, &data);
-                }
-                Action::Zero { dest } => self.put(dest, &vec![0; dest.len_bytes as usize]),
-                Action::Place { weu, offset_bytes, header, payload } => {
-                    let payload = self.slice(payload);
-                    let domain = self.volumes[usize::from(header.key.volume.0)].domain;
-                    self.borders.place(&header, offset_bytes, domain);
-                    self.note_placed(header, offset_bytes);
-                    let buf = self.bufs.get_mut(&weu).expect("a WEU's buffer");
-                    header.seal(
-                        offset_bytes,
-                        &payload,
-                        &mut buf[offset_bytes as usize..],
-                        self.geometry.salt,
-                    );
-                }
-                Action::Summarize { weu, place, summary } => {
-                    self.kept.summarized(weu, &place, &summary);
-                    let at = place.page as usize * PAGE;
-                    let buf = self.bufs.get_mut(&weu).expect("a WEU's buffer");
-                    summary.encode_into(&place, &mut buf[at..at + PAGE]);
-                }
-                Action::Intent { record } => self.intent(record),
-                Action::IntentTrim { .. } if self.has_bug(DriverBug::RepeatIntents) => {}
-                Action::IntentTrim { records } => self.files.trim_intents(records),
-                Action::IntentReady => self.files.intents_ready(),
-                Action::Note(note) => self.noted(&note),
-                Action::Abandon { op } => self.abandon(op),
-                Action::Stopped { clean } => self.stopped = Some(clean),
-                other => {
-                    if let Some(other) = self.ask_store(other) {
-                        self.start_operation(other);
-                    }
+            self.env.trace(|| format!("  < {action:?}"));
+            self.judges.wants(&action, &self.volumes);
+            self.take_up(action);
+        }
+        self.judges.took(&mut self.env);
+    }
+
+    fn take_up(&mut self, action: Action) {
+        match action {
+            Action::Reply { req, result } => self.replied(req, result),
+            Action::Alloc { buf, len_bytes } => self.memory.insert(buf, vec![0xee; len_bytes as usize]),
+            Action::Free { buf } => self.memory.free(buf),
+            Action::Copy { from, to } => {
+                let data = self.memory.slice(from);
+                self.memory.put(&mut self.env, to, &data);
+            }
+            Action::Zero { dest } => {
+                self.memory.put(&mut self.env, dest, &vec![0; dest.len_bytes as usize]);
+            }
+            Action::Place { weu, offset_bytes, header, payload } => {
+                let payload = self.memory.slice(payload);
+                self.cache.placed_mut().note(header, offset_bytes);
+                let buf = &mut self.memory.bytes_mut(weu)[offset_bytes as usize..];
+                header.seal(offset_bytes, &payload, buf, self.cache.geometry().salt);
+            }
+            Action::Summarize { weu, place, summary } => {
+                self.kept.summarized(weu, &place, &summary);
+                let at = place.page as usize * PAGE;
+                summary.encode_into(&place, &mut self.memory.bytes_mut(weu)[at..at + PAGE]);
+            }
+            Action::Intent { record } => self.intent(record),
+            Action::IntentTrim { .. } if self.env.has_bug(DriverBug::RepeatIntents) => {}
+            Action::IntentTrim { records } => self.state.log_mut().trim(records),
+            Action::IntentReady => self.state.log_mut().ready(),
+            Action::Note(note) => self.noted(&note),
+            Action::Abandon { op } => self.abandon(op),
+            Action::Stopped { clean } => self.stopped = Some(clean),
+            other => {
+                if let Some(other) = self.ask_store(other) {
+                    self.start_operation(other);
                 }
             }
-        }
-        if let Some(breach) = self.borders.breach() {
-            self.violation.get_or_insert(breach);
         }
     }
 
@@ -438,47 +420,77 @@ impl World {
             Action::FlushCache { op } => {
                 self.promise.flush_issued(*op);
                 self.kept.flush_issued(*op);
-                self.cache.flush_issued()
+                self.cache.disk_mut().flush_issued()
             }
             Action::OriginFlush { volume, .. } => self.origins[usize::from(volume.0)].flush_issued(),
-            Action::Distrust { .. } => self.now_ms,
+            Action::Distrust { .. } => self.env.now_ms(),
             _ => 0,
         };
-        self.pending.push((action, issued));
+        self.queue.push(action, issued);
+    }
+
+    /// The manager does not wait for an operation any more. What the device has done already ends as it did. A write
+    /// may reach the device all the same.
+    fn abandon(&mut self, op: OpId) {
+        let Some((action, issued)) = self.queue.take_op(op) else { return };
+        self.trouble.session = true;
+        let late = ErrorKind::TimedOut;
+        let event = match &action {
+            Action::ReadExtents { parts, .. } => {
+                parts.iter().for_each(|part| self.excuses.unreadable(part));
+                Event::ExtentsRead { op, result: Err(late) }
+            }
+            Action::ReadHeader { .. } => Event::HeaderRead { op, result: Err(late) },
+            Action::ReadImage { .. } => Event::ImageRead { op, result: Err(late) },
+            _ => {
+                self.env.note("abandoned: writes");
+                if self.env.random_bool(0.5) {
+                    self.env.note("abandoned: writes that reached the device");
+                    let (devices, mut bench) = self.split();
+                    let _event = devices.cache.perform(&mut bench, &action, issued);
+                }
+                self.queue.hear(Event::DeviceDone { op, result: Err(late) });
+                return;
+            }
+        };
+        self.env.note("abandoned: reads");
+        self.queue.hear(event);
     }
 
     fn noted(&mut self, note: &Note) {
         if matches!(note, Note::CacheFailed { .. }) {
-            self.trouble.failed_at.get_or_insert(self.now);
+            let now = self.env.now();
+            self.trouble.failed_at.get_or_insert(now);
         }
         match note {
             // The device is as good as gone, which the manager has found out first.
             Note::CacheFailed { error: ErrorKind::TimedOut, .. } => {
-                self.coverage.note("cache devices that did not answer");
+                self.env.note("cache devices that did not answer");
                 self.trouble.session = true;
             }
-            Note::DirtyUnreadable { .. } => self.coverage.note("dirty data unreadable"),
+            Note::DirtyUnreadable { .. } => self.env.note("dirty data unreadable"),
             Note::DirtySkipped { volume, extent, sectors } => {
                 let sectors = self.sectors_of(*extent, *sectors);
-                self.left_out(usize::from(volume.0), sectors);
+                self.models.left_out(usize::from(volume.0), sectors, self.env.now());
+                self.env.note("rotten dirty data left out");
             }
             Note::DirtyGivenUp { volume, extent, sectors } => {
                 let sectors = self.sectors_of(*extent, *sectors);
-                self.zeros_began(usize::from(volume.0), sectors);
+                self.models.zeros_began(&mut self.env, usize::from(volume.0), sectors);
             }
-            Note::DestageFailed { .. } => self.coverage.note("destaging failed"),
-            Note::Removed { volume, result } => self.removed = Some((usize::from(volume.0), *result)),
-            Note::Fenced { .. } => self.coverage.note("volumes fenced"),
-            Note::ImageRefused { fault } => self.coverage.note(twin::refused(*fault)),
-            Note::ImageOmitted { .. } => self.coverage.note("index images omitted"),
-            Note::CommitsDropped { .. } => self.coverage.note("tentative commits dropped"),
+            Note::DestageFailed { .. } => self.env.note("destaging failed"),
+            Note::Removed { result, .. } => self.volumes.removed(*result),
+            Note::Fenced { .. } => self.env.note("volumes fenced"),
+            Note::ImageRefused { fault } => self.env.note(refused(*fault)),
+            Note::ImageOmitted { .. } => self.env.note("index images omitted"),
+            Note::CommitsDropped { .. } => self.env.note("tentative commits dropped"),
             _ => {}
         }
     }
 
     /// Sectors of an extent, counted from the begin of its volume.
     fn sectors_of(&self, extent: ExtentNo, sectors: SectorSpan) -> impl Iterator<Item = usize> + use<> {
-        let first = extent.0 as usize * self.geometry.extent_bytes as usize / SECTOR;
+        let first = extent.0 as usize * self.cache.geometry().extent_bytes as usize / SECTOR;
         sectors.range().map(move |sector| first + sector as usize)
     }
 
@@ -487,110 +499,153 @@ impl World {
         if let Record::SlotSealed { generation, .. } = record
             && generation.0 >> self.config.generation_bits > 0
         {
-            self.coverage.note("generation wraps");
+            self.env.note("generation wraps");
         }
-        if self.rng.random_bool(0.0002) {
-            self.files.lose_intents();
-            self.coverage.note("intent log lost");
+        if self.env.random_bool(0.0002) {
+            self.state.log_mut().lose();
+            self.env.note("intent log lost");
         }
-        if let Record::SlotDirty { slot, weu_seq, .. } | Record::SlotSealed { slot, weu_seq, .. } = record {
-            self.borders.unit(slot, weu_seq);
-        } else if let Some(volume) = borders::volume_of(&record) {
-            self.borders.record(&record, self.volumes[volume].domain);
-        }
-        self.keep_record(&record);
-        self.files.intents.push(record);
+        self.kept.follow(&record, self.cache.geometry(), self.env.now_ms());
+        self.state.log_mut().push(record);
     }
 
     /// Lets one operation take effect or end, chosen at random: between the two anything may happen. Operations of a
     /// slow zone wait while others pass; when nothing else is left, time does.
     pub(crate) fn step(&mut self) {
-        let own = self.pending.len() + self.unheard.len();
+        let (pending, own) = (self.queue.pending().len(), self.queue.len());
         let count = own + self.pool_operations();
         if count == 0 {
             return;
         }
-        let mut index = self.rng.random_range(0..count);
+        let mut index = self.env.random_range(0..count);
         if index >= own {
             return self.step_pool();
         }
-        if index < self.pending.len() && self.is_stalled(index) {
-            match (0..self.pending.len()).find(|index| !self.is_stalled(*index)) {
+        if index < pending && self.is_stalled(index) {
+            match (0..pending).find(|index| !self.is_stalled(*index)) {
                 Some(other) => index = other,
-                None if self.unheard.is_empty() && self.pool_operations() > 0 => return self.step_pool(),
-                None if self.unheard.is_empty() => return self.tick(),
-                None => index = self.pending.len(),
+                None if own == pending && self.pool_operations() > 0 => return self.step_pool(),
+                None if own == pending => return self.tick(),
+                None => index = pending,
             }
         }
-        if let Some(heard) = index.checked_sub(self.pending.len()) {
-            let event = self.unheard.swap_remove(heard);
+        if let Some(heard) = index.checked_sub(pending) {
+            let event = self.queue.take_unheard(heard);
             self.event(event);
             return;
         }
-        let (action, issued) = self.pending.swap_remove(index);
+        let (action, issued) = self.queue.take(index);
         let event = self.perform(&action, issued);
         // What a failed flush loses is lost when it is said.
         let lost = matches!(
             (&action, &event),
             (Action::OriginFlush { .. }, Event::OriginDone { result: Err(_), .. })
         );
-        if !lost && self.rng.random_bool(0.4) {
-            self.trace(|| format!("  effect of what ends as {event:?}"));
-            self.unheard.push(event);
+        if !lost && self.env.random_bool(0.4) {
+            self.env.trace(|| format!("  effect of what ends as {event:?}"));
+            self.queue.hear(event);
         } else {
             self.event(event);
         }
     }
 
-    /// Whether something is under way that does not hang.
+    /// One operation in progress proceeds, or time passes.
+    pub(crate) fn step_or_tick(&mut self) {
+        if self.is_busy() {
+            self.step();
+        } else {
+            self.tick();
+        }
+    }
+
+    /// Returns `true` if something is under way that does not hang.
     pub(crate) fn can_step(&self) -> bool {
-        !self.unheard.is_empty() || (0..self.pending.len()).any(|index| !self.is_stalled(index))
+        !self.queue.unheard().is_empty()
+            || (0..self.queue.pending().len()).any(|index| !self.is_stalled(index))
     }
 
     fn is_stalled(&self, index: usize) -> bool {
-        let of = Zone::of(&self.pending[index].0);
-        if of == Zone::State && self.is_state_hanging() {
-            return true;
-        }
-        let Some((zone, until)) = self.stalled else { return false };
-        // Where pieces hang, flushes do for a while behind them: what was written is there, and not durable.
-        let behind = zone == Zone::DirtyWrite && self.habits.hangs == Some(zone) && of == Zone::Flush;
-        (self.now < until && of == zone) || (behind && (until..until.saturating_add(60)).contains(&self.now))
+        let now = self.env.now();
+        let is_state = Zone::of(&self.queue.pending()[index].0) == Zone::State;
+        is_state && self.faults.is_state_hanging(now)
+            || self.queue.is_stalled(index, now, self.plan.habits.hangs)
     }
 
     /// A zone becomes slow for a while.
     pub(crate) fn stall(&mut self) {
         if self.faults.slow {
-            let any = zone::SLOW[self.rng.random_range(0..zone::SLOW.len())];
-            let zone = self.habits.hangs.filter(|_| self.rng.random_bool(0.6)).unwrap_or(any);
-            let longest = if self.habits.hangs.is_some() { 200 } else { 600 };
-            self.stalled = Some((zone, self.now + self.rng.random_range(50..longest)));
-            self.coverage.note(zone.stalled());
+            let hangs = self.plan.habits.hangs;
+            let any = zone::SLOW[self.env.random_range(0..zone::SLOW.len())];
+            let zone = hangs.filter(|_| self.env.random_bool(0.6)).unwrap_or(any);
+            let longest = if hangs.is_some() { 200 } else { 600 };
+            let until = self.env.now() + self.env.random_range(50..longest);
+            self.queue.stall(zone, until);
+            self.env.note(zone.stalled());
         }
     }
 
     /// Carries out an operation and says how it ended. It does not share the interpreter of `zc-drive`: that begins each
     /// operation in order and ends it at once, while seeds choose here when one takes effect and what is left of it.
     pub(crate) fn perform(&mut self, action: &Action, issued: u64) -> Event {
+        let kind = self.config.fingerprint;
+        let (devices, mut bench) = self.split();
         match action {
             Action::OriginRead { .. }
             | Action::OriginWrite { .. }
             | Action::OriginTrim { .. }
             | Action::OriginZero { .. }
-            | Action::OriginFlush { .. } => self.perform_origin(action, issued),
-            Action::WantRecipe { .. }
-            | Action::Hash { .. }
-            | Action::Compress { .. }
-            | Action::Compare { .. } => self.perform_reduce(action),
-            Action::Distrust { op, volume } => self.record_distrust(*op, *volume),
-            other => self.perform_cache(other, issued),
+            | Action::OriginFlush { .. } => {
+                devices.origins.perform(&mut bench, devices.queue.pending(), action, issued)
+            }
+            Action::WantRecipe { .. } => {
+                devices.origins.recipe(action, kind, devices.cache.geometry().extent_bytes as usize)
+            }
+            Action::Hash { .. } | Action::Compress { .. } | Action::Compare { .. } => {
+                bench.memory.work(action, kind)
+            }
+            Action::Distrust { op, volume } => {
+                bench.state.record(bench.env, bench.faults, bench.trouble, (*op, *volume))
+            }
+            other => devices.cache.perform(&mut bench, other, issued),
         }
     }
 
-    /// What happened, all told.
-    pub(crate) fn finish(&mut self) -> Coverage {
-        self.gone(false);
-        self.coverage.clone()
+    /// The dirty data of a volume, if it has any or may have.
+    pub(crate) fn dirty(&self, volume: usize) -> Option<DirtyState> {
+        let manager = self.manager.as_ref()?;
+        manager.dirty(VolumeId(volume as u16)).filter(|state| state.bytes > 0 || state.fenced)
+    }
+
+    /// Writes of the volume may be acknowledged before the origin has them.
+    pub(crate) fn writes_back(&self, volume: usize) -> bool {
+        self.volumes[volume].mode == Mode::WriteBack || self.dirty(volume).is_some()
+    }
+
+    /// Returns `true` if dirty data of the volume is out of reach while the cache is out of order, or may be for all that
+    /// the device could be told.
+    pub(crate) fn is_out_of_reach(&self, volume: usize) -> bool {
+        let unknown = self.trouble.undecided || self.state.is_incomplete(volume);
+        self.dirty(volume).is_some_and(|state| state.fenced && (state.bytes > 0 || unknown))
+    }
+
+    /// A request may fail: the cache device is in trouble, and may hold what only it has. Or a store rotted, and came
+    /// back older than what the cache knows of it: dirty data is not for that one.
+    pub(crate) fn is_excused(&self, volume: usize) -> bool {
+        let troubled = self.trouble.session || self.trouble.damaged || self.trouble.rotten;
+        let is_older = self.pooled.as_ref().is_some_and(|pooled| pooled.is_rotten() && pooled.has(volume));
+        (troubled || is_older) && (self.state.may_be_dirty(volume) || self.writes_back(volume))
+    }
+}
+
+/// A name for what speaks against an image.
+const fn refused(fault: ImageFault) -> &'static str {
+    match fault {
+        ImageFault::Slots => "index images refused: slots",
+        ImageFault::Volumes => "index images refused: volumes",
+        ImageFault::Overtaken => "index images refused: overtaken",
+        ImageFault::Damaged => "index images refused: damage",
+        ImageFault::Device(_) => "index images refused: read errors",
+        ImageFault::Shape | ImageFault::NoRoom | ImageFault::Dirty => "index images refused: shape",
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) const SLOW: [Zone; 11] = [
 ];
 
 impl Zone {
-    /// Whether the zone lies in the slots.
+    /// Returns `true` if the zone lies in the slots.
     pub(crate) fn is_slots(self) -> bool {
         matches!(self, Self::SlotRead | Self::SlotWrite | Self::DirtyWrite)
     }

@@ -57,7 +57,7 @@ impl Log {
         self.is_owed |= self.is_rotten();
     }
 
-    /// Whether the start that ended now may have ended the log before a batch that rotted.
+    /// Returns `true` if the start that ended now may have ended the log before a batch that rotted.
     pub(super) fn take_owed(&mut self) -> bool {
         core::mem::take(&mut self.is_owed)
     }

@@ -17,17 +17,15 @@
 //!
 //! What it does not do: damage what a flush confirmed in a way that no checksum tells (`store` does).
 
-mod log;
-mod ops;
-mod setup;
-mod snaps;
-
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use log::Log;
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
-use zc_core::{ErrorKind, OpId, ReqId};
+use snaps::Snapshots;
+use zc_cache::config::ManagerConfig;
+use zc_core::{ErrorKind, FingerprintKind, OpId, ReqId};
 use zc_pool::{Answer, DeviceOperation, Ended, Job, Pool, PoolError, Request, RequestKind, Work};
 use zc_reduce::Reducer;
 use zc_store::seam::StoreError;
@@ -35,15 +33,18 @@ use zc_store::{Config, RootId, Superblock};
 
 use crate::disk::Disk;
 
-use log::Log;
-pub(crate) use ops::{PoolStart, Waits};
+mod log;
+mod ops;
+mod setup;
+mod snaps;
+
+pub(crate) use ops::Waits;
 pub(crate) use setup::PoolSetup;
-use snaps::Snapshot;
 
 /// The identity of each store.
 const UUID: [u8; 16] = [7; 16];
 /// Steps after which a pool that should come to an end is held to hang.
-const STEPS_MAX: u32 = 100_000;
+pub(crate) const STEPS_MAX: u32 = 100_000;
 
 /// What goes wrong with the store's device, as rates.
 #[derive(Debug, Clone, Copy, Default)]
@@ -65,7 +66,7 @@ enum Busy {
 /// A pool, its device, and which volumes of the cache are in it.
 pub(crate) struct Pooled {
     config: Config,
-    pub(crate) disk: Disk,
+    disk: Disk,
     pool: Option<Pool>,
     busy: Vec<Busy>,
     waiting: BTreeMap<ReqId, Waits>,
@@ -80,22 +81,25 @@ pub(crate) struct Pooled {
     /// By volume of the cache.
     roots: Vec<Option<RootId>>,
     chunk_shift: u8,
-    pub(crate) faults: PoolFaults,
+    extent_bytes: u32,
+    /// The cache's fingerprints are those of the store.
+    is_strong: bool,
+    faults: PoolFaults,
     /// The device failed an operation in this session.
-    pub(crate) is_fenced: bool,
+    is_fenced: bool,
     /// Something on it was damaged, once.
-    pub(crate) is_rotten: bool,
+    is_rotten: bool,
     /// The store had no space for a request since the last snapshot was deleted.
     is_full: bool,
     log: Log,
-    snaps: BTreeMap<RootId, Snapshot>,
+    snaps: Snapshots,
     next_req: u64,
     next_name: u64,
 }
 
 impl Pooled {
     /// A store that was just formatted, not open.
-    pub(crate) fn new(setup: &PoolSetup, volumes: usize) -> Self {
+    pub(crate) fn new(setup: &PoolSetup, volumes: usize, cache: &ManagerConfig) -> Self {
         let mut disk = Disk::new(setup.device_bytes());
         let superblock = Superblock::format(UUID, disk.seen.len() as u64, setup::SEGMENT_BYTES, 1)
             .expect("the device is large enough");
@@ -116,15 +120,83 @@ impl Pooled {
             lost_power: false,
             roots: (0..volumes).map(|volume| setup.holds(volume).then_some(RootId(volume as u16))).collect(),
             chunk_shift: setup.chunk_shift,
+            extent_bytes: cache.geometry.extent_bytes,
+            is_strong: cache.fingerprint == FingerprintKind::Blake3,
             faults: setup.faults,
             is_fenced: false,
             is_rotten: false,
             is_full: false,
             log: Log::default(),
-            snaps: BTreeMap::new(),
+            snaps: Snapshots::default(),
             next_req: 0,
             next_name: 0,
         }
+    }
+
+    /// The volumes in the store.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = RootId> + '_ {
+        self.roots.iter().flatten().copied()
+    }
+
+    pub(crate) const fn chunk_shift(&self) -> u8 {
+        self.chunk_shift
+    }
+
+    /// A name that no volume or snapshot had.
+    pub(crate) fn new_name(&mut self) -> String {
+        self.next_name += 1;
+        format!("root {}", self.next_name)
+    }
+
+    /// The answer to the simulation, if it has come.
+    pub(crate) fn take_heard(&mut self) -> Option<(ReqId, Result<Answer, PoolError>)> {
+        self.heard.take()
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.with_pool(Pool::stop);
+    }
+
+    pub(crate) fn clean(&mut self) {
+        self.with_pool(Pool::clean);
+    }
+
+    pub(crate) const fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Returns `true` if the store had no space for a request since the last snapshot was deleted.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// A snapshot was deleted.
+    pub(crate) const fn has_room(&mut self) {
+        self.is_full = false;
+    }
+
+    /// Returns `true` if the store takes no changes until it is opened again.
+    pub(crate) const fn is_fenced(&self) -> bool {
+        self.is_fenced
+    }
+
+    /// Returns `true` if something of the store is damaged: nothing is demanded of its volumes in the end.
+    pub(crate) const fn is_rotten(&self) -> bool {
+        self.is_rotten
+    }
+
+    /// The device does what it says from now on.
+    pub(crate) fn mend(&mut self) {
+        self.faults = PoolFaults::default();
+    }
+
+    /// Returns `true` if the start that ended now may have ended the log before a batch that rotted. It is told once.
+    pub(crate) fn takes_rotten_log(&mut self) -> bool {
+        self.log.take_owed()
+    }
+
+    pub(crate) fn is_log_rotten(&self) -> bool {
+        self.log.is_rotten()
     }
 
     pub(crate) fn root(&self, volume: usize) -> Option<RootId> {
@@ -137,7 +209,7 @@ impl Pooled {
     }
 
     /// Opens the pool until it serves or says why it does not; or until it is cut off after so many steps: `None`.
-    fn open(
+    pub(crate) fn open(
         &mut self,
         rng: &mut Pcg64Mcg,
         reducer: &mut Reducer,
@@ -233,7 +305,7 @@ impl Pooled {
         }
     }
 
-    fn submit(&mut self, kind: RequestKind, waits: Waits) -> ReqId {
+    pub(crate) fn submit(&mut self, kind: RequestKind, waits: Waits) -> ReqId {
         self.next_req += 1;
         let req = ReqId(self.next_req);
         self.waiting.insert(req, waits);
@@ -241,8 +313,16 @@ impl Pooled {
         req
     }
 
-    /// Flips a bit of what is stored.
-    pub(crate) fn rot(&mut self, rng: &mut Pcg64Mcg) {
+    /// Flips a bit of what is stored, this often. Returns `true` if it did.
+    pub(crate) fn rots(&mut self, rng: &mut Pcg64Mcg) -> bool {
+        let rots = self.faults.rot > 0.0 && rng.random_bool(self.faults.rot);
+        if rots {
+            self.rot(rng);
+        }
+        rots
+    }
+
+    fn rot(&mut self, rng: &mut Pcg64Mcg) {
         let at = rng.random_range(0..self.disk.seen.len());
         let byte = self.disk.seen[at] ^ (1 << rng.random_range(0..8));
         self.disk.damage(at, &[byte]);
@@ -270,7 +350,8 @@ impl Pooled {
 #[cfg(test)]
 mod tests {
     use crate::coverage::Coverage;
-    use crate::run::{Options, run_seed};
+    use crate::options::Options;
+    use crate::run::run_seed;
     use crate::setup::Setup;
 
     const OPTIONS: Options =
@@ -279,7 +360,7 @@ mod tests {
     /// Enough, with so many requests each, to see all that must be seen: a store fills up late.
     const SEEDS: usize = 80;
 
-    /// Whether a seed has a store.
+    /// Returns `true` if a seed has a store.
     fn has_store(seed: u64) -> bool {
         use rand::SeedableRng as _;
         let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(seed);

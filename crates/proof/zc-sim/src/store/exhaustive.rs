@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rand::RngExt as _;
 use zc_store::{CatalogOp, Config, RootId};
 
+use super::perform::{cut, forget, step};
 use super::world::{ADDRESSES, RUN, World};
 use crate::run::Violation;
 
@@ -105,7 +106,7 @@ fn act(world: &mut World, may_ask: bool) -> bool {
         if world.pending.is_empty() {
             world.tick();
         }
-        world.step();
+        step(world);
         return false;
     }
     let address = ADDRESSES[world.rng.random_range(0..3)] + world.rng.random_range(0..RUN);
@@ -133,11 +134,11 @@ fn crash(ops: u64, point: u64, older: usize, choice: u64) -> Option<String> {
         Some(of_last) => choice >> of_last & 1 == 1,
     };
     world.disk.cut_to(keeps);
-    world.forget();
+    forget(&mut world);
     for _ in 0..(point * 8 + choice) % SECOND_STEPS {
-        world.step();
+        step(&mut world);
     }
-    world.cut();
+    cut(&mut world);
     world.open();
     world.judge_restart();
     world.violation

@@ -8,7 +8,9 @@ use zc_store::seam::{RequestKind, StoreError};
 use zc_store::{CatalogOp, Config, Event, RootId};
 
 use super::model::State;
+use super::perform::{cut, forget, rot, step};
 use super::space::TABLE_PAGES;
+use super::survey::{judge_accounts, judge_scrub};
 use super::world::{ADDRESSES, Probe, RUN, STEPS_MAX, StoreCanary, Waits, World};
 use crate::disk::PAGE;
 use crate::run::Violation;
@@ -54,7 +56,7 @@ pub const STORE_REQUIRED: &[&str] = &[
     "free space added up",
 ];
 
-/// How to run a seed.
+/// Options of a run of one seed.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreOptions {
     /// Requests.
@@ -157,7 +159,7 @@ impl World {
                     Ok(()) => self.has_dropped = self.store.dropped_commits() > 0,
                     Err(StoreError::Device(_)) if self.fenced => {
                         self.note("recoveries that failed");
-                        self.forget();
+                        forget(self);
                         continue;
                     }
                     Err(_) if lies => self.note("refusals to open"),
@@ -168,9 +170,9 @@ impl World {
             let crashes = self.faults.crashes > 0.0 && self.rng.random_bool(self.faults.crashes / 4.0);
             if crashes {
                 self.note("power cuts in a recovery");
-                self.cut();
+                cut(self);
             }
-            self.step();
+            step(self);
         }
         self.violate("the store does not come to an end of opening".to_owned());
     }
@@ -178,12 +180,12 @@ impl World {
     /// One thing happens. True if it was a request.
     fn turn(&mut self) -> bool {
         let width = self.rng.random_range(1..10);
-        let (crashes, rot) = (self.faults.crashes, self.faults.rot);
+        let (crashes, rots) = (self.faults.crashes, self.faults.rot);
         if self.happens(crashes) {
             self.note("power cuts");
             self.crash();
-        } else if self.happens(rot) {
-            self.rot();
+        } else if self.happens(rots) {
+            rot(self);
         } else if self.fenced && self.rng.random_bool(0.02) {
             self.crash();
         }
@@ -199,9 +201,9 @@ impl World {
             90..93 => self.tick(),
             93 if self.rng.random_bool(0.2) => self.give(Event::Clean),
             94 if self.rng.random_bool(0.03) => self.stop_and_start(),
-            95 if self.rng.random_bool(0.03) => self.judge_accounts(),
+            95 if self.rng.random_bool(0.03) => judge_accounts(self),
             _ if self.pending.is_empty() => self.tick(),
-            _ => self.step(),
+            _ => step(self),
         }
         false
     }
@@ -292,7 +294,7 @@ impl World {
 
     fn crash(&mut self) {
         self.count_store();
-        self.cut();
+        cut(self);
         self.open();
         self.judge_restart();
     }
@@ -306,7 +308,7 @@ impl World {
             if self.stopped {
                 break;
             }
-            self.step();
+            step(self);
         }
         if !self.stopped {
             self.violate("the store does not stop".to_owned());
@@ -315,7 +317,7 @@ impl World {
         self.count_store();
         // One whose device failed meanwhile stops where it is.
         let in_order = self.store.failure().is_none() && !self.faults.lies();
-        self.forget();
+        forget(self);
         self.open();
         if in_order && self.serves() && self.store.stats().torn {
             self.violate("a log that was closed in order ends torn".to_owned());
@@ -332,7 +334,7 @@ impl World {
             if self.pending.is_empty() {
                 self.tick();
             }
-            self.step();
+            step(self);
         }
         let waiting: Vec<_> = self.waiting.values().collect();
         let (space, stats) = (self.store.space(), self.store.stats());
@@ -420,7 +422,7 @@ impl World {
             if self.pending.is_empty() {
                 break;
             }
-            self.step();
+            step(self);
         }
         self.violate(format!("a read of {root:?} at {address} is never answered"));
         None
@@ -455,8 +457,8 @@ impl World {
         }
         self.drain();
         self.stop_and_start();
-        self.judge_scrub();
-        self.judge_accounts();
+        judge_scrub(self);
+        judge_accounts(self);
         self.judge_freed_beside_damage();
         let only_rots = self.faults.lost == 0.0 && self.faults.misdirected == 0.0;
         if !only_rots || self.violation.is_some() || !self.serves() {
@@ -471,7 +473,7 @@ impl World {
         self.drain();
         self.judge_freed();
         self.count_store();
-        self.cut();
+        cut(self);
         self.open();
         self.judge_restart();
     }

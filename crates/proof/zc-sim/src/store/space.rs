@@ -6,6 +6,7 @@ use rand::RngExt as _;
 use zc_store::{CatalogOp, Event, RootId};
 
 use super::model::ModelChange;
+use super::perform::step;
 use super::world::{ADDRESSES, RUN, SEGMENT, STEPS_MAX, Waits, World, shape, stored_len};
 
 /// Times that everything is written over beside damage.
@@ -96,7 +97,7 @@ impl World {
             if self.pending.is_empty() {
                 self.tick();
             }
-            self.step();
+            step(self);
         }
     }
 

@@ -13,13 +13,14 @@ use std::collections::BTreeSet;
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
 use zc_cache::CacheManager;
-use zc_cache::config::VolumeConfig;
 use zc_cache::seam::{Event, Request, RequestKind};
-use zc_core::{ExtentKey, ExtentNo, VolumeId};
+use zc_core::{ExtentKey, ExtentNo};
 use zc_format::Geometry;
 
-/// What was seen after the event before.
-#[derive(Debug, Clone, Default)]
+use super::{Judge, Sight};
+
+/// The judge of pins: what was seen after the event before.
+#[derive(Debug, Default)]
 pub(crate) struct Pins {
     safe: BTreeSet<ExtentKey>,
     /// Extents that were written, and may be void at any time: while a write is under way, or dirty data.
@@ -27,28 +28,40 @@ pub(crate) struct Pins {
     /// What was lost for a reason, as the manager counts it.
     lost: u64,
     extent_bytes: u64,
-    is_drawn: bool,
 }
 
 impl Pins {
-    /// `is_drawn`: the seed pins ranges, and others later.
-    pub(crate) fn new(is_drawn: bool, geometry: &Geometry) -> Self {
-        Self { extent_bytes: geometry.extent_bytes.into(), is_drawn, ..Self::default() }
+    pub(crate) fn new(geometry: &Geometry) -> Self {
+        Self { extent_bytes: geometry.extent_bytes.into(), ..Self::default() }
     }
 
-    /// Whether the seed pins ranges.
-    pub(crate) const fn are_drawn(&self) -> bool {
-        self.is_drawn
+    fn is_asked(&mut self, request: &Request) {
+        let writes = matches!(
+            request.kind,
+            RequestKind::Write { .. } | RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. }
+        );
+        if writes {
+            let end = (request.offset_bytes + request.len_bytes).div_ceil(self.extent_bytes);
+            for extent in request.offset_bytes / self.extent_bytes..end {
+                let key = ExtentKey { volume: request.volume, extent: ExtentNo(extent) };
+                self.safe.remove(&key);
+                self.written.insert(key);
+            }
+        }
+    }
+}
+
+impl Judge for Pins {
+    fn fork(&self) -> Box<dyn Judge> {
+        Box::new(Self { extent_bytes: self.extent_bytes, ..Self::default() })
     }
 
-    /// Another manager begins.
-    pub(crate) fn forget(&mut self) {
+    fn begins(&mut self) {
         self.safe.clear();
         self.written.clear();
     }
 
-    /// An event comes.
-    pub(crate) fn comes(&mut self, event: &Event) {
+    fn comes(&mut self, event: &Event) {
         let may_take = match event {
             Event::Submit(request) => {
                 self.is_asked(request);
@@ -74,23 +87,7 @@ impl Pins {
         }
     }
 
-    fn is_asked(&mut self, request: &Request) {
-        let writes = matches!(
-            request.kind,
-            RequestKind::Write { .. } | RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. }
-        );
-        if writes {
-            let end = (request.offset_bytes + request.len_bytes).div_ceil(self.extent_bytes);
-            for extent in request.offset_bytes / self.extent_bytes..end {
-                let key = ExtentKey { volume: request.volume, extent: ExtentNo(extent) };
-                self.safe.remove(&key);
-                self.written.insert(key);
-            }
-        }
-    }
-
-    /// An event was handled. What does not hold any more.
-    pub(crate) fn handled(&mut self, manager: &CacheManager) -> Option<String> {
+    fn handled(&mut self, manager: &CacheManager) -> Option<String> {
         let stats = manager.stats();
         let lost = stats.device_write_errors + stats.probes_differed + stats.failed_hits;
         if lost != self.lost || !manager.is_healthy() || !manager.is_loaded() {
@@ -101,20 +98,15 @@ impl Pins {
         Some(format!("{gone:?} is pinned, was safe, and is not any more: {:?}", manager.pins()))
     }
 
-    /// Time passed: looks at all that is pinned. `is_written`: whether anything is under way that may void extents of a
-    /// volume. How many are safe.
-    pub(crate) fn look(
-        &mut self,
-        manager: &CacheManager,
-        volumes: &[VolumeConfig],
-        is_written: impl Fn(VolumeId) -> bool,
-    ) -> usize {
+    /// Looks at all that is pinned, and may not be void at any time.
+    fn ticked(&mut self, sight: &Sight<'_>) -> Option<&'static str> {
+        let manager = sight.manager;
         if !manager.is_healthy() || !manager.is_loaded() || manager.is_removing() {
-            return 0;
+            return None;
         }
-        for volume in volumes.iter().filter(|volume| !volume.pins.is_empty()) {
+        for volume in sight.volumes.configs().filter(|volume| !volume.pins.is_empty()) {
             // Dirty data that a start found was written before anything was seen.
-            if is_written(volume.id) {
+            if sight.is_written(volume.id) {
                 continue;
             }
             self.written.retain(|key| key.volume != volume.id);
@@ -125,7 +117,7 @@ impl Pins {
                 }
             }
         }
-        self.safe.len()
+        (!self.safe.is_empty()).then_some("pinned extents that are safe")
     }
 }
 

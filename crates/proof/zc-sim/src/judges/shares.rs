@@ -16,8 +16,10 @@ use zc_core::units::SizeOrShare;
 use zc_core::{Priority, VolumeId};
 use zc_format::Geometry;
 
-/// What was seen after the event before.
-#[derive(Debug, Clone, Default)]
+use super::Judge;
+
+/// The judge of shares: what was seen after the event before.
+#[derive(Debug, Default)]
 pub(crate) struct Shares {
     seen: Option<Seen>,
 }
@@ -47,14 +49,16 @@ impl Seen {
     }
 }
 
-impl Shares {
-    /// Another manager begins.
-    pub(crate) fn forget(&mut self) {
+impl Judge for Shares {
+    fn fork(&self) -> Box<dyn Judge> {
+        Box::new(Self::default())
+    }
+
+    fn begins(&mut self) {
         self.seen = None;
     }
 
-    /// An event was handled. What does not hold any more.
-    pub(crate) fn note(&mut self, manager: &CacheManager) -> Option<String> {
+    fn handled(&mut self, manager: &CacheManager) -> Option<String> {
         if self.seen.is_none() && manager.shares().is_empty() {
             return None;
         }

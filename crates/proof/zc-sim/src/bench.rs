@@ -1,0 +1,24 @@
+//! What an operation of a device meets beside that device.
+
+use crate::drawn::Faults;
+use crate::env::Env;
+use crate::excuses::Excuses;
+use crate::kept::Kept;
+use crate::memory::Memory;
+use crate::models::Models;
+use crate::promise::Promise;
+use crate::state::StateDir;
+use crate::trouble::Trouble;
+
+/// The parts of the machine that devices read, and tell of what they do.
+pub(crate) struct Bench<'a> {
+    pub(crate) env: &'a mut Env,
+    pub(crate) faults: &'a mut Faults,
+    pub(crate) trouble: &'a mut Trouble,
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) state: &'a mut StateDir,
+    pub(crate) models: &'a mut Models,
+    pub(crate) excuses: &'a mut Excuses,
+    pub(crate) kept: &'a mut Kept,
+    pub(crate) promise: &'a mut Promise,
+}

@@ -1,0 +1,176 @@
+//! The memory of the process: buffers, and what is kept of whole extents in them; and the workers, who hash, compress and
+//! compare what is there.
+//!
+//! Reads keep fingerprints and encodings of whole extents for origins that store contents as the cache does. One that is
+//! not of the bytes it came with would be wrong data in a store later. So every one of them is compared with the bytes
+//! when they go to an origin, of whatever kind, and a write into bytes of which something is kept is a violation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zc_cache::seam::{Action, Digest, Event, ExtentRead};
+use zc_core::{BufId, BufSlice, Codec, DedupDomain, FingerprintKind};
+use zc_pool::KnownChunk;
+use zc_reduce::Reducer;
+
+use crate::env::Env;
+
+/// Buffers of the process.
+pub(crate) struct Memory {
+    bufs: BTreeMap<BufId, Vec<u8>>,
+    /// What is kept of whole extents, by the place in the buffer.
+    known: BTreeMap<BufId, BTreeMap<u32, KnownChunk>>,
+    reducer: Reducer,
+    extent_bytes: u32,
+}
+
+impl Memory {
+    pub(crate) fn new(extent_bytes: u32) -> Self {
+        Self { bufs: BTreeMap::new(), known: BTreeMap::new(), reducer: Reducer::new(), extent_bytes }
+    }
+
+    pub(crate) const fn reducer(&mut self) -> &mut Reducer {
+        &mut self.reducer
+    }
+
+    /// A buffer with these bytes, which the manager or a client has now.
+    pub(crate) fn insert(&mut self, buf: BufId, bytes: Vec<u8>) {
+        assert!(self.bufs.insert(buf, bytes).is_none(), "{buf:?} is there already");
+    }
+
+    pub(crate) fn free(&mut self, buf: BufId) {
+        self.bufs.remove(&buf).expect("freed once");
+        self.known.remove(&buf);
+    }
+
+    /// The process has ended.
+    pub(crate) fn clear(&mut self) {
+        self.bufs.clear();
+    }
+
+    /// The manager goes, and what it kept.
+    pub(crate) fn forget_known(&mut self) {
+        self.known.clear();
+    }
+
+    /// All other buffers go.
+    pub(crate) fn keep_only(&mut self, bufs: &BTreeSet<BufId>) {
+        self.bufs.retain(|buf, _| bufs.contains(buf));
+    }
+
+    /// All buffers are filled with zeros.
+    pub(crate) fn wipe(&mut self) {
+        self.bufs.values_mut().for_each(|bytes| bytes.fill(0));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bufs.is_empty()
+    }
+
+    pub(crate) fn bufs(&self) -> impl Iterator<Item = BufId> + '_ {
+        self.bufs.keys().copied()
+    }
+
+    pub(crate) fn bytes(&self, buf: BufId) -> &[u8] {
+        self.bufs.get(&buf).unwrap_or_else(|| panic!("{buf:?} is not there"))
+    }
+
+    pub(crate) fn bytes_mut(&mut self, buf: BufId) -> &mut [u8] {
+        self.bufs.get_mut(&buf).unwrap_or_else(|| panic!("{buf:?} is not there"))
+    }
+
+    pub(crate) fn slice(&self, s: BufSlice) -> Vec<u8> {
+        let at = s.start_bytes as usize;
+        self.bytes(s.buf)[at..at + s.len_bytes as usize].to_vec()
+    }
+
+    pub(crate) fn put(&mut self, env: &mut Env, s: BufSlice, data: &[u8]) {
+        self.keeps_nothing_of(env, s);
+        let at = s.start_bytes as usize;
+        self.bytes_mut(s.buf)[at..at + s.len_bytes as usize].copy_from_slice(data);
+    }
+
+    /// An extent was read and decoded: what that told is kept if it is wanted.
+    pub(crate) fn keep(&mut self, part: &ExtentRead, codec: Codec, payload: &[u8], raw: &[u8]) {
+        if !part.keep {
+            return;
+        }
+        let print = match &part.proof {
+            Some(proof) if proof.kind == FingerprintKind::Blake3 && proof.domain == DedupDomain::COMMON => {
+                Some(zc_reduce::fingerprint(proof.kind, &proof.domain, raw))
+            }
+            Some(_) => None,
+            None => part.expected.print,
+        };
+        let encoding = (codec != Codec::Raw).then(|| (codec, payload.to_vec().into()));
+        let of_buf = self.known.entry(part.dest.buf).or_default();
+        of_buf.insert(part.dest.start_bytes, KnownChunk { print, encoding });
+    }
+
+    /// Bytes of a buffer are about to change: nothing may be kept of them.
+    fn keeps_nothing_of(&self, env: &mut Env, bytes: BufSlice) {
+        let end = bytes.start_bytes + bytes.len_bytes;
+        let Some(known) = self.known.get(&bytes.buf) else { return };
+        let kept = known.range(..end).next_back().map(|(at, _)| *at);
+        if kept.is_some_and(|at| at + self.extent_bytes > bytes.start_bytes) {
+            env.violate(format!("{bytes:?} change, although what was read of them is kept"));
+        }
+    }
+
+    /// What is kept of whole extents among bytes that go to an origin, by the offset from the first byte. Each is
+    /// compared with the bytes.
+    pub(crate) fn known_in(&mut self, env: &mut Env, bytes: BufSlice) -> Vec<(u32, KnownChunk)> {
+        let extent_bytes = self.extent_bytes;
+        let end = bytes.start_bytes + bytes.len_bytes;
+        let Some(known) = self.known.get(&bytes.buf) else { return Vec::new() };
+        let known = known.range(bytes.start_bytes..).take_while(|(at, _)| **at + extent_bytes <= end);
+        let known: Vec<(u32, KnownChunk)> = known.map(|(at, known)| (*at, known.clone())).collect();
+        for (at, known) in &known {
+            let extent = BufSlice { start_bytes: *at, len_bytes: extent_bytes, ..bytes };
+            self.judge_known(env, extent, known);
+        }
+        known.into_iter().map(|(at, known)| (at - bytes.start_bytes, known)).collect()
+    }
+
+    fn judge_known(&mut self, env: &mut Env, extent: BufSlice, known: &KnownChunk) {
+        let raw = self.slice(extent);
+        if let Some(print) = known.print {
+            env.note("extents to origins with their fingerprint");
+            if print != zc_reduce::fingerprint(FingerprintKind::Blake3, &DedupDomain::COMMON, &raw) {
+                env.violate(format!("{extent:?} goes to an origin with the fingerprint of other bytes"));
+            }
+        }
+        if let Some((codec, encoding)) = &known.encoding {
+            env.note("extents to origins with their encoding");
+            let mut decoded = vec![0; raw.len()];
+            if self.reducer.decompress(*codec, encoding, &mut decoded).is_err() || decoded != raw {
+                env.violate(format!("{extent:?} goes to an origin with the encoding of other bytes"));
+            }
+        }
+    }
+
+    /// What the workers do with buffers.
+    pub(crate) fn work(&mut self, action: &Action, kind: FingerprintKind) -> Event {
+        match action {
+            Action::Hash { op, src, domain } => {
+                let bytes = self.slice(*src);
+                let digest = if zc_reduce::is_zero(&bytes) {
+                    Digest::Zero
+                } else {
+                    Digest::Print(zc_reduce::fingerprint(kind, domain, &bytes))
+                };
+                Event::Hashed { op: *op, digest }
+            }
+            Action::Compress { op, src, codec, max_bytes, out } => {
+                let bytes = self.slice(*src);
+                let mut stored = vec![0; *max_bytes as usize];
+                let len = self.reducer.compress(*codec, &bytes, &mut stored);
+                self.bufs.insert(*out, stored).expect("allocated before");
+                Event::Compressed { op: *op, stored_bytes: len.map(|len| len as u32) }
+            }
+            Action::Compare { op, left, right } => {
+                Event::Compared { op: *op, equal: self.slice(*left) == self.slice(*right) }
+            }
+            other => panic!("{other:?} is no work"),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Operations in progress: some have not taken effect, and of some the manager has not heard. Those of a zone may hang.
+
+use zc_cache::seam::{Action, Event};
+use zc_core::OpId;
+
+use crate::zone::Zone;
+
+/// Logical time for which flushes hang behind pieces that hung.
+const BEHIND: u64 = 60;
+
+/// Operations in progress.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    /// Operations that have not taken effect, with the moment of issue for flushes and changes of the state directory.
+    pending: Vec<(Action, u64)>,
+    /// Ends of which the manager has not heard.
+    unheard: Vec<Event>,
+    /// Operations of this zone take no effect until then.
+    stalled: Option<(Zone, u64)>,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, action: Action, issued: u64) {
+        self.pending.push((action, issued));
+    }
+
+    /// The manager hears of this some time later.
+    pub(crate) fn hear(&mut self, event: Event) {
+        self.unheard.push(event);
+    }
+
+    pub(crate) fn pending(&self) -> &[(Action, u64)] {
+        &self.pending
+    }
+
+    pub(crate) fn unheard(&self) -> &[Event] {
+        &self.unheard
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.unheard.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.pending.len() + self.unheard.len()
+    }
+
+    pub(crate) fn take(&mut self, index: usize) -> (Action, u64) {
+        self.pending.swap_remove(index)
+    }
+
+    pub(crate) fn take_unheard(&mut self, index: usize) -> Event {
+        self.unheard.swap_remove(index)
+    }
+
+    /// Takes what has not taken effect: the process ends.
+    pub(crate) fn take_pending(&mut self) -> Vec<(Action, u64)> {
+        core::mem::take(&mut self.pending)
+    }
+
+    /// Takes an operation of the cache device that has not taken effect, if there is this one.
+    pub(crate) fn take_op(&mut self, op: OpId) -> Option<(Action, u64)> {
+        let index = self.pending.iter().position(|(action, _)| action.device_op() == Some(op))?;
+        Some(self.pending.swap_remove(index))
+    }
+
+    /// Takes the first operation that is chosen.
+    pub(crate) fn take_if(&mut self, chooses: impl Fn(&Action, u64) -> bool) -> Option<Action> {
+        let index = self.pending.iter().position(|(action, issued)| chooses(action, *issued))?;
+        Some(self.pending.swap_remove(index).0)
+    }
+
+    /// The session is over.
+    pub(crate) fn session_over(&mut self) {
+        self.unheard.clear();
+        self.stalled = None;
+    }
+
+    /// Operations of the zone hang from here on; those of another zone that hung do not any more.
+    pub(crate) const fn stall(&mut self, zone: Zone, until: u64) {
+        self.stalled = Some((zone, until));
+    }
+
+    /// Nothing hangs any more.
+    pub(crate) const fn resume(&mut self) {
+        self.stalled = None;
+    }
+
+    pub(crate) const fn is_stalling(&self) -> bool {
+        self.stalled.is_some()
+    }
+
+    /// Returns `true` if the operation hangs. `hangs`: the zone that hangs most often in this seed.
+    pub(crate) fn is_stalled(&self, index: usize, now: u64, hangs: Option<Zone>) -> bool {
+        let Some((zone, until)) = self.stalled else { return false };
+        let of = Zone::of(&self.pending[index].0);
+        // Where pieces hang, flushes do for a while behind them: what was written is there, and not durable.
+        let behind = zone == Zone::DirtyWrite && hangs == Some(zone) && of == Zone::Flush;
+        (now < until && of == zone) || (behind && (until..until.saturating_add(BEHIND)).contains(&now))
+    }
+}

@@ -1,0 +1,214 @@
+//! Rest: all requests are answered, everything is read, and the daemon stops in order and starts again.
+
+use zc_cache::seam::{Event, RequestKind};
+use zc_cache::startup;
+
+use crate::boot::{cut_off_start, kill, power_cut, start};
+use crate::clients::ClientKind;
+use crate::content::{self, SECTOR};
+use crate::ends::{decay_while_off, gone, process_dies};
+use crate::forgive::forgive_lies;
+use crate::pooled::Pooled;
+use crate::requests::{submit, write};
+use crate::settings::{change_pins_early, serve_volume};
+use crate::stored::{close_pool, make_room_in_pool};
+use crate::world::{PATIENCE, World};
+
+/// Steps after which an operator looks why requests are not answered.
+const OPERATOR_PATIENCE: u32 = 2_000;
+/// Steps after which an operator kills a daemon whose origins are gone.
+const STOP_PATIENCE: u32 = 2_000;
+
+pub(crate) fn drain(world: &mut World) {
+    for turn in 0..PATIENCE {
+        if world.clients.is_empty() || world.env.is_violated() {
+            return;
+        }
+        if turn > OPERATOR_PATIENCE && world.pooled.as_ref().is_some_and(Pooled::is_fenced) {
+            // Writes wait for room that dirty data takes which the store does not: an operator starts it anew.
+            return kill(world);
+        }
+        if turn > OPERATOR_PATIENCE {
+            make_room_in_pool(world);
+        }
+        if world.is_busy() {
+            world.step();
+        } else {
+            world.tick();
+        }
+    }
+    // Where a damaged page keeps the store's cleaner from freeing anything, that goes on for ever.
+    if world.is_pool_rotten() {
+        world.env.end();
+    }
+    let pool = world.pooled.as_ref().map(Pooled::describe);
+    let dirty: Vec<_> = (0..world.volumes.len()).map(|volume| world.dirty(volume)).collect();
+    let count = world.clients.len();
+    world.env.violate(format!("{count} requests are never answered; dirty {dirty:?}, pool {pool:?}"));
+}
+
+/// Reads every volume from end to end.
+pub(crate) fn read_all(world: &mut World) {
+    for volume in 0..world.volumes.len() {
+        serve_volume(world, volume);
+        let size = world.volumes[volume].size_bytes as usize;
+        if world.env.is_violated() {
+            return;
+        }
+        for offset in (0..size).step_by(64 << 10) {
+            let len = (size - offset).min(64 << 10);
+            let buf = world.clients.new_buf();
+            world.memory.insert(buf, vec![0xaa; len]);
+            submit(world, volume, offset, len, RequestKind::Read { buf }, ClientKind::Read(buf));
+            drain(world);
+        }
+    }
+}
+
+/// Writes these sectors, then flushes, and hears of both.
+pub(crate) fn write_anew(world: &mut World, volume: usize, offset: usize, len: usize) {
+    let buf = world.clients.new_buf();
+    write(world, volume, offset, len, buf);
+    drain(world);
+    flush_if_served(world, volume);
+    drain(world);
+}
+
+/// A flush, unless the daemon has been started since without the volume.
+pub(crate) fn flush_if_served(world: &mut World, volume: usize) {
+    if world.volumes.is_served(volume) {
+        submit(world, volume, 0, 0, RequestKind::Flush, ClientKind::Flush);
+    }
+}
+
+pub(crate) fn stop_and_start(world: &mut World) {
+    drain(world);
+    if world.env.is_violated() {
+        return;
+    }
+    world.env.trace(|| "stop".to_owned());
+    world.env.note("clean stops");
+    world.event(Event::Stop);
+    let Some(clean) = wait_for_stop(world) else { return };
+    close_pool(world);
+    if !world.memory.is_empty() || world.is_busy() {
+        let left = format!(
+            "left over after the stop: {:?} {:?}",
+            world.memory.bufs().collect::<Vec<_>>(),
+            world.queue.pending()
+        );
+        world.env.violate(left);
+        return;
+    }
+    if clean && !mark_clean(world) {
+        gone(world, false);
+        world.models.nothing_in_memory();
+        cut_off_start(world, "cut off while marking a clean stop");
+        forgive_lies(world, true);
+        return start(world);
+    }
+    gone(world, clean);
+    if clean {
+        world.models.nothing_in_memory();
+    } else {
+        process_dies(world);
+    }
+    decay_while_off(world);
+    forgive_lies(world, !clean);
+    if clean && world.env.random_bool(0.1) {
+        write_behind_our_back(world);
+    }
+    if world.env.random_bool(0.5) {
+        world.state.reboot();
+        world.losses.reboot(world.env.now().is_multiple_of(2));
+    }
+    start(world);
+    if world.plan.pinning && !world.env.is_mended() && world.env.random_bool(0.5) {
+        change_pins_early(world);
+    }
+}
+
+/// Waits for the end of a stop. Returns `true` if it was clean, `None` if it did not end.
+pub(crate) fn wait_for_stop(world: &mut World) -> Option<bool> {
+    let cut_off =
+        (!world.env.is_mended() && world.env.random_bool(0.2)).then(|| world.env.random_range(0..60));
+    for turn in 0..PATIENCE {
+        if world.env.is_violated() {
+            return None;
+        }
+        if let Some(clean) = world.stopped {
+            if world.env.is_mended() && !clean {
+                world.env.violate("the stop is not clean though nothing fails");
+                return None;
+            }
+            return Some(clean);
+        }
+        let in_the_way = (0..world.volumes.len()).any(|volume| world.is_pool_in_the_way(volume));
+        let held_up = turn > STOP_PATIENCE && (world.faults.are_origins_gone(world.env.now()) || in_the_way);
+        if held_up {
+            world.env.note("stops that an origin held up");
+            kill(world);
+            return None;
+        }
+        if cut_off == Some(turn) {
+            world.env.note("crashes while stopping");
+            power_cut(world);
+            return None;
+        }
+        if world.is_busy() {
+            world.step();
+        } else {
+            world.tick();
+        }
+    }
+    world.env.violate("the manager does not stop");
+    None
+}
+
+/// False if it was cut off.
+pub(crate) fn mark_clean(world: &mut World) -> bool {
+    let superblock = world.superblock.clone().expect("opened");
+    let left = (!world.env.is_mended() && world.env.random_bool(0.1)).then(|| world.env.random_range(0..6));
+    let forgets = world.faults.lost > 0.0 && world.env.random_bool(0.03);
+    let manager = world.manager.as_ref().expect("runs");
+    let (journal_next, image) = (manager.journal_next(), manager.index_image());
+    if world.faults.is_state_failing(world.env.now()) {
+        // The origins' marks are noted first.
+        world.env.note("stops that the state directory did not hear of");
+        return false;
+    }
+    let mut media = world.cache.raw(left, forgets);
+    let done = startup::mark_clean(&mut media, &superblock, journal_next, image).is_ok();
+    if done {
+        world.state.trust_all();
+        world.state.forget_given_up();
+    }
+    done
+}
+
+/// Another program writes to a file while it is not served: its change time tells.
+fn write_behind_our_back(world: &mut World) {
+    let volume = world.env.random_range(0..world.volumes.len());
+    let in_store = world.pooled.as_ref().is_some_and(|pooled| pooled.has(volume));
+    if world.state.may_be_dirty(volume) || in_store {
+        return;
+    }
+    let sectors = world.volumes[volume].size_bytes as usize / SECTOR;
+    for _ in 0..world.env.random_range(1..40) {
+        let sector = world.env.random_range(0..sectors);
+        world.env.advance();
+        let value = world.clients.new_content();
+        let mut bytes = [0; SECTOR];
+        content::fill(value, &mut bytes);
+        world.origins[volume].write_now(sector * SECTOR, &bytes);
+        world.models.oracle_mut(volume).issue(sector, value, world.env.now());
+        let started = world.env.now();
+        world.env.advance();
+        world.models.oracle_mut(volume).end(sector, started, world.env.now(), true, false);
+        world.models.origin_mut(volume).set(sector, value);
+    }
+    world.origins[volume].settle();
+    world.models.oracle_mut(volume).flushed(world.env.now());
+    world.state.distrust(volume);
+    world.env.note("origins changed while stopped");
+}
