@@ -13,23 +13,29 @@
 //!
 //! What it does not do: divide the room (`shares`), or make any (`destage`).
 
-use zc_core::{ErrorKind, Mode, VolumeId};
+use zc_core::{Ack, BufId, BufSlice, ErrorKind, Mode, VolumeId};
 use zc_format::EXTENT_HEADER_BYTES;
 
 use crate::base::Base;
-use crate::clean::Clean;
+use crate::clean::read::{portions, sector_range};
 use crate::device::Core;
-use crate::dirty::commit::epoch_writes_max;
+use crate::dirty::bounds::is_epoch_full;
+use crate::dirty::commit::Commits;
+use crate::dirty::dirty_jobs::DirtyJobs;
+use crate::dirty::record_bounds::dirty_records_max;
 use crate::dirty::shares::Division;
-use crate::dirty::versions::{DirtyFill, EpochState};
-use crate::dirty::{DirtyLayer, VolumeDirty, WaitingWrite, is_held_back};
+use crate::dirty::versions::{Body, DirtyFill, EpochState};
+use crate::dirty::volume::{VolumeDirty, WaitingWrite, is_held_back, let_go};
+use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
-use crate::seam::RequestKind;
+use crate::seam::{Action, Request, RequestKind};
+
+/// A clearing of [`crate::config::ManagerConfig::drain_extents_min`] extents waits for this many records of dirty data
+/// at most, and a longer one for more in proportion.
+const RECORDS_MAX: u64 = 512;
 
 /// Largest part of a request that is taken in at once.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// Versions and epochs of all volumes together, about 100 bytes each.
-const DIRTY_RECORDS_MAX: u64 = 1 << 20;
 /// Units above the high watermark for writes that cover what cannot be read.
 const MENDING_UNITS: u64 = 1;
 /// The part of the records that there may be beyond them, for what ends a lack of room: writes that cover what cannot be
@@ -38,7 +44,7 @@ const MENDING_RECORDS: u64 = 4;
 
 /// Whose turn it is.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+struct Turns {
     /// The volume whose waiting write is the first to be looked at.
     first: VolumeId,
     /// The volume that gets the next room that is shared.
@@ -51,7 +57,7 @@ pub(crate) struct Turns {
 
 /// Outcome of the attempt to take in a waiting write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Admission {
+enum Admitted {
     /// A piece of it was taken in, or it was refused.
     Piece,
     /// There is none, or it waits for what is the volume's own.
@@ -121,51 +127,69 @@ fn units_for(memory_bytes: u64, base: &Base) -> u64 {
     (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
 }
 
-/// Records of dirty data that there may be: half of what a checkpoint has room for, and a bound on the RAM.
-pub(crate) fn dirty_records_max(base: &Base) -> u64 {
-    (base.cfg().geometry.checkpoint_records_max() / 2).clamp(64, DIRTY_RECORDS_MAX)
+/// What takes waiting writes in.
+#[derive(Debug, Default)]
+pub(crate) struct Admission {
+    turns: Turns,
+    jobs: DirtyJobs,
 }
 
-impl DirtyLayer {
+impl Admission {
+    /// Dirty data on its way into units.
+    pub(crate) const fn jobs(&self) -> &DirtyJobs {
+        &self.jobs
+    }
+
+    /// Dirty data on its way into units, to be gone on with.
+    pub(crate) const fn jobs_mut(&mut self) -> &mut DirtyJobs {
+        &mut self.jobs
+    }
+
     /// Settings of volumes may have changed: counts those that share the room.
     pub(crate) fn count_sharers(&mut self, core: &Core) {
         let writes_back = core.base.volumes().filter(|volume| volume.cfg().mode == Mode::WriteBack);
         self.turns.sharers = zc_core::u64_from_usize(writes_back.count());
     }
 
-    /// Takes in waiting writes of all volumes as far as there is room.
-    pub(crate) fn pump_admission(&mut self, core: &mut Core, clean: &mut Clean) {
-        if self.volumes.is_empty() {
-            return;
-        }
-        let mut ids = self.volumes.awake_ids();
+    /// Takes in waiting writes of all volumes as far as there is room. The volumes that were looked at, in turn.
+    pub(crate) fn pump(
+        &mut self,
+        volumes: &mut DirtyVolumes,
+        commits: &mut Commits,
+        core: &mut Core,
+    ) -> Vec<VolumeId> {
+        let mut ids = volumes.awake_ids();
         let turn = self.turns.first;
         let first = ids.iter().position(|id| *id >= turn).unwrap_or(0);
         ids.rotate_left(first);
-        while self.admit_round(&ids, core) {}
-        for volume in ids {
-            self.pump_giving_up(volume, core);
-            self.finish_leaving(volume, core, clean);
-        }
+        while self.admit_round(&ids, volumes, commits, core) {}
+        volumes.set_short_of_room(self.turns.is_short || self.turns.shared.is_some());
+        ids
     }
 
     /// Takes in a piece of each volume, as far as there is room. Returns `true` if another round may take in more.
-    fn admit_round(&mut self, ids: &[VolumeId], core: &mut Core) -> bool {
+    fn admit_round(
+        &mut self,
+        ids: &[VolumeId],
+        volumes: &mut DirtyVolumes,
+        commits: &mut Commits,
+        core: &mut Core,
+    ) -> bool {
         let mut taken = false;
         self.turns.is_short = false;
         if self
             .turns
             .shared
-            .is_some_and(|volume| !self.is_waiting_of(volume) || !self.may_share(volume, core))
+            .is_some_and(|volume| !volumes.is_waiting_of(volume) || !self.may_share(volume, volumes, core))
         {
             self.turns.shared = None;
         }
         for volume in ids {
-            match self.admit_of(*volume, core) {
-                Admission::Piece => taken = true,
-                Admission::Nothing => {}
-                Admission::Short if self.turns.is_short => {}
-                Admission::Short => {
+            match self.admit_of(*volume, volumes, commits, core) {
+                Admitted::Piece => taken = true,
+                Admitted::Nothing => {}
+                Admitted::Short if self.turns.is_short => {}
+                Admitted::Short => {
                     self.turns.is_short = true;
                     self.turns.first = *volume;
                 }
@@ -174,90 +198,100 @@ impl DirtyLayer {
         taken && !self.turns.is_short
     }
 
-    fn is_waiting_of(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(|dirty| !dirty.waiting.is_empty())
-    }
-
-    /// Returns `true` if destaging of a volume makes room that waiting writes need: its own, or room that volumes share.
-    pub(crate) fn is_pressed(&self, volume: VolumeId) -> bool {
-        self.turns.is_short || self.turns.shared.is_some() || self.is_waiting_of(volume)
-    }
-
     /// Takes in a piece of a volume's first waiting write; if that has to wait, of the first one that clears.
-    fn admit_of(&mut self, volume: VolumeId, core: &mut Core) -> Admission {
+    fn admit_of(
+        &mut self,
+        volume: VolumeId,
+        volumes: &mut DirtyVolumes,
+        commits: &mut Commits,
+        core: &mut Core,
+    ) -> Admitted {
         if !core.base.is_good() {
-            return Admission::Nothing;
+            return Admitted::Nothing;
         }
-        self.wait_to_clear(volume, core);
-        let Some(dirty) = self.volumes.get(&volume).filter(|dirty| !dirty.waiting.is_empty()) else {
-            return Admission::Nothing;
+        self.wait_to_clear(volume, volumes, core);
+        let Some(dirty) = volumes.get(&volume).filter(|dirty| !dirty.waiting.is_empty()) else {
+            return Admitted::Nothing;
         };
         if dirty.phase.is_clearing() {
-            return Admission::Nothing;
+            return Admitted::Nothing;
         }
         if dirty.phase.makes_writes_wait() {
-            return self.waits_for_end(volume, core);
+            return self.waits_for_end(volume, volumes, commits, core);
         }
-        let first = self.admit_piece(volume, 0, core);
-        let clearing = self.volumes.get(&volume).and_then(VolumeDirty::next_clearing);
+        let first = self.admit_piece(volume, 0, volumes, commits, core);
+        let clearing = volumes.get(&volume).and_then(VolumeDirty::next_clearing);
         match (first, clearing) {
-            (Admission::Piece, _) | (_, None) => first,
-            (_, Some(at)) => match self.admit_piece(volume, at, core) {
-                Admission::Piece => Admission::Piece,
+            (Admitted::Piece, _) | (_, None) => first,
+            (_, Some(at)) => match self.admit_piece(volume, at, volumes, commits, core) {
+                Admitted::Piece => Admitted::Piece,
                 _ => first,
             },
         }
     }
 
     /// New writes wait until nothing is dirty. Discards continue while the origin has no space: they may free some.
-    fn waits_for_end(&mut self, volume: VolumeId, core: &mut Core) -> Admission {
-        if self.is_stuck(volume) || (core.base.is_stopping() && self.is_refused(volume)) {
-            self.refuse_waiting(volume, ErrorKind::Io, core);
-            return Admission::Nothing;
+    fn waits_for_end(
+        &mut self,
+        volume: VolumeId,
+        volumes: &mut DirtyVolumes,
+        commits: &mut Commits,
+        core: &mut Core,
+    ) -> Admitted {
+        if Self::is_stuck(volume, volumes) || (core.base.is_stopping() && Self::is_refused(volume, volumes)) {
+            volumes.refuse_waiting(volume, ErrorKind::Io, core);
+            return Admitted::Nothing;
         }
-        let dirty = self.volumes.get(&volume).expect_held();
+        let dirty = volumes.get(&volume).expect_held();
         if !dirty.destaging.is_out_of_space() {
-            return Admission::Nothing;
+            return Admitted::Nothing;
         }
         if let Some(at) = dirty.waiting.iter().position(WaitingWrite::clears)
-            && self.admit_piece(volume, at, core) == Admission::Piece
+            && self.admit_piece(volume, at, volumes, commits, core) == Admitted::Piece
         {
-            return Admission::Piece;
+            return Admitted::Piece;
         }
-        if self.is_full_for_long(volume, core) {
-            self.refuse_full(volume, core);
+        if Self::is_full_for_long(volume, volumes, core) {
+            Self::refuse_full(volume, volumes, core);
         }
-        Admission::Nothing
+        Admitted::Nothing
     }
 
     /// Takes in the next piece of a waiting write of a volume.
-    fn admit_piece(&mut self, volume: VolumeId, at: usize, core: &mut Core) -> Admission {
-        let dirty = self.volumes.get_mut(&volume).expect_held();
+    fn admit_piece(
+        &mut self,
+        volume: VolumeId,
+        at: usize,
+        volumes: &mut DirtyVolumes,
+        commits: &mut Commits,
+        core: &mut Core,
+    ) -> Admitted {
+        let dirty = volumes.get_mut(&volume).expect_held();
         let write = dirty.waiting.get(at).expect_held();
         let piece = write.next_piece(&core.base);
         let (request, done_bytes) = (write.request.clone(), write.done_bytes);
-        let mends =
-            self.is_stuck(volume) && self.meets_gap(volume, piece.start..piece.start + piece.len_bytes, core);
-        let full = self.is_epoch_full(volume, piece.extents, core);
-        let mut lack = self.lack_of(volume, piece, core);
+        let mends = Self::is_stuck(volume, volumes)
+            && Self::meets_gap(volume, piece.start..piece.start + piece.len_bytes, volumes, core);
+        let full = is_epoch_full(volume, piece.extents, volumes, core);
+        let mut lack = self.lack_of(volume, piece, volumes, core);
         if lack.is_none() && self.turns.is_short && piece.memory_bytes > 0 && !mends {
             lack = Some(Lack::Passing);
         }
-        if lack.is_some() && mends && self.has_mending_room(piece.memory_bytes, core) {
+        if lack.is_some() && mends && self.has_mending_room(piece.memory_bytes, volumes, core) {
             lack = None;
         }
         if full || lack.is_some() {
             core.base.stats.dirty_waits += 1;
             if mends && (full || core.device.catalog.meta().is_pressed()) {
-                return Admission::Nothing;
+                return Admitted::Nothing;
             }
-            return self.waits(volume, if full { None } else { lack }, core);
+            return self.waits(volume, if full { None } else { lack }, volumes, core);
         }
-        self.take_in(&request, done_bytes, piece.len_bytes, core);
+        self.take_in(&request, done_bytes, piece.len_bytes, volumes, core);
         if self.turns.shared == Some(volume) {
             self.turns.shared = None;
         }
-        let dirty = self.volumes.get_mut(&volume).expect_held();
+        let dirty = volumes.get_mut(&volume).expect_held();
         if piece.memory_bytes > 0 {
             dirty.full_since_ms = None;
         }
@@ -265,58 +299,58 @@ impl DirtyLayer {
         write.done_bytes += piece.len_bytes;
         if write.done_bytes == request.len_bytes {
             dirty.waiting.remove(at);
-            self.taken_in(&request, core);
+            Self::taken_in(&request, volumes, commits, core);
         }
-        Admission::Piece
+        Admitted::Piece
     }
 
     /// A piece finds no room, or none in the open epoch. Its write waits, unless that is without end.
-    fn waits(&mut self, volume: VolumeId, lack: Option<Lack>, core: &mut Core) -> Admission {
-        if self.is_stuck(volume) {
-            return self.refuse_first(volume, core);
+    fn waits(
+        &mut self,
+        volume: VolumeId,
+        lack: Option<Lack>,
+        volumes: &mut DirtyVolumes,
+        core: &mut Core,
+    ) -> Admitted {
+        if Self::is_stuck(volume, volumes) {
+            return Self::refuse_first(volume, volumes, core);
         }
-        let no_end = self.is_shut_out(core) || (core.base.is_stopping() && self.is_refused(volume));
+        let no_end = Self::is_shut_out(volumes, core)
+            || (core.base.is_stopping() && Self::is_refused(volume, volumes));
         if no_end {
-            self.refuse_waiting(volume, ErrorKind::Io, core);
-            return Admission::Nothing;
+            volumes.refuse_waiting(volume, ErrorKind::Io, core);
+            return Admitted::Nothing;
         }
-        if self.is_crowded_out(volume, core) {
-            self.refuse_waiting(volume, ErrorKind::NoSpace, core);
-            return Admission::Nothing;
+        if Self::is_crowded_out(volume, volumes, core) {
+            volumes.refuse_waiting(volume, ErrorKind::NoSpace, core);
+            return Admitted::Nothing;
         }
         match lack {
             // The open epoch closes by itself.
-            None => Admission::Nothing,
-            Some(Lack::Passing) => Admission::Short,
-            Some(Lack::Share) if self.is_full_for_long(volume, core) => {
-                self.refuse_full(volume, core);
-                Admission::Nothing
+            None => Admitted::Nothing,
+            Some(Lack::Passing) => Admitted::Short,
+            Some(Lack::Share) if Self::is_full_for_long(volume, volumes, core) => {
+                Self::refuse_full(volume, volumes, core);
+                Admitted::Nothing
             }
             Some(Lack::Share) => {
-                if self.turns.shared.is_none() && self.may_share(volume, core) {
+                if self.turns.shared.is_none() && self.may_share(volume, volumes, core) {
                     self.turns.shared = Some(volume);
                 }
-                Admission::Nothing
+                Admitted::Nothing
             }
         }
     }
 
-    /// Returns `true` if the volume's open epoch has all the records that it may have. It closes by itself.
-    pub(crate) fn is_epoch_full(&self, volume: VolumeId, extents: u64, core: &Core) -> bool {
-        let open = self.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
-        let writes = open.map_or(0, |epoch| epoch.writes);
-        writes > 0 && writes + extents > epoch_writes_max(core.device.catalog.meta().journal().ring_blocks())
-    }
-
     /// Returns `true` if dirty data that cannot be read back occupies the room, so waiting does not help.
-    fn is_stuck(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
+    fn is_stuck(volume: VolumeId, volumes: &DirtyVolumes) -> bool {
+        volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
     }
 
     /// Returns `true` if the origin has had no space for so long that writes do not wait for it any more.
-    fn is_full_for_long(&mut self, volume: VolumeId, core: &Core) -> bool {
+    fn is_full_for_long(volume: VolumeId, volumes: &mut DirtyVolumes, core: &Core) -> bool {
         let wait_ms = core.base.volume(volume).map_or(0, |volume| volume.cfg().write_back.full_wait_ms);
-        let dirty = self.volumes.get_mut(&volume).expect_held();
+        let dirty = volumes.get_mut(&volume).expect_held();
         if !dirty.destaging.is_out_of_space() {
             dirty.full_since_ms = None;
             return false;
@@ -328,8 +362,8 @@ impl DirtyLayer {
 
     /// Returns `true` if volumes that cannot be destaged occupy all room, so waiting does not help: their data cannot be
     /// read, their origin is missing, they are read-only, or they wait for an operator.
-    fn is_crowded_out(&self, volume: VolumeId, core: &Core) -> bool {
-        let mut others = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
+    fn is_crowded_out(volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> bool {
+        let mut others = volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         others.peek().is_some()
             && others.all(|(id, dirty)| {
                 *id != volume && (dirty.destaging.is_stuck() || is_held_back(*id, dirty, &core.base))
@@ -337,35 +371,40 @@ impl DirtyLayer {
     }
 
     /// Returns `true` if the origin or the cache device refused the volume's destaging.
-    fn is_refused(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
+    fn is_refused(volume: VolumeId, volumes: &DirtyVolumes) -> bool {
+        volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
     }
 
     /// Returns `true` if no destaging makes room any more: the manager stops, and no dirty data reaches its origin. A
     /// manager that does not stop waits for the origins to recover.
-    fn is_shut_out(&self, core: &Core) -> bool {
-        let mut dirty = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
+    fn is_shut_out(volumes: &DirtyVolumes, core: &Core) -> bool {
+        let mut dirty = volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         core.base.is_stopping()
             && dirty.peek().is_some()
             && dirty.all(|(id, dirty)| dirty.destaging.is_refused() || is_held_back(*id, dirty, &core.base))
     }
 
-    fn meets_gap(&self, volume: VolumeId, written: core::ops::Range<u64>, core: &Core) -> bool {
-        self.volumes.get(&volume).is_some_and(|dirty| dirty.meets_gap(core.base.extent_bytes(), &written))
+    fn meets_gap(
+        volume: VolumeId,
+        written: core::ops::Range<u64>,
+        volumes: &DirtyVolumes,
+        core: &Core,
+    ) -> bool {
+        volumes.get(&volume).is_some_and(|dirty| dirty.meets_gap(core.base.extent_bytes(), &written))
     }
 
     /// The first waiting write cannot wait for room; one behind it may be what makes some.
-    fn refuse_first(&mut self, volume: VolumeId, core: &mut Core) -> Admission {
-        let dirty = self.volumes.get_mut(&volume).expect_held();
-        let Some(write) = dirty.waiting.pop_front() else { return Admission::Nothing };
+    fn refuse_first(volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) -> Admitted {
+        let dirty = volumes.get_mut(&volume).expect_held();
+        let Some(write) = dirty.waiting.pop_front() else { return Admitted::Nothing };
         core.base.answer_write(&write.request, Err(ErrorKind::Io));
-        Admission::Piece
+        Admitted::Piece
     }
 
     /// Refuses the waiting writes of a volume whose origin has had no space for long. What clears waits on, unless it is
     /// the first: then there is no room for it either.
-    fn refuse_full(&mut self, volume: VolumeId, core: &mut Core) {
-        let dirty = self.volumes.get_mut(&volume).expect_held();
+    fn refuse_full(volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
+        let dirty = volumes.get_mut(&volume).expect_held();
         let keeps_clearing = dirty.waiting.front().is_some_and(|write| !write.clears());
         for write in core::mem::take(&mut dirty.waiting) {
             if keeps_clearing && write.clears() {
@@ -376,18 +415,11 @@ impl DirtyLayer {
         }
     }
 
-    pub(crate) fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
-        let dirty = self.volumes.get_mut(&volume).expect_held();
-        for write in core::mem::take(&mut dirty.waiting) {
-            core.base.answer_write(&write.request, Err(error));
-        }
-    }
-
     /// Returns `true` if a volume may take shared room: no other one has its turn, and its origin takes its data. Without
     /// reserves, shared room is all there is.
-    fn may_share(&self, volume: VolumeId, core: &Core) -> bool {
+    fn may_share(&self, volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> bool {
         let is_turn = self.turns.shared.is_none_or(|holder| holder == volume);
-        is_turn && (!self.is_refused(volume) || self.units(core).reserve == 0)
+        is_turn && (!Self::is_refused(volume, volumes) || self.units(core).reserve == 0)
     }
 
     /// The division of units.
@@ -396,32 +428,39 @@ impl DirtyLayer {
     }
 
     /// The room that a piece lacks: in the journal, among records, in memory, in units.
-    fn lack_of(&self, volume: VolumeId, piece: Piece, core: &Core) -> Option<Lack> {
+    fn lack_of(&self, volume: VolumeId, piece: Piece, volumes: &DirtyVolumes, core: &Core) -> Option<Lack> {
         if core.device.catalog.meta().is_pressed() {
             return Some(Lack::Passing);
         }
-        let may_share = self.may_share(volume, core);
-        if !self.has_records(volume, piece, may_share, core) {
+        let may_share = self.may_share(volume, volumes, core);
+        if !self.has_records(volume, piece, may_share, volumes, core) {
             return Some(Lack::Share);
         }
         if piece.memory_bytes == 0 {
             return None;
         }
-        let pending = self.memory_bytes + piece.memory_bytes;
-        if self.memory_bytes > 0 && pending > core.base.cfg().dirty.memory_bytes {
+        let pending = self.jobs.memory_bytes() + piece.memory_bytes;
+        if self.jobs.memory_bytes() > 0 && pending > core.base.cfg().dirty.memory_bytes {
             return Some(Lack::Passing);
         }
         let overhead = piece.extents * u64::from(EXTENT_HEADER_BYTES * 2);
         let units = units_for(pending + overhead, &core.base);
-        (!self.has_units(volume, piece, units, may_share, core)).then_some(Lack::Share)
+        (!self.has_units(volume, piece, units, may_share, volumes, core)).then_some(Lack::Share)
     }
 
     /// Returns `true` if there may be the records of a piece.
-    fn has_records(&self, volume: VolumeId, piece: Piece, may_share: bool, core: &Core) -> bool {
+    fn has_records(
+        &self,
+        volume: VolumeId,
+        piece: Piece,
+        may_share: bool,
+        volumes: &DirtyVolumes,
+        core: &Core,
+    ) -> bool {
         let max = dirty_records_max(&core.base);
         let division = Division::new(max, self.turns.sharers);
-        let records = self.volumes.record_count();
-        let dirty = self.volumes.get(&volume);
+        let records = volumes.record_count();
+        let dirty = volumes.get(&volume);
         let own = dirty.map_or(0, VolumeDirty::held_records);
         let with_margin = max + max / MENDING_RECORDS;
         // What clears may be what lets the origin take the rest.
@@ -432,7 +471,15 @@ impl DirtyLayer {
     }
 
     /// Returns `true` if there may be so many more units, for a piece and all that is in memory alone.
-    fn has_units(&self, volume: VolumeId, piece: Piece, units: u64, may_share: bool, core: &Core) -> bool {
+    fn has_units(
+        &self,
+        volume: VolumeId,
+        piece: Piece,
+        units: u64,
+        may_share: bool,
+        volumes: &DirtyVolumes,
+        core: &Core,
+    ) -> bool {
         let (slots, division) = (core.device.catalog.slots().dirty(), self.units(core));
         let bounds = core.device.catalog.slots().dirty_bounds(&core.base);
         let in_shared = slots.filled() + units <= division.shared
@@ -440,7 +487,7 @@ impl DirtyLayer {
         if may_share && in_shared {
             return true;
         }
-        let unplaced = self.volumes.get(&volume).map_or(0, VolumeDirty::unplaced);
+        let unplaced = volumes.get(&volume).map_or(0, VolumeDirty::unplaced);
         let charge = slots.charge(volume);
         // At most one slot for each extent; and those that are opened, beside the one that is open.
         let more = (unplaced + piece.extents).min(units + 1);
@@ -449,20 +496,20 @@ impl DirtyLayer {
     }
 
     /// Use of the room of all volumes.
-    pub(crate) fn fill(&self, core: &Core) -> DirtyFill {
+    pub(crate) fn fill(volumes: &DirtyVolumes, core: &Core) -> DirtyFill {
         DirtyFill {
             units: core.device.catalog.slots().dirty().filled(),
             units_max: core.device.catalog.slots().dirty_bounds(&core.base).filled,
-            records: self.volumes.record_count(),
+            records: volumes.record_count(),
             records_max: dirty_records_max(&core.base),
         }
     }
 
     /// Returns `true` if a piece that replaces unreadable data fits above the watermarks. It ends the lack of room.
-    fn has_mending_room(&self, memory_bytes: u64, core: &Core) -> bool {
-        let records = self.volumes.record_count();
+    fn has_mending_room(&self, memory_bytes: u64, volumes: &DirtyVolumes, core: &Core) -> bool {
+        let records = volumes.record_count();
         let records_max = dirty_records_max(&core.base);
-        let units = units_for(self.memory_bytes + memory_bytes, &core.base);
+        let units = units_for(self.jobs.memory_bytes() + memory_bytes, &core.base);
         let bounds = core.device.catalog.slots().dirty_bounds(&core.base);
         let fits_device = core.device.catalog.slots().dirty().filled() + units
             <= bounds.filled + MENDING_UNITS
@@ -472,4 +519,117 @@ impl DirtyLayer {
             && records < records_max + records_max / MENDING_RECORDS
             && (memory_bytes == 0 || fits_device)
     }
+
+    /// Begins the wait of a clearing that is first among the volume's waiting writes, or ends one without success.
+    fn wait_to_clear(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
+        let now_ms = core.base.now_ms();
+        let Some(dirty) = volumes.get(&volume) else { return };
+        let is_free = Self::is_free_to_drain(volume, dirty, volumes, core);
+        let begins = is_free && !dirty.phase.is_clearing() && is_much_longer(dirty, core);
+        let Some(dirty) = volumes.get_mut(&volume) else { return };
+        if begins {
+            dirty.phase.clear(now_ms);
+            core.base.stats.dirty_clears += 1;
+        } else if dirty.phase.is_clearing()
+            && !(is_free && is_untouched(dirty) && !dirty.phase.clears_late(now_ms))
+        {
+            dirty.phase.clear_no_more();
+            if let Some(first) = dirty.waiting.front_mut() {
+                first.has_waited = true;
+            }
+        }
+    }
+
+    /// Returns `true` if nothing stands in the way of bringing everything dirty to the origin.
+    fn is_free_to_drain(volume: VolumeId, dirty: &VolumeDirty, volumes: &DirtyVolumes, core: &Core) -> bool {
+        volumes.writes_back(volume, core)
+            && !dirty.phase.is_leaving()
+            && !dirty.is_settling()
+            && !dirty.destaging.is_stuck()
+            && !dirty.destaging.is_refused()
+            && !is_held_back(volume, dirty, &core.base)
+            && !core.base.is_stopping()
+    }
+
+    /// Makes versions of a piece of a request.
+    fn take_in(
+        &mut self,
+        request: &Request,
+        done_bytes: u64,
+        len_bytes: u64,
+        volumes: &mut DirtyVolumes,
+        core: &mut Core,
+    ) {
+        let volume = request.volume;
+        let src = match request.kind {
+            RequestKind::Write { buf, .. } => {
+                let start_bytes = u32::try_from(done_bytes).unwrap_or(u32::MAX);
+                Some(BufSlice { buf, start_bytes, len_bytes: u32::try_from(len_bytes).unwrap_or(u32::MAX) })
+            }
+            _ => None,
+        };
+        let len = u32::try_from(len_bytes).unwrap_or(u32::MAX);
+        let range = src.unwrap_or(BufSlice { buf: BufId(0), start_bytes: 0, len_bytes: len });
+        for portion in portions(volume, request.offset_bytes + done_bytes, range, core.base.extent_bytes()) {
+            let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+            let body = match src {
+                None => Body::Zero {
+                    no_hole: matches!(request.kind, RequestKind::WriteZeroes { no_hole: true, .. }),
+                },
+                Some(_) => self.jobs.start(portion.key, &sectors, portion.dest, volumes, core),
+            };
+            let now_ms = core.base.now_ms();
+            let dirty = volumes.get_mut(&volume).expect_held();
+            let replaced = dirty.data.write(portion.key.extent, sectors, body, now_ms);
+            let_go(volume, &replaced, core);
+        }
+        core.base.stats.dirty_written_bytes += len_bytes;
+    }
+
+    /// A request is taken in as a whole: answers it, now or after a commit.
+    fn taken_in(request: &Request, volumes: &mut DirtyVolumes, commits: &mut Commits, core: &mut Core) {
+        let fua = match request.kind {
+            RequestKind::Write { fua, .. } | RequestKind::Trim { fua } => fua,
+            RequestKind::WriteZeroes { fua, .. } => fua,
+            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch | RequestKind::Warm => {
+                false
+            }
+        };
+        let ack = core.base.volume(request.volume).map_or(Ack::Durable, |volume| volume.cfg().write_back.ack);
+        if let RequestKind::Write { buf, .. } = request.kind {
+            core.base.port.release(buf);
+        }
+        let clears = !matches!(request.kind, RequestKind::Write { .. });
+        let makes_space = clears && volumes.destaging(request.volume).discards();
+        if fua || ack == Ack::Durable {
+            commits.request_commit(request.volume, Some(request.req), volumes, core);
+        } else {
+            if let Some(dirty) = volumes.get_mut(&request.volume) {
+                dirty.data.acknowledge();
+            }
+            core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
+            if makes_space {
+                commits.request_commit(request.volume, None, volumes, core);
+            }
+        }
+    }
+}
+
+/// Returns `true` if the first waiting write is a clearing of which nothing was taken in.
+fn is_untouched(dirty: &VolumeDirty) -> bool {
+    dirty.waiting.front().is_some_and(|first| {
+        let clears = matches!(first.request.kind, RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. });
+        clears && first.done_bytes == 0
+    })
+}
+
+/// Returns `true` if the first waiting write is a clearing of many more extents than there are records of dirty data.
+fn is_much_longer(dirty: &VolumeDirty, core: &Core) -> bool {
+    let Some(first) = dirty.waiting.front() else { return false };
+    let extents = first.request.len_bytes / u64::from(core.base.extent_bytes());
+    let extents_min = core.base.cfg().drain_extents_min;
+    is_untouched(dirty)
+        && !first.has_waited
+        && extents >= extents_min
+        && dirty.data.record_count().saturating_mul(extents_min) <= extents.saturating_mul(RECORDS_MAX)
 }

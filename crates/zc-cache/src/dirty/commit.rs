@@ -13,76 +13,77 @@
 //! [`crate::startup`].
 
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
-use zc_format::Record;
+use zc_format::{JournalBlock, Record};
 
+use crate::clean::Clean;
 use crate::device::Core;
+use crate::device::meta::flush_cache;
 use crate::device::units::dirty_unit::DirtyUnit;
-use crate::dirty::DirtyLayer;
+use crate::dirty::commit_state::{Commit, EPOCH_AGE_SHARE, Step, epoch_writes_max};
+use crate::dirty::proof::Unproved;
+use crate::dirty::summary::Summaries;
 use crate::dirty::versions::{Body, Ended, EpochState};
+use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
+use crate::ops::meta::Op;
 use crate::seam::Action;
 
-/// Writes of one epoch, at most.
-const EPOCH_WRITES_MAX: u64 = 8192;
 /// Client bytes of one epoch; it closes by itself with so many.
 const EPOCH_BYTES_MAX: u64 = 64 << 20;
-/// An epoch closes by itself after this share of the age that dirty data may have.
-pub(crate) const EPOCH_AGE_SHARE: u64 = 4;
 
-/// Writes that an epoch may take, so that its records (two a write at most) fill a quarter of the journal at most.
-pub(crate) fn epoch_writes_max(ring_blocks: u64) -> u64 {
-    let records = zc_core::u64_from_usize(zc_format::RECORDS_PER_BLOCK);
-    (ring_blocks * records / 8).min(EPOCH_WRITES_MAX)
+/// Commits of all volumes, and the records that go with them.
+#[derive(Debug, Default)]
+pub(crate) struct Commits {
+    summaries: Summaries,
+    /// When a commit that a client waited for was last written.
+    awaited_commit_ms: Option<u64>,
+    /// The last commit, as long as nothing durable says that it ended.
+    unproved: Option<Unproved>,
+    /// Until so many records are in blocks, only commits before `proved_before` are vouched for.
+    resets_until: u64,
+    proved_before: JournalSeq,
 }
 
-/// How far a commit is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Versions of the epoch are in memory alone.
-    Placing,
-    /// Unit and journal are being written.
-    Writing,
-    /// The unit is being written, with a summary.
-    Summarized,
-    /// Everything is written.
-    Ready,
-    /// A flush that was issued since is in flight.
-    Flushing,
-}
-
-/// A commit under way.
-#[derive(Debug)]
-pub(crate) struct Commit {
-    pub(in crate::dirty) epoch: u64,
-    step: Step,
-    waiters: Vec<ReqId>,
-    /// Some of it is stored outside the open unit: only a flush tells that it is durable.
-    elsewhere: bool,
-    /// Unit writes with a smaller number are part of it.
-    writes_before: u64,
-    /// Journal positions of its first record and of its last.
-    first: u64,
-    last: u64,
-    /// The blocks that hold them.
-    pub(in crate::dirty) first_block: Option<JournalSeq>,
-    block: Option<JournalSeq>,
-}
-
-impl Commit {
-    pub(crate) fn step(&self) -> Step {
-        self.step
+impl Commits {
+    /// Without any; only commits before this block are vouched for at first.
+    pub(crate) fn new(proved_before: JournalSeq) -> Self {
+        Self { proved_before, ..Self::default() }
     }
 
-    /// Its piece is on the way, with its records in a summary.
-    pub(crate) fn summarized(&mut self) {
-        self.step = Step::Summarized;
+    /// What a start decided is recorded up to here: only then commits behind are vouched for.
+    pub(crate) const fn reset_until(&mut self, position: u64) {
+        self.resets_until = position;
     }
-}
 
-impl DirtyLayer {
+    /// When a commit that a client waited for was last written.
+    pub(crate) const fn awaited_ms(&self) -> Option<u64> {
+        self.awaited_commit_ms
+    }
+
+    /// Returns `true` if nothing durable says yet that the volume's last commit ended.
+    pub(crate) fn is_unproved(&self, volume: VolumeId) -> bool {
+        self.unproved.is_some_and(|unproved| unproved.is_of(volume))
+    }
+
+    /// The summaries.
+    pub(crate) const fn summaries_mut(&mut self) -> &mut Summaries {
+        &mut self.summaries
+    }
+
+    /// Whether a restart would find what was recorded up to this position, in the journal or in a summary.
+    pub(crate) fn is_recorded(&self, position: u64, core: &Core) -> bool {
+        self.summaries.is_recorded(position, core)
+    }
+
     /// Makes what the volume has acknowledged durable, then answers.
-    pub(crate) fn request_commit(&mut self, volume: VolumeId, req: Option<ReqId>, core: &mut Core) {
-        let dirty = self.volumes.get_mut(&volume).expect_held();
+    pub(crate) fn request_commit(
+        &mut self,
+        volume: VolumeId,
+        req: Option<ReqId>,
+        volumes: &mut DirtyVolumes,
+        core: &mut Core,
+    ) {
+        let dirty = volumes.get_mut(&volume).expect_held();
         if let Some(commit) = &mut dirty.commit {
             // With nothing written since, all that was acknowledged is in it.
             if dirty.data.open().extents.is_empty() {
@@ -119,27 +120,38 @@ impl DirtyLayer {
             block: None,
         });
         core.base.stats.epochs_closed += 1;
-        self.pump_commit(volume, core);
+        self.pump_commit(volume, volumes, core);
     }
 
-    fn answer_commit(&mut self, volume: VolumeId, result: Result<(), ErrorKind>, core: &mut Core) {
-        let commit = self.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut());
+    fn answer_commit(
+        volume: VolumeId,
+        result: Result<(), ErrorKind>,
+        volumes: &mut DirtyVolumes,
+        core: &mut Core,
+    ) {
+        let commit = volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut());
         let waiters = commit.map(|commit| core::mem::take(&mut commit.waiters)).unwrap_or_default();
         waiters.into_iter().for_each(|req| core.base.port.emit(Action::Reply { req, result }));
     }
 
     /// Goes on with all commits, and begins those that are due.
-    pub(crate) fn pump_commits(&mut self, core: &mut Core) {
-        if !core.base.is_good() || self.volumes.is_empty() {
+    pub(crate) fn pump_commits(&mut self, volumes: &mut DirtyVolumes, core: &mut Core) {
+        if !core.base.is_good() || volumes.is_empty() {
             return;
         }
-        for volume in self.volumes.awake_ids() {
-            self.close_due_epoch(volume, self.is_pressed(volume), core);
-            self.pump_commit(volume, core);
+        for volume in volumes.awake_ids() {
+            self.close_due_epoch(volume, volumes.is_pressed(volume), volumes, core);
+            self.pump_commit(volume, volumes, core);
         }
     }
 
-    fn close_due_epoch(&mut self, volume: VolumeId, waiting: bool, core: &mut Core) {
+    fn close_due_epoch(
+        &mut self,
+        volume: VolumeId,
+        waiting: bool,
+        volumes: &mut DirtyVolumes,
+        core: &mut Core,
+    ) {
         let writes_max = epoch_writes_max(core.device.catalog.meta().journal().ring_blocks());
         let now_ms = core.base.now_ms();
         let stopping = core.base.is_stopping();
@@ -147,7 +159,7 @@ impl DirtyLayer {
         else {
             return;
         };
-        let dirty = self.volumes.get_mut(&volume).expect_held();
+        let dirty = volumes.get_mut(&volume).expect_held();
         let newest = dirty.data.open().number;
         let draining = dirty.drains(newest);
         let open = dirty.data.open();
@@ -161,18 +173,18 @@ impl DirtyLayer {
         let has_open = !open.extents.is_empty();
         let starved = has_open && waiting && (!dirty.has_committed() || dirty.destaging.is_stuck());
         if dirty.commit.is_none() && (due || starved) {
-            self.request_commit(volume, None, core);
+            self.request_commit(volume, None, volumes, core);
         }
     }
 
-    fn pump_commit(&mut self, volume: VolumeId, core: &mut Core) {
-        let dirty = self.volumes.get_mut(&volume).expect_held();
+    fn pump_commit(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
+        let dirty = volumes.get_mut(&volume).expect_held();
         let Some(commit) = &dirty.commit else { return };
         let epoch = commit.epoch;
         match commit.step {
             Step::Placing => {
                 if dirty.data.epoch_mut(epoch).is_some_and(|epoch| epoch.unplaced == 0) {
-                    self.write_commit(volume, epoch, core);
+                    self.write_commit(volume, epoch, volumes, core);
                 }
             }
             Step::Writing => {
@@ -180,39 +192,39 @@ impl DirtyLayer {
                     && core.device.units.dirty().writes().are_written(commit.writes_before);
                 if written && let Some(commit) = &mut dirty.commit {
                     commit.step = Step::Ready;
-                    self.end_durable_commit(volume, core);
+                    self.end_durable_commit(volume, volumes, core);
                 }
             }
-            Step::Ready => self.end_durable_commit(volume, core),
+            Step::Ready => self.end_durable_commit(volume, volumes, core),
             Step::Summarized | Step::Flushing => {}
         }
     }
 
     /// Ends a commit whose writes have ended, if all of them are durable.
-    fn end_durable_commit(&mut self, volume: VolumeId, core: &mut Core) {
-        let Some(commit) = self.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref()) else {
+    fn end_durable_commit(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
+        let Some(commit) = volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref()) else {
             return;
         };
         let unflushed = !core.device.units.dirty().writes().are_flushed(commit.writes_before);
         if core.device.catalog.meta().journal().is_durable(commit.last) && !unflushed && !commit.elsewhere {
             core.base.stats.epochs_committed_by_fua += 1;
-            self.end_commit(volume, core);
+            self.end_commit(volume, volumes, core);
         }
     }
 
     /// Everything is placed: sends unit, records and commit off.
-    fn write_commit(&mut self, volume: VolumeId, epoch: u64, core: &mut Core) {
-        let commit = self.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
+    fn write_commit(&mut self, volume: VolumeId, epoch: u64, volumes: &mut DirtyVolumes, core: &mut Core) {
+        let commit = volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
         let awaited = commit.is_some_and(|commit| !commit.waiters.is_empty());
         if awaited {
             self.awaited_commit_ms = Some(core.base.now_ms());
         }
-        let records = self.epoch_records(volume, epoch, core);
+        let records = Self::epoch_records(volume, epoch, volumes, core);
         let open = core.device.units.dirty().open().map(DirtyUnit::slot);
         let elsewhere =
             records.iter().any(|record| matches!(record, Record::Dirty { slot, .. } if Some(*slot) != open));
         let durably = awaited && !elsewhere;
-        if durably && self.commit_in_summary(volume, epoch, &records, core) {
+        if durably && self.commit_in_summary(volume, epoch, &records, volumes, core) {
             return;
         }
         core.device.units.dirty_mut().write_pages(durably, &mut core.base);
@@ -221,7 +233,7 @@ impl DirtyLayer {
         core.device.catalog.record(Record::Committed { volume, epoch }, &mut core.base);
         let last = core.device.catalog.meta_mut().journal_mut().hurry_all(durably);
         let writes_before = core.device.units.dirty().writes().mark();
-        let commit = self.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
+        let commit = volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
         commit.step = Step::Writing;
         commit.elsewhere = elsewhere;
         commit.writes_before = writes_before;
@@ -230,8 +242,13 @@ impl DirtyLayer {
     }
 
     /// The records of an epoch that is placed, in the order of its writes.
-    pub(crate) fn epoch_records(&self, volume: VolumeId, epoch: u64, core: &Core) -> Vec<Record> {
-        let Some(dirty) = self.volumes.get(&volume) else { return Vec::new() };
+    pub(crate) fn epoch_records(
+        volume: VolumeId,
+        epoch: u64,
+        volumes: &DirtyVolumes,
+        core: &Core,
+    ) -> Vec<Record> {
+        let Some(dirty) = volumes.get(&volume) else { return Vec::new() };
         let Some(extents) = dirty.data.epoch(epoch).map(|e| &e.extents) else {
             return Vec::new();
         };
@@ -258,21 +275,21 @@ impl DirtyLayer {
     }
 
     /// Some commit wants a flush.
-    pub(crate) fn commits_want_flush(&self) -> bool {
-        self.commits().any(|commit| commit.step == Step::Ready)
+    pub(crate) fn commits_want_flush(volumes: &DirtyVolumes) -> bool {
+        volumes.commits().any(|commit| commit.step == Step::Ready)
     }
 
     /// Some commit that has not ended has records in line for the next journal block: a summary would carry them, and
     /// the one after it would vouch for what may not be durable.
-    pub(crate) fn commits_in_line(&self, core: &Core) -> bool {
+    pub(crate) fn commits_in_line(volumes: &DirtyVolumes, core: &Core) -> bool {
         let taken = core.device.catalog.meta().journal().taken();
-        self.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
+        volumes.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
     }
 
     /// A flush is issued: it serves every commit that is ready.
-    pub(crate) fn commits_flushing(&mut self, core: &mut Core) {
+    pub(crate) fn commits_flushing(volumes: &mut DirtyVolumes, core: &mut Core) {
         core.device.units.dirty_mut().writes_mut().flush_begins();
-        self.each_commit(|commit| {
+        volumes.each_commit(|commit| {
             if commit.step == Step::Ready {
                 commit.step = Step::Flushing;
             }
@@ -280,29 +297,29 @@ impl DirtyLayer {
     }
 
     /// That flush has ended.
-    pub(crate) fn commits_flushed(&mut self, core: &mut Core) {
+    pub(crate) fn commits_flushed(&mut self, volumes: &mut DirtyVolumes, core: &mut Core) {
         core.device.units.dirty_mut().writes_mut().flush_ended();
-        for volume in self.volumes.awake_ids() {
-            let dirty = self.volumes.get(&volume).expect_held();
+        for volume in volumes.awake_ids() {
+            let dirty = volumes.get(&volume).expect_held();
             if let Some(commit) = dirty.commit.as_ref().filter(|commit| commit.step == Step::Flushing) {
                 debug_assert!(
                     core.device.units.dirty().writes().are_flushed(commit.writes_before),
                     "the flush does not cover a piece of {volume:?}"
                 );
-                self.end_commit(volume, core);
+                self.end_commit(volume, volumes, core);
             }
         }
     }
 
     /// All of a commit is durable.
-    pub(crate) fn end_commit(&mut self, volume: VolumeId, core: &mut Core) {
+    pub(crate) fn end_commit(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
         debug_assert!(
-            self.is_complete(volume, core),
+            self.is_complete(volume, volumes, core),
             "{volume:?}: a commit ends that a restart would not find"
         );
-        self.record_durable(volume, core);
-        self.answer_commit(volume, Ok(()), core);
-        let dirty = self.volumes.get_mut(&volume).expect_held();
+        self.record_durable(volume, volumes, core);
+        Self::answer_commit(volume, Ok(()), volumes, core);
+        let dirty = volumes.get_mut(&volume).expect_held();
         let commit = dirty.commit.take().expect_held();
         if let Some(epoch) = dirty.data.epoch_mut(commit.epoch) {
             epoch.state = EpochState::Committed;
@@ -312,14 +329,14 @@ impl DirtyLayer {
         dirty.destaging.committed(all);
         core.base.stats.epochs_committed += 1;
         if dirty.commit_again || !dirty.next_waiters.is_empty() {
-            self.request_commit(volume, None, core);
+            self.request_commit(volume, None, volumes, core);
         }
     }
 
     /// Whether a commit may end: all of its versions are placed, a restart finds its records, and no piece that is part
     /// of it is in flight.
-    fn is_complete(&self, volume: VolumeId, core: &Core) -> bool {
-        let Some(dirty) = self.volumes.get(&volume) else { return false };
+    fn is_complete(&self, volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> bool {
+        let Some(dirty) = volumes.get(&volume) else { return false };
         let Some(commit) = &dirty.commit else { return false };
         let placed = dirty.data.epoch(commit.epoch).is_none_or(|epoch| epoch.unplaced == 0);
         let written = core.device.units.dirty().writes().are_written(commit.writes_before);
@@ -327,9 +344,9 @@ impl DirtyLayer {
     }
 
     /// A journal block is about to be written: notes which commits it holds.
-    pub(crate) fn commits_in_block(&mut self, block: JournalSeq, core: &mut Core) {
+    pub(crate) fn commits_in_block(block: JournalSeq, volumes: &mut DirtyVolumes, core: &mut Core) {
         let taken = core.device.catalog.meta().journal().taken();
-        self.each_commit(|commit| {
+        volumes.each_commit(|commit| {
             // With a summary it ends before a block is taken.
             if matches!(commit.step, Step::Placing | Step::Summarized) {
                 return;
@@ -344,9 +361,9 @@ impl DirtyLayer {
     }
 
     /// Commits in blocks before this one are durable, with all they speak of.
-    pub(crate) fn commits_proved(&self, core: &Core) -> JournalSeq {
+    pub(crate) fn commits_proved(&self, volumes: &DirtyVolumes, core: &Core) -> JournalSeq {
         let durable = core.device.catalog.meta().journal().durable_next();
-        let oldest = self.commits().filter_map(|commit| commit.block).min();
+        let oldest = volumes.commits().filter_map(|commit| commit.block).min();
         if core.device.catalog.meta().journal().taken() < self.resets_until {
             return self.proved_before;
         }
@@ -354,19 +371,198 @@ impl DirtyLayer {
     }
 
     /// The journal must be kept from here on for commits that are not complete.
-    pub(crate) fn commits_keep_from(&self, core: &Core) -> JournalSeq {
+    pub(crate) fn commits_keep_from(volumes: &DirtyVolumes, core: &Core) -> JournalSeq {
         let next = core.device.catalog.meta().journal().next();
-        self.commits().filter_map(|commit| commit.first_block).min().map_or(next, |block| block.min(next))
+        volumes.commits().filter_map(|commit| commit.first_block).min().map_or(next, |block| block.min(next))
     }
 
     /// The cache device is lost: no client will be told that anything is durable.
-    pub(crate) fn fail_commits(&mut self, error: ErrorKind, core: &mut Core) {
-        for volume in self.ids() {
-            self.answer_commit(volume, Err(error), core);
-            let dirty = self.volumes.get_mut(&volume).expect_held();
+    pub(crate) fn fail_commits(error: ErrorKind, volumes: &mut DirtyVolumes, core: &mut Core) {
+        for volume in volumes.ids() {
+            Self::answer_commit(volume, Err(error), volumes, core);
+            let dirty = volumes.get_mut(&volume).expect_held();
             dirty.commit_again = false;
             for req in core::mem::take(&mut dirty.next_waiters) {
                 core.base.port.emit(Action::Reply { req, result: Err(error) });
+            }
+        }
+    }
+}
+
+/// Summaries.
+impl Commits {
+    /// Sends the piece of a commit off with a summary, if there can be one: nothing else is written then.
+    fn commit_in_summary(
+        &mut self,
+        volume: VolumeId,
+        epoch: u64,
+        records: &[Record],
+        volumes: &mut DirtyVolumes,
+        core: &mut Core,
+    ) -> bool {
+        let is_alone = !Self::commits_in_line(volumes, core);
+        let proved = self.commits_proved(volumes, core);
+        let is_written = self.summaries.write((volume, epoch), records, is_alone, proved, core);
+        if is_written {
+            let commit = volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
+            commit.summarized();
+        }
+        is_written
+    }
+
+    /// A piece of a unit was written, durably if it has a summary.
+    pub(crate) fn summary_written(&mut self, part: u64, volumes: &mut DirtyVolumes, core: &mut Core) {
+        let Some(volume) = self.summaries.written(part, core) else { return };
+        let commit = volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
+        if commit.is_some_and(|commit| commit.step() == Step::Summarized) {
+            core.base.stats.epochs_committed_by_summary += 1;
+            self.end_commit(volume, volumes, core);
+        }
+    }
+}
+
+/// Proofs.
+impl Commits {
+    /// The volume's commit has ended: records that, before a client is answered.
+    fn record_durable(&mut self, volume: VolumeId, volumes: &DirtyVolumes, core: &mut Core) {
+        let commit = volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
+        let epoch = commit.expect_held().epoch;
+        core.device.catalog.record(Record::Durable { volume, epoch }, &mut core.base);
+        let position = core.device.catalog.meta().journal().appended();
+        self.unproved = Some(Unproved::new(volume, position, core.base.now_ms()));
+    }
+
+    /// Has the last commit proved, when none has followed it for a while.
+    fn pump_proof(&mut self, volumes: &DirtyVolumes, core: &mut Core) {
+        let Some(unproved) = self.unproved else { return };
+        if self.is_recorded(unproved.position(), core) {
+            self.unproved = None;
+            return;
+        }
+        if unproved.is_due(core.base.now_ms(), volumes.commits().next().is_some()) {
+            core.device.catalog.meta_mut().journal_mut().want(unproved.position());
+        }
+    }
+}
+
+/// Journal blocks and checkpoints: what they carry of dirty data, and when they go to the device.
+impl Commits {
+    /// Sends off what is due: journal block, region map, retirements, checkpoint.
+    pub(crate) fn pump_persist(&mut self, volumes: &mut DirtyVolumes, core: &mut Core, clean: &mut Clean) {
+        if !core.base.is_good() {
+            return;
+        }
+        self.pump_proof(volumes, core);
+        self.pump_journal(volumes, core);
+        core.device.catalog.meta_mut().pump_map(&mut core.base);
+        if clean.pump_retiring(core) {
+            self.pump_journal(volumes, core);
+        }
+        self.pump_checkpoint(volumes, core);
+    }
+
+    fn pump_journal(&mut self, volumes: &mut DirtyVolumes, core: &mut Core) {
+        if !self.summaries.is_writing()
+            && let Some((sequence, records, durable)) =
+                core.device.catalog.meta_mut().journal_mut().take_block(
+                    core.base.now_ms(),
+                    core.base.cfg().journal_delay_ms,
+                    self.summaries.has_carried(),
+                )
+        {
+            Self::commits_in_block(sequence, volumes, core);
+            let growing = self.summaries.begin_chain(core);
+            core.base.stats.journal_bytes_written += u64::from(zc_core::limits::BLOCK_BYTES);
+            let block = JournalBlock {
+                sequence,
+                session: core.base.session.number(),
+                region_map_sequence: core.device.catalog.meta().durable_map(),
+                proved: self.commits_proved(volumes, core),
+                growing,
+                records,
+            };
+            debug_assert!(
+                block.proved <= core.device.catalog.meta().journal().durable_next(),
+                "a block proves what may be lost"
+            );
+            let op = core.base.port.op(Op::JournalWrite);
+            core.base.port.emit(Action::WriteJournal { op, block: Box::new(block), durable });
+        }
+        let asked = Self::commits_want_flush(volumes);
+        if core.device.catalog.meta_mut().journal_mut().take_flush(asked) {
+            Self::commits_flushing(volumes, core);
+            flush_cache(Op::JournalFlush, &mut core.base);
+        }
+    }
+
+    fn pump_checkpoint(&mut self, volumes: &DirtyVolumes, core: &mut Core) {
+        if !self.summaries.is_writing() && core.device.checkpoints.is_due(&core.device.catalog, &core.base) {
+            self.summaries.end_chain();
+            let (keep_from, records) =
+                (Self::commits_keep_from(volumes, core), Self::dirty_records(volumes, core));
+            core.device.checkpoints.begin(keep_from, records, &mut core.device.catalog);
+        }
+        core.device.checkpoints.pump(&mut core.device.catalog, &mut core.base);
+    }
+
+    /// The epochs that are complete and not clean.
+    fn dirty_records(volumes: &DirtyVolumes, core: &Core) -> Vec<Record> {
+        let mut records = Vec::new();
+        for (volume, dirty) in volumes.iter() {
+            let volume = *volume;
+            // What the journal calls clean already may lie before the part of it that is replayed.
+            let clean =
+                dirty.destaging.recorded().map_or(dirty.data.clean, |epoch| epoch.max(dirty.data.clean));
+            records.push(Record::Clean { volume, epoch: clean });
+            let committed = dirty
+                .data
+                .epochs
+                .iter()
+                .filter(|epoch| epoch.state == EpochState::Committed && epoch.number > clean);
+            for epoch in committed.map(|epoch| epoch.number) {
+                records.extend(Self::epoch_records(volume, epoch, volumes, core));
+                records.push(Record::Committed { volume, epoch });
+            }
+        }
+        records
+    }
+
+    /// An operation of durable metadata ended.
+    pub(crate) fn persist_done(
+        &mut self,
+        kind: Op,
+        result: Result<(), ErrorKind>,
+        volumes: &mut DirtyVolumes,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        if let Err(error) = result {
+            core.base.fail_device(kind.purpose(), error);
+        }
+        if !core.base.is_good() {
+            return;
+        }
+        match kind {
+            Op::JournalWrite => {
+                core.device.catalog.meta_mut().journal_mut().block_written();
+                self.summaries.let_go(core);
+                core.device.catalog.meta_mut().trim_intent(&mut core.base);
+            }
+            Op::JournalFlush => {
+                core.device.catalog.meta_mut().journal_mut().flushed();
+                self.summaries.let_go(core);
+                self.commits_flushed(volumes, core);
+            }
+            Op::MapWrite => flush_cache(Op::MapFlush, &mut core.base),
+            Op::MapFlush => {
+                core.device.catalog.meta_mut().map_durable();
+                clean.start_marked_pieces(core);
+            }
+            other => {
+                let needed =
+                    core.device.checkpoints.step_done(other, &mut core.device.catalog, &mut core.base);
+                let keeps = needed.is_none_or(|start| start <= Self::commits_keep_from(volumes, core));
+                debug_assert!(keeps, "records of a commit are let go");
             }
         }
     }

@@ -21,31 +21,32 @@
 use core::ops::RangeInclusive;
 
 use smallvec::SmallVec;
-use zc_core::{BufId, BufSlice, Destage, ErrorKind, ExtentKey, ExtentNo, Mode, SECTOR_BYTES, VolumeId};
+use zc_core::{
+    BufId, BufSlice, Destage, ErrorKind, ExtentKey, ExtentNo, Map, Mode, SECTOR_BYTES, SectorSpan, VolumeId,
+};
 
 use crate::base::Base;
 use crate::base::origin::FlushWaiter;
+use crate::base::rate::ByteRate;
 use crate::clean::Clean;
 use crate::device::Core;
 use crate::device::stored::Stored;
-use crate::dirty::admission::dirty_records_max;
-use crate::dirty::versions::{Body, DirtyVolume, RunBounds, Version};
-use crate::dirty::{DirtyLayer, Op, VolumeDirty, let_go};
+use crate::dirty::batch::{Batch, joined};
+use crate::dirty::commit::Commits;
+use crate::dirty::destaging::{Ahead, Cursor, EPOCHS_CROWDED, Step};
+use crate::dirty::record_bounds::dirty_records_max;
+use crate::dirty::versions::{Body, RunBounds, Version};
+use crate::dirty::volume::{VolumeDirty, let_go};
+use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
+use crate::ops::dirty::Op;
 use crate::seam::{Action, ExtentRead, Note, PartResults, RequestKind};
 
-/// Largest origin write of destaging.
-const WRITE_BYTES_MAX: u32 = 1 << 20;
-/// Largest origin write of zeros, which take no memory.
-const ZERO_BYTES_MAX: u32 = 1 << 30;
 /// First pause after a failure, doubled each time.
 const PAUSE_MS: u64 = 250;
 /// Longest pause.
 const PAUSE_MAX_MS: u64 = 16_000;
-/// With so many epochs waiting, destaging runs without a pause. Each takes a flush of the origin and a record, beside
-/// those of the clients: bursts of flushed writes are not to meet them.
-pub(crate) const EPOCHS_CROWDED: usize = 4096;
 /// Epochs of a run, at most: what is written over within them is not written to the origin.
 const RUN_EPOCHS_MAX: usize = 64;
 /// Epochs of a run, at most, for a volume whose runs go on behind flushes.
@@ -55,195 +56,71 @@ const RUN_BYTES_MAX: u64 = 1 << 30;
 /// So long after a commit that a client waited for another one is expected: what is clean is recorded in its block.
 const COMMIT_NEAR_MS: u64 = 10;
 
-/// How far the destaging of a volume is.
-#[derive(Debug, Default)]
-pub(crate) struct Destaging {
-    step: Step,
-    failures: u32,
-    not_before_ms: u64,
-    /// Told once for each run of failures.
-    noted: bool,
-    /// The last attempt failed because the cache device does not give this back.
-    stuck: Option<(ExtentNo, Version)>,
-    /// Bytes of the run that were issued to the origin, or left out for good.
-    issued_bytes: u64,
-    /// The step that goes on without a pause ends with this epoch: it covers what could not be read.
-    step_until: u64,
-    /// The last attempt failed because the origin has no space.
-    out_of_space: bool,
-    /// The origin has what was discarded in epochs up to this one.
-    discarded_to: u64,
-    /// While it has no space something was discarded, which is not committed yet.
-    discards_wait: bool,
-}
-
-/// Progress of a run with discards of later epochs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ahead {
-    /// From here on they are still to be issued, up to that epoch.
-    Issuing { from: Cursor, to: u64 },
-    /// Every write is issued and awaited.
-    Issued { to: u64 },
-    /// There are none, or the origin has them.
-    Done,
-}
-
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-enum Step {
-    #[default]
-    Idle,
-    /// Writes of the run are being issued and waited for.
-    Writing {
-        run: RangeInclusive<u64>,
-        /// Before all else.
-        ahead: Ahead,
-        /// Sectors from here on are still to be written; none: all are issued.
-        next: Option<Cursor>,
-        in_flight: u32,
-        failed: bool,
-    },
-    /// The run is flushed; its last epoch. `spoiled`: another flush failed meanwhile, or what was as good as one.
-    Flushing { epoch: u64, spoiled: bool },
-    /// `Clean` is on its way: the journal position.
-    Recording { epoch: u64, position: u64 },
-}
-
-impl Destaging {
-    /// The epoch that the origin has, while the record of that is on its way.
-    pub(crate) fn recorded(&self) -> Option<u64> {
-        match self.step {
-            Step::Recording { epoch, .. } => Some(epoch),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn is_busy(&self) -> bool {
-        self.step != Step::Idle
-    }
-
-    pub(crate) fn is_stuck(&self) -> bool {
-        self.stuck.is_some()
-    }
-
-    /// What it is stuck at.
-    pub(crate) fn stuck_at(&self) -> Option<&(ExtentNo, Version)> {
-        self.stuck.as_ref()
-    }
-
-    /// What it was stuck at does not matter any more: it is tried again at once.
-    pub(crate) fn try_again(&mut self) {
-        self.stuck = None;
-        self.not_before_ms = 0;
-    }
-
-    /// The pause after a failure is over.
-    pub(crate) fn retry_now(&mut self) {
-        self.not_before_ms = 0;
-    }
-
-    /// Returns `true` if the last attempt failed because the origin has no space.
-    pub(crate) const fn is_out_of_space(&self) -> bool {
-        self.out_of_space
-    }
-
-    /// The origin may have more space than before: a run that was refused for that is tried again at once.
-    pub(crate) const fn may_have_space(&mut self) {
-        if self.out_of_space {
-            self.not_before_ms = 0;
-        }
-    }
-
-    /// Something was discarded. Returns `true` if the origin needs that soon.
-    pub(crate) const fn discards(&mut self) -> bool {
-        self.discards_wait |= self.out_of_space;
-        self.discards_wait
-    }
-
-    /// An epoch is committed; `all`: nothing was written since. The origin gets what was discarded.
-    pub(crate) const fn committed(&mut self, all: bool) {
-        if self.discards_wait {
-            self.may_have_space();
-            self.discards_wait = !all;
-        }
-    }
-
-    /// The last attempt failed, for whatever reason.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.failures > 0
-    }
-
-    /// Writes of the origin are in flight: what is written past them could be overtaken.
-    pub(crate) fn is_writing(&self) -> bool {
-        matches!(self.step, Step::Writing { in_flight, .. } if in_flight > 0)
-    }
-
-    /// Whether an epoch belongs to a step that goes on without a pause.
-    pub(crate) fn is_in_step(&self, epoch: u64) -> bool {
-        epoch <= self.step_until
-    }
-
-    /// Goes on without a pause up to this epoch.
-    pub(crate) fn hurry_until(&mut self, epoch: u64) {
-        self.step_until = epoch.max(self.step_until);
-    }
-
-    /// Nothing that is in flight counts any more.
-    pub(crate) fn give_up(&mut self) {
-        *self = Self::default();
-    }
-}
-
-/// A place in a volume: extent, and sector in it.
-type Cursor = (ExtentNo, u32);
-
 /// A write of destaged data being put together.
 #[derive(Debug)]
-pub(crate) struct Gather {
+struct Gather {
     buf: BufId,
-    pub(in crate::dirty) volume: VolumeId,
-    pub(in crate::dirty) batch: Batch,
+    volume: VolumeId,
+    batch: Batch,
     reads: u32,
     /// Parts that could not be read.
-    pub(in crate::dirty) failed: SmallVec<[usize; 1]>,
+    failed: SmallVec<[usize; 1]>,
     /// The batch is read for the second time.
-    pub(in crate::dirty) again: bool,
+    again: bool,
 }
 
-/// A run of sectors for one origin write.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    offset_bytes: u64,
-    pub(in crate::dirty) len_bytes: u32,
-    /// Set if the run is zeros; tells whether the origin has to keep room for them.
-    zero: Option<bool>,
-    pub(in crate::dirty) parts: SmallVec<[(ExtentNo, Version); 4]>,
+/// The destaging of all volumes.
+#[derive(Debug, Default)]
+pub(crate) struct Destager {
+    /// Bound on what destaging writes in a second.
+    rate: ByteRate,
+    /// Reads of dirty data that is to be written to its origin.
+    gathers: Map<u64, Gather>,
 }
 
-impl DirtyLayer {
+impl Destager {
+    /// Returns `true` if nothing is being read for an origin.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.gathers.is_empty()
+    }
+
     /// Goes on with the destaging of all volumes.
-    pub(crate) fn pump_destage(&mut self, core: &mut Core, clean: &mut Clean) {
-        if !core.base.is_good() || self.volumes.is_empty() {
+    pub(crate) fn pump(
+        &mut self,
+        volumes: &mut DirtyVolumes,
+        commits: &Commits,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        if !core.base.is_good() || volumes.is_empty() {
             return;
         }
-        for volume in self.volumes.awake_ids() {
-            self.pump_destage_of(volume, core, clean);
+        for volume in volumes.awake_ids() {
+            self.pump_of(volume, volumes, commits, core, clean);
         }
     }
 
-    fn pump_destage_of(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
+    fn pump_of(
+        &mut self,
+        volume: VolumeId,
+        volumes: &mut DirtyVolumes,
+        commits: &Commits,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
         if !core.base.has_volume(volume) {
             return;
         }
-        let dirty = self.volumes.get(&volume).expect_held();
+        let dirty = volumes.get(&volume).expect_held();
         match dirty.destaging.step {
             Step::Idle => {
-                if self.finish_dropping(volume, core) {
+                if volumes.finish_dropping(volume, core) {
                     return;
                 }
-                if let Some(run) = self.run_to_destage(volume, core) {
-                    let clean_to = self.volumes.get(&volume).map_or(0, |dirty| dirty.data.clean);
+                if let Some(run) = Self::run_to_destage(volume, volumes, core) {
+                    let clean_to = volumes.get(&volume).map_or(0, |dirty| dirty.data.clean);
                     debug_assert!(clean_to < *run.start(), "{volume:?}: a run begins that is clean");
-                    let ahead = self.discards_ahead(volume);
+                    let ahead = Self::discards_ahead(volume, volumes);
                     let step = Step::Writing {
                         run,
                         ahead,
@@ -251,18 +128,18 @@ impl DirtyLayer {
                         in_flight: 0,
                         failed: false,
                     };
-                    let destaging = self.destaging(volume);
+                    let destaging = volumes.destaging(volume);
                     destaging.step = step;
                     destaging.issued_bytes = 0;
-                    self.issue_destage(volume, core, clean);
+                    self.issue(volume, volumes, core, clean);
                 }
             }
-            Step::Writing { .. } => self.issue_destage(volume, core, clean),
+            Step::Writing { .. } => self.issue(volume, volumes, core, clean),
             Step::Flushing { .. } => {}
             Step::Recording { epoch, position } => {
-                if self.is_recorded(position, core) {
-                    self.run_is_clean(volume, epoch, core, clean);
-                } else if !self.is_commit_near(core) {
+                if commits.is_recorded(position, core) {
+                    self.run_is_clean(volume, epoch, volumes, commits, core, clean);
+                } else if !Self::is_commit_near(volumes, commits, core) {
                     core.device.catalog.meta_mut().journal_mut().want(position);
                 }
             }
@@ -270,18 +147,14 @@ impl DirtyLayer {
     }
 
     /// Whether a commit will have a journal block written before long.
-    fn is_commit_near(&self, core: &Core) -> bool {
+    fn is_commit_near(volumes: &DirtyVolumes, commits: &Commits, core: &Core) -> bool {
         let near = |at_ms: u64| core.base.now_ms().saturating_sub(at_ms) < COMMIT_NEAR_MS;
         // Who waits for room that destaging makes does not commit before it has some.
-        !core.base.is_stopping() && !self.is_waiting() && self.awaited_commit_ms.is_some_and(near)
+        !core.base.is_stopping() && !volumes.is_waiting() && commits.awaited_ms().is_some_and(near)
     }
 
-    pub(crate) fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
-        &mut self.volumes.get_mut(&volume).expect_held().destaging
-    }
-
-    fn run_to_destage(&self, volume: VolumeId, core: &Core) -> Option<RangeInclusive<u64>> {
-        let dirty = self.volumes.get(&volume)?;
+    fn run_to_destage(volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> Option<RangeInclusive<u64>> {
+        let dirty = volumes.get(&volume)?;
         let entry = core.base.volume(volume)?;
         let oldest = dirty.data.epochs.front()?;
         let paused = core.base.now_ms() < dirty.destaging.not_before_ms;
@@ -294,7 +167,7 @@ impl DirtyLayer {
         if dirty.phase.is_unrecorded() && core.base.is_good() {
             return None;
         }
-        if core.base.is_stopping() && !self.is_waiting() {
+        if core.base.is_stopping() && !volumes.is_waiting() {
             return None;
         }
         let old =
@@ -306,7 +179,7 @@ impl DirtyLayer {
             u64::from(core.device.catalog.table().len()) * u64::from(core.base.cfg().dirty.low_percent) / 100;
         let crowded = core.device.catalog.slots().dirty().filled() > low;
         let records = dirty.data.record_count() * 2 > dirty_records_max(&core.base);
-        let waiting = self.is_pressed(volume);
+        let waiting = volumes.is_pressed(volume);
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
         let due = dirty.is_urgent() || old || idle || crowded || waiting || many || records;
         let mut bounds = run_bounds(entry.cfg().write_back.destage);
@@ -316,21 +189,22 @@ impl DirtyLayer {
     }
 
     /// Issues writes until enough are in flight, or all of the run are.
-    fn issue_destage(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
+    fn issue(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core, clean: &mut Clean) {
         loop {
             let most = core.base.cfg().dirty.destage_writes.max(1);
-            let Step::Writing { run, ahead, next, in_flight, failed } = self.destaging(volume).step.clone()
+            let Step::Writing { run, ahead, next, in_flight, failed } =
+                volumes.destaging(volume).step.clone()
             else {
                 return;
             };
             if in_flight == 0 && (failed || (next.is_none() && ahead == Ahead::Done)) {
-                self.destage_writes_ended(volume, *run.end(), failed, core);
+                Self::writes_ended(volume, *run.end(), failed, volumes, core);
                 return;
             }
-            if self.is_called_off(volume, core) {
+            if Self::is_called_off(volume, volumes, core) {
                 if in_flight == 0 {
-                    self.destaging(volume).step = Step::Idle;
-                    self.finish_dropping(volume, core);
+                    volumes.destaging(volume).step = Step::Idle;
+                    volumes.finish_dropping(volume, core);
                 }
                 return;
             }
@@ -338,28 +212,28 @@ impl DirtyLayer {
                 return;
             }
             if ahead != Ahead::Done {
-                if !self.issue_ahead(volume, ahead, in_flight, core, clean) {
+                if !Self::issue_ahead(volume, ahead, in_flight, volumes, core, clean) {
                     return;
                 }
                 continue;
             }
             let Some(from) = next else { return };
-            if !self.may_write_now(volume, core) {
+            if !self.may_write_now(volume, volumes, core) {
                 return;
             }
-            let (batch, next) = self.next_batch(volume, &run, from, core);
+            let (batch, next) = Self::next_batch(volume, &run, from, volumes, core);
             let issued = u32::from(batch.is_some());
             let in_flight = in_flight + issued;
-            self.destaging(volume).step = Step::Writing { run, ahead, next, in_flight, failed };
+            volumes.destaging(volume).step = Step::Writing { run, ahead, next, in_flight, failed };
             if let Some(batch) = batch {
-                self.issue_batch(volume, batch, core, clean);
+                self.issue_batch(volume, batch, volumes, core, clean);
             }
         }
     }
 
     /// The discards that a run begins with: none, unless the origin has no space and others were committed since.
-    fn discards_ahead(&self, volume: VolumeId) -> Ahead {
-        let dirty = self.volumes.get(&volume).expect_held();
+    fn discards_ahead(volume: VolumeId, volumes: &DirtyVolumes) -> Ahead {
+        let dirty = volumes.get(&volume).expect_held();
         let to = dirty.data.last_committed().filter(|to| *to > dirty.destaging.discarded_to);
         match to.filter(|_| dirty.destaging.out_of_space && dirty.data.has_discards()) {
             Some(to) => Ahead::Issuing { from: (ExtentNo(0), 0), to },
@@ -369,28 +243,28 @@ impl DirtyLayer {
 
     /// Issues the next of the discards that a run begins with. Returns `false` while they are waited for.
     fn issue_ahead(
-        &mut self,
         volume: VolumeId,
         ahead: Ahead,
         in_flight: u32,
+        volumes: &mut DirtyVolumes,
         core: &mut Core,
         clean: &mut Clean,
     ) -> bool {
         let mut issued = None;
         let now = match ahead {
             Ahead::Issuing { from, to } => {
-                let (batch, next) = self.next_discard(volume, from, to, core);
+                let (batch, next) = Self::next_discard(volume, from, to, volumes, core);
                 issued = batch;
                 next.map_or(Ahead::Issued { to }, |from| Ahead::Issuing { from, to })
             }
             Ahead::Issued { .. } if in_flight > 0 => return false,
             Ahead::Issued { to } => {
-                self.destaging(volume).discarded_to = to;
+                volumes.destaging(volume).discarded_to = to;
                 Ahead::Done
             }
             Ahead::Done => Ahead::Done,
         };
-        if let Step::Writing { ahead, in_flight, .. } = &mut self.destaging(volume).step {
+        if let Step::Writing { ahead, in_flight, .. } = &mut volumes.destaging(volume).step {
             *ahead = now;
             *in_flight += u32::from(issued.is_some());
         }
@@ -403,16 +277,17 @@ impl DirtyLayer {
     }
 
     /// Whether the rest of a run need not be written: it is to be forgotten, or stays dirty past the stop.
-    fn is_called_off(&self, volume: VolumeId, core: &Core) -> bool {
-        let dropping = self.volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some());
-        dropping || (core.base.is_stopping() && !self.is_waiting())
+    fn is_called_off(volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> bool {
+        let dropping = volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some());
+        dropping || (core.base.is_stopping() && !volumes.is_waiting())
     }
 
     /// Whether the bound on bytes a second lets a write of destaging go off.
-    fn may_write_now(&mut self, volume: VolumeId, core: &mut Core) -> bool {
-        let dirty = self.volumes.get(&volume);
-        let urgent =
-            core.base.is_stopping() || dirty.is_some_and(VolumeDirty::is_urgent) || self.is_pressed(volume);
+    fn may_write_now(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) -> bool {
+        let dirty = volumes.get(&volume);
+        let urgent = core.base.is_stopping()
+            || dirty.is_some_and(VolumeDirty::is_urgent)
+            || volumes.is_pressed(volume);
         if urgent {
             self.rate.forgive();
         }
@@ -421,50 +296,58 @@ impl DirtyLayer {
 
     /// The next neighbouring sectors of a run, and where to go on.
     fn next_batch(
-        &self,
         volume: VolumeId,
         run: &RangeInclusive<u64>,
         from: Cursor,
+        volumes: &DirtyVolumes,
         core: &Core,
     ) -> (Option<Batch>, Option<Cursor>) {
-        let Some(dirty) = self.volumes.get(&volume) else { return (None, None) };
+        let Some(dirty) = volumes.get(&volume) else { return (None, None) };
         let ahead = dirty.destaging.discarded_to;
         joined(&dirty.data, run, from, core, |extent| dirty.data.of_run(extent, run, ahead))
     }
 
     /// The next neighbouring sectors that were discarded by the end of an epoch, and where to go on.
     fn next_discard(
-        &self,
         volume: VolumeId,
         from: Cursor,
         to: u64,
+        volumes: &DirtyVolumes,
         core: &Core,
     ) -> (Option<Batch>, Option<Cursor>) {
-        let Some(dirty) = self.volumes.get(&volume) else { return (None, None) };
+        let Some(dirty) = volumes.get(&volume) else { return (None, None) };
         let epochs = dirty.data.clean + 1..=to;
         joined(&dirty.data, &epochs, from, core, |extent| dirty.data.discarded(extent, &epochs))
     }
 
-    fn issue_batch(&mut self, volume: VolumeId, batch: Batch, core: &mut Core, clean: &mut Clean) {
+    fn issue_batch(
+        &mut self,
+        volume: VolumeId,
+        batch: Batch,
+        volumes: &mut DirtyVolumes,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
         let Batch { offset_bytes, len_bytes, zero, .. } = batch;
         core.base.stats.destaged_bytes += u64::from(len_bytes);
         core.base.stats.destage_writes += 1;
-        self.destaging(volume).issued_bytes += u64::from(len_bytes);
+        volumes.destaging(volume).issued_bytes += u64::from(len_bytes);
         self.rate.spend(len_bytes);
         if let Some(no_hole) = zero {
             let kind = RequestKind::WriteZeroes { no_hole, fua: false };
             clean.submit_destage_write(volume, offset_bytes, len_bytes, kind, core);
             return;
         }
-        self.gather(volume, batch, false, core, clean);
+        self.gather(volume, batch, false, volumes, core, clean);
     }
 
     /// Reads what a write is to have.
-    pub(crate) fn gather(
+    fn gather(
         &mut self,
         volume: VolumeId,
         batch: Batch,
         again: bool,
+        volumes: &mut DirtyVolumes,
         core: &mut Core,
         clean: &mut Clean,
     ) {
@@ -480,7 +363,7 @@ impl DirtyLayer {
             self.gather_part(id, part, ExtentKey { volume, extent: *extent }, version, dest, core);
             done += len;
         }
-        self.gathered(id, core, clean);
+        self.gathered(id, volumes, core, clean);
     }
 
     /// Brings the bytes of one version into the write's buffer.
@@ -529,27 +412,29 @@ impl DirtyLayer {
         }
     }
 
+    /// A part of a write was read, or not.
     pub(crate) fn gather_read_done(
         &mut self,
         id: u64,
         part: usize,
         result: Result<PartResults, ErrorKind>,
+        volumes: &mut DirtyVolumes,
         core: &mut Core,
         clean: &mut Clean,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
         let gather = self.gathers.get_mut(&id).expect_held();
-        let dirty = self.volumes.get_mut(&gather.volume);
+        let dirty = volumes.get_mut(&gather.volume);
         if !ok {
             gather.failed.push(part);
         } else if let (Some(dirty), Some((extent, version))) = (dirty, gather.batch.parts.get(part)) {
             dirty.read_after_all(*extent, version);
         }
-        self.gathered(id, core, clean);
+        self.gathered(id, volumes, core, clean);
     }
 
     /// One part is there; with the last one the write goes off.
-    fn gathered(&mut self, id: u64, core: &mut Core, clean: &mut Clean) {
+    fn gathered(&mut self, id: u64, volumes: &mut DirtyVolumes, core: &mut Core, clean: &mut Clean) {
         let gather = self.gathers.get_mut(&id).expect_held();
         gather.reads -= 1;
         if gather.reads > 0 {
@@ -562,126 +447,137 @@ impl DirtyLayer {
             clean.submit_destage_write(gather.volume, offset_bytes, len_bytes, kind, core);
         } else {
             core.base.port.release(gather.buf);
-            self.gather_failed(gather, core, clean);
+            self.gather_failed(gather, volumes, core, clean);
         }
     }
 
     /// A write of the run becomes several, or none; the one that was counted ends.
-    pub(crate) fn replace_batch(
+    fn replace_batch(
         &mut self,
         volume: VolumeId,
         batch: &Batch,
         instead: Vec<Batch>,
+        volumes: &mut DirtyVolumes,
         core: &mut Core,
         clean: &mut Clean,
     ) {
         let left: u32 = instead.iter().map(|batch| batch.len_bytes).sum();
         core.base.stats.destaged_bytes -= u64::from(batch.len_bytes);
         core.base.stats.destage_writes -= 1;
-        self.destaging(volume).issued_bytes -= u64::from(left);
+        volumes.destaging(volume).issued_bytes -= u64::from(left);
         let more = u32::try_from(instead.len()).unwrap_or(u32::MAX);
-        if let Step::Writing { in_flight, .. } = &mut self.destaging(volume).step {
+        if let Step::Writing { in_flight, .. } = &mut volumes.destaging(volume).step {
             *in_flight += more;
         }
         for batch in instead {
-            self.issue_batch(volume, batch, core, clean);
+            self.issue_batch(volume, batch, volumes, core, clean);
         }
-        self.destage_write_done(volume, Ok(()), core);
+        Self::write_done(volume, Ok(()), volumes, core);
     }
 
     /// The run cannot be written as long as this is not read.
-    pub(crate) fn destage_stuck(
-        &mut self,
+    fn stuck(
         volume: VolumeId,
         extent: ExtentNo,
         version: Version,
+        volumes: &mut DirtyVolumes,
         core: &mut Core,
     ) {
-        if !core::mem::replace(&mut self.destaging(volume).noted, true) {
+        if !core::mem::replace(&mut volumes.destaging(volume).noted, true) {
             core.base.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
         }
-        self.destaging(volume).stuck = Some((extent, version));
-        self.destage_write_done(volume, Err(ErrorKind::Io), core);
+        volumes.destaging(volume).stuck = Some((extent, version));
+        Self::write_done(volume, Err(ErrorKind::Io), volumes, core);
     }
 
     /// A write of destaged data ended.
-    pub(crate) fn destage_write_done(
-        &mut self,
+    pub(crate) fn write_done(
         volume: VolumeId,
         result: Result<(), ErrorKind>,
+        volumes: &mut DirtyVolumes,
         core: &mut Core,
     ) {
-        let destaging = self.destaging(volume);
+        let destaging = volumes.destaging(volume);
         if let Step::Writing { in_flight, failed, .. } = &mut destaging.step {
             *in_flight -= 1;
             *failed |= result.is_err();
         }
         destaging.out_of_space |= result == Err(ErrorKind::NoSpace);
         if let Err(error) = result
-            && !core::mem::replace(&mut self.destaging(volume).noted, true)
+            && !core::mem::replace(&mut volumes.destaging(volume).noted, true)
         {
             core.base.port.emit(Action::Note(Note::DestageFailed { volume, error }));
         }
-        self.finish_dropping(volume, core);
+        volumes.finish_dropping(volume, core);
     }
 
-    fn destage_writes_ended(&mut self, volume: VolumeId, epoch: u64, failed: bool, core: &mut Core) {
+    fn writes_ended(volume: VolumeId, epoch: u64, failed: bool, volumes: &mut DirtyVolumes, core: &mut Core) {
         if failed {
-            self.destage_failed(volume, core);
+            Self::failed_run(volume, volumes, core);
             return;
         }
-        self.destaging(volume).step = Step::Flushing { epoch, spoiled: false };
+        volumes.destaging(volume).step = Step::Flushing { epoch, spoiled: false };
         core.base.flush_origin(volume, FlushWaiter::Destage);
     }
 
     /// The origin may have lost what was written since its last flush: the run is written again.
-    pub(crate) fn spoil_run(&mut self, volume: VolumeId) {
-        match self.volumes.get_mut(&volume).map(|dirty| &mut dirty.destaging.step) {
+    pub(crate) fn spoil_run(volume: VolumeId, volumes: &mut DirtyVolumes) {
+        match volumes.get_mut(&volume).map(|dirty| &mut dirty.destaging.step) {
             Some(Step::Writing { failed, .. }) => *failed = true,
             Some(Step::Flushing { spoiled, .. }) => *spoiled = true,
             Some(Step::Idle | Step::Recording { .. }) | None => {}
         }
     }
 
-    fn destage_failed(&mut self, volume: VolumeId, core: &mut Core) {
+    fn failed_run(volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
         let now_ms = core.base.now_ms();
         core.base.stats.destage_failures += 1;
-        let destaging = self.destaging(volume);
+        let destaging = volumes.destaging(volume);
         let pause = PAUSE_MS.saturating_mul(1 << destaging.failures.min(8)).min(PAUSE_MAX_MS);
         destaging.failures += 1;
         destaging.not_before_ms = now_ms + pause;
         destaging.step = Step::Idle;
     }
 
-    pub(crate) fn destage_flushed(
-        &mut self,
+    /// The origin was flushed for a run, or not.
+    pub(crate) fn flushed(
         volume: VolumeId,
         result: Result<(), ErrorKind>,
+        volumes: &mut DirtyVolumes,
+        commits: &Commits,
         core: &mut Core,
     ) {
-        let Step::Flushing { epoch, spoiled } = self.destaging(volume).step else { return };
+        let Step::Flushing { epoch, spoiled } = volumes.destaging(volume).step else { return };
         if let Err(error) = if spoiled { Err(result.err().unwrap_or(ErrorKind::Io)) } else { result } {
-            self.destaging(volume).out_of_space |= error == ErrorKind::NoSpace;
-            if !core::mem::replace(&mut self.destaging(volume).noted, true) {
+            volumes.destaging(volume).out_of_space |= error == ErrorKind::NoSpace;
+            if !core::mem::replace(&mut volumes.destaging(volume).noted, true) {
                 core.base.port.emit(Action::Note(Note::DestageFailed { volume, error }));
             }
-            self.destage_failed(volume, core);
+            Self::failed_run(volume, volumes, core);
             return;
         }
         if !core.base.is_good() {
-            self.destaging(volume).step = Step::Idle;
+            volumes.destaging(volume).step = Step::Idle;
             return;
         }
         core.device.catalog.record(zc_format::Record::Clean { volume, epoch }, &mut core.base);
         let position = core.device.catalog.meta().journal().appended();
-        if !self.is_commit_near(core) {
+        if !Self::is_commit_near(volumes, commits, core) {
             core.device.catalog.meta_mut().journal_mut().want(position);
         }
-        self.destaging(volume).step = Step::Recording { epoch, position };
+        volumes.destaging(volume).step = Step::Recording { epoch, position };
     }
 
-    fn run_is_clean(&mut self, volume: VolumeId, last: u64, core: &mut Core, clean: &mut Clean) {
-        let dirty = self.volumes.get_mut(&volume).expect_held();
+    fn run_is_clean(
+        &mut self,
+        volume: VolumeId,
+        last: u64,
+        volumes: &mut DirtyVolumes,
+        commits: &Commits,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        let dirty = volumes.get_mut(&volume).expect_held();
         let ended = core::mem::take(&mut dirty.destaging);
         dirty.destaging.step_until = ended.step_until;
         dirty.full_since_ms = None;
@@ -695,12 +591,12 @@ impl DirtyLayer {
         core.base.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
         let_go(volume, &bodies, core);
         core.device.catalog.slots_mut().look_for_victims();
-        self.pump_destage_of(volume, core, clean);
+        self.pump_of(volume, volumes, commits, core, clean);
     }
 
     /// A whole extent is on the origin: where it lies it is a clean copy from now on.
-    pub(crate) fn promote(&mut self, key: ExtentKey, core: &mut Core, clean: &mut Clean) {
-        let Some(dirty) = self.volumes.get(&key.volume) else { return };
+    pub(crate) fn promote(key: ExtentKey, volumes: &DirtyVolumes, core: &mut Core, clean: &mut Clean) {
+        let Some(dirty) = volumes.get(&key.volume) else { return };
         let Step::Writing { run, .. } = &dirty.destaging.step else { return };
         let whole = 0..core.base.extent_bytes() / SECTOR_BYTES;
         let place =
@@ -722,35 +618,40 @@ impl DirtyLayer {
             clean.learn(key, print, core);
         }
     }
-}
 
-/// The next neighbouring sectors among what `left` gives of each extent with versions of some epochs, and where to go on.
-fn joined(
-    data: &DirtyVolume,
-    epochs: &RangeInclusive<u64>,
-    from: Cursor,
-    core: &Core,
-    left: impl Fn(ExtentNo) -> SmallVec<[Version; 2]>,
-) -> (Option<Batch>, Option<Cursor>) {
-    let mut batch: Option<Batch> = None;
-    let mut next = from.0;
-    while let Some(extent) = data.next_extent(epochs, next) {
-        for version in left(extent) {
-            let at = (extent, version.span.start);
-            if at < from {
-                continue;
-            }
-            let start = extent.0 * u64::from(core.base.extent_bytes())
-                + u64::from(version.span.start) * u64::from(SECTOR_BYTES);
-            match &mut batch {
-                Some(batch) if !batch.joins(start, &version) => return (Some(batch.take()), Some(at)),
-                Some(batch) => batch.join(extent, version),
-                None => batch = Some(Batch::of(start, extent, version)),
-            }
+    /// Parts of a write of destaging could not be read.
+    fn gather_failed(
+        &mut self,
+        gather: Gather,
+        volumes: &mut DirtyVolumes,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        let Gather { volume, batch, failed, again, .. } = gather;
+        if !again {
+            self.gather(volume, batch, true, volumes, core, clean);
+            return;
         }
-        next = ExtentNo(extent.0 + 1);
+        let Some(dirty) = volumes.get_mut(&volume) else { return };
+        let parts = || failed.iter().filter_map(|part| batch.parts.get(*part));
+        for (extent, version) in parts() {
+            let _known = dirty.unreadable.add(*extent, version);
+        }
+        let open = parts().find(|(extent, version)| !dirty.data.cover(*extent, version).open.is_empty());
+        if let Some((extent, version)) = open.cloned() {
+            core.base.stats.dirty_unreadable += 1;
+            Self::stuck(volume, extent, version, volumes, core);
+            return;
+        }
+        let until = parts().map(|(extent, version)| dirty.data.cover(*extent, version).until).max();
+        for (extent, version) in parts() {
+            let sectors = SectorSpan::new(&version.span).expect_held();
+            core.base.stats.dirty_skipped_bytes += u64::from(sectors.len_bytes());
+            core.base.port.emit(Action::Note(Note::DirtySkipped { volume, extent: *extent, sectors }));
+        }
+        volumes.destaging(volume).hurry_until(until.unwrap_or(0));
+        self.replace_batch(volume, &batch, batch.without(&failed), volumes, core, clean);
     }
-    (batch, None)
 }
 
 /// Whether the origin may use what is learned of a version when it is read: a whole extent, where contents have
@@ -769,51 +670,4 @@ fn run_bounds(destage: Destage) -> RunBounds {
         Destage::Coalesce => (COALESCED_EPOCHS_MAX, true),
     };
     RunBounds { epochs, bytes: RUN_BYTES_MAX, past_flushes, last: u64::MAX }
-}
-
-impl Batch {
-    /// What is left of a write of data without some of its parts: each piece is a write.
-    pub(crate) fn without(&self, parts: &[usize]) -> Vec<Self> {
-        let mut left: Vec<Self> = Vec::new();
-        let (mut start, mut joins) = (self.offset_bytes, false);
-        for (index, (extent, version)) in self.parts.iter().enumerate() {
-            let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
-            let is_left = !parts.contains(&index);
-            match left.last_mut() {
-                Some(last) if is_left && joins => last.join(*extent, version.clone()),
-                _ if is_left => left.push(Self::of(start, *extent, version.clone())),
-                _ => {}
-            }
-            joins = is_left;
-            start += u64::from(len_bytes);
-        }
-        left
-    }
-
-    fn of(offset_bytes: u64, extent: ExtentNo, version: Version) -> Self {
-        let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
-        let zero = version.body.zeros();
-        Self { offset_bytes, len_bytes, zero, parts: SmallVec::from_iter([(extent, version)]) }
-    }
-
-    /// Whether a version goes on where this ends, in kind and in place.
-    fn joins(&self, start: u64, version: &Version) -> bool {
-        let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
-        self.offset_bytes + u64::from(self.len_bytes) == start
-            && self.zero == version.body.zeros()
-            && self.len_bytes + len_bytes
-                <= if self.zero.is_some() { ZERO_BYTES_MAX } else { WRITE_BYTES_MAX }
-    }
-
-    fn join(&mut self, extent: ExtentNo, version: Version) {
-        self.len_bytes += (version.span.end - version.span.start) * SECTOR_BYTES;
-        if self.zero.is_none() {
-            self.parts.push((extent, version));
-        }
-    }
-
-    fn take(&mut self) -> Self {
-        let parts = core::mem::take(&mut self.parts);
-        Self { offset_bytes: self.offset_bytes, len_bytes: self.len_bytes, zero: self.zero, parts }
-    }
 }

@@ -5,17 +5,18 @@
 //!
 //! What it does not do: skip anything under pressure; what is taken in must be stored.
 
+use std::collections::VecDeque;
+
 use smallvec::SmallVec;
-use zc_core::{BufSlice, Codec, ExtentKey, Fingerprint, SectorSpan, VolumeId};
+use zc_core::{BufSlice, Codec, ExtentKey, Fingerprint, Map, SectorSpan, VolumeId};
 
 use crate::base::port::Ended;
-use crate::clean::Clean;
 use crate::device::Core;
 use crate::device::contents::in_share;
 use crate::device::stored::Stored;
 use crate::device::units::unit::Content;
 use crate::dirty::versions::Body;
-use crate::dirty::{DirtyLayer, Op};
+use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
 use crate::reduce::{Outcome, Owner, Reduction, Step, Wanted};
 
@@ -30,17 +31,49 @@ pub(crate) struct DirtyJob {
 
 impl DirtyJob {
     /// The volume whose data it is.
-    pub(in crate::dirty) const fn volume(&self) -> VolumeId {
+    pub(super) const fn volume(&self) -> VolumeId {
         self.reduction.key().volume
     }
 }
 
-impl DirtyLayer {
-    pub(crate) fn start_job(
+/// Dirty data on its way into units.
+#[derive(Debug, Default)]
+pub(crate) struct DirtyJobs {
+    jobs: Map<u64, DirtyJob>,
+    /// Jobs that are reduced, to be placed in this order.
+    ready: VecDeque<u64>,
+    /// Bytes in memory alone.
+    memory_bytes: u64,
+}
+
+impl DirtyJobs {
+    /// Returns the bytes in memory alone.
+    pub(crate) const fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// Returns `true` if nothing is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Returns `true` if reduced dirty data waits to be placed.
+    pub(crate) fn is_placing(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Returns `true` if data of the volume is under way.
+    pub(crate) fn has_any_of(&self, volume: VolumeId) -> bool {
+        self.jobs.values().any(|job| job.volume() == volume)
+    }
+
+    /// Begins to reduce sectors of an extent; they are read from this memory meanwhile.
+    pub(crate) fn start(
         &mut self,
         key: ExtentKey,
         sectors: &core::ops::Range<u32>,
         src: BufSlice,
+        volumes: &DirtyVolumes,
         core: &mut Core,
     ) -> Body {
         let id = core.base.port.number();
@@ -54,31 +87,38 @@ impl DirtyLayer {
         let is_reduced = reduction.begin(core);
         self.jobs.insert(id, DirtyJob { span, whole, reduction });
         if is_reduced {
-            self.dirty_reduced(id, core);
+            self.reduced(id, volumes, core);
         }
         Body::Memory { src, job: id }
     }
 
     /// A step of a reduction ended.
-    pub(crate) fn dirty_step_ended(&mut self, id: u64, step: Step, ended: Ended, core: &mut Core) {
+    pub(crate) fn step_ended(
+        &mut self,
+        id: u64,
+        step: Step,
+        ended: Ended,
+        volumes: &DirtyVolumes,
+        core: &mut Core,
+    ) {
         let job = self.jobs.get_mut(&id).expect_held();
         if job.reduction.ended(step, ended, core) {
-            self.dirty_reduced(id, core);
+            self.reduced(id, volumes, core);
         }
     }
 
     /// The headers are here that a reduction waited for.
-    pub(crate) fn dirty_headers_read(&mut self, id: u64, core: &mut Core) {
+    pub(crate) fn headers_read(&mut self, id: u64, volumes: &DirtyVolumes, core: &mut Core) {
         let job = self.jobs.get_mut(&id).expect_held();
         if job.reduction.look_up(core) {
-            self.dirty_reduced(id, core);
+            self.reduced(id, volumes, core);
         }
     }
 
-    fn dirty_reduced(&mut self, id: u64, core: &mut Core) {
+    fn reduced(&mut self, id: u64, volumes: &DirtyVolumes, core: &mut Core) {
         let job = self.jobs.get(&id).expect_held();
         let key = job.reduction.key();
-        let data = self.volumes.get(&key.volume).map(|dirty| &dirty.data);
+        let data = volumes.get(&key.volume).map(|dirty| &dirty.data);
         if job.whole && core.base.reports(key) && data.is_some_and(|data| data.newest_awaits(key.extent, id))
         {
             job.reduction.tell(core);
@@ -87,13 +127,13 @@ impl DirtyLayer {
     }
 
     /// Places what is reduced, in order, as far as there are slots.
-    pub(crate) fn pump_dirty_placement(&mut self, core: &mut Core) {
+    pub(crate) fn pump_placement(&mut self, volumes: &mut DirtyVolumes, core: &mut Core) {
         while core.base.is_good()
             && let Some(id) = self.ready.front().copied()
         {
             let job = self.jobs.get(&id).expect_held();
             let (key, outcome) = (job.reduction.key(), job.reduction.outcome().expect_held());
-            let data = self.volumes.get(&key.volume).map(|dirty| &dirty.data);
+            let data = volumes.get(&key.volume).map(|dirty| &dirty.data);
             let body = if data.is_some_and(|data| data.awaits(key.extent, id)) {
                 let Some(body) = self.place_dirty(id, outcome, core) else { return };
                 Some(body)
@@ -101,14 +141,14 @@ impl DirtyLayer {
                 None
             };
             self.ready.pop_front();
-            if let (Some(body), Some(dirty)) = (body, self.volumes.get_mut(&key.volume)) {
+            if let (Some(body), Some(dirty)) = (body, volumes.get_mut(&key.volume)) {
                 dirty.data.placed(key.extent, id, body);
             }
-            self.end_dirty_job(id, core);
+            self.end_job(id, core);
         }
     }
 
-    fn end_dirty_job(&mut self, id: u64, core: &mut Core) {
+    fn end_job(&mut self, id: u64, core: &mut Core) {
         let job = self.jobs.remove(&id).expect_held();
         self.memory_bytes -= u64::from(job.reduction.src().len_bytes);
         job.reduction.release(core);
@@ -158,31 +198,9 @@ impl DirtyLayer {
     }
 
     /// While stopping: ends jobs that cannot be placed any more.
-    pub(crate) fn abandon_dirty_jobs(&mut self, core: &mut Core) {
+    pub(crate) fn abandon(&mut self, core: &mut Core) {
         let ready: SmallVec<[u64; 8]> = self.ready.drain(..).collect();
-        ready.into_iter().for_each(|id| self.end_dirty_job(id, core));
+        ready.into_iter().for_each(|id| self.end_job(id, core));
         core.device.units.dirty_mut().drop_open(&mut core.base);
-    }
-}
-
-impl DirtyLayer {
-    pub(crate) fn dirty_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core, clean: &mut Clean) {
-        match (op, ended) {
-            (Op::Part(part), Ended::Device(result)) => {
-                if core.device.units.dirty_mut().part_written(
-                    part,
-                    result,
-                    &mut core.device.catalog,
-                    &mut core.base,
-                ) {
-                    self.summary_written(part.number, core);
-                }
-            }
-            (Op::Gather { gather, part }, Ended::Extents(result)) => {
-                self.gather_read_done(gather, part, result, core, clean);
-            }
-            (Op::Scrub, Ended::Extents(result)) => self.scrub_read_done(result, core),
-            (op, ended) => panic!("{op:?} ended as {ended:?}"),
-        }
     }
 }

@@ -8,8 +8,9 @@ use zc_format::Record;
 
 use crate::device::Core;
 use crate::device::recovery::dirty_replay::is_outdated;
+use crate::dirty::DirtyLayer;
 use crate::dirty::versions::{Body, Ended, EpochState};
-use crate::dirty::{DirtyLayer, VolumeDirty, let_go};
+use crate::dirty::volume::{VolumeDirty, let_go};
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Place;
 use crate::seam::{Action, Note};
@@ -40,7 +41,7 @@ impl DirtyLayer {
                 .flat_map(|(_, records)| records)
                 .any(|r| is_outdated(r, core.device.catalog.table()));
             if outdated {
-                self.fence_incomplete(volume, core);
+                self.volumes.fence_incomplete(volume, core);
             }
             let dropped = core.device.recovery.has_dropped_commits(volume);
             if !replay.dangling.is_empty() || dropped {
@@ -59,7 +60,7 @@ impl DirtyLayer {
             if unrecorded {
                 decided = true;
                 let bodies = self.add_ended(volume, &replay.ended, core);
-                self.decide(volume, bodies, core);
+                self.volumes.decide(volume, bodies, core);
             }
             if dropped {
                 let doubtful = core.device.recovery.drops_are_doubtful();
@@ -70,18 +71,18 @@ impl DirtyLayer {
         }
         self.choose_modes(core);
         if decided {
-            self.resets_until = core.device.catalog.meta_mut().journal_mut().want_all();
+            self.commits.reset_until(core.device.catalog.meta_mut().journal_mut().want_all());
         }
         let doubtful = core.base.volumes().filter(|volume| self.is_doubtful(volume.cfg(), core));
         let volumes: SmallVec<[VolumeId; 8]> = doubtful.map(|volume| volume.cfg().id).collect();
-        volumes.into_iter().for_each(|volume| self.fence_incomplete(volume, core));
+        volumes.into_iter().for_each(|volume| self.volumes.fence_incomplete(volume, core));
     }
 
     /// Dirty data decides what a volume may do at first, whatever its settings say: it is brought to the origin before
     /// writes go past it.
     fn choose_modes(&mut self, core: &mut Core) {
         let now_ms = core.base.now_ms();
-        for volume in self.ids() {
+        for volume in self.volumes.ids() {
             let Some(entry) = core.base.volume_mut(volume) else { continue };
             let dirty = self.volumes.get_mut(&volume).expect_held();
             if dirty.data.is_empty() {

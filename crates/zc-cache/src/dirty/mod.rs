@@ -12,288 +12,87 @@
 //! Back-pressure: a write waits when units of dirty data reach the high watermark, when too much is in memory alone,
 //! or when the journal is nearly full (see `admission`; `shares` divides the room among volumes).
 
-pub(crate) mod admission;
-mod clearing;
-pub(crate) mod commit;
+mod admission;
+mod batch;
+mod bounds;
+mod commit;
+mod commit_state;
 pub(crate) mod destage;
-pub(crate) mod dirty_jobs;
-pub(crate) mod flushes;
-pub(crate) mod install;
+mod destaging;
+mod dirty_jobs;
+mod install;
 pub(crate) mod overlay;
-pub(crate) mod phase;
-pub(crate) mod proof;
-pub(crate) mod records;
-pub(crate) mod requests;
-pub(crate) mod scrub;
-pub(crate) mod shares;
-mod state;
-pub(crate) mod summary;
-pub(crate) mod unreadable;
+mod phase;
+mod proof;
+mod record_bounds;
+mod requests;
+mod rotten;
+mod scrub;
+mod shares;
+mod summary;
+mod unreadable;
 pub(crate) mod versions;
+mod volume;
 pub(crate) mod volumes;
-
-pub(crate) use crate::ops::dirty::Op;
 
 use std::collections::VecDeque;
 
-use smallvec::SmallVec;
-use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, Mode, ReqId, VolumeId, WeuSlot};
-use zc_format::Record;
+use zc_core::{ErrorKind, JournalSeq, Mode, VolumeId};
 
-use crate::base::Base;
-use crate::base::rate::ByteRate;
-use crate::base::volume::Volume;
+use crate::base::effects::Effect;
+use crate::base::origin::{Flush, FlushWaiter};
+use crate::base::port::Ended;
 use crate::clean::Clean;
-use crate::clean::read::{portions, sector_range};
-use crate::config::{OnLoss, VolumeConfig};
-use crate::device::Core;
-use crate::dirty::admission::Turns;
-use crate::dirty::commit::Commit;
-use crate::dirty::destage::{Destaging, Gather};
-use crate::dirty::dirty_jobs::DirtyJob;
-use crate::dirty::phase::{Dropping, Phase};
-use crate::dirty::proof::Unproved;
+use crate::config::VolumeConfig;
+use crate::device::{Core, Device};
+use crate::dirty::admission::Admission;
+use crate::dirty::commit::Commits;
+use crate::dirty::destage::Destager;
+use crate::dirty::phase::Dropping;
 use crate::dirty::scrub::DirtyScrub;
-use crate::dirty::summary::{Chain, SummaryWrite};
-use crate::dirty::unreadable::Unreadable;
-use crate::dirty::versions::{Body, DirtyVolume, EpochState, Visible};
+use crate::dirty::unreadable::{give_up_unreadable, pump_giving_up};
+use crate::dirty::versions::{DirtyFill, DirtyState, EpochState};
+use crate::dirty::volume::{VolumeDirty, WaitingWrite};
 use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
-use crate::seam::{Action, Note, Request, RequestKind};
-
-/// Fewer slots than this make no cache for dirty data.
-const SLOTS_MIN: u32 = 4;
+use crate::ops::dirty::Op;
+use crate::ops::meta;
+use crate::reduce::Step;
+use crate::residency::OriginLag;
+use crate::seam::{Action, Note, Request};
 
 /// Dirty data of all volumes, and what is under way for it.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyLayer {
     volumes: DirtyVolumes,
-    jobs: Map<u64, DirtyJob>,
-    /// Jobs that are reduced, to be placed in this order.
-    ready: VecDeque<u64>,
-    /// The summaries that continue the journal.
-    chain: Option<Chain>,
-    /// Slots with summaries, and the journal blocks that will repeat them.
-    chain_pins: VecDeque<(JournalSeq, WeuSlot)>,
-    /// One on its way.
-    summary: Option<SummaryWrite>,
-    /// When a commit that a client waited for was last written.
-    awaited_commit_ms: Option<u64>,
-    /// The last commit, as long as nothing durable says that it ended.
-    unproved: Option<Unproved>,
-    /// Bytes in memory alone.
-    memory_bytes: u64,
-    /// Until so many records are in blocks, only commits before `proved_before` are vouched for.
-    resets_until: u64,
-    proved_before: JournalSeq,
-    /// Requests wait until the journal is durable to here: what the start decided must not be decided anew.
-    deferred_until: Option<u64>,
-    deferred: VecDeque<Request>,
-    /// Bound on what destaging writes in a second.
-    rate: ByteRate,
+    admission: Admission,
+    commits: Commits,
+    destager: Destager,
     /// Reads dirty data back, to find what rots.
     scrub: DirtyScrub,
-    /// Order in which waiting writes are admitted.
-    turns: Turns,
-    /// Reads of dirty data that is to be written to its origin.
-    gathers: Map<u64, Gather>,
-}
-
-/// Write-back of one volume.
-#[derive(Debug)]
-pub(crate) struct VolumeDirty {
-    data: DirtyVolume,
-    commit: Option<Commit>,
-    /// Requests that wait for the commit after that one.
-    next_waiters: Vec<ReqId>,
-    commit_again: bool,
-    /// Writes that wait for room.
-    waiting: VecDeque<WaitingWrite>,
-    /// Since when no write finds room because the origin has none, in milliseconds.
-    full_since_ms: Option<u64>,
-    destaging: Destaging,
-    /// What of it the device does not give back.
-    unreadable: Unreadable,
-    phase: Phase,
-    last_request_ms: u64,
-    /// Dirty bytes that came to the origin since the manager knows the volume.
-    destaged_bytes: u64,
-}
-
-/// A write that is being taken in.
-#[derive(Debug)]
-pub(crate) struct WaitingWrite {
-    request: Request,
-    done_bytes: u64,
-    /// Arrival time, in milliseconds.
-    since_ms: u64,
-    /// A clearing that has waited without success for the origin to have what is dirty.
-    has_waited: bool,
+    /// Requests that wait until what was decided of their volume is durable.
+    deferred: VecDeque<Request>,
 }
 
 impl DirtyLayer {
     pub(crate) fn new(proved_before: JournalSeq) -> Self {
-        Self { proved_before, ..Self::default() }
-    }
-
-    pub(crate) fn ids(&self) -> Vec<VolumeId> {
-        self.volumes.ids()
-    }
-
-    fn commits(&self) -> impl Iterator<Item = &Commit> {
-        self.volumes.awake().filter_map(|dirty| dirty.commit.as_ref())
-    }
-
-    /// Changes each of them.
-    fn each_commit(&mut self, mut change: impl FnMut(&mut Commit)) {
-        self.volumes.each_awake(|dirty| {
-            if let Some(commit) = &mut dirty.commit {
-                change(commit);
-            }
-        });
-    }
-
-    /// Whether writes wait for room.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.volumes.awake().any(|dirty| !dirty.waiting.is_empty())
-    }
-
-    /// Whether reduced dirty data waits to be placed.
-    pub(crate) fn is_placing(&self) -> bool {
-        !self.ready.is_empty()
+        Self { commits: Commits::new(proved_before), ..Self::default() }
     }
 
     /// Whether there is work that stopping has to wait for.
     fn is_busy(&self) -> bool {
-        !self.jobs.is_empty()
+        !self.admission.jobs().is_empty()
             || !self.deferred.is_empty()
-            || self.is_waiting()
-            || self.commits().next().is_some()
-    }
-}
-
-impl VolumeDirty {
-    pub(crate) fn new(clean: u64) -> Self {
-        Self {
-            data: DirtyVolume::new(clean),
-            commit: None,
-            next_waiters: Vec::new(),
-            commit_again: false,
-            waiting: VecDeque::new(),
-            full_since_ms: None,
-            destaging: Destaging::default(),
-            unreadable: Unreadable::default(),
-            phase: Phase::default(),
-            last_request_ms: 0,
-            destaged_bytes: 0,
-        }
-    }
-
-    /// Takes on other settings once nothing is dirty.
-    pub(crate) fn leave(&mut self, cfg: VolumeConfig, now_ms: u64) {
-        self.phase.leave(cfg, now_ms);
-    }
-
-    /// Returns `true` if some of it is destaged without a pause.
-    fn is_draining(&self) -> bool {
-        self.phase.is_draining()
-    }
-
-    /// Returns `true` if an epoch is destaged without a pause.
-    fn drains(&self, epoch: u64) -> bool {
-        self.phase.drains_until().is_some_and(|until| epoch <= until)
-    }
-
-    /// Returns `true` if its oldest epoch is destaged without a pause, whatever bounds the rate.
-    fn is_urgent(&self) -> bool {
-        self.is_in_step() || self.data.epochs.front().is_some_and(|oldest| self.drains(oldest.number))
-    }
-
-    /// Its oldest epoch belongs to a step that goes on without a pause.
-    fn is_in_step(&self) -> bool {
-        self.data.epochs.front().is_some_and(|oldest| self.destaging.is_in_step(oldest.number))
-    }
-
-    /// Epochs have become clean: a drain may have ended.
-    fn drained(&mut self) {
-        self.phase.drained(self.data.clean);
-    }
-
-    /// Journal and checkpoint may not tell everything, or the origin is not what it was: it waits for an operator.
-    fn is_incomplete(&self) -> bool {
-        self.phase.is_fenced()
-    }
-
-    /// Whether it is being dropped, given up in part, or decided about.
-    fn is_settling(&self) -> bool {
-        self.phase.dropping().is_some() || self.phase.is_unrecorded() || self.unreadable.is_wanted()
-    }
-
-    fn has_committed(&self) -> bool {
-        self.data.epochs.iter().any(|epoch| epoch.state == EpochState::Committed)
-    }
-
-    /// Whether something of it is in flight, or is being decided.
-    fn is_busy(&self) -> bool {
-        self.commit.is_some() || self.destaging.is_busy() || self.phase.is_leaving() || self.is_settling()
-    }
-
-    /// Whether losing the cache device would lose anything that was acknowledged.
-    fn is_dirty(&self) -> bool {
-        !self.data.is_empty()
-            || !self.waiting.is_empty()
-            || self.phase.is_fenced()
-            || self.phase.is_unrecorded()
-    }
-}
-
-/// Whether a volume's dirty data is not to be written to its origin.
-fn is_held_back(volume: VolumeId, dirty: &VolumeDirty, base: &Base) -> bool {
-    let mode = base.volume(volume).map_or(Mode::ReadOnly, |entry| entry.cfg().mode);
-    mode == Mode::ReadOnly || dirty.is_incomplete()
-}
-
-/// Bodies of a volume that are not needed any more.
-fn let_go(volume: VolumeId, bodies: &[Body], core: &mut Core) {
-    for body in bodies {
-        if let Body::Stored { place, own } = *body {
-            core.device.catalog.slots_mut().remove_dirty(volume, place.slot, own, &mut core.base);
-        }
+            || self.volumes.is_waiting()
+            || self.volumes.commits().next().is_some()
     }
 }
 
 impl DirtyLayer {
-    /// Whether the volume takes writes in write-back now.
-    fn writes_back(&self, volume: VolumeId, core: &Core) -> bool {
-        core.device.catalog.table().len() >= SLOTS_MIN
-            && core.base.volume(volume).is_some_and(|volume| volume.cfg().mode == Mode::WriteBack)
-            && (core.base.is_good() || self.fence(volume, core).is_some())
-    }
-
-    /// Whether the volume has anything in the dirty layer.
-    pub(crate) fn has_dirty(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(VolumeDirty::is_dirty)
-    }
-
-    /// What to do instead of serving, while dirty data is out of reach.
-    fn fence(&self, volume: VolumeId, core: &Core) -> Option<OnLoss> {
-        let dirty = self.volumes.get(&volume)?;
-        let config = core.base.volume(volume).map(Volume::cfg);
-        let lost = !core.base.is_good();
-        // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
-        let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
-        if dirty.is_incomplete() || (lost && dirty.phase.is_unrecorded() && believed) {
-            // Which sectors the origin has is what is not known: none can be read from there.
-            return Some(OnLoss::Error);
-        }
-        let needed = lost && !(dirty.data.is_empty() && dirty.waiting.is_empty());
-        needed.then(|| config.map_or(OnLoss::Error, |config| config.write_back.on_loss))
-    }
-
     /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it was
     /// when an operator asked for that.
     pub(crate) fn defer(&mut self, request: &Request) -> bool {
-        let undecided = self.deferred_until.is_some();
+        let undecided = self.volumes.is_undecided();
         let dirty = self.volumes.get(&request.volume);
         let is_deferred = dirty.is_some_and(|dirty| undecided || dirty.phase.dropping().is_some());
         if is_deferred {
@@ -302,28 +101,11 @@ impl DirtyLayer {
         is_deferred
     }
 
-    /// What was recorded so far decides about dirty data of these volumes: until it is durable their requests wait.
-    fn decide(&mut self, volume: VolumeId, bodies: Vec<Body>, core: &mut Core) {
-        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
-        dirty.phase.decide(bodies);
-        self.deferred_until = Some(core.device.catalog.meta_mut().journal_mut().want_all());
-    }
-
     /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
     /// it is about are fenced.
     pub(crate) fn pump_deferred(&mut self, core: &mut Core, clean: &mut Clean) {
-        if let Some(position) = self.deferred_until {
-            let good = core.base.is_good();
-            if good && !core.device.catalog.meta().journal().is_durable(position) {
-                return;
-            }
-            self.deferred_until = None;
-            for volume in self.ids() {
-                let dirty = self.volumes.get_mut(&volume).expect_held();
-                if good && let Some(bodies) = dirty.phase.recorded() {
-                    let_go(volume, &bodies, core);
-                }
-            }
+        if !self.volumes.pump_decided(core) {
+            return;
         }
         // Those of a volume that is still to be dropped are held again.
         for request in core::mem::take(&mut self.deferred) {
@@ -335,7 +117,7 @@ impl DirtyLayer {
 
     /// A write, trim or zeroing of a volume in write-back; its buffer has been adopted.
     fn submit_write_back(&mut self, request: &Request, core: &mut Core) {
-        if self.fence(request.volume, core).is_some() {
+        if self.volumes.fence(request.volume, core).is_some() {
             core.base.answer_write(request, Err(ErrorKind::Io));
             return;
         }
@@ -349,62 +131,6 @@ impl DirtyLayer {
             since_ms,
             has_waited: false,
         });
-    }
-
-    /// Makes versions of a piece of a request.
-    fn take_in(&mut self, request: &Request, done_bytes: u64, len_bytes: u64, core: &mut Core) {
-        let volume = request.volume;
-        let src = match request.kind {
-            RequestKind::Write { buf, .. } => {
-                let start_bytes = u32::try_from(done_bytes).unwrap_or(u32::MAX);
-                Some(BufSlice { buf, start_bytes, len_bytes: u32::try_from(len_bytes).unwrap_or(u32::MAX) })
-            }
-            _ => None,
-        };
-        let len = u32::try_from(len_bytes).unwrap_or(u32::MAX);
-        let range = src.unwrap_or(BufSlice { buf: BufId(0), start_bytes: 0, len_bytes: len });
-        for portion in portions(volume, request.offset_bytes + done_bytes, range, core.base.extent_bytes()) {
-            let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-            let body = match src {
-                None => Body::Zero {
-                    no_hole: matches!(request.kind, RequestKind::WriteZeroes { no_hole: true, .. }),
-                },
-                Some(_) => self.start_job(portion.key, &sectors, portion.dest, core),
-            };
-            let now_ms = core.base.now_ms();
-            let dirty = self.volumes.get_mut(&volume).expect_held();
-            let replaced = dirty.data.write(portion.key.extent, sectors, body, now_ms);
-            let_go(volume, &replaced, core);
-        }
-        core.base.stats.dirty_written_bytes += len_bytes;
-    }
-
-    /// A request is taken in as a whole: answers it, now or after a commit.
-    fn taken_in(&mut self, request: &Request, core: &mut Core) {
-        let fua = match request.kind {
-            RequestKind::Write { fua, .. } | RequestKind::Trim { fua } => fua,
-            RequestKind::WriteZeroes { fua, .. } => fua,
-            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch | RequestKind::Warm => {
-                false
-            }
-        };
-        let ack = core.base.volume(request.volume).map_or(Ack::Durable, |volume| volume.cfg().write_back.ack);
-        if let RequestKind::Write { buf, .. } = request.kind {
-            core.base.port.release(buf);
-        }
-        let clears = !matches!(request.kind, RequestKind::Write { .. });
-        let makes_space = clears && self.destaging(request.volume).discards();
-        if fua || ack == Ack::Durable {
-            self.request_commit(request.volume, Some(request.req), core);
-        } else {
-            if let Some(dirty) = self.volumes.get_mut(&request.volume) {
-                dirty.data.acknowledge();
-            }
-            core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
-            if makes_space {
-                self.request_commit(request.volume, None, core);
-            }
-        }
     }
 
     /// Changes a volume's settings, now or when it has nothing dirty any more.
@@ -428,6 +154,17 @@ impl DirtyLayer {
         }
         dirty.leave(cfg.clone(), core.base.now_ms());
         true
+    }
+
+    /// Takes in waiting writes of all volumes as far as there is room.
+    pub(crate) fn pump_admission(&mut self, core: &mut Core, clean: &mut Clean) {
+        if self.volumes.is_empty() {
+            return;
+        }
+        for volume in self.admission.pump(&mut self.volumes, &mut self.commits, core) {
+            pump_giving_up(volume, &mut self.volumes, &mut self.commits, core);
+            self.finish_leaving(volume, core, clean);
+        }
     }
 
     /// The volume is clean: takes on the settings that were waiting, and the writes, or a clearing and the writes behind
@@ -469,95 +206,276 @@ impl DirtyLayer {
     pub(crate) fn drop_dirty(&mut self, volume: VolumeId, remembered: bool, core: &mut Core) {
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
         dirty.phase.drop_data(Dropping { is_remembered: remembered });
-        self.finish_dropping(volume, core);
-    }
-
-    /// Forgets it, unless something of it is still in flight, or the device that has to be told is lost. Whether it
-    /// did.
-    fn finish_dropping(&mut self, volume: VolumeId, core: &mut Core) -> bool {
-        let good = core.base.is_good();
-        let Some(dirty) = self.volumes.get_mut(&volume) else { return false };
-        let Some(how) = dirty.phase.dropping() else { return false };
-        let busy = dirty.commit.is_some() || dirty.destaging.is_busy();
-        if (busy && good) || dirty.destaging.is_writing() {
-            return false;
-        }
-        if !good && !how.is_remembered {
-            dirty.phase.drop_failed();
-            return false;
-        }
-        let (was_fenced, undecided) = dirty.phase.dropped();
-        let loses = was_fenced || !dirty.data.is_empty();
-        dirty.commit = None;
-        dirty.destaging.give_up();
-        dirty.unreadable = Unreadable::default();
-        // Of a write that waits for room the pieces that were taken in go, too: it begins again.
-        dirty.waiting.iter_mut().for_each(|write| write.done_bytes = 0);
-        let mut bodies = dirty.data.forget_all();
-        bodies.extend(undecided);
-        dirty.drained();
-        let epoch = dirty.data.clean;
-        core.device.catalog.record(Record::Clean { volume, epoch }, &mut core.base);
-        if loses {
-            core.base.owe_loss(volume);
-        }
-        if let Some(entry) = core.base.volume_mut(volume) {
-            // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
-            entry.origin_mut().count_all_as_direct();
-        }
-        if good {
-            self.decide(volume, bodies, core);
-        } else {
-            let_go(volume, &bodies, core);
-        }
-        true
+        self.volumes.finish_dropping(volume, core);
     }
 
     /// The cache device is lost: no client's write can become durable any more.
     pub(crate) fn device_failed(&mut self, error: ErrorKind, core: &mut Core) {
-        self.fail_commits(error, core);
-        for volume in self.ids() {
-            let fenced = self.fence(volume, core).is_some();
+        Commits::fail_commits(error, &mut self.volumes, core);
+        for volume in self.volumes.ids() {
+            let fenced = self.volumes.fence(volume, core).is_some();
             let dirty = self.volumes.get_mut(&volume).expect_held();
             let lost = fenced && dirty.phase.tell_fence();
-            self.refuse_waiting(volume, error, core);
-            self.finish_dropping(volume, core);
+            self.volumes.refuse_waiting(volume, error, core);
+            self.volumes.finish_dropping(volume, core);
             if lost {
                 core.base.port.emit(Action::Note(Note::Fenced { volume }));
             }
         }
     }
+}
 
-    /// Journal and checkpoint may not tell everything of the volume.
-    pub(crate) fn fence_incomplete(&mut self, volume: VolumeId, core: &mut Core) {
-        let dirty = self.volumes.get_or_insert(volume, || VolumeDirty::new(0));
-        dirty.phase.fence();
-        self.refuse_waiting(volume, ErrorKind::Io, core);
-        core.base.port.emit(Action::Note(Note::Fenced { volume }));
+/// The parts, as the manager sees them.
+impl DirtyLayer {
+    /// Which volumes have dirty data, and what readers get of it.
+    pub(crate) const fn volumes(&self) -> &DirtyVolumes {
+        &self.volumes
     }
 
-    /// Goes on with what journal and checkpoint tell; what they do not tell is void from now on.
-    pub(crate) fn accept_loss(&mut self, volume: VolumeId, core: &mut Core) {
-        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
-        if !dirty.phase.accept_loss() {
-            return;
-        }
-        let epoch = dirty.data.open().number - 1;
-        core.device.catalog.record(Record::DirtyReset { volume, epoch }, &mut core.base);
-        core.base.owe_loss(volume);
-        self.decide(volume, Vec::new(), core);
+    /// Which volumes have dirty data, to be changed.
+    pub(crate) const fn volumes_mut(&mut self) -> &mut DirtyVolumes {
+        &mut self.volumes
     }
 
-    /// What readers of the sectors of an extent get from the dirty layer.
-    pub(crate) fn overlay(&self, key: ExtentKey, sectors: &core::ops::Range<u32>) -> SmallVec<[Visible; 2]> {
-        match self.volumes.get(&key.volume) {
-            Some(dirty) => dirty.data.visible(key.extent, sectors),
-            None => SmallVec::new(),
-        }
+    /// Commits, to be told of summaries.
+    pub(crate) const fn commits_mut(&mut self) -> &mut Commits {
+        &mut self.commits
+    }
+
+    /// The scrub, to be told of suspects.
+    pub(crate) const fn scrub_mut(&mut self) -> &mut DirtyScrub {
+        &mut self.scrub
+    }
+
+    /// Settings of volumes may have changed: counts those that share the room.
+    pub(crate) fn count_sharers(&mut self, core: &Core) {
+        self.admission.count_sharers(core);
+    }
+
+    /// Whether reduced dirty data waits to be placed.
+    pub(crate) fn is_placing(&self) -> bool {
+        self.admission.jobs().is_placing()
+    }
+
+    /// Use of the room of all volumes.
+    pub(crate) fn fill(&self, core: &Core) -> DirtyFill {
+        Admission::fill(&self.volumes, core)
+    }
+
+    /// A step of a reduction ended.
+    pub(crate) fn dirty_step_ended(&mut self, id: u64, step: Step, ended: Ended, core: &mut Core) {
+        self.admission.jobs_mut().step_ended(id, step, ended, &self.volumes, core);
+    }
+
+    /// The headers are here that a reduction waited for.
+    pub(crate) fn dirty_headers_read(&mut self, id: u64, core: &mut Core) {
+        self.admission.jobs_mut().headers_read(id, &self.volumes, core);
+    }
+
+    /// Places what is reduced, in order, as far as there are slots.
+    pub(crate) fn pump_dirty_placement(&mut self, core: &mut Core) {
+        self.admission.jobs_mut().pump_placement(&mut self.volumes, core);
+    }
+
+    /// Goes on with all commits, and begins those that are due.
+    pub(crate) fn pump_commits(&mut self, core: &mut Core) {
+        self.commits.pump_commits(&mut self.volumes, core);
+    }
+
+    /// Goes on with the destaging of all volumes.
+    pub(crate) fn pump_destage(&mut self, core: &mut Core, clean: &mut Clean) {
+        self.destager.pump(&mut self.volumes, &self.commits, core, clean);
+    }
+
+    /// Reads the next version that the scrub has to look at, if its time has come.
+    pub(crate) fn pump_scrub(&mut self, core: &mut Core) {
+        self.scrub.pump(&mut self.volumes, core);
+    }
+
+    /// Sends off what is due: journal block, region map, retirements, checkpoint.
+    pub(crate) fn pump_persist(&mut self, core: &mut Core, clean: &mut Clean) {
+        self.commits.pump_persist(&mut self.volumes, core, clean);
+    }
+
+    /// An operation of durable metadata ended.
+    pub(crate) fn persist_done(
+        &mut self,
+        kind: meta::Op,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        self.commits.persist_done(kind, result, &mut self.volumes, core, clean);
+    }
+
+    /// An operator gives up what cannot be read of a volume's dirty data, and nothing else.
+    pub(crate) fn give_up_unreadable(&mut self, volume: VolumeId, core: &mut Core) {
+        give_up_unreadable(volume, &mut self.volumes, &mut self.commits, core);
     }
 }
 
+/// Ends of operations and of flushes.
 impl DirtyLayer {
+    /// An operation of dirty data ended.
+    pub(crate) fn dirty_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core, clean: &mut Clean) {
+        let Self { volumes, commits, destager, scrub, .. } = self;
+        match (op, ended) {
+            (Op::Part(part), Ended::Device(result)) => {
+                let Device { catalog, units, .. } = &mut core.device;
+                if units.dirty_mut().part_written(part, result, catalog, &mut core.base) {
+                    commits.summary_written(part.number, volumes, core);
+                }
+            }
+            (Op::Gather { gather, part }, Ended::Extents(result)) => {
+                destager.gather_read_done(gather, part, result, volumes, core, clean);
+            }
+            (Op::Scrub, Ended::Extents(result)) => scrub.read_done(result, volumes, core),
+            (op, ended) => panic!("{op:?} ended as {ended:?}"),
+        }
+    }
+
+    /// What clients hear whose flush ended: a loss that they have yet to hear of comes first.
+    fn result_for_clients(
+        &self,
+        volume: VolumeId,
+        flush: &Flush,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+    ) -> Result<(), ErrorKind> {
+        let fenced = self.volumes.fence(volume, core).map(|_| ErrorKind::Io);
+        let origin = core.base.origin_mut(volume);
+        let answer = origin.take_loss().or(fenced).map_or(result, Err);
+        if answer.is_err() {
+            origin.loss_is_told_to(flush.covers);
+        }
+        answer
+    }
+
+    /// A flush of an origin ended.
+    pub(crate) fn origin_flushed(
+        &mut self,
+        volume: VolumeId,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        let flush = core.base.origin_mut(volume).flush_ended(result);
+        let for_clients =
+            if flush.has_client() { self.result_for_clients(volume, &flush, result, core) } else { result };
+        if let Err(error) = result {
+            clean.unflushed_lost(volume, error, core);
+        }
+        for waiter in flush.waiters {
+            match waiter {
+                FlushWaiter::Client(req) if for_clients.is_ok() && self.volumes.has_dirty(volume) => {
+                    self.commits.request_commit(volume, Some(req), &mut self.volumes, core);
+                }
+                FlushWaiter::Client(req) => core.base.port.emit(Action::Reply { req, result: for_clients }),
+                FlushWaiter::Retire => core.device.catalog.meta_mut().retire_flush_done(volume, result),
+                FlushWaiter::Destage => {
+                    Destager::flushed(volume, result, &mut self.volumes, &self.commits, core);
+                }
+                FlushWaiter::Remove => {
+                    core.base.announce(Effect::RemovalFlushed(volume, result));
+                }
+            }
+        }
+        core.base.pump_origin_flush(volume);
+    }
+}
+
+/// What is asked of the dirty layer: how much of a volume is dirty, what its origin may lack, and whether a stop waits.
+impl DirtyLayer {
+    /// The dirty data of a volume; `None` when the manager does not know the volume.
+    pub(crate) fn state(&self, volume: VolumeId, core: &Core) -> Option<DirtyState> {
+        let Some(dirty) = self.volumes.get(&volume) else {
+            return core.base.volume(volume).map(|_| DirtyState::default());
+        };
+        let oldest = dirty.data.oldest().map_or_else(|| core.base.now_ms(), |epoch| epoch.began_ms);
+        let epochs = dirty.data.epochs.iter().filter(|epoch| !epoch.extents.is_empty()).count();
+        let gap = dirty.gap(core.base.extent_bytes());
+        Some(DirtyState {
+            stuck_offset_bytes: gap.first.start,
+            stuck_bytes: gap.first.end - gap.first.start,
+            unreadable_bytes: gap.bytes,
+            bytes: dirty.data.bytes(),
+            extents: zc_core::u64_from_usize(dirty.data.extent_count()),
+            epochs: zc_core::u64_from_usize(epochs),
+            oldest_age_ms: core.base.now_ms().saturating_sub(oldest),
+            fenced: self.volumes.fence(volume, core).is_some(),
+            refusing: dirty.destaging.is_refused() && !dirty.destaging.is_stuck(),
+            unproved: self.commits.is_unproved(volume),
+            draining: dirty.is_draining(),
+            waiting: zc_core::u64_from_usize(dirty.waiting.len()),
+            waiting_ms: dirty
+                .waiting
+                .front()
+                .map_or(0, |first| core.base.now_ms().saturating_sub(first.since_ms)),
+            no_space: dirty.destaging.is_out_of_space(),
+            newest_epoch: dirty.data.epochs.back().map_or(dirty.data.clean, |epoch| epoch.number),
+            dirty_epoch: dirty.data.dirty_until(),
+            clean_epoch: dirty.data.clean,
+            destaged_bytes: dirty.destaged_bytes,
+        })
+    }
+
+    /// Whether dirty data of the volume is being given up, or the device is being told so.
+    pub(crate) fn is_dropping(&self, volume: VolumeId, core: &Core) -> bool {
+        let telling = |dirty: &VolumeDirty| dirty.phase.is_unrecorded() && core.base.is_good();
+        self.volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some() || telling(dirty))
+    }
+
+    /// Whether what cannot be read of the volume is still being given up.
+    pub(crate) fn is_giving_up(&self, volume: VolumeId, core: &Core) -> bool {
+        let dirty = self.volumes.get(&volume);
+        core.base.is_good() && dirty.is_some_and(|dirty| dirty.is_giving_up(core.base.extent_bytes()))
+    }
+
+    /// Whether acknowledged writes of the volume are lost with the manager.
+    pub(crate) fn has_volatile(&self, volume: VolumeId) -> bool {
+        let epochs = self.volumes.get(&volume).map(|dirty| dirty.data.epochs.iter().rev());
+        let mut newer = epochs.into_iter().flatten().take_while(|epoch| epoch.state != EpochState::Committed);
+        newer.any(|epoch| epoch.acknowledged)
+    }
+
+    /// What the origin of a volume may lack.
+    pub(crate) fn origin_lag(&self, volume: VolumeId, core: &Core) -> OriginLag {
+        let Some(dirty) = self.volumes.get(&volume) else { return OriginLag::Nothing };
+        let is_undecided = dirty.phase.dropping().is_some() || dirty.phase.is_unrecorded();
+        if !dirty.is_dirty() && !is_undecided {
+            OriginLag::Nothing
+        } else if is_undecided || self.volumes.fence(volume, core).is_some() || !core.base.is_used_by(volume)
+        {
+            OriginLag::Unknown
+        } else {
+            OriginLag::Dirty
+        }
+    }
+
+    /// Whether nothing is under way for the volume, and nothing of it is dirty.
+    pub(crate) fn is_quiet(&self, volume: VolumeId) -> bool {
+        !self.admission.jobs().has_any_of(volume)
+            && !self.volumes.get(&volume).is_some_and(|dirty| dirty.is_dirty() || dirty.is_busy())
+    }
+
+    /// Whether anything is dirty, of any volume, or may be.
+    pub(crate) fn keeps_dirty(&self) -> bool {
+        self.volumes.iter().any(|(_, dirty)| dirty.is_dirty() || dirty.phase.is_unrecorded())
+    }
+
+    /// A stop: a cache that is out of order places nothing any more.
+    pub(crate) fn wind_down(&mut self, core: &mut Core) {
+        if !core.base.is_good() {
+            self.admission.jobs_mut().abandon(core);
+        }
+    }
+
+    /// Whether a stop need not wait for anything here.
+    pub(crate) fn is_wound_down(&self, core: &Core) -> bool {
+        let is_busy = if core.base.is_good() { self.is_busy() } else { !self.admission.jobs().is_empty() };
+        !is_busy && self.destager.is_idle() && !self.scrub.is_reading()
+    }
+
     /// Whether a start could not tell all dirty data of the volume.
     pub(crate) fn is_doubtful(&self, volume: &VolumeConfig, core: &Core) -> bool {
         volume.may_be_dirty && !core.device.recovery.knows_dirty_data(volume.id)

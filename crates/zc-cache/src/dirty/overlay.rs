@@ -5,37 +5,15 @@
 
 use core::ops::Range;
 
-use zc_core::{BufId, BufSlice, ExtentKey, SECTOR_BYTES};
+use zc_core::{ExtentKey, SECTOR_BYTES};
 
 use crate::clean::Clean;
-use crate::clean::read::{Found, Portion, StoredParts, Waiter, Wanted, portions, sector_range};
-use crate::config::OnLoss;
+use crate::clean::read::{Found, Portion, StoredParts, Waiter, Wanted, sector_range};
 use crate::device::Core;
-use crate::dirty::DirtyLayer;
 use crate::dirty::versions::{Body, Visible};
 use crate::index::file_index::Mapping;
 use crate::residency::{Residency, ResidencyRun, push};
-use crate::seam::{Action, Request};
-
-impl DirtyLayer {
-    /// Whether the fence of a volume refuses a read: everything, or what is dirty.
-    pub(crate) fn refuses_read(&self, request: &Request, core: &Core) -> bool {
-        match self.fence(request.volume, core) {
-            None => false,
-            Some(OnLoss::Error) => true,
-            Some(OnLoss::ReadOnly) => {
-                let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
-                let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
-                portions(request.volume, request.offset_bytes, range, core.base.extent_bytes()).any(
-                    |portion| {
-                        let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-                        !self.overlay(portion.key, &sectors).is_empty()
-                    },
-                )
-            }
-        }
-    }
-}
+use crate::seam::Action;
 
 /// A portion with dirty sectors: those from the dirty layer, the others one run after the other.
 pub(super) fn read_overlaid(

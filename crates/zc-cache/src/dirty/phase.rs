@@ -75,7 +75,7 @@ enum Course {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dropping {
     /// The decision is remembered outside the device: the device need not be told.
-    pub(in crate::dirty) is_remembered: bool,
+    pub(super) is_remembered: bool,
 }
 
 /// See the module documentation.

@@ -8,12 +8,6 @@
 //! Invariant: at most one block is written for each commit, and none if another commit follows within [`PROOF_MS`].
 
 use zc_core::VolumeId;
-use zc_format::Record;
-
-use crate::device::Core;
-use crate::dirty::DirtyLayer;
-use crate::expect_held::ExpectHeld;
-
 /// A commit that no other one follows for so long is proved by a block of its own.
 const PROOF_MS: u64 = 10;
 /// A commit under way carries the proof of the last one, unless that takes longer.
@@ -35,28 +29,20 @@ impl Unproved {
     }
 }
 
-impl DirtyLayer {
-    /// The volume's commit has ended: records that, before a client is answered.
-    pub(crate) fn record_durable(&mut self, volume: VolumeId, core: &mut Core) {
-        let commit = self.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
-        let epoch = commit.expect_held().epoch;
-        core.device.catalog.record(Record::Durable { volume, epoch }, &mut core.base);
-        let position = core.device.catalog.meta().journal().appended();
-        self.unproved = Some(Unproved { volume, position, ended_ms: core.base.now_ms() });
+impl Unproved {
+    /// The commit of the volume, which ended at this time; this is the journal position of its record.
+    pub(super) const fn new(volume: VolumeId, position: u64, ended_ms: u64) -> Self {
+        Self { volume, position, ended_ms }
     }
 
-    /// Has the last commit proved, when none has followed it for a while.
-    pub(crate) fn pump_proof(&mut self, core: &mut Core) {
-        let Some(Unproved { position, ended_ms, .. }) = self.unproved else { return };
-        if self.is_recorded(position, core) {
-            self.unproved = None;
-            return;
-        }
-        let idle_ms = core.base.now_ms().saturating_sub(ended_ms);
-        let follows = self.commits().next().is_some();
+    /// The journal position of its record.
+    pub(super) const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Returns `true` if a block is due for it alone; `follows`: another commit is under way.
+    pub(super) const fn is_due(&self, now_ms: u64, follows: bool) -> bool {
         let due_ms = if follows { PROOF_WAIT_MS } else { PROOF_MS };
-        if idle_ms >= due_ms {
-            core.device.catalog.meta_mut().journal_mut().want(position);
-        }
+        now_ms.saturating_sub(self.ended_ms) >= due_ms
     }
 }

@@ -10,9 +10,11 @@ use crate::clean::Clean;
 use crate::clean::read::recipes::RecipeWait;
 use crate::clean::read::{Portion, ReadOp, Sorted, portions, sector_range};
 use crate::clean::streams::InStream;
+use crate::config::OnLoss;
 use crate::device::Core;
+use crate::dirty::DirtyLayer;
 use crate::dirty::overlay::read_overlaid;
-use crate::dirty::{DirtyLayer, VolumeDirty};
+use crate::dirty::volume::VolumeDirty;
 use crate::index::CALLED_UP;
 use crate::seam::{Action, Request, RequestKind};
 
@@ -120,9 +122,9 @@ impl DirtyLayer {
         core: &mut Core,
         clean: &mut Clean,
     ) -> bool {
-        if self.has_dirty(portion.key.volume) {
+        if self.volumes.has_dirty(portion.key.volume) {
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-            let visible = self.overlay(portion.key, &sectors);
+            let visible = self.volumes.overlay(portion.key, &sectors);
             if !visible.is_empty() {
                 read_overlaid(read, &portion, &visible, sorted.stored(), core, clean);
                 return true;
@@ -164,8 +166,10 @@ impl DirtyLayer {
         }
         // What clears goes past a dirty layer that is empty: discarding a new volume must not fill the journal.
         let clears = !matches!(request.kind, RequestKind::Write { .. });
-        let passes = clears && (!self.has_dirty(request.volume) || self.makes_space(request, core));
-        if self.fence(request.volume, core).is_some() || (self.writes_back(request.volume, core) && !passes) {
+        let passes = clears && (!self.volumes.has_dirty(request.volume) || self.makes_space(request, core));
+        if self.volumes.fence(request.volume, core).is_some()
+            || (self.volumes.writes_back(request.volume, core) && !passes)
+        {
             self.submit_write_back(request, core);
             return;
         }
@@ -181,7 +185,7 @@ impl DirtyLayer {
         let full = |dirty: &VolumeDirty| dirty.destaging.is_out_of_space() && dirty.data.is_clean(extents);
         let passes = self.volumes.get(&request.volume).is_some_and(full);
         if passes {
-            self.destaging(request.volume).may_have_space();
+            self.volumes.destaging(request.volume).may_have_space();
         }
         passes
     }
@@ -193,15 +197,33 @@ impl DirtyLayer {
             return;
         };
         let flushed = volume.origin().is_flushed();
-        if self.fence(request.volume, core).is_some() {
+        if self.volumes.fence(request.volume, core).is_some() {
             core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
             return;
         }
-        let behind = self.writes_back(request.volume, core) || self.has_dirty(request.volume);
+        let behind = self.volumes.writes_back(request.volume, core) || self.volumes.has_dirty(request.volume);
         if flushed && behind && core.base.is_good() && self.volumes.get(&request.volume).is_some() {
-            self.request_commit(request.volume, Some(request.req), core);
+            self.commits.request_commit(request.volume, Some(request.req), &mut self.volumes, core);
             return;
         }
         core.base.flush_origin(request.volume, FlushWaiter::Client(request.req));
+    }
+
+    /// Whether the fence of a volume refuses a read: everything, or what is dirty.
+    pub(crate) fn refuses_read(&self, request: &Request, core: &Core) -> bool {
+        match self.volumes.fence(request.volume, core) {
+            None => false,
+            Some(OnLoss::Error) => true,
+            Some(OnLoss::ReadOnly) => {
+                let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
+                let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
+                portions(request.volume, request.offset_bytes, range, core.base.extent_bytes()).any(
+                    |portion| {
+                        let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+                        !self.volumes.overlay(portion.key, &sectors).is_empty()
+                    },
+                )
+            }
+        }
     }
 }

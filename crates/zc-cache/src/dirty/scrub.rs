@@ -16,7 +16,8 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, Vol
 use crate::base::rate::ByteRate;
 use crate::device::Core;
 use crate::dirty::versions::{Body, DirtyVolume, EpochState, Version};
-use crate::dirty::{DirtyLayer, Op};
+use crate::dirty::volumes::DirtyVolumes;
+use crate::ops::dirty::Op;
 use crate::seam::{Action, ExtentRead, Note, PartResults, Source};
 
 /// The lowest rate, in bytes a second: a pass over little ends soon.
@@ -74,91 +75,91 @@ impl DirtyVolume {
     }
 }
 
-impl DirtyLayer {
+impl DirtyScrub {
     /// Reads the next version, if its time has come.
-    pub(crate) fn pump_scrub(&mut self, core: &mut Core) {
+    pub(crate) fn pump(&mut self, volumes: &mut DirtyVolumes, core: &mut Core) {
         let interval_ms = core.base.cfg().dirty.scrub_interval_ms;
-        let idle = self.volumes.is_empty() || self.scrub.is_reading();
+        let idle = volumes.is_empty() || self.is_reading();
         if idle || core.base.is_stopping() || !core.base.is_good() || !core.base.is_loaded() {
             return;
         }
-        if let Some((volume, extent, version)) = self.next_suspect(core) {
-            return self.scrub_read(volume, extent, version, false, core);
+        if let Some((volume, extent, version)) = self.next_suspect(volumes, core) {
+            return self.read(volume, extent, version, false, core);
         }
         if interval_ms == 0 {
             return;
         }
-        if self.scrub.pass.is_none() && !self.begin_scrub(interval_ms, core) {
+        if self.pass.is_none() && !self.begin(interval_ms, volumes, core) {
             return;
         }
-        let Some(pass) = &self.scrub.pass else { return };
+        let Some(pass) = &self.pass else { return };
         let (bytes_per_s, now_ms) = (pass.bytes_per_s, core.base.now_ms());
-        if !self.scrub.rate.allows(bytes_per_s, now_ms) {
+        if !self.rate.allows(bytes_per_s, now_ms) {
             return;
         }
-        match self.next_to_scrub(core) {
-            Some((volume, extent, version)) => self.scrub_read(volume, extent, version, false, core),
-            None => self.scrub.pass = None,
+        match self.next(volumes, core) {
+            Some((volume, extent, version)) => self.read(volume, extent, version, false, core),
+            None => self.pass = None,
         }
     }
 
     /// A client could not read dirty data of this extent.
     pub(crate) fn suspect(&mut self, key: ExtentKey) {
-        let suspects = &mut self.scrub.suspects;
+        let suspects = &mut self.suspects;
         if suspects.len() < SUSPECTS_MAX && !suspects.contains(&key) {
             suspects.push_back(key);
         }
     }
 
     /// A version of the next suspect that is not known to be unreadable.
-    fn next_suspect(&mut self, core: &Core) -> Option<(VolumeId, ExtentNo, Version)> {
+    fn next_suspect(&mut self, volumes: &DirtyVolumes, core: &Core) -> Option<(VolumeId, ExtentNo, Version)> {
         loop {
-            while let Some((volume, extent, version)) = self.scrub.suspected.pop() {
-                let data = self.volumes.get(&volume).map(|dirty| &dirty.data);
+            while let Some((volume, extent, version)) = self.suspected.pop() {
+                let data = volumes.get(&volume).map(|dirty| &dirty.data);
                 if data.is_some_and(|data| data.is_committed(extent, &version)) {
                     return Some((volume, extent, version));
                 }
             }
-            let ExtentKey { volume, extent } = self.scrub.suspects.pop_front()?;
-            let Some(dirty) = self.volumes.get(&volume) else { continue };
-            let there = self.on_device(&dirty.data, extent, core).into_iter();
+            let ExtentKey { volume, extent } = self.suspects.pop_front()?;
+            let Some(dirty) = volumes.get(&volume) else { continue };
+            let there = on_device(&dirty.data, extent, core).into_iter();
             let unknown = there.filter(|(extent, version)| !dirty.unreadable.has(*extent, version));
-            self.scrub.suspected = unknown.map(|(extent, version)| (volume, extent, version)).collect();
+            self.suspected = unknown.map(|(extent, version)| (volume, extent, version)).collect();
         }
     }
 
     /// Begins a pass when it is due.
-    fn begin_scrub(&mut self, interval_ms: u64, core: &mut Core) -> bool {
-        if self.scrub.next_ms == 0 {
-            self.scrub.next_ms = core.base.now_ms() + interval_ms;
+    fn begin(&mut self, interval_ms: u64, volumes: &mut DirtyVolumes, core: &mut Core) -> bool {
+        if self.next_ms == 0 {
+            self.next_ms = core.base.now_ms() + interval_ms;
         }
-        if core.base.now_ms() < self.scrub.next_ms {
+        if core.base.now_ms() < self.next_ms {
             return false;
         }
-        self.scrub.next_ms = core.base.now_ms() + interval_ms;
-        let bytes: u64 = self.volumes.iter().map(|(_, dirty)| dirty.data.bytes()).sum();
+        self.next_ms = core.base.now_ms() + interval_ms;
+        let bytes: u64 = volumes.iter().map(|(_, dirty)| dirty.data.bytes()).sum();
         let bytes_per_s = (bytes / (interval_ms / 1000).max(1)).max(RATE_MIN);
         let (volume, extent, todo) = (VolumeId(0), ExtentNo(0), SmallVec::new());
-        self.scrub.pass = Some(Pass { volume, extent, todo, bytes_per_s });
+        self.pass = Some(Pass { volume, extent, todo, bytes_per_s });
         true
     }
 
     /// The next version that is on the device, committed, and not hidden by committed ones.
-    fn next_to_scrub(&mut self, core: &Core) -> Option<(VolumeId, ExtentNo, Version)> {
+    fn next(&mut self, volumes: &DirtyVolumes, core: &Core) -> Option<(VolumeId, ExtentNo, Version)> {
         loop {
-            let pass = self.scrub.pass.as_mut()?;
+            let pass = self.pass.as_mut()?;
             while let Some((extent, version)) = pass.todo.pop() {
-                let data = self.volumes.get(&pass.volume).map(|dirty| &dirty.data);
+                let data = volumes.get(&pass.volume).map(|dirty| &dirty.data);
                 if data.is_some_and(|data| data.is_committed(extent, &version)) {
                     return Some((pass.volume, extent, version));
                 }
             }
             let (volume, from) = (pass.volume, pass.extent);
-            let (&id, dirty) = self.volumes.from(volume).next()?;
+            let (&id, dirty) = volumes.from(volume).next()?;
             let from = if id == volume { from } else { ExtentNo(0) };
             let next = dirty.data.next_extent(&(0..=u64::MAX), from);
-            let todo = next.map(|extent| self.on_device(&dirty.data, extent, core)).unwrap_or_default();
-            let pass = self.scrub.pass.as_mut()?;
+            let todo = next.map(|extent| on_device(&dirty.data, extent, core)).unwrap_or_default();
+            let pass = self.pass.as_mut()?;
             pass.todo = todo;
             (pass.volume, pass.extent) = match next {
                 Some(extent) => (id, ExtentNo(extent.0 + 1)),
@@ -167,24 +168,17 @@ impl DirtyLayer {
         }
     }
 
-    fn scrub_read(
-        &mut self,
-        volume: VolumeId,
-        extent: ExtentNo,
-        version: Version,
-        again: bool,
-        core: &mut Core,
-    ) {
+    fn read(&mut self, volume: VolumeId, extent: ExtentNo, version: Version, again: bool, core: &mut Core) {
         let Body::Stored { place, own } = version.body else { return };
         let len_bytes = (version.stored.end - version.stored.start) * SECTOR_BYTES;
         let buf = core.base.port.alloc(len_bytes);
         core.device.catalog.table_mut().pin(place.slot);
-        self.scrub.rate.spend(len_bytes);
+        self.rate.spend(len_bytes);
         let key = own.then_some(ExtentKey { volume, extent });
         let expected = core.device.catalog.slots().expected_dirty(&place, key, &version.stored, &core.base);
         let dest = BufSlice { buf, start_bytes: 0, len_bytes };
         let proof = core.device.units.proof(volume, &place, &version.stored, &core.base);
-        self.scrub.reading = Some(Reading { volume, extent, version, slot: place.slot, buf, again });
+        self.reading = Some(Reading { volume, extent, version, slot: place.slot, buf, again });
         core.device.units.read_stored_extent(
             Op::Scrub,
             &place,
@@ -193,8 +187,13 @@ impl DirtyLayer {
         );
     }
 
-    pub(crate) fn scrub_read_done(&mut self, result: Result<PartResults, ErrorKind>, core: &mut Core) {
-        let Some(Reading { volume, extent, version, slot, buf, again }) = self.scrub.reading.take() else {
+    pub(crate) fn read_done(
+        &mut self,
+        result: Result<PartResults, ErrorKind>,
+        volumes: &mut DirtyVolumes,
+        core: &mut Core,
+    ) {
+        let Some(Reading { volume, extent, version, slot, buf, again }) = self.reading.take() else {
             return;
         };
         core.device.catalog.table_mut().unpin(slot);
@@ -202,17 +201,17 @@ impl DirtyLayer {
         if result.is_ok_and(|parts| parts.iter().all(Result::is_ok)) {
             let sectors = version.stored.end - version.stored.start;
             core.base.stats.dirty_scrubbed_bytes += u64::from(sectors * SECTOR_BYTES);
-            if let Some(dirty) = self.volumes.get_mut(&volume) {
+            if let Some(dirty) = volumes.get_mut(&volume) {
                 dirty.read_after_all(extent, &version);
             }
             return;
         }
-        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        let Some(dirty) = volumes.get_mut(&volume) else { return };
         if !dirty.data.is_committed(extent, &version) || !core.base.is_good() {
             return;
         }
         if !again {
-            self.scrub_read(volume, extent, version, true, core);
+            self.read(volume, extent, version, true, core);
         } else if !dirty.data.cover(extent, &version).open.is_empty()
             && dirty.unreadable.add(extent, &version)
         {
@@ -222,23 +221,16 @@ impl DirtyLayer {
     }
 }
 
-impl DirtyLayer {
-    /// The versions of an extent that a read of the device can prove.
-    fn on_device(
-        &self,
-        data: &DirtyVolume,
-        extent: ExtentNo,
-        core: &Core,
-    ) -> SmallVec<[(ExtentNo, Version); 2]> {
-        let versions = data.versions(extent, &(0..=u64::MAX)).iter();
-        let proved = versions.filter(|version| match version.body {
-            Body::Stored { place, .. } => {
-                core.device.units.source(place.slot) == Source::Device
-                    && data.is_committed(extent, version)
-                    && !data.cover(extent, version).open.is_empty()
-            }
-            Body::Memory { .. } | Body::Zero { .. } => false,
-        });
-        proved.map(|version| (extent, version.clone())).collect()
-    }
+/// The versions of an extent that a read of the device can prove.
+fn on_device(data: &DirtyVolume, extent: ExtentNo, core: &Core) -> SmallVec<[(ExtentNo, Version); 2]> {
+    let versions = data.versions(extent, &(0..=u64::MAX)).iter();
+    let proved = versions.filter(|version| match version.body {
+        Body::Stored { place, .. } => {
+            core.device.units.source(place.slot) == Source::Device
+                && data.is_committed(extent, version)
+                && !data.cover(extent, version).open.is_empty()
+        }
+        Body::Memory { .. } | Body::Zero { .. } => false,
+    });
+    proved.map(|version| (extent, version.clone())).collect()
 }

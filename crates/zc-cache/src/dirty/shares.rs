@@ -17,11 +17,11 @@ const RESERVED_PART: u64 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Division {
     /// Reserve of each volume.
-    pub(in crate::dirty) reserve: u64,
+    pub(super) reserve: u64,
     /// Bound for all volumes together before only reserves are left.
-    pub(in crate::dirty) shared: u64,
+    pub(super) shared: u64,
     /// Bound for all volumes together.
-    pub(in crate::dirty) all: u64,
+    pub(super) all: u64,
 }
 
 impl Division {

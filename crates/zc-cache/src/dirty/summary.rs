@@ -12,18 +12,18 @@
 //! durable. Commits and destaging rely on summaries; what needs a durable *journal* (retirements, what is given up)
 //! waits for the block.
 
+use std::collections::VecDeque;
+
 use zc_core::{JournalSeq, VolumeId, WeuSlot, limits};
 use zc_format::{GrowingUnit, Record, Summary, SummaryPlace, WeuHeader};
 
 use crate::device::Core;
-use crate::dirty::DirtyLayer;
-use crate::dirty::commit::Step;
 use crate::expect_held::ExpectHeld;
 use crate::seam::Action;
 
 /// The summaries behind the journal's last block.
 #[derive(Debug)]
-pub(crate) struct Chain {
+struct Chain {
     unit: GrowingUnit,
     /// First page of the next piece.
     next_page: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Chain {
 
 /// A piece with a summary that is being written.
 #[derive(Debug)]
-pub(crate) struct SummaryWrite {
+struct SummaryWrite {
     /// Number of the piece.
     part: u64,
     volume: VolumeId,
@@ -53,7 +53,23 @@ struct Room {
     end: u32,
 }
 
-impl DirtyLayer {
+/// Summaries, and the slots that they keep.
+#[derive(Debug, Default)]
+pub(crate) struct Summaries {
+    /// The summaries that continue the journal.
+    chain: Option<Chain>,
+    /// Slots with summaries, and the journal blocks that will repeat them.
+    chain_pins: VecDeque<(JournalSeq, WeuSlot)>,
+    /// One on its way.
+    summary: Option<SummaryWrite>,
+}
+
+impl Summaries {
+    /// Returns `true` if one is on its way.
+    pub(super) const fn is_writing(&self) -> bool {
+        self.summary.is_some()
+    }
+
     /// A journal block is taken: a chain may begin behind it, in the unit that grows.
     pub(crate) fn begin_chain(&mut self, core: &mut Core) -> Option<GrowingUnit> {
         let unit = core.device.units.dirty().open().filter(|_| core.base.session.uuid().is_some());
@@ -74,31 +90,31 @@ impl DirtyLayer {
         core.device.catalog.meta().journal().is_durable(position) || self.chain.as_ref().is_some_and(carried)
     }
 
-    /// Sends the piece of a commit off with a summary, if there can be one: nothing else is written then.
-    pub(crate) fn commit_in_summary(
+    /// Sends the piece of the commit of an epoch off with a summary, if there can be one: nothing else is written then.
+    /// `is_alone`: no other commit has records in line. Commits before `proved` are durable.
+    pub(super) fn write(
         &mut self,
-        volume: VolumeId,
-        epoch: u64,
+        (volume, epoch): (VolumeId, u64),
         records: &[Record],
+        is_alone: bool,
+        proved: JournalSeq,
         core: &mut Core,
     ) -> bool {
-        let Some(room) = self.summary_room(records.len() + 1, core) else { return false };
+        let Some(room) = self.room(records.len() + 1, is_alone, core) else { return false };
         records.iter().for_each(|record| core.device.catalog.record(*record, &mut core.base));
         core.device.catalog.record(Record::Committed { volume, epoch }, &mut core.base);
         let last = core.device.catalog.meta().journal().appended();
         let next_page = room.end / limits::BLOCK_BYTES;
-        self.place_summary(&room, core);
+        self.place(&room, proved, core);
         let part = core.device.units.dirty_mut().write_part(room.end, true, &mut core.base);
         let carried = core.device.catalog.meta().journal().pending_len();
         self.summary = Some(SummaryWrite { part, volume, carried, carried_to: last, next_page });
-        let commit = self.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
-        commit.summarized();
         true
     }
 
     /// Room for a summary with so many records more than those in line. `None` if there is none, or no chain to
     /// continue.
-    fn summary_room(&self, records: usize, core: &Core) -> Option<Room> {
+    fn room(&self, records: usize, is_alone: bool, core: &Core) -> Option<Room> {
         let chain = self.chain.as_ref().filter(|_| self.summary.is_none())?;
         let units = core.device.units.dirty();
         let unit = units.open()?;
@@ -108,7 +124,7 @@ impl DirtyLayer {
         let written =
             units.writes().is_idle() && flushed && core.device.catalog.meta().journal().is_all_durable();
         // The next summary vouches for every other commit that this one would carry.
-        let alone = written && !self.commits_in_line(core);
+        let alone = written && is_alone;
         let in_line = core.device.catalog.meta().journal().pending_len() + records;
         if !continues
             || !alone
@@ -126,8 +142,7 @@ impl DirtyLayer {
         fits.then_some(Room { skip: chain.carried, bytes, end })
     }
 
-    fn place_summary(&mut self, room: &Room, core: &mut Core) {
-        let proved = self.commits_proved(core);
+    fn place(&self, room: &Room, proved: JournalSeq, core: &mut Core) {
         let chain = self.chain.as_ref().expect_held();
         let summary = Summary {
             next: core.device.catalog.meta().journal().next(),
@@ -150,9 +165,9 @@ impl DirtyLayer {
         core.base.port.emit(Action::Summarize { weu, place, summary: Box::new(summary) });
     }
 
-    /// A piece of a unit was written, durably if it has a summary.
-    pub(crate) fn summary_written(&mut self, part: u64, core: &mut Core) {
-        let Some(write) = self.summary.take_if(|write| write.part == part) else { return };
+    /// A piece of a unit was written, durably if it has a summary: then the volume whose commit it is.
+    pub(super) fn written(&mut self, part: u64, core: &mut Core) -> Option<VolumeId> {
+        let write = self.summary.take_if(|write| write.part == part)?;
         debug_assert!(
             core.device.catalog.meta().journal().is_all_durable(),
             "a journal block was begun while a summary was in flight"
@@ -163,7 +178,7 @@ impl DirtyLayer {
         );
         let first = self.chain.as_ref().filter(|chain| chain.carried == 0).map(|chain| chain.unit.slot);
         if let Some(slot) = first {
-            self.keep_summaries(core.device.catalog.meta().journal().next(), slot, core);
+            self.keep(core.device.catalog.meta().journal().next(), slot, core);
         }
         if let Some(chain) = &mut self.chain {
             chain.carried = write.carried;
@@ -171,28 +186,24 @@ impl DirtyLayer {
             chain.next_page = write.next_page;
             chain.ordinal += 1;
         }
-        let commit = self.volumes.get(&write.volume).and_then(|dirty| dirty.commit.as_ref());
-        if commit.is_some_and(|commit| commit.step() == Step::Summarized) {
-            core.base.stats.epochs_committed_by_summary += 1;
-            self.end_commit(write.volume, core);
-        }
+        Some(write.volume)
     }
 
     /// Summaries in this slot count until that block is durable.
-    pub(crate) fn keep_summaries(&mut self, repeated: JournalSeq, slot: WeuSlot, core: &mut Core) {
+    pub(crate) fn keep(&mut self, repeated: JournalSeq, slot: WeuSlot, core: &mut Core) {
         core.device.catalog.table_mut().pin(slot);
         self.chain_pins.push_back((repeated, slot));
     }
 
     /// At a start: what summaries may tell is to be in the journal before long.
-    pub(crate) fn repeat_summaries(&mut self, core: &mut Core) {
+    pub(crate) fn repeat(&mut self, core: &mut Core) {
         if !self.chain_pins.is_empty() {
             core.device.catalog.meta_mut().journal_mut().want_all();
         }
     }
 
     /// Journal blocks have become durable: the summaries that they repeat are not needed any more.
-    pub(crate) fn let_chains_go(&mut self, core: &mut Core) {
+    pub(crate) fn let_go(&mut self, core: &mut Core) {
         let durable_next = core.device.catalog.meta().journal().durable_next();
         while let Some((_, slot)) = self.chain_pins.pop_front_if(|(repeated, _)| *repeated < durable_next) {
             core.device.catalog.table_mut().unpin(slot);

@@ -1,127 +1,26 @@
-//! Dirty data that the device does not give back, when it is to be destaged or scrubbed.
-//!
-//! Job: say whether the volume has anything newer in its place. If committed epochs behind it cover all of its
-//! sectors, it is left out, and destaging goes on without a pause up to the last of them. If not, its run waits
-//! (`CONSISTENCY.md`, G6), until clients write the sectors anew or an operator gives them up: zeros are written then.
-//!
-//! Invariants: only what was read twice in vain counts as unreadable, until it can be read; only what is committed
-//! covers.
+//! The pieces of a volume that cannot be read: which they are, and how an operator gives them up (see `rotten`).
 
 use core::ops::Range;
-use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
-use zc_core::{ExtentNo, SECTOR_BYTES, SectorMap, SectorSpan, VolumeId};
+use zc_core::{ExtentNo, SECTOR_BYTES, SectorSpan, VolumeId};
 
-use crate::clean::Clean;
 use crate::device::Core;
-use crate::dirty::destage::Gather;
-use crate::dirty::versions::{Body, DirtyVolume, EpochState, Version};
-use crate::dirty::{DirtyLayer, VolumeDirty, let_go};
+use crate::dirty::bounds::is_epoch_full;
+use crate::dirty::commit::Commits;
+use crate::dirty::versions::{Body, Version};
+use crate::dirty::volume::{VolumeDirty, let_go};
+use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
 use crate::seam::{Action, Note};
-
-/// What committed epochs behind a version leave of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cover {
-    /// Sectors that none of them has.
-    pub(in crate::dirty) open: SectorMap,
-    /// The last that was needed.
-    pub(in crate::dirty) until: u64,
-}
-
-/// What is known to be unreadable of a volume.
-#[derive(Debug, Default)]
-pub(crate) struct Unreadable {
-    /// Bodies of each extent and epoch.
-    found: BTreeMap<(ExtentNo, u64), SmallVec<[Body; 1]>>,
-    /// An operator gives up what nothing covers.
-    giving_up: bool,
-}
-
-impl Unreadable {
-    /// A version was read twice in vain. Whether that is news.
-    pub(crate) fn add(&mut self, extent: ExtentNo, version: &Version) -> bool {
-        let bodies = self.found.entry((extent, version.epoch)).or_default();
-        let is_new = !bodies.contains(&version.body);
-        if is_new {
-            bodies.push(version.body);
-        }
-        is_new
-    }
-
-    /// Returns `true` if the version is known to be unreadable.
-    pub(crate) fn has(&self, extent: ExtentNo, version: &Version) -> bool {
-        let bodies = self.found.get(&(extent, version.epoch));
-        bodies.is_some_and(|bodies| bodies.contains(&version.body))
-    }
-
-    fn remove(&mut self, extent: ExtentNo, version: &Version) {
-        if let Some(bodies) = self.found.get_mut(&(extent, version.epoch)) {
-            bodies.retain(|body| *body != version.body);
-            if bodies.is_empty() {
-                self.found.remove(&(extent, version.epoch));
-            }
-        }
-    }
-
-    /// Whether an operator waits for it to be given up.
-    pub(crate) const fn is_wanted(&self) -> bool {
-        self.giving_up
-    }
-
-    /// Forgets what is not dirty any more, and what committed epochs cover.
-    fn prune(&mut self, data: &DirtyVolume) {
-        self.found.retain(|(extent, epoch), bodies| {
-            bodies.retain(|body| data.has_open(*extent, *epoch, body));
-            !bodies.is_empty()
-        });
-    }
-}
-
-impl DirtyVolume {
-    /// Which sectors of a version committed epochs behind it have anew.
-    pub(crate) fn cover(&self, extent: ExtentNo, version: &Version) -> Cover {
-        let mut cover = Cover { open: SectorMap::from_range(version.span.clone()), until: version.epoch };
-        let newer = version.epoch + 1..=u64::MAX;
-        for later in self.versions(extent, &newer) {
-            let committed = self.epoch(later.epoch).is_some_and(|epoch| epoch.state == EpochState::Committed);
-            if cover.open.is_empty() || !committed {
-                break;
-            }
-            cover.open.remove(later.span.clone());
-            cover.until = later.epoch;
-        }
-        cover
-    }
-
-    /// The versions of an epoch with this body: one, or what later writes of the epoch left of it.
-    fn with_body(&self, extent: ExtentNo, epoch: u64, body: &Body) -> impl Iterator<Item = &Version> {
-        self.versions(extent, &(epoch..=epoch)).iter().filter(move |version| version.body == *body)
-    }
-
-    /// Whether anything of a body is dirty that committed epochs do not cover.
-    fn has_open(&self, extent: ExtentNo, epoch: u64, body: &Body) -> bool {
-        self.with_body(extent, epoch, body).any(|version| !self.cover(extent, version).open.is_empty())
-    }
-
-    /// The sectors of a version that no later write has, whether it is committed or not.
-    fn unwritten(&self, extent: ExtentNo, version: &Version) -> SectorMap {
-        let mut left = SectorMap::from_range(version.span.clone());
-        for later in self.versions(extent, &(version.epoch + 1..=u64::MAX)) {
-            left.remove(later.span.clone());
-        }
-        left
-    }
-}
 
 /// What a volume cannot read and nothing committed covers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Gap {
     /// Its first piece, in bytes of the volume.
-    pub(in crate::dirty) first: Range<u64>,
+    pub(super) first: Range<u64>,
     /// All of it, in bytes.
-    pub(in crate::dirty) bytes: u64,
+    pub(super) bytes: u64,
 }
 
 impl VolumeDirty {
@@ -201,75 +100,60 @@ impl VolumeDirty {
     }
 }
 
-impl DirtyLayer {
-    /// Parts of a write of destaging could not be read.
-    pub(crate) fn gather_failed(&mut self, gather: Gather, core: &mut Core, clean: &mut Clean) {
-        let Gather { volume, batch, failed, again, .. } = gather;
-        if !again {
-            self.gather(volume, batch, true, core, clean);
-            return;
-        }
-        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
-        let parts = || failed.iter().filter_map(|part| batch.parts.get(*part));
-        for (extent, version) in parts() {
-            let _known = dirty.unreadable.add(*extent, version);
-        }
-        let open = parts().find(|(extent, version)| !dirty.data.cover(*extent, version).open.is_empty());
-        if let Some((extent, version)) = open.cloned() {
-            core.base.stats.dirty_unreadable += 1;
-            self.destage_stuck(volume, extent, version, core);
-            return;
-        }
-        let until = parts().map(|(extent, version)| dirty.data.cover(*extent, version).until).max();
-        for (extent, version) in parts() {
-            let sectors = SectorSpan::new(&version.span).expect_held();
-            core.base.stats.dirty_skipped_bytes += u64::from(sectors.len_bytes());
-            core.base.port.emit(Action::Note(Note::DirtySkipped { volume, extent: *extent, sectors }));
-        }
-        self.destaging(volume).hurry_until(until.unwrap_or(0));
-        self.replace_batch(volume, &batch, batch.without(&failed), core, clean);
+/// An operator gives up what cannot be read of a volume's dirty data, and nothing else.
+pub(crate) fn give_up_unreadable(
+    volume: VolumeId,
+    volumes: &mut DirtyVolumes,
+    commits: &mut Commits,
+    core: &mut Core,
+) {
+    if let Some(dirty) = volumes.get_mut(&volume) {
+        dirty.unreadable.giving_up = true;
+        pump_giving_up(volume, volumes, commits, core);
     }
+}
 
-    /// An operator gives up what cannot be read of a volume's dirty data, and nothing else.
-    pub(crate) fn give_up_unreadable(&mut self, volume: VolumeId, core: &mut Core) {
-        if let Some(dirty) = self.volumes.get_mut(&volume) {
-            dirty.unreadable.giving_up = true;
-            self.pump_giving_up(volume, core);
-        }
+/// Writes zeros where nothing can be read, as far as the open epoch has room. A fence ends it: what is out of
+/// reach as a whole is not for this.
+pub(crate) fn pump_giving_up(
+    volume: VolumeId,
+    volumes: &mut DirtyVolumes,
+    commits: &mut Commits,
+    core: &mut Core,
+) {
+    let Some(dirty) = volumes.get_mut(&volume).filter(|dirty| dirty.unreadable.giving_up) else {
+        return;
+    };
+    if dirty.is_incomplete() || dirty.phase.dropping().is_some() || !core.base.is_good() {
+        dirty.unreadable.giving_up = false;
+        return;
     }
-
-    /// Writes zeros where nothing can be read, as far as the open epoch has room. A fence ends it: what is out of
-    /// reach as a whole is not for this.
-    pub(crate) fn pump_giving_up(&mut self, volume: VolumeId, core: &mut Core) {
-        let Some(dirty) = self.volumes.get_mut(&volume).filter(|dirty| dirty.unreadable.giving_up) else {
+    loop {
+        let next = volumes.get(&volume).and_then(|dirty| dirty.next_unwritten(core.base.extent_bytes()));
+        let Some((extent, sectors)) = next else { break };
+        if core.device.catalog.meta().is_pressed() || is_epoch_full(volume, 2, volumes, core) {
+            commits.request_commit(volume, None, volumes, core);
             return;
-        };
-        if dirty.is_incomplete() || dirty.phase.dropping().is_some() || !core.base.is_good() {
-            dirty.unreadable.giving_up = false;
-            return;
         }
-        loop {
-            let next =
-                self.volumes.get(&volume).and_then(|dirty| dirty.next_unwritten(core.base.extent_bytes()));
-            let Some((extent, sectors)) = next else { break };
-            if core.device.catalog.meta().is_pressed() || self.is_epoch_full(volume, 2, core) {
-                self.request_commit(volume, None, core);
-                return;
-            }
-            self.write_zeros_over(volume, extent, sectors, core);
-        }
-        self.volumes.get_mut(&volume).expect_held().unreadable.giving_up = false;
-        self.request_commit(volume, None, core);
+        write_zeros_over(volume, extent, sectors, volumes, core);
     }
+    volumes.get_mut(&volume).expect_held().unreadable.giving_up = false;
+    commits.request_commit(volume, None, volumes, core);
+}
 
-    fn write_zeros_over(&mut self, volume: VolumeId, extent: ExtentNo, sectors: Range<u32>, core: &mut Core) {
-        let span = SectorSpan::new(&sectors).expect_held();
-        core.base.stats.dirty_given_up_bytes += u64::from(span.len_bytes());
-        core.base.port.emit(Action::Note(Note::DirtyGivenUp { volume, extent, sectors: span }));
-        let now_ms = core.base.now_ms();
-        let dirty = self.volumes.get_mut(&volume).expect_held();
-        let replaced = dirty.data.write(extent, sectors, Body::Zero { no_hole: true }, now_ms);
-        let_go(volume, &replaced, core);
-        core.base.owe_loss(volume);
-    }
+fn write_zeros_over(
+    volume: VolumeId,
+    extent: ExtentNo,
+    sectors: Range<u32>,
+    volumes: &mut DirtyVolumes,
+    core: &mut Core,
+) {
+    let span = SectorSpan::new(&sectors).expect_held();
+    core.base.stats.dirty_given_up_bytes += u64::from(span.len_bytes());
+    core.base.port.emit(Action::Note(Note::DirtyGivenUp { volume, extent, sectors: span }));
+    let now_ms = core.base.now_ms();
+    let dirty = volumes.get_mut(&volume).expect_held();
+    let replaced = dirty.data.write(extent, sectors, Body::Zero { no_hole: true }, now_ms);
+    let_go(volume, &replaced, core);
+    core.base.owe_loss(volume);
 }

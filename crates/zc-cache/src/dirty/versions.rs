@@ -64,25 +64,25 @@ impl Body {
 /// Sectors of an extent as one write left them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Version {
-    pub(in crate::dirty) epoch: u64,
+    pub(super) epoch: u64,
     /// The sectors that count.
-    pub(in crate::dirty) span: Range<u32>,
+    pub(super) span: Range<u32>,
     /// The sectors that the body has, a superset.
-    pub(in crate::dirty) stored: Range<u32>,
-    pub(in crate::dirty) body: Body,
+    pub(super) stored: Range<u32>,
+    pub(super) body: Body,
 }
 
 /// A run of sectors and the version that readers get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Visible {
     /// First sector.
-    pub(in crate::dirty) first: u32,
+    pub(super) first: u32,
     /// Sectors.
-    pub(in crate::dirty) count: u32,
+    pub(super) count: u32,
     /// First sector that the body has, and how many it has.
-    pub(in crate::dirty) stored_first: u32,
-    pub(in crate::dirty) stored_count: u32,
-    pub(in crate::dirty) body: Body,
+    pub(super) stored_first: u32,
+    pub(super) stored_count: u32,
+    pub(super) body: Body,
 }
 
 /// What happens to an epoch.
@@ -109,20 +109,20 @@ pub(crate) enum Ended {
 /// The writes between two commits.
 #[derive(Debug)]
 pub(crate) struct Epoch {
-    pub(in crate::dirty) number: u64,
-    pub(in crate::dirty) state: EpochState,
+    pub(super) number: u64,
+    pub(super) state: EpochState,
     /// Extents with versions of this epoch.
-    pub(in crate::dirty) extents: BTreeSet<ExtentNo>,
+    pub(super) extents: BTreeSet<ExtentNo>,
     /// Versions that are in memory alone.
-    pub(in crate::dirty) unplaced: u32,
+    pub(super) unplaced: u32,
     /// Client bytes taken in.
-    pub(in crate::dirty) bytes: u64,
+    pub(super) bytes: u64,
     /// Writes taken in; at most twice as many records.
-    pub(in crate::dirty) writes: u64,
+    pub(super) writes: u64,
     /// When its first write came.
-    pub(in crate::dirty) began_ms: u64,
+    pub(super) began_ms: u64,
     /// A client was told that a write has ended which ends in this epoch, before the epoch is durable.
-    pub(in crate::dirty) acknowledged: bool,
+    pub(super) acknowledged: bool,
     /// What ended it; nothing yet while it is open.
     ended: Ended,
 }
@@ -130,13 +130,13 @@ pub(crate) struct Epoch {
 /// What a run may be, at most.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunBounds {
-    pub(in crate::dirty) epochs: usize,
+    pub(super) epochs: usize,
     /// Client bytes, if it is more than one epoch.
-    pub(in crate::dirty) bytes: u64,
+    pub(super) bytes: u64,
     /// The run goes on behind a flush.
-    pub(in crate::dirty) past_flushes: bool,
+    pub(super) past_flushes: bool,
     /// No later epoch than this one, unless it is the oldest.
-    pub(in crate::dirty) last: u64,
+    pub(super) last: u64,
 }
 
 /// The dirty data of one volume.
@@ -144,9 +144,9 @@ pub(crate) struct RunBounds {
 pub(crate) struct DirtyVolume {
     extents: BTreeMap<ExtentNo, SmallVec<[Version; 1]>>,
     /// Oldest first, their numbers rise; the last one is open.
-    pub(in crate::dirty) epochs: VecDeque<Epoch>,
+    pub(super) epochs: VecDeque<Epoch>,
     /// Last epoch that is on the origin.
-    pub(in crate::dirty) clean: u64,
+    pub(super) clean: u64,
     /// Sectors in all versions.
     sectors: u64,
     /// Versions.

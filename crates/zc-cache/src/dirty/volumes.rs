@@ -10,14 +10,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zc_core::{Mode, VolumeId};
+use smallvec::SmallVec;
+use zc_core::{ErrorKind, ExtentKey, Mode, VolumeId};
+use zc_format::Record;
 
+use crate::base::volume::Volume;
+use crate::config::OnLoss;
 use crate::device::Core;
-use crate::dirty::admission::dirty_records_max;
-use crate::dirty::commit::EPOCH_AGE_SHARE;
-use crate::dirty::destage::EPOCHS_CROWDED;
-use crate::dirty::versions::EpochState;
-use crate::dirty::{DirtyLayer, VolumeDirty};
+use crate::dirty::commit_state::{Commit, EPOCH_AGE_SHARE};
+use crate::dirty::destaging::Destaging;
+use crate::dirty::record_bounds::dirty_records_max;
+use crate::dirty::rotten::Unreadable;
+use crate::dirty::versions::{Body, EpochState, Visible};
+use crate::dirty::volume::{VolumeDirty, let_go};
+use crate::expect_held::ExpectHeld;
+use crate::seam::{Action, Note};
+
+/// Fewer slots than this make no cache for dirty data.
+const SLOTS_MIN: u32 = 4;
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -31,6 +41,10 @@ pub(crate) struct DirtyVolumes {
     asleep_records: u64,
     /// What sleepers were judged by.
     pressure: Pressure,
+    /// Room that volumes share is waited for.
+    is_short_of_room: bool,
+    /// Requests wait until the journal is durable to here: what was decided must not be decided anew.
+    decided_at: Option<u64>,
 }
 
 /// One that sleeps.
@@ -177,26 +191,193 @@ impl DirtyVolumes {
     }
 }
 
-impl VolumeDirty {
-    /// Whether something is under way, or was asked for, whatever the time.
-    fn is_at_work(&self) -> bool {
-        self.commit.is_some()
-            || self.commit_again
-            || !(self.next_waiters.is_empty() && self.waiting.is_empty())
-            || self.destaging.is_busy()
-            || self.destaging.is_refused()
-            || self.destaging.is_stuck()
-            || self.is_draining()
-            || self.is_in_step()
-            || self.is_settling()
-            || self.data.epochs.len() > EPOCHS_CROWDED
+/// What is asked of them.
+impl DirtyVolumes {
+    /// Returns `true` if writes wait for room.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.awake().any(|dirty| !dirty.waiting.is_empty())
+    }
+
+    /// Returns `true` if writes of the volume wait for room.
+    pub(crate) fn is_waiting_of(&self, volume: VolumeId) -> bool {
+        self.get(&volume).is_some_and(|dirty| !dirty.waiting.is_empty())
+    }
+
+    /// Returns `true` if destaging of a volume makes room that waiting writes need: its own, or room that volumes share.
+    pub(crate) fn is_pressed(&self, volume: VolumeId) -> bool {
+        self.is_short_of_room || self.is_waiting_of(volume)
+    }
+
+    /// Room that volumes share is waited for, or not any more.
+    pub(crate) const fn set_short_of_room(&mut self, is_short: bool) {
+        self.is_short_of_room = is_short;
+    }
+
+    /// The commits under way.
+    pub(crate) fn commits(&self) -> impl Iterator<Item = &Commit> {
+        self.awake().filter_map(|dirty| dirty.commit.as_ref())
+    }
+
+    /// Changes each of them.
+    pub(crate) fn each_commit(&mut self, mut change: impl FnMut(&mut Commit)) {
+        self.each_awake(|dirty| {
+            if let Some(commit) = &mut dirty.commit {
+                change(commit);
+            }
+        });
+    }
+
+    /// The destaging of a volume.
+    ///
+    /// # Panics
+    /// When the volume is not known.
+    pub(crate) fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
+        &mut self.get_mut(&volume).expect_held().destaging
+    }
+
+    /// Returns `true` if the volume takes writes in write-back now.
+    pub(crate) fn writes_back(&self, volume: VolumeId, core: &Core) -> bool {
+        core.device.catalog.table().len() >= SLOTS_MIN
+            && core.base.volume(volume).is_some_and(|volume| volume.cfg().mode == Mode::WriteBack)
+            && (core.base.is_good() || self.fence(volume, core).is_some())
+    }
+
+    /// Returns `true` if the volume has anything in the dirty layer.
+    pub(crate) fn has_dirty(&self, volume: VolumeId) -> bool {
+        self.get(&volume).is_some_and(VolumeDirty::is_dirty)
+    }
+
+    /// What to do instead of serving, while dirty data is out of reach.
+    pub(crate) fn fence(&self, volume: VolumeId, core: &Core) -> Option<OnLoss> {
+        let dirty = self.get(&volume)?;
+        let config = core.base.volume(volume).map(Volume::cfg);
+        let lost = !core.base.is_good();
+        // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
+        let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
+        if dirty.is_incomplete() || (lost && dirty.phase.is_unrecorded() && believed) {
+            // Which sectors the origin has is what is not known: none can be read from there.
+            return Some(OnLoss::Error);
+        }
+        let needed = lost && !(dirty.data.is_empty() && dirty.waiting.is_empty());
+        needed.then(|| config.map_or(OnLoss::Error, |config| config.write_back.on_loss))
+    }
+
+    /// What readers of the sectors of an extent get from the dirty layer.
+    pub(crate) fn overlay(&self, key: ExtentKey, sectors: &core::ops::Range<u32>) -> SmallVec<[Visible; 2]> {
+        match self.get(&key.volume) {
+            Some(dirty) => dirty.data.visible(key.extent, sectors),
+            None => SmallVec::new(),
+        }
     }
 }
 
-impl DirtyLayer {
+/// What is decided of them.
+impl DirtyVolumes {
+    /// Refuses the waiting writes of a volume.
+    pub(crate) fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
+        let dirty = self.get_mut(&volume).expect_held();
+        for write in core::mem::take(&mut dirty.waiting) {
+            core.base.answer_write(&write.request, Err(error));
+        }
+    }
+
+    /// What was recorded so far decides about dirty data of these volumes: until it is durable their requests wait.
+    pub(crate) fn decide(&mut self, volume: VolumeId, bodies: Vec<Body>, core: &mut Core) {
+        let Some(dirty) = self.get_mut(&volume) else { return };
+        dirty.phase.decide(bodies);
+        self.decided_at = Some(core.device.catalog.meta_mut().journal_mut().want_all());
+    }
+
+    /// Returns `true` if what was decided is not durable yet.
+    pub(crate) const fn is_undecided(&self) -> bool {
+        self.decided_at.is_some()
+    }
+
+    /// What was decided may be durable, or cannot be any more: lets go of what was kept for that. Returns `false` while
+    /// it is waited for.
+    pub(crate) fn pump_decided(&mut self, core: &mut Core) -> bool {
+        let Some(position) = self.decided_at else { return true };
+        let good = core.base.is_good();
+        if good && !core.device.catalog.meta().journal().is_durable(position) {
+            return false;
+        }
+        self.decided_at = None;
+        for volume in self.ids() {
+            let dirty = self.get_mut(&volume).expect_held();
+            if good && let Some(bodies) = dirty.phase.recorded() {
+                let_go(volume, &bodies, core);
+            }
+        }
+        true
+    }
+
+    /// Forgets it, unless something of it is still in flight, or the device that has to be told is lost. Whether it
+    /// did.
+    pub(crate) fn finish_dropping(&mut self, volume: VolumeId, core: &mut Core) -> bool {
+        let good = core.base.is_good();
+        let Some(dirty) = self.get_mut(&volume) else { return false };
+        let Some(how) = dirty.phase.dropping() else { return false };
+        let busy = dirty.commit.is_some() || dirty.destaging.is_busy();
+        if (busy && good) || dirty.destaging.is_writing() {
+            return false;
+        }
+        if !good && !how.is_remembered {
+            dirty.phase.drop_failed();
+            return false;
+        }
+        let (was_fenced, undecided) = dirty.phase.dropped();
+        let loses = was_fenced || !dirty.data.is_empty();
+        dirty.commit = None;
+        dirty.destaging.give_up();
+        dirty.unreadable = Unreadable::default();
+        // Of a write that waits for room the pieces that were taken in go, too: it begins again.
+        dirty.waiting.iter_mut().for_each(|write| write.done_bytes = 0);
+        let mut bodies = dirty.data.forget_all();
+        bodies.extend(undecided);
+        dirty.drained();
+        let epoch = dirty.data.clean;
+        core.device.catalog.record(Record::Clean { volume, epoch }, &mut core.base);
+        if loses {
+            core.base.owe_loss(volume);
+        }
+        if let Some(entry) = core.base.volume_mut(volume) {
+            // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
+            entry.origin_mut().count_all_as_direct();
+        }
+        if good {
+            self.decide(volume, bodies, core);
+        } else {
+            let_go(volume, &bodies, core);
+        }
+        true
+    }
+
+    /// Journal and checkpoint may not tell everything of the volume.
+    pub(crate) fn fence_incomplete(&mut self, volume: VolumeId, core: &mut Core) {
+        let dirty = self.get_or_insert(volume, || VolumeDirty::new(0));
+        dirty.phase.fence();
+        self.refuse_waiting(volume, ErrorKind::Io, core);
+        core.base.port.emit(Action::Note(Note::Fenced { volume }));
+    }
+
+    /// Goes on with what journal and checkpoint tell; what they do not tell is void from now on.
+    pub(crate) fn accept_loss(&mut self, volume: VolumeId, core: &mut Core) {
+        let Some(dirty) = self.get_mut(&volume) else { return };
+        if !dirty.phase.accept_loss() {
+            return;
+        }
+        let epoch = dirty.data.open().number - 1;
+        core.device.catalog.record(Record::DirtyReset { volume, epoch }, &mut core.base);
+        core.base.owe_loss(volume);
+        self.decide(volume, Vec::new(), core);
+    }
+}
+
+/// Sleep: which volumes have nothing to do, and until when.
+impl DirtyVolumes {
     /// Wakes the volumes that have something to do because of the time, or of all others.
-    pub(crate) fn wake_volumes(&mut self, core: &mut Core) {
-        if self.volumes.is_empty() {
+    pub(crate) fn wake_some(&mut self, core: &mut Core) {
+        if self.is_empty() {
             return;
         }
         let low =
@@ -205,21 +386,21 @@ impl DirtyLayer {
             ending: core.base.is_stopping() || !core.base.is_good(),
             crowded: self.is_waiting() || core.device.catalog.slots().dirty().filled() > low,
         };
-        self.volumes.wake_due(core.base.now_ms(), pressure);
+        self.wake_due(core.base.now_ms(), pressure);
     }
 
     /// Lets the volumes sleep that have nothing to do.
-    pub(crate) fn rest_volumes(&mut self, core: &mut Core) {
-        for volume in self.volumes.awake_ids() {
+    pub(crate) fn rest_some(&mut self, core: &mut Core) {
+        for volume in self.awake_ids() {
             if let Rest::Until(until_ms) = self.rest(volume, core) {
-                self.volumes.sleep(volume, until_ms);
+                self.sleep(volume, until_ms);
             }
         }
     }
 
     /// What a volume has to do. Where that is hard to tell it stays awake.
     fn rest(&self, volume: VolumeId, core: &Core) -> Rest {
-        let Some(dirty) = self.volumes.get(&volume) else { return Rest::Awake };
+        let Some(dirty) = self.get(&volume) else { return Rest::Awake };
         if dirty.is_at_work() || core.base.is_stopping() || !core.base.is_good() {
             return Rest::Awake;
         }
@@ -228,7 +409,7 @@ impl DirtyLayer {
             return Rest::Until(None);
         }
         let half = dirty.data.record_count() * 2 > dirty_records_max(&core.base);
-        if half || self.volumes.pressure.crowded || self.is_waiting() {
+        if half || self.pressure.crowded || self.is_waiting() {
             return Rest::Awake;
         }
         let age_ms = entry.cfg().write_back.max_dirty_age_ms;

@@ -22,8 +22,8 @@ use zc_format::ImageTable;
 use core::ops::Range;
 
 use crate::config::ManagerConfig;
-use crate::index::CALLED_UP;
 use crate::index::divisor::Divisor;
+use crate::index::layout::CALLED_UP;
 use crate::index::occupancy::Occupancy;
 use crate::index::table;
 use crate::index::table::Table;

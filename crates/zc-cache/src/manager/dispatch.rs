@@ -6,6 +6,7 @@ use crate::base::effects::Effect;
 use crate::base::port::Ended;
 use crate::device::Device;
 use crate::device::contents::header_reads::HeaderWaiter;
+use crate::dirty::destage::Destager;
 use crate::manager::CacheManager;
 use crate::ops::reduce::Owner;
 use crate::ops::{OpKind, meta, origin, reduce, unit, write};
@@ -55,7 +56,7 @@ impl CacheManager {
         match (op, ended) {
             (write::Op::Piece(write), Ended::Origin(result)) => {
                 for key in clean.piece_written(write, result, core) {
-                    dirty.promote(key, core, clean);
+                    Destager::promote(key, dirty.volumes(), core, clean);
                 }
                 clean.end_piece(write, result, core);
             }
@@ -122,13 +123,15 @@ impl CacheManager {
             match effect {
                 Effect::DeviceFailed(error) => self.device_failed(error),
                 // What only the cache has was written over another content than the origin's.
-                Effect::OriginDiffers(volume) if dirty.has_dirty(volume) => {
-                    dirty.fence_incomplete(volume, core);
+                Effect::OriginDiffers(volume) if dirty.volumes().has_dirty(volume) => {
+                    dirty.volumes_mut().fence_incomplete(volume, core);
                 }
                 Effect::OriginDiffers(_) => {}
-                Effect::DirtyReadFailed(key) => dirty.suspect(key),
-                Effect::OriginLost(volume) => dirty.spoil_run(volume),
-                Effect::DestageWriteEnded(volume, result) => dirty.destage_write_done(volume, result, core),
+                Effect::DirtyReadFailed(key) => dirty.scrub_mut().suspect(key),
+                Effect::OriginLost(volume) => Destager::spoil_run(volume, dirty.volumes_mut()),
+                Effect::DestageWriteEnded(volume, result) => {
+                    Destager::write_done(volume, result, dirty.volumes_mut(), core);
+                }
                 Effect::RemovalFlushed(volume, result) => {
                     removals.removal_flushed(volume, result, core, clean);
                 }

@@ -81,7 +81,7 @@ impl CacheManager {
             manager.core.add_volume(volume);
         }
         if let Some((journal_next, slot)) = summaries {
-            manager.dirty.keep_summaries(journal_next, slot, &mut manager.core);
+            manager.dirty.commits_mut().summaries_mut().keep(journal_next, slot, &mut manager.core);
         }
         manager
     }
@@ -125,7 +125,7 @@ impl CacheManager {
                 self.dirty.drop_dirty(volume, remembered, &mut self.core);
             }
             Event::GiveUpUnreadable { volume } => self.dirty.give_up_unreadable(volume, &mut self.core),
-            Event::AcceptLoss { volume } => self.dirty.accept_loss(volume, &mut self.core),
+            Event::AcceptLoss { volume } => self.dirty.volumes_mut().accept_loss(volume, &mut self.core),
             Event::Remove { volume } => self.removals.remove_volume(volume, &mut self.core),
             Event::Erase { keep } => self.core.device.erasure.begin(&keep, &self.core.base),
             Event::Stop => self.core.base.stop(),
@@ -163,15 +163,15 @@ impl CacheManager {
     fn maintain(&mut self) {
         self.clean.pump_origin_order(&mut self.core);
         self.dirty.pump_deferred(&mut self.core, &mut self.clean);
-        self.dirty.wake_volumes(&mut self.core);
+        self.dirty.volumes_mut().wake_some(&mut self.core);
         self.dirty.pump_admission(&mut self.core, &mut self.clean);
         self.dirty.pump_dirty_placement(&mut self.core);
         self.clean.pump_placement(&mut self.core);
         self.keep_free_slots();
-        self.dirty.wake_volumes(&mut self.core);
+        self.dirty.volumes_mut().wake_some(&mut self.core);
         self.dirty.pump_commits(&mut self.core);
         self.dirty.pump_destage(&mut self.core, &mut self.clean);
-        self.dirty.rest_volumes(&mut self.core);
+        self.dirty.volumes_mut().rest_some(&mut self.core);
         self.dirty.pump_scrub(&mut self.core);
         self.core.device.catalog.pump_sweep(&mut self.core.base);
         self.core.device.recovery.pump_load(&mut self.core.device.catalog, &mut self.core.base);
@@ -191,13 +191,13 @@ impl CacheManager {
         self.core.configure_pins(cfg.id, &cfg.pins, cfg.size_bytes);
         self.core.grow(cfg.id, cfg.size_bytes);
         if !self.core.base.has_volume(cfg.id) && self.dirty.is_doubtful(&cfg, &self.core) {
-            self.dirty.fence_incomplete(cfg.id, &mut self.core);
+            self.dirty.volumes_mut().fence_incomplete(cfg.id, &mut self.core);
         }
-        if !self.core.base.has_volume(cfg.id) && !cfg.may_be_dirty && self.dirty.has_dirty(cfg.id) {
+        if !self.core.base.has_volume(cfg.id) && !cfg.may_be_dirty && self.dirty.volumes().has_dirty(cfg.id) {
             // Known to be clean elsewhere: what the start found is an older state of the medium.
             self.dirty.drop_dirty(cfg.id, true, &mut self.core);
         }
-        if !self.core.base.has_volume(cfg.id) && self.dirty.has_dirty(cfg.id) {
+        if !self.core.base.has_volume(cfg.id) && self.dirty.volumes().has_dirty(cfg.id) {
             // Its dirty data was kept for it: it has to be served before it can leave write-back.
             self.core.apply_config(VolumeConfig { mode: Mode::WriteBack, ..cfg.clone() });
         }
@@ -231,7 +231,7 @@ impl CacheManager {
         core.device.recovery.record_unjournaled(&mut core.device.catalog, &mut core.base);
         dirty.install_dirty(core);
         core.device.recovery.begin(&mut core.device.catalog, &mut core.base);
-        dirty.repeat_summaries(core);
+        dirty.commits_mut().summaries_mut().repeat(core);
         core.device.recovery.pump_load(&mut core.device.catalog, &mut core.base);
         core.device.pump_probes(&mut core.base);
         dirty.pump_persist(core, clean);

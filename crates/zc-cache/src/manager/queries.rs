@@ -47,7 +47,7 @@ impl CacheManager {
     ) -> ClearPiece {
         let piece = clear::piece(volume, offset_bytes, len_bytes, lookups_max, &self.core);
         let by_extents = lookups_max * u64::from(self.core.base.extent_bytes());
-        if piece.len_bytes > by_extents && self.dirty.has_dirty(volume) {
+        if piece.len_bytes > by_extents && self.dirty.volumes().has_dirty(volume) {
             return ClearPiece { len_bytes: by_extents, lookups: lookups_max };
         }
         piece
@@ -213,7 +213,7 @@ impl CacheManager {
             }
             extents += 1;
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-            let visible = self.dirty.overlay(portion.key, &sectors);
+            let visible = self.dirty.volumes().overlay(portion.key, &sectors);
             if visible.is_empty() {
                 let state =
                     self.clean.residency_of(portion.key, portion.skip_bytes, portion.len_bytes, &self.core);

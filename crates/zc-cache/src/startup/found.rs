@@ -14,7 +14,7 @@ use zc_format::{
     decode_checkpoint_block,
 };
 
-use super::{BLOCK_BYTES, DistrustReason, Media, StartError};
+use crate::startup::media::{BLOCK_BYTES, DistrustReason, Media, StartError};
 use crate::startup::tail::Tail;
 
 /// Blocks read at once.

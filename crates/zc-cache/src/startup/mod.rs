@@ -21,9 +21,8 @@
 //! intent log.
 
 use found::{Found, Reader};
-use zc_core::{
-    ErrorKind, FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u64,
-};
+use media::BLOCK_BYTES;
+use zc_core::{FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, usize_from_u64};
 use zc_format::{
     BLOCK, CheckpointHeader, Features, FormatError, Geometry, ImageHead, JOURNAL_DEVICE, JournalLabel,
     REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, Salt, SummaryChain, Superblock, VolumeTable,
@@ -32,105 +31,13 @@ use zc_format::{
 use crate::startup::tail::{Dangling, Tail, TailEnd, drop_incomplete};
 
 mod found;
+mod media;
 pub(crate) mod tail;
+
+pub use media::{DistrustReason, Media, StartError};
 
 /// Blocks zeroed at once.
 const WIPE_BLOCKS: u64 = 256;
-const BLOCK_BYTES: u64 = limits::BLOCK_BYTES as u64;
-
-/// A cache device, for metadata at start and stop; blocking. Offsets from [`JOURNAL_DEVICE`] on are places on the
-/// journal device, if the cache has one; a flush is of both.
-pub trait Media {
-    /// Size of the device in bytes.
-    fn len_bytes(&self) -> u64;
-    /// Fills `buf` from `offset_bytes`.
-    ///
-    /// # Errors
-    /// What the device says.
-    fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind>;
-    /// Writes all of `data` at `offset_bytes`.
-    ///
-    /// # Errors
-    /// What the device says.
-    fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), ErrorKind>;
-    /// Makes everything written durable.
-    ///
-    /// # Errors
-    /// What the device says.
-    fn flush(&mut self) -> Result<(), ErrorKind>;
-}
-
-/// Why a cache device could not be formatted, opened or closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The device failed.
-    #[error("the cache device failed while its metadata was {0}: {1}")]
-    Device(&'static str, ErrorKind),
-    /// There is no cache.
-    #[error("there is no zcached cache on the device, or all copies of its superblock are damaged")]
-    NotACache,
-    /// There is one, but it cannot be used.
-    #[error("the cache cannot be opened: {0}")]
-    Format(FormatError),
-    /// The cache does not know which volumes are cached.
-    #[error(
-        "both copies of the cache's volume table are damaged ({0}), so zcached does not know what it holds of which volume; \
-         `zcctl check` tells what else is, `zcctl format --force` makes a new cache and refuses if dirty data is lost by it"
-    )]
-    VolumeTable(FormatError),
-    /// The journal device is another cache's.
-    #[error("the journal device holds the journal of another cache, or of one that was here before")]
-    ForeignJournal,
-    /// The device is smaller than the cache says.
-    #[error("the device has {have_bytes} bytes, the cache on it needs {need_bytes}: it was truncated")]
-    Truncated {
-        /// Size of the device.
-        have_bytes: u64,
-        /// Size that the cache was made for.
-        need_bytes: u64,
-    },
-}
-
-/// Why mappings are not believed at a start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DistrustReason {
-    /// The operator asked for a cold start.
-    #[error("a cold start was asked for")]
-    Cold,
-    /// No checkpoint is whole.
-    #[error("no checkpoint is complete and valid")]
-    Checkpoint,
-    /// The journal goes on from another checkpoint than the newest that was found, or has run past it.
-    #[error("the checkpoint that the journal goes on from was lost")]
-    OldCheckpoint,
-    /// No copy of the region map is valid.
-    #[error("no copy of the region map is valid")]
-    RegionMap,
-    /// One copy of the region map is damaged; it may have been the newer one.
-    #[error("one copy of the region map is damaged or was torn by a power cut")]
-    DamagedRegionMap,
-    /// A newer region map is mentioned than was found.
-    #[error("region map {mentioned} is mentioned, the newest found is {found}")]
-    OldRegionMap {
-        /// The newest that journal or checkpoint mention.
-        mentioned: u64,
-        /// The newest found.
-        found: u64,
-    },
-    /// Journal blocks are missing.
-    #[error("the journal ends before block {next}, block {required} is required")]
-    Journal {
-        /// First block that could not be replayed.
-        next: JournalSeq,
-        /// A block known to have been durable.
-        required: JournalSeq,
-    },
-    /// The last session did not believe them, and was cut off before everything it voided was durable.
-    #[error("the last session began without trust and was cut off")]
-    CutOff,
-}
 
 /// How to format.
 #[derive(Debug, Clone)]

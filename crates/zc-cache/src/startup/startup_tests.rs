@@ -1,6 +1,6 @@
 //! Tests of starting and stopping over a device in memory.
 
-use zc_core::{ExtentKey, ExtentNo, VolumeId, u64_from_usize};
+use zc_core::{ErrorKind, ExtentKey, ExtentNo, VolumeId, u64_from_usize};
 use zc_format::{JournalBlock, PlanOptions};
 
 use super::*;

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use zc_core::{Generation, JournalSeq, Map, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32};
 use zc_format::{ExpectedExtent, ExtentHeader, Geometry, JournalBlock, Record, Summary};
 
-use crate::startup::Media;
+use crate::startup::media::Media;
 
 /// Dirty records by volume since its last commit, its last clean epoch, and which unit was in each slot last.
 #[derive(Debug, Clone, Default)]

@@ -12,7 +12,7 @@
 //!
 //! Invariants: figures are 0 to 1 and do not fall with the size; the figure of the size as it is is the cache's own.
 
-use crate::clean::ghosts::Answered;
+use crate::clean::ghosts::answered::Answered;
 use crate::clean::ghosts::choice::AGE_PART;
 
 /// Parts of the list, in quarters of the cache: it ends at a quarter, a half, one, two and four times the cache.

@@ -12,6 +12,7 @@
 //! Invariants: the same requests lead to the same choice; a request changes the ghosts once for each of its extents. What
 //! they do not do: know contents, units, or what is read ahead.
 
+mod answered;
 mod choice;
 mod curve;
 mod memory;
@@ -21,6 +22,7 @@ use core::ops::Range;
 
 use zc_core::ExtentKey;
 
+pub(crate) use crate::clean::ghosts::answered::Answered;
 pub(crate) use crate::clean::ghosts::choice::Choice;
 use crate::clean::ghosts::choice::{Chooser, ROUND_READS, Round};
 use crate::clean::ghosts::curve::{CACHE_PARTS, CURVE_QUARTERS, Tally};
@@ -47,20 +49,6 @@ pub(crate) struct Remembered {
     pub(crate) missed: usize,
     /// Of streams, which enter at their second time in any case.
     pub(crate) streamed: usize,
-}
-
-/// Extents that reads asked for, all and those that the cache had, since the start.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Answered {
-    pub(crate) read: u64,
-    pub(crate) hits: u64,
-}
-
-impl Answered {
-    /// Counts since an earlier moment.
-    pub(crate) const fn since(&self, earlier: &Self) -> Self {
-        Self { read: self.read.saturating_sub(earlier.read), hits: self.hits.saturating_sub(earlier.hits) }
-    }
 }
 
 /// A client's read of an extent, as the cache saw it when it came.

@@ -1,0 +1,15 @@
+//! The reads of the cache itself, which the ghosts are compared with.
+
+/// Extents that reads asked for, all and those that the cache had, since the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answered {
+    pub(crate) read: u64,
+    pub(crate) hits: u64,
+}
+
+impl Answered {
+    /// Counts since an earlier moment.
+    pub(crate) const fn since(&self, earlier: &Self) -> Self {
+        Self { read: self.read.saturating_sub(earlier.read), hits: self.hits.saturating_sub(earlier.hits) }
+    }
+}

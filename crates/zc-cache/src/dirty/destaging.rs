@@ -1,0 +1,152 @@
+//! The state of the destaging of one volume.
+
+use core::ops::RangeInclusive;
+
+use zc_core::ExtentNo;
+
+use crate::dirty::versions::Version;
+
+/// With so many epochs waiting, destaging runs without a pause. Each takes a flush of the origin and a record, beside
+/// those of the clients: bursts of flushed writes are not to meet them.
+pub(crate) const EPOCHS_CROWDED: usize = 4096;
+
+/// How far the destaging of a volume is.
+#[derive(Debug, Default)]
+pub(crate) struct Destaging {
+    pub(super) step: Step,
+    pub(super) failures: u32,
+    pub(super) not_before_ms: u64,
+    /// Told once for each run of failures.
+    pub(super) noted: bool,
+    /// The last attempt failed because the cache device does not give this back.
+    pub(super) stuck: Option<(ExtentNo, Version)>,
+    /// Bytes of the run that were issued to the origin, or left out for good.
+    pub(super) issued_bytes: u64,
+    /// The step that goes on without a pause ends with this epoch: it covers what could not be read.
+    pub(super) step_until: u64,
+    /// The last attempt failed because the origin has no space.
+    pub(super) out_of_space: bool,
+    /// The origin has what was discarded in epochs up to this one.
+    pub(super) discarded_to: u64,
+    /// While it has no space something was discarded, which is not committed yet.
+    discards_wait: bool,
+}
+
+/// Progress of a run with discards of later epochs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// From here on they are still to be issued, up to that epoch.
+    Issuing { from: Cursor, to: u64 },
+    /// Every write is issued and awaited.
+    Issued { to: u64 },
+    /// There are none, or the origin has them.
+    Done,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    #[default]
+    Idle,
+    /// Writes of the run are being issued and waited for.
+    Writing {
+        run: RangeInclusive<u64>,
+        /// Before all else.
+        ahead: Ahead,
+        /// Sectors from here on are still to be written; none: all are issued.
+        next: Option<Cursor>,
+        in_flight: u32,
+        failed: bool,
+    },
+    /// The run is flushed; its last epoch. `spoiled`: another flush failed meanwhile, or what was as good as one.
+    Flushing { epoch: u64, spoiled: bool },
+    /// `Clean` is on its way: the journal position.
+    Recording { epoch: u64, position: u64 },
+}
+
+impl Destaging {
+    /// The epoch that the origin has, while the record of that is on its way.
+    pub(crate) fn recorded(&self) -> Option<u64> {
+        match self.step {
+            Step::Recording { epoch, .. } => Some(epoch),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.step != Step::Idle
+    }
+
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck.is_some()
+    }
+
+    /// What it is stuck at.
+    pub(crate) fn stuck_at(&self) -> Option<&(ExtentNo, Version)> {
+        self.stuck.as_ref()
+    }
+
+    /// What it was stuck at does not matter any more: it is tried again at once.
+    pub(crate) fn try_again(&mut self) {
+        self.stuck = None;
+        self.not_before_ms = 0;
+    }
+
+    /// The pause after a failure is over.
+    pub(crate) fn retry_now(&mut self) {
+        self.not_before_ms = 0;
+    }
+
+    /// Returns `true` if the last attempt failed because the origin has no space.
+    pub(crate) const fn is_out_of_space(&self) -> bool {
+        self.out_of_space
+    }
+
+    /// The origin may have more space than before: a run that was refused for that is tried again at once.
+    pub(crate) const fn may_have_space(&mut self) {
+        if self.out_of_space {
+            self.not_before_ms = 0;
+        }
+    }
+
+    /// Something was discarded. Returns `true` if the origin needs that soon.
+    pub(crate) const fn discards(&mut self) -> bool {
+        self.discards_wait |= self.out_of_space;
+        self.discards_wait
+    }
+
+    /// An epoch is committed; `all`: nothing was written since. The origin gets what was discarded.
+    pub(crate) const fn committed(&mut self, all: bool) {
+        if self.discards_wait {
+            self.may_have_space();
+            self.discards_wait = !all;
+        }
+    }
+
+    /// The last attempt failed, for whatever reason.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// Writes of the origin are in flight: what is written past them could be overtaken.
+    pub(crate) fn is_writing(&self) -> bool {
+        matches!(self.step, Step::Writing { in_flight, .. } if in_flight > 0)
+    }
+
+    /// Whether an epoch belongs to a step that goes on without a pause.
+    pub(crate) fn is_in_step(&self, epoch: u64) -> bool {
+        epoch <= self.step_until
+    }
+
+    /// Goes on without a pause up to this epoch.
+    pub(crate) fn hurry_until(&mut self, epoch: u64) {
+        self.step_until = epoch.max(self.step_until);
+    }
+
+    /// Nothing that is in flight counts any more.
+    pub(crate) fn give_up(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// A place in a volume: extent, and sector in it.
+pub(super) type Cursor = (ExtentNo, u32);

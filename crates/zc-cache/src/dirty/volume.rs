@@ -1,0 +1,155 @@
+//! Write-back of one volume: its dirty data, and what is under way for that.
+//!
+//! Job: hold the parts that commits, destaging and admission work on, and say what the volume has to do with all of them.
+
+use std::collections::VecDeque;
+
+use zc_core::{Mode, ReqId, VolumeId};
+
+use crate::base::Base;
+use crate::config::VolumeConfig;
+use crate::device::Core;
+use crate::dirty::commit_state::Commit;
+use crate::dirty::destaging::{Destaging, EPOCHS_CROWDED};
+use crate::dirty::phase::Phase;
+use crate::dirty::rotten::Unreadable;
+use crate::dirty::versions::{Body, DirtyVolume, EpochState};
+use crate::seam::Request;
+
+/// Write-back of one volume.
+#[derive(Debug)]
+pub(crate) struct VolumeDirty {
+    pub(super) data: DirtyVolume,
+    pub(super) commit: Option<Commit>,
+    /// Requests that wait for the commit after that one.
+    pub(super) next_waiters: Vec<ReqId>,
+    pub(super) commit_again: bool,
+    /// Writes that wait for room.
+    pub(super) waiting: VecDeque<WaitingWrite>,
+    /// Since when no write finds room because the origin has none, in milliseconds.
+    pub(super) full_since_ms: Option<u64>,
+    pub(super) destaging: Destaging,
+    /// What of it the device does not give back.
+    pub(super) unreadable: Unreadable,
+    pub(super) phase: Phase,
+    pub(super) last_request_ms: u64,
+    /// Dirty bytes that came to the origin since the manager knows the volume.
+    pub(super) destaged_bytes: u64,
+}
+
+/// A write that is being taken in.
+#[derive(Debug)]
+pub(crate) struct WaitingWrite {
+    pub(super) request: Request,
+    pub(super) done_bytes: u64,
+    /// Arrival time, in milliseconds.
+    pub(super) since_ms: u64,
+    /// A clearing that has waited without success for the origin to have what is dirty.
+    pub(super) has_waited: bool,
+}
+
+impl VolumeDirty {
+    pub(crate) fn new(clean: u64) -> Self {
+        Self {
+            data: DirtyVolume::new(clean),
+            commit: None,
+            next_waiters: Vec::new(),
+            commit_again: false,
+            waiting: VecDeque::new(),
+            full_since_ms: None,
+            destaging: Destaging::default(),
+            unreadable: Unreadable::default(),
+            phase: Phase::default(),
+            last_request_ms: 0,
+            destaged_bytes: 0,
+        }
+    }
+
+    /// Takes on other settings once nothing is dirty.
+    pub(crate) fn leave(&mut self, cfg: VolumeConfig, now_ms: u64) {
+        self.phase.leave(cfg, now_ms);
+    }
+
+    /// Returns `true` if some of it is destaged without a pause.
+    pub(super) fn is_draining(&self) -> bool {
+        self.phase.is_draining()
+    }
+
+    /// Returns `true` if an epoch is destaged without a pause.
+    pub(super) fn drains(&self, epoch: u64) -> bool {
+        self.phase.drains_until().is_some_and(|until| epoch <= until)
+    }
+
+    /// Returns `true` if its oldest epoch is destaged without a pause, whatever bounds the rate.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.is_in_step() || self.data.epochs.front().is_some_and(|oldest| self.drains(oldest.number))
+    }
+
+    /// Its oldest epoch belongs to a step that goes on without a pause.
+    pub(super) fn is_in_step(&self) -> bool {
+        self.data.epochs.front().is_some_and(|oldest| self.destaging.is_in_step(oldest.number))
+    }
+
+    /// Epochs have become clean: a drain may have ended.
+    pub(super) fn drained(&mut self) {
+        self.phase.drained(self.data.clean);
+    }
+
+    /// Journal and checkpoint may not tell everything, or the origin is not what it was: it waits for an operator.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.phase.is_fenced()
+    }
+
+    /// Whether it is being dropped, given up in part, or decided about.
+    pub(super) fn is_settling(&self) -> bool {
+        self.phase.dropping().is_some() || self.phase.is_unrecorded() || self.unreadable.is_wanted()
+    }
+
+    pub(super) fn has_committed(&self) -> bool {
+        self.data.epochs.iter().any(|epoch| epoch.state == EpochState::Committed)
+    }
+
+    /// Whether something of it is in flight, or is being decided.
+    pub(super) fn is_busy(&self) -> bool {
+        self.commit.is_some() || self.destaging.is_busy() || self.phase.is_leaving() || self.is_settling()
+    }
+
+    /// Whether losing the cache device would lose anything that was acknowledged.
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.data.is_empty()
+            || !self.waiting.is_empty()
+            || self.phase.is_fenced()
+            || self.phase.is_unrecorded()
+    }
+}
+
+impl VolumeDirty {
+    /// Whether something is under way, or was asked for, whatever the time.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.commit.is_some()
+            || self.commit_again
+            || !(self.next_waiters.is_empty() && self.waiting.is_empty())
+            || self.destaging.is_busy()
+            || self.destaging.is_refused()
+            || self.destaging.is_stuck()
+            || self.is_draining()
+            || self.is_in_step()
+            || self.is_settling()
+            || self.data.epochs.len() > EPOCHS_CROWDED
+    }
+}
+
+/// Whether a volume's dirty data is not to be written to its origin.
+pub(super) fn is_held_back(volume: VolumeId, dirty: &VolumeDirty, base: &Base) -> bool {
+    let mode = base.volume(volume).map_or(Mode::ReadOnly, |entry| entry.cfg().mode);
+    mode == Mode::ReadOnly || dirty.is_incomplete()
+}
+
+/// Bodies of a volume that are not needed any more.
+pub(super) fn let_go(volume: VolumeId, bodies: &[Body], core: &mut Core) {
+    for body in bodies {
+        if let Body::Stored { place, own } = *body {
+            core.device.catalog.slots_mut().remove_dirty(volume, place.slot, own, &mut core.base);
+        }
+    }
+}
