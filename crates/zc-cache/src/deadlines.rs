@@ -107,7 +107,7 @@ impl Deadlines {
     fn abandon_slow_hits(&mut self, slow_ms: u64, core: &mut Core, clean: &mut Clean) {
         let limit = OpId(self.overdue_below(slow_ms));
         let is_slow = |op: OpId, kind: &OpKind| match kind {
-            OpKind::Read(ReadOp::Hit(hit)) => op < limit && clean.is_clean_hit(*hit),
+            OpKind::Read(ReadOp::Hit(hit)) => op < limit && clean.reads().is_clean_hit(*hit),
             _ => false,
         };
         let ops: Vec<OpId> =

@@ -99,7 +99,7 @@ impl Removals {
         let is_new = |looked_ms: Option<u64>| looked_ms != Some(core.base.now_ms());
         match step {
             Step::Ending { looked_ms } if is_new(looked_ms) => {
-                clean.let_go_of(volume, core);
+                clean.copies_mut().let_go_of(volume, core);
                 if !self.is_quiet(volume, core, clean, dirty) {
                     return (Some(Step::Ending { looked_ms: Some(core.base.now_ms()) }), false);
                 }
@@ -155,7 +155,7 @@ impl Removals {
     ) {
         self.0.remove(&volume);
         if result.is_ok() {
-            clean.forget_volume(volume);
+            clean.copies_mut().recipes_mut().remove_all(|key| key.volume == volume);
             core.base.remove_volume(volume);
             core.device.recovery.probes_mut().remove(volume);
             core.configure_share(volume, &ShareConfig::default());

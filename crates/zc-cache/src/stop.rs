@@ -35,12 +35,12 @@ impl Stop {
         if !clean.is_idle() {
             return;
         }
-        clean.wind_down(core);
+        clean.copies_mut().wind_down(core);
         dirty.wind_down(core);
-        if !clean.is_wound_down() || !dirty.is_wound_down(core) {
+        if !clean.copies().is_wound_down() || !dirty.is_wound_down(core) {
             return;
         }
-        clean.drop_copies(core);
+        clean.copies_mut().drop_copies(core);
         if core.base.is_good() {
             core.device.units.clean_mut().seal_all(&mut core.device.catalog, &mut core.base);
             core.device.units.dirty_mut().seal(&mut core.device.catalog, &mut core.base);

@@ -18,9 +18,10 @@ use zc_core::{BufSlice, ErrorKind, ExtentKey, ExtentNo, Map, VolumeId};
 
 use crate::base::rate::ByteRate;
 use crate::base::tracks::Guard;
-use crate::clean::Clean;
-use crate::clean::insert::InsertOptions;
-use crate::clean::read::read_ahead::{Reason, admits};
+use crate::clean::copies::Copies;
+use crate::clean::insert::{InsertOptions, Inserts};
+use crate::clean::read::ahead::{Reason, admits};
+use crate::clean::read::reads::Reads;
 use crate::device::Core;
 use crate::device::catalog::pinned::Keeping;
 use crate::expect_held::ExpectHeld;
@@ -98,7 +99,7 @@ impl Default for Keeper {
 
 impl Keeper {
     /// So many bytes are read from the origin.
-    pub(in crate::clean) const fn fetched(&mut self, bytes: u64) {
+    pub(crate) const fn fetched(&mut self, bytes: u64) {
         self.in_flight_bytes -= bytes;
     }
 
@@ -139,15 +140,15 @@ impl Keeper {
     }
 }
 
-impl Clean {
+impl Keeper {
     /// Whether the keeper has something to do: ticks must not become rare.
     pub(crate) fn is_keeping(&self, core: &Core) -> bool {
         core.device.catalog.slots().kept().is_used()
-            && self.keeper.is_at_work(core.device.catalog.slots().kept().changes())
+            && self.is_at_work(core.device.catalog.slots().kept().changes())
     }
 
     /// A tick: goes on with the walk.
-    pub(crate) fn keep(&mut self, core: &mut Core) {
+    pub(crate) fn keep(&mut self, is_busy: bool, reads: &mut Reads, copies: &mut Copies, core: &mut Core) {
         if !core.device.catalog.slots().kept().is_used() || !core.base.is_good() || core.base.is_stopping() {
             return;
         }
@@ -156,14 +157,14 @@ impl Clean {
         }
         core.device.catalog.slots_mut().empty_units(&mut core.base);
         let now_ms = core.base.now_ms();
-        self.keeper.begin_if_due(core.device.catalog.slots().kept().changes(), now_ms);
+        self.begin_if_due(core.device.catalog.slots().kept().changes(), now_ms);
         let mut left = LOOKUPS_PER_TICK;
-        while let Some(next) = self.keeper.walk.as_ref().map(|walk| walk.next)
+        while let Some(next) = self.walk.as_ref().map(|walk| walk.next)
             && left > 0
-            && self.may_read_to_keep(core)
+            && self.may_read(is_busy, copies, core)
         {
             let Some((volume, run)) = core.device.catalog.slots().kept().next(next) else {
-                let safe = self.keeper.end_walk(now_ms);
+                let safe = self.end_walk(now_ms);
                 core.device.catalog.slots_mut().kept_mut().set_safe(&safe);
                 return;
             };
@@ -175,28 +176,34 @@ impl Clean {
                 self.skip_volume(volume, is_admitted);
                 continue;
             }
-            left -= self.walk_run(volume, run, left, core);
+            left -= self.walk_run((volume, run), left, reads, copies, core);
         }
     }
 
-    fn may_read_to_keep(&mut self, core: &Core) -> bool {
-        let is_busy = !self.reads.is_empty() || !self.writes.is_empty();
+    fn may_read(&mut self, is_busy: bool, copies: &Copies, core: &Core) -> bool {
         let bytes_per_s = if is_busy { BYTES_PER_S_BUSY } else { BYTES_PER_S };
-        self.keeper.in_flight_bytes < IN_FLIGHT_BYTES
-            && self.keeper.rate.allows(bytes_per_s, core.base.now_ms())
-            && self.has_room_to_warm(self.keeper.in_flight_bytes + RUN_BYTES, core)
+        self.in_flight_bytes < IN_FLIGHT_BYTES
+            && self.rate.allows(bytes_per_s, core.base.now_ms())
+            && Reads::has_room_to_warm(self.in_flight_bytes + RUN_BYTES, copies, core)
     }
 
     /// What is left of the volume lies behind its end, or cannot be kept now.
     fn skip_volume(&mut self, volume: VolumeId, is_behind_end: bool) {
-        if let Some(walk) = &mut self.keeper.walk {
+        if let Some(walk) = &mut self.walk {
             walk.missing += u64::from(!is_behind_end);
             walk.next = ExtentKey { volume: VolumeId(volume.0 + 1), extent: ExtentNo(0) };
         }
     }
 
     /// Walks along neighbours until something has to be read. How many it looked at.
-    fn walk_run(&mut self, volume: VolumeId, run: Range<u64>, most: u64, core: &mut Core) -> u64 {
+    fn walk_run(
+        &mut self,
+        (volume, run): (VolumeId, Range<u64>),
+        most: u64,
+        reads: &mut Reads,
+        copies: &mut Copies,
+        core: &mut Core,
+    ) -> u64 {
         let most_absent = RUN_BYTES / u64::from(core.base.extent_bytes());
         let (mut safe, mut missing) = (0, 0);
         let mut absent: Option<Range<u64>> = None;
@@ -204,7 +211,7 @@ impl Clean {
         while at < run.end && at - run.start < most {
             let key = ExtentKey { volume, extent: ExtentNo(at) };
             let keeping = core.device.catalog.keeping(key);
-            let is_to_be_read = keeping == Keeping::Absent && self.is_quiet_extent(key, core);
+            let is_to_be_read = keeping == Keeping::Absent && reads.is_quiet_extent(key, copies, core);
             if absent.as_ref().is_some_and(|run| !is_to_be_read || run.end - run.start >= most_absent) {
                 break;
             }
@@ -213,14 +220,15 @@ impl Clean {
                 Keeping::Safe => safe += 1,
                 Keeping::Absent => {
                     missing += 1;
-                    self.insert_prefetched(key, core);
+                    copies.insert_prefetched(key, core);
                     if is_to_be_read {
                         absent = Some(absent.map_or(at - 1..at, |run| run.start..at));
                     }
                 }
                 Keeping::Astray(mapping, place) => {
                     missing += 1;
-                    if self.place_anew(key, mapping, place, core) {
+                    if reads.is_quiet_extent(key, copies, core) && self.place_anew(key, mapping, place, core)
+                    {
                         break;
                     }
                 }
@@ -229,9 +237,9 @@ impl Clean {
         if let Some(absent) = absent {
             let bytes = (absent.end - absent.start) * u64::from(core.base.extent_bytes());
             self.spend(bytes);
-            self.fetch_extents(volume, absent, Reason::Kept, None, core);
+            reads.fetch_extents(volume, absent, Reason::Kept, None, copies, core);
         }
-        if let Some(walk) = &mut self.keeper.walk {
+        if let Some(walk) = &mut self.walk {
             *walk.safe.entry(volume).or_default() += safe;
             walk.missing += missing;
             walk.next = ExtentKey { volume, extent: ExtentNo(at) };
@@ -240,16 +248,13 @@ impl Clean {
     }
 
     fn spend(&mut self, bytes: u64) {
-        self.keeper.rate.spend(u32::try_from(bytes).unwrap_or(u32::MAX));
-        self.keeper.in_flight_bytes += bytes;
+        self.rate.spend(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.in_flight_bytes += bytes;
     }
 
     /// Reads a stored extent to place it elsewhere. Whether it is being read.
     fn place_anew(&mut self, key: ExtentKey, mapping: Mapping, place: Place, core: &mut Core) -> bool {
-        if self.keeper.moving.contains(&key)
-            || !self.is_quiet_extent(key, core)
-            || !core.device.is_past_gate(key.volume, mapping, &core.base)
-        {
+        if self.moving.contains(&key) || !core.device.is_past_gate(key.volume, mapping, &core.base) {
             return false;
         }
         let Some(guard) = core.base.tracks.guard(key) else { return false };
@@ -263,22 +268,23 @@ impl Clean {
         let part = ExtentRead { expected, skip_bytes: 0, dest: src, proof, keep: false };
         core.device.units.read_stored_extent(Op::Move(id), &place, part, &mut core.base);
         self.spend(len_bytes.into());
-        self.keeper.moving.insert(key);
-        self.keeper.moves.insert(id, Move { guard, src, mapping, place });
+        self.moving.insert(key);
+        self.moves.insert(id, Move { guard, src, mapping, place });
         true
     }
 
     /// A stored extent was read that is to be placed anew.
-    pub(in crate::clean) fn moved(
+    pub(crate) fn moved(
         &mut self,
         id: u64,
         result: Result<PartResults, ErrorKind>,
+        inserts: &mut Inserts,
         core: &mut Core,
     ) {
-        let Move { guard, src, mapping, place } = self.keeper.moves.remove(&id).expect_held();
+        let Move { guard, src, mapping, place } = self.moves.remove(&id).expect_held();
         let key = guard.key;
-        self.keeper.moving.remove(&key);
-        self.keeper.in_flight_bytes -= u64::from(src.len_bytes);
+        self.moving.remove(&key);
+        self.in_flight_bytes -= u64::from(src.len_bytes);
         core.device.catalog.table_mut().unpin(place.slot);
         let fault = match result {
             Ok(parts) => {
@@ -304,8 +310,8 @@ impl Clean {
             return;
         }
         core.base.stats.pinned_extents_moved += 1;
-        let batch = self.begin_batch(None, core);
-        self.insert(batch, guard, src, InsertOptions { only_if_duplicate: false }, core);
-        self.inserts.batches.end_requests(batch);
+        let batch = inserts.begin_batch(None, core);
+        inserts.insert(batch, guard, src, InsertOptions { only_if_duplicate: false }, core);
+        inserts.end_batch(batch);
     }
 }

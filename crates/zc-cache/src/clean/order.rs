@@ -60,10 +60,10 @@ impl Spans {
 
 /// An access that waits, or whose turn has come.
 #[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) id: u64,
-    pub(super) bytes: Range<u64>,
-    pub(super) turn: Turn,
+pub(crate) struct Waiting {
+    pub(crate) id: u64,
+    pub(crate) bytes: Range<u64>,
+    pub(crate) turn: Turn,
 }
 
 /// The accesses of one origin.
@@ -155,7 +155,7 @@ impl OriginOrder {
     }
 
     /// The turns that came.
-    pub(super) fn grant(&mut self) -> Vec<(VolumeId, Waiting)> {
+    pub(crate) fn grant(&mut self) -> Vec<(VolumeId, Waiting)> {
         if self.ended.is_empty() {
             return Vec::new();
         }

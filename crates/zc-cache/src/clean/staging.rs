@@ -29,15 +29,15 @@ pub(crate) enum OldCopy {
 /// One extent.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    pub(in crate::clean) buf: BufId,
-    pub(in crate::clean) valid: SectorMap,
-    pub(in crate::clean) touched: SectorMap,
+    pub(crate) buf: BufId,
+    pub(crate) valid: SectorMap,
+    pub(crate) touched: SectorMap,
     /// Writes in flight that began while this entry existed; one that began before is not in here.
-    pub(in crate::clean) writers: SmallVec<[u64; 2]>,
-    pub(in crate::clean) old: OldCopy,
-    pub(in crate::clean) touched_ms: u64,
+    pub(crate) writers: SmallVec<[u64; 2]>,
+    pub(crate) old: OldCopy,
+    pub(crate) touched_ms: u64,
     /// Tells this entry from an earlier one of the same extent in the order of age.
-    pub(in crate::clean) ticket: u64,
+    pub(crate) ticket: u64,
 }
 
 /// All staged extents.

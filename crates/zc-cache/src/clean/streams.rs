@@ -34,11 +34,11 @@ const DESCENDING_IDS: u64 = 1 << 63;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamConfig {
     /// Streams tracked at once.
-    pub(in crate::clean) streams_max: usize,
+    pub(crate) streams_max: usize,
     /// Consecutive bytes that make a stream.
-    pub(in crate::clean) threshold_bytes: u64,
+    pub(crate) threshold_bytes: u64,
     /// Largest read-ahead; 0 for none.
-    pub(in crate::clean) prefetch_max_bytes: u64,
+    pub(crate) prefetch_max_bytes: u64,
 }
 
 /// Names a stream; never used again for another one of the same table.
@@ -50,7 +50,7 @@ pub(crate) struct StreamId(u64);
 pub(crate) struct InStream {
     pub(crate) id: StreamId,
     /// Consecutive bytes accessed, those of the request included.
-    pub(in crate::clean) run_bytes: u64,
+    pub(crate) run_bytes: u64,
 }
 
 /// What a read is part of.

@@ -17,7 +17,7 @@ use zc_core::{Ack, BufId, BufSlice, ErrorKind, Mode, VolumeId};
 use zc_format::EXTENT_HEADER_BYTES;
 
 use crate::base::Base;
-use crate::clean::read::{portions, sector_range};
+use crate::clean::read::portion::{portions, sector_range};
 use crate::device::Core;
 use crate::dirty::bounds::is_epoch_full;
 use crate::dirty::commit::Commits;
@@ -140,7 +140,7 @@ impl Admission {
         &self.jobs
     }
 
-    /// Dirty data on its way into units, to be gone on with.
+    /// Dirty data on its way into units, to be continued.
     pub(crate) const fn jobs_mut(&mut self) -> &mut DirtyJobs {
         &mut self.jobs
     }

@@ -134,7 +134,7 @@ impl Commits {
         waiters.into_iter().for_each(|req| core.base.port.emit(Action::Reply { req, result }));
     }
 
-    /// Goes on with all commits, and begins those that are due.
+    /// Continues all commits, and begins those that are due.
     pub(crate) fn pump_commits(&mut self, volumes: &mut DirtyVolumes, core: &mut Core) {
         if !core.base.is_good() || volumes.is_empty() {
             return;

@@ -84,7 +84,7 @@ impl Destager {
         self.gathers.is_empty()
     }
 
-    /// Goes on with the destaging of all volumes.
+    /// Continues the destaging of all volumes.
     pub(crate) fn pump(
         &mut self,
         volumes: &mut DirtyVolumes,
@@ -615,7 +615,7 @@ impl Destager {
         core.device.catalog.map_extent(key, Mapping::Duplicate(place), &mut core.base);
         let stored = Stored { offset_units: place.offset_units, pages: place.pages };
         if let Some(print) = core.device.catalog.contents().headers().content_at(place.slot, stored) {
-            clean.learn(key, print, core);
+            clean.copies_mut().recipes_mut().learn(key, print, core);
         }
     }
 

@@ -277,12 +277,12 @@ impl DirtyLayer {
         self.admission.jobs_mut().pump_placement(&mut self.volumes, core);
     }
 
-    /// Goes on with all commits, and begins those that are due.
+    /// Continues all commits, and begins those that are due.
     pub(crate) fn pump_commits(&mut self, core: &mut Core) {
         self.commits.pump_commits(&mut self.volumes, core);
     }
 
-    /// Goes on with the destaging of all volumes.
+    /// Continues the destaging of all volumes.
     pub(crate) fn pump_destage(&mut self, core: &mut Core, clean: &mut Clean) {
         self.destager.pump(&mut self.volumes, &self.commits, core, clean);
     }
@@ -363,7 +363,7 @@ impl DirtyLayer {
         let for_clients =
             if flush.has_client() { self.result_for_clients(volume, &flush, result, core) } else { result };
         if let Err(error) = result {
-            clean.unflushed_lost(volume, error, core);
+            clean.copies_mut().unflushed_lost(volume, error, core);
         }
         for waiter in flush.waiters {
             match waiter {

@@ -8,7 +8,7 @@ use core::ops::Range;
 use zc_core::{ExtentKey, SECTOR_BYTES};
 
 use crate::clean::Clean;
-use crate::clean::read::{Found, Portion, StoredParts, Waiter, Wanted, sector_range};
+use crate::clean::read::portion::{Found, Portion, StoredParts, Waiter, Wanted, sector_range};
 use crate::device::Core;
 use crate::dirty::versions::{Body, Visible};
 use crate::index::file_index::Mapping;
@@ -57,7 +57,8 @@ fn read_beneath(read: u64, portion: &Portion, stored: &mut StoredParts, core: &m
     if portion.len_bytes == 0 {
         return;
     }
-    match clean.find(portion, core) {
+    let (reads, copies) = clean.reads_and_copies();
+    match reads.find(portion, copies, core) {
         Found::Copy(from) => {
             core.base.stats.extent_hits_memory += 1;
             core.base.port.emit(Action::Copy { from, to: portion.dest });
@@ -71,12 +72,12 @@ fn read_beneath(read: u64, portion: &Portion, stored: &mut StoredParts, core: &m
         }
         Found::Filling(fill) => {
             core.base.stats.extent_joins += 1;
-            clean.wait_for_origin(read);
-            clean.join_fill(fill, Waiter { read, portion: *portion }, core);
+            reads.wait_for_origin(read);
+            reads.join_fill(fill, Waiter { read, portion: *portion }, copies, core);
         }
         Found::Nothing => {
-            clean.goes_to_origin(read);
-            clean.read_missing(read, &[*portion], None, core);
+            reads.goes_to_origin(read);
+            reads.read_missing(read, &[*portion], None, copies, core);
         }
     }
 }
@@ -102,7 +103,7 @@ pub(crate) fn residency_overlaid(
     let beneath = |range: Range<u32>, runs: &mut Vec<ResidencyRun>| {
         if !range.is_empty() {
             let (skip, len) = (range.start * SECTOR_BYTES, (range.end - range.start) * SECTOR_BYTES);
-            push(runs, len.into(), clean.residency_of(key, skip, len, core));
+            push(runs, len.into(), clean.copies().residency_of(key, skip, len, core));
         }
     };
     let mut next = sectors.start;

@@ -7,8 +7,8 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentNo, Mode};
 
 use crate::base::origin::FlushWaiter;
 use crate::clean::Clean;
+use crate::clean::read::portion::{Portion, ReadOp, Sorted, portions, sector_range};
 use crate::clean::read::recipes::RecipeWait;
-use crate::clean::read::{Portion, ReadOp, Sorted, portions, sector_range};
 use crate::clean::streams::InStream;
 use crate::config::OnLoss;
 use crate::device::Core;
@@ -23,8 +23,14 @@ impl DirtyLayer {
         match request.kind {
             RequestKind::Read { buf } => self.submit_read(request, buf, core, clean),
             RequestKind::Flush => self.submit_flush(request, core),
-            RequestKind::Prefetch => clean.submit_prefetch(request, core),
-            RequestKind::Warm => clean.submit_warm(request, core),
+            RequestKind::Prefetch => {
+                let (reads, copies) = clean.reads_and_copies();
+                reads.submit_prefetch(request, copies, core);
+            }
+            RequestKind::Warm => {
+                let (reads, copies) = clean.reads_and_copies();
+                reads.submit_warm(request, copies, core);
+            }
             RequestKind::Write { .. } | RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. } => {
                 self.submit_write(request, core, clean);
             }
@@ -50,23 +56,25 @@ impl DirtyLayer {
         let read = core.base.port.number();
         if mode == Mode::PassThrough || !core.base.is_good() {
             core.base.stats.read_bypassed += 1;
-            clean.begin_read(read, ReadOp::new(request, buf, len_bytes, None));
+            clean.reads_mut().begin_read(read, ReadOp::new(request, buf, len_bytes, None));
             let dest = BufSlice { buf, start_bytes: 0, len_bytes };
-            clean.direct_read(read, request.volume, request.offset_bytes, dest, core);
+            let (reads, copies) = clean.reads_and_copies();
+            reads.direct_read(read, request.volume, (request.offset_bytes, dest), copies, core);
         } else {
-            let verdict = clean.follow(request);
-            clean.note(request, verdict.stream.is_some(), core);
-            clean.begin_read(read, ReadOp::new(request, buf, len_bytes, verdict.stream));
+            let verdict = clean.reads_mut().follow(request);
+            clean.copies_mut().note(request, verdict.stream.is_some(), core);
+            clean.reads_mut().begin_read(read, ReadOp::new(request, buf, len_bytes, verdict.stream));
             self.cached_read(read, core, clean);
             if let Some(range) = verdict.prefetch {
-                clean.read_ahead(request.volume, range, verdict.stream, core);
+                let (reads, copies) = clean.reads_and_copies();
+                reads.read_ahead(request.volume, range, verdict.stream, copies, core);
             }
         }
-        clean.read_part_done(read, Ok(()), core);
+        clean.reads_mut().read_part_done(read, Ok(()), core);
     }
 
     fn cached_read(&mut self, read: u64, core: &mut Core, clean: &mut Clean) {
-        let op = clean.read(read);
+        let op = clean.reads().read(read);
         let (volume, offset, stream, dest) = (op.volume(), op.offset_bytes(), op.stream(), op.dest());
         let (mut sorted, mut unknown) = (Sorted::default(), None);
         let extent_bytes = core.base.extent_bytes();
@@ -88,7 +96,7 @@ impl DirtyLayer {
             }
         }
         if let Some(key) = unknown {
-            clean.expect_learned(key, core);
+            clean.copies_mut().recipes_mut().expect_learned(key, core);
         }
         clean.read_sorted(read, sorted, stream, core);
     }
@@ -108,7 +116,7 @@ impl DirtyLayer {
             sorted.miss(portion);
         }
         clean.read_sorted(read, sorted, stream, core);
-        clean.read_part_done(read, Ok(()), core);
+        clean.reads_mut().read_part_done(read, Ok(()), core);
         known
     }
 
@@ -135,7 +143,7 @@ impl DirtyLayer {
 
     /// The headers are in memory, as far as they could be read: the miss is a hit now, or asks the origin.
     pub(crate) fn headers_arrived(&mut self, id: u64, core: &mut Core, clean: &mut Clean) {
-        let RecipeWait { read, portion, stream } = clean.end_recipe_wait(id);
+        let RecipeWait { read, portion, stream } = clean.copies_mut().recipes_mut().end_wait(id);
         let hit = self.read_again(read, portion, stream, core, clean);
         core.base.stats.recipe_waits_hit += u64::from(hit);
     }
@@ -162,7 +170,7 @@ impl DirtyLayer {
             return;
         }
         if matches!(request.kind, RequestKind::Write { .. }) && mode != Some(Mode::WriteAround) {
-            clean.note(request, false, core);
+            clean.copies_mut().note(request, false, core);
         }
         // What clears goes past a dirty layer that is empty: discarding a new volume must not fill the journal.
         let clears = !matches!(request.kind, RequestKind::Write { .. });

@@ -140,7 +140,7 @@ impl CacheManager {
     fn tick(&mut self, now_ms: u64) {
         self.core.base.tick(now_ms);
         self.dirty.count_sharers(&self.core);
-        self.clean.age(&mut self.core);
+        self.clean.copies_mut().age(&mut self.core);
         self.core.device.units.clean_mut().age_open_weus(&mut self.core.device.catalog, &mut self.core.base);
         self.clean.keep(&mut self.core);
         self.deadlines.age_device_ops(&mut self.core, &mut self.clean);
@@ -149,13 +149,13 @@ impl CacheManager {
     /// Has units evicted as far as slots are needed.
     fn keep_free_slots(&mut self) {
         let need = SlotNeed {
-            is_for_clean: self.clean.is_placing(),
+            is_for_clean: self.clean.copies().inserts().is_placing(),
             is_for_dirty: self.dirty.is_placing(),
-            are_hits: self.clean.is_reading_hits(),
+            are_hits: self.clean.reads().is_reading_hits(),
         };
         self.core.device.catalog.keep_quotas(need, &mut self.core.base);
         if !self.core.device.catalog.keep_free_slots(need, &mut self.core.base) {
-            self.clean.drop_old_copies(&mut self.core);
+            self.clean.copies_mut().drop_old_copies(&mut self.core);
         }
     }
 
@@ -166,7 +166,7 @@ impl CacheManager {
         self.dirty.volumes_mut().wake_some(&mut self.core);
         self.dirty.pump_admission(&mut self.core, &mut self.clean);
         self.dirty.pump_dirty_placement(&mut self.core);
-        self.clean.pump_placement(&mut self.core);
+        self.clean.copies_mut().pump_placement(&mut self.core);
         self.keep_free_slots();
         self.dirty.volumes_mut().wake_some(&mut self.core);
         self.dirty.pump_commits(&mut self.core);

@@ -5,7 +5,8 @@
 use zc_core::{BufId, BufSlice, ExtentKey, JournalSeq, VolumeId};
 
 use crate::clean::ghosts::Curve;
-use crate::clean::read::{portions, sector_range};
+use crate::clean::read::portion::{portions, sector_range};
+use crate::clean::read::reads::Reads;
 use crate::clean::write::clear::{self, ClearPiece};
 use crate::dirty::overlay::residency_overlaid;
 use crate::dirty::versions::{DirtyFill, DirtyState};
@@ -32,7 +33,7 @@ impl CacheManager {
     /// the room for insertions stays with what clients ask for.
     #[must_use]
     pub fn has_room_to_warm(&self, len_bytes: u64) -> bool {
-        self.clean.has_room_to_warm(len_bytes, &self.core)
+        Reads::has_room_to_warm(len_bytes, self.clean.copies(), &self.core)
     }
 
     /// Returns the part of a trim or a zeroing that the volume does at once, with so many lookups. While dirty data has
@@ -111,7 +112,7 @@ impl CacheManager {
     #[must_use]
     pub fn ram_by_structure(&self) -> Vec<(&'static str, u64)> {
         let mut ram = self.core.device.ram_by_structure().to_vec();
-        ram.extend(self.clean.ram_by_structure());
+        ram.extend(self.clean.copies().ram_by_structure());
         ram
     }
 
@@ -215,8 +216,12 @@ impl CacheManager {
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
             let visible = self.dirty.volumes().overlay(portion.key, &sectors);
             if visible.is_empty() {
-                let state =
-                    self.clean.residency_of(portion.key, portion.skip_bytes, portion.len_bytes, &self.core);
+                let state = self.clean.copies().residency_of(
+                    portion.key,
+                    portion.skip_bytes,
+                    portion.len_bytes,
+                    &self.core,
+                );
                 push(runs, portion.len_bytes.into(), state);
             } else {
                 residency_overlaid(portion.key, &sectors, &visible, runs, &self.core, &self.clean);

@@ -361,40 +361,6 @@ fn what_an_older_cache_left_in_the_same_places_under_the_same_numbers_is_not_rea
     }
 }
 
-/// Its checksums do not cover the uuid. It is served as it is.
-#[test]
-fn a_cache_of_the_first_version_is_read_and_stays_one() {
-    let (mut memory, geometry) = formatted();
-    let mut superblock = read_superblock(&mut memory).unwrap();
-    superblock.geometry.salt = Salt::NONE;
-    let old = superblock.geometry.clone();
-    for copy in 0..2 {
-        let table = VolumeTable { sequence: 3, records: Vec::new() };
-        memory.write(old.volume_table[copy], &table.encode(copy, old.salt)).unwrap();
-        put_map(&mut memory, &old, copy, 3, 0);
-    }
-    let checkpoint = CheckpointHeader {
-        sequence: 1,
-        session: 1000,
-        journal_start: JournalSeq(1),
-        blocks: 0,
-        records: 0,
-        weu_seq_next: WeuSeq(0),
-        region_map_sequence: 1,
-    };
-    memory.write(old.checkpoint[0], &checkpoint.encode(0, old.salt)).unwrap();
-    put_journal(&mut memory, &old, 1, 1001, 1);
-    write_superblock(&mut memory, &superblock).unwrap();
-    for _ in 0..2 {
-        let (opened, records) = open_it(&mut memory);
-        let opened = opened.unwrap();
-        assert_eq!(records, [record(1)]);
-        assert!(opened.start.dirty_complete);
-        assert_eq!((opened.volumes.sequence, opened.superblock.geometry.salt), (3, Salt::NONE));
-    }
-    assert_ne!(geometry.salt, Salt::NONE);
-}
-
 #[test]
 fn formatting_again_never_reuses_session_numbers() {
     let (mut memory, geometry) = formatted();

@@ -17,7 +17,6 @@ use zc_core::{BufSlice, ExtentKey, HashKey, KeyedMap, Map, VolumeId};
 use crate::base::Base;
 use crate::base::port::Ended;
 use crate::base::tracks::Guard;
-use crate::clean::Clean;
 use crate::clean::insert::batches::Batches;
 use crate::clean::streams::InStream;
 use crate::device::Core;
@@ -28,7 +27,7 @@ use crate::reduce::{Owner, Reduction, Step, Wanted};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InsertOptions {
     /// Only if the content is in the cache already: it costs no SSD write then.
-    pub(in crate::clean) only_if_duplicate: bool,
+    pub(crate) only_if_duplicate: bool,
 }
 
 /// One extent on its way into the cache.
@@ -45,7 +44,7 @@ pub(crate) struct Inserts {
     jobs: Map<u64, Job>,
     /// The newest job of each extent: its bytes are at hand.
     by_key: KeyedMap<ExtentKey, u64>,
-    pub(in crate::clean) batches: Batches,
+    batches: Batches,
     bytes: u64,
 }
 
@@ -63,16 +62,31 @@ impl Inserts {
         self.bytes
     }
 
+    /// No request adds to the batch any more.
+    pub(crate) fn end_batch(&mut self, batch: u64) {
+        self.batches.end_requests(batch);
+    }
+
+    /// Time goes on: batches that have waited are placed.
+    pub(crate) fn age(&mut self, now_ms: u64, is_stopping: bool) {
+        self.batches.age(now_ms, is_stopping);
+    }
+
+    /// Returns `true` if reduced extents wait to be placed.
+    pub(crate) fn is_placing(&self) -> bool {
+        self.batches.has_ready()
+    }
+
     /// A job that has not ended.
     fn job(&self, id: u64) -> &Job {
         self.jobs.get(&id).expect_held()
     }
 }
 
-impl Clean {
+impl Inserts {
     /// The batch that extents of a request go into. Ended with [`Batches::end_requests`].
     pub(crate) fn begin_batch(&mut self, stream: Option<InStream>, core: &mut Core) -> u64 {
-        self.inserts.batches.begin(stream.map(|stream| stream.id), core.base.now_ms(), &mut core.base.port)
+        self.batches.begin(stream.map(|stream| stream.id), core.base.now_ms(), &mut core.base.port)
     }
 
     /// Takes an extent in. The hold on `src.buf` and the guard pass to the job.
@@ -85,8 +99,8 @@ impl Clean {
         core: &mut Core,
     ) {
         core.base.stats.insert_offered += 1;
-        let full = self.inserts.bytes + u64::from(core.base.extent_bytes())
-            > u64::from(core.base.cfg().insert_bytes_max);
+        let full =
+            self.bytes + u64::from(core.base.extent_bytes()) > u64::from(core.base.cfg().insert_bytes_max);
         if full || !core.base.is_good() || core.base.is_stopping() || core.device.catalog.meta().is_pressed()
         {
             core.base.stats.insert_skipped += 1;
@@ -94,51 +108,51 @@ impl Clean {
             core.base.port.release(src.buf);
             return;
         }
-        self.inserts.bytes += u64::from(core.base.extent_bytes());
+        self.bytes += u64::from(core.base.extent_bytes());
         let id = core.base.port.number();
-        self.inserts.batches.add(batch, guard.key, id, core.base.extent_bytes());
+        self.batches.add(batch, guard.key, id, core.base.extent_bytes());
         let InsertOptions { only_if_duplicate } = options;
         let wanted = Wanted { owner: Owner::Clean, job: id, key: guard.key, src, only_if_duplicate };
         let mut reduction = Reduction::new(wanted);
         let is_reduced = reduction.begin(core);
-        self.inserts.jobs.insert(id, Job { guard, batch, reduction });
-        self.inserts.by_key.insert(guard.key, id);
+        self.jobs.insert(id, Job { guard, batch, reduction });
+        self.by_key.insert(guard.key, id);
         if is_reduced {
             self.reduced(id, core);
         }
     }
 
     /// A step of a reduction ended.
-    pub(crate) fn insert_step_ended(&mut self, id: u64, step: Step, ended: Ended, core: &mut Core) {
-        let job = self.inserts.jobs.get_mut(&id).expect_held();
+    pub(crate) fn step_ended(&mut self, id: u64, step: Step, ended: Ended, core: &mut Core) {
+        let job = self.jobs.get_mut(&id).expect_held();
         if job.reduction.ended(step, ended, core) {
             self.reduced(id, core);
         }
     }
 
     /// The headers are here that a reduction waited for.
-    pub(crate) fn insert_headers_read(&mut self, id: u64, core: &mut Core) {
-        let job = self.inserts.jobs.get_mut(&id).expect_held();
+    pub(crate) fn headers_read(&mut self, id: u64, core: &mut Core) {
+        let job = self.jobs.get_mut(&id).expect_held();
         if job.reduction.look_up(core) {
             self.reduced(id, core);
         }
     }
 
     fn reduced(&mut self, id: u64, core: &mut Core) {
-        let Job { guard, batch, reduction } = self.inserts.job(id);
+        let Job { guard, batch, reduction } = self.job(id);
         if core.base.reports(guard.key) && core.base.tracks.holds(guard) {
             reduction.tell(core);
         }
         let batch = *batch;
-        self.inserts.batches.job_reduced(batch);
+        self.batches.job_reduced(batch);
     }
 
     /// Ends a job after placement, for better or worse.
     fn end_job(&mut self, id: u64, core: &mut Core) {
-        let job = self.inserts.jobs.remove(&id).expect_held();
-        self.inserts.bytes -= u64::from(core.base.extent_bytes());
-        if self.inserts.by_key.get(&job.guard.key) == Some(&id) {
-            self.inserts.by_key.remove(&job.guard.key);
+        let job = self.jobs.remove(&id).expect_held();
+        self.bytes -= u64::from(core.base.extent_bytes());
+        if self.by_key.get(&job.guard.key) == Some(&id) {
+            self.by_key.remove(&job.guard.key);
         }
         core.base.tracks.release(&job.guard);
         job.reduction.release(core);
@@ -146,7 +160,7 @@ impl Clean {
 
     /// The bytes of an extent that is on its way into the cache, if they are current.
     pub(crate) fn inserting(&self, key: ExtentKey, core: &Core) -> Option<BufSlice> {
-        let job = self.inserts.by_key.get(&key).and_then(|id| self.inserts.jobs.get(id))?;
+        let job = self.by_key.get(&key).and_then(|id| self.jobs.get(id))?;
         core.base.tracks.holds(&job.guard).then_some(job.reduction.src())
     }
 }

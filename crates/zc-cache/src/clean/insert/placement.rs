@@ -3,7 +3,8 @@
 use zc_core::{ExtentKey, WeuSlot};
 
 use crate::base::volume::Volume;
-use crate::clean::Clean;
+use crate::clean::insert::Inserts;
+use crate::clean::read::recipes::Recipes;
 use crate::device::Core;
 use crate::device::units::unit::Content;
 use crate::device::{catalog::evict::NoRoom, contents::in_share};
@@ -18,26 +19,26 @@ enum Placed {
     NeedsSlot,
 }
 
-impl Clean {
+impl Inserts {
     /// Places what is ready, in order, as far as there are slots.
-    pub(crate) fn pump_placement(&mut self, core: &mut Core) {
-        while let Some(jobs) = self.inserts.batches.take_first() {
+    pub(crate) fn pump_placement(&mut self, recipes: &mut Recipes, core: &mut Core) {
+        while let Some(jobs) = self.batches.take_first() {
             let together = jobs.len() > 1;
             let mut jobs = jobs.into_iter();
             while let Some(job) = jobs.next() {
-                if self.place_job(job.1, together, core) == Placed::NeedsSlot {
-                    self.inserts.batches.put_back(core::iter::once(job).chain(jobs).collect());
+                if self.place_job(job.1, together, recipes, core) == Placed::NeedsSlot {
+                    self.batches.put_back(core::iter::once(job).chain(jobs).collect());
                     return;
                 }
                 self.end_job(job.1, core);
             }
-            self.inserts.batches.first_placed();
+            self.batches.first_placed();
         }
     }
 
     /// Places an extent; `together`: it came with others.
-    fn place_job(&mut self, id: u64, together: bool, core: &mut Core) -> Placed {
-        let job = self.inserts.job(id);
+    fn place_job(&mut self, id: u64, together: bool, recipes: &mut Recipes, core: &mut Core) -> Placed {
+        let job = self.job(id);
         let guard = job.guard;
         let (print, outcome) = (job.reduction.print(), job.reduction.outcome().expect_held());
         let key = guard.key;
@@ -59,37 +60,37 @@ impl Clean {
                         && !core.device.catalog.slots().may_keep_in(found.slot);
                     if found.may_share(&core.device.catalog) && !is_moved {
                         let place = found.place(&core.device.catalog);
-                        self.share(key, print, found.slot, place, core);
+                        Self::share(key, print, found.slot, place, recipes, core);
                     } else {
                         core.base.stats.insert_dropped += 1;
                     }
                 }
-                Outcome::Store { .. } => return self.store(id, together, core),
+                Outcome::Store { .. } => return self.store(id, together, recipes, core),
                 Outcome::OnceOnly => core.base.stats.insert_once_only += 1,
             }
         }
         Placed::Done
     }
 
-    pub(crate) fn share(
-        &mut self,
+    fn share(
         key: ExtentKey,
         print: Option<zc_core::Fingerprint>,
         slot: WeuSlot,
         place: crate::index::file_index::Place,
+        recipes: &mut Recipes,
         core: &mut Core,
     ) {
         core.base.stats.insert_duplicates += 1;
         if let Some(print) = print {
             core.device.catalog.contents_mut().prints_mut().touch(&print, slot);
-            self.learn(key, print, core);
+            recipes.learn(key, print, core);
         }
         core.device.catalog.slots_mut().slot_shared(slot);
         core.device.catalog.remap_extent(key, Mapping::Duplicate(place), &mut core.base);
     }
 
-    fn store(&mut self, id: u64, together: bool, core: &mut Core) -> Placed {
-        let job = self.inserts.job(id);
+    fn store(&mut self, id: u64, together: bool, recipes: &mut Recipes, core: &mut Core) -> Placed {
+        let job = self.job(id);
         let (key, print) = (job.guard.key, job.reduction.print().expect_held());
         let Some(Outcome::Store { codec, payload }) = job.reduction.outcome() else { return Placed::Done };
         let volume = core.base.volume(key.volume).map(Volume::cfg);
@@ -97,7 +98,7 @@ impl Clean {
         let (dedup, share) = volume.unwrap_or((false, 0));
         if dedup && let Some(found) = job.reduction.found_since(core) {
             let place = found.place(&core.device.catalog);
-            self.share(key, Some(print), found.slot, place, core);
+            Self::share(key, Some(print), found.slot, place, recipes, core);
             return Placed::Done;
         }
         let raw_bytes = core.base.extent_bytes();
@@ -123,7 +124,7 @@ impl Clean {
             core.device.catalog.contents_mut().add(print, slot, stored);
         }
         let place = core.device.catalog.place(slot, generation, stored);
-        self.learn(key, print, core);
+        recipes.learn(key, print, core);
         core.device.catalog.remap_extent(key, Mapping::Base(place), &mut core.base);
         Placed::Done
     }
@@ -135,8 +136,8 @@ impl Clean {
         {
             return;
         }
-        while let Some(jobs) = self.inserts.batches.take_first() {
-            self.inserts.batches.first_placed();
+        while let Some(jobs) = self.batches.take_first() {
+            self.batches.first_placed();
             for (_, job) in jobs {
                 core.base.stats.insert_dropped += 1;
                 self.end_job(job, core);

@@ -8,63 +8,32 @@
 //! stream brought it before (Nitro 3: prefetched data used once is not cached). The size of the client's requests does
 //! not matter: those within the read-ahead and those that are larger are treated alike.
 
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, VolumeId};
+use core::ops::Range;
+
+use zc_core::{BufSlice, ErrorKind, ExtentKey, ExtentNo, VolumeId};
 
 use crate::base::tracks::Guard;
-use crate::clean::Clean;
+use crate::clean::copies::Copies;
 use crate::clean::insert::{InsertOptions, is_cut_off};
-use crate::clean::read::read_ahead::{Prefetched, Reason};
-use crate::clean::read::{FILL_BYTES_MAX, Op, Portion, Waiter};
+use crate::clean::read::ahead::{HINTED_BYTES_MAX, Prefetched, Reason, admits};
+use crate::clean::read::portion::{FILL_BYTES_MAX, Portion, Waiter};
+use crate::clean::read::reads::Reads;
+use crate::clean::read::under_way::{Fill, fill_key};
 use crate::clean::streams::InStream;
-use crate::config::Admission;
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
-use crate::seam::Action;
+use crate::index::file_index::Mapping;
+use crate::ops::read::Op;
+use crate::seam::{Action, Request};
 
-/// An origin read that may fill the cache.
-#[derive(Debug)]
-pub(crate) struct Fill {
-    id: u64,
-    volume: VolumeId,
-    first: ExtentNo,
-    buf: BufId,
-    start_bytes: u32,
-    guards: Vec<Option<Guard>>,
-    admitted: Vec<bool>,
-    pub(in crate::clean) waiters: Vec<(Waiter, bool)>,
-    /// The turns of what is waited for among the accesses of the origin.
-    turns: Vec<u64>,
-    /// Why it was begun, if not by a request that waits for it.
-    reason: Option<Reason>,
-    stream: Option<InStream>,
-}
-
-impl Fill {
-    pub(crate) const fn volume(&self) -> VolumeId {
-        self.volume
-    }
-}
-
-impl Fill {
-    /// Whether it reads ahead of a stream.
-    fn is_ahead(&self) -> bool {
-        self.reason == Some(Reason::Stream)
-    }
-
-    /// The bytes of one of its extents.
-    fn slice(&self, index: usize, extent_bytes: u32) -> BufSlice {
-        let skip = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(extent_bytes);
-        BufSlice { buf: self.buf, start_bytes: self.start_bytes + skip, len_bytes: extent_bytes }
-    }
-}
-
-impl Clean {
+impl Reads {
     /// Reads what the cache does not have, in runs of neighbouring extents.
     pub(crate) fn read_missing(
         &mut self,
         read: u64,
         missing: &[Portion],
         stream: Option<InStream>,
+        copies: &mut Copies,
         core: &mut Core,
     ) {
         let mut rest = missing;
@@ -78,16 +47,23 @@ impl Clean {
                 .take_while(|(portion, extent)| portion.key.extent.0 == *extent)
                 .count();
             let (now, later) = rest.split_at(run);
-            self.read_run(read, now, stream, core);
+            self.read_run(read, now, stream, copies, core);
             rest = later;
         }
     }
 
-    fn read_run(&mut self, read: u64, run: &[Portion], stream: Option<InStream>, core: &mut Core) {
+    fn read_run(
+        &mut self,
+        read: u64,
+        run: &[Portion],
+        stream: Option<InStream>,
+        copies: &mut Copies,
+        core: &mut Core,
+    ) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
         let bytes = first.bytes(core.base.extent_bytes()).start..last.bytes(core.base.extent_bytes()).end;
-        if self.origin_order.read_waits(first.key.volume, &bytes) {
-            return self.read_apart(read, run, core);
+        if copies.read_waits(first.key.volume, &bytes) {
+            return self.read_apart(read, run, copies, core);
         }
         core.base.stats.extent_misses += zc_core::u64_from_usize(run.len());
         let volume = first.key.volume;
@@ -95,7 +71,7 @@ impl Clean {
         if is_cut_off {
             core.base.stats.insert_sequential += zc_core::u64_from_usize(run.len());
         }
-        let admits = |portion: &Portion| !is_cut_off && self.admits_read(portion.key, core);
+        let admits = |portion: &Portion| !is_cut_off && copies.admits_read(portion.key, core);
         let admitted: Vec<bool> = run.iter().map(admits).collect();
         let extent = core.base.extent_bytes();
         if !admitted.contains(&true) {
@@ -103,7 +79,7 @@ impl Clean {
             let dest = BufSlice { len_bytes: len, ..first.dest };
             let offset = first.key.extent.0 * u64::from(extent) + u64::from(first.skip_bytes);
             self.reads.get_mut(&read).expect_held().pending += 1;
-            self.direct_read(read, volume, offset, dest, core);
+            self.direct_read(read, volume, (offset, dest), copies, core);
             self.read_part_done(read, Ok(()), core);
             return;
         }
@@ -119,7 +95,7 @@ impl Clean {
         let waiters = run.iter().map(|portion| (Waiter { read, portion: *portion }, aligned)).collect();
         self.reads.get_mut(&read).expect_held().pending += u32::try_from(run.len()).unwrap_or(u32::MAX);
         let turn = core.base.port.number();
-        self.origin_order.join(turn, volume, &bytes);
+        copies.origin_order_mut().join(turn, volume, &bytes);
         let first_extent = first.key.extent;
         self.issue_fill(
             Fill {
@@ -149,9 +125,9 @@ impl Clean {
     }
 
     /// Gives what a read under way brings to another request, too.
-    pub(crate) fn join_fill(&mut self, id: u64, waiter: Waiter, core: &mut Core) {
+    pub(crate) fn join_fill(&mut self, id: u64, waiter: Waiter, copies: &mut Copies, core: &mut Core) {
         let turn = core.base.port.number();
-        self.origin_order.join(
+        copies.origin_order_mut().join(
             turn,
             waiter.portion.key.volume,
             &waiter.portion.bytes(core.base.extent_bytes()),
@@ -162,11 +138,11 @@ impl Clean {
     }
 
     /// Some of it is being written, or will be before: each extent is read for itself, and does not fill the cache.
-    fn read_apart(&mut self, read: u64, run: &[Portion], core: &mut Core) {
+    fn read_apart(&mut self, read: u64, run: &[Portion], copies: &mut Copies, core: &mut Core) {
         core.base.stats.extent_misses += zc_core::u64_from_usize(run.len());
         for portion in run {
             let bytes = portion.bytes(core.base.extent_bytes());
-            self.direct_read(read, portion.key.volume, bytes.start, portion.dest, core);
+            self.direct_read(read, portion.key.volume, (bytes.start, portion.dest), copies, core);
         }
     }
 
@@ -223,13 +199,20 @@ impl Clean {
         core.base.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
     }
 
-    pub(crate) fn fill_done(&mut self, id: u64, result: Result<(), ErrorKind>, core: &mut Core) {
+    /// A read of an origin ended. The bytes that were fetched to be kept, if they were.
+    pub(crate) fn fill_done(
+        &mut self,
+        id: u64,
+        result: Result<(), ErrorKind>,
+        copies: &mut Copies,
+        core: &mut Core,
+    ) -> Option<u64> {
         let fill = self.fills.remove(&id).expect_held();
         if fill.reason == Some(Reason::Hint) {
             let extents = zc_core::u64_from_usize(fill.admitted.len());
-            self.ahead.hint_ended(extents * u64::from(core.base.extent_bytes()));
+            copies.ahead_mut().hint_ended(extents * u64::from(core.base.extent_bytes()));
         }
-        fill.turns.iter().for_each(|turn| self.origin_order.end(*turn));
+        fill.turns.iter().for_each(|turn| copies.origin_order_mut().end(*turn));
         let mut used = vec![false; fill.admitted.len()];
         for (waiter, in_place) in &fill.waiters {
             let index = usize::try_from(waiter.portion.key.extent.0 - fill.first.0).unwrap_or(usize::MAX);
@@ -248,40 +231,40 @@ impl Clean {
                 Err(_) if fill.is_ahead() => {
                     let Portion { key, skip_bytes, dest, .. } = waiter.portion;
                     let offset = key.extent.0 * u64::from(core.base.extent_bytes()) + u64::from(skip_bytes);
-                    self.direct_read(waiter.read, key.volume, offset, dest, core);
+                    self.direct_read(waiter.read, key.volume, (offset, dest), copies, core);
                     self.read_part_done(waiter.read, Ok(()), core);
                 }
                 Err(error) => self.read_part_done(waiter.read, Err(error), core),
             }
         }
-        let batch = self.begin_batch(fill.stream, core);
+        let batch = copies.inserts_mut().begin_batch(fill.stream, core);
         for (index, used) in used.iter().enumerate() {
-            self.fill_extent_done(&fill, index, *used, result.is_ok(), batch, core);
+            self.fill_extent_done(&fill, index, (*used, result.is_ok()), batch, copies, core);
         }
-        self.inserts.batches.end_requests(batch);
+        copies.inserts_mut().end_batch(batch);
         core.base.port.release(fill.buf);
         if let Some(Reason::Warm(req)) = fill.reason {
             self.warm_part_done(req, result, core);
         }
-        if fill.reason == Some(Reason::Kept) {
-            let extents = zc_core::u64_from_usize(fill.admitted.len());
-            self.keeper.fetched(extents * u64::from(core.base.extent_bytes()));
-        }
+        let extents = zc_core::u64_from_usize(fill.admitted.len());
+        let is_kept = fill.reason == Some(Reason::Kept);
+        is_kept.then(|| extents * u64::from(core.base.extent_bytes()))
     }
 
-    /// An extent of a fill that ended goes into the cache, among what was read ahead, or nowhere.
+    /// An extent of a fill that ended goes into the cache, among what was read ahead, or nowhere. A client may have
+    /// `used` it; `ok`: it was read.
     fn fill_extent_done(
         &mut self,
         fill: &Fill,
         index: usize,
-        used: bool,
-        ok: bool,
+        (used, ok): (bool, bool),
         batch: u64,
+        copies: &mut Copies,
         core: &mut Core,
     ) {
         let key = fill_key(fill, index);
         let Some(guard) = fill.guards.get(index).copied().flatten() else {
-            self.uncount_prefetched(fill, core);
+            Self::uncount_prefetched(fill, copies, core);
             return;
         };
         if self.fill_of.get(&key) == Some(&fill.id) {
@@ -293,67 +276,149 @@ impl Clean {
             core.base.stats.prefetched_used += 1;
             core.base.stats.insert_sequential += 1;
         }
-        if !ok || !self.still_holds(&guard, core) || !admitted {
+        if !ok || !Self::still_holds(&guard, core) || !admitted {
             core.base.tracks.release(&guard);
-            self.uncount_prefetched(fill, core);
+            Self::uncount_prefetched(fill, copies, core);
             return;
         }
         let src = fill.slice(index, core.base.extent_bytes());
         if is_kept {
             core.base.port.retain(fill.buf);
-            self.keep_prefetched(key, Prefetched { src, guard });
+            copies.ahead_mut().keep(key, Prefetched { src, guard });
             return;
         }
         core.base.stats.prefetched_used += u64::from(fill.is_ahead());
-        self.uncount_prefetched(fill, core);
-        self.drop_idle_staged(key, core);
+        Self::uncount_prefetched(fill, copies, core);
+        copies.drop_idle_staged(key, core);
         core.base.port.retain(fill.buf);
-        let only_if_duplicate = fill.stream.is_some() && self.enters_as_duplicate(key, core);
-        self.insert(batch, guard, src, InsertOptions { only_if_duplicate }, core);
+        let only_if_duplicate = fill.stream.is_some() && copies.enters_as_duplicate(key, core);
+        copies.inserts_mut().insert(batch, guard, src, InsertOptions { only_if_duplicate }, core);
     }
 
     /// An extent that was read ahead, if it was, waits for its reader no more.
-    fn uncount_prefetched(&mut self, fill: &Fill, core: &mut Core) {
+    fn uncount_prefetched(fill: &Fill, copies: &mut Copies, core: &mut Core) {
         if fill.is_ahead() {
-            self.ahead.prefetch_ended(core.base.extent_bytes());
-        }
-    }
-
-    /// Returns `true` if an extent of a stream is inserted only if its content is cached already: it is not pinned, and
-    /// no stream brought it before, as far as that is remembered.
-    pub(in crate::clean) fn enters_as_duplicate(&mut self, key: ExtentKey, core: &Core) -> bool {
-        !self.enters_late(key.volume, core)
-            && !core.device.catalog.slots().kept().has(key)
-            && !self.streamed.before(key)
-    }
-
-    pub(crate) fn admits_read(&mut self, key: ExtentKey, core: &mut Core) -> bool {
-        let Some(volume) = core.base.volume(key.volume) else { return false };
-        if key.extent.0 >= volume.whole_extents() || core.base.is_stopping() || !core.base.is_good() {
-            return false;
-        }
-        // What the origin may show now and not after it is opened again is not kept.
-        if volume.origin().is_in_doubt() {
-            return false;
-        }
-        match (volume.cfg().mode, volume.cfg().admission) {
-            (Mode::PassThrough, _) | (_, Admission::Never) => false,
-            (_, Admission::Always) => true,
-            (_, Admission::SecondTouch) => self.touched.before(key),
-            (_, Admission::Auto) => !self.enters_late(key.volume, core) || self.touched.before(key),
+            copies.ahead_mut().prefetch_ended(core.base.extent_bytes());
         }
     }
 }
 
-impl Clean {
+impl Reads {
     /// Whether nothing was written to the extent since it was asked for; counts it if something was.
-    fn still_holds(&mut self, guard: &Guard, core: &mut Core) -> bool {
+    fn still_holds(guard: &Guard, core: &mut Core) -> bool {
         let holds = core.base.tracks.holds(guard);
         core.base.stats.insert_stale += u64::from(!holds);
         holds
     }
 }
 
-fn fill_key(fill: &Fill, index: usize) -> ExtentKey {
-    ExtentKey { volume: fill.volume, extent: ExtentNo(fill.first.0 + zc_core::u64_from_usize(index)) }
+/// Reads that no client waits for.
+impl Reads {
+    /// Reads ahead what is not at hand, one run after the other.
+    pub(crate) fn read_ahead(
+        &mut self,
+        volume: VolumeId,
+        range: Range<u64>,
+        stream: Option<InStream>,
+        copies: &mut Copies,
+        core: &mut Core,
+    ) {
+        let Some(entry) = core.base.volume(volume) else { return };
+        let extent = u64::from(core.base.extent_bytes());
+        let end = range.end.div_ceil(extent).min(entry.whole_extents());
+        self.fetch_extents(volume, range.start / extent..end, Reason::Stream, stream, copies, core);
+    }
+
+    /// The client asked for a range to be brought into the cache. What there is no room for is left out.
+    pub(crate) fn submit_prefetch(&mut self, request: &Request, copies: &mut Copies, core: &mut Core) {
+        let extent = u64::from(core.base.extent_bytes());
+        if let Some(volume) = core.base.volume(request.volume) {
+            let len_bytes = request.len_bytes.min(HINTED_BYTES_MAX);
+            let end = (request.offset_bytes + len_bytes).div_ceil(extent).min(volume.whole_extents());
+            self.fetch_extents(
+                request.volume,
+                request.offset_bytes / extent..end,
+                Reason::Hint,
+                None,
+                copies,
+                core,
+            );
+        }
+        core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
+    }
+
+    pub(crate) fn fetch_extents(
+        &mut self,
+        volume: VolumeId,
+        extents: Range<u64>,
+        reason: Reason,
+        stream: Option<InStream>,
+        copies: &mut Copies,
+        core: &mut Core,
+    ) {
+        let mut start = extents.start;
+        for extent in extents.start..=extents.end {
+            let key = ExtentKey { volume, extent: ExtentNo(extent) };
+            let wanted = extent < extents.end
+                && self.is_absent(key, copies, core)
+                && admits(key, reason, &core.base)
+                && (reason == Reason::Kept || !copies.recipes().has_hit(key, core));
+            let run = (extent - start) * u64::from(core.base.extent_bytes());
+            if wanted && run < FILL_BYTES_MAX {
+                continue;
+            }
+            self.issue_fetch(volume, start..extent, reason, stream, copies, core);
+            start = if wanted { extent } else { extent + 1 };
+        }
+    }
+
+    fn issue_fetch(
+        &mut self,
+        volume: VolumeId,
+        run: Range<u64>,
+        reason: Reason,
+        stream: Option<InStream>,
+        copies: &mut Copies,
+        core: &mut Core,
+    ) {
+        let count = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
+        let bytes = zc_core::u64_from_usize(count) * u64::from(core.base.extent_bytes());
+        if reason == Reason::Stream {
+            copies.make_prefetch_room(bytes, core);
+        }
+        if count == 0 || !copies.ahead_mut().begin(bytes, reason) {
+            return;
+        }
+        let extents = zc_core::u64_from_usize(count);
+        match reason {
+            Reason::Stream => core.base.stats.prefetched_extents += extents,
+            Reason::Hint => {}
+            Reason::Warm(req) => {
+                core.base.stats.warmed_extents += extents;
+                self.warms.add_part(req);
+            }
+            Reason::Kept => core.base.stats.pinned_extents_read += extents,
+        }
+        self.fill_ahead(volume, ExtentNo(run.start), count, reason, stream, core);
+    }
+
+    fn is_absent(&self, key: ExtentKey, copies: &Copies, core: &Core) -> bool {
+        let live = match core.device.catalog.mapping(key) {
+            Some(Mapping::Zero) => true,
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => {
+                core.device.catalog.table().is_live(&place)
+            }
+            None => false,
+        };
+        !live && self.is_quiet_extent(key, copies, core)
+    }
+
+    /// Whether nothing is under way for the extent, and no copy of it waits in memory.
+    pub(crate) fn is_quiet_extent(&self, key: ExtentKey, copies: &Copies, core: &Core) -> bool {
+        copies.ahead().get(&key).is_none()
+            && !self.fill_of.contains_key(&key)
+            && copies.staging().get(&key).is_none()
+            && copies.inserts().inserting(key, core).is_none()
+            && !core.base.tracks.is_written(&key)
+    }
 }

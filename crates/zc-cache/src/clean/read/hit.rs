@@ -8,42 +8,27 @@
 use core::ops::Range;
 
 use smallvec::SmallVec;
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES, VolumeId, WeuSlot};
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES, WeuSlot};
 use zc_format::ExtentError;
 
 use crate::base::effects::Effect;
 use crate::base::tracks::Guard;
-use crate::clean::Clean;
-use crate::clean::read::{Op, Portion, StoredParts, Waiter, Wanted};
+use crate::clean::copies::Copies;
+use crate::clean::read::portion::{Portion, StoredParts, Waiter, Wanted};
+use crate::clean::read::reads::Reads;
+use crate::clean::read::under_way::{Hit, HitPart};
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
-use crate::seam::{Action, ExtentRead, Note, PartResults, Proof, Purpose, Source};
+use crate::ops::read::Op;
+use crate::seam::{Action, ExtentRead, Note, PartResults, Purpose, Source};
 
 /// Largest device read for hits.
 const HIT_READ_BYTES_MAX: u32 = 512 << 10;
 /// Stored extents at most so many pages apart are read in one go.
 const HIT_GAP_PAGES_MAX: u32 = 1;
 
-/// A device (or WEU memory) read in progress.
-#[derive(Debug)]
-pub(crate) struct Hit {
-    slot: WeuSlot,
-    parts: SmallVec<[HitPart; 1]>,
-}
-
-#[derive(Debug)]
-pub(crate) struct HitPart {
-    key: ExtentKey,
-    mapping: Mapping,
-    /// What only the cache has: nothing else can be read instead.
-    dirty: bool,
-    pub(in crate::clean) waiters: SmallVec<[Waiter; 1]>,
-    /// The whole extent is read here, for the read buffer, with the guard that says whether it may stay.
-    whole: Option<(BufId, Option<Guard>)>,
-}
-
-impl Clean {
+impl Reads {
     /// Only the cache has the bytes: the client gets an error, never something older (G3, G5).
     fn dirty_read_failed(&mut self, part: &HitPart, core: &mut Core) {
         core.base.stats.dirty_read_failures += 1;
@@ -54,13 +39,19 @@ impl Clean {
     }
 
     /// Reads stored extents, neighbours together.
-    pub(crate) fn read_stored(&mut self, read: u64, mut stored: StoredParts, core: &mut Core) {
+    pub(crate) fn read_stored(
+        &mut self,
+        read: u64,
+        mut stored: StoredParts,
+        copies: &mut Copies,
+        core: &mut Core,
+    ) {
         stored.sort_by_key(|wanted| (wanted.place.slot, wanted.place.offset_units));
         let mut rest = stored.as_slice();
         while let Some(first) = rest.first() {
             let (count, pages) = neighbours(first, rest);
             let (group, later) = rest.split_at(count);
-            self.issue_hit(read, (first.place.slot, group), &pages, core);
+            self.issue_hit(read, (first.place.slot, group), &pages, copies, core);
             rest = later;
         }
     }
@@ -70,6 +61,7 @@ impl Clean {
         read: u64,
         (slot, group): (WeuSlot, &[Wanted]),
         pages: &Range<u32>,
+        copies: &mut Copies,
         core: &mut Core,
     ) {
         let id = core.base.port.number();
@@ -85,7 +77,7 @@ impl Clean {
                     expected: core.device.catalog.slots().expected_dirty(&place, key, &stored, &core.base),
                     skip_bytes: portion.skip_bytes - stored.start * SECTOR_BYTES,
                     dest: portion.dest,
-                    proof: self.hit_proof(portion.key.volume, &place, &stored, core),
+                    proof: copies.hit_proof(portion.key.volume, &place, &stored, core),
                     keep: false,
                 });
                 parts.push(HitPart { key: portion.key, mapping, dirty: true, waiters, whole: None });
@@ -94,7 +86,7 @@ impl Clean {
             if self.join_fetch(portion.key, waiter, core) {
                 continue;
             }
-            let whole = self.fetch_whole(&portion, id, core);
+            let whole = self.fetch_whole(&portion, id, copies, core);
             let (skip_bytes, dest) = match &whole {
                 Some((buf, _)) => {
                     (0, BufSlice { buf: *buf, start_bytes: 0, len_bytes: core.base.extent_bytes() })
@@ -105,7 +97,7 @@ impl Clean {
                 expected: core.device.catalog.slots().expected(&mapping, &place, portion.key, &core.base),
                 skip_bytes,
                 dest,
-                proof: self.hit_proof(portion.key.volume, &place, &core.base.whole_sectors(), core),
+                proof: copies.hit_proof(portion.key.volume, &place, &core.base.whole_sectors(), core),
                 keep: false,
             });
             parts.push(HitPart { key: portion.key, mapping, dirty: false, waiters, whole });
@@ -157,11 +149,12 @@ impl Clean {
         &mut self,
         portion: &Portion,
         hit: u64,
+        copies: &mut Copies,
         core: &mut Core,
     ) -> Option<(BufId, Option<Guard>)> {
         if portion.len_bytes >= core.base.extent_bytes()
             || core.base.cfg().read_buffer_bytes == 0
-            || self.staging.get(&portion.key).is_some()
+            || copies.staging().get(&portion.key).is_some()
         {
             return None;
         }
@@ -173,25 +166,13 @@ impl Clean {
         Some((buf, guard))
     }
 
-    /// How the content of a client's read is proved: one read of many has to prove its content.
-    pub(crate) fn hit_proof(
+    pub(crate) fn hit_done(
         &mut self,
-        volume: VolumeId,
-        place: &Place,
-        stored: &Range<u32>,
+        id: u64,
+        result: Result<PartResults, ErrorKind>,
+        copies: &mut Copies,
         core: &mut Core,
-    ) -> Option<Proof> {
-        self.unproved_hits = self.unproved_hits.saturating_add(1);
-        if core.base.cfg().prove_hits == 0 || self.unproved_hits < core.base.cfg().prove_hits {
-            return None;
-        }
-        let proof = core.device.units.proof(volume, place, stored, &core.base)?;
-        self.unproved_hits = 0;
-        core.base.stats.proved_hits += 1;
-        Some(proof)
-    }
-
-    pub(crate) fn hit_done(&mut self, id: u64, result: Result<PartResults, ErrorKind>, core: &mut Core) {
+    ) {
         let hit = self.hits.remove(&id).expect_held();
         core.device.catalog.table_mut().unpin(hit.slot);
         match result {
@@ -199,7 +180,7 @@ impl Clean {
                 assert_eq!(results.len(), hit.parts.len(), "one result per part");
                 core.base.device_read_worked();
                 for (part, result) in hit.parts.into_iter().zip(results) {
-                    self.hit_part_done(hit.slot, &part, result, core);
+                    self.hit_part_done(hit.slot, &part, result, copies, core);
                 }
             }
             Err(error) => {
@@ -209,7 +190,7 @@ impl Clean {
                         self.dirty_read_failed(&part, core);
                         continue;
                     }
-                    self.refetch(&part.waiters, core);
+                    self.refetch(&part.waiters, copies, core);
                 }
                 core.base.device_read_failed(Purpose::ExtentRead, error);
             }
@@ -221,6 +202,7 @@ impl Clean {
         slot: WeuSlot,
         part: &HitPart,
         result: Result<(), ExtentError>,
+        copies: &mut Copies,
         core: &mut Core,
     ) {
         if result.is_err() && part.dirty {
@@ -235,7 +217,7 @@ impl Clean {
                 core.device.catalog.forget(part.key, &mut core.base);
             }
             core.base.port.emit(Action::Note(Note::ExtentDropped { slot, fault }));
-            self.refetch(&part.waiters, core);
+            self.refetch(&part.waiters, copies, core);
             return;
         }
         core.base.stats.verified_hits += 1;
@@ -253,7 +235,7 @@ impl Clean {
                     to: dest,
                 });
             }
-            self.keep_fetched(part, core);
+            self.keep_fetched(part, copies, core);
         }
         for waiter in &part.waiters {
             self.read_part_done(waiter.read, Ok(()), core);
@@ -275,25 +257,25 @@ impl Clean {
         }
     }
 
-    fn keep_fetched(&mut self, part: &HitPart, core: &mut Core) {
+    fn keep_fetched(&mut self, part: &HitPart, copies: &mut Copies, core: &mut Core) {
         let good = self.end_fetch(part, core);
         let Some((buf, _)) = part.whole else { return };
         if !good {
             core.base.port.release(buf);
             return;
         }
-        for evicted in self.read_buffer.insert(part.key, buf) {
+        for evicted in copies.read_buffer_mut().insert(part.key, buf) {
             core.base.port.release(evicted);
         }
     }
 
     /// Serves waiters of a failed hit from the origin instead.
-    fn refetch(&mut self, waiters: &[Waiter], core: &mut Core) {
+    fn refetch(&mut self, waiters: &[Waiter], copies: &mut Copies, core: &mut Core) {
         for waiter in waiters {
             if let Some(op) = self.reads.get_mut(&waiter.read) {
                 op.from_origin = true;
             }
-            self.read_missing(waiter.read, &[waiter.portion], None, core);
+            self.read_missing(waiter.read, &[waiter.portion], None, copies, core);
             self.read_part_done(waiter.read, Ok(()), core);
         }
     }

@@ -28,13 +28,13 @@ use zc_core::{
 
 use crate::base::Base;
 use crate::base::tracks::Guard;
-use crate::clean::Clean;
-use crate::clean::read::{Op, Portion};
+use crate::clean::read::portion::Portion;
 use crate::clean::streams::InStream;
 use crate::device::Core;
 use crate::device::contents::header_reads::HeaderWaiter;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
+use crate::ops::read::Op;
 use crate::seam::Action;
 
 /// Extents asked for at once: 1 MiB of 8 KiB extents, 4 KiB of fingerprints.
@@ -140,7 +140,7 @@ pub(crate) struct RecipeWait {
 /// Known fingerprints of extents that are not cached.
 #[derive(Debug)]
 pub(crate) struct Recipes {
-    pub(in crate::clean) waiting: Map<u64, RecipeWait>,
+    waiting: Map<u64, RecipeWait>,
     /// What is known of runs that were asked for.
     runs: KeyedMap<Run, Vec<Recipe>>,
     order: VecDeque<Run>,
@@ -170,6 +170,11 @@ impl Recipes {
             Some(Recipe::Print(print)) => Some((print, false)),
             Some(Recipe::None | Recipe::Void) | None => self.learned.get(key).map(|print| (print, true)),
         }
+    }
+
+    /// A miss waits for headers no more.
+    pub(crate) fn end_wait(&mut self, id: u64) -> RecipeWait {
+        self.waiting.remove(&id).expect_held()
     }
 
     /// Bytes of RAM that learned ones hold, about.
@@ -238,26 +243,23 @@ fn uses_recipes(volume: VolumeId, base: &Base) -> bool {
         && base.volume(volume).is_some_and(|volume| volume.cfg().dedup)
 }
 
-impl Clean {
+impl Recipes {
     /// The extent is cached, and this is what it holds.
     pub(crate) fn learn(&mut self, key: ExtentKey, print: Fingerprint, core: &mut Core) {
         let has_recipes = core.base.volume(key.volume).is_some_and(|volume| volume.cfg().recipes);
-        if self.recipes.learned.runs_max > 0 && !has_recipes && uses_recipes(key.volume, &core.base) {
-            self.recipes.learned.insert(key, print);
+        if self.learned.runs_max > 0 && !has_recipes && uses_recipes(key.volume, &core.base) {
+            self.learned.insert(key, print);
         }
     }
 
     /// A miss: what is read next may be known too.
     pub(crate) fn expect_learned(&mut self, key: ExtentKey, core: &mut Core) {
-        if self.recipes.learned.runs.is_empty()
-            || !uses_recipes(key.volume, &core.base)
-            || core.base.is_stopping()
-        {
+        if self.learned.runs.is_empty() || !uses_recipes(key.volume, &core.base) || core.base.is_stopping() {
             return;
         }
         for ahead in 1..=LEARNED_AHEAD {
             let next = ExtentKey { extent: ExtentNo(key.extent.0.saturating_add(ahead)), ..key };
-            if let Some(print) = self.recipes.learned.get(next)
+            if let Some(print) = self.learned.get(next)
                 && !core.device.catalog.is_mapped(next)
             {
                 core.device.catalog.read_headers_ahead(&print, &mut core.base);
@@ -266,12 +268,12 @@ impl Clean {
     }
 
     /// Turns a miss into a duplicate hit if the extent's content is known and cached.
-    pub(crate) fn find_by_recipe(&mut self, key: ExtentKey, core: &mut Core) -> Option<(Mapping, Place)> {
+    pub(crate) fn find(&self, key: ExtentKey, is_staged: bool, core: &mut Core) -> Option<(Mapping, Place)> {
         if !uses_recipes(key.volume, &core.base) {
             return None;
         }
-        let (print, learned) = self.recipes.print(key)?;
-        if core.base.tracks.is_written(&key) || self.staging.get(&key).is_some() {
+        let (print, learned) = self.print(key)?;
+        if core.base.tracks.is_written(&key) || is_staged {
             return None;
         }
         // What is mapped waits for its volume's sample; a new mapping would wait for the journal.
@@ -289,14 +291,14 @@ impl Clean {
     }
 
     /// Whether a recipe will make a hit of the extent's next miss: to read it ahead would ask the origin for nothing.
-    pub(crate) fn is_hit_by_recipe(&mut self, key: ExtentKey, core: &mut Core) -> bool {
+    pub(crate) fn has_hit(&self, key: ExtentKey, core: &mut Core) -> bool {
         if !uses_recipes(key.volume, &core.base)
             || core.device.catalog.is_mapped(key)
             || core.base.tracks.is_written(&key)
         {
             return false;
         }
-        let Some((print, _)) = self.recipes.print(key) else { return false };
+        let Some((print, _)) = self.print(key) else { return false };
         core.device.catalog.find_content(&print, &core.base).is_some()
     }
 
@@ -307,6 +309,7 @@ impl Clean {
         read: u64,
         portion: Portion,
         stream: Option<InStream>,
+        is_staged: bool,
         core: &mut Core,
     ) -> bool {
         let key = portion.key;
@@ -316,8 +319,8 @@ impl Clean {
         {
             return false;
         }
-        let Some(print) = self.recipes.learned.get(key) else { return false };
-        if self.staging.get(&key).is_some() || core.device.catalog.is_mapped(key) {
+        let Some(print) = self.learned.get(key) else { return false };
+        if is_staged || core.device.catalog.is_mapped(key) {
             return false;
         }
         let id = core.base.port.number();
@@ -328,15 +331,14 @@ impl Clean {
         if !core.device.catalog.contents().is_waiting(waiter) {
             return false;
         }
-        self.recipes.waiting.insert(id, RecipeWait { read, portion, stream });
+        self.waiting.insert(id, RecipeWait { read, portion, stream });
         core.base.stats.recipe_waits += 1;
-        self.reads.get_mut(&read).expect_held().pending += 1;
         true
     }
 
     /// Asks for the fingerprints around a miss of the cache. Asks for the next ones too if the miss is the first of a
     /// run, or if the miss before was in the run before.
-    pub(crate) fn want_recipe(&mut self, key: ExtentKey, core: &mut Core) {
+    pub(crate) fn want(&mut self, key: ExtentKey, core: &mut Core) {
         if !uses_recipes(key.volume, &core.base) || core.base.is_stopping() {
             return;
         }
@@ -344,14 +346,14 @@ impl Clean {
             return;
         }
         let run = Run::of(key);
-        let before = self.recipes.last.insert(key.volume, run.number);
-        if !self.recipes.runs.contains_key(&run) || self.recipes.get(key) == Some(Recipe::Void) {
+        let before = self.last.insert(key.volume, run.number);
+        if !self.runs.contains_key(&run) || self.get(key) == Some(Recipe::Void) {
             self.ask_for(run, core);
         }
         let next = Run { number: run.number + 1, ..run };
         // Who begins at the start of a run goes on to the next, as who reads a whole volume does.
         let follows = before.is_some_and(|before| before.checked_add(1) == Some(run.number));
-        if (follows || index_in_run(key) == 0) && !self.recipes.runs.contains_key(&next) {
+        if (follows || index_in_run(key) == 0) && !self.runs.contains_key(&next) {
             self.ask_for(next, core);
         }
     }
@@ -360,8 +362,8 @@ impl Clean {
         let Some(volume) = core.base.volume(run.volume) else { return };
         let (whole, domain) = (volume.whole_extents(), volume.cfg().domain);
         let first = run.number * RUN_EXTENTS;
-        let full = self.recipes.asked.len() >= ASKED_MAX;
-        if full || first >= whole || self.recipes.is_asked(run) {
+        let full = self.asked.len() >= ASKED_MAX;
+        if full || first >= whole || self.is_asked(run) {
             return;
         }
         let guards: Vec<_> = (first..whole.min(first + RUN_EXTENTS))
@@ -369,15 +371,16 @@ impl Clean {
             .collect();
         let count = u32::try_from(guards.len()).unwrap_or(u32::MAX);
         let id = core.base.port.number();
-        self.recipes.asked.insert(id, (run, guards));
+        self.asked.insert(id, (run, guards));
         core.base.stats.recipes_wanted += 1;
         let op = core.base.port.op(Op::Recipe(id));
         let first = ExtentNo(first);
         core.base.port.emit(Action::WantRecipe { op, volume: run.volume, first, count, domain });
     }
 
-    pub(crate) fn recipe_arrived(&mut self, id: u64, prints: &[Option<Fingerprint>], core: &mut Core) {
-        let (run, guards) = self.recipes.asked.remove(&id).expect_held();
+    /// The origin told recipes of a run.
+    pub(crate) fn arrived(&mut self, id: u64, prints: &[Option<Fingerprint>], core: &mut Core) {
+        let (run, guards) = self.asked.remove(&id).expect_held();
         let prints = prints.iter().copied().chain(core::iter::repeat(None));
         let current = guards.into_iter().zip(prints).map(|(guard, print)| {
             let Some(guard) = guard else { return Recipe::Void };
@@ -395,6 +398,6 @@ impl Clean {
                 core.device.catalog.read_headers_ahead(print, &mut core.base);
             }
         }
-        self.recipes.insert(run, recipes);
+        self.insert(run, recipes);
     }
 }

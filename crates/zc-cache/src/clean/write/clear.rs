@@ -12,10 +12,9 @@
 use core::ops::Range;
 
 use smallvec::SmallVec;
-use zc_core::{ExtentKey, VolumeId};
+use zc_core::VolumeId;
 
-use super::{PIECE_EXTENTS_MAX, WriteOp};
-use crate::clean::Clean;
+use crate::clean::write::op::{PIECE_EXTENTS_MAX, WriteOp};
 use crate::device::Core;
 use crate::seam::RequestKind;
 
@@ -97,51 +96,4 @@ pub(super) fn is_range(kind: RequestKind, len_bytes: u64, core: &Core) -> bool {
 /// Bytes of a piece of a request that clears.
 pub(super) fn piece_bytes(op: &WriteOp, core: &Core) -> u64 {
     piece(op.volume, op.piece_start(), op.len_bytes - op.done_bytes, PIECE_EXTENTS_MAX, core).len_bytes
-}
-
-impl Clean {
-    /// A range of whole extents is cleared: voids what the cache holds of them.
-    pub(super) fn range_begins(&mut self, id: u64, volume: VolumeId, extents: &Range<u64>, core: &mut Core) {
-        let is_in = |key: &ExtentKey| key.volume == volume && extents.contains(&key.extent.0);
-        core.base.tracks.range_begins(volume, extents.clone());
-        let buffered = sorted(self.read_buffer.keys().filter(is_in));
-        for buf in buffered.iter().filter_map(|key| self.read_buffer.invalidate(key)) {
-            core.base.port.release(buf);
-        }
-        for key in sorted(self.ahead.keys().filter(is_in)) {
-            self.drop_prefetched(key, core);
-        }
-        self.recipes.remove_range(volume, extents);
-        core.device.catalog.forget_range(volume, extents.clone(), &mut core.base);
-        let now_ms = core.base.now_ms();
-        let sectors = core.base.whole_sectors();
-        for key in self.staged_in(volume, extents) {
-            if let Some(staged) = self.staging.get_mut(&key) {
-                staged.write_begins(id, sectors.clone());
-                staged.touched_ms = now_ms;
-            }
-        }
-    }
-
-    /// The range is cleared, or could not be.
-    pub(super) fn range_ends(&mut self, id: u64, volume: VolumeId, extents: &Range<u64>, core: &mut Core) {
-        core.base.tracks.range_ends(volume, extents.start);
-        for key in self.staged_in(volume, extents) {
-            if let Some(staged) = self.staging.get_mut(&key) {
-                staged.write_ends(id);
-                self.finish_staged(key, None, core);
-            }
-        }
-    }
-
-    fn staged_in(&self, volume: VolumeId, extents: &Range<u64>) -> Vec<ExtentKey> {
-        sorted(self.staging.keys().filter(|key| key.volume == volume && extents.contains(&key.extent.0)))
-    }
-}
-
-/// Keys of one volume, in order.
-fn sorted(keys: impl Iterator<Item = ExtentKey>) -> Vec<ExtentKey> {
-    let mut keys: Vec<ExtentKey> = keys.collect();
-    keys.sort_unstable_by_key(|key| key.extent);
-    keys
 }

@@ -121,7 +121,7 @@ impl Recovery {
         &self.probes
     }
 
-    /// The comparisons with origins, to be gone on with.
+    /// The comparisons with origins, to be continued.
     pub(crate) const fn probes_mut(&mut self) -> &mut Probes {
         &mut self.probes
     }

@@ -1,0 +1,427 @@
+//! Copies in memory: extents written in part, read ahead, decoded, learned or on their way into the cache; and what is
+//! remembered of those that are not held.
+//!
+//! Job: keep them true (a write voids them), and offer what is whole to the cache.
+//!
+//! What it does not do: talk to clients or to origins (see `read` and `write`).
+
+pub(crate) mod staged;
+
+use core::ops::Range;
+
+use zc_core::{ErrorKind, ExtentKey, ExtentNo, Mode, RegionKey, SECTOR_BYTES, VolumeId};
+
+use crate::base::effects::Effect;
+use crate::clean::ghosts::{Access, Answered, Choice, Curve, Ghosts, Remembered};
+use crate::clean::insert::{InsertOptions, Inserts, is_cut_off};
+use crate::clean::order::OriginOrder;
+use crate::clean::read::ahead::ReadAhead;
+use crate::clean::read::portion::sector_range;
+use crate::clean::read::read_buffer::ReadBuffer;
+use crate::clean::read::recipes::Recipes;
+use crate::clean::read::seen::Touched;
+use crate::clean::staging::{OldCopy, Staging};
+use crate::clean::streams::InStream;
+use crate::config::{Admission, ManagerConfig};
+use crate::device::Core;
+use crate::device::meta::regions::Regions;
+use crate::expect_held::ExpectHeld;
+use crate::index::file_index::Place;
+use crate::residency::Residency;
+use crate::seam::{Proof, Request, RequestKind};
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    staging: Staging,
+    read_buffer: ReadBuffer,
+    ahead: ReadAhead,
+    /// Extents that streams brought before.
+    streamed: Touched,
+    /// Extents that were missed before.
+    touched: Touched,
+    ghosts: Ghosts,
+    recipes: Recipes,
+    inserts: Inserts,
+    origin_order: OriginOrder,
+    /// Reads of stored extents by clients since one had to prove its content.
+    unproved_hits: u32,
+}
+
+impl Copies {
+    /// Without any.
+    pub(crate) fn new(config: &ManagerConfig) -> Self {
+        let (extent_bytes, key) = (config.geometry.extent_bytes, &config.hash_key);
+        let touched = Touched::new(config.file_index_entries);
+        let streamed = Touched::new(config.file_index_entries);
+        let remembered = Remembered { missed: touched.entries_max(), streamed: streamed.entries_max() };
+        Self {
+            staging: Staging::new(config.staging_bytes, extent_bytes, key),
+            read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes, key),
+            ahead: ReadAhead::new(key),
+            streamed,
+            touched,
+            ghosts: Ghosts::new(remembered),
+            recipes: Recipes::new(config.learned_recipes_bytes, key),
+            inserts: Inserts::new(key),
+            origin_order: OriginOrder::default(),
+            unproved_hits: 0,
+        }
+    }
+
+    /// Extents written in part.
+    pub(crate) const fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    /// Extents written in part, to be told of writes.
+    pub(crate) const fn staging_mut(&mut self) -> &mut Staging {
+        &mut self.staging
+    }
+
+    /// Decoded extents.
+    pub(crate) const fn read_buffer_mut(&mut self) -> &mut ReadBuffer {
+        &mut self.read_buffer
+    }
+
+    /// What was read ahead.
+    pub(crate) const fn ahead(&self) -> &ReadAhead {
+        &self.ahead
+    }
+
+    /// What was read ahead, to be counted.
+    pub(crate) const fn ahead_mut(&mut self) -> &mut ReadAhead {
+        &mut self.ahead
+    }
+
+    /// Fingerprints of what is not cached.
+    pub(crate) const fn recipes(&self) -> &Recipes {
+        &self.recipes
+    }
+
+    /// Fingerprints of what is not cached, to be learned and asked for.
+    pub(crate) const fn recipes_mut(&mut self) -> &mut Recipes {
+        &mut self.recipes
+    }
+
+    /// Insertions under way.
+    pub(crate) const fn inserts(&self) -> &Inserts {
+        &self.inserts
+    }
+
+    /// Insertions under way, to be added to.
+    pub(crate) const fn inserts_mut(&mut self) -> &mut Inserts {
+        &mut self.inserts
+    }
+
+    /// Accesses of origins, in order.
+    pub(crate) const fn origin_order_mut(&mut self) -> &mut OriginOrder {
+        &mut self.origin_order
+    }
+
+    /// Returns `true` if accesses that overlap a read wait or are written.
+    pub(crate) fn read_waits(&self, volume: VolumeId, bytes: &Range<u64>) -> bool {
+        self.origin_order.read_waits(volume, bytes)
+    }
+
+    /// Places what is reduced, in order, as far as there are slots.
+    pub(crate) fn pump_placement(&mut self, core: &mut Core) {
+        self.inserts.pump_placement(&mut self.recipes, core);
+    }
+
+    /// Returns the extents of the read buffer that hold an extent.
+    pub(crate) fn buffered(&mut self, key: &ExtentKey) -> Option<zc_core::BufId> {
+        self.read_buffer.get(key)
+    }
+
+    /// Returns `true` if nothing of the volume is staged, and no recipes of it are asked for.
+    pub(crate) fn is_quiet(&self, volume: VolumeId) -> bool {
+        !self.staging.keys().any(|key| key.volume == volume) && !self.recipes.is_asking(volume)
+    }
+
+    /// Bytes of RAM of the structures that grow with the cache, by name.
+    pub(crate) fn ram_by_structure(&self) -> [(&'static str, u64); 4] {
+        [
+            ("learned_recipes", self.recipes.learned_ram_bytes()),
+            ("first_misses", self.touched.ram_bytes()),
+            ("streamed_once", self.streamed.ram_bytes()),
+            ("ghosts", self.ghosts.ram_bytes()),
+        ]
+    }
+
+    /// Lets go of copies in memory, and of the results of what is under way.
+    pub(crate) fn let_go_of(&mut self, volume: VolumeId, core: &mut Core) {
+        core.base.tracks.change_all(|key| key.volume == volume);
+        self.recipes.remove_all(|key| key.volume == volume);
+        let copies: Vec<_> = self.read_buffer.keys().filter(|key| key.volume == volume).collect();
+        let ahead: Vec<_> = self.ahead.keys().filter(|key| key.volume == volume).collect();
+        let staged: Vec<_> = self.staging.keys().filter(|key| key.volume == volume).collect();
+        for key in copies {
+            if let Some(buf) = self.read_buffer.invalidate(&key) {
+                core.base.port.release(buf);
+            }
+        }
+        ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
+        staged.into_iter().for_each(|key| self.drop_idle_staged(key, core));
+    }
+
+    /// The origin may have lost what was written since its last flush.
+    pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
+        if let Some(entry) = core.base.volume_mut(volume) {
+            entry.origin_mut().unflushed_lost(error);
+        }
+        core.base.announce(Effect::OriginLost(volume));
+        self.forget_unflushed(volume, core);
+    }
+
+    /// A flush failed: the origin may have lost what was written since the last one, and says so only once. What the
+    /// cache holds, is about to hold or could find again of it would be read now and revert with the eviction, so it
+    /// goes: mappings, learned contents, copies in memory, and what is under way. Regions that were marked when an
+    /// earlier session was cut off count, too: no flush has covered their last writes yet.
+    fn forget_unflushed(&mut self, volume: VolumeId, core: &mut Core) {
+        let Some(region_bytes) = core.base.volume(volume).map(|volume| volume.cfg().region_bytes) else {
+            return;
+        };
+        let extent = u64::from(core.base.extent_bytes());
+        let is_in_lost = |key: &ExtentKey, regions: &Regions| {
+            let region = key.extent.0 * extent / region_bytes;
+            let region = RegionKey { volume, region };
+            key.volume == volume && (regions.is_active(&region) || regions.is_inherited(&region))
+        };
+        let mapped = core.device.catalog.find_mappings(is_in_lost);
+        let regions = core.device.catalog.meta().regions();
+        let is_lost = |key: &ExtentKey| is_in_lost(key, regions);
+        core.base.tracks.change_all(is_lost);
+        self.recipes.remove_all(is_lost);
+        let copies: Vec<_> = self.read_buffer.keys().filter(is_lost).collect();
+        let ahead: Vec<_> = self.ahead.keys().filter(is_lost).collect();
+        let staged: Vec<_> = self.staging.keys().filter(is_lost).collect();
+        for key in copies {
+            if let Some(buf) = self.read_buffer.invalidate(&key) {
+                core.base.port.release(buf);
+            }
+        }
+        ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
+        for key in staged {
+            self.staging.get_mut(&key).expect_held().forget(core.base.extent_bytes() / SECTOR_BYTES);
+            self.drop_idle_staged(key, core);
+        }
+        for key in mapped {
+            core.device.catalog.forget(key, &mut core.base);
+        }
+        core.device.recovery.doubt_inherited(volume);
+    }
+
+    /// Time goes on: merges or drops what was written in part, and places batches that have waited.
+    pub(crate) fn age(&mut self, core: &mut Core) {
+        self.age_staging(core);
+        self.inserts.age(core.base.now_ms(), core.base.is_stopping());
+    }
+
+    /// A stop: lets go of what was read ahead or written in part, and places or drops insertions.
+    pub(crate) fn wind_down(&mut self, core: &mut Core) {
+        let ahead: Vec<_> = self.ahead.keys().collect();
+        ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
+        self.drop_all_staged(core);
+        self.inserts.age(core.base.now_ms(), core.base.is_stopping());
+        self.inserts.pump_placement(&mut self.recipes, core);
+        self.inserts.drop_unplaceable(core);
+    }
+
+    /// Whether no insertion is under way and nothing is collected.
+    pub(crate) fn is_wound_down(&self) -> bool {
+        self.inserts.is_idle() && self.staging.len() == 0
+    }
+
+    /// Lets go of copies in memory.
+    pub(crate) fn drop_copies(&mut self, core: &mut Core) {
+        for buf in self.read_buffer.drain() {
+            core.base.port.release(buf);
+        }
+    }
+
+    /// Whether reads of the volume enter at their second time, at the moment.
+    pub(crate) fn enters_late(&self, volume: VolumeId, core: &Core) -> bool {
+        match core.base.volume(volume).map(|volume| volume.cfg().admission) {
+            Some(Admission::SecondTouch) => true,
+            Some(Admission::Auto) => self.ghosts.choice() == Choice::SecondTouch,
+            _ => false,
+        }
+    }
+
+    /// A client reads or writes, in a stream or not: the ghosts take note, if the cache serves the volume.
+    pub(crate) fn note(&mut self, request: &Request, in_stream: bool, core: &Core) {
+        let is_cached = core.base.volume(request.volume).is_some_and(|volume| {
+            volume.cfg().mode != Mode::PassThrough && volume.cfg().admission != Admission::Never
+        });
+        let is_read = matches!(request.kind, RequestKind::Read { .. });
+        let end = request.offset_bytes.saturating_add(request.len_bytes);
+        let extent_bytes = u64::from(core.base.extent_bytes());
+        let extents = request.offset_bytes / extent_bytes..end.div_ceil(extent_bytes);
+        if !is_cached || !core.base.is_good() {
+            if is_read {
+                self.ghosts.read_outside(extents.end.saturating_sub(extents.start));
+            }
+            return;
+        }
+        let all = core.base.extent_bytes() / SECTOR_BYTES;
+        for extent in extents {
+            let key = ExtentKey { volume: request.volume, extent: ExtentNo(extent) };
+            let Some(sampled) = self.ghosts.sampled(key) else { continue };
+            let Some(fits) = core.device.catalog.slots().fits_extents() else { return };
+            if is_read {
+                let access = Access {
+                    in_stream,
+                    is_held: core.device.catalog.is_mapped(key),
+                    is_duplicate: core.device.catalog.is_duplicate(key),
+                    fits,
+                    is_warm_start: core.base.stats.load_mappings > 0,
+                    answered: answered(core),
+                };
+                self.ghosts.read(sampled, &access);
+                continue;
+            }
+            let sector = |byte: u64| {
+                let skip_bytes = byte.saturating_sub(extent * extent_bytes).min(extent_bytes);
+                u32::try_from(skip_bytes / u64::from(SECTOR_BYTES)).unwrap_or(all)
+            };
+            self.ghosts.wrote(sampled, sector(request.offset_bytes)..sector(end), all, fits);
+        }
+    }
+
+    /// Hit ratios of caches of other sizes.
+    pub(crate) fn curve(&self, core: &Core) -> Curve {
+        self.ghosts.curve(answered(core))
+    }
+
+    /// Returns `true` if an extent of a stream is inserted only if its content is cached already: it is not pinned, and
+    /// no stream brought it before, as far as that is remembered.
+    pub(crate) fn enters_as_duplicate(&mut self, key: ExtentKey, core: &Core) -> bool {
+        !self.enters_late(key.volume, core)
+            && !core.device.catalog.slots().kept().has(key)
+            && !self.streamed.before(key)
+    }
+
+    pub(crate) fn admits_read(&mut self, key: ExtentKey, core: &mut Core) -> bool {
+        let Some(volume) = core.base.volume(key.volume) else { return false };
+        if key.extent.0 >= volume.whole_extents() || core.base.is_stopping() || !core.base.is_good() {
+            return false;
+        }
+        // What the origin may show now and not after it is opened again is not kept.
+        if volume.origin().is_in_doubt() {
+            return false;
+        }
+        match (volume.cfg().mode, volume.cfg().admission) {
+            (Mode::PassThrough, _) | (_, Admission::Never) => false,
+            (_, Admission::Always) => true,
+            (_, Admission::SecondTouch) => self.touched.before(key),
+            (_, Admission::Auto) => !self.enters_late(key.volume, core) || self.touched.before(key),
+        }
+    }
+
+    /// How the content of a client's read is proved: one read of many has to prove its content.
+    pub(crate) fn hit_proof(
+        &mut self,
+        volume: VolumeId,
+        place: &Place,
+        stored: &Range<u32>,
+        core: &mut Core,
+    ) -> Option<Proof> {
+        self.unproved_hits = self.unproved_hits.saturating_add(1);
+        if core.base.cfg().prove_hits == 0 || self.unproved_hits < core.base.cfg().prove_hits {
+            return None;
+        }
+        let proof = core.device.units.proof(volume, place, stored, &core.base)?;
+        self.unproved_hits = 0;
+        core.base.stats.proved_hits += 1;
+        Some(proof)
+    }
+
+    pub(crate) fn make_prefetch_room(&mut self, bytes: u64, core: &mut Core) {
+        while let Some(key) = self.ahead.oldest_in_the_way(bytes) {
+            self.drop_prefetched(key, core);
+        }
+    }
+
+    /// An extent that was read ahead is used: it leaves the waiting room, and stays in the cache if it was seen
+    /// before or its content is there already (Nitro 3: prefetched data used once is not cached). False if the extent
+    /// was not read ahead. `stream`: which used it.
+    pub(crate) fn used_prefetched(
+        &mut self,
+        key: ExtentKey,
+        stream: Option<InStream>,
+        core: &mut Core,
+    ) -> bool {
+        let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) else { return false };
+        core.base.stats.prefetched_used += 1;
+        core.base.stats.prefetched_hits += 1;
+        let is_cached = core.device.catalog.mapping(key).is_some();
+        let is_cut_off = !is_cached && is_cut_off(key.volume, stream, &core.base);
+        core.base.stats.insert_sequential += u64::from(is_cut_off);
+        if is_cached || is_cut_off || !self.admits_read(key, core) {
+            core.base.tracks.release(&ahead.guard);
+            core.base.port.release(ahead.src.buf);
+            return true;
+        }
+        let only_if_duplicate = self.enters_as_duplicate(key, core);
+        let batch = self.inserts.begin_batch(None, core);
+        self.inserts.insert(batch, ahead.guard, ahead.src, InsertOptions { only_if_duplicate }, core);
+        self.inserts.end_batch(batch);
+        true
+    }
+
+    /// An extent that was read ahead goes into the cache without being used, if there is one.
+    pub(crate) fn insert_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
+        let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) else { return };
+        let batch = self.inserts.begin_batch(None, core);
+        self.inserts.insert(batch, ahead.guard, ahead.src, InsertOptions { only_if_duplicate: false }, core);
+        self.inserts.end_batch(batch);
+    }
+
+    /// Lets go of an extent read ahead.
+    pub(crate) fn drop_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
+        if let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) {
+            core.base.tracks.release(&ahead.guard);
+            core.base.port.release(ahead.src.buf);
+        }
+    }
+
+    /// What the cache holds of a part of an extent. Places are looked through in the order of a read.
+    pub(crate) fn residency_of(
+        &self,
+        key: ExtentKey,
+        skip_bytes: u32,
+        len_bytes: u32,
+        core: &Core,
+    ) -> Residency {
+        if let Some(staged) = self.staging.get(&key) {
+            let sectors = sector_range(skip_bytes, len_bytes);
+            if staged.valid.contains(sectors.clone()) {
+                return Residency::Cached;
+            }
+            let untouched = staged.touched.runs(sectors.end, true).all(|run| run.end <= sectors.start);
+            return match staged.old {
+                OldCopy::Cached(mapping) if untouched => core.device.catalog.residency_of_mapping(mapping),
+                _ => Residency::OriginOnly,
+            };
+        }
+        if self.ahead.get(&key).is_some_and(|ahead| core.base.tracks.holds(&ahead.guard)) {
+            return Residency::Cached;
+        }
+        let mapping = core
+            .device
+            .catalog
+            .mapping(key)
+            .filter(|mapping| core.device.is_past_gate(key.volume, *mapping, &core.base));
+        match mapping.map(|mapping| core.device.catalog.residency_of_mapping(mapping)) {
+            Some(Residency::OriginOnly) | None => {}
+            Some(known) => return known,
+        }
+        if self.inserts.inserting(key, core).is_some() { Residency::Cached } else { Residency::OriginOnly }
+    }
+}
+
+/// Extents read so far, and the hits among them.
+const fn answered(core: &Core) -> Answered {
+    Answered { read: core.base.stats.extents_read(), hits: core.base.stats.extent_hits() }
+}
