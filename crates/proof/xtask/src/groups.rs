@@ -87,6 +87,11 @@ pub(crate) const GROUPS: &[Group] = &[
             "tests/tests/e2e_page.rs",
         ],
     },
+    Group {
+        step: Step::RemoteKills,
+        minutes: 1,
+        paths: &["crates/zc-remote/", "crates/zc-engine/src/origin/remote/", "tests/tests/e2e_remote.rs"],
+    },
     Group { step: Step::Book, minutes: 4, paths: &["docs/", "README.md"] },
     Group { step: Step::Advisories, minutes: 6, paths: &["Cargo.lock", "deny.toml"] },
 ];
@@ -199,9 +204,14 @@ mod tests {
         paths.iter().map(|path| (*path).to_owned()).collect()
     }
 
+    /// A commit for each turn.
+    fn turns() -> std::ops::Range<u64> {
+        0..u64::try_from(GROUPS.len()).unwrap()
+    }
+
     #[test]
     fn each_group_has_its_turn() {
-        let turns: Vec<Step> = (0..10).filter_map(|commit| choice(commit, &[]).turn).collect();
+        let turns: Vec<Step> = turns().filter_map(|commit| choice(commit, &[]).turn).collect();
         let groups: Vec<Step> = GROUPS.iter().map(|group| group.step).collect();
         assert_eq!(turns, groups);
         assert!(choice(3, &[]).touched.is_empty());
@@ -213,7 +223,7 @@ mod tests {
         assert_eq!((only_page.touched, only_page.left_out), (vec![Step::Browser], vec![]));
         let all: Vec<String> =
             GROUPS.iter().flat_map(|group| group.paths).map(|path| format!("{path}x")).collect();
-        for commit in 0..10 {
+        for commit in turns() {
             let found = choice(commit, &all);
             let minutes: u32 =
                 GROUPS.iter().filter(|group| found.takes(group.step)).map(|group| group.minutes).sum();
@@ -229,7 +239,7 @@ mod tests {
         let all: Vec<String> =
             GROUPS.iter().flat_map(|group| group.paths).map(|path| format!("{path}x")).collect();
         for group in GROUPS {
-            assert!((0..10).any(|commit| choice(commit, &all).takes(group.step)), "{:?}", group.step);
+            assert!(turns().any(|commit| choice(commit, &all).takes(group.step)), "{:?}", group.step);
         }
     }
 

@@ -23,6 +23,10 @@ const TESTS_PACKAGE: &str = "zc-tests";
 const END_TO_END: &str = "e2e";
 /// The tests that drive a browser.
 const BROWSER_TESTS: &[&str] = &["e2e_page::a_browser_"];
+/// The tests whose kills of a server can be more.
+const KILL_TESTS: &[&str] = &["e2e_remote::kills_"];
+/// Their kills in each mode.
+const KILL_CYCLES: &str = "50";
 
 /// Prefixes of end-to-end tests that run while no other test does, with the reason.
 const ALONE: &[(&str, &str)] = &[
@@ -95,7 +99,7 @@ pub(crate) fn tidy() -> anyhow::Result<()> {
 /// # Errors
 /// As [`unit()`].
 pub(crate) fn end_to_end() -> anyhow::Result<()> {
-    one_by_one(|name| !is_listed(name, BROWSER_TESTS))
+    one_by_one(|name| !is_listed(name, BROWSER_TESTS), &[])
 }
 
 /// The tests with a browser.
@@ -103,7 +107,15 @@ pub(crate) fn end_to_end() -> anyhow::Result<()> {
 /// # Errors
 /// As [`unit()`].
 pub(crate) fn browser() -> anyhow::Result<()> {
-    one_by_one(|name| is_listed(name, BROWSER_TESTS))
+    one_by_one(|name| is_listed(name, BROWSER_TESTS), &[])
+}
+
+/// The tests with kills of the server of a remote origin, with more kills than in the base.
+///
+/// # Errors
+/// As [`unit()`].
+pub(crate) fn remote_kills() -> anyhow::Result<()> {
+    one_by_one(|name| is_listed(name, KILL_TESTS), &[("ZC_KILL_CYCLES", KILL_CYCLES)])
 }
 
 fn is_listed(name: &str, starts: &[&str]) -> bool {
@@ -122,14 +134,14 @@ fn whole_programs(wanted: impl Fn(&Executable) -> bool) -> anyhow::Result<()> {
     judge(side_by_side(jobs, cores()))
 }
 
-fn one_by_one(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+fn one_by_one(wanted: impl Fn(&str) -> bool, variables: &[(&str, &str)]) -> anyhow::Result<()> {
     let all = products::executables()?;
     let is_ours = |one: &&Executable| one.package == TESTS_PACKAGE && one.target == END_TO_END;
     let program = all.iter().find(is_ours).context("the end-to-end tests were not built")?;
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     for name in names_in(program)?.into_iter().filter(|name| wanted(name)) {
         let mut command = program.command(LIMIT_SECONDS)?;
-        command.args(["--exact", &name]);
+        command.args(["--exact", &name]).envs(variables.iter().copied());
         let job = Job { alone: format!("{} -- --exact {name}", program.alone()), name, command };
         let is_alone = ALONE.iter().any(|(start, _)| job.name.starts_with(start));
         if is_alone { alone.push(job) } else { together.push(job) }

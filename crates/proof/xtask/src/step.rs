@@ -57,6 +57,8 @@ pub(crate) enum Step {
     NewerClients,
     /// The live page in a real browser.
     Browser,
+    /// Fifty kills of the server of a remote origin under a verified load, in two modes.
+    RemoteKills,
     /// Block devices and file systems, kills and power cuts in a virtual machine, if it can be made.
     Vm,
     /// The book is built from its pages.
@@ -91,6 +93,7 @@ impl Step {
             | Self::Simulation
             | Self::EndToEnd
             | Self::LongSeeds
+            | Self::RemoteKills
             | Self::Browser => Lane::Tests,
             Self::Packages | Self::Vm | Self::Book | Self::Advisories => Lane::Waits,
         }
@@ -115,7 +118,9 @@ impl Step {
     /// The Debian packages that it uses.
     pub(crate) const fn packages(self) -> &'static [Set] {
         match self {
-            Self::EndToEnd | Self::NbdConformance | Self::NewerClients => &[Set::EndToEnd],
+            Self::EndToEnd | Self::NbdConformance | Self::NewerClients | Self::RemoteKills => {
+                &[Set::EndToEnd]
+            }
             Self::Fuzz => &[Set::Fuzzers],
             Self::Browser => &[Set::EndToEnd, Set::Browser],
             Self::Vm | Self::Package => &[Set::Vm],

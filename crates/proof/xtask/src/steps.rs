@@ -50,6 +50,7 @@ fn check(step: Step, install: bool, beside: &[Step]) -> anyhow::Result<Done> {
         Step::Package => crate::tarball::step(install),
         Step::NewerClients => return crate::newer::check(install),
         Step::Browser => crate::runner::browser(),
+        Step::RemoteKills => crate::runner::remote_kills(),
         Step::Vm => return zc_rig::check(install),
         Step::Book => crate::book::build(install),
         Step::Advisories => return advisories_of_tree(install),
