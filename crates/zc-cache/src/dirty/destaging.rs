@@ -150,3 +150,38 @@ impl Destaging {
 
 /// A place in a volume: extent, and sector in it.
 pub(super) type Cursor = (ExtentNo, u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_discard_lets_an_origin_without_space_be_tried_again() {
+        let mut destaging = Destaging { not_before_ms: 500, ..Destaging::default() };
+        destaging.may_have_space();
+        assert_eq!(destaging.not_before_ms, 500, "it has space, and fails for another reason");
+        assert!(!destaging.discards());
+        destaging.out_of_space = true;
+        assert!(destaging.discards());
+        destaging.committed(false);
+        assert_eq!(destaging.not_before_ms, 0);
+        assert!(destaging.discards_wait, "what was written since may discard, too");
+        destaging.committed(true);
+        assert!(!destaging.discards_wait);
+    }
+
+    #[test]
+    fn a_step_without_a_pause_ends_with_the_last_epoch_that_asked_for_it() {
+        let mut destaging = Destaging::default();
+        destaging.hurry_until(7);
+        destaging.hurry_until(5);
+        assert!(destaging.is_in_step(7) && !destaging.is_in_step(8));
+        destaging.step = Step::Recording { epoch: 7, position: 3 };
+        assert_eq!(
+            (destaging.recorded(), destaging.is_busy(), destaging.is_writing()),
+            (Some(7), true, false)
+        );
+        destaging.give_up();
+        assert!(!destaging.is_busy() && !destaging.is_in_step(1));
+    }
+}

@@ -46,3 +46,19 @@ impl Unproved {
         now_ms.saturating_sub(self.ended_ms) >= due_ms
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_is_proved_by_a_block_of_its_own_when_none_follows_soon() {
+        let unproved = Unproved::new(VolumeId(3), 70, 1000);
+        assert!(unproved.is_of(VolumeId(3)) && !unproved.is_of(VolumeId(4)));
+        assert_eq!(unproved.position(), 70);
+        assert!(!unproved.is_due(1000 + PROOF_MS - 1, false) && unproved.is_due(1000 + PROOF_MS, false));
+        assert!(!unproved.is_due(1000 + PROOF_WAIT_MS - 1, true), "the commit under way carries its proof");
+        assert!(unproved.is_due(1000 + PROOF_WAIT_MS, true));
+        assert!(!unproved.is_due(900, false), "time that goes back is no age");
+    }
+}

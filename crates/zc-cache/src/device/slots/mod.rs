@@ -15,6 +15,8 @@ pub(crate) mod kept;
 pub(crate) mod leads;
 mod pinned;
 pub(crate) mod policy;
+#[cfg(test)]
+mod slots_tests;
 pub(crate) mod table;
 
 use core::ops::Range;
