@@ -1,4 +1,4 @@
-//! What is wrong with a flash device that a caller asks for.
+//! Errors in the parameters of a flash device.
 
 /// A device that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

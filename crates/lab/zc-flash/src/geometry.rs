@@ -1,7 +1,7 @@
 //! Dimensions and latencies of flash chips.
 //!
-//! Blocks are numbered across lanes: consecutive blocks lie on different planes and chips, so that what is written side
-//! by side is written at the same time.
+//! Blocks are numbered across lanes: consecutive blocks lie on different planes and chips, so that consecutive data is
+//! written in parallel.
 
 use crate::error::GeometryError;
 
@@ -92,7 +92,7 @@ impl Geometry {
         page / self.pages_per_block
     }
 
-    /// Blocks that are left of the device when this share of what is exposed is kept back (7 %, 25 %, as sold).
+    /// Returns the exposed blocks if this share of them is reserved (7 %, 25 %, as sold).
     #[must_use]
     pub fn exposed_blocks(&self, over_provisioning_permille: u32) -> u32 {
         let exposed = u64::from(self.blocks()) * 1000 / (1000 + u64::from(over_provisioning_permille));
@@ -100,7 +100,7 @@ impl Geometry {
     }
 }
 
-/// What the operations of a chip take, and what it bears.
+/// Durations of a chip's operations, and its endurance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latencies {
     /// Reading a page, in microseconds.

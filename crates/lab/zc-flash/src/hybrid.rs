@@ -1,12 +1,12 @@
-//! A translation layer with data blocks mapped as a whole, and log blocks mapped by page for what does not fit.
+//! A translation layer with block-mapped data blocks, and page-mapped log blocks for overwrites.
 //!
-//! After BAST, FAST and their kin, as Nitro's simulator has it (section 4): logical pages of a data block lie at their
-//! own offsets. Overwritten pages go to log blocks, which are few. A write to the first page of a logical block opens a
-//! *sequential* log block, which takes the pages that follow; complete, it becomes the data block (switch merge);
-//! pushed out before, the rest is copied to it (partial merge). All else goes to *random* log blocks, shared by all;
-//! when these run short, each logical block with a page in the emptiest of them is written anew from wherever its pages
-//! are (full merge). Trimmed pages are not copied, and a block in which nothing lives is erased at once. Wear is
-//! levelled by using the least worn erased block first; data that never change are not moved for it.
+//! After BAST, FAST and their kin, as in Nitro's simulator (section 4): logical pages of a data block lie at their own
+//! offsets. Overwritten pages go to log blocks, which are few. A write to the first page of a logical block opens a
+//! *sequential* log block, which takes the pages that follow; when complete, it becomes the data block (switch merge);
+//! when evicted earlier, the rest is copied to it (partial merge). All else goes to shared *random* log blocks; when
+//! these run short, each logical block with a page in the emptiest of them is rewritten from its newest pages (full
+//! merge). Trimmed pages are not copied, and a block without live pages is erased at once. Wear is levelled by using
+//! the least worn erased block first; static data is not moved for it.
 //!
 //! Invariants: a logical page has at most one live flash page, in its data block or in a log block; a block's live
 //! count is the number of those it holds.
@@ -27,14 +27,14 @@ const NONE: u32 = u32::MAX;
 /// Erased blocks that a merge works with.
 const SPARE: u32 = 2;
 
-/// How many blocks are not exposed.
+/// Number of unexposed blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Logs {
     /// Spare blocks, in thousandths of the device.
     pub over_provisioning_permille: u32,
     /// Log blocks, in thousandths of the device.
     pub log_permille: u32,
-    /// Of the log blocks, those for sequential writes, in thousandths.
+    /// Share of the log blocks for sequential writes, in thousandths.
     pub sequential_permille: u32,
 }
 
@@ -56,7 +56,7 @@ struct Sequential {
 #[derive(Debug)]
 pub struct Hybrid {
     nand: Nand,
-    /// Where each logical page is. A real device finds it by data block or log map.
+    /// Position of each logical page. A real device derives it from data block or log map.
     newest: Vec<u32>,
     /// The data block of each logical block.
     data: Vec<u32>,
@@ -114,7 +114,7 @@ impl Hybrid {
         self.pool.put(&self.nand, block);
     }
 
-    /// The page is not needed any more where it is: whether it was anywhere.
+    /// Invalidates a page; returns `true` if it was mapped.
     fn forget(&mut self, page: u32) -> bool {
         let old = std::mem::replace(&mut self.newest[usize_from_u32(page)], NONE);
         if old == NONE {
@@ -138,7 +138,7 @@ impl Hybrid {
         };
         let Some(at) = at else { panic!("block {block} is full") };
         self.nand.program(at, stored);
-        // Counted first: the block that is written to must not look empty.
+        // Counted first: the block being written must not appear empty.
         self.live[usize_from_u32(block)] += 1;
         self.forget(stored.page);
         self.newest[usize_from_u32(stored.page)] = at;
@@ -179,7 +179,7 @@ impl Hybrid {
         self.install(log.logical, log.block);
     }
 
-    /// Writes a logical block anew. A sequential log block of it is given up.
+    /// Rewrites a logical block. Its sequential log block is released.
     fn merge(&mut self, logical: u32) {
         let into = self.erased();
         self.gather(logical, 0, into);
@@ -236,7 +236,7 @@ impl Hybrid {
         self.sequential.push_back(Sequential { logical, block });
     }
 
-    /// Whether a sequential log block takes the page as its next one.
+    /// Returns the sequential log block that accepts the page as its next one.
     fn continues(&self, page: u32) -> Option<usize> {
         let (geometry, logical) = (self.nand.geometry(), self.nand.geometry().block_of(page));
         let at = self.sequential.iter().position(|log| log.logical == logical)?;
@@ -244,10 +244,10 @@ impl Hybrid {
         (next % geometry.pages_per_block() == page % geometry.pages_per_block()).then_some(at)
     }
 
-    /// What cannot be told from the counters: for tests.
+    /// Checks invariants that the counters do not show: for tests.
     ///
     /// # Panics
-    /// If live pages and map differ, or a data block holds what is not its own.
+    /// If live pages and map differ, or a data block holds a foreign page.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let geometry = self.nand.geometry();

@@ -1,22 +1,22 @@
 //! A model of the SSD below the cache: what a stream of page writes costs in programs, erasures and lifetime.
 //!
-//! Job: flash as it is (pages programmed once per erasure, erased in blocks), and two translation layers over it.
+//! Job: flash (pages programmed once per erasure, erased in blocks), and two translation layers over it.
 //!
 //! - [`Geometry`], [`Latencies`], [`Nand`]: the chips.
-//! - [`PageMapped`]: a map entry per page, greedy garbage collection. [`Hybrid`]: data blocks mapped as a whole, and
-//!   log blocks for what does not fit, split into sequential and random ones. Both behind [`Ftl`].
-//! - [`nitro`]: caches of WEUs and of extents on an SSD, what they cost it, and where to reduce.
-//! - [`caftl`]: an SSD that compresses in hardware, and knows when not to.
-//! - [`packing`]: compression inside the SSD, and how compressed pages are laid out.
+//! - [`PageMapped`]: a map entry per page, greedy garbage collection. [`Hybrid`]: block-mapped data blocks, and log
+//!   blocks for overwrites, split into sequential and random ones. Both behind [`Ftl`].
+//! - [`nitro`]: caches of units and of extents on an SSD, their cost for it, and the best place for reduction.
+//! - [`caftl`]: an SSD that compresses selectively in hardware.
+//! - [`packing`]: compression inside the SSD, and the layout of compressed pages.
 //!
-//! Invariants, held by assertions and checked as properties: pages programmed = written by the host + copied; no page
-//! is read before it is programmed; a page is programmed once per erasure, pages of a block in ascending order; a read
-//! returns what was written last.
+//! Invariants, asserted and checked as properties: pages programmed = written by the host + copied; no page is read
+//! before it is programmed; a page is programmed once per erasure, pages of a block in ascending order; a read returns
+//! the last write.
 //!
-//! What came of it: `FLASH.md` beside this crate.
+//! Results: `FLASH.md` beside this crate.
 //!
-//! It does not hold bytes (a page has a tag of 32 bits), queue requests (times are those of each die, as if
-//! its work could always be overlapped with that of the others), or fail.
+//! It does not hold bytes (a page has a tag of 32 bits), queue requests (times are those of each die, as if its work
+//! always overlapped with that of the others), or fail.
 #![forbid(unsafe_code)]
 
 pub mod caftl;
@@ -49,13 +49,13 @@ pub trait Ftl: std::fmt::Debug {
     /// If there is no such page.
     fn write(&mut self, page: u32, tag: u32);
 
-    /// Reads a page: what was written to it last, unless it was trimmed since or never written.
+    /// Returns the last data written to a page, unless it was trimmed since or never written.
     fn read(&mut self, page: u32) -> Option<u32>;
 
-    /// Tells that a page's contents are not needed any more.
+    /// Invalidates a page's contents.
     fn trim(&mut self, page: u32);
 
-    /// What happened so far.
+    /// Returns the statistics so far.
     fn stats(&self) -> Stats;
 }
 

@@ -3,13 +3,13 @@
 //! Invariants, asserted at every operation: a page is programmed at most once between two erasures of its block, in
 //! ascending order within the block; only programmed pages are read.
 //!
-//! It does not know which pages are still needed. That is the translation layer's.
+//! It does not track which pages are live. That is the translation layer's job.
 
 use zc_core::usize_from_u32;
 
 use crate::geometry::{Geometry, Latencies};
 
-/// What a page holds: for flash, its data and its spare area.
+/// Contents of a page: data and spare area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
     /// Logical page, as translation layers note in the spare area.
@@ -35,11 +35,11 @@ pub struct Nand {
     geometry: Geometry,
     latencies: Latencies,
     pages: Vec<Option<Stored>>,
-    /// Of each block, the first page that can be programmed.
+    /// First programmable page of each block.
     next: Vec<u32>,
-    /// Of each block.
+    /// Erasures of each block.
     erasures: Vec<u32>,
-    /// Of each lane, what its operations took.
+    /// Busy time of each lane.
     busy_us: Vec<u64>,
     operations: Operations,
 }
@@ -66,19 +66,19 @@ impl Nand {
         &self.geometry
     }
 
-    /// What its operations take.
+    /// Returns the durations of operations.
     #[must_use]
     pub const fn latencies(&self) -> &Latencies {
         &self.latencies
     }
 
-    /// What was done.
+    /// Returns the operations so far.
     #[must_use]
     pub const fn operations(&self) -> Operations {
         self.operations
     }
 
-    /// How often a block was erased.
+    /// Returns the erasures of a block.
     #[must_use]
     pub fn erasures(&self, block: u32) -> u32 {
         self.erasures[usize_from_u32(block)]
@@ -91,7 +91,7 @@ impl Nand {
         (all.iter().copied().min().unwrap_or(0), all.iter().copied().max().unwrap_or(0))
     }
 
-    /// How long the busiest lane worked: what it took if lanes never waited for each other.
+    /// Returns the busy time of the busiest lane: the duration if lanes never waited for each other.
     #[must_use]
     pub fn busiest_us(&self) -> u64 {
         self.busy_us.iter().copied().max().unwrap_or(0)
@@ -104,7 +104,7 @@ impl Nand {
         (next < self.geometry.pages_per_block()).then(|| block * self.geometry.pages_per_block() + next)
     }
 
-    /// Pages of a block that were programmed, and what they hold.
+    /// Returns the programmed pages of a block, with their contents.
     pub fn programmed(&self, block: u32) -> impl Iterator<Item = (u32, Stored)> + '_ {
         let first = block * self.geometry.pages_per_block();
         let all = first..first + self.next[usize_from_u32(block)];

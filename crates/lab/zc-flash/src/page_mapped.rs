@@ -45,10 +45,10 @@ pub struct PageMapped {
 }
 
 impl PageMapped {
-    /// New flash, this share of what is exposed kept back.
+    /// Creates flash that reserves this share of the exposed flash.
     ///
     /// # Errors
-    /// Too little is kept back.
+    /// When the reserve is too small.
     pub fn new(
         geometry: Geometry,
         latencies: Latencies,
@@ -131,7 +131,7 @@ impl PageMapped {
         block
     }
 
-    /// Copies what is live in a full block, and erases it.
+    /// Copies the live pages of a full block, and erases it.
     fn relocate(&mut self, block: u32) {
         let erasures = self.nand.erasures(block);
         self.is_full[usize_from_u32(block)] = false;
@@ -171,7 +171,7 @@ impl PageMapped {
         }
     }
 
-    /// What cannot be told from the counters: for tests.
+    /// Checks invariants that the counters do not show: for tests.
     ///
     /// # Panics
     /// If live pages and map differ.

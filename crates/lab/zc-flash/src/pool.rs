@@ -1,6 +1,6 @@
 //! Erased blocks, the least worn first: dynamic wear levelling.
 //!
-//! Invariant: a block is in the pool at most once, with the erasures it had when it came.
+//! Invariant: a block is in the pool at most once, with its erasures at the time of insertion.
 
 use std::collections::BTreeSet;
 

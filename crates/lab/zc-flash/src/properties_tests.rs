@@ -1,4 +1,4 @@
-//! Properties of translation layers: what was written last is read, and no page is lost in the counts.
+//! Properties of translation layers: reads return the last write, and counters account for every page.
 
 use proptest::prelude::*;
 use rand::SeedableRng as _;
@@ -43,7 +43,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..400)
 }
 
-/// Takes the steps beside a model.
+/// Executes the steps in parallel with a model.
 fn run<F: Ftl>(ftl: &mut F, steps: &[Step], check: impl Fn(&F)) {
     let pages = ftl.pages();
     let mut model: Vec<Option<u32>> = vec![None; usize::try_from(pages).unwrap()];

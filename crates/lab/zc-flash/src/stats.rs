@@ -1,4 +1,4 @@
-//! What a translation layer did, and what follows from it.
+//! Statistics of a translation layer, and derived figures.
 
 use crate::nand::Nand;
 
@@ -23,7 +23,7 @@ pub struct Stats {
     pub least_worn: u32,
     /// Most erasures of a block.
     pub most_worn: u32,
-    /// What the work of the busiest plane took, in microseconds.
+    /// Busy time of the busiest plane, in microseconds.
     pub busiest_us: u64,
     /// Bytes of a page.
     pub page_bytes: u32,
@@ -32,7 +32,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Of this flash, with the host's counts still to be told.
+    /// Returns the statistics of this flash, without the host's counters.
     #[must_use]
     pub fn of(nand: &Nand) -> Self {
         let operations = nand.operations();

@@ -1,12 +1,11 @@
-//! BlueZIP's codec (section III.A): literals of 9 bits, and matches with what a dictionary of patterns of 18 bytes
-//! holds.
+//! BlueZIP's codec (section III.A): literals of 9 bits, and matches with a dictionary of patterns of 18 bytes.
 //!
-//! The first three bytes to come are hashed to an entry. If the entry begins with them, a match is written: a flag, the
-//! number of the entry, and how many bytes are equal (3 to 18, four bits). If not, a literal: a flag and a byte; and
-//! the entry is replaced by what comes from here on. The decoder makes the same dictionary from what it has decoded. So
-//! that it can, a pattern is known to both only once its first three bytes have passed.
+//! The next three bytes are hashed to an entry. If the entry begins with them, a match is written: a flag, the number
+//! of the entry, and the count of equal bytes (3 to 18, four bits). Otherwise a literal is written, a flag and a byte,
+//! and the entry is replaced by the bytes from here on. The decoder builds the same dictionary from its output. For
+//! that reason both sides record a pattern only after its first three bytes have passed.
 //!
-//! Invariant: what was encoded is decoded, with the same number of entries. Each chunk begins with an empty dictionary.
+//! Invariant: decoding inverts encoding with the same number of entries. Each chunk begins with an empty dictionary.
 
 use zc_core::usize_from_u32;
 
@@ -19,13 +18,13 @@ const BYTE_BITS: u32 = 8;
 /// No pattern.
 const NONE: usize = usize::MAX;
 
-/// Encoded bytes that are not what an encoder writes.
+/// Invalid encoded bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("at bit {bit} of the compressed chunk: {what}")]
 pub struct DecodeError {
-    /// Where.
+    /// Position.
     pub bit: usize,
-    /// Why.
+    /// Reason.
     pub what: &'static str,
 }
 
@@ -51,7 +50,8 @@ impl Dictionary {
         usize_from_u32(first.wrapping_mul(0x9E37_79B1) >> (32 - self.bits()))
     }
 
-    /// Learns the patterns of literals that begin three bytes or more before the end of what both sides know.
+    /// Records the patterns of literals that begin at least three bytes before the end of the bytes known to both
+    /// sides.
     fn learn(&mut self, known: &[u8]) {
         while let Some(at) = self.pending.front().copied().filter(|at| at + 3 <= known.len()) {
             self.pending.pop_front();
@@ -84,7 +84,7 @@ impl Bits {
     }
 }
 
-/// Encodes a chunk. What does not repeat grows by an eighth.
+/// Encodes a chunk. Data without repetition grows by an eighth.
 #[must_use]
 pub fn encode(data: &[u8], entries: u32) -> Vec<u8> {
     let (mut dictionary, mut bits) = (Dictionary::new(entries), Bits::default());
@@ -113,10 +113,10 @@ pub fn encode(data: &[u8], entries: u32) -> Vec<u8> {
     bits.bytes
 }
 
-/// Decodes a chunk of so many bytes.
+/// Decodes a chunk of `len` bytes.
 ///
 /// # Errors
-/// The bits end early, or name an entry that is empty.
+/// When the bits end early, or refer to an empty entry.
 pub fn decode(encoded: &[u8], len: usize, entries: u32) -> Result<Vec<u8>, DecodeError> {
     let (mut dictionary, mut data, mut bit) = (Dictionary::new(entries), Vec::with_capacity(len), 0);
     let take = |bit: &mut usize, bits: u32| {
@@ -142,7 +142,7 @@ pub fn decode(encoded: &[u8], len: usize, entries: u32) -> Result<Vec<u8>, Decod
         if from == NONE || data.len() + equal > len {
             return Err(DecodeError { bit, what: "a match names no pattern, or goes beyond the chunk" });
         }
-        // Byte by byte: a match may go on into what it makes.
+        // Byte by byte, because a match may overlap its own output.
         for byte in from..from + equal {
             data.push(data[byte]);
         }

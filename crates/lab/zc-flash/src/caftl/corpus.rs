@@ -53,7 +53,7 @@ impl Kind {
 
 /// Different words.
 const WORDS: u64 = 4000;
-/// What share of lines of source are blobs, and how long these are: a tenth of the bytes.
+/// Share of lines of source that are blobs, and their length: a tenth of the bytes.
 const BLOBS: f64 = 0.0005;
 const BLOB_BYTES: usize = 8192;
 /// Bytes of a picture.
@@ -150,7 +150,7 @@ impl Maker {
     }
 }
 
-/// So many bytes of a kind.
+/// Returns `len` bytes of a kind.
 #[must_use]
 pub fn make(kind: Kind, len: usize, seed: u64) -> Vec<u8> {
     let mut maker =

@@ -1,10 +1,10 @@
-//! Figures 5 to 10: what chunks and dictionaries gain, and what copying, reading and PostMark cost with each mode.
+//! Figures 5 to 10: savings of chunks and dictionaries, and costs of copying, reading and PostMark in each mode.
 //!
 //! # Time
-//! A chunk takes as long as its flash pages, but no less than 2.67 of them: the paper has MP3 at -20 %,
-//! which is five pages in the place of four and nothing else, and SENSOR, which shrinks to little more than one, at only
-//! +50 %: something before the flash is the limit there. With this, its other numbers agree with each other: +23 and
-//! +17 % are 3.25 and 3.42 pages per chunk, and 26 % fewer pages on average then leave 1.3 for SENSOR.
+//! A chunk takes the time of its flash pages, but at least that of 2.67 pages: the paper has MP3 at -20 %, which is
+//! exactly five pages instead of four, and SENSOR, which shrinks to little more than one, at only +50 %: some stage
+//! before the flash is the bottleneck there. With this assumption its other numbers are consistent: +23 and +17 % are
+//! 3.25 and 3.42 pages per chunk, and 26 % fewer pages on average then leave 1.3 for SENSOR.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -13,7 +13,7 @@ use zc_core::{u64_from_usize, usize_from_u64};
 use super::corpus::{Kind, make};
 use super::{CHUNK_PAGES, DICTIONARY_ENTRIES, HEADER_BYTES, Layer, Mode, PAGE_BYTES, codec};
 
-/// What the host side of a chunk of four pages takes, in times of programming a page: fitted to SENSOR.
+/// Time of the host side for a chunk of four pages, relative to programming a page: fitted to SENSOR.
 const HOST_PAGES_PER_CHUNK: f64 = 4.0 / 1.5;
 /// The paper's four files.
 pub const FILES: [Kind; 4] = [Kind::Sensor, Kind::Linux, Kind::Document, Kind::Mp3];
@@ -29,7 +29,7 @@ const POSTMARK_METADATA: f64 = 0.3;
 /// Largest transaction of PostMark (section IV.C).
 const POSTMARK_BYTES_MAX: u64 = 9 << 10;
 
-/// Pages written over pages of data, compressed in chunks of so many pages (Figure 5).
+/// Pages written over pages of data, compressed in chunks of `chunk_pages` (Figure 5).
 #[must_use]
 pub fn chunk_ratio(kind: Kind, chunk_pages: usize, bytes: usize) -> f64 {
     let data = make(kind, bytes, 1);
@@ -41,7 +41,7 @@ pub fn chunk_ratio(kind: Kind, chunk_pages: usize, bytes: usize) -> f64 {
     pages as f64 / all.max(1) as f64
 }
 
-/// Bytes compressed over bytes of data with a dictionary of so many entries (Figure 6).
+/// Bytes compressed over bytes of data with a dictionary of `entries` (Figure 6).
 #[must_use]
 pub fn dictionary_ratio(kind: Kind, entries: u32, bytes: usize) -> f64 {
     let data = make(kind, bytes, 1);
@@ -51,12 +51,12 @@ pub fn dictionary_ratio(kind: Kind, entries: u32, bytes: usize) -> f64 {
     encoded as f64 / all.max(1) as f64
 }
 
-/// What a mode wrote, and what it took.
+/// Pages written and time taken in a mode.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row {
-    /// What is written.
+    /// Kind of data.
     pub kind: Kind,
-    /// What is compressed.
+    /// Mode.
     pub mode: Mode,
     /// Flash pages over those of the baseline.
     pub pages: f64,
@@ -78,7 +78,7 @@ const METADATA_AT: u64 = 1 << 30;
 /// Different pages of metadata.
 const METADATA_PAGES: u64 = 64;
 
-/// What is written, page by page.
+/// Source of the written pages.
 struct Writer {
     layer: Layer,
     rng: Pcg64Mcg,
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// Within so much of the paper's number.
+    /// Checks that a value is within a tolerance of the paper's number.
     #[track_caller]
     fn near(what: &str, ours: f64, paper: f64, within: f64) {
         assert!((ours - paper).abs() <= within, "{what}: {ours:.3}, the paper has {paper}");

@@ -13,21 +13,21 @@ use super::{CHUNK_PAGES, DICTIONARY_ENTRIES, HEADER_BYTES, PAGE_BYTES, codec};
 const READ_BUFFER_CHUNKS: usize = 4;
 /// Streams that the filtering table holds.
 const STREAMS_MAX: usize = 20;
-/// How often a stream must not have compressed until it is not compressed any more.
+/// Incompressible chunks of a stream after which it is no longer compressed.
 const STREAM_THRESHOLD: u32 = 4;
 
-/// What is compressed.
+/// Selection of chunks to compress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Nothing: the paper's baseline.
     Baseline,
     /// Everything.
     Always,
-    /// What is not of a sequential stream that did not compress before.
+    /// Chunks outside of sequential streams that were incompressible before.
     Selective,
 }
 
-/// What was done.
+/// Counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Pages the host wrote.
@@ -91,7 +91,7 @@ impl Layer {
         }
     }
 
-    /// What was done.
+    /// Returns the counters.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
@@ -116,7 +116,7 @@ impl Layer {
         }
     }
 
-    /// Writes what waits in the write buffer.
+    /// Flushes the write buffer.
     pub fn flush(&mut self) {
         let waiting = std::mem::take(&mut self.buffer);
         let Some((first, _)) = waiting.first() else { return };
@@ -132,7 +132,7 @@ impl Layer {
             assert_eq!(data.len(), PAGE_BYTES, "a page is whole");
             bytes.extend_from_slice(data);
         }
-        // The header, four bytes for each page, comes last: its few bytes would be bad patterns for what follows.
+        // The header, four bytes per page, comes last: its few bytes would be poor patterns for the data.
         pages.iter().for_each(|page| bytes.extend(u32::try_from(*page).unwrap_or(u32::MAX).to_be_bytes()));
         let encoded = codec::encode(&bytes, self.entries).len();
         if encoded > plain * PAGE_BYTES && sequential {
@@ -184,7 +184,8 @@ impl Layer {
         self.counts.plain += u64::from(!compressed);
     }
 
-    /// Reads a page: whether it was ever written. A chunk that is compressed is read whole; one that is not, by page.
+    /// Reads a page; returns `true` if it was ever written. A compressed chunk is read whole; an uncompressed one by
+    /// page.
     pub fn read(&mut self, page: u64) -> bool {
         self.counts.host_reads += 1;
         if self.buffer.iter().any(|(other, _)| *other == page) {

@@ -1,10 +1,10 @@
-//! CaFTL and BlueZIP: a translation layer that compresses chunks of pages in hardware, and knows when not to (Lee,
-//! Park, Fleming, Arvind and Kim, "Improving Performance and Lifetime of Solid-State Drives Using Hardware-Accelerated
-//! Compression", IEEE Transactions on Consumer Electronics 57(4), 2011).
+//! CaFTL and BlueZIP: a translation layer that compresses chunks of pages selectively in hardware (Lee, Park, Fleming,
+//! Arvind and Kim, "Improving Performance and Lifetime of Solid-State Drives Using Hardware-Accelerated Compression",
+//! IEEE Transactions on Consumer Electronics 57(4), 2011).
 //!
 //! - [`codec`]: BlueZIP's codec, after LZRW3.
 //! - [`Layer`]: chunks of four pages of 2 KiB with a header, the chunk table, the filtering table, the read buffer.
-//! - [`corpus`]: made-up data in the place of the paper's files.
+//! - [`corpus`]: synthetic data instead of the paper's files.
 //! - [`figures`]: Figures 5 to 10.
 //!
 //! It does not collect garbage. Files are copied to a new device, as in the paper; chunks under garbage

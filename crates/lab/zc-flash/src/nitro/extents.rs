@@ -11,7 +11,7 @@ use crate::Ftl;
 use crate::lru::Lru;
 use crate::stats::Stats;
 
-/// Where extents lie.
+/// Storage of extents.
 pub(super) trait Store {
     /// Most extents.
     fn slots(&self) -> u32;
@@ -71,7 +71,7 @@ impl Store for Sold {
     }
 }
 
-/// What a slot holds.
+/// Contents of a slot.
 #[derive(Debug, Clone, Default)]
 struct Slot {
     content: u64,
@@ -104,7 +104,7 @@ impl<S: Store> Cache<S> {
         self.free.push_back(slot);
     }
 
-    /// The extent is written: it does not refer to what it was any more.
+    /// Unmaps an extent that is being overwritten.
     fn unmap(&mut self, key: u64) {
         let Some(slot) = self.index.remove(&key) else { return };
         let keys = &mut self.slots[usize_from_u32(slot)].keys;

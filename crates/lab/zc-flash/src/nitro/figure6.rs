@@ -1,19 +1,21 @@
 //! Figure 6: erasures of each variant over those of WEU-LRU.
 //!
-//! # What the paper says, and what comes out here
-//! WEU-LRU-TRIM and -mod lie within -9..+20 % of WEU-LRU; extent-LRU-TRIM and -mod at 2 to 4 times; extent-LRU at several
-//! orders of magnitude more. Here, on a mix like FIU's (the traces themselves cannot be had), WEUs cost what they fill
-//! and no more with TRIM or without, as in the paper. The mod variant keeps nothing back, so hits more and writes less.
+//! # The paper's results, and ours
+//! WEU-LRU-TRIM and -mod lie within -9..+20 % of WEU-LRU; extent-LRU-TRIM and -mod at 2 to 4 times; extent-LRU at
+//! several orders of magnitude more. Here, on a mix like FIU's (the traces themselves are unavailable), units cost
+//! exactly the space they fill with TRIM or without, as in the paper. The mod variant reserves no flash, so it hits
+//! more and writes less.
 //!
-//! Extents cost more than in the paper on log blocks, TRIM or not: a cache that is full reuses a slot as soon as it is
-//! dropped, so next to nothing stays trimmed, and each log block holds pages of many data blocks. The rows below the
-//! six variants tell the causes apart: mapped by page, extent-LRU-TRIM costs less than half of that; and WEUs that are
-//! not compressed cost as many times more as compression saves, which is part of every factor. Log blocks that are a
-//! tenth of the flash and shared by all bound what a page costs; with a hundredth extents without TRIM cost 1.7 times
-//! more, nearly a merge of a whole block for each. That block has 16 extents here, and 256 if it has 2 MiB: so the
-//! paper's orders of magnitude.
+//! Extents cost more than in the paper on log blocks, TRIM or not: a full cache reuses a slot as soon as it is
+//! dropped, so almost nothing stays trimmed, and each log block holds pages of many data blocks. The rows below the
+//! six variants separate the causes: with page mapping, extent-LRU-TRIM costs less than half of that; and uncompressed
+//! units cost more by the compression ratio, which is part of every factor. Log blocks that are a tenth of the flash
+//! and shared by all bound the cost of a page; with a hundredth, extents without TRIM cost 1.7 times more, nearly a
+//! merge of a whole block for each. That block has 16 extents here, and 256 if it has 2 MiB: hence the paper's orders
+//! of magnitude.
 //!
-//! The mod variant hits 1 % more here, 5 to 8 % in the paper: skewed accesses leave the last sixth of a cache little.
+//! The mod variant hits 1 % more here, 5 to 8 % in the paper: with skewed accesses the last sixth of a cache adds
+//! little.
 
 use super::{Access, Mapping, Outcome, Settings, Variant, run};
 use crate::Logs;
@@ -22,19 +24,19 @@ use crate::error::GeometryError;
 /// A bar of the figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The paper's name of the variant, and what is different.
+    /// The paper's name of the variant, and the difference.
     pub name: String,
-    /// What came out.
+    /// Outcome.
     pub outcome: Outcome,
     /// Erasures over those of WEU-LRU.
     pub erasures: f64,
 }
 
-/// The six variants, then what explains their differences; of these not the one with few log blocks if the
-/// flash is so small that there would be none.
+/// Returns the six variants, then the rows that explain their differences; the one with few log blocks is omitted if
+/// the flash is so small that there would be none.
 ///
 /// # Errors
-/// The SSD cannot be that small.
+/// When the SSD cannot be that small.
 pub fn rows<A: Iterator<Item = Access>>(
     settings: &Settings,
     accesses: impl Fn() -> A,

@@ -1,17 +1,17 @@
-//! Nitro's question to the SSD (Li et al., USENIX ATC 2014, sections 4, 5.4 and 6.1, Figure 6): what a cache of WEUs
-//! and one of extents cost it in erasures, with and without TRIM, and with an SSD made for the purpose.
+//! Nitro's question about the SSD (Li et al., USENIX ATC 2014, sections 4, 5.4 and 6.1, Figure 6): the cost in
+//! erasures of a cache of units and of one of extents, with and without TRIM, and with a modified SSD.
 //!
-//! - *WEU-LRU*: compressed extents packed into WEUs, the least recently used WEU overwritten, on an SSD as it is sold.
+//! - *WEU-LRU*: compressed extents packed into units, the least recently used unit overwritten, on a commodity SSD.
 //! - *WEU-LRU-TRIM*: the WEU is trimmed before.
-//! - *WEU-LRU-mod*: WEUs are aligned with erase blocks and evicted inside the SSD, which keeps nothing back.
-//! - *extent-LRU*: an extent lies in a slot of its own, not compressed, and is overwritten in place.
+//! - *WEU-LRU-mod*: units are aligned with erase blocks and evicted inside the SSD, which reserves no flash.
+//! - *extent-LRU*: an extent lies in a slot of its own, uncompressed, and is overwritten in place.
 //! - *extent-LRU-TRIM*: slots are trimmed as extents are dropped.
-//! - *extent-LRU-mod*: the SSD appends extents to a log, and drops the least recently used ones when it needs room
-//!   (FlashTier with LRU). Not from the paper: a block is copied forward once at most half of it lives.
+//! - *extent-LRU-mod*: the SSD appends extents to a log, and drops the least recently used ones under pressure
+//!   (FlashTier with LRU). Not from the paper: a block is copied forward once at most half of it is live.
 //!
-//! All have the same flash. The unmodified SSD keeps back 7 %, and 10 % for log blocks, so its cache is smaller.
+//! All have the same flash. The unmodified SSD reserves 7 %, and 10 % for log blocks, so its cache is smaller.
 //!
-//! It does not tell how fast the cache is, prefetch, or keep dirty data.
+//! It does not measure speed, prefetch, or keep dirty data.
 
 mod extents;
 pub mod figure6;
@@ -30,7 +30,7 @@ pub use shared::{Access, accesses};
 /// Bytes of a page of the SSD.
 pub(crate) const PAGE_BYTES: u32 = 4096;
 
-/// What is compared.
+/// Compared variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
     /// WEUs on an SSD as it is.
@@ -72,7 +72,7 @@ impl Variant {
     }
 }
 
-/// How an unmodified SSD maps pages.
+/// Page mapping of an unmodified SSD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
     /// With log blocks, as in the paper.
@@ -96,9 +96,9 @@ pub struct Settings {
     pub dedup: bool,
     /// `true` if extents in WEUs are compressed.
     pub compress: bool,
-    /// How an unmodified SSD maps pages.
+    /// Page mapping of an unmodified SSD.
     pub mapping: Mapping,
-    /// What an unmodified SSD keeps back.
+    /// Reserved flash of an unmodified SSD.
     pub logs: Logs,
     /// Pages by which WEUs miss the borders of erase blocks on an unmodified SSD.
     pub shift_pages: u32,
@@ -143,19 +143,19 @@ impl Settings {
     }
 }
 
-/// What a cache and its SSD did.
+/// Statistics of a cache and its SSD.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Extents read.
     pub reads: u64,
-    /// Of these, found in the cache.
+    /// Extents found in the cache.
     pub hits: u64,
-    /// Extents read that were there with other contents than the trace has: misses, and none if reads see what was
-    /// written.
+    /// Extents that were cached with other contents than the trace has: misses, and none if reads return the last
+    /// write.
     pub stale: u64,
     /// Extents put into the cache, without duplicates.
     pub stored: u64,
-    /// Of the SSD.
+    /// Statistics of the SSD.
     pub flash: Stats,
 }
 

@@ -1,10 +1,10 @@
-//! Where to reduce: in the cache, inside the SSD, in both, or in neither ("Compression and SSD: Where and How?" asks it
-//! of databases and file systems; here the layer above is the cache).
+//! Placement of reduction: in the cache, inside the SSD, in both, or in neither ("Compression and SSD: Where and How?"
+//! compares these for databases and file systems; here the layer above is the cache).
 //!
-//! The same cache of WEUs on the same flash. An SSD that compresses lays out pages without gaps
-//! ([`Scheme::Compaction`]). What it gains is room for itself: it exposes as many pages as one that does not, because
-//! no device can promise how well data will compress. What the cache gains is room for more extents. Pages of a WEU that
-//! holds compressed extents do not compress again.
+//! The same cache of units on the same flash. An SSD that compresses lays out pages without gaps
+//! ([`Scheme::Compaction`]). Its gain is free space for itself: it exposes as many pages as one that does not, because
+//! no device can guarantee a compression ratio. The gain of the cache is capacity for more extents. Pages of a unit
+//! with compressed extents do not compress again.
 
 use super::weu::{self, Store};
 use super::{Access, Outcome, PAGE_BYTES, Settings};
@@ -13,13 +13,13 @@ use crate::geometry::Latencies;
 use crate::packing::{Device, Scheme};
 use crate::stats::Stats;
 
-/// What is kept back of the flash, in thousandths of what is exposed: 17 % of it all, as of Nitro's unmodified SSD.
+/// Reserved flash, in thousandths of the exposed flash: 17 % of the total, as in Nitro's unmodified SSD.
 const OVER_PROVISIONING_PERMILLE: u32 = 205;
 
 /// The part that reduces data: the cache, the SSD, both or neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// What it is called.
+    /// Name.
     pub name: &'static str,
     /// `true` if the cache keeps equal extents once.
     pub dedup: bool,
@@ -38,12 +38,12 @@ pub const PLACES: [Place; 5] = [
     Place { name: "both", dedup: true, compress: true, ssd: true },
 ];
 
-/// What came of a choice.
+/// Outcome of a choice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row {
     /// The choice.
     pub place: Place,
-    /// Of cache and flash.
+    /// Statistics of cache and flash.
     pub outcome: Outcome,
     /// Flash pages read per hit; none are for a WEU that is still in RAM.
     pub pages_per_hit: f64,

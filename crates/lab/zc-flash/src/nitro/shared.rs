@@ -1,4 +1,4 @@
-//! What caches of extents and of WEUs have in common: the accesses they see.
+//! Shared parts of caches of extents and of units: their accesses.
 
 use zc_trace::Op;
 use zc_trace::workload::Workload;
@@ -10,7 +10,7 @@ pub struct Access {
     pub key: u64,
     /// `true` if it is written.
     pub write: bool,
-    /// What is read or written: equal numbers are equal contents.
+    /// Content read or written: equal numbers are equal contents.
     pub content: u64,
     /// Bytes it takes compressed, at most the extent's.
     pub compressed_bytes: u32,

@@ -1,7 +1,6 @@
-//! An SSD that is a cache: it appends extents to a log of erase blocks and lets the cache drop some when it has no
-//! room.
+//! An SSD that is a cache: it appends extents to a log of erase blocks and lets the cache drop some under pressure.
 //!
-//! Invariants: one block is always erased, to copy to; an extent lies within a block.
+//! Invariants: one block is always erased, as a copy target; an extent lies within a block.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +24,7 @@ pub(super) struct Silent {
     places: Vec<u32>,
     /// Extents that live in each block.
     live: Vec<u32>,
-    /// Full blocks by what lives in them.
+    /// Full blocks by live extents.
     full: BTreeSet<(u32, u32)>,
     is_full: Vec<bool>,
     pool: Pool,
@@ -81,7 +80,7 @@ impl Silent {
         }
     }
 
-    /// Copies what lives in a full block, and erases it.
+    /// Copies the live extents of a full block, and erases it.
     fn relocate(&mut self, block: u32) {
         self.is_full[usize_from_u32(block)] = false;
         self.full.remove(&(self.live[usize_from_u32(block)], block));

@@ -75,7 +75,7 @@ fn reads_hit_what_is_stored_and_newest() {
     for variant in Variant::ALL {
         let outcome = run(variant, &settings(), steps.into_iter()).unwrap();
         assert_eq!((outcome.reads, outcome.hits, outcome.stale), (6, 3, 0), "{variant:?}");
-        // What a trace does not show is noticed.
+        // Changes that are missing in a trace are detected.
         let behind = [write(1, 10), read(1, 11), read(1, 11)];
         let outcome = run(variant, &settings(), behind.into_iter()).unwrap();
         assert_eq!((outcome.reads, outcome.hits, outcome.stale), (2, 1, 1), "{variant:?}");

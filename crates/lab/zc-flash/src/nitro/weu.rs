@@ -1,7 +1,7 @@
-//! A cache of WEUs: extents packed in RAM, written when the WEU is full, evicted with it.
+//! A cache of units: extents are packed in RAM, written when the unit is full, and evicted with it.
 //!
-//! Invariant: an entry of an index is good only if its slot still has the generation it was made in; what a WEU brought
-//! into the indices goes with it, and what other extents refer to it is found stale by the generation.
+//! Invariant: an index entry is valid only if its slot still has the generation of the entry; the entries of a unit
+//! are removed with it, and references of other extents to it are detected as stale by the generation.
 
 use zc_core::{Map, usize_from_u32};
 
@@ -12,17 +12,17 @@ use crate::lru::Lru;
 use crate::nand::{Nand, Stored};
 use crate::stats::Stats;
 
-/// What the fingerprints and places in a header compress to.
+/// Compressed size of the fingerprints and positions in a header.
 const HEADER_COMPRESSED_BYTES: u32 = 2048;
-/// Compressed by 4 KiB, data take so much more than by 8 KiB, in thousandths (LZ4 on root file systems of Debian 12 and
-/// 13: 1.785 and 1.851 times smaller).
+/// Overhead of compression by 4 KiB instead of 8 KiB, in thousandths (LZ4 on root file systems of Debian 12 and 13:
+/// 1.785 and 1.851 times smaller).
 const BY_PAGE_PERMILLE: u64 = 1037;
 
-/// Where WEUs lie.
+/// Storage of units.
 pub(super) trait Store {
-    /// How many.
+    /// Returns the number of slots.
     fn slots(&self) -> u32;
-    /// Writes a WEU whose pages would take so many bytes if they were compressed one by one.
+    /// Writes a unit, with the sizes of its pages if they were compressed one by one.
     fn write(&mut self, slot: u32, sizes: &[u32]);
     /// Reads pages of a WEU.
     fn read(&mut self, slot: u32, pages: std::ops::Range<u32>);
@@ -133,7 +133,7 @@ struct Cache<S> {
     store: S,
     settings: Settings,
     generations: Vec<u32>,
-    /// What each WEU brought in: extents and contents.
+    /// Extents and contents inserted by each unit.
     headers: Vec<Vec<(u64, u64)>>,
     index: Map<u64, Place>,
     contents: Map<u64, Place>,
@@ -142,7 +142,7 @@ struct Cache<S> {
     /// The WEU that is being packed, and how full it is.
     open: u32,
     fill_bytes: u32,
-    /// What each of its pages would take compressed.
+    /// Compressed size of each of its pages.
     sizes: Vec<u32>,
     outcome: Outcome,
 }
@@ -179,7 +179,7 @@ impl<S: Store> Cache<S> {
         self.sizes[0] = HEADER_COMPRESSED_BYTES;
     }
 
-    /// Notes what the pages that an extent lies in take compressed: what is compressed already does not shrink again.
+    /// Records the compressed size of the pages that hold an extent: compressed data does not shrink again.
     fn note_sizes(&mut self, access: &Access, place: &Place) {
         let whole = u64::from(self.settings.extent_bytes);
         let alone = u64::from(access.compressed_bytes) * BY_PAGE_PERMILLE / 1000;

@@ -1,10 +1,10 @@
-//! An SSD that compresses: a map from pages to where their compressed bytes lie, over packed flash pages.
+//! An SSD that compresses: a map from pages to the positions of their compressed bytes, over packed flash pages.
 //!
-//! Garbage is collected block by block, the one with the fewest live bytes first; what lives is read, decompressed if
-//! it lies in a chunk, and laid out again, in a buffer of its own. The buffers are NV-RAM: what waits in them is safe.
+//! Garbage is collected block by block, the one with the fewest live bytes first; live data is read, decompressed if
+//! it lies in a chunk, and placed again, through a separate buffer. The buffers are NV-RAM: data in them is safe.
 //!
-//! Invariants: a page has one newest version, whose parts are each in a buffer or in one place on flash; a block's live
-//! count is the bytes of newest versions that it holds.
+//! Invariants: a page has one newest version, of which each part is in a buffer or in one place on flash; the live
+//! count of a block is the bytes of newest versions in it.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,10 @@ use crate::stats::Stats;
 
 /// Waits in a buffer, or not on flash.
 const NONE: u32 = u32::MAX;
-/// Erased blocks below which garbage is collected: laying out anew may take more pages than it frees, for a while.
+/// Threshold of erased blocks for garbage collection: placing again may temporarily take more pages than it frees.
 const FREE_MIN: u32 = 4;
 
-/// Where a page is.
+/// Position of a page.
 #[derive(Debug, Clone, Copy)]
 struct Home {
     /// 0: never written.
@@ -33,17 +33,17 @@ struct Home {
     parts: [u32; 2],
 }
 
-/// What was laid out at a flash page.
+/// Contents of a flash page.
 #[derive(Debug, Clone, Default)]
 struct Unit {
     pages: u32,
     pieces: Vec<Piece>,
 }
 
-/// What the device did beyond its flash.
+/// Counters beyond those of the flash.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Of the flash and the host.
+    /// Statistics of flash and host.
     pub flash: Stats,
     /// Flash pages read for the host.
     pub read_pages: u64,
@@ -68,7 +68,7 @@ pub struct Device {
     live: Vec<u64>,
     full: BTreeSet<(u64, u32)>,
     is_full: Vec<bool>,
-    /// For the host, and for what is laid out again.
+    /// Buffers of host writes and of relocations.
     packers: [Packer; 2],
     open: [Option<u32>; 2],
     lane: u32,
@@ -77,10 +77,10 @@ pub struct Device {
 }
 
 impl Device {
-    /// A new device, this share of what is exposed kept back.
+    /// Creates a device that reserves this share of the exposed flash.
     ///
     /// # Errors
-    /// Too little is kept back.
+    /// When the reserve is too small.
     pub fn new(
         geometry: Geometry,
         latencies: Latencies,
@@ -135,7 +135,7 @@ impl Device {
         }
     }
 
-    /// What a page's part at a place takes there.
+    /// Returns the bytes of a page's part at a position.
     fn bytes_at(&self, at: u32, page: u32) -> u32 {
         let pieces = &self.units[usize_from_u32(at)].pieces;
         pieces.iter().find(|piece| piece.page == page && self.is_newest(piece)).map_or(0, |piece| piece.bytes)
@@ -204,7 +204,7 @@ impl Device {
         }
     }
 
-    /// Lays out what lives in the block with least of it, and erases that.
+    /// Relocates the live data of the block with the least of it, and erases the block.
     fn collect(&mut self) {
         while self.pool.len() < FREE_MIN {
             let Some((_, victim)) = self.full.pop_first() else { panic!("no block is full") };
@@ -220,7 +220,7 @@ impl Device {
         }
     }
 
-    /// Lays out what lives in a unit.
+    /// Relocates the live data of a unit.
     fn rescue(&mut self, at: u32, unit: Unit) {
         let live: Vec<Piece> = unit.pieces.iter().copied().filter(|piece| self.is_newest(piece)).collect();
         if live.is_empty() {
@@ -245,17 +245,17 @@ impl Device {
         self.units[usize_from_u32(at)] = Unit::default();
     }
 
-    /// Writes a page that takes so many bytes compressed, at most a page.
+    /// Writes a page of this compressed size, at most a page.
     ///
     /// # Panics
-    /// If there is no such page.
+    /// If the page does not exist.
     pub fn write(&mut self, page: u32, bytes: u32) {
         self.collect();
         self.put(page, bytes.clamp(1, PAGE_BYTES), 0);
         self.counts.flash.host_writes += 1;
     }
 
-    /// Reads a page: what it takes compressed, if it was written.
+    /// Reads a page; returns its compressed size if it was written.
     pub fn read(&mut self, page: u32) -> Option<u32> {
         let home = self.homes[usize_from_u32(page)];
         self.counts.flash.host_reads += 1;
@@ -283,7 +283,7 @@ impl Device {
         Some(home.bytes)
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let Stats { host_writes, host_reads, copies, .. } = self.counts.flash;
@@ -291,9 +291,9 @@ impl Device {
         Counts { flash, ..self.counts }
     }
 
-    /// Bytes of RAM of the map: 4 for the flash page of each page that was written; 2 more for the place in it where
-    /// pages share one and do not have to be found by their header; a second entry for what lies across two; and a byte
-    /// per flash page for the table of chunks (CaFTL, section III.B).
+    /// Returns the RAM of the map in bytes: 4 for the flash page of each written page; 2 more for the position in it
+    /// if pages share one and are not located by their header; a second entry for data across two; and a byte per
+    /// flash page for the table of chunks (CaFTL, section III.B).
     #[must_use]
     pub fn map_bytes(&self) -> u64 {
         let written = self.homes.iter().filter(|home| home.version > 0);
@@ -307,7 +307,7 @@ impl Device {
         }
     }
 
-    /// What cannot be told from the counters: for tests.
+    /// Checks invariants that the counters do not show: for tests.
     ///
     /// # Panics
     /// If live bytes and map differ.

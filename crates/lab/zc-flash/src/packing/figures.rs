@@ -1,15 +1,15 @@
 //! Figures 4 to 7: reads and writes per transaction, footprint, garbage collection, RAM and decompression of each
 //! layout.
 //!
-//! # What the paper says, and what comes out here
-//! All that the paper's text puts into numbers comes out within a quarter (the tests of this module have the list), the
-//! order of layouts with it, but for two things. Each has a row or column that shows the cause.
+//! # The paper's results, and ours
+//! All numbers of the paper's text are reproduced within a quarter (the tests of this module have the list), and so is
+//! the order of layouts, with two exceptions. Each has a row or column that shows the cause.
 //!
 //! - The paper decompresses 342 to 660 MB/s for chunks of 4 and 8. Whole chunks would take 440 and 880 here, chunks up
-//!   to the page that is wanted 280 and 500: its figures lie between.
-//! - On the less compressible databases the paper's compaction writes less than re-ordering; here re-ordering writes a
-//!   little less, because a page that is written again while it waits in a bin never reaches flash, and small pages
-//!   wait there long. With a buffer that does not absorb ([`Row::absorbs`]), the paper's order is back.
+//!   to the requested page 280 and 500: its figures lie between.
+//! - On the less compressible databases the paper's compaction writes less than re-ordering; here re-ordering writes
+//!   slightly less, because a page that is overwritten while it waits in a bin never reaches flash, and small pages
+//!   wait there long. With a buffer that does not absorb ([`Row::absorbs`]), the paper's order is restored.
 
 use super::oltp::ACCESSES_PER_TRANSACTION;
 use super::{Counts, Database, Device, Fit, Op, PAGE_BYTES, Scheme};
@@ -64,7 +64,7 @@ pub struct Row {
     pub erasures: f64,
 }
 
-/// How large, and how long.
+/// Size and duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
     /// Erase blocks of 64 pages on each of 8 chips.

@@ -1,15 +1,15 @@
-//! How compressed pages are laid out in flash pages inside an SSD ("Compression and SSD: Where and How?", Zuck, Toledo,
+//! Layouts of compressed pages in flash pages inside an SSD ("Compression and SSD: Where and How?", Zuck, Toledo,
 //! Sotnikov and Harnik, INFLOW 2014, section 3).
 //!
 //! - *page mapping*: no compression.
-//! - *chunks*: 4 or 8 pages written one after the other are compressed together (CaFTL).
-//! - *bin packing*: pages are compressed one by one and gathered in page-sized bins, first-fit or best-fit; when none
-//!   has room, the fullest is written.
-//! - *re-ordering*: before that, all bins are packed anew, by size.
-//! - *compaction*: pages follow each other without gaps, and may lie across two flash pages.
+//! - *chunks*: 4 or 8 consecutively written pages are compressed together (CaFTL).
+//! - *bin packing*: pages are compressed one by one and gathered in page-sized bins, first-fit or best-fit; if none
+//!   has space, the fullest is written.
+//! - *re-ordering*: before that, all bins are repacked by size.
+//! - *compaction*: pages follow each other without gaps, and may span two flash pages.
 //!
-//! Sizes come from the caller: a page of [`PAGE_BYTES`] has a compressed size, and a chunk takes what its pages take
-//! together, less what compressing them together gains.
+//! Sizes come from the caller: a page of [`PAGE_BYTES`] has a compressed size, and a chunk takes the sum of its pages,
+//! less the gain of joint compression.
 //!
 //! It does not hold bytes, or queue requests.
 
@@ -24,12 +24,12 @@ pub use oltp::{Database, Oltp, Op};
 /// Bytes of a page, the host's and the flash's.
 pub const PAGE_BYTES: u32 = 4096;
 
-/// How a bin is chosen.
+/// Choice of a bin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// The first that has room.
+    /// The first that fits.
     First,
-    /// The one that has least room left.
+    /// The one with the least space left.
     Best,
 }
 
@@ -40,9 +40,9 @@ pub enum Scheme {
     PageMapping,
     /// This many pages compressed together.
     Chunk(u32),
-    /// So many bins.
+    /// With this number of bins.
     BinPacking(u32, Fit),
-    /// So many bins, packed anew before one is written.
+    /// With this number of bins, repacked before one is written.
     Reordering(u32),
     /// Without gaps.
     Compaction,

@@ -1,17 +1,17 @@
-//! The workload of "Compression and SSD: Where and How?" (section 4.1): TPC-C on a database with pages of 4 KiB, made
-//! so that the whole database compresses by 82, 70 or 63 %.
+//! The workload of "Compression and SSD: Where and How?" (section 4.1): TPC-C on a database with pages of 4 KiB,
+//! constructed so that the whole database compresses by 82, 70 or 63 %.
 //!
-//! From the paper: the savings; 25 % over-provisioning of 3 GB, of which 20 warehouses take about two thirds; and, from
-//! what its Figure 7 gives at 3,000 transactions/s, some nine pages read and nine written per transaction (7 MB/s
+//! From the paper: the savings; 25 % over-provisioning of 3 GB, of which 20 warehouses take about two thirds; and,
+//! derived from its Figure 7 at 3,000 transactions/s, about nine pages read and nine written per transaction (7 MB/s
 //! compressed by chunks of 8 at 200 transactions/s).
 //!
-//! Not from the paper, but from its database, InnoDB as delivered: pages are flushed in batches of at most 120, each
-//! page first to its slot of the doublewrite area and then to its place, and each batch begins at the first slot. So
-//! half of all writes repeat an address after twice the batch. Batches of 65 to 120 are fitted to one number of the
-//! paper (what re-ordering saves over compaction where data compresses well); an address repeated within some 170 pages
-//! meets its last version in 32 bins of well compressed pages, and not in 4, nor in 32 of others. Pages read are spread
-//! evenly, as what the database's own buffer leaves; places written follow Zipf's law with an exponent of 0.5. Sizes
-//! spread by 0.12 of a page, as follows from chunks of 4 taking 13 % more reads at 82 %.
+//! From its database, InnoDB with default settings: pages are flushed in batches of at most 120, each page first to
+//! its slot of the doublewrite area and then to its place, and each batch begins at the first slot. So half of all
+//! writes repeat an address after twice the batch. Batches of 65 to 120 are fitted to one number of the paper (the
+//! savings of re-ordering over compaction for compressible data); an address repeated within about 170 pages still has
+//! its last version in 32 bins of highly compressed pages, but not in 4, nor in 32 of others. Reads are uniform,
+//! because the database's own buffer absorbs skew; writes follow Zipf's law with an exponent of 0.5. Sizes have a
+//! spread of 0.12 of a page, derived from chunks of 4 needing 13 % more reads at 82 %.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ const BATCH_MAX: u32 = 120;
 pub struct Database {
     /// Pages.
     pub pages: u32,
-    /// What compression saves, of 1.
+    /// Savings of compression, as a fraction.
     pub saving: f64,
     /// Standard deviation of a page's size, in pages.
     pub spread: f64,
@@ -40,7 +40,7 @@ pub struct Database {
     pub theta: f64,
     /// Fewest pages of a batch that is flushed, at most 120. None: pages go to their places alone.
     pub batch_min: Option<u32>,
-    /// Tells one run from another.
+    /// Seed.
     pub seed: u64,
 }
 
@@ -51,7 +51,7 @@ impl Database {
         Self { pages, saving, spread: 0.12, theta: 0.5, batch_min: Some(65), seed: 1 }
     }
 
-    /// What a page takes compressed. A page keeps its size: it belongs to one table.
+    /// Returns the compressed size of a page. A page keeps its size: it belongs to one table.
     #[must_use]
     pub fn size(&self, page: u32) -> u32 {
         let mut rng = Pcg64Mcg::seed_from_u64(self.seed << 32 ^ u64::from(page));
@@ -64,7 +64,7 @@ impl Database {
         bytes
     }
 
-    /// Page accesses of so many transactions.
+    /// Returns the page accesses of this number of transactions.
     ///
     /// # Panics
     /// If the database has fewer than 2048 pages.
@@ -96,7 +96,7 @@ impl Database {
 pub enum Op {
     /// Reads a page.
     Read(u32),
-    /// Writes a page that takes so many bytes compressed.
+    /// Writes a page with this compressed size.
     Write(u32, u32),
 }
 

@@ -1,6 +1,6 @@
-//! The buffer in which pages wait to be laid out.
+//! The buffer of pages waiting for placement.
 //!
-//! Invariants: what is handed out fits the flash pages it is handed out for; a piece is handed out once.
+//! Invariants: a flush fits its flash pages; a piece is flushed once.
 
 use zc_core::{u64_from_usize, usize_from_u32};
 
@@ -10,7 +10,7 @@ use super::{Fit, PAGE_BYTES, Scheme};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) page: u32,
-    /// Tells it from what was written to the page before and after.
+    /// Distinguishes it from earlier and later writes of the page.
     pub(super) version: u32,
     pub(super) bytes: u32,
     /// 1 if it is the rest of one that lies across two flash pages.
@@ -19,7 +19,7 @@ pub(super) struct Piece {
     pub(super) split: bool,
 }
 
-/// What is to be written to consecutive flash pages.
+/// Contents of consecutive flash pages to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Flush {
     pub(super) pages: u32,
@@ -50,8 +50,8 @@ pub(super) struct Packer {
     bins: Vec<Bin>,
 }
 
-/// What compressing pages together leaves of the sum of their sizes, in thousandths: LZ4 on what root file systems of
-/// Debian 12 and 13 hold takes 1/1.785 of units of 4 KiB, 1/1.913 of 16 KiB, 1/1.934 of 32 KiB.
+/// Size after joint compression relative to the sum of the pages, in thousandths: LZ4 on root file systems of Debian
+/// 12 and 13 takes 1/1.785 of units of 4 KiB, 1/1.913 of 16 KiB, 1/1.934 of 32 KiB.
 const fn together_permille(pages: u32) -> u32 {
     match pages {
         0..=1 => 1000,
@@ -60,7 +60,7 @@ const fn together_permille(pages: u32) -> u32 {
     }
 }
 
-/// Packs pieces by size, the largest first, each into the first bin that has room.
+/// Packs pieces by size, the largest first, each into the first bin that fits.
 fn first_fit_decreasing(mut pieces: Vec<Piece>, bins: usize) -> Option<Vec<Bin>> {
     pieces.sort_by_key(|piece| std::cmp::Reverse(piece.bytes));
     let mut packed = vec![Bin::default(); bins];
@@ -79,7 +79,7 @@ impl Packer {
         Self { scheme, bins: vec![Bin::default(); usize_from_u32(bins)] }
     }
 
-    /// Takes a page. Tells what has to be written now.
+    /// Adds a page. Returns the data that must be written now.
     pub(super) fn insert(&mut self, piece: Piece) -> Option<Flush> {
         match self.scheme {
             Scheme::PageMapping => {
@@ -102,7 +102,7 @@ impl Packer {
         Some(Flush { pages: bytes.div_ceil(PAGE_BYTES).clamp(1, pages), pieces })
     }
 
-    /// Puts it into a bin, if one has room.
+    /// Puts it into a bin, if one fits.
     fn place(&mut self, fit: Fit, piece: Piece) -> bool {
         let mut fitting = self.bins.iter_mut().filter(|bin| bin.has_room(piece.bytes));
         let bin = match fit {
@@ -156,7 +156,7 @@ impl Packer {
         Some(Flush { pages: 1, pieces: full.pieces })
     }
 
-    /// A page is written again: what waits of it is dropped, where the layout lets it.
+    /// Drops the buffered version of an overwritten page, if the layout allows it.
     pub(super) fn forget(&mut self, page: u32, version: u32) {
         if self.scheme == Scheme::Compaction {
             return;
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(flushes(Scheme::Compaction, &FIGURE_1)[0], [(0, 2458), (1, 1229), (2, 409)]);
         assert_eq!(flushes(Scheme::Compaction, &FIGURE_1)[1], [(2, 2253), (3, 1638), (4, 205)]);
         assert_eq!(flushes(Scheme::BinPacking(1, Fit::First), &FIGURE_1)[0], [(0, 2458), (1, 1229)]);
-        // Anew by size: 2662 + 1229 and 2458 + 1638.
+        // Repacked by size: 2662 + 1229 and 2458 + 1638.
         let packed = flushes(Scheme::Reordering(2), &FIGURE_1);
         assert_eq!(packed, [[(0, 2458), (3, 1638)]]);
         let chunk = Packer::new(Scheme::Chunk(4)).chunk_of(&FIGURE_1[..4]);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn best_fit_takes_the_fullest_bin_that_has_room() {
-        // 1000 more for bins with 2000 and 3000 bytes: only best-fit then has room for another 2000, and fills both.
+        // 1000 more for bins with 2000 and 3000 bytes: only best-fit then has space for another 2000, and fills both.
         let sizes = [2000, 3000, 1000, 2000, 1096];
         assert_eq!(flushes(Scheme::BinPacking(2, Fit::First), &sizes), [[(1, 3000)]]);
         assert_eq!(flushes(Scheme::BinPacking(2, Fit::Best), &sizes), [[(0, 2000), (3, 2000)]]);
