@@ -1,9 +1,9 @@
-//! Reading on a thread of its own, while what was read is used.
+//! Reading of a trace on a separate thread.
 //!
-//! Job: decompress and parse a trace on one processor while another replays it, and tell what the reading cost.
+//! Job: decompress and parse a trace on one processor while another replays it, and report the cost of reading.
 //!
-//! Invariants: requests come in the order of the trace, errors in their places. A bounded number of requests waits. The
-//! thread ends when the trace does, or when no more is wanted.
+//! Invariants: requests arrive in the order of the trace, errors in their places. The queue is bounded. The thread
+//! ends with the trace, or when the consumer stops.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
@@ -19,8 +19,7 @@ const BATCH: usize = 4096;
 /// Batches that may wait.
 const WAITING_MAX: usize = 4;
 
-/// Processor time that the calling thread has taken. The clock counts up to this call; `/proc` would tell the time of the
-/// last tick.
+/// Returns the processor time of the calling thread, exactly; `/proc` would have the time of the last tick.
 #[must_use]
 pub fn thread_time() -> Duration {
     // The kernel gives neither a negative time nor more nanoseconds than a second has.
@@ -41,7 +40,7 @@ pub fn alongside<T>(
             hand_over(reader, &batches);
             thread_time()
         });
-        // What is left is dropped with the iterator, so that the thread does not wait for room.
+        // The rest is dropped with the iterator, so that the thread does not wait for queue space.
         let taken = take(&mut read.into_iter().flatten());
         let time = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (taken, time)

@@ -1,8 +1,8 @@
 //! Text of blkparse: block layer events, of which Q events are requests.
 //!
-//! Invariants: what a person reads (names of input files, notes, the summary) is passed over. A request that a device of
-//! the trace passed down to another one of the trace counts once, at the upper device, unless both are kept. Memory is
-//! bounded ([`REMAPS_MAX`], [`STACKED_DEVICES_MAX`]).
+//! Invariants: text for people (names of input files, notes, the summary) is skipped. A request that one device of the
+//! trace passes down to another counts once, at the upper device, unless both are kept. Memory is bounded
+//! ([`REMAPS_MAX`], [`STACKED_DEVICES_MAX`]).
 
 use std::collections::{BTreeSet, VecDeque};
 

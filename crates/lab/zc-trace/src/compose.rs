@@ -1,13 +1,14 @@
-//! Several traces as one: a scan in the middle of a random load, one machine beside another.
+//! Merges several traces into one: a scan in the middle of a random load, two machines in parallel.
 //!
-//! Job: give the requests of all parts in the order of their times, each moved to where its part lies. Parts run at
-//! once, or one after the other; a part's devices lie side by side in the volume that comes out, which is device 0.
+//! Job: return the requests of all parts in order of time, each relocated to the range of its part. Parts run
+//! concurrently, or one after the other; the devices of a part are concatenated in the resulting volume, which is
+//! device 0.
 //!
-//! Invariants: times never go back; requests of one part keep their order, and what was one request stays one. Memory
-//! is that of one request a part.
+//! Invariants: times never decrease; requests of one part keep their order, and a request stays one. Memory is that of
+//! one request per part.
 //!
-//! It does not change contents. Parts that lie on the same addresses overwrite each other, and what one of
-//! them reads there is what its own trace says.
+//! It does not change contents. Parts on the same addresses overwrite each other, and a read has the content of its
+//! own trace.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -19,7 +20,7 @@ use crate::request::Request;
 /// Between parts that run one after the other.
 const PAUSE_NS: u64 = 1_000_000_000;
 
-/// How far the devices of a trace reach.
+/// Extent of each device of a trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ends(BTreeMap<u32, u64>);
 
@@ -38,7 +39,7 @@ impl Ends {
         self.0.values().fold(0, |sum: u64, end| sum.saturating_add(*end))
     }
 
-    /// Where each device begins.
+    /// Returns the start of each device.
     fn bases(&self, first: u64) -> BTreeMap<u32, u64> {
         let mut next = first;
         let place = |(device, end): (&u32, &u64)| {

@@ -71,7 +71,7 @@ impl Decoder {
         }
     }
 
-    /// Returns what follows the member, once it was read to its end.
+    /// Returns the bytes after the member, once it was read to its end.
     fn rest(self) -> Bytes {
         match self {
             Self::Gzip(decoder) => decoder.into_inner(),
@@ -130,7 +130,7 @@ impl Read for Members {
     }
 }
 
-/// Returns what a stream has next, empty at its end.
+/// Returns the next bytes of a stream, empty at its end.
 pub(crate) fn fill(bytes: &mut dyn BufRead) -> io::Result<&[u8]> {
     // Once for the error, once for the bytes: the borrow checker does not follow a loop that returns them.
     while let Err(error) = bytes.fill_buf() {

@@ -1,17 +1,17 @@
-//! Real bytes for a fingerprint, of about the compressed size that the trace tells.
+//! Synthesises bytes for a fingerprint, with about the compressed size in the trace.
 //!
-//! Job: equal fingerprints and sizes give equal bytes, different fingerprints different bytes, and LZ4 makes of a block
-//! what it made of the original, more or less.
+//! Job: equal fingerprints and sizes yield equal bytes, different fingerprints different bytes, and LZ4 compresses a
+//! block to about the size of the original.
 //!
-//! How: stretches of noise between copies of earlier bytes, many and small as in text and tables, chosen so that what
-//! LZ4 is expected to make of the block stays on its way to an aim. A copy costs three bytes and one more for every
-//! 255; noise costs itself. LZ4 finds other copies than those that were made, so the block is compressed, and made
-//! again with an aim that is corrected by the error, at most `ATTEMPTS_MAX` times; the best is kept.
+//! Method: runs of noise between copies of earlier bytes, many and small as in text and tables, chosen so that the
+//! expected LZ4 size approaches a target. A copy costs three bytes and one more for every 255; noise costs its length.
+//! LZ4 finds further copies, so the block is compressed, and generated again with a target corrected by the error, at
+//! most `ATTEMPTS_MAX` times; the best is used.
 //!
-//! Error of the size, under LZ4 (`lz4_flex`, blocks of 4 KiB, every target from 24 to 4096; a test asserts it): within
-//! 8 bytes for every second block, 128 for 99 of 100 and 256 for all, 0.2 % over all. Zstandard's size is not aimed at;
-//! entropy coding gains nothing from noise, so it lies nearer to LZ4's than the original's did. Two blocks joined to an
-//! extent compress to the sum of both: what is alike across blocks of real data is not reproduced.
+//! Error of the size, under LZ4 (`lz4_flex`, blocks of 4 KiB, every target from 24 to 4096; asserted by a test):
+//! within 8 bytes for every second block, 128 for 99 of 100 and 256 for all, 0.2 % over all. Zstandard's size is not
+//! targeted; entropy coding gains nothing from noise, so it is closer to LZ4's than in the original. Two blocks joined
+//! to an extent compress to the sum of both: similarity across blocks of real data is not reproduced.
 
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -21,20 +21,20 @@ use crate::request::Content;
 
 /// MD5 of 4 KiB of zeroes, its first half: the fingerprint of an empty block in traces of ours.
 const ZEROES_MD5: u128 = 0x620f_0b67_a91f_7f74;
-/// A block that compresses to so many bytes per 4 KiB, or less, is one value throughout.
+/// Largest compressed size per 4 KiB for which a block is a single repeated value.
 const CONSTANT_BYTES: u32 = 26;
-/// What a copy costs LZ4: a token and an offset.
+/// Cost of a copy under LZ4: a token and an offset.
 const COPY_COST: usize = 3;
 /// Copies longer than this are repetitions.
 const LONG_COPY_BYTES: usize = 48;
-/// How often a block is made at most.
+/// Most attempts per block.
 const ATTEMPTS_MAX: usize = 8;
-/// An error of so many bytes is good enough.
+/// Sufficient accuracy in bytes.
 const ERROR_BYTES: usize = 8;
-/// LZ4 ends a block with at least so many literals.
+/// Literals with which LZ4 ends a block at least.
 const TAIL_BYTES: usize = 12;
 
-/// Size under LZ4 of contents whose trace does not tell: half.
+/// Size under LZ4 of contents without a size in the trace: half.
 const fn unknown_size(len: usize) -> usize {
     len / 2
 }
@@ -49,7 +49,7 @@ pub fn fill(content: &Content, block: &mut [u8]) {
     }
     let mut rng = Pcg64Mcg::seed_from_u64(seed(content, target));
     if target <= usize_from_u32(CONSTANT_BYTES) {
-        // One value; eight bytes of it tell contents apart.
+        // One value; eight bytes of it distinguish contents.
         block.fill(rng.random());
         let distinct = len.min(8);
         rng.fill_bytes(&mut block[..distinct]);
@@ -83,7 +83,7 @@ fn seed(content: &Content, target: usize) -> u64 {
 
 /// Lengths of a pair of noise and copy such that the pair costs the share of its length that is left to spend.
 fn pair(rng: &mut Pcg64Mcg, share: f64) -> (usize, usize) {
-    // Noise of 4 to 16 bytes; then the copy is as long as it has to be. Little noise for what compresses well.
+    // Noise of 4 to 16 bytes; then the copy has the necessary length. Little noise for highly compressible data.
     let most = if share < 0.2 { 6 } else { 16 };
     let noise: usize = rng.random_range(4..=most);
     let pair = (noise + COPY_COST) as f64 / share.max(0.005);
@@ -92,14 +92,14 @@ fn pair(rng: &mut Pcg64Mcg, share: f64) -> (usize, usize) {
     if copy < 6 { (noise_for_short_copies(noise, share), 6) } else { (noise, copy) }
 }
 
-/// With copies of six bytes, so much noise keeps to the share.
+/// With copies of six bytes, returns the noise that meets the share.
 fn noise_for_short_copies(noise: usize, share: f64) -> usize {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within a block's length")]
     let wanted = ((6.0 * share - COPY_COST as f64).max(0.0) / (1.0 - share).max(0.002)) as usize;
     wanted.max(noise)
 }
 
-/// What LZ4 spends on a pair.
+/// Cost of a pair under LZ4.
 const fn cost(noise: usize, copy: usize) -> usize {
     let lengths = if noise >= 15 { 1 + (noise - 15) / 255 } else { 0 };
     let copied = if copy >= 19 { 1 + (copy - 19) / 255 } else { 0 };
@@ -124,7 +124,7 @@ fn compressible(block: &mut [u8], target: usize, rng: &mut Pcg64Mcg) {
         rng.fill_bytes(&mut block[at..at + noise]);
         at += noise;
         let copy = copy.min(end - at);
-        // From anywhere before; long copies repeat what is just before them, as tables and padding do.
+        // From any earlier position; long copies repeat the bytes directly before them, as in tables and padding.
         let from = if copy > at || copy > LONG_COPY_BYTES {
             at - rng.random_range(noise..=(4 * noise).max(32)).clamp(1, at)
         } else {

@@ -1,4 +1,4 @@
-//! Telling the format of a trace by what it begins with.
+//! Detection of a trace's format from its first bytes.
 
 use crate::format::{Format, NAMES};
 use crate::limits::PEEK_LINES;

@@ -1,10 +1,10 @@
-//! Counting distinct things in bounded memory.
+//! Counts distinct members in bounded memory.
 //!
-//! Invariants: exact up to [`DISTINCT_MAX`] members; beyond, only members whose hash falls below a threshold are
-//! held, the threshold is halved whenever they become too many, and counts are scaled (spatially hashed sampling, as
-//! SHARDS does, Waldspurger et al., FAST 2015; the relative error is about one in the root of the held members).
-//! Every member has a value, which goes with it: sums over the values held are those of an even sample of all members,
-//! however often the threshold was halved, so that shares computed of them are unbiased.
+//! Invariants: exact up to [`DISTINCT_MAX`] members; beyond, only members whose hash falls below a threshold are held,
+//! the threshold is halved whenever they become too many, and counts are scaled (spatially hashed sampling, as in
+//! SHARDS, Waldspurger et al., FAST 2015; the relative error is about one over the root of the held members). Every
+//! member has a value: sums over the held values are those of a uniform sample of all members for any number of
+//! halvings, so that ratios computed from them are unbiased.
 
 use zc_core::{Map, u64_from_usize};
 
@@ -15,7 +15,7 @@ use crate::limits::DISTINCT_MAX;
 pub struct Distinct<V = ()> {
     held: Map<u128, V>,
     held_max: usize,
-    /// Hashes with so many leading zeroes are held.
+    /// Hashes with this number of leading zeroes are held.
     halvings: u32,
 }
 
@@ -38,7 +38,7 @@ pub(crate) const fn mix(key: u128) -> u64 {
 }
 
 impl<V: Default> Distinct<V> {
-    /// A counter that holds at most so many members.
+    /// Creates a counter that holds at most `held_max` members.
     #[must_use]
     pub fn with_bound(held_max: usize) -> Self {
         assert!(held_max > 0, "a counter holds something");
@@ -69,7 +69,7 @@ impl<V: Default> Distinct<V> {
         self.held.contains_key(&member)
     }
 
-    /// How many distinct members there were.
+    /// Returns the number of distinct members.
     #[must_use]
     pub fn count(&self) -> u64 {
         u64_from_usize(self.held.len()).checked_shl(self.halvings).unwrap_or(u64::MAX)

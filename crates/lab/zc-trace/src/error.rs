@@ -1,9 +1,9 @@
-//! What keeps a trace from being read.
+//! Errors of reading a trace.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a trace cannot be read (on).
+/// Reason why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -12,7 +12,7 @@ pub enum TraceError {
     Open {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// Reading or decompressing failed.
@@ -20,10 +20,10 @@ pub enum TraceError {
     Read {
         /// Lines or records read before.
         place: u64,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The format cannot be told from what the trace begins with.
+    /// The format cannot be detected from the first bytes.
     #[error("cannot tell the format of the trace; name it: {known}")]
     Unknown {
         /// Names of formats.
@@ -32,7 +32,7 @@ pub enum TraceError {
     /// A format name that is not known.
     #[error("there is no trace format \"{name}\"; there are {known}")]
     NoSuchFormat {
-        /// What was asked for.
+        /// Requested name.
         name: String,
         /// Names of formats.
         known: String,
@@ -46,7 +46,7 @@ pub enum TraceError {
     /// The beginning of a recording is not one.
     #[error("cannot read the recording: {why}")]
     Recording {
-        /// What is wrong.
+        /// Reason.
         why: &'static str,
     },
     /// A bad line, when none is tolerated.
@@ -54,7 +54,7 @@ pub enum TraceError {
     BadLine {
         /// Its number, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// Reason.
         why: &'static str,
     },
     /// No request is of the chosen device.
@@ -68,7 +68,7 @@ pub enum TraceError {
     /// A template that is too large.
     #[error("the trace is too large for a template: more than {max} {what}")]
     TooLarge {
-        /// Of what.
+        /// Subject.
         what: &'static str,
         /// The bound.
         max: usize,
@@ -82,7 +82,7 @@ pub enum TraceError {
     /// A database of a size that there is none of.
     #[error("a database has {} to {} MiB, not {bytes} bytes", min >> 20, max >> 20)]
     Database {
-        /// What was asked for.
+        /// Requested size.
         bytes: u64,
         /// The smallest.
         min: u64,
@@ -92,7 +92,7 @@ pub enum TraceError {
     /// A database cannot be made.
     #[error("cannot make the database")]
     Generate {
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }

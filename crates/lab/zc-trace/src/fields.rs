@@ -1,6 +1,6 @@
 //! Fields of a line of text.
 //!
-//! Invariants: fields are slices of the line; nothing is copied or unescaped. Arithmetic on what a field says is checked.
+//! Invariants: fields are slices of the line; nothing is copied or unescaped. Arithmetic on field values is checked.
 
 /// Largest time in nanoseconds that is read: some 285 years.
 const TIME_NS_MAX: f64 = 9.0e18;
@@ -62,7 +62,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Where the fields of a line end.
+/// Field separator of a line.
 enum Split<'a> {
     Words(std::str::SplitAsciiWhitespace<'a>),
     Separated { rest: Option<&'a str>, separator: char },

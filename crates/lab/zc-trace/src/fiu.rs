@@ -1,5 +1,5 @@
-//! The FIU traces: one MD5 for each 4 KiB of a request, or, in the traces of home directories, one for each sector, all
-//! in one word; and a line for each block of what was one request.
+//! The FIU traces: one MD5 for each 4 KiB of a request, or, in the traces of home directories, one for each sector,
+//! all in one word; and a line for each block of an original request.
 //!
 //! Invariant: equal blocks of 4 KiB have equal fingerprints within a trace; those of a trace by sectors are
 //! not comparable with those of a trace by blocks, except that of a block of zeros.
@@ -39,7 +39,7 @@ struct Line {
 }
 
 impl Joiner {
-    /// Marks the pieces of a line as going on with the line before, if they do.
+    /// Marks the pieces of a line as continuations of the line before, if they are.
     pub(crate) fn join(&mut self, process: u64, pieces: &mut [Request]) {
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return };
         let end_bytes = last.offset_bytes + u64::from(last.len_bytes);

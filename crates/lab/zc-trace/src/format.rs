@@ -44,7 +44,7 @@ pub enum Format {
     /// libCacheSim's oracleGeneral: records of 24 bytes, little-endian: time in seconds (u32), object (u64), its size
     /// (u32), the number of its next use or -1 (i64). An object is one key; its size is not used.
     OracleGeneral,
-    /// What the daemon records ([`zc_recording`]).
+    /// Recordings of the daemon ([`zc_recording`]).
     Recording,
 }
 

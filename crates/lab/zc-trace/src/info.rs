@@ -1,8 +1,7 @@
-//! What is in a trace: requests, footprint, mix, duplicates, compressibility.
+//! Properties of a trace: requests, footprint, mix, duplicates, compressibility.
 //!
-//! Invariants: memory is bounded by [`Distinct`]; figures that had to be estimated are marked ([`Info::is_exact`]).
-//! Bytes are those of whole requests; addresses are counted in blocks of 4 KiB, every block that a
-//! read or a write touches.
+//! Invariants: memory is bounded by [`Distinct`]; estimated figures are marked ([`Info::is_exact`]). Bytes are those
+//! of whole requests; addresses are counted in blocks of 4 KiB, every block that a read or a write overlaps.
 
 use std::collections::BTreeMap;
 
@@ -29,18 +28,18 @@ impl Tally {
     }
 }
 
-/// A content: its size, that under LZ4 and under Zstandard, of which a trace may tell one only, and how it was written.
+/// A content: its size, that under LZ4 and under Zstandard (a trace may have one only), and its writes.
 #[derive(Debug, Default)]
 struct Known {
     len_bytes: u32,
     lz4_bytes: Option<u32>,
     zstd1_bytes: Option<u32>,
-    /// Writes of it, and whether one of them was the first that was seen of it.
+    /// Number of its writes, and `true` if its first reference was a write.
     writes: u64,
     begins_written: bool,
 }
 
-/// Distinct contents. Figures are sums over the contents held, so that none is of another sample than the others.
+/// Distinct contents. Figures are sums over the held contents, so that all refer to the same sample.
 #[derive(Debug, Default)]
 struct Contents(Distinct<Known>);
 
@@ -55,7 +54,7 @@ impl Contents {
             if known.len_bytes == 0 {
                 (known.len_bytes, known.begins_written) = (request.len_bytes, request.op == Op::Write);
             }
-            // Recordings may tell the size of a content later than its print.
+            // Recordings may have the size of a content later than its fingerprint.
             known.lz4_bytes = known.lz4_bytes.or(content.lz4_bytes);
             known.zstd1_bytes = known.zstd1_bytes.or(content.zstd1_bytes);
             known.writes += u64::from(request.op == Op::Write);
@@ -87,7 +86,7 @@ pub struct Info {
     pub reads: Tally,
     /// Writes.
     pub writes: Tally,
-    /// References whose kind the format does not tell.
+    /// References whose kind the format lacks.
     pub accesses: Tally,
     /// Flushes.
     pub flushes: u64,
@@ -133,7 +132,7 @@ impl Info {
             self.sequential += 1;
         }
         self.end_bytes = Some((request.device, request.end_bytes()));
-        // Of what is discarded nothing is cached, and one fstrim names all that is free on a volume.
+        // Discarded ranges are not cached, and one fstrim covers all free space of a volume.
         if request.op == Op::Discard {
             return;
         }
@@ -171,7 +170,7 @@ impl Info {
             + self.flushes
     }
 
-    /// Devices told apart.
+    /// Returns the number of distinguished devices.
     #[must_use]
     pub fn devices(&self) -> u64 {
         self.devices.count()
@@ -212,7 +211,7 @@ impl Info {
         (count > 0).then_some(count)
     }
 
-    /// What lay at the addresses that were read, over distinct contents of it. What is read twice counts once.
+    /// Returns the ratio of read addresses to their distinct contents. Repeated reads count once.
     #[must_use]
     pub fn read_dedup_ratio(&self) -> Option<f64> {
         let held = self.read.0.count();
@@ -283,7 +282,7 @@ mod tests {
         assert!(info.is_exact());
     }
 
-    /// Contents that come late count as much as early ones, when there are more than are held.
+    /// Late contents count as much as early ones, if there are more than are held.
     #[test]
     fn ratios_of_a_sample_are_those_of_all() {
         let mut info = Info { all: Contents(Distinct::with_bound(1024)), ..Info::default() };

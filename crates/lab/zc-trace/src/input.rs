@@ -39,8 +39,8 @@ pub(crate) fn plain(mut bytes: Bytes) -> io::Result<Bytes> {
     Ok(Box::new(BufReader::with_capacity(PEEK_BYTES, Members::new(kind, bytes)?)))
 }
 
-/// Splits off up to `limit` bytes from the beginning, without losing what follows. A read error among them is kept for
-/// whoever reads up to it.
+/// Reads up to `limit` bytes from the start, without consuming them. A read error is kept for the reader that reaches
+/// it.
 pub(crate) fn peek(mut bytes: Bytes, limit: usize) -> (Vec<u8>, Bytes) {
     let mut head = Vec::new();
     while head.len() < limit {
@@ -78,7 +78,7 @@ impl BufRead for Failed {
     fn consume(&mut self, _: usize) {}
 }
 
-/// Name and size of a member, from its header. `None` for what is no header.
+/// Returns name and size of a member, from its header. `None` for an invalid header.
 fn member_of(header: &[u8; TAR_BLOCK]) -> Option<(String, u64)> {
     let text = |range: std::ops::Range<usize>| {
         let field = &header[range];
@@ -98,7 +98,7 @@ fn member_of(header: &[u8; TAR_BLOCK]) -> Option<(String, u64)> {
     Some((name, size))
 }
 
-/// Whether the bytes are an archive, as far as their beginning tells.
+/// Returns `true` if the bytes begin like an archive.
 fn is_archive(bytes: &mut dyn BufRead) -> io::Result<bool> {
     Ok(fill(bytes)?.get(257..262) == Some(b"ustar"))
 }
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(read(Vec::new()).unwrap(), b"");
     }
 
-    /// What a reader of a stream gets before its error, and that error.
+    /// Returns the bytes that a stream's reader receives before its error, and that error.
     fn read_on(bytes: Vec<u8>) -> (Vec<u8>, io::Result<usize>) {
         let mut out = Vec::new();
         let result = plain(Box::new(Cursor::new(bytes))).unwrap().read_to_end(&mut out);

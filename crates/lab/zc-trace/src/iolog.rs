@@ -13,7 +13,7 @@ use crate::values::{Parsed, request, times};
 pub(crate) struct Iolog {
     version: Option<Version>,
     files: Vec<String>,
-    /// Sum of the waits so far (version 2).
+    /// Total of the waits so far (version 2).
     waited_us: u64,
 }
 
@@ -31,7 +31,7 @@ impl Iolog {
         self.files.get(usize::try_from(number).ok()?).map(String::as_str)
     }
 
-    /// Parses a line; what follows the fields of the format is left in `fields`.
+    /// Parses a line; further fields are left in `fields`.
     pub(crate) fn parse(&mut self, fields: &mut Fields<'_>, text: &str) -> Parsed {
         let Some(version) = self.version else {
             self.version = Some(match text {

@@ -1,23 +1,23 @@
-//! What joining blocks leaves of their sizes after compression.
+//! Effect of joint compression of blocks.
 //!
-//! Blocks of 4 KiB that are compressed together come out smaller than one by one. Where the factors come from and how
-//! far off they are: `zc_replay`'s `content`, which goes from blocks to extents by them; recordings go the other way.
+//! Blocks of 4 KiB that are compressed together are smaller than one by one. Source and accuracy of the factors:
+//! `zc_replay`'s `content`, which converts from blocks to extents; recordings are converted the other way.
 
 use zc_core::{u64_from_usize, usize_from_u32};
 
-/// What joining 1, 2, 4, 8, 16, 32 blocks leaves of the size of those that compress under LZ4, in 1/1000.
+/// Size of 1, 2, 4, 8, 16, 32 jointly compressed blocks relative to their sum under LZ4, in 1/1000.
 pub const LZ4: [u64; 6] = [1000, 955, 915, 902, 888, 874];
-/// What joining 1, 2, 4, 8, 16, 32 blocks leaves of the size of those that compress under Zstandard, in 1/1000.
+/// Size of 1, 2, 4, 8, 16, 32 jointly compressed blocks relative to their sum under Zstandard, in 1/1000.
 pub const ZSTD: [u64; 6] = [1000, 942, 900, 907, 898, 889];
 
-/// The factor for so many blocks, in 1/1000.
+/// Returns the factor for this number of blocks, in 1/1000.
 #[must_use]
 pub fn factor(table: &[u64; 6], blocks: usize) -> u64 {
     let step = usize_from_u32(blocks.max(1).ilog2()).min(table.len() - 1);
     table[step]
 }
 
-/// What each of `blocks` equal blocks comes to that were `stored_bytes` together, at least 1.
+/// Returns the size of each of `blocks` equal blocks that were `stored_bytes` together, at least 1.
 #[must_use]
 pub fn share_of(table: &[u64; 6], blocks: usize, stored_bytes: u64) -> u64 {
     let whole = u64_from_usize(blocks.max(1)) * factor(table, blocks);

@@ -1,18 +1,17 @@
-//! Block traces: what a machine read and wrote, and when.
+//! Block traces: timed reads and writes of machines.
 //!
-//! Job: read traces of many formats, compressed or not, one request at a time ([`Reader`]), on a
-//! thread of its own if that is wanted ([`alongside`]); tell what is in
-//! one ([`Info`]); read what the daemon records ([`zc_recording`]) as well; make new ones from a template
-//! ([`storm`]), from nothing ([`workload`]), of several ([`compose`]) or of a database that has real bytes
-//! too ([`tpch`]); turn fingerprints back into bytes that compress as the originals did ([`contents`]).
+//! Job: read traces of many formats, compressed or not, one request at a time ([`Reader`]), optionally on a separate
+//! thread ([`alongside`]); summarise one ([`Info`]); read the daemon's recordings ([`zc_recording`]) as well; make new
+//! ones from a template ([`storm`]), from a model ([`workload`]), from several ([`compose`]) or from a database with
+//! real bytes ([`tpch`]); turn fingerprints into bytes with the compressibility of the originals ([`contents`]).
 //!
-//! Invariants: no byte of a trace makes it panic or decides how much memory is spent: lines, decoders' windows and
-//! counters are bounded ([`limits`]), what exceeds them is a bad line or an error. The same seed gives the same trace
-//! and the same bytes on every machine.
+//! Invariants: no byte of a trace causes a panic or determines the size of an allocation: lines, decoders' windows and
+//! counters are bounded ([`limits`]), and data beyond them is a bad line or an error. The same seed yields the same
+//! trace and the same bytes on every machine.
 //!
 //! It does not hold contents (a trace has fingerprints and compressed sizes, never bytes), or replay.
 //!
-//! Times are relative to the first request. Offsets and lengths are in bytes, whatever the format counts in.
+//! Times are relative to the first request. Offsets and lengths are in bytes, for every unit of the format.
 #![forbid(unsafe_code)]
 
 mod alongside;

@@ -2,14 +2,14 @@
 
 /// Longest line of a text trace in bytes; a longer one is a bad line and skipped.
 pub const LINE_BYTES_MAX: usize = 4096;
-/// What is looked at to tell the format of a trace, in bytes after decompression.
+/// Bytes after decompression that are examined to detect the format of a trace.
 pub const PEEK_BYTES: usize = 64 << 10;
-/// Lines that are tried when the format is to be told.
+/// Lines that are examined to detect the format.
 pub const PEEK_LINES: usize = 200;
 /// Memory of the xz decoder in KiB: `xz -9` takes 64 MiB.
 pub const XZ_MEMORY_KIB: u32 = 96 << 10;
-/// Window of the Zstandard decoder, as a power of two in bytes: what `zstd -19` takes; `--ultra` and `--long` may not
-/// fit.
+/// Window of the Zstandard decoder, as a power of two in bytes: that of `zstd -19`; `--ultra` and `--long` may exceed
+/// it.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Members of a tar archive that are listed when none was named.
 pub const MEMBERS_LISTED_MAX: usize = 32;
@@ -25,8 +25,8 @@ pub const IOLOG_FILES_MAX: usize = 4096;
 pub const DEVICES_COUNTED_MAX: usize = 1024;
 /// Largest offset plus length of a request in bytes.
 pub const ADDRESS_MAX: u64 = zc_recording::ADDRESS_MAX;
-/// Members that a counter of distinct things holds (16 bytes and a flag each, at most 40 MiB with the table's slack);
-/// beyond, it goes on with half as many by hash.
+/// Most members of a distinct counter (16 bytes and a flag each, at most 40 MiB with the table's slack); beyond, it
+/// continues with half as many, selected by hash.
 pub const DISTINCT_MAX: usize = 1 << 20;
 /// Blocks of 4 KiB that the template of a boot storm may touch: 1 GiB.
 pub const TEMPLATE_BLOCKS_MAX: usize = 1 << 18;

@@ -6,7 +6,7 @@ use std::io::{self, BufRead};
 
 use crate::limits::LINE_BYTES_MAX;
 
-/// What was found.
+/// Result of reading a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line {
     /// A line is in the buffer, without its end.

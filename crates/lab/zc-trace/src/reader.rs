@@ -21,10 +21,10 @@ use crate::request::{Op, Request};
 use crate::text::{self, TextParser};
 use crate::values::{self, Parsed};
 
-/// How a trace is read.
+/// Options of reading a trace.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Its format; told from the trace if nothing is said.
+    /// Format; detected by default.
     pub format: Option<Format>,
     /// `true` if a bad line is an error.
     pub strict: bool,
@@ -64,18 +64,18 @@ impl std::fmt::Display for DeviceChoice {
 pub struct BadLine {
     /// Its number, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// Reason.
     pub why: &'static str,
 }
 
-/// What a recording says of itself.
+/// Header of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recorded {
     /// Its beginning.
     pub header: Header,
     /// Its end, once that is read; a recording that was cut off has none.
     pub end: Option<End>,
-    /// Requests so far that it says are missing.
+    /// Requests that it reports as missing so far.
     pub lost: u64,
 }
 
@@ -111,7 +111,7 @@ impl Reader {
     /// Opens `FILE`, or `ARCHIVE:MEMBER` of a tar archive; both may be compressed.
     ///
     /// # Errors
-    /// The file cannot be read, or its format cannot be told.
+    /// When the file cannot be read, or its format cannot be detected.
     pub fn open(path: &Path, options: Options) -> Result<Self, TraceError> {
         Self::from_bytes(input::open(path)?, options)
     }
@@ -159,13 +159,13 @@ impl Reader {
         })
     }
 
-    /// The format, told or named.
+    /// Returns the format, detected or given.
     #[must_use]
     pub const fn format(&self) -> Format {
         self.format
     }
 
-    /// How many bad lines were passed over.
+    /// Returns the number of skipped bad lines.
     #[must_use]
     pub const fn bad_count(&self) -> u64 {
         self.bad_count
@@ -189,20 +189,20 @@ impl Reader {
         self.parser.device_name(device)
     }
 
-    /// What a recording says of itself, if this is one.
+    /// Returns the header of a recording, if this is one.
     #[must_use]
     pub fn recorded(&self) -> Option<Recorded> {
         let decoder = self.recording.as_ref()?.decoder();
         Some(Recorded { header: *decoder.header(), end: decoder.end().copied(), lost: decoder.lost() })
     }
 
-    /// Share of the addresses that are in the trace, as far as it tells: 1 for what is not a sample.
+    /// Returns the share of addresses in the trace, if it is reported: 1 for a complete one.
     #[must_use]
     pub fn sample_rate(&self) -> f64 {
         self.recording.as_ref().map_or(1.0, |recording| recording.decoder().header().share.rate())
     }
 
-    /// What the trace's own clock said at its first request, from which times are counted; `None` before that was read.
+    /// Returns the trace's own time at its first request, the origin of all times; `None` before that was read.
     #[must_use]
     pub const fn began_ns(&self) -> Option<u64> {
         self.first_ns
@@ -214,7 +214,7 @@ impl Reader {
         self.lines
     }
 
-    /// What the next line or record says, or a further piece of the last one; `None` at the end. Counts.
+    /// Returns the next line or record, or a further piece of the last one; `None` at the end. Counts.
     fn next_parsed(&mut self) -> std::io::Result<Option<Parsed>> {
         if let Some(recording) = &mut self.recording {
             let found = recording.next(&mut *self.bytes)?;

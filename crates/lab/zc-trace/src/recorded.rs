@@ -1,9 +1,9 @@
 //! Requests of a recording of the daemon ([`zc_recording`]).
 //!
-//! Job: turn runs of a recording into requests; a run of which a print or a size is known comes in pieces of 4 KiB each,
-//! long runs of nothing or zeros in pieces of at most 1 GiB. Later pieces are marked as going on with the first.
+//! Job: turn runs of a recording into requests; a run with a print or a size is split into pieces of 4 KiB, long runs
+//! without contents or of zeros into pieces of at most 1 GiB. Later pieces are marked as continuations of the first.
 //!
-//! Invariants: what contents are is derived from what the file says and from nothing else.
+//! Invariants: contents are derived from the file only.
 
 use std::io::{self, BufRead};
 
@@ -27,14 +27,14 @@ const NAMELESS_BIT: u128 = 1 << 112;
 #[derive(Debug)]
 pub(crate) struct Recording {
     decoder: Decoder,
-    /// What is left of a run, and what its first block holds.
+    /// Rest of a run, and the content of its first block.
     rest: Option<(Run, Option<Content>)>,
     /// Extents so far whose print the recording does not name.
     nameless: u64,
 }
 
 impl Recording {
-    /// Reads the header; what is wrong with it, if it is none.
+    /// Reads the header; returns its error if invalid.
     pub(crate) fn new(input: &mut dyn BufRead) -> io::Result<Result<Self, &'static str>> {
         let begun = Decoder::new(input)?;
         Ok(begun.map(|decoder| Self { decoder, rest: None, nameless: 0 }))
@@ -84,7 +84,7 @@ impl Recording {
         }
     }
 
-    /// What the first block of an extent holds.
+    /// Returns the content of an extent's first block.
     fn content(&mut self, known: Known) -> Option<Content> {
         let (print, stored) = match known {
             Known::Unknown => return None,

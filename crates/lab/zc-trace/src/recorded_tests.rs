@@ -23,7 +23,7 @@ fn content(fingerprint: u128, lz4_bytes: Option<u32>, zstd1_bytes: Option<u32>) 
     Some(Content { fingerprint, lz4_bytes, zstd1_bytes })
 }
 
-/// What the sample reads back as.
+/// Decoded sample.
 fn expected() -> Vec<Request> {
     let piece = |time_ns, op, offset_bytes, len_bytes, content, continues| Request {
         content,

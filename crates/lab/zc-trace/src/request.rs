@@ -1,6 +1,6 @@
 //! One request of a trace.
 
-/// What was asked.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Data was read.
@@ -9,9 +9,9 @@ pub enum Op {
     Write,
     /// Everything written before was made durable.
     Flush,
-    /// Data was given up.
+    /// Releases data.
     Discard,
-    /// Something was used; the format does not say how.
+    /// An access of a kind that the format lacks.
     Access,
 }
 
@@ -23,14 +23,14 @@ impl Op {
     }
 }
 
-/// What is known of the bytes of a request.
+/// Content of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Content {
     /// Equal for equal bytes.
     pub fingerprint: u128,
-    /// Bytes after LZ4, if the trace tells.
+    /// Bytes after LZ4, if in the trace.
     pub lz4_bytes: Option<u32>,
-    /// Bytes after Zstandard at level 1, if the trace tells.
+    /// Bytes after Zstandard at level 1, if in the trace.
     pub zstd1_bytes: Option<u32>,
 }
 
@@ -39,17 +39,17 @@ pub struct Content {
 pub struct Request {
     /// When, since the first request; 0 in formats without times.
     pub time_ns: u64,
-    /// Which device, in formats that tell several apart.
+    /// Device, in formats with several.
     pub device: u32,
     /// First byte.
     pub offset_bytes: u64,
-    /// How many; 0 for a flush alone.
+    /// Length in bytes; 0 for a flush alone.
     pub len_bytes: u32,
-    /// What was asked.
+    /// Kind.
     pub op: Op,
-    /// What is known of the bytes.
+    /// Content, if known.
     pub content: Option<Content>,
-    /// Goes on with the request before: both were one, of which different things are known in different parts.
+    /// `true` if it continues the request before: both were one, with different contents in different parts.
     pub continues: bool,
 }
 
@@ -66,7 +66,7 @@ impl Request {
         Self { device, ..self }
     }
 
-    /// This request with what is known of its bytes.
+    /// Returns this request with a content.
     #[must_use]
     pub fn of(self, content: impl Into<Option<Content>>) -> Self {
         Self { content: content.into(), ..self }

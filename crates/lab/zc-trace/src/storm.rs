@@ -1,19 +1,20 @@
-//! Boot storms: many machines that boot from clones of one image, made from the trace of one boot.
+//! Boot storms: many machines that boot from clones of one image, derived from the trace of one boot.
 //!
-//! Job: what Nitro's evaluation did for its Figure 8 (Li et al., USENIX ATC 2014, section 5: 60 machines, contents of
-//! clones overlap by 90 %, addresses of duplicates are shifted by 0 to 15 % of the address space), on any template.
-//! The paper does not say what is shifted together and what a content is; here:
+//! Job: the method of Nitro's evaluation for its Figure 8 (Li et al., USENIX ATC 2014, section 5: 60 machines,
+//! contents of clones overlap by 90 %, addresses of duplicates are shifted by 0 to 15 % of the address space), on any
+//! template. The paper leaves the granularity of shifts and contents open; here:
 //!
 //! - the unit of contents is [`UNIT_BYTES`], the size of an extent: a clone has a unit's bytes of its own with
 //!   probability 1 - overlap, and else the template's;
-//! - all addresses of a clone are shifted by one amount, whole units, with wrap-around: what is sequential stays so;
-//! - the address space is that of the units which the template touches: a gap between two runs of units shrinks to one
-//!   unit, so that a clone takes little more room than what its machine reads and writes;
-//! - a block that is never read before it is written has contents that no other block has in the beginning, alike in all
-//!   clones as far as their unit is.
+//! - all addresses of a clone are shifted by one amount, whole units, with wrap-around, which preserves sequential
+//!   runs;
+//! - the address space is that of the units in the template: a gap between two runs of units shrinks to one unit, so
+//!   that a clone takes little more space than its machine's reads and writes;
+//! - a block that is never read before it is written initially has a content that no other block has, equal in all
+//!   clones where their unit is shared.
 //!
-//! Invariants: seed and number tell a clone. Lines of a trace that belong to one request (same time and operation, one
-//! behind the other) are one request of the template. A template is bounded by [`TEMPLATE_BLOCKS_MAX`] and
+//! Invariants: seed and number determine a clone. Consecutive lines of a trace that belong to one request (same time
+//! and operation) are one request of the template. A template is bounded by [`TEMPLATE_BLOCKS_MAX`] and
 //! [`TEMPLATE_REQUESTS_MAX`].
 
 use rand::{RngExt as _, SeedableRng as _};
@@ -27,7 +28,7 @@ use crate::request::{Content, Op, Request};
 
 /// A block of a template; compressed sizes are per block.
 pub const BLOCK_BYTES: u32 = 4096;
-/// What is unique to a clone or not, and what addresses are shifted by multiples of.
+/// Granularity of unique contents and of address shifts.
 pub const UNIT_BYTES: u32 = 8192;
 const UNIT_BLOCKS: u32 = UNIT_BYTES / BLOCK_BYTES;
 /// Between the last request of a boot and the first of the next.
@@ -40,20 +41,20 @@ pub struct Io {
     pub time_ns: u64,
     /// First block.
     pub block: u32,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u32,
-    /// What is written, one content a block; nothing for reads.
+    /// Written contents, one per block; empty for reads.
     pub written: Vec<Content>,
 }
 
-/// How clones differ.
+/// Differences between clones.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// Share of units that a clone has in common with the template.
     pub overlap: f64,
     /// Most that a clone is shifted by, as a share of the address space.
     pub shift_max: f64,
-    /// Tells one storm from another.
+    /// Seed.
     pub seed: u64,
 }
 
@@ -81,7 +82,7 @@ pub struct Machine<'a> {
     shift: u32,
 }
 
-/// The content of a block that the trace does not tell.
+/// Content of a block that the trace lacks.
 const fn unknown(address: u64) -> Content {
     Content { fingerprint: (1 << 127) | mix(address as u128) as u128, lz4_bytes: None, zstd1_bytes: None }
 }
@@ -240,7 +241,8 @@ pub struct Storm<'a> {
 }
 
 impl<'a> Storm<'a> {
-    /// So many machines, each of which boots so often; a boot begins when the one before has ended everywhere.
+    /// Creates `machines`, each of which boots `boots` times; a boot begins when the previous one has ended
+    /// everywhere.
     #[must_use]
     pub fn new(template: &'a Template, machines: u32, boots: u32, shape: Shape) -> Self {
         let machines =
@@ -248,7 +250,7 @@ impl<'a> Storm<'a> {
         Self { machines, template, next: (0, 0, 0), boots, last_ns: 0, pending: Vec::new().into_iter() }
     }
 
-    /// What the volumes hold before the first boot, block by block.
+    /// Returns the initial contents of the volumes, block by block.
     pub fn image(&self) -> impl Iterator<Item = Content> + '_ {
         self.machines.iter().flat_map(|(machine, _)| machine.image()).map(|(content, _)| content)
     }
@@ -314,8 +316,8 @@ impl Machine<'_> {
         if self.is_own(block / UNIT_BLOCKS) { own(content, self.number) } else { content }
     }
 
-    /// What the volume holds before the boot, block by block, and which block of the template it is, unless it is the
-    /// clone's own.
+    /// Returns the initial contents of the volume, block by block, with the template's block, unless it is the clone's
+    /// own.
     pub fn image(&self) -> impl Iterator<Item = (Content, Option<u32>)> + '_ {
         (0..self.template.blocks()).map(|at| {
             let block = self.of_template(at);
@@ -329,13 +331,13 @@ impl Machine<'_> {
         (at + count - self.shift) % count
     }
 
-    /// What a block holds before the boot.
+    /// Returns the initial content of a block.
     fn at_first(&self, at: u32) -> Content {
         let block = self.of_template(at);
         self.content(block, self.template.blocks[usize_from_u32(block)])
     }
 
-    /// What the machine does; a request across the end of the address space becomes two.
+    /// Returns the machine's requests; one across the end of the address space becomes two.
     pub fn ios(&self) -> impl Iterator<Item = Io> + '_ {
         self.template.ios.iter().flat_map(|io| self.moved(io))
     }
@@ -448,7 +450,7 @@ mod tests {
             lines += 1;
         }
         assert!(times.len() >= 5 * 2 * 4, "every request has a time of its own");
-        // The second boot finds what the first has left.
+        // The second boot reads the contents left by the first.
         assert_eq!(first, [1, 2, 3, 4, 4, 1, 2, 3, 4, 4]);
         // Five machines, two boots, five blocks, one of which is written.
         assert_eq!((lines, written), (5 * 2 * 5, 5 * 2));

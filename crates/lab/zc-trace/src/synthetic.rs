@@ -1,11 +1,11 @@
-//! A boot out of nothing but a seed, for those who have no trace of one.
+//! A synthetic boot from a seed, for users without a trace.
 //!
 //! Shape: Nitro's template (Li et al., USENIX ATC 2014, section 5): 18 MB, 99 % reads, 14 % of the requests random,
 //! deduplication 1.2 times; compression ratios are drawn from the normal distribution of mean 2 and variance 0.25 of
-//! the same section, at least 1. Not from the paper: files of 4 KiB to 1 MiB, read front to back in pieces of up to 128
-//! KiB as read-ahead does, in an address space four times as large as what is read.
+//! the same section, at least 1. Not from the paper: files of 4 KiB to 1 MiB, read sequentially in pieces of up to 128
+//! KiB as by read-ahead, in an address space four times as large as the read data.
 //!
-//! Invariants: content, not address, decides the compressed size.
+//! Invariants: the content, not the address, determines the compressed size.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -18,7 +18,7 @@ const STEP_NS: u64 = 1_000_000;
 /// Blocks of the largest piece that is read at once.
 const PIECE_BLOCKS_MAX: u64 = 32;
 
-/// What a boot is like.
+/// Parameters of a boot.
 #[derive(Debug, Clone, Copy)]
 pub struct Boot {
     /// Bytes read and written.
@@ -31,7 +31,7 @@ pub struct Boot {
     pub dedup_ratio: f64,
     /// Mean and standard deviation of the compression ratio.
     pub ratio: (f64, f64),
-    /// Tells one boot from another.
+    /// Seed.
     pub seed: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Lines of the text formats.
 //!
-//! Invariants: arithmetic on what a line says is checked; what does not fit is a bad line.
+//! Invariants: arithmetic on a line's values is checked; an overflow is a bad line.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::iolog::Iolog;
 use crate::request::{Content, Op, Request, hash};
 use crate::values::{MINOR_BITS, MINOR_MASK, Parsed, SECTOR, device_number, request, times};
 
-/// Bytes that a key of a key stream stands for: such streams tell pages apart, not sizes.
+/// Bytes that a key of a key stream represents: such streams have pages, not sizes.
 const KEY_BYTES: u64 = 4096;
 /// Parses lines of one format.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct TextParser {
     format: Format,
     /// Lines with content so far.
     lines: u64,
-    /// What is left of the request of the last line.
+    /// Remaining pieces of the last line's request.
     pieces: VecDeque<Request>,
     joiner: fiu::Joiner,
     disk_sim_unit: DiskSimUnit,
@@ -75,8 +75,8 @@ fn msr(fields: &mut Fields<'_>) -> Parsed {
     request(times(ticks, 100)?, device, op, offset, len).map(Some)
 }
 
-/// SPC allows fields of the writer's own behind its five. A time without a point and digits behind it, at the end of the
-/// line, are one time: its decimal comma looks like a separator.
+/// Parses SPC lines, which may have additional fields after the five. A time without a decimal point and digits after
+/// it, at the end of the line, are one time: its decimal comma looks like a separator.
 fn spc(fields: &mut Fields<'_>) -> Parsed {
     let (unit, lba, len) = (fields.number()?, fields.number()?, fields.number()?);
     let op = op(fields.text()?)?;
@@ -113,8 +113,8 @@ fn cloud_physics(fields: &mut Fields<'_>) -> Parsed {
     request(times(time, 1000)?, 0, op, fields.number()?, fields.number()?).map(Some)
 }
 
-/// What DiskSim's times are in: milliseconds, or nanoseconds as MQSim writes them. The first time of a file that is not 0
-/// decides, as it has a point or not; 0 is the same in both.
+/// Unit of DiskSim's times: milliseconds, or nanoseconds as written by MQSim. The first time of a file that is not 0
+/// decides by its decimal point; 0 is the same in both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum DiskSimUnit {
     #[default]
@@ -213,7 +213,7 @@ impl TextParser {
         };
         let fields = &mut fields;
         let found = match self.format {
-            // What follows a range is for people.
+            // Text after a range is for people.
             Format::Blkparse => return self.blkparse.parse(fields, text),
             Format::Spc => return spc(fields),
             Format::Keys if text == "*" => return Ok(None),

@@ -1,4 +1,4 @@
-//! Lines of every text format: what they mean, and what is wrong with bad ones.
+//! Lines of every text format: their meaning, and the errors of bad ones.
 
 use super::*;
 use crate::format::NAMES;
@@ -22,7 +22,7 @@ fn plain(time_ns: u64, device: u32, op: Op, offset_bytes: u64, len_bytes: u32) -
     Request::new(time_ns, op, offset_bytes, len_bytes).on(device)
 }
 
-/// A line of each format, and what it says.
+/// A line of each format, with its meaning.
 fn samples() -> Vec<(Format, &'static str, Request)> {
     let content = |fingerprint, sizes: Option<(u32, u32)>| {
         let (lz4_bytes, zstd1_bytes) = (sizes.map(|sizes| sizes.0), sizes.map(|sizes| sizes.1));

@@ -1,11 +1,11 @@
 //! Values of a line or a record: requests, device numbers, products.
 //!
-//! Invariant: arithmetic on what a trace says is checked.
+//! Invariant: arithmetic on a trace's values is checked.
 
 use crate::limits::ADDRESS_MAX;
 use crate::request::{Op, Request};
 
-/// A request, nothing (a header, a comment, an event of another kind), or what is wrong.
+/// A request, nothing (a header, a comment, an event of another kind), or an error.
 pub(crate) type Parsed = Result<Option<Request>, &'static str>;
 
 /// Bits of a device number that are its minor.

@@ -1,7 +1,7 @@
-//! Arbitrary bytes as a trace, of each format and compressed or not: no panic, requests within their bounds, nothing
-//! after the end, and no bad line taken in strict mode.
+//! Parses arbitrary bytes as a trace, of each format and compressed or not: no panic, requests within their bounds,
+//! nothing after the end, and no bad line accepted in strict mode.
 //!
-//! The first input byte chooses the format, or to tell it from the trace, and strictness; the rest is the trace.
+//! The first input byte selects the format, or its detection, and strictness; the rest is the trace.
 
 use zc_trace::limits::{ADDRESS_MAX, BAD_LINES_KEPT};
 use zc_trace::{Format, Info, Options, Reader};

@@ -18,7 +18,7 @@ const ENTRY_BYTES: usize = 16;
 /// Entries of a block.
 const ENTRIES: usize = zc_core::usize_from_u32(BLOCK_BYTES) / ENTRY_BYTES;
 
-/// An index that queries look into.
+/// An index used by queries.
 #[derive(Debug)]
 pub(super) struct Index {
     first_block: u64,
@@ -26,7 +26,7 @@ pub(super) struct Index {
     order: Vec<u32>,
 }
 
-/// Indices that queries look into; the others are in the image alone.
+/// Indices used by queries; the others exist in the image alone.
 #[derive(Debug)]
 pub(super) struct Indices {
     pub(super) suppliers_by_nation: Index,
@@ -45,7 +45,7 @@ impl Index {
     ) -> io::Result<Self> {
         let first_block = out.end_block()?;
         let mut order: Vec<u32> = (0..u32::MAX).take(table.rows()).collect();
-        // From the last column to the first: each time, what is equal stays in its order.
+        // A stable sort from the last column to the first.
         for column in columns.iter().rev() {
             order = sorted(table.column(*column), &order);
         }

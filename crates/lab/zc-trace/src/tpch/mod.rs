@@ -1,42 +1,37 @@
-//! TPC-H: a database with its real bytes, and what three of its queries read of it.
+//! TPC-H: a database with its real bytes, and the reads of three of its queries.
 //!
-//! Job: lay out the database that FlaZ's evaluation ran (Makatos et al., EuroSys 2010, section 3.1: 4 GB of
-//! data, 2.5 GB of indices, queries Q3, Q11 and Q14 back to back, in that order) in any size; tell of every
-//! block of 4 KiB what its bytes hash and compress to ([`Database::content`]); write those bytes, so that
-//! they can be the origin of a cache ([`Database::image`]); and tell what the queries read, block by block
-//! ([`Database::requests`]).
+//! Job: lay out the database of FlaZ's evaluation (Makatos et al., EuroSys 2010, section 3.1: 4 GB of data, 2.5 GB of
+//! indices, queries Q3, Q11 and Q14 back to back, in that order) in any size; return hash and compressed size of every
+//! block of 4 KiB ([`Database::content`]); write its bytes as the origin of a cache ([`Database::image`]); and return
+//! the reads of the queries, block by block ([`Database::requests`]).
 //!
 //! # The image
-//! Tables, then indices, each beginning at a block, with zeroes behind its end. A table is the text that
-//! dbgen makes of it (the crate `tpchgen` does), row behind row; rows cross blocks. An index is the leaves of
-//! a B-tree, full: entries of 16 bytes, sorted, of a key and of the row's position in its table, big-endian.
-//! Its inner nodes are left out: they are a 256th of it, and in memory when it is used. Which columns have an
-//! index is chosen so that indices take 0.62 of what tables do, as in the paper (0.625), among those that
-//! clause 1.5.7 of the specification lets have one: primary keys, foreign keys and dates.
+//! Tables, then indices, each beginning at a block, with zeroes after its end. A table is dbgen's text (from the crate
+//! `tpchgen`), row after row; rows cross blocks. An index is the full leaves of a B-tree: sorted entries of 16 bytes,
+//! of a key and the row's position in its table, big-endian. Its inner nodes are omitted: they are a 256th of it, and
+//! in memory during use. The indexed columns are chosen so that indices take 0.62 of the tables' size, as in the paper
+//! (0.625), among those that clause 1.5.7 of the specification allows: primary keys, foreign keys and dates.
 //!
 //! # The queries
 //! From the specification: the rows, and the parameters that a pass draws (clauses 2.4.3.3, 2.4.11.3,
 //! 2.4.14.3).
 //!
-//! Not from specification or paper: the plans. They are nested loops over indices, as a database has them
-//! that knows no other join (MySQL 5.0, which FlaZ ran, is one). Q3 scans the customers, finds the orders of
-//! those of a segment, and the lines of the orders before a date. Q11 reads the nations, finds the suppliers
-//! of one, and what they supply; its condition on the sum of all is a query of its own, which reads the same
-//! again. Q14 goes through the lines that were shipped in a month in the order of their dates, and finds the
-//! part of each. Scans read 128 KiB at once; all else is read when it is used, a leaf or a row at a time. In
-//! front lies a pool of blocks in memory (`pool.rs`).
+//! Not from specification or paper: the plans. They are nested loops over indices, as in a database without other
+//! joins (such as MySQL 5.0, which FlaZ ran). Q3 scans the customers, looks up the orders of one segment, and the
+//! lines of orders before a date. Q11 reads the nations, looks up the suppliers of one, and their parts; its condition
+//! on the total is a query of its own, which repeats the reads. Q14 iterates over the lines shipped in a month in the
+//! order of their dates, and looks up the part of each. Scans read 128 KiB at once; all other reads are on demand, a
+//! leaf or a row at a time. A pool of blocks in memory precedes the reads (`pool.rs`).
 //!
-//! Invariants: the same size gives the same image, and the same run the same requests, on every machine; the
-//! image's blocks are those that contents were made of, as both are made by one walk; every request reads
-//! blocks of the image.
+//! Invariants: the same size yields the same image, and the same run the same requests, on every machine; contents and
+//! image are produced by the same walk; every request reads blocks of the image.
 //!
-//! Memory, per GiB of database: 220 MB while it is made, 130 MB afterwards, of which 5 MB are contents and
-//! the rest is what queries need of the rows, and 210 MB more while an image is written; besides, 315 MB of
-//! text, which dbgen cuts its comments from: made when the first database is, kept until the process ends.
-//! The bytes of tables and indices are never in memory, but for one block.
+//! Memory, per GiB of database: 220 MB during construction, 130 MB afterwards, of which 5 MB are contents and the rest
+//! row data for the queries, and 210 MB more while an image is written; besides, 315 MB of text, from which dbgen cuts
+//! its comments: built with the first database, kept until the process ends. Of the bytes of tables and indices, only
+//! one block is in memory.
 //!
-//! Out of scope: writes, of which the benchmark has next to none (FlaZ 3.1); the other nineteen
-//! queries; results.
+//! Out of scope: writes, which the benchmark hardly has (FlaZ 3.1); the other nineteen queries; results.
 
 mod indices;
 mod pool;
@@ -74,11 +69,11 @@ pub struct Database {
 }
 
 impl Database {
-    /// A database of so many bytes, or up to 2 % more or less: what dbgen makes of the scale factor that
-    /// fits.
+    /// Creates a database of `bytes`, within 2 %: dbgen's output for the fitting scale factor.
     ///
     /// # Errors
-    /// A size out of bounds ([`DATABASE_BYTES_MIN`] to [`DATABASE_BYTES_MAX`]), or no memory to compress in.
+    /// When the size is out of bounds ([`DATABASE_BYTES_MIN`] to [`DATABASE_BYTES_MAX`]), or memory for compression is
+    /// exhausted.
     pub fn new(bytes: u64) -> Result<Self, TraceError> {
         if !(DATABASE_BYTES_MIN..=DATABASE_BYTES_MAX).contains(&bytes) {
             let (min, max) = (DATABASE_BYTES_MIN, DATABASE_BYTES_MAX);
@@ -121,29 +116,29 @@ impl Database {
         self.blocks() * u64::from(BLOCK_BYTES)
     }
 
-    /// What a block holds; `None` behind the end.
+    /// Returns the content of a block; `None` after the end.
     #[must_use]
     pub fn content(&self, block: u64) -> Option<Content> {
         self.contents.get(zc_core::usize_from_u64(block)).map(walk::Short::content)
     }
 
-    /// Writes the bytes, from first to last. They are made again: that takes as long as the database took,
-    /// without hashing and compressing.
+    /// Writes the bytes, from first to last. They are generated again: that takes the time of construction without
+    /// hashing and compressing.
     ///
     /// # Errors
-    /// As the writer says.
+    /// When the writer fails.
     pub fn image(&self, out: &mut impl Write) -> io::Result<()> {
         walk(self.scale, |block| out.write_all(block)).map(drop)
     }
 
-    /// What queries read: one block of 4 KiB each, with content; blocks of one request have the same time.
+    /// Returns the reads of queries: one block of 4 KiB each, with content; blocks of one request have the same time.
     #[must_use]
     pub fn requests(&self, run: &Run) -> Requests<'_> {
         Requests::new(self, run)
     }
 }
 
-/// Makes all blocks in their order, and keeps what queries need.
+/// Generates all blocks in order, and keeps the data that queries need.
 fn walk(scale: f64, each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<(Tables, Indices)> {
     let mut blocks = Blocks::new(each);
     let mut tables = Tables::write(scale, &mut blocks)?;

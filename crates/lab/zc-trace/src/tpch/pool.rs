@@ -1,10 +1,9 @@
-//! Blocks in memory, in front of what is read: a database's buffers and an operating system's, as one.
+//! Blocks in memory, in front of the reads: buffers of database and operating system, as one.
 //!
-//! Replacement is by the clock (a hand goes round and takes the first block that was not used since it came
-//! by), which is near to what both do, and unlike direct mapping has no conflicts that a direct-mapped cache
-//! behind it would share.
+//! Replacement is CLOCK, which approximates both, and unlike direct mapping has no conflicts that a direct-mapped
+//! cache behind it would share.
 //!
-//! Invariants: at most so many blocks; 40 bytes each.
+//! Invariants: bounded number of blocks; 40 bytes each.
 
 use zc_core::Map;
 
@@ -24,12 +23,12 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// A pool of so many blocks; with none, everything is read.
+    /// Creates a pool of `frames_max` blocks; with 0, every access is a read.
     pub(super) fn new(frames_max: usize) -> Self {
         Self { frames: Vec::new(), frames_max, hand: 0, places: Map::default() }
     }
 
-    /// Uses a block: whether it was there. It is afterwards.
+    /// Accesses a block; returns `true` if it was resident. It is resident afterwards.
     pub(super) fn uses(&mut self, block: u64) -> bool {
         if let Some(place) = self.places.get(&block) {
             self.frames[*place].used = true;

@@ -1,10 +1,10 @@
-//! What queries read.
+//! Reads of queries.
 //!
-//! How: a query is cut into steps (a piece of a scan, a supplier, a leaf of an index); a step puts what it
-//! reads into a queue, from which requests are taken. Memory is the pool and the requests of one step.
+//! Method: a query is split into steps (a piece of a scan, a supplier, a leaf of an index); a step queues its reads,
+//! from which requests are taken. Memory is the pool and the requests of one step.
 //!
-//! Invariants: a request names blocks side by side that are not in the pool; a row is read after the leaf
-//! that leads to it; what a query compares with its parameters costs no read of its own.
+//! Invariants: a request covers consecutive blocks that are not in the pool; a row is read after its index leaf;
+//! comparisons with parameters cause no reads of their own.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -36,17 +36,17 @@ pub enum Query {
     Q14,
 }
 
-/// Which queries run, and before what memory.
+/// Queries to run, and the memory in front of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// Queries of a pass, in their order.
     pub queries: Vec<Query>,
     /// Passes. Each draws parameters of its own.
     pub passes: u32,
-    /// Memory for blocks, as a share of the database. FlaZ's machine has 1 GB for everything beside a
-    /// database of 6.5 GB; that half of it holds blocks, 0.077 of them, is not from the paper.
+    /// Memory for blocks, as a share of the database. FlaZ's machine has 1 GB for everything, with a database of 6.5
+    /// GB; the assumption that half of it holds blocks, 0.077 of the database, is not from the paper.
     pub pool: f64,
-    /// Tells one run from another.
+    /// Seed.
     pub seed: u64,
 }
 
@@ -56,12 +56,12 @@ impl Default for Run {
     }
 }
 
-/// A query that is under way: its parameters, and what is left of it.
+/// A running query: its parameters, and its remaining work.
 #[derive(Debug)]
 enum Job {
     /// Blocks of customers.
     Q3 { segment: u32, before: u32, left: Range<u64> },
-    /// Suppliers of the nation, as entries of the index; and whether they are all read once more.
+    /// Suppliers of the nation, as entries of the index; `again` if they are all read once more.
     Q11 { all: Range<usize>, left: Range<usize>, again: bool },
     /// Lines of the month, as entries of the index.
     Q14 { left: Range<usize> },
@@ -108,7 +108,7 @@ impl Reads {
     }
 }
 
-/// What queries read.
+/// Reads of queries.
 #[derive(Debug)]
 pub struct Requests<'a> {
     database: &'a Database,
@@ -155,7 +155,7 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// The next step of a query; what is left of it, if anything is.
+    /// Executes the next step of a query; returns the rest, if any.
     fn step(&mut self, job: Job) -> Option<Job> {
         match job {
             Job::Q3 { segment, before, left } => {
@@ -203,7 +203,7 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// Q11: a supplier, and what it supplies.
+    /// Q11: reads a supplier and its parts.
     fn supplier(&mut self, entry: usize) {
         let (tables, indices) = (&self.database.tables, &self.database.indices);
         let row = self.reads.row(&indices.suppliers_by_nation, entry, &tables.supplier);

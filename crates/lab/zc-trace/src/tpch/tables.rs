@@ -44,7 +44,7 @@ pub(super) mod customer {
 pub(super) mod part {
     pub(in super::super) const KEY: usize = 0;
 }
-/// Columns of what suppliers supply.
+/// Columns of the supply table.
 pub(super) mod supply {
     pub(in super::super) const PART: usize = 0;
     pub(in super::super) const SUPPLIER: usize = 1;
@@ -70,9 +70,9 @@ pub(super) mod line {
 #[derive(Debug)]
 pub(super) struct Table {
     first_block: u64,
-    /// Where rows begin, from the table's first byte, and where the last ends.
+    /// Starts of rows, from the table's first byte, and the end of the last.
     starts: Vec<u32>,
-    /// What rows have in the columns that are kept, column by column.
+    /// Values of the kept columns, column by column.
     columns: Vec<Vec<u32>>,
 }
 
@@ -137,7 +137,7 @@ impl Table {
         Ok(table)
     }
 
-    /// What its rows have in a column.
+    /// Returns the values of a column.
     pub(super) fn column(&self, column: usize) -> &[u32] {
         &self.columns[column]
     }
@@ -147,7 +147,7 @@ impl Table {
         self.starts.len() - 1
     }
 
-    /// Where a row begins in its table, in bytes.
+    /// Returns the start of a row in its table, in bytes.
     pub(super) fn position(&self, row: usize) -> u32 {
         self.starts[row]
     }
@@ -224,7 +224,7 @@ impl Tables {
         Ok(Self { region, nation, supplier, customer, part, supply, order, line, end_block })
     }
 
-    /// Gives up columns that no query looks at.
+    /// Drops columns that no query uses.
     pub(super) fn keep_what_is_asked_for(&mut self) {
         self.region.keep(&[]);
         self.nation.keep(&[]);

@@ -1,4 +1,4 @@
-//! A small database: its bytes, and what is read of it.
+//! A small database: its bytes, and reads of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -117,7 +117,7 @@ fn read_of(table: &tables::Table, requests: &[Request]) -> Vec<u64> {
     read_within(&table.blocks(), requests)
 }
 
-/// The month that a run draws is not told: it is the one whose rows are read.
+/// The month of a run is derived from the rows that are read.
 #[test]
 fn q14_reads_the_rows_of_a_month_and_no_other() {
     let (line, part) = (&DATABASE.tables.line, &DATABASE.tables.part);

@@ -1,7 +1,7 @@
-//! Bytes in, blocks out; and what is known of a block.
+//! Turns bytes into blocks, and measures them.
 //!
-//! Invariants: blocks come in their order, each once, as soon as it is full; what was measured of a block
-//! follows from its bytes alone.
+//! Invariants: blocks are emitted in order, each once, as soon as it is full; measurements of a block depend on its
+//! bytes alone.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::request::Content;
 
 const BLOCK: usize = zc_core::usize_from_u32(BLOCK_BYTES);
 
-/// Cuts what is written to it into blocks.
+/// Splits its input into blocks.
 pub(super) struct Blocks<F> {
     block: Box<[u8; BLOCK]>,
     filled: usize,

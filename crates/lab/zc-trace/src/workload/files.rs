@@ -1,11 +1,11 @@
-//! Files on a volume: which blocks they take, and where what is known of them stands.
+//! Files on a volume: their blocks, and the position of their metadata.
 //!
-//! The volume begins with a table of metadata, sixteen files a block (inodes of 256 bytes); behind it lie the files. A
-//! file grows right behind its end if there is room, else at the next free place after the last one that was taken.
+//! The volume begins with a table of metadata, sixteen files a block (inodes of 256 bytes), followed by the files. A
+//! file grows directly after its end if possible, else at the next free position after the last allocation.
 //!
-//! Invariants: no block belongs to two files; a file that does not fit is left as it was.
+//! Invariants: no block belongs to two files; a file that does not fit stays unchanged.
 //!
-//! It does not buffer data; what a program reads and writes reaches the volume at once.
+//! It does not buffer data; a program's reads and writes reach the volume at once.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,12 +17,12 @@ use crate::request::Op;
 /// Files of which a block has the metadata.
 const FILES_PER_BLOCK: u64 = 16;
 
-/// Blocks that so many bytes take.
+/// Returns the blocks of `bytes`.
 pub(super) const fn blocks_of(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES as u64)
 }
 
-/// Blocks that the metadata of so many files take.
+/// Returns the metadata blocks of `files`.
 pub(super) const fn table_blocks(files: u64) -> u64 {
     files.div_ceil(FILES_PER_BLOCK)
 }
@@ -42,7 +42,7 @@ impl File {
         self.extents.iter().map(|extent| extent.end - extent.start).sum()
     }
 
-    /// Reads or writes some bytes of it, blocks side by side at once, at most so many.
+    /// Reads or writes some bytes of it, contiguous blocks at once, at most `most`.
     pub(super) fn access(&self, op: Op, bytes: Range<u64>, most: u64, accesses: &mut Accesses) {
         let wanted = bytes.start / u64::from(BLOCK_BYTES)..blocks_of(bytes.end);
         let mut first = 0;
@@ -67,9 +67,9 @@ pub(super) struct Space {
     used: Vec<u64>,
     data: Range<u64>,
     free: u64,
-    /// Where the search for a free block begins.
+    /// Position at which the search for a free block starts.
     cursor: u64,
-    /// Places in the table that were given back, and the first that never was taken.
+    /// Freed positions in the table, and the first that was never used.
     slots: Vec<u64>,
     slots_taken: u64,
     slots_max: u64,
@@ -78,7 +78,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// A volume for at most so many files.
+    /// Creates a volume for at most `files_max` files.
     pub(super) fn new(blocks: u64, files_max: u64) -> Self {
         let data = table_blocks(files_max)..blocks;
         assert!(data.start < data.end, "there is room behind the table");
@@ -133,7 +133,7 @@ impl Space {
         Some(File { slot, ..File::default() })
     }
 
-    /// Makes a file this long; false if there is no room.
+    /// Extends a file to this length; returns `false` if there is no space.
     pub(super) fn grow(&mut self, file: &mut File, bytes: u64) -> bool {
         let missing = blocks_of(bytes).saturating_sub(file.blocks());
         if missing > self.free {
@@ -198,7 +198,7 @@ mod tests {
     fn files_share_no_block_and_leave_none_unused() {
         let mut space = Space::new(1000, 160);
         let mut files: Vec<File> = (0..100).map(|_| file(&mut space, 9 * 4096)).collect();
-        // Every other goes; what comes instead is twice as long and lies in the holes.
+        // Every other file is removed; its replacement is twice as long and lies in the holes.
         for at in (0..50).rev() {
             space.remove(files.remove(2 * at));
         }

@@ -1,28 +1,28 @@
-//! Made-up workloads, for what no trace at hand shows: skewed access, a file server's mix, scans, restores of
-//! snapshots, a database, a mail server's files, a file server.
+//! Synthetic workloads, for cases that no available trace covers: skewed access, a file server's mix, scans, restores
+//! of snapshots, a database, a mail server's files, a file server.
 //!
-//! # What they are
-//! - *zipf*: addresses by Zipf's law of a given exponent, scrambled by a hash so that popular ones do not lie side by
-//!   side (the form of YCSB, Cooper et al., SoCC 2010).
-//! - *mix*: what is known of the FIU traces of Nitro's evaluation (Li et al., USENIX ATC 2014, section 5: 3.6 to 4.3
-//!   writes per read, 5 to 12 % of the volume touched, each content at least 1.5 times): four writes per read, in a
-//!   twelfth of the volume, 8 KiB at a time, with the skew of 0.99 that YCSB uses. Not from the paper: the skew, how
-//!   long runs are, and the share of writes that bring what is there already (none unless asked for).
-//! - *sensitivity*: random reads of 8 KiB all over the volume, whose contents repeat so many times as is asked (Nitro's
+//! # Workloads
+//! - *zipf*: addresses by Zipf's law of a given exponent, scrambled by a hash so that popular ones are not adjacent
+//!   (the form of YCSB, Cooper et al., SoCC 2010).
+//! - *mix*: the published properties of the FIU traces in Nitro's evaluation (Li et al., USENIX ATC 2014, section 5:
+//!   3.6 to 4.3 writes per read, 5 to 12 % of the volume accessed, each content at least 1.5 times): four writes per
+//!   read, in a twelfth of the volume, 8 KiB at a time, with YCSB's skew of 0.99. Not from the paper: the skew, the
+//!   length of runs, and the share of writes that do not change the data (none by default).
+//! - *sensitivity*: random reads of 8 KiB all over the volume, with a configurable repetition of contents (Nitro's
 //!   Figure 7, section 6.2: working sets of 1 to 10 caches, deduplicated 1 to 10 times).
-//! - *scan*: the volume from front to back, over and over, 128 KiB at a time.
-//! - *snapshots*: copies of a volume day by day, each at an address of its own, read from front to back, 512 KiB at a
-//!   time; from one day to the next 2.3 % of the volume change (the median of Nitro's section 5), in runs of 64 KiB.
-//! - *tpcc*: the pages of a database under TPC-C; what of it is the specification's stands in its module. How well they
-//!   compress is up to the ratio: [`ratio_of_saving`] has what "Compression and SSD: Where and How?" needs.
+//! - *scan*: sequential reads of the volume, repeatedly, 128 KiB at a time.
+//! - *snapshots*: daily copies of a volume, each at an address of its own, read sequentially, 512 KiB at a time; from
+//!   one day to the next 2.3 % of the volume change (the median of Nitro's section 5), in runs of 64 KiB.
+//! - *tpcc*: the pages of a database under TPC-C; its module distinguishes the specification's parts. The ratio sets
+//!   the compressibility: [`ratio_of_saving`] has the values for "Compression and SSD: Where and How?".
 //! - *postmark* and *specsfs*: the files of a mail server under PostMark, and of a file server under a load like that
-//!   of SPECsfs2008; the same holds of their modules.
+//!   of SPECsfs2008; see their modules.
 //!
-//! Contents are told apart by address and version, whether they are shared and how they compress by independent draws
-//! from those. Shared contents come from a pool of a sixteenth of the addresses in use; what a mix writes
-//! at once is shared as a whole, and so is what changes at once between snapshots.
+//! Contents are identified by address and version; sharing and compressibility are independent draws from these.
+//! Shared contents come from a pool of a sixteenth of the addresses in use; a single write of a mix is shared as a
+//! whole, and so is a changed run between snapshots.
 //!
-//! Invariants: the same seed gives the same requests; a read sees what was written last.
+//! Invariants: the same seed yields the same requests; a read returns the last write.
 
 mod files;
 mod postmark;
@@ -51,14 +51,14 @@ const CHANGED_BLOCKS: u64 = 16;
 /// Addresses per shared content.
 const POOL_DIVISOR: u64 = 16;
 
-/// What a file server's mix is like.
+/// Parameters of a file server's mix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mix {
     /// Writes per read.
     pub writes_per_read: f64,
     /// The volume over the part of it that is accessed.
     pub spread: u64,
-    /// Share of writes that bring what is there already.
+    /// Share of writes that do not change the data.
     pub repeated: f64,
     /// Exponent of Zipf's law, above 0.
     pub theta: f64,
@@ -70,7 +70,7 @@ impl Default for Mix {
     }
 }
 
-/// What PostMark's pool and transactions are like.
+/// Parameters of PostMark's pool and transactions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Postmark {
     /// Files at first, at least 1.
@@ -103,7 +103,7 @@ pub enum Kind {
     Mix(Mix),
     /// Random reads of 8 KiB.
     Sensitivity {
-        /// How often a content lies in the volume, at least 1.
+        /// Number of copies of a content in the volume, at least 1.
         dedup: u64,
     },
     /// From front to back.
@@ -175,7 +175,7 @@ pub fn ratio_of_saving(saving: f64, deviation: f64) -> (f64, f64) {
 /// A workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Workload {
-    /// What is accessed.
+    /// Kind of workload.
     pub kind: Kind,
     /// Blocks of 4 KiB of the volume.
     pub blocks: u64,
@@ -187,7 +187,7 @@ pub struct Workload {
     pub shared: f64,
     /// Mean and standard deviation of the compression ratio.
     pub ratio: (f64, f64),
-    /// Tells one from another.
+    /// Seed.
     pub seed: u64,
 }
 
@@ -197,16 +197,16 @@ pub struct Requests {
     workload: Workload,
     rng: Pcg64Mcg,
     zipf: Zipf,
-    /// What decides on accesses, if not the kind alone, and what it has decided on.
+    /// Generator of accesses, for kinds that need one, with its pending accesses.
     program: Option<Box<dyn Program>>,
     accesses: Accesses,
-    /// How often a block was written.
+    /// Number of writes of each block.
     versions: Map<u64, u64>,
     next: u64,
-    /// Blocks of the request under way that have not been told yet, and its kind.
+    /// Remaining blocks of the current request, and its kind.
     pending: std::ops::Range<u64>,
     op: Op,
-    /// `true` if the request under way writes what is there already.
+    /// `true` if the current request does not change the data.
     repeats: bool,
 }
 
@@ -298,7 +298,7 @@ impl Workload {
 
     /// The content that a block of this version has.
     fn content(&self, block: u64, version: u64) -> Content {
-        // What is written at once is shared as a whole.
+        // A single write is shared as a whole.
         let run = match self.kind {
             Kind::Mix(_) | Kind::Sensitivity { .. } => self.request_blocks(),
             Kind::Snapshots { .. } => CHANGED_BLOCKS,
@@ -326,7 +326,7 @@ impl Workload {
         Content { fingerprint: u128::from(id), lz4_bytes: Some(size), zstd1_bytes: Some(zstd) }
     }
 
-    /// What the volume holds before the first request, block by block; for snapshots, the days that are read.
+    /// Returns the initial contents of the volume, block by block; for snapshots, the days that are read.
     pub fn image(&self) -> impl Iterator<Item = Content> + '_ {
         (0..self.image_blocks()).map(|block| self.at_first(block))
     }
@@ -347,7 +347,7 @@ impl Workload {
         self.content(block, self.version_on(block, day, changed))
     }
 
-    /// How often a block had changed by that day.
+    /// Returns the number of changes of a block by that day.
     fn version_on(&self, block: u64, day: u64, changed: f64) -> u64 {
         let run = block / CHANGED_BLOCKS;
         let changes = (1..=day).filter(|day| uniform(self.hash(6 + (day << 8), run)) < changed);

@@ -1,16 +1,17 @@
-//! Blocks that a mail server's files take and lose under PostMark.
+//! Blocks that a mail server's files allocate and release under PostMark.
 //!
 //! From Katcher, "PostMark: A New File System Benchmark" (Network Appliance, TR-3022, 1997): a pool of files of 500
-//! bytes to 9.77 KiB (10,000 bytes), sizes spread evenly; transactions, each a pair: create or delete a file, and read
-//! a file whole or append to one, each as likely as the other unless asked for; an append brings less than the largest
-//! size and leaves no file larger than that. 20,000 files are those of the report's larger runs.
+//! bytes to 9.77 KiB (10,000 bytes), with uniform sizes; transactions, each a pair: create or delete a file, and read
+//! a file whole or append to one, equally likely by default; an append is shorter than the largest size and leaves no
+//! file larger than that. 20,000 files are those of the report's larger runs.
 //!
-//! Not from it: the pool is there when the trace begins, and stays when it ends; data reach the volume at once,
-//! metadata every 800 pairs, with which some 30 % of writes are metadata, as Lee et al. (BlueZIP, IEEE Transactions on
-//! Consumer Electronics, 2011) say of PostMark. An append reads the block that it goes on in. Other sizes are in use,
-//! too: FlaZ (Makatos et al., section 3.2) has 150 files of 10 to 100 MB, accesses of 64 KiB and 35 % reads.
+//! Not from it: the pool exists when the trace begins, and remains when it ends; data reaches the volume at once,
+//! metadata every 800 pairs, with which about 30 % of writes are metadata, as reported by Lee et al. (BlueZIP, IEEE
+//! Transactions on Consumer Electronics, 2011) for PostMark. An append reads the block that it continues. Other sizes
+//! are in use, too: FlaZ (Makatos et al., section 3.2) has 150 files of 10 to 100 MB, accesses of 64 KiB and 35 %
+//! reads.
 //!
-//! Invariants: a pool that has no file left gets one; when there is no room for another, one goes.
+//! Invariants: an empty pool gets a file; if there is no space for another, one is deleted.
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
@@ -42,7 +43,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Of a volume that has [`blocks_min`] blocks.
+    /// Creates the pool in a volume that has [`blocks_min`] blocks.
     pub(super) fn new(postmark: Postmark, blocks: u64, rng: &mut Pcg64Mcg) -> Self {
         assert!(postmark.bytes.0 > 0 && postmark.bytes.0 <= postmark.bytes.1, "files have sizes");
         assert!(postmark.files > 0, "a pool has files");
@@ -58,7 +59,7 @@ impl Pool {
         blocks_of(self.postmark.access_bytes)
     }
 
-    /// False if there is no room.
+    /// Creates a file; returns `false` if there is no space.
     fn create(&mut self, rng: &mut Pcg64Mcg, accesses: Option<&mut Accesses>) -> bool {
         let bytes = rng.random_range(self.postmark.bytes.0..=self.postmark.bytes.1);
         let Some(mut file) = self.space.create() else { return false };

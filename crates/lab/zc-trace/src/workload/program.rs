@@ -1,8 +1,8 @@
-//! Workloads that keep books: a program of a benchmark, which goes through one transaction after the other.
+//! Stateful workloads: a benchmark's program, which executes one transaction after the other.
 //!
-//! Invariants: accesses come in the order in which a transaction makes them; each names at least one block.
+//! Invariants: accesses are in the order of their transaction; each covers at least one block.
 //!
-//! It does not know contents; those follow from what is accessed.
+//! It is independent of contents, which are derived from accesses.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,20 +11,20 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::request::Op;
 
-/// What makes transactions.
+/// Generator of transactions.
 pub(super) trait Program: std::fmt::Debug + Send {
-    /// Appends what the next transaction accesses; some touch nothing.
+    /// Appends the accesses of the next transaction, possibly none.
     fn transaction(&mut self, rng: &mut Pcg64Mcg, accesses: &mut Accesses);
 }
 
-/// Accesses of transactions that have not been told yet.
+/// Pending accesses of transactions.
 #[derive(Debug, Default)]
 pub(super) struct Accesses {
     queue: VecDeque<(Op, Range<u64>)>,
 }
 
 impl Accesses {
-    /// The next one: what is done with which blocks.
+    /// Returns the next access: operation and blocks.
     pub(super) fn pop(&mut self) -> Option<(Op, Range<u64>)> {
         self.queue.pop_front()
     }

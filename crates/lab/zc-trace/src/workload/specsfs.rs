@@ -1,17 +1,17 @@
 //! Blocks that a file server accesses under a load like that of SPECsfs2008.
 //!
-//! From its NFSv3 load, as Eisler's blog of April 2008 tells it: of all operations 18 % read, 10 % write, 4 % set
-//! attributes, 1 % create and 1 % remove a file; 24 % look up, 26 % get attributes, 11 % ask for access, and 5 % read
-//! links and directories or ask for free space. What is read or written at once has at most 32 KiB, the largest
-//! transfer that the benchmark asks a server for (its FAQ). From SFS 3.0 (User's Guide, table 2), as the distribution
-//! of the later one is not at hand: sizes of files, 1 KiB to 1 MiB; a tenth of the files is accessed.
+//! From its NFSv3 load, according to Eisler's blog of April 2008: of all operations 18 % read, 10 % write, 4 % set
+//! attributes, 1 % create and 1 % remove a file; 24 % look up, 26 % get attributes, 11 % check access, and 5 % read
+//! links and directories or query free space. A read or write has at most 32 KiB, the largest transfer of the
+//! benchmark (its FAQ). From SFS 3.0 (User's Guide, table 2), because the distribution of the later one is
+//! unavailable: sizes of files, 1 KiB to 1 MiB; a tenth of the files is accessed.
 //!
-//! Not from them: the server answers what concerns names and attributes from its memory, so those operations reach no
-//! block unless they change something, and that is written every 10,000 operations; files fill three quarters of the
-//! volume, each of those accessed as often as the other; reads and writes begin at a multiple of 32 KiB; files are
-//! created as large as they get; a file that is removed is one of those accessed.
+//! Not from them: the server answers operations on names and attributes from its memory, so they reach no block unless
+//! they change something, which is written every 10,000 operations; files fill three quarters of the volume, and the
+//! accessed ones are accessed uniformly; reads and writes begin at a multiple of 32 KiB; files are created at their
+//! final size; removed files are among the accessed ones.
 //!
-//! Invariants: about as many files are created as removed; when there is no room for another, none is created.
+//! Invariants: about as many files are created as removed; if there is no space for another, none is created.
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
@@ -24,7 +24,7 @@ use crate::request::Op;
 const TRANSFER_BYTES: u64 = 32 << 10;
 /// Operations after which metadata are written.
 const COMMIT_OPERATIONS: u64 = 10_000;
-/// Per cent of files that have so many KiB.
+/// Percentage of files with this size in KiB.
 const SIZES: [(u64, u64); 10] =
     [(33, 1), (21, 2), (13, 4), (10, 8), (8, 16), (5, 32), (4, 64), (3, 128), (2, 256), (1, 1024)];
 /// Blocks per place in the table: a file has 7 in the mean, and a quarter of the volume has none.
@@ -38,7 +38,7 @@ pub(super) const BLOCKS_MIN: u64 = 1 << 14;
 #[derive(Debug)]
 pub(super) struct Server {
     space: Space,
-    /// Files that clients access; the other files only take room.
+    /// Files that clients access; the other files only occupy space.
     files: Vec<File>,
     operations: u64,
 }
@@ -56,7 +56,7 @@ fn size(rng: &mut Pcg64Mcg) -> u64 {
 }
 
 impl Server {
-    /// Of a volume of at least [`BLOCKS_MIN`] blocks.
+    /// Creates the files in a volume of at least [`BLOCKS_MIN`] blocks.
     pub(super) fn new(blocks: u64, rng: &mut Pcg64Mcg) -> Self {
         let mut server =
             Self { space: Space::new(blocks, blocks / BLOCKS_PER_FILE), files: Vec::new(), operations: 0 };
@@ -74,7 +74,7 @@ impl Server {
         server
     }
 
-    /// A new file, if there is room.
+    /// Creates a file, if there is space.
     fn file(&mut self, rng: &mut Pcg64Mcg) -> Option<File> {
         let bytes = size(rng);
         let mut file = self.space.create()?;
@@ -122,7 +122,7 @@ impl Program for Server {
             28..32 => self.space.touch(&self.files[self.any(rng)]),
             32 => self.create(rng, accesses),
             33 => self.remove(rng),
-            // What the server knows.
+            // Answered from the server's memory.
             _ => {}
         }
         self.operations += 1;

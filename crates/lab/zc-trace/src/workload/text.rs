@@ -1,5 +1,5 @@
-//! Requests as a trace with fingerprints: `ts_ns lba512 nsect op hash lz4 zstd1`, a line per block. A size
-//! that is not known is a dash: whoever reads it models it, and knows that.
+//! Requests as a trace with fingerprints: `ts_ns lba512 nsect op hash lz4 zstd1`, a line per block. An unknown size is
+//! a dash, which readers replace by a model.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::request::{Op, Request};
 /// Writes requests, each of at most one block.
 ///
 /// # Errors
-/// As the writer says.
+/// When the writer fails.
 pub fn lines(requests: impl Iterator<Item = Request>, out: &mut impl Write) -> io::Result<()> {
     for request in requests {
         let (lba, sectors) =

@@ -1,17 +1,17 @@
 //! Pages that a database accesses under TPC-C (revision 5.11).
 //!
 //! From the specification: the mix of transactions (clause 5.2.3: 43 % Payment, 4 % each of Order-Status, Delivery and
-//! Stock-Level, the rest New-Order), which rows each touches (2.4 to 2.8), the choice of customers and items that is
-//! not uniform (2.1.6, with a constant of 0), and rows of a warehouse and bytes of a row (1.2.1), which tell how many
-//! pages of 4 KiB a table has.
+//! Stock-Level, the rest New-Order), the rows of each (2.4 to 2.8), the non-uniform choice of customers and items
+//! (2.1.6, with a constant of 0), and rows of a warehouse and bytes of a row (1.2.1), which determine the pages of 4
+//! KiB of a table.
 //!
-//! Not from it: pages are accessed as if the database had no buffer of its own, and a page that changes is read before;
-//! indices and the log are left out; the rows that a warehouse gains lie, in the order of their coming, in rings of
-//! pages as large as 30,000 of them fill, so that the database does not grow; districts take turns in placing orders;
-//! the three customers of a last name, of which the specification takes the middle one, lie a thousand rows apart.
+//! Not from it: pages are accessed as if the database had no buffer of its own, and a page is read before it is
+//! changed; indices and the log are omitted; the rows that a warehouse gains lie, in order of arrival, in rings of
+//! pages for 30,000 of them, so that the database does not grow; districts place orders in turn; the three customers
+//! of a last name, of which the specification takes the middle one, lie a thousand rows apart.
 //!
-//! Invariants: what an order is about follows from its warehouse and number, so Stock-Level reads the stock that the
-//! last orders took, and Delivery changes the customers who placed them; memory is three counters per warehouse used.
+//! Invariants: the items of an order are derived from its warehouse and number, so Stock-Level reads the stock of the
+//! last orders, and Delivery changes the customers who placed them; memory is three counters per warehouse used.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -71,7 +71,7 @@ pub(super) struct Tpcc {
     counters: Map<u64, Counters>,
 }
 
-/// What a warehouse has seen.
+/// State of a warehouse.
 #[derive(Debug, Clone, Copy)]
 struct Counters {
     orders: u64,
@@ -79,7 +79,7 @@ struct Counters {
     payments: u64,
 }
 
-/// What an order is about.
+/// Contents of an order.
 #[derive(Debug, PartialEq)]
 struct Order {
     /// From 0, in the warehouse.
@@ -94,7 +94,7 @@ fn non_uniform(rng: &mut Pcg64Mcg, a: u64, count: u64) -> u64 {
 }
 
 impl Tpcc {
-    /// Of a volume of at least [`BLOCKS_MIN`] blocks.
+    /// Creates the database in a volume of at least [`BLOCKS_MIN`] blocks.
     pub(super) fn new(blocks: u64, seed: u64) -> Self {
         assert!(blocks >= BLOCKS_MIN, "there is room for one warehouse");
         Self { warehouses: (blocks - ITEM_PAGES) / WAREHOUSE_PAGES, seed, counters: Map::default() }

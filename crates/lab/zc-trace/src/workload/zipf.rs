@@ -8,9 +8,9 @@ use rand::{Rng, RngExt as _};
 pub struct Zipf {
     ranks: f64,
     theta: f64,
-    /// Where the area under the hat begins and ends.
+    /// Bounds of the area under the hat.
     area: (f64, f64),
-    /// Draws so near to their rank are taken without a look at the area.
+    /// Draws this close to their rank are accepted without computing the area.
     near: f64,
 }
 
