@@ -250,8 +250,8 @@ function verdict(look) {
     what.firstChild.className = `level ${reason.level.toLowerCase()}`;
     say(what.firstChild, reason.level);
     say(what.lastChild, ` ${about(reason)}${reason.what}`);
-    say(follows, `so: ${reason.follows}`);
-    say(command, `do: ${reason.command}`);
+    say(follows, `effect: ${reason.follows}`);
+    say(command, `action: ${reason.command}`);
   });
 }
 
@@ -360,7 +360,7 @@ function paths(look) {
       requests > 0 ? micros(grown(from, look, of("sum_us")) / requests) : "-",
       half,
       most,
-      spark(color + 1, `Latency, ${words}: half within ${half}, 99 % within ${most}`, { values: low }, { values: low, area: high }),
+      spark(color + 1, `Latency, ${words}: p50 ${half}, p99 ${most}`, { values: low }, { values: low, area: high }),
     ];
   }), "");
 }
@@ -369,13 +369,13 @@ function capacity({ cache }) {
   const { taken_in_bytes: taken, distinct_bytes: distinct, compressed_bytes: compressed } = cache;
   const row = (name, bytes) => [name, size(bytes), bar(bytes / taken, ratio(taken, bytes))];
   rows("capacity", [
-    ["taken in, raw", size(taken), bar(taken > 0 ? 1 : 0, "1.00 : 1")],
+    ["inserted, raw", size(taken), bar(taken > 0 ? 1 : 0, "1.00 : 1")],
     row("without zeros and duplicates", distinct),
     row("compressed", compressed),
   ], "");
   const { holds_bytes: holds, used_bytes: used, size_bytes: room } = cache;
   say(by("holds"), `Now: holds ${size(holds)} of volumes in ${size(used)} of the cache device (${ratio(holds, used)}), which has `
-    + `${size(room)}.${cache.healthy ? "" : ` Out of order: ${cache.fault}.`}`);
+    + `${size(room)}.${cache.healthy ? "" : ` Offline: ${cache.fault}.`}`);
 }
 
 function ratio(whole, part) {
@@ -395,7 +395,7 @@ const SOURCES = [
   ["cache_device", "the cache device", 1],
   ["memory", "memory", 3],
   ["zeros", "known zeros", 6],
-  ["read_ahead", "the origin, read ahead", 4],
+  ["read_ahead", "the origin, prefetched", 4],
   ["origin_joined", "the origin, joined", 5],
   ["origin", "the origin", 2],
 ];
@@ -435,11 +435,11 @@ const INSERTION = [
   ["stored", "stored"],
   ["duplicates", "held already, elsewhere"],
   ["zeros", "zeros"],
-  ["present", "cached meanwhile"],
+  ["present", "cached in the meantime"],
   ["once_only", "read once, ahead"],
   ["skipped", "skipped: the cache was busy"],
   ["stale", "overtaken by a write"],
-  ["dropped", "dropped: no room"],
+  ["dropped", "dropped: no space"],
 ];
 const EVICTION = [
   ["units", "units, for new ones"],
@@ -519,7 +519,7 @@ async function turn() {
       draw();
     } catch (error) {
       by("lost").hidden = false;
-      say(by("lost"), `No answer from the daemon: ${error.message}. The numbers below are old.`);
+      say(by("lost"), `No answer from the daemon: ${error.message}. The numbers below are stale.`);
     }
   }
   setTimeout(turn, POLL_MS);

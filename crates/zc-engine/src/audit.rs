@@ -1,8 +1,8 @@
-//! The audit log: who connected, who was refused, and what operators did. Its lines have the target `audit`.
+//! The audit log: connections, refusals, and operators' commands. Its lines have the target `audit`.
 //!
-//! Job: bound the lines about refusals, which a stranger causes as often as he likes ([`Refusals`]).
+//! Job: rate-limit the lines about refusals, which an attacker can cause at any rate ([`Refusals`]).
 //!
-//! It does not keep the lines; standard error and the service manager do.
+//! It does not store the lines; standard error and the service manager do.
 
 use crate::limits::REFUSAL_LOG_MS;
 
@@ -12,8 +12,8 @@ const CLIENT_CHARS_MAX: usize = 80;
 /// The target of the lines, for the filter in `log.level`.
 pub(crate) const TARGET: &str = "audit";
 
-/// Which refusals are logged: the first at once, later ones once in [`REFUSAL_LOG_MS`], with the number of those that
-/// were not.
+/// Rate limit of logged refusals: the first at once, later ones once in [`REFUSAL_LOG_MS`], with the number of
+/// suppressed ones.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     last_ms: Option<u64>,
@@ -21,7 +21,7 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// One more. Says whether to log it, and how many were not logged since the last line.
+    /// Counts a refusal. Returns the number of suppressed ones if it should be logged.
     pub(crate) const fn count(&mut self, now_ms: u64) -> Option<u64> {
         if let Some(last_ms) = self.last_ms
             && now_ms < last_ms.saturating_add(REFUSAL_LOG_MS)

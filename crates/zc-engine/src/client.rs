@@ -24,7 +24,7 @@ use zc_nbd::uri::{Endpoint, NbdUri};
 
 const INPUT_BYTES: usize = 64 << 10;
 
-/// Why a client ended.
+/// Reason for the end of a client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NbdClientError {
@@ -33,7 +33,7 @@ pub enum NbdClientError {
     Io {
         /// The server.
         place: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// The server broke the protocol or refused.
@@ -54,7 +54,7 @@ pub enum NbdRequest<'a> {
     Read {
         /// First byte.
         offset: u64,
-        /// How many.
+        /// Length.
         len_bytes: u32,
     },
     /// Write bytes.
@@ -72,21 +72,21 @@ pub enum NbdRequest<'a> {
     Trim {
         /// First byte.
         offset: u64,
-        /// How many.
+        /// Length.
         len_bytes: u64,
     },
     /// The range reads as zero.
     WriteZeroes {
         /// First byte.
         offset: u64,
-        /// How many.
+        /// Length.
         len_bytes: u64,
     },
-    /// Bring the range into the cache.
+    /// Prefetches the range.
     Prefetch {
         /// First byte.
         offset: u64,
-        /// How many.
+        /// Length.
         len_bytes: u64,
     },
 }
@@ -101,7 +101,7 @@ pub struct NbdDone {
 }
 
 trait Stream: Read + Write + Send {
-    /// Lets no read and no write wait for longer.
+    /// Limits every read and write to this time.
     fn bound(&self, longest: Duration) -> io::Result<()>;
 }
 
@@ -216,7 +216,7 @@ impl NbdClient {
         self.export.size_bytes
     }
 
-    /// What the server says of the export.
+    /// Returns the server's description of the export.
     #[must_use]
     pub const fn export(&self) -> &RemoteExport {
         &self.export
@@ -238,7 +238,7 @@ impl NbdClient {
         sent.map_err(|source| self.failed(source))
     }
 
-    /// The next event, waiting for bytes as needed. `None`: bytes came, no event yet.
+    /// Returns the next event, waiting for bytes as needed. `None`: bytes arrived, but no event yet.
     fn next_event(&mut self) -> Result<Option<ClientEvent>, NbdClientError> {
         let mut bytes = &self.input[self.at..self.end];
         let event = self.session.next_event(&mut bytes, &mut self.out)?;
@@ -263,7 +263,7 @@ impl NbdClient {
         Ok(None)
     }
 
-    /// Takes read data: what is at hand, else straight from the socket.
+    /// Receives read data: buffered bytes first, then directly from the socket.
     fn take_data(&mut self, bytes: u64) -> Result<(), NbdClientError> {
         let Some((cookie, at)) = self.filling else { unreachable!("read data follows its header") };
         let Some((_, data)) = self.reads.get_mut(&cookie) else { unreachable!("read data is for a read") };
@@ -350,8 +350,8 @@ impl NbdClient {
         }
     }
 
-    /// Reads bytes (answers to submitted requests that come before are dropped, as by all plain functions), splitting
-    /// what is longer than the server takes at once.
+    /// Reads bytes (earlier replies to submitted requests are dropped, as by all plain functions), in requests of the
+    /// server's maximum size.
     ///
     /// # Errors
     /// When the server reports an error or the connection breaks.
@@ -368,7 +368,7 @@ impl NbdClient {
         Ok(all)
     }
 
-    /// Writes bytes, splitting what is longer than the server takes at once.
+    /// Writes bytes, in requests of the server's maximum size.
     ///
     /// # Errors
     /// When the server reports an error or the connection breaks.
@@ -405,7 +405,7 @@ impl NbdClient {
         self.one(NbdRequest::WriteZeroes { offset, len_bytes }).map(drop)
     }
 
-    /// Says goodbye and waits until the server has closed the connection.
+    /// Disconnects and waits until the server has closed the connection.
     ///
     /// # Errors
     /// When the connection is broken already.

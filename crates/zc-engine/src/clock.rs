@@ -1,4 +1,4 @@
-//! The one clock of the daemon. Everything else is told the time.
+//! The one clock of the daemon. All other code receives the time as an argument.
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -1,16 +1,16 @@
-//! Calls that may never return, such as the opening of a file on a file server that is gone.
+//! Calls that may never return, such as opening a file on a dead file server.
 //!
-//! Job: carry out a call on a thread of its own, and wait for its end in bounded time.
+//! Job: run a call on a thread of its own, and wait for its return in bounded time.
 //!
-//! Invariants: no caller waits for longer than it said. A thread whose call hangs is left behind; it keeps no process
-//! from ending, unless the kernel does.
+//! Invariants: no caller waits beyond its bound. A thread with a hung call is abandoned; it does not prevent the
+//! process from exiting, unless the kernel does.
 
 use std::sync::mpsc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// Why there is no result.
+/// Reason for a missing result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoResult {
     /// The call has not returned in time.
@@ -21,10 +21,10 @@ pub enum NoResult {
     NoThread,
 }
 
-/// Carries out a call, and blocks for no longer than `wait`.
+/// Runs a call, and blocks for at most `wait`.
 ///
 /// # Errors
-/// The call has not returned by then, or cannot begin.
+/// When the call has not returned in time, or cannot start.
 pub fn within<T: Send + 'static>(
     wait: Duration,
     call: impl FnOnce() -> T + Send + 'static,
@@ -36,7 +36,7 @@ pub fn within<T: Send + 'static>(
     let thread = std::thread::Builder::new().name("deadline".to_owned()).spawn(work);
     let thread = thread.map_err(|_| NoResult::NoThread)?;
     let result = result.recv_timeout(wait).map_err(|_| NoResult::Late)?;
-    // The caller may give up rights of its thread, and must have no other then.
+    // The caller may drop rights of its thread, and must have no other thread then.
     let _returned = thread.join();
     Ok(result)
 }

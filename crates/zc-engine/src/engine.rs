@@ -40,11 +40,11 @@ impl Engine {
         Self::start_with(config, options, hooks, Passed::default())
     }
 
-    /// Opens everything the configuration names, and serves. Returns when clients can connect; the index loads while
-    /// they are served.
+    /// Opens everything in the configuration, and serves. Returns when clients can connect; the index loads while they
+    /// are served.
     ///
     /// # Errors
-    /// One sentence on what does not fit; then nothing was touched, or nothing that matters.
+    /// One sentence on the obstacle; nothing relevant was changed.
     pub fn start_with(
         config: &Config,
         options: &EngineOptions,
@@ -107,7 +107,7 @@ impl Engine {
             extent_bytes,
             weu_bytes,
         };
-        // Before the service manager is told that everything is there. Devices that cannot be are no reason to stop.
+        // Before the service manager is notified of readiness. Impossible devices are no reason to stop.
         ublk.bring_up();
         let started = ControlHandle::start(control, control_socket, web, end, options.signals);
         let mut engine = Self { mailbox, registry, addresses, ublk, shard: Some(shard), control: None };
@@ -121,7 +121,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Where clients can connect, as NBD URIs without an export.
+    /// Returns the addresses for clients, as NBD URIs without an export.
     #[must_use]
     pub fn addresses(&self) -> &[String] {
         &self.addresses
@@ -141,7 +141,7 @@ impl Engine {
         stats.blocking_recv().ok().map(|stats| *stats)
     }
 
-    /// Drains, makes everything durable and ends. Returns whether the cache was left clean.
+    /// Drains, makes everything durable and ends. Returns `true` if the cache was left clean.
     ///
     /// # Errors
     /// When the data plane failed.

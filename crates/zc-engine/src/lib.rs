@@ -1,20 +1,21 @@
-//! The daemon's driver: it gives the sans-IO cache manager a ring, sockets, devices, workers and a clock.
+//! The daemon's driver: provides ring, sockets, devices, workers and clock to the sans-IO cache manager.
 //!
-//! Job: start from a configuration ([`Engine::start`]), serve NBD and ublk, carry out the manager's actions, stop in
-//! order.
+//! Job: start from a configuration ([`Engine::start`]), serve NBD and ublk, execute the manager's actions, stop
+//! cleanly.
 //!
-//! Threads: I/O threads, each with a ring, that take turns with the shard, which has all connections, cache device and
-//! origins (`shard/dispatch/threads`); a fixed pool of reduce workers (`shard/reduce_pool`); one for the control plane
-//! with tokio (`control`); one for commands to the ublk driver (`control/ublk`), and one for a device while its detaching
-//! waits for it; some for handshakes of TLS (`front/tls_pool`); one for each origin whose holes clients ask for
-//! (`origin/map`), and for each recording (`record`). A cache hit stays on its I/O thread from the socket to the socket,
-//! unless it is compressed and larger than 32 KiB. Where there are several, another may answer a compressed one.
+//! Threads: I/O threads with a ring each, which share the shard with all connections, cache device and origins
+//! (`shard/dispatch/threads`); a fixed pool of reduce workers (`shard/reduce_pool`); one for the control plane with
+//! tokio (`control`); one for commands to the ublk driver (`control/ublk`), and one for a device while its detaching
+//! waits for it; some for TLS handshakes (`front/tls_pool`); one for each origin whose holes clients query
+//! (`origin/map`), and for each recording (`record`). A cache hit stays on its I/O thread from socket to socket,
+//! unless it is compressed and larger than 32 KiB. With several threads, another may answer a compressed one.
 //!
-//! Invariants: an I/O thread has manager and connections for a whole turn; other threads reach them through a bounded
-//! mailbox and a wake-up. Errors of the cache device never reach clients from here (G4). Memory of payloads is bounded.
+//! Invariants: an I/O thread owns manager and connections while it holds the shard lock; other threads reach them
+//! through a bounded mailbox and a wake-up. Errors of the cache device never reach clients from here (G4). Memory of
+//! payloads is bounded.
 //!
-//! It does not decide anything about caching (`zc-cache`), know the protocol (`zc-nbd`) or the media format
-//! (`zc-format`), or contain unsafe code.
+//! It does not decide on caching (`zc-cache`), implement the protocol (`zc-nbd`) or the media format (`zc-format`), or
+//! contain unsafe code.
 //!
 //! Where to read on, from the top; a folder uses those below it, and none above:
 //!

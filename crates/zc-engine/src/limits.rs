@@ -1,12 +1,12 @@
 //! Bounds of the daemon's driver.
 
-/// Operations that the shard's ring holds at least beside those that wait for clients and for the kernel's block
-/// devices, each of which takes a place all the time; more wait in the driver.
+/// Minimum operations of the shard's ring besides those that wait for clients and for the kernel's block devices,
+/// which occupy entries all the time; more wait in the driver.
 pub(crate) const RING_WORK_OPS: usize = 8192;
-/// Of those, how many one origin may have, ...
+/// Most of these for one origin, ...
 pub(crate) const ORIGIN_OPS_MAX: usize = 1024;
-/// ... and all of them together. The rest is for the cache device and for clients: an origin that hangs must neither hold
-/// them up nor make the cache look as if it hung.
+/// ... and for all origins together. The rest is for the cache device and for clients: a hung origin must neither
+/// block them nor make the cache appear hung.
 pub(crate) const ORIGINS_OPS_MAX: usize = 6144;
 /// Submission queue entries of the shard's ring.
 pub(crate) const RING_ENTRIES: u32 = 512;
@@ -27,9 +27,9 @@ pub(crate) const ARRIVAL_BYTES_PER_S_MIN: u64 = 256 << 10;
 pub(crate) const RESERVED_PART: u64 = 4;
 /// ... and no more than this for one: with the defaults 256 connections reserve 256 KiB each, 64 of 256 MiB.
 pub(crate) const RESERVE_BYTES_MAX: u64 = 256 << 10;
-/// What a client, or a volume, may hold of the rest, in parts of what it leaves free: 3 leaves a quarter of it.
+/// Most memory of a client or volume, as a multiple of what it leaves free: 3 leaves a quarter.
 pub(crate) const GROUP_SHARE: u64 = 3;
-/// What a request counts beside its payload: its entries in the tables of driver and manager.
+/// Overhead of a request besides its payload: its entries in the tables of driver and manager.
 pub(crate) const REQUEST_BYTES: u64 = 512;
 /// Replies up to this size are copied together once a client has left [`COMPACT_UNSENT_BYTES`] lying, or more than a send
 /// takes: a page of memory of its own takes up to two.
@@ -38,21 +38,21 @@ pub(crate) const COMPACT_BYTES_MAX: u64 = 16 << 10;
 pub(crate) const COMPACT_UNSENT_BYTES: u64 = 64 << 10;
 /// Milliseconds for which a request has waited for memory that other connections hold when it goes before all others, ...
 pub(crate) const AGED_MS: u64 = 400;
-/// ... and without progress for which these lose their connection then. What waits so long is answered within a second:
-/// [`AGED_MS`], or this, and [`LOOK_MS`].
+/// ... and without progress for which these are then disconnected. A request that waits this long is answered within a
+/// second: [`AGED_MS`], or this, and [`LOOK_MS`].
 pub(crate) const SHORT_STALL_MS: u64 = 900;
 /// Units of work that a turn begins: a unit is about a microsecond. One request may exceed it.
 pub(crate) const TURN_UNITS: u64 = 1000;
-/// Units of any request, and what comes on top: of copying and looking up reads and writes (4 GB/s), ...
+/// Units of any request, and in addition: of copying and looking up reads and writes (4 GB/s), ...
 pub(crate) const REQUEST_UNITS: u64 = 2;
 pub(crate) const COPY_BYTES_PER_UNIT: u64 = 4 << 10;
-/// ... of the extents that a prefetch looks up, ...
+/// ... of extents that a prefetch looks up, ...
 pub(crate) const CACHE_BYTES_PER_UNIT: u64 = 16 << 10;
-/// ... of those that a status looks at, ...
+/// ... of extents that a status query looks up, ...
 pub(crate) const STATUS_BYTES_PER_UNIT: u64 = 64 << 10;
-/// ... of those that a trim or a zeroing voids (an extent of 8 KiB: three tables that memory has to bring), ...
+/// ... of extents that a trim or a zeroing invalidates (an extent of 8 KiB: three table lookups from memory), ...
 pub(crate) const CHANGE_BYTES_PER_UNIT: u64 = 8 << 10;
-/// Bytes of a trim or a zeroing that are with the manager at once; it goes on when its turn comes again: half a turn.
+/// Bytes of a trim or a zeroing that are in the manager at once; it continues at its next turn: half a turn.
 pub(crate) const CHANGE_PIECE_BYTES: u64 = 4 << 20;
 /// ... at most, where the origin may have to write zeros because space stays allocated.
 pub(crate) const CHANGE_KEPT_PIECE_BYTES: u64 = 64 << 20;
@@ -60,40 +60,41 @@ pub(crate) const CHANGE_KEPT_PIECE_BYTES: u64 = 64 << 20;
 pub(crate) const READ_PIECE_BYTES: u64 = 2 << 20;
 /// Bytes of a prefetch that are with the manager at once: a quarter of a turn.
 pub(crate) const CACHE_PIECE_BYTES: u64 = 4 << 20;
-/// Changes of a connection that wait for others to end; nothing more is taken from its socket then. They stand before
-/// what other clients ask later.
+/// Changes of a connection that wait for earlier ones; nothing more is read from its socket then. They precede later
+/// requests of other clients.
 pub(crate) const BARRED_MAX: usize = 8;
-/// Bytes that one BLOCK_STATUS looks at, for its cost: what the manager looks at with extents of 8 KiB.
+/// Bytes covered by one BLOCK_STATUS, for its cost: the manager's lookups with extents of 8 KiB.
 pub(crate) const STATUS_BYTES_MAX: u64 = 128 << 20;
-/// ... and of a flush, which writes what is dirty.
+/// ... and of a flush, which writes dirty data.
 pub(crate) const FLUSH_UNITS: u64 = 16;
-/// Bytes of reads and prefetches that are with the manager at once beyond the small ones: a piece each of 16 large reads.
-/// An SSD brings them in about 20 ms, for which a request that comes then may wait.
+/// Bytes of reads and prefetches in the manager at once besides small ones: a piece each of 16 large reads. An SSD
+/// delivers them in about 20 ms, which is the delay of a request that arrives then.
 pub(crate) const SERVE_BYTES: u64 = 32 << 20;
 /// Bytes of them that each connection may have there whatever others have.
 pub(crate) const SERVE_SMALL_BYTES: u64 = 256 << 10;
-/// Milliseconds between two looks at clients that do not go on.
+/// Interval of checks for stalled clients, in milliseconds.
 pub(crate) const LOOK_MS: u64 = 50;
-/// Milliseconds between two looks at memory that is not needed any more, ...
+/// Interval of checks for unneeded memory, in milliseconds, ...
 pub(crate) const GIVE_BACK_MS: u64 = 2_000;
 /// ... and bytes from which on the heap's free pages are worth looking for, each of which is visited.
 pub(crate) const GIVE_BACK_HEAP_BYTES: u64 = 16 << 20;
-/// Places for clients that choose an export, beside those of `nbd.connections_max`.
+/// Slots of clients that choose an export, besides those of `nbd.connections_max`.
 pub(crate) const HANDSHAKE_PLACES: usize = 64;
 /// Milliseconds for which a client that chooses an export keeps its place against others of its own source: TLS and all
 /// take five round trips, which is a client 100 ms away.
 pub(crate) const HANDSHAKE_GRACE_MS: u64 = 500;
 /// A source with more than this part of `nbd.connections_max` gives idle attached clients up for one with fewer, ...
 pub(crate) const ATTACHED_PART: usize = 8;
-/// ... those that have asked for nothing for so many milliseconds.
+/// ... those that have been idle for this time in milliseconds.
 pub(crate) const ATTACHED_IDLE_MS: u64 = 1000;
 /// Connections that wait in the kernel to be accepted, as far as `net.core.somaxconn` allows.
 pub(crate) const BACKLOG: i32 = 4096;
 /// Connections that a ring has places for at least: so far `nbd.connections_max` can be raised without a restart.
 pub(crate) const CONNECTIONS_LIVE: usize = 4096;
-/// Sockets of closed connections that the ring has not let go, on top of the bound of connections.
+/// Sockets of closed connections that the ring has not released, on top of the bound of connections.
 pub(crate) const CLOSING_MAX: usize = 1024;
-/// Seconds between the kernel's questions to a silent TCP client, and how many go unanswered before it is given up.
+/// Interval of the kernel's keep-alive probes to a silent TCP client, and the number of unanswered ones before it is
+/// disconnected.
 pub(crate) const KEEPALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
 pub(crate) const KEEPALIVE_PROBES: u32 = 6;
 /// Descriptors besides those of connections: devices, ring, listeners, control connections, log.
@@ -110,25 +111,24 @@ pub(crate) const CONFIG_READ_MS: u64 = 5_000;
 pub(crate) const CONFIG_READS_MAX: usize = 4;
 /// Threads for handshakes of TLS at most; a machine with few processors has half as many as those.
 pub(crate) const TLS_THREADS_MAX: usize = 4;
-/// Milliseconds between two log lines about refused connections; what comes between is counted.
+/// Interval of log lines about refused connections, in milliseconds; suppressed ones are counted.
 pub(crate) const REFUSAL_LOG_MS: u64 = 1000;
 /// Milliseconds that the place of a control connection takes to become free once it is taken from an idle one.
 pub(crate) const CONTROL_PLACE_WAIT_MS: u64 = 5_000;
 /// Connections that wait for a place, in times of the places; ...
 pub(crate) const CONTROL_QUEUE_TIMES: usize = 8;
-/// ... they look for one that has become idle so often.
+/// ... interval of checks for an idle one.
 pub(crate) const CONTROL_RETRY_MS: u64 = 20;
 /// Milliseconds in which state directory and cache device must have recorded the end of a session.
 pub(crate) const CLOSE_WAIT_MS: u64 = 20_000;
 /// Milliseconds that clients get at the end to take their replies.
 pub(crate) const DRAIN_MS: u64 = 10_000;
 /// Decoded bytes of one device read up to which compressed extents are decoded on the data-plane thread; longer ones
-/// are decoded by workers in groups of so many bytes (FlaZ 2.2.5 decodes them in parallel).
+/// are decoded by workers in groups of this size (FlaZ 2.2.5 decodes them in parallel).
 pub(crate) const INLINE_DECODE_BYTES: u32 = 32 << 10;
-/// Bytes decompressed on the data-plane thread in one turn (what is not compressed counts a quarter); what exceeds it
-/// goes to the workers.
+/// Bytes decompressed on the data-plane thread per turn (uncompressed ones count a quarter); more go to the workers.
 pub(crate) const INLINE_DECODE_BYTES_PER_TURN: u32 = 512 << 10;
-/// Jobs waiting for reduce workers; beyond it a job is carried out by the thread that brings it.
+/// Queued jobs of reduce workers; beyond it, the submitting thread runs a job itself.
 pub(crate) const REDUCE_JOBS_MAX: usize = 16_384;
 /// Jobs of insertions that are handed over at once; fewer wait for others for a millisecond or two.
 pub(crate) const REDUCE_JOBS_TOGETHER: usize = 8;
@@ -142,11 +142,11 @@ pub(crate) const ALONE_INLINE_BYTES: usize = 8 << 10;
 pub(crate) const TICK_JOBS_MS: u64 = 1;
 /// Results of insertions that wake the data plane; fewer wait for others, ...
 pub(crate) const REDUCE_RESULTS_MAX: usize = 32;
-/// ... so long at most after the last.
+/// ... at most this long after the last.
 pub(crate) const REDUCE_LINGER: std::time::Duration = std::time::Duration::from_micros(500);
 /// Threads of a store if their number is left to the daemon.
 pub(crate) const STORE_WORKERS_AUTO_MAX: u32 = 4;
-/// Memory of a fingerprint that a store knows (zc-store's `fingerprints_max`).
+/// Memory of one fingerprint in a store's index (zc-store's `fingerprints_max`).
 pub(crate) const FINGERPRINT_RAM_BYTES: u64 = 28;
 /// Buffer memory kept for reuse.
 pub(crate) const POOL_BYTES: usize = 128 << 20;
@@ -163,10 +163,10 @@ pub(crate) const CONTROL_LINE_BYTES_MAX: usize = 64 << 10;
 pub(crate) const CONTROL_CONNECTIONS_MAX: usize = 32;
 /// Milliseconds for which a command that changes settings waits for its turn.
 pub(crate) const SETTINGS_WAIT_MS: u64 = 20_000;
-/// Bytes of the intent log after which what the journal has taken over is dropped from it.
+/// Size of the intent log after which records covered by the journal are removed from it.
 pub(crate) const INTENT_BYTES_MAX: u64 = 8 << 20;
-/// Memory of a BLOCK_STATUS under way for each sector it asks about, up to so many runs: those of cache and origin, and
-/// the extents of the reply.
+/// Memory of a BLOCK_STATUS in flight per queried sector, up to a number of runs: those of cache and origin, and the
+/// extents of the reply.
 pub(crate) const STATUS_RUN_BYTES: u64 = 64;
 pub(crate) const STATUS_RUNS_MAX: u64 = 4096;
 /// Questions about holes that wait for one origin; beyond, the answer is that nothing is known.
@@ -177,33 +177,33 @@ pub(crate) const MAP_RUNS_MAX: usize = 4096;
 pub(crate) const QUICK_SEND_BYTES: u64 = 16 << 10;
 /// Reads of stored extents from which on a turn waits for several of them, ...
 pub(crate) const GATHER_OPS_MIN: usize = 8;
-/// ... for no more than so many, ...
+/// ... for at most this number, ...
 pub(crate) const GATHER_MAX: usize = 16;
 /// ... and no longer than about two reads of an SSD take, in microseconds.
 pub(crate) const GATHER_TIME_US: u32 = 100;
-/// Orders for ublk devices that wait while one is carried out.
+/// Queued orders for ublk devices.
 pub(crate) const UBLK_ORDERS_MAX: usize = 64;
-/// Milliseconds in which a stopped ublk device is let go by the data plane.
+/// Time-out for the data plane to release a stopped ublk device, in milliseconds.
 pub(crate) const UBLK_GONE_MS: u64 = 10_000;
-/// Milliseconds in which what the kernel holds for a device is written out before it is detached. Its origin may be
+/// Time-out for flushing the kernel's dirty pages before a device is detached, in milliseconds. Its origin may be
 /// slow.
 pub(crate) const UBLK_CLAIM_MS: u64 = 60_000;
-/// What a recording's batches hold: notes of 64 bytes, 4 MiB in all.
+/// Notes in a recording's batches: 64 bytes each, 4 MiB in total.
 pub(crate) const RECORD_BATCH: usize = 4096;
 /// Batches that go round between the data plane and a recorder.
 pub(crate) const RECORD_BATCHES: usize = 16;
-/// Nanoseconds that a recorded request waits for what the cache learns of it, ...
+/// Nanoseconds that a recorded request waits for information from the cache, ...
 pub(crate) const RECORD_WINDOW_NS: u64 = 1_000_000_000;
-/// ... while there are no more than so many: about 10 MiB.
+/// ... while at most this number wait: about 10 MiB.
 pub(crate) const RECORD_WINDOW_MAX: usize = 1 << 16;
-/// How often a recorder looks at the time.
+/// Interval at which a recorder checks the time.
 pub(crate) const RECORD_LOOK: std::time::Duration = std::time::Duration::from_millis(200);
 /// Recordings at a time.
 pub(crate) const RECORDINGS_MAX: usize = 8;
 /// Smallest and default size of a recording's file in bytes.
 pub(crate) const RECORD_BYTES_MIN: u64 = 64 << 10;
 pub(crate) const RECORD_BYTES_DEFAULT: u64 = 1 << 30;
-/// Bytes that a warm-up has the manager bring in at once, ...
+/// Bytes of a warm-up in the manager at once, ...
 pub(crate) const WARM_PIECE_BYTES: u64 = 256 << 10;
 /// ... of all warm-ups together while no client has a request under way, ...
 pub(crate) const WARM_BYTES_MAX: u64 = 4 << 20;
@@ -213,25 +213,26 @@ pub(crate) const WARM_BUSY_PAUSE_MS: u64 = 20;
 pub(crate) const WARM_PIECES_PER_TURN: usize = 32;
 /// Ranges of a warm-up that wait: 1 MiB.
 pub(crate) const WARM_RANGES_MAX: usize = 1 << 16;
-/// Milliseconds after which a warm-up ends that no program asked about.
+/// Milliseconds after which a warm-up without polling clients ends.
 pub(crate) const WARM_PATIENCE_MS: u64 = 10_000;
 /// Milliseconds in which the origins must have all dirty data before the cache is moved or a stop with a flush. Longer
 /// than the 30 s after which a volume that leaves write-back has new writes wait, so that a fast writer does not prevent
 /// it.
 pub(crate) const DRAIN_REST_MS: u64 = 60_000;
-/// Milliseconds between two looks at that.
+/// Interval of these checks in milliseconds.
 pub(crate) const DRAIN_LOOK_MS: u64 = 20;
-/// Milliseconds for which requests are held back until what is under way has ended.
+/// Longest time in milliseconds that requests are held back for operations in flight.
 pub(crate) const PAUSE_MAX_MS: u64 = 10_000;
 /// Milliseconds in which the origins of volumes that are to be served answer to being opened.
 pub(crate) const ORIGIN_LOOK_MS: u64 = 10_000;
-/// Milliseconds for the first connection to a remote origin: shorter than a look, which then says why.
+/// Time-out of the first connection to a remote origin, in milliseconds: shorter than a check, which then reports the
+/// reason.
 pub(crate) const REMOTE_OPEN_MS: u64 = 9_000;
 /// Milliseconds for a connection to one address of a server.
 pub(crate) const REMOTE_CONNECT_MS: u64 = 5_000;
 /// Milliseconds for reads and flushes of a remote origin at a start and a stop.
 pub(crate) const REMOTE_WAIT_MS: u64 = 20_000;
-/// Silence after which the kernel probes whether a server is still there.
+/// Idle time after which the kernel probes a server.
 pub(crate) const REMOTE_KEEPALIVE_IDLE: std::time::Duration = std::time::Duration::from_secs(10);
 /// Time between two probes.
 pub(crate) const REMOTE_KEEPALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
@@ -243,26 +244,26 @@ pub(crate) const REMOTE_UNACKED_MS: u32 = 30_000;
 pub(crate) const REMOTE_INPUT_BYTES: usize = 256 << 10;
 /// Pieces that are sent at once; the kernel takes 1,024.
 pub(crate) const REMOTE_PIECES_MAX: usize = 256;
-/// Milliseconds between two looks at the lengths of origins.
+/// Interval of measuring origins, in milliseconds.
 pub(crate) const LENGTHS_PAUSE_MS: u64 = 10_000;
-/// Milliseconds between two looks at the time of day, for windows of destaging.
+/// Interval of checking the time of day, for destage windows, in milliseconds.
 pub(crate) const WINDOW_LOOK_MS: u64 = 1_000;
-/// Milliseconds between two looks for volumes that a start left out: at first, and in the end. It doubles.
+/// Interval of checks for absent volumes, in milliseconds: initial and largest. It doubles.
 pub(crate) const ABSENT_PAUSE_MIN_MS: u64 = 500;
 pub(crate) const ABSENT_PAUSE_MAX_MS: u64 = 8_000;
 /// Milliseconds for which the data plane waits for a change of the state directory.
 pub(crate) const STATE_CHANGE_MS: u64 = 5_000;
-/// Milliseconds after such a change failed until the data plane asks for the next.
+/// Milliseconds after a failed change until the data plane retries.
 pub(crate) const STATE_RETRY_MS: u64 = 5_000;
 /// Bytes of a JSON file in the state directory.
 pub(crate) const STATE_FILE_BYTES_MAX: u64 = 64 << 20;
-/// Changes of the state directory that wait while one is carried out.
+/// Queued changes of the state directory.
 pub(crate) const STATE_CHANGES_MAX: usize = 16;
-/// Milliseconds in which stores must have answered how they are; else what they said before counts.
+/// Time-out of stores' status replies, in milliseconds; otherwise the previous status is used.
 pub(crate) const STORE_LOOK_MS: u64 = 1_000;
 /// Milliseconds for which the data plane stands still until a file that outlives the process is written, outside memory.
 pub(crate) const INTENT_WAIT_MS: u64 = 1_000;
-/// Milliseconds for which it does until the cache device says that such files are void.
+/// Milliseconds for which it waits until the cache device records that such files are invalid.
 pub(crate) const VOID_WAIT_MS: u64 = 10_000;
 /// Connections at a time for the numbers, and as many for the live page; a further one takes the place of another.
 pub(crate) const HTTP_CONNECTIONS_MAX: usize = 64;

@@ -1,6 +1,6 @@
-//! What the program around the engine tells it and provides: how to start, sockets that are there already, hooks.
+//! Interface to the program around the engine: start options, passed sockets, hooks.
 //!
-//! It does not act on any of it (`engine` and `session` do).
+//! It does not act on them (`engine` and `session` do).
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -19,24 +19,24 @@ use crate::front::listen::Listener;
 use crate::front::tls::{self, Tls};
 use crate::limits::{CONFIG_READ_MS, CONFIG_READS_MAX};
 
-/// How to start.
+/// Start options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Believe nothing that the cache holds.
+    /// Distrust all cached contents.
     pub cold: bool,
-    /// Names of volumes of which nothing clean that the cache holds is believed.
+    /// Volumes whose clean cached contents are distrusted.
     pub cold_volumes: Vec<String>,
-    /// Names of volumes whose dirty data is to be believed although something speaks against it: an origin that
-    /// changed, an old or unknown image of the cache.
+    /// Volumes whose dirty data is trusted despite an obstacle: an origin that changed, an old or unknown image of the
+    /// cache.
     pub trust_dirty: Vec<String>,
-    /// Names of volumes whose dirty data is given up, on this cache or on another.
+    /// Volumes whose dirty data is discarded, on this cache or on another.
     pub drop_dirty: Vec<String>,
-    /// Handle SIGTERM, SIGINT and SIGHUP, and tell the service manager.
+    /// Handle SIGTERM, SIGINT and SIGHUP, and notify the service manager.
     pub signals: bool,
 }
 
 impl EngineOptions {
-    /// Returns `true` if nothing clean that the cache holds of the volume is believed.
+    /// Returns `true` if clean cached contents of the volume are distrusted.
     pub(crate) fn is_cold(&self, volume: &str) -> bool {
         self.cold || self.cold_volumes.iter().any(|name| name == volume)
     }
@@ -47,7 +47,7 @@ pub type SetLogLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 /// Reads and checks a configuration file.
 pub type ReadConfig = Arc<dyn Fn(&Path) -> Result<Config, String> + Send + Sync>;
 
-/// Where the configuration is, and how it is read; for reloads.
+/// Path and parser of the configuration, for reloads.
 pub struct ConfigFile {
     path: PathBuf,
     read: ReadConfig,
@@ -169,8 +169,8 @@ impl Passed {
         config
     }
 
-    /// Returns `true` if clients may be on other machines, and so outlive a power cut of this one. Of passed sockets
-    /// their own addresses say so; one whose address cannot be told counts as remote.
+    /// Returns `true` if clients may be on other machines, and so survive a power failure of this one. Passed sockets
+    /// are judged by their addresses; an unknown address counts as remote.
     pub(crate) fn is_remote(&self, config: &Config) -> bool {
         let is_remote = |address: SocketAddr| !address.ip().is_loopback();
         let mut passed = self.listeners.iter().chain(&self.connection).peekable();
@@ -193,18 +193,18 @@ impl Passed {
     }
 }
 
-/// What the program around the engine provides.
+/// Hooks of the program around the engine.
 #[derive(Default)]
 pub struct Hooks {
     /// Without it, a change of the log level needs a restart.
     pub set_log_level: Option<SetLogLevel>,
     /// Without it, there is no reload.
     pub config_file: Option<ConfigFile>,
-    /// What the process has given up, for the status; `None` if nothing was to be.
+    /// Dropped privileges of the process, for the status; `None` if the sandbox is off.
     pub confined: Option<Confined>,
 }
 
-/// What the process has given up.
+/// Dropped privileges of the process.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Confined {
     /// Number of its user.
@@ -217,7 +217,7 @@ pub struct Confined {
     pub landlock: bool,
     /// System calls are bounded.
     pub seccomp: bool,
-    /// What was refused.
+    /// Refused steps.
     pub notes: Vec<String>,
 }
 
@@ -228,7 +228,7 @@ impl std::fmt::Debug for Hooks {
 }
 
 impl Confined {
-    /// What to add to an error that may come from the bounds on files.
+    /// Returns an addition to an error that the sandbox's restriction of files may have caused.
     pub(crate) fn hint(&self, error: &str) -> Option<&'static str> {
         (self.landlock && error.contains("(EACCES)")).then_some(
             "; since its start the daemon is confined to the folders of its configuration: name further ones in \

@@ -1,7 +1,7 @@
-//! What threads share: who is connected, what is served.
+//! State shared by threads: connections, served volumes.
 //!
-//! The data plane writes connections; volumes are written at the start, and by the control plane when a command changes
-//! their mode, size or device. All parts may read.
+//! The data plane writes connections; volumes are written at the start, and by the control plane when a command
+//! changes their mode, size or device. All parts may read.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 /// A client connection.
 #[derive(Debug, Clone, Serialize)]
 pub struct Connection {
-    /// The listener it came in on.
+    /// Its listener.
     pub listener: String,
     /// The client: an IP address, or the user behind a Unix socket.
     pub peer: String,
@@ -40,13 +40,13 @@ pub struct VolumeInfo {
     pub ack: Option<&'static str>,
     /// In write-back, in which order the origin gets it: `epoch`, as flushes divide it, or `coalesce`.
     pub destage: Option<&'static str>,
-    /// In write-back, how old the oldest epoch that the origin lacks may become, in milliseconds.
+    /// In write-back, how old the oldest epoch that is not on the origin may become, in milliseconds.
     pub max_dirty_age_ms: Option<u64>,
     /// Its origin.
     pub origin: PathBuf,
     /// The domain that it shares content in; empty: the common one.
     pub dedup_domain: String,
-    /// Why its cache contents were not trusted at the start, if they were not.
+    /// Reason why its cache contents were distrusted at the start, if they were.
     pub cold_reason: Option<String>,
     /// The length in bytes to which its origin was truncated while it was served.
     pub origin_truncated_bytes: Option<u64>,

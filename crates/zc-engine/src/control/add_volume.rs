@@ -1,19 +1,19 @@
-//! Volumes that a running daemon takes up.
+//! Adds volumes to a running daemon.
 //!
-//! # Which
-//! Those that a reload finds in the configuration, and those whose origins a start missed (`returning`). What the cache
-//! holds of a volume that it knew is judged as at a start (`session/pair`). Its clean contents are not believed: the
-//! start took it for a volume that another program may write. Its dirty data was kept for it.
+//! # Candidates
+//! Volumes that a reload finds in the configuration, and those whose origins were missing at the start (`returning`).
+//! Cached data of a known volume is judged as at a start (`session/pair`). Its clean contents are distrusted, because
+//! the start treated it as a volume that another program may write. Its dirty data was kept.
 //!
-//! # The order, and what a crash leaves
-//! 1. What can be refused: two names for one file, an origin that another cache has data for, one that is in use. Then an
-//!    origin is made, if the configuration says so.
-//! 2. Volume table, then state directory, then the word that the volume may become dirty. A start after a crash finds a
-//!    volume of which nothing is cached; if only the table had it, it starts cold.
-//! 3. The plan for a ublk device; the data plane with its manager. The exports follow with the reload's other settings.
+//! # Order, and effects of a crash
+//! 1. Checks that may refuse: two names for one file, an origin for which another cache has data, one that is in use.
+//!    Then the origin is created, if configured.
+//! 2. Volume table, then state directory, then the record that the volume may become dirty. A start after a crash
+//!    finds a volume without cached data; if only the table had it, it starts cold.
+//! 3. The plan for a ublk device; the data plane with its manager. Exports follow with the reload's other settings.
 //!
-//! # What it does not do
-//! Let a volume go (`remove_volume` does).
+//! # Out of scope
+//! Removal of a volume (`remove_volume` does it).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,13 +41,13 @@ use crate::shard::commands::Command;
 use crate::state::ledger::Ledger;
 use crate::state::state_dir::VolumeState;
 
-/// What came of volumes that are new in a configuration, or gone from it.
+/// Result of added and removed volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     pub(crate) applied: Vec<String>,
     /// Volumes that stay as they are, by key, and why.
     pub(crate) refused: Vec<(String, String)>,
-    /// What else did not work.
+    /// Failures after the addition.
     pub(crate) later: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ impl Shared {
                 // No reason to refuse the rest.
                 Err(why) => {
                     self.stays_absent(&name, &why);
-                    let why = "it still cannot be served; `zcctl status` says why".to_owned();
+                    let why = "it still cannot be served; `zcctl status` shows the reason".to_owned();
                     changed.refused.push((volume_key(&name), why));
                 }
             }
@@ -102,7 +102,8 @@ impl Shared {
         Ok(changed)
     }
 
-    /// What [`Shared::add_volumes`] would come to, after the volumes of `removed` are gone. Nothing is made or written.
+    /// Returns the prospective result of [`Shared::add_volumes`] after the removal of `removed`. Nothing is created or
+    /// written.
     pub(crate) async fn would_add(
         &self,
         in_force: &InForce,
@@ -131,7 +132,8 @@ impl Shared {
         Ok(changed)
     }
 
-    /// The volumes of a new configuration that are not served and can be looked at, and why the others cannot.
+    /// Returns the volumes of a new configuration that are not served and can be inspected, and the reasons against
+    /// the others.
     async fn wanted(
         &self,
         in_force: &InForce,
@@ -151,7 +153,7 @@ impl Shared {
             let reason = hindrance.or_else(|| {
                 missing
                     .contains(&volume.name)
-                    .then_some("its origin still cannot be opened; the daemon goes on looking")
+                    .then_some("its origin still cannot be opened; the daemon keeps retrying")
             });
             if let Some(reason) = reason {
                 changed.refused.push((volume_key(&volume.name), reason.to_owned()));
@@ -215,21 +217,21 @@ impl Shared {
         let looked = tokio::task::spawn_blocking(look).await;
         let absent = self.absent();
         let mut missing = Vec::new();
-        for (name, outcome) in looked.map_err(|_| "the look at origins was cut off".to_owned())? {
+        for (name, outcome) in looked.map_err(|_| "the check of origins was interrupted".to_owned())? {
             match outcome {
                 Err(_) if absent.iter().any(|absent| absent.name == name) => missing.push(name),
                 Err(error) if error.is_silence() => return Err(error.to_string()),
-                // What is wrong is told by those who open it.
+                // Faults are reported when the origin is opened.
                 Ok(_) | Err(_) => {}
             }
         }
         Ok(missing)
     }
 
-    /// Why no volume can be added.
+    /// Returns the reason why no volume can be added now.
     pub(crate) async fn hindrance(&self) -> Result<Option<&'static str>, String> {
         Ok((!self.stats().await?.cache_healthy)
-            .then_some("the cache device does not answer, and has to record the volume first"))
+            .then_some("the cache device does not answer, and must record the volume first"))
     }
 }
 
@@ -295,7 +297,7 @@ fn prepare(
     Ok(Prepared { config, origins, facing, sizes, paired })
 }
 
-/// Says durably who belongs together, and who may become dirty.
+/// Durably records the pairing, and the volumes that may become dirty.
 fn record(prepared: &Prepared, ledger: &Ledger) -> Result<(), EngineError> {
     let Prepared { config, facing, paired, .. } = prepared;
     let volumes = || config.volumes.iter().zip(facing).zip(paired);
@@ -308,7 +310,7 @@ fn record(prepared: &Prepared, ledger: &Ledger) -> Result<(), EngineError> {
     })?;
     ledger.state().update(|state| {
         for ((volume, facing), paired) in volumes() {
-            // What was given up is to be given up again until a session has ended in order.
+            // Discarded epochs must be discarded again until a session has ended cleanly.
             let given_up = state.volumes.get(&volume.name).map_or(0, |entry| entry.given_up);
             let entry = VolumeState { given_up, ..serving::state(volume, &facing.identity, paired) };
             state.volumes.insert(volume.name.clone(), entry);

@@ -1,10 +1,10 @@
 //! The limit of control connections.
 //!
-//! Job: bound the connections without letting idle ones keep others out: a newcomer that finds no place takes the one of
-//! the connection that has waited longest for its client.
+//! Job: bound the connections without letting idle ones block others: a new connection without a slot displaces the
+//! one that has waited longest for its client.
 //!
-//! Invariants: at most so many connections have a place, and [`CONTROL_QUEUE_TIMES`] as many wait for one. A connection
-//! whose command is being carried out is not displaced.
+//! Invariants: a bounded number of connections has a slot, and [`CONTROL_QUEUE_TIMES`] as many wait for one. A
+//! connection with a command in progress is not displaced.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,20 +14,20 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::{CONTROL_PLACE_WAIT_MS, CONTROL_QUEUE_TIMES, CONTROL_RETRY_MS};
 
-/// Asks a connection to end.
+/// Requests the end of a connection.
 type End = Arc<Notify>;
 
 /// The connections that may be open at once.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
     free: Arc<Semaphore>,
-    /// Room for connections that wait for one.
+    /// Bound of waiting connections.
     queue: Semaphore,
     /// Connections that wait for their clients, the longest first.
     idle: Mutex<VecDeque<End>>,
 }
 
-/// One connection of the limit; given back on drop.
+/// Slot of one connection; released on drop.
 #[derive(Debug)]
 pub(crate) struct Permit {
     limit: Arc<ConnectionLimit>,
@@ -77,7 +77,7 @@ impl ConnectionLimit {
 }
 
 impl Permit {
-    /// Waits for what a client does next. `None`: another client got the place meanwhile.
+    /// Waits for a client's next action. `None`: another client received the slot.
     pub(crate) async fn idle<T>(&self, next: impl Future<Output = T>) -> Option<T> {
         self.limit.idle.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::clone(&self.end));
         let came = tokio::select! {

@@ -1,12 +1,12 @@
-//! The control plane's commands about what origins lack.
+//! Commands about dirty data.
 //!
-//! Job: `flush`, `drop-dirty` of all or of what cannot be read, `accept-loss`, a stop that does not leave data behind
-//! unsaid, and the durable word on which volumes may become dirty.
+//! Job: `flush`, `drop-dirty` of all or unreadable data, `accept-loss`, a stop that never leaves dirty data silently,
+//! and the durable record of volumes that may become dirty.
 //!
 //! Invariants: the control thread never blocks on a device; work on media runs on a thread of tokio's pool.
 //!
-//! It does not wait until a flush is done (a drop is waited for: it takes as long as what is in flight). The
-//! asker looks at the answer's numbers and asks again.
+//! It does not wait for a flush (a drop is waited for: it takes as long as the operations in flight). The caller polls
+//! the counters in the reply.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::shard::stats::ShardStats;
 use crate::state::ledger::Ledger;
 
 impl Shared {
-    /// Does something to the record of who has what.
+    /// Changes the pairing record.
     pub(crate) async fn on_media(
         &self,
         work: impl FnOnce(&Ledger) -> Result<(), EngineError> + Send + 'static,
@@ -31,20 +31,20 @@ impl Shared {
         self.work_on_cache(move || work(&ledger)).await
     }
 
-    /// Does something that blocks and may meet an error of the cache device, which the data plane has to know of.
+    /// Runs blocking work that may fail with an error of the cache device, which is then reported to the data plane.
     pub(crate) async fn work_on_cache<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, String> {
         let done = tokio::task::spawn_blocking(work).await;
-        let done = done.map_err(|_| "the work on the cache device was cut off".to_owned())?;
+        let done = done.map_err(|_| "the work on the cache device was interrupted".to_owned())?;
         if let Err(EngineError::CacheMissing { why }) = &done {
             self.mailbox.send(Command::LoseCache(why.clone()));
         }
         done.map_err(|error| error.to_string())
     }
 
-    /// Says durably which volumes a new configuration makes write-back.
+    /// Durably records the volumes that a new configuration makes write-back.
     pub(crate) async fn announce_write_back(&self, in_force: &InForce, new: &Config) -> Result<(), String> {
         let served = |name: &str| {
             in_force.volumes.iter().any(|(known, config)| known == name && config.mode != Mode::ReadOnly)
@@ -55,7 +55,7 @@ impl Shared {
         self.announce(names).await
     }
 
-    /// Says durably that volumes may become dirty. While the cache is out of order none does.
+    /// Durably records that volumes may become dirty. While the cache is offline none does.
     pub(crate) async fn announce(&self, names: Vec<String>) -> Result<(), String> {
         if names.is_empty() || !self.stats().await?.cache_healthy {
             return Ok(());
@@ -63,7 +63,7 @@ impl Shared {
         self.on_media(move |ledger| ledger.may_become_dirty(&names)).await
     }
 
-    /// Begins to bring a volume's dirty data to the origin, and reports how much there is.
+    /// Starts destaging a volume, and returns its dirty bytes.
     pub(crate) async fn flush(&self, name: &str) -> Result<Value, String> {
         let id = self.id_of(name)?;
         // Before the drain begins: it covers each epoch that is dirty in this answer.
@@ -72,12 +72,12 @@ impl Shared {
         Ok(json!({ "volume": name, "uptime_ms": stats.uptime_ms, "dirty": stats.dirty.get(name) }))
     }
 
-    /// Gives a volume's dirty data up: all, or only what cannot be read.
+    /// Discards a volume's dirty data: all of it, or only the unreadable part.
     pub(crate) async fn drop_dirty(&self, name: &str, unreadable: bool) -> Result<Value, String> {
         if unreadable { self.give_up_unreadable(name).await } else { self.forget_dirty(name).await }
     }
 
-    /// Forgets a volume's dirty data, and says how much there was.
+    /// Discards a volume's dirty data, and returns its amount.
     async fn forget_dirty(&self, name: &str) -> Result<Value, String> {
         let id = self.id_of(name)?;
         let stats = self.stats().await?;
@@ -90,7 +90,8 @@ impl Shared {
         self.mailbox.send(Command::DropDirty { volume: id, remembered, reply });
         if !dropped.await.map_err(|_| "the data plane has ended".to_owned())? {
             return Err(format!(
-                "the cache device failed before it recorded that the dirty data of volume \"{name}\" is dropped, so the \
+                "the cache device failed before it recorded that the dirty data of volume \"{name}\" is dropped, so \
+                 the \
                  volume still has it; type `zcctl drop-dirty {name}` again to drop it without the device"
             ));
         }
@@ -98,12 +99,13 @@ impl Shared {
         self.on_media(move |ledger| ledger.is_complete(&owned)).await?;
         let lost = stats.dirty.get(name).map_or(0, |dirty| dirty.bytes);
         tracing::warn!(
-            "volume \"{name}\": {lost} bytes of dirty data are dropped, as `zcctl drop-dirty` says; these writes are lost"
+            "volume \"{name}\": {lost} bytes of dirty data are dropped, as requested with `zcctl drop-dirty`; these \
+             writes are lost"
         );
         Ok(json!({ "volume": name, "dropped": stats.dirty.get(name) }))
     }
 
-    /// Gives up what of a volume's dirty data cannot be read: zeros take its place. Says how much there was.
+    /// Discards the unreadable dirty data of a volume: zeros replace it. Returns its amount.
     async fn give_up_unreadable(&self, name: &str) -> Result<Value, String> {
         let id = self.id_of(name)?;
         let stats = self.stats().await?;
@@ -117,19 +119,21 @@ impl Shared {
         self.mailbox.send(Command::GiveUpUnreadable { volume: id, reply });
         if !given_up.await.map_err(|_| "the data plane has ended".to_owned())? {
             return Err(format!(
-                "the unreadable dirty data of volume \"{name}\" stays: the cache device failed, or the volume is fenced; \
-                 `zcctl status` says what to do"
+                "the unreadable dirty data of volume \"{name}\" stays: the cache device failed, or the volume is \
+                 fenced; \
+                 `zcctl status` shows the remedy"
             ));
         }
         let lost = dirty.map_or(0, |dirty| dirty.unreadable_bytes);
         tracing::warn!(
-            "volume \"{name}\": {lost} bytes of dirty data that cannot be read are dropped, as `zcctl drop-dirty` says; \
+            "volume \"{name}\": {lost} bytes of dirty data that cannot be read are dropped, as requested with \
+             `zcctl drop-dirty`; \
              they are zeros now"
         );
         Ok(json!({ "volume": name, "given_up_bytes": lost }))
     }
 
-    /// Has a volume served again that is fenced because some of its dirty data was not found; says what was.
+    /// Serves a volume again that is fenced because dirty data is missing; returns the recovered amount.
     pub(crate) async fn accept_loss(&self, name: &str) -> Result<Value, String> {
         let id = self.id_of(name)?;
         let stats = self.stats().await?;
@@ -138,29 +142,29 @@ impl Shared {
         }
         if !stats.cache_healthy {
             return Err(format!(
-                "volume \"{name}\" is fenced because the cache device does not answer, so there is no data to go on \
-                 with; `zcctl drop-dirty {name}` discards its dirty data"
+                "volume \"{name}\" is fenced because the cache device does not answer, so there is no data to \
+                 serve; `zcctl drop-dirty {name}` discards its dirty data"
             ));
         }
         let owned = name.to_owned();
         self.on_media(move |ledger| ledger.is_complete(&owned)).await?;
         self.mailbox.send(Command::AcceptLoss(id));
         tracing::warn!(
-            "volume \"{name}\" is served as it was found, as asked: its newest writes may be missing"
+            "volume \"{name}\" is served in its recovered state, as requested: its newest writes may be missing"
         );
         let stats = self.stats().await?;
         Ok(json!({ "volume": name, "dirty": stats.dirty.get(name) }))
     }
 
-    /// Stops; unless told otherwise not while the cache has dirty data. With `flush`, the origins get all of it first,
-    /// and clients' writes go to the origins from then on.
+    /// Stops the daemon; by default not while the cache has dirty data. With `flush`, everything is destaged first,
+    /// and later writes of clients go to the origins.
     pub(crate) async fn asked_to_stop(&self, keep_dirty: bool, flush: bool) -> Result<Value, String> {
         if flush {
             let in_force = self.settings().await?;
             if let Err(error) = self.bring_all_to_origins(&in_force.volumes).await {
                 // If the data plane has ended, that is reported already.
                 let _ended = self.configure(in_force.volumes.clone()).await;
-                return Err(format!("the daemon goes on serving: {error}"));
+                return Err(format!("the daemon continues to serve: {error}"));
             }
         }
         let stats = self.stats().await?;
@@ -172,7 +176,7 @@ impl Shared {
     }
 }
 
-/// Why not to stop now.
+/// Returns the reason against a stop.
 fn dirty_refusal(stats: &ShardStats) -> Option<String> {
     let dirty: Vec<String> = stats
         .dirty
@@ -182,7 +186,8 @@ fn dirty_refusal(stats: &ShardStats) -> Option<String> {
         .collect();
     (!dirty.is_empty()).then(|| {
         format!(
-            "the cache has dirty data: {}; flush first (`zcctl stop --flush`), or leave it on the cache until the next \
+            "the cache has dirty data: {}; flush first (`zcctl stop --flush`), or leave it on the cache until the \
+             next \
              start (`zcctl stop --keep-dirty`)",
             dirty.join(", ")
         )

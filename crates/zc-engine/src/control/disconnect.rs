@@ -1,8 +1,8 @@
 //! Connections that an operator closes.
 //!
-//! Job: turn what was asked for into a choice of connections ([`Which`]), and have those closed that there are.
+//! Job: turn the operator's selection into a set of connections ([`Which`]), and close them.
 //!
-//! It does not keep a client from coming back; `nbd.allow` and the rules of volumes do.
+//! It does not prevent reconnects; `nbd.allow` and the rules of volumes do.
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;

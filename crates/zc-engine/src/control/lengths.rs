@@ -1,17 +1,18 @@
-//! Origins that are truncated while they are served.
+//! Detects origins that are truncated while they are served.
 //!
-//! Job: measure every raw origin once in [`LENGTHS_PAUSE_MS`]; withdraw one that is shorter than its volume, and say so.
+//! Job: measure every raw origin once in [`LENGTHS_PAUSE_MS`]; withdraw one that is shorter than its volume, and
+//! report it.
 //!
-//! # Why it is withdrawn
-//! A write behind the new end makes a file as long again, with a hole where data was. Nothing tells of the loss then, and
-//! reads bring zeros. So no request goes to such an origin until the daemon starts again; dirty data stays on the cache.
-//! Then the state directory is told, so that a start after a kill does not believe the volume's clean contents either. It
-//! still has the length from before, which `session/pair` compares. Operators hear of it after that.
+//! # Reason for withdrawal
+//! A write beyond the new end extends the file again, with a hole in place of data. The loss is then undetectable, and
+//! reads return zeros. So no request goes to such an origin until the daemon restarts; dirty data stays on the cache.
+//! Then the state directory records it, so that a start after a kill distrusts the volume's clean contents as well. It
+//! keeps the previous length, which `session/pair` compares. Operators are notified after that.
 //!
-//! Invariants: a look at an origin that does not answer holds up neither the data plane nor looks at other origins. Each
-//! origin has at most one look.
+//! Invariants: measuring an unresponsive origin delays neither the data plane nor other measurements. Each origin has
+//! at most one measurement in progress.
 //!
-//! It does not notice at once. Between two looks, a write can make the origin as long again.
+//! Detection is not immediate. Between two measurements, a write can extend the origin again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use crate::state::ledger::Ledger;
 
 type Answer = oneshot::Receiver<std::io::Result<u64>>;
 
-/// Looks at the lengths of the origins until the daemon ends.
+/// Measures the origins until the daemon ends.
 pub(crate) async fn look_at_lengths(shared: Arc<Shared>) {
     let mut hanging: BTreeMap<VolumeId, Answer> = BTreeMap::new();
     loop {
@@ -49,14 +50,14 @@ pub(crate) async fn look_at_lengths(shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Looks at an origin. Some: it does not answer for now.
+    /// Measures an origin. Returns the pending measurement if it does not respond in time.
     async fn look_at(&self, origin: &Measured) -> Option<Answer> {
         let (tell, mut answer) = oneshot::channel();
         let probe = origin.probe.clone();
         let measure = move || {
             let _too_late = tell.send(probe.measure());
         };
-        // Without a thread the next look has another chance.
+        // Without a thread the next interval retries.
         std::thread::Builder::new().name("origin-length".to_owned()).spawn(measure).ok()?;
         let outcome = tokio::time::timeout(Duration::from_millis(ORIGIN_LOOK_MS), &mut answer).await;
         match outcome {
@@ -64,7 +65,7 @@ impl Shared {
             Ok(Ok(Ok(len_bytes))) if len_bytes < origin.size_bytes => {
                 self.origin_cut(origin, len_bytes).await;
             }
-            // An origin that fails says so to requests.
+            // Requests report a failing origin.
             Ok(_) => {}
         }
         None
@@ -73,7 +74,7 @@ impl Shared {
     async fn origin_cut(&self, origin: &Measured, len_bytes: u64) {
         let Measured { volume, name, size_bytes, .. } = origin;
         self.mailbox.send(Command::Withdraw(*volume));
-        // What is told below is durable then: a kill that follows finds it.
+        // Reported only after it is durable, so that a later kill finds it.
         let owned = name.clone();
         let recorded = self.on_media(move |ledger| ledger.origin_was_cut(&owned)).await;
         let mut place = String::new();
@@ -82,20 +83,22 @@ impl Shared {
             place = info.origin.display().to_string();
         }
         tracing::error!(
-            "volume \"{name}\": {place} was truncated from {size_bytes} to {len_bytes} bytes while it was served; nothing \
-             is read from it or written to it any more, and dirty data stays on the cache. Type `zcctl stop \
-             --keep-dirty`, make it {size_bytes} bytes long again (`truncate --size={size_bytes}` for a file), then start"
+            "volume \"{name}\": {place} was truncated from {size_bytes} to {len_bytes} bytes while it was served; \
+             it is no longer read or written, and dirty data stays on the cache. Type `zcctl stop \
+             --keep-dirty`, make it {size_bytes} bytes long again (`truncate --size={size_bytes}` for a file), then \
+             start"
         );
         if let Err(error) = recorded {
             tracing::error!(
-                "volume \"{name}\": cannot record that its cached data is not valid any more: {error}; after a kill, start with --cold"
+                "volume \"{name}\": cannot record that its cached data is invalid: {error}; after a kill, start \
+                 with --cold"
             );
         }
     }
 }
 
 impl Ledger {
-    /// Says durably that the clean contents of a volume are not those of its origin any more. Blocks.
+    /// Durably records that the cached clean contents of a volume no longer match its origin. Blocks.
     fn origin_was_cut(&self, name: &str) -> Result<(), EngineError> {
         self.state().update(|state| {
             if let Some(entry) = state.volumes.get_mut(name) {

@@ -1,9 +1,9 @@
-//! The numbers over HTTP, for Prometheus: `GET /metrics`.
+//! Metrics over HTTP, for Prometheus: `GET /metrics`.
 //!
-//! Invariants: nothing is changed, and nothing else is served. The data plane answers one message for a scrape, as for
+//! Invariants: nothing is changed, and nothing else is served. A scrape costs the data plane one message, like
 //! `stats`.
 //!
-//! It does not take connections (`http`), or ask who reads. The address in the configuration is who may
+//! It does not accept connections (`http`), or authenticate readers. The configured address restricts access
 //! (`metrics.listen`).
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
 
 async fn answer(shared: &Shared, request: &Parts) -> Answer {
     if request.uri.path() != PATH {
-        return plain(StatusCode::NOT_FOUND, "zcached: the numbers are at /metrics\n");
+        return plain(StatusCode::NOT_FOUND, "zcached: the metrics are at /metrics\n");
     }
     if !matches!(request.method, Method::GET | Method::HEAD) {
         return wrong_method("GET, HEAD");
@@ -43,7 +43,7 @@ async fn answer(shared: &Shared, request: &Parts) -> Answer {
     }
 }
 
-/// OpenMetrics for those that know it, as Prometheus says of itself.
+/// Returns OpenMetrics if the client supports it, as Prometheus does.
 fn wanted(headers: &HeaderMap) -> Format {
     let knows = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if knows.into_iter().any(|value| value.contains("application/openmetrics-text")) {

@@ -3,10 +3,10 @@
 //!
 //! The protocol is documented in `CONTROL.md` beside this file's crate: one JSON object per line in, one out.
 //!
-//! Invariants: lines and connections are bounded. Commands that change something are carried out one after the other;
-//! those that only look wait for none of them, and one that cannot have its turn says so in bounded time.
+//! Invariants: lines and connections are bounded. Commands that change something are executed one after the other;
+//! read-only commands do not wait for them, and a command that cannot run in bounded time is refused.
 //!
-//! It does not authenticate; the socket's file mode (0600) is who may command.
+//! It does not authenticate; the socket's file mode (0600) restricts access.
 
 pub(crate) mod add_volume;
 pub(crate) mod connection_limit;
@@ -81,12 +81,12 @@ use crate::state::ledger::{Ledger, Unserved};
 
 /// Characters of a command in the audit log.
 const AUDIT_CHARS_MAX: usize = 400;
-/// Stands for the user in the audit log where a signal is the command: a signal does not say who sent it.
+/// User in the audit log for commands by signal, whose sender is unknown.
 const BY_SIGNAL: &str = "signal";
 
-/// What the control plane works on.
+/// State of the control plane.
 pub(crate) struct Control {
-    /// Of the volumes that are served.
+    /// Configuration of the served volumes.
     pub(crate) config: Config,
     /// As it was read.
     pub(crate) last_read: Config,
@@ -125,7 +125,7 @@ impl Drop for ControlHandle {
 
 /// Settings that commands change.
 pub(crate) struct InForce {
-    /// Of the volumes that are served.
+    /// Configuration of the served volumes.
     pub(crate) config: Config,
     /// The configuration as it was read last, whatever of it is in force.
     pub(crate) last_read: Config,
@@ -145,7 +145,7 @@ impl InForce {
 
 pub(crate) struct Shared {
     in_force: Mutex<InForce>,
-    /// The volumes that are served, in the order in which they came.
+    /// Served volumes in order of addition.
     names: RwLock<Vec<(String, VolumeId)>>,
     /// Volumes that the start left out and that are not served yet.
     absent: BlockingMutex<Vec<Absent>>,
@@ -153,7 +153,7 @@ pub(crate) struct Shared {
     cache_path: RwLock<PathBuf>,
     /// The cache's settings at the start, which decide on its memory.
     cache_settings: CacheConfig,
-    /// Where numbers and live page are served.
+    /// Addresses of metrics and live page.
     web: Web<SocketAddr>,
     /// Connections that the ring has places for.
     pub(crate) connections_most: u32,
@@ -175,7 +175,7 @@ pub(crate) struct Shared {
     notify: bool,
 }
 
-/// How the daemon is, and what the verdict is based on.
+/// Verdict with its basis.
 struct Judged {
     verdict: Verdict,
     unserved: Vec<Unserved>,
@@ -215,7 +215,7 @@ async fn next_signal(signals: Option<&mut Signals>) -> Asked {
 }
 
 impl ControlHandle {
-    /// Starts the control thread. It ends when `end` says that the data plane has.
+    /// Starts the control thread. It ends when `end` reports the end of the data plane.
     pub(crate) fn start(
         control: Control,
         socket: (StdListener, SocketPath),
@@ -230,7 +230,7 @@ impl ControlHandle {
         let guard = runtime.enter();
         let listener = UnixListener::from_std(listener).map_err(fail)?;
         let web = web.into_tokio().map_err(fail)?;
-        // Taken before the caller goes on: a signal from now on is an orderly one.
+        // Installed before the caller continues: a signal from now on stops the daemon cleanly.
         let taken = if signals { Some(Signals::new().map_err(fail)?) } else { None };
         drop(guard);
         let names = control.volumes.iter().map(|(name, config)| (name.clone(), config.id)).collect();
@@ -284,7 +284,7 @@ impl ControlHandle {
                 runtime.block_on(shared.end_recordings());
                 drop(listener);
                 drop(path);
-                // A call that hangs, such as a look at an origin, keeps no daemon from ending.
+                // A hung call, such as the check of an origin, does not block the daemon's exit.
                 runtime.shutdown_timeout(Duration::from_millis(CALLS_END_MS));
             })
             .map_err(|source| EngineError::thread("the control plane", source))?;
@@ -334,7 +334,7 @@ async fn serve(
                             tracing::warn!(
                                 target: audit::TARGET,
                                 user,
-                                "audit: control connection refused: all others have commands under way"
+                                "audit: control connection refused: all others have commands in flight"
                             );
                             return;
                         };
@@ -345,7 +345,7 @@ async fn serve(
                 }
                 Err(error) => {
                     tracing::warn!("cannot accept on the control socket: {error}");
-                    // Out of descriptors, most likely: not to be asked again at once.
+                    // Probably out of descriptors: pause before the next attempt.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
@@ -393,7 +393,7 @@ async fn converse(shared: &Shared, stream: UnixStream, permit: &Permit) -> io::R
     }
 }
 
-/// Carries a line out; what changes something is in the audit log.
+/// Executes a line; commands that change something are audited.
 async fn answer(shared: &Shared, line: &[u8], user: &str) -> Result<Value, String> {
     let request = Request::parse(line)?;
     if request.only_looks() || store::only_looks(&request) {
@@ -408,7 +408,7 @@ fn user_of(stream: &UnixStream) -> String {
     stream.peer_cred().map_or_else(|_| "unknown".to_owned(), |who| who.uid().to_string())
 }
 
-/// Carries a command out that changes something, and puts it and what came of it in the audit log.
+/// Executes a command that changes something, and audits it with its result.
 async fn audited(
     shared: &Shared,
     request_text: &str,
@@ -529,7 +529,7 @@ impl Shared {
         Ok(json!({ "volume": volume, "device": device }))
     }
 
-    /// A refusal that Landlock may be the reason of says so.
+    /// Adds a hint to an error that Landlock may have caused.
     fn explained(&self, error: &str) -> String {
         let mut error = zc_io::name_errnos(error);
         if let Some(hint) = self.hooks.confined.as_ref().and_then(|confined| confined.hint(&error)) {
@@ -542,7 +542,7 @@ impl Shared {
         if self.notify
             && let Err(error) = sd_notify::notify(states)
         {
-            tracing::warn!("cannot tell the service manager: {error}");
+            tracing::warn!("cannot notify the service manager: {error}");
         }
     }
 
@@ -581,7 +581,7 @@ impl Shared {
     pub(crate) async fn settings(&self) -> Result<MutexGuard<'_, InForce>, String> {
         let wait = Duration::from_millis(SETTINGS_WAIT_MS);
         let locked = tokio::time::timeout(wait, self.in_force.lock()).await;
-        locked.map_err(|_| "another command that changes settings is still under way; try again".to_owned())
+        locked.map_err(|_| "another command that changes settings is still in progress; try again".to_owned())
     }
 
     /// The volume of that name.
@@ -612,7 +612,7 @@ impl Shared {
         Memory::of(&self.cache_settings, &self.ledger.superblock().geometry, machine_bytes())
     }
 
-    /// Where the cache is.
+    /// Returns the path of the cache.
     fn cache_path(&self) -> PathBuf {
         self.cache_path.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -639,7 +639,7 @@ impl Shared {
             .collect()
     }
 
-    /// The volumes that are served, with what is known of them.
+    /// Returns the served volumes with their properties.
     fn infos(&self) -> Vec<(String, VolumeInfo)> {
         let info = |(name, _): (String, VolumeId)| {
             let info = self.registry.volumes.get(&name)?.value().clone();
@@ -648,13 +648,13 @@ impl Shared {
         self.names().into_iter().filter_map(info).collect()
     }
 
-    /// Looks at the open stores, for a bounded time.
+    /// Queries the open stores, for a bounded time.
     async fn look_at_stores(&self) {
         let stores = Arc::clone(&self.stores);
         self.store_looks.refresh(move || stores.looks()).await;
     }
 
-    /// Notes which counters have moved, so that the verdict knows when.
+    /// Records the times at which counters changed, for the verdict.
     async fn look_for_incidents(&self) {
         self.look_at_stores().await;
         if let Ok(stats) = self.stats().await {
@@ -662,7 +662,7 @@ impl Shared {
         }
     }
 
-    /// What changed since the event with this number; looks first.
+    /// Returns the events after this number; checks for new ones first.
     async fn events(&self, after: u64) -> Result<Value, String> {
         self.look_at_stores().await;
         let stats = self.stats().await?;
@@ -671,7 +671,7 @@ impl Shared {
         Ok(json!({ "pid": std::process::id(), "events": events }))
     }
 
-    /// The verdict on what is known now, which is noted.
+    /// Returns the verdict on the current state, and records it.
     fn judge(&self, stats: &ShardStats, infos: &[(String, VolumeInfo)]) -> Judged {
         let served: Vec<&str> = infos.iter().map(|(name, _)| name.as_str()).collect();
         let (unserved, absent) = (self.ledger.unserved(&served), self.absent());
@@ -699,7 +699,7 @@ impl Shared {
         }
     }
 
-    /// Absent volumes are to be served as a new configuration says, or not at all.
+    /// Applies a new configuration to absent volumes.
     pub(crate) fn reconfigure_absent(&self, new: &Config) {
         self.lock_absent().retain_mut(|absent| {
             let wanted = new.volumes.iter().find(|volume| volume.name == absent.name);
@@ -735,7 +735,7 @@ impl Shared {
         Verdict::of(&look, &incidents)
     }
 
-    /// An operator has seen what happened: incidents that are over count no more.
+    /// Acknowledges incidents on behalf of an operator: ended ones no longer count.
     async fn clear(&self, volume: Option<&str>) -> Result<Value, String> {
         if let Some(name) = volume {
             self.id_of(name)?;
@@ -762,7 +762,7 @@ impl Shared {
         Ok(Scrape { stats, volumes, failed, absent, stores, state, ram_max_bytes }.render(format))
     }
 
-    /// What the live page shows.
+    /// Returns the data of the live page.
     pub(crate) async fn live(&self) -> Result<Live, String> {
         self.look_at_stores().await;
         let stats = self.stats().await?;
@@ -830,7 +830,7 @@ impl Shared {
         }))
     }
 
-    /// Puts settings in force; durably says first which volumes may become dirty by them.
+    /// Applies settings, after durably recording the volumes that may become dirty under them.
     pub(crate) async fn configure(&self, volumes: Vec<(String, VolumeConfig)>) -> Result<(), String> {
         let write_back = volumes.iter().filter(|(_, config)| config.mode == Mode::WriteBack);
         let names: Vec<String> = write_back.map(|(name, _)| name.clone()).collect();
@@ -861,7 +861,8 @@ impl Shared {
         let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
         if live_mode(config.mode, wanted) != wanted {
             return Err(format!(
-                "a change from or to read-only takes a restart: `zcctl volume set {name} mode={mode}`, then `zcctl stop \
+                "a change from or to read-only needs a restart: `zcctl volume set {name} mode={mode}`, then `zcctl \
+                 stop \
                  --flush`, and start the daemon"
             ));
         }

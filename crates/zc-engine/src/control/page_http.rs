@@ -1,12 +1,13 @@
-//! The live page over HTTP: a document, its style, its script, and the numbers that they draw.
+//! The live page over HTTP: a document, its style, its script, and its data.
 //!
-//! The page has an address of its own (`metrics.page`), apart from `metrics.listen`. A Prometheus may be on another
-//! machine and name this one as it likes. A browser runs the scripts of strangers, and one of them could give its own
-//! name this machine's address (DNS rebinding). So here the Host header must be an IP address or `localhost`, which no
-//! stranger can own.
+//! The page has an address of its own (`metrics.page`), apart from `metrics.listen`. A Prometheus server may be on
+//! another machine and use any name for this one. A browser runs untrusted scripts, and one of them could map its own
+//! name to this machine's address (DNS rebinding). Therefore the Host header must be an IP address or `localhost`,
+//! which no attacker can own.
 //!
-//! Invariants: GET alone; nothing is changed. The page asks no other server for anything, and its policy forbids it to.
-//! It does not take connections (`http`), choose what is shown (`live`), TLS, passwords.
+//! Invariants: GET alone; nothing is changed. The page sends no requests to other servers, and its policy forbids
+//! them.
+//! It does not accept connections (`http`), select data (`live`), or implement TLS and passwords.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -26,12 +27,12 @@ const DOCUMENT: &str = include_str!("../../page/page.html");
 const STYLE: &str = include_str!("../../page/page.css");
 const SCRIPT: &str = include_str!("../../page/page.js");
 
-/// Data URLs are for the empty icon alone, which keeps browsers from asking for another.
+/// Data URLs are for the empty icon alone, which prevents browsers from requesting another.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// What every answer says.
+/// Headers of every response.
 const HEADERS: [(HeaderName, &str); 6] = [
     (CONTENT_SECURITY_POLICY, POLICY),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),

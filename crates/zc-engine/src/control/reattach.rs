@@ -1,27 +1,27 @@
-//! Taking up a cache device that is back, while clients stay connected.
+//! Reattaches a returned cache device, while clients stay connected.
 //!
-//! Job: find out whether what is in the place of a failed cache is that cache, as it was left; if so, have the data
-//! plane exchange its manager for one that begins a new session on it.
+//! Job: check that the device in the place of a failed cache is that cache in its last state; if so, let the data
+//! plane replace its manager by one with a new session on it.
 //!
-//! # Why this is sound
-//! To the manager it is a crash and a restart: the old one is dropped, the new one is made by the code of a start, from
-//! superblock, checkpoint, journal and intent log, after the same judgement of what may be believed. Three things differ,
-//! and each only says no more often:
-//! - Whatever the state directory says, no clean mapping is believed: the origins were written while the cache was
-//!   away. Stored contents serve as dedup targets, as after any cold start.
-//! - An image of another session than the last of this process is refused, older or newer: an operator put it back, or
-//!   used it meanwhile. Another cache is refused, nothing is formatted or created.
-//! - What was acknowledged and not flushed when the device failed is lost, as in a crash. But this server lives on, and
-//!   clients must not go on as if nothing had been: connections of such volumes are closed. A ublk device cannot be, and
-//!   a client may connect again by itself. So the next flush of such a volume fails, once, as one does on which a disk
-//!   found that it had lost writes: what is mounted stops there, before it relies on what is gone.
+//! # Soundness
+//! For the manager it is a crash and a restart: the old one is dropped, and the code of a start creates the new one,
+//! from superblock, checkpoint, journal and intent log, with the same trust decisions. There are three differences,
+//! each of which only distrusts more:
+//! - No clean mapping is trusted, regardless of the state directory: the origins were written while the cache was
+//!   offline. Stored contents serve as dedup targets, as after any cold start.
+//! - An image of another session than the last of this process is refused, older or newer: an operator restored it, or
+//!   used it in the meantime. Another cache is refused; nothing is formatted or created.
+//! - Acknowledged but unflushed data at the failure is lost, as in a crash. But this server stays alive, and clients
+//!   must not continue silently: connections of such volumes are closed. A ublk device cannot be closed, and a client
+//!   may reconnect automatically. So the next flush of such a volume fails, once, like that of a disk which lost
+//!   writes: a mounted file system stops there, before it relies on lost data.
 //!
-//! Between the two managers nothing is in flight: requests are held back, unanswered, until every action of the old one
-//! has ended (`pause`). Until the last step, anything that fails leaves the old one in place, and the fences up. The
-//! first look at the device happens without that pause: a device that hangs costs no client anything then.
+//! Between the two managers nothing is in flight: requests are held back, unanswered, until every action of the old
+//! one has completed (`pause`). Until the last step, any failure leaves the old one in place, and the fences active.
+//! The first check of the device happens without that pause, so that a hung device costs clients nothing.
 //!
-//! It does not notice by itself that a device is back; give up or trust dirty data (a restart with
-//! `--trust-dirty` or `--drop-dirty` does).
+//! It does not detect the return of a device, or discard or trust dirty data (a restart with `--trust-dirty` or
+//! `--drop-dirty` does).
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(super) struct Found {
     pub(super) facing: Vec<Facing>,
 }
 
-/// What is served, as it is now.
+/// Served volumes in their present state.
 #[derive(Debug, Clone)]
 pub(super) struct Served {
     pub(super) config: Config,
@@ -71,16 +71,18 @@ impl Drop for Paused {
 }
 
 impl Shared {
-    /// Takes the cache device up again; says what origins lack then. Settings do not change meanwhile.
+    /// Reattaches the cache device; returns the dirty data. Settings do not change concurrently.
     pub(crate) async fn reattach(&self) -> Result<Value, String> {
         let mut in_force = self.settings().await?;
         if self.stats().await?.cache_healthy {
             return Err("the cache device is in use and works".to_owned());
         }
         if self.without_cache {
-            return Err("this daemon was started without its cache device; when that is back, restart the daemon (what \
-                        uses block devices of ublk waits meanwhile)"
-                .to_owned());
+            return Err(
+                "this daemon was started without its cache device; when that is back, restart the daemon \
+                (users of ublk devices wait in the meantime)"
+                    .to_owned(),
+            );
         }
         let served = Served { config: in_force.config.clone(), volumes: in_force.volumes.clone() };
         let looked = self.look(false).await?;
@@ -122,19 +124,19 @@ pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
 ) -> Result<T, String> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| "the work on the cache device was cut off".to_owned())?
+    done.map_err(|_| "the work on the cache device was interrupted".to_owned())?
         .map_err(|error| error.to_string())
 }
 
-/// How the last session of this process on the cache ended.
+/// End of the last session of this process on the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     CutOff,
-    /// Perhaps in order: what says so may not have become durable.
+    /// Possibly clean: the record of it may not have become durable.
     Closed,
 }
 
-/// Whether the cache is there as it was left. Writes nothing.
+/// Checks that the cache is present in its last state. Writes nothing.
 pub(super) fn examine(
     served: &Served,
     ledger: &Ledger,
@@ -177,7 +179,7 @@ pub(super) fn examine(
     Ok(Found { device, manager, paired, facing })
 }
 
-/// Begins a session on the cache. Nothing uses it meanwhile.
+/// Starts a session on the cache, which must be unused.
 pub(super) fn begin(served: &Served, ledger: &Ledger, found: Found) -> Result<Replacement, EngineError> {
     let Found { device, manager, mut paired, facing } = found;
     let config = &served.config;

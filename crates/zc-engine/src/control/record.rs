@@ -1,7 +1,7 @@
-//! The control plane's commands about recordings.
+//! Commands about recordings.
 //!
-//! Invariants: a volume has one recording at a time, all volumes together a bounded number. A file is made anew, never
-//! written over, readable by the daemon's user alone. Who may use the control socket may say where: it is that user, or
+//! Invariants: a volume has one recording at a time, all volumes together a bounded number. A file is newly created,
+//! never overwritten, readable by the daemon's user alone. Users of the control socket choose the path: that user, or
 //! root.
 //!
 //! It does not record; see `record`.
@@ -22,7 +22,7 @@ use crate::record::Progress;
 use crate::record::recorder::{self, Recorder};
 use crate::shard::commands::Command;
 
-/// What to record.
+/// Options of a recording.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) volume: String,
@@ -43,7 +43,7 @@ impl Wanted {
             return Err(format!("a recording has at least {RECORD_BYTES_MIN} bytes"));
         }
         if !self.path.is_absolute() {
-            return Err(format!("{} is no absolute path", self.path.display()));
+            return Err(format!("{} is not an absolute path", self.path.display()));
         }
         Ok(Progress::new(self.path.clone(), share, max_bytes, self.duration_ms))
     }
@@ -82,7 +82,7 @@ impl Shared {
             recorder::start(file, &header, progress, clock).map_err(|error| error.to_string())
         });
         let (tap, recorder) =
-            begun.await.map_err(|_| "the start of the recording was cut off".to_owned())??;
+            begun.await.map_err(|_| "the start of the recording was interrupted".to_owned())??;
         let progress = recorder.progress.to_json(&wanted.volume);
         recordings.insert(wanted.volume.clone(), recorder);
         let (reply, done) = oneshot::channel();
@@ -92,7 +92,7 @@ impl Shared {
         Ok(progress)
     }
 
-    /// Ends a volume's recording, and waits until the file is complete. One that ended by itself is told
+    /// Ends a volume's recording, and waits until the file is complete. A recording that ended by itself is reported
     /// once.
     pub(crate) async fn record_stop(&self, name: &str) -> Result<Value, String> {
         let volume = self.id_of(name)?;
@@ -117,7 +117,7 @@ impl Shared {
                 recorder.join();
                 recorder
             });
-            recorder = joined.await.map_err(|_| "the end of the recording was cut off".to_owned())?;
+            recorder = joined.await.map_err(|_| "the end of the recording was interrupted".to_owned())?;
         }
         let progress = Arc::clone(&recorder.progress);
         recordings.insert(name.to_owned(), recorder);

@@ -1,11 +1,11 @@
-//! The configuration is read again, and what a running daemon can apply is put in force.
+//! Reads the configuration again, and applies the changes that a running daemon can.
 //!
-//! Job: `reload`, and `check-config`, which says what a reload of another file would come to without doing it.
+//! Job: `reload`, and `check-config`, which reports the prospective result of a reload of another file.
 //!
-//! Invariants: what can fail is tried first. What is applied is in force, and only that; the rest is named again by the
-//! next reload. A change that comes meanwhile waits.
+//! Invariants: steps that may fail come first. Exactly the applied changes are in force; the rest is reported again by
+//! the next reload. A concurrent change waits.
 //!
-//! It does not write the file. The daemon is confined to reading it; `zcctl volume` writes it.
+//! It does not write the file. The daemon may only read it; `zcctl volume` writes it.
 
 use std::path::PathBuf;
 
@@ -21,14 +21,14 @@ use crate::front::tls::Tls;
 use crate::program::ConfigFile;
 use crate::shard::commands::Command;
 
-/// What the keys of a new configuration come to.
+/// Outcome of a new configuration's keys.
 struct Keys {
     applied: Vec<String>,
     later: Vec<String>,
 }
 
 impl Keys {
-    /// Of the differences between what is in force and what is wanted, and of volumes that came and went.
+    /// Compares the configuration in force with the new one, including added and removed volumes.
     fn new(in_force: &InForce, new: &Config, changed: &Changed) -> Self {
         let (mut applied, mut later) = (changed.applied.clone(), changed.later.clone());
         for change in diff_live(&in_force.config, new) {
@@ -67,7 +67,7 @@ fn mode_key(name: &str) -> String {
     format!("volume \"{name}\": mode")
 }
 
-/// The mode of a volume that is served when it is to be `wanted`. From and to read-only it takes a restart: its origin
+/// The mode of a volume that is served when it is to be `wanted`. From and to read-only it needs a restart: its origin
 /// was opened for reading, and its export announced as read-only. A volume that is to become read-only leaves write-back
 /// at once: the start cannot serve it as read-only while it has dirty data.
 pub(crate) fn live_mode(now: Mode, wanted: Mode) -> Mode {
@@ -83,7 +83,7 @@ impl Shared {
         self.hooks.config_file.as_ref().ok_or_else(|| "there is no configuration to reload".to_owned())
     }
 
-    /// Reads the configuration again and applies what a running daemon can; names the rest.
+    /// Reads the configuration again and applies the changes that a running daemon can; reports the rest.
     pub(crate) async fn reload(&self) -> Result<Value, String> {
         let file = self.config_file()?;
         self.notify(&[sd_notify::NotifyState::Reloading]);
@@ -98,7 +98,8 @@ impl Shared {
         result
     }
 
-    /// The configuration file, whether it says something else than when it was read last, and the settings of a volume.
+    /// Returns the path of the configuration file, whether it has changed since it was last read, and the settings of
+    /// a volume.
     pub(crate) async fn config_report(&self, volume: Option<&str>) -> Result<Value, String> {
         let file = self.config_file()?;
         let in_force = self.settings().await?;
@@ -116,7 +117,7 @@ impl Shared {
         Ok(json!({ "path": file.path(), "unread": unread, "settings": settings.transpose()? }))
     }
 
-    /// Says what a reload would come to if the configuration file were this one, which lies beside it.
+    /// Returns the prospective result of a reload with this file beside the configuration file.
     pub(crate) async fn check_config(&self, candidate: &str) -> Result<Value, String> {
         let file = self.config_file()?;
         let (new, _tls) = file.read_candidate(PathBuf::from(candidate)).await?;
@@ -139,7 +140,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Reserves and pins that the cache has no room for. What is out of order has no size to compare with.
+    /// Checks that reserves and pins fit the cache. An offline cache has no size to compare with.
     async fn check_room(&self, new: &Config) -> Result<(), String> {
         let stats = self.stats().await?;
         if !stats.cache_healthy {
@@ -154,11 +155,11 @@ impl Shared {
     }
 
     async fn apply(&self, new: Config, tls: Tls) -> Result<Value, String> {
-        // First what can fail.
+        // Steps that may fail come first.
         self.check_connections(&new)?;
         self.check_room(&new).await?;
         let mut in_force = self.settings().await?;
-        // Volumes that go make room for those that come with their origins.
+        // Removed volumes free capacity for those added with their origins.
         let mut changed = self.remove_volumes(&mut in_force, &new).await?;
         self.announce_write_back(&in_force, &new).await?;
         changed.and(self.add_volumes(&mut in_force, &new).await?);
@@ -190,7 +191,7 @@ impl Shared {
             let (before, wanted_mode) = (current.mode, wanted.mode);
             *current = zc_cache::config::VolumeConfig { mode: live_mode(before, wanted_mode), ..wanted };
             let key = mode_key(name);
-            // Also what `set-mode` had made of it is undone.
+            // This also reverts a mode set by `set-mode`.
             if current.mode != before && current.mode == wanted_mode && !keys.applied.contains(&key) {
                 keys.applied.push(key);
             }
@@ -199,7 +200,7 @@ impl Shared {
         in_force.take_on(&new, tls);
         let front = in_force.front();
         self.mailbox.send(Command::Front(Box::new(front)));
-        // A change that comes meanwhile waits, or it would be undone.
+        // A concurrent change waits, because it would be reverted otherwise.
         self.configure(configs).await?;
         drop(in_force);
         Ok(keys.to_json())
@@ -207,7 +208,7 @@ impl Shared {
 }
 
 impl InForce {
-    /// Only what was applied is in force; the rest keeps being named until a restart.
+    /// Updates the configuration in force by the applied changes; the rest is reported until a restart.
     fn take_on(&mut self, new: &Config, tls: Tls) {
         for volume in &mut self.config.volumes {
             if let Some(wanted) = new.volumes.iter().find(|wanted| wanted.name == volume.name) {

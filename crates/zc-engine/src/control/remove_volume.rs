@@ -1,18 +1,18 @@
-//! Volumes that go while the daemon serves others.
+//! Removes volumes while the daemon serves others.
 //!
-//! # Which
-//! Those that a reload does not find in the configuration any more. One that is in use stays, and the answer says why: it
-//! is a block device, clients are connected, or the cache has what its origin lacks. The other changes take effect.
+//! # Candidates
+//! Volumes that are missing in the configuration at a reload. A volume in use stays, and the reply has the reason: it
+//! is a block device, clients are connected, or it has dirty data. The other changes take effect.
 //!
-//! # The order, and what a crash leaves
-//! 1. What can be refused. The plan for a block device goes, so that there is none from now on.
-//! 2. The data plane: no client can choose the volume, and no request of it is left. The manager forgets the volume,
-//!    durably (`zc-cache/CONSISTENCY.md`). Until that is done a start finds a volume that the configuration does not
-//!    name, and believes nothing of what is left of it.
-//! 3. Volume table, then state directory. From then on the number is free, and the name is that of a new volume.
+//! # Order, and effects of a crash
+//! 1. Checks that may refuse. The plan for a block device is removed, so that none can be created.
+//! 2. The data plane: no client can choose the volume, and none of its requests remains. The manager durably removes
+//!    the volume (`zc-cache/CONSISTENCY.md`). Before that is complete, a start finds a volume that is missing in the
+//!    configuration, and distrusts its remains.
+//! 3. Volume table, then state directory. From then on the number is free, and the name denotes a new volume.
 //!
-//! # What it does not do
-//! Bring dirty data to the origin, close connections or detach devices: the operator does, and asks again.
+//! # Out of scope
+//! Destaging, closing connections and detaching devices: the operator does that, and retries.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::state::ledger::Ledger;
 const NAMED_MAX: usize = 4;
 
 impl Shared {
-    /// Takes away the volumes that a new configuration lacks, as far as that is possible now.
+    /// Removes the volumes that are missing in a new configuration, as far as possible now.
     pub(crate) async fn remove_volumes(
         &self,
         in_force: &mut InForce,
@@ -49,7 +49,7 @@ impl Shared {
         Ok(changed)
     }
 
-    /// What [`Shared::remove_volumes`] would come to now.
+    /// Returns the prospective result of [`Shared::remove_volumes`].
     pub(crate) async fn would_remove(&self, in_force: &InForce, new: &Config) -> Result<Changed, String> {
         let mut changed = Changed::default();
         let stats = self.stats().await?;
@@ -62,7 +62,7 @@ impl Shared {
         Ok(changed)
     }
 
-    /// Why a volume has to stay; reads on from its name, in brackets.
+    /// Returns the reason against a removal; continues the volume's name, in brackets.
     fn obstacle(&self, stats: &ShardStats, name: &str) -> Option<String> {
         let device = self.registry.volumes.get(name).and_then(|info| info.device.clone());
         if let Some(device) = device {
@@ -74,12 +74,12 @@ impl Shared {
             let more = clients.len() - named.len();
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             return Some(format!(
-                "clients are connected, {}{more}: let them go, or `zcctl disconnect --volume {name}` first",
+                "clients are connected, {}{more}: close them, or type `zcctl disconnect --volume {name}` first",
                 named.join(", ")
             ));
         }
         if !stats.cache_healthy {
-            return Some("the cache device does not answer, and has to record the removal first".to_owned());
+            return Some("the cache device does not answer, and must record the removal first".to_owned());
         }
         let dirty = stats.dirty.get(name)?;
         if dirty.fenced {
@@ -101,7 +101,7 @@ impl Shared {
         clients.into_iter().map(|(_, peer)| peer).collect()
     }
 
-    /// Takes a volume away, or says why it stays.
+    /// Removes a volume, or returns the reason against it.
     async fn take_away(&self, in_force: &mut InForce, name: &str) -> Result<(), String> {
         let id = self.id_of(name)?;
         if let Some(why) = self.obstacle(&*self.stats().await?, name) {
@@ -114,7 +114,7 @@ impl Shared {
         let volume = match removed {
             Ok(volume) => volume,
             Err(why) => {
-                // It is served again, as a device only if an operator asks for that.
+                // It is served again, but becomes a device only on an operator's request.
                 self.restore_exports(in_force);
                 if let Some(plan) = plan {
                     self.ublk.add(plan.on_demand()).await?;
@@ -163,7 +163,7 @@ fn gone(old: &Config, new: &Config) -> Vec<String> {
 impl Ledger {
     /// Forgets a volume of which the cache holds nothing, so that its number is free. Blocks.
     fn forget(&self, name: &str) -> Result<(), EngineError> {
-        // First the table: without it, what the state directory says of the name is about no volume.
+        // First the table: without its entry, the state directory's entry of the name refers to no volume.
         self.set_table(|table| table.records.retain(|record| record.name != name))?;
         self.state().update(|state| drop(state.volumes.remove(name)))?;
         self.drop_stamp(name);

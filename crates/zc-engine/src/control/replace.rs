@@ -1,35 +1,37 @@
-//! Moving the cache to another device, or making it anew on a device that has grown, while clients stay connected.
+//! Moves the cache to another device, or recreates it on a device that has grown, while clients stay connected.
 //!
-//! Job: have the data plane close the cache that it has, make a cache of the other device, and have the data plane go on
-//! with a manager for that one.
+//! Job: let the data plane close its cache, create a cache on the other device, and let the data plane continue with a
+//! manager for that one.
 //!
-//! # The order, and what a crash leaves
-//! 1. What can be refused. The new device is opened, locked, and written once: one that takes no write is found here.
-//! 2. Write-back volumes become write-through, and the origins get all dirty data. A start finds the old cache as after
+//! # Order, and effects of a crash
+//! 1. Checks that may refuse. The new device is opened, locked, and written once: a read-only one is detected here.
+//! 2. Write-back volumes become write-through, and all dirty data is destaged. A start finds the old cache as after
 //!    any kill.
 //! 3. Requests are held back (`shard/pause`). The manager closes its cache, as at a stop. The old device and the state
-//!    directory say that it ended in order and that nothing is dirty. A start from here on finds the old cache, clean.
-//! 4. The new device becomes the cache: it gets the old one's identity, and sessions above all that the old one had.
-//!    Then the state directory says where the cache is (`state/moved`). A start from here on takes the new device. It is
-//!    empty, and the origins have all that was acknowledged.
-//! 5. A session begins on it, by the code of a start, and a new manager takes the requests that were held back. Volumes
-//!    are write-back again, which is said durably before.
-//! 6. The old device is made an empty cache with an identity of its own, so that it can be used for anything.
+//!    directory record a clean end without dirty data. A start from here on finds the old cache, clean.
+//! 4. The new device becomes the cache: it gets the old one's identity, and session numbers above all of the old one.
+//!    Then the state directory records the location of the cache (`state/moved`). A start from here on uses the new
+//!    device. It is empty, and the origins have all acknowledged data.
+//! 5. The code of a start begins a session on it, and a new manager takes the requests that were held back. Volumes
+//!    are write-back again, which is durably recorded before.
+//! 6. The old device becomes an empty cache with an identity of its own, so that it can be reused.
 //!
-//! # Why this is sound
-//! To the manager it is a stop and a start with an empty cache. No acknowledged write depends on either device between
-//! steps 3 and 5: nothing is dirty, and no request is carried out. With the same identity, all that guards against an old
-//! image of the cache guards against the old device: its session is lower than what the state directory has seen.
+//! # Soundness
+//! For the manager it is a stop and a start with an empty cache. No acknowledged write depends on either device
+//! between steps 3 and 5: nothing is dirty, and no request is executed. Because of the same identity, the protection
+//! against an old image of the cache applies to the old device: its session is lower than the one recorded in the
+//! state directory.
 //!
-//! If a step from 4 on fails, the old cache is begun on again, cold. If that fails, too, the data plane ends, as by a
-//! kill: the service manager starts the daemon again, and that start has either device, clean, or goes on without.
+//! If a step from 4 on fails, a session starts on the old cache again, cold. If that fails, too, the data plane ends,
+//! as by a kill: the service manager restarts the daemon, and that start has either device, clean, or continues
+//! without.
 //!
-//! On the same device step 4 destroys the old cache. A crash within leaves a device that is no cache, and the start
+//! On the same device step 4 destroys the old cache. A crash within it leaves a device without a cache, and the start
 //! serves from the origins alone.
 //!
-//! # What it does not do
-//! Write the configuration (`zcctl cache replace` does, and `state/moved` says so until then), copy contents, or move a
-//! journal that has a device of its own.
+//! # Out of scope
+//! Writing the configuration (`zcctl cache replace` does, and `state/moved` warns until then), copying contents, and
+//! moving a journal on a separate device.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,17 +57,17 @@ use crate::shard::stats::ShardStats;
 use crate::state::ledger::Ledger;
 use crate::state::moved::Moved;
 
-/// Where the cache is to be.
+/// Destination of the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// On another device.
     Other { path: PathBuf, force: bool },
-    /// Where it is, as large as the device is now.
+    /// The same device, in its present size.
     Same,
 }
 
 impl Shared {
-    /// Exchanges the cache; says from where to where. `dry_run`: says only that it can be done.
+    /// Exchanges the cache; returns source and destination. `dry_run`: only checks that it is possible.
     pub(crate) async fn exchange_cache(&self, target: &Target, dry_run: bool) -> Result<Value, String> {
         let mut in_force = self.settings().await?;
         let stats = self.stats().await?;
@@ -99,13 +101,13 @@ impl Shared {
         let volumes = in_force.volumes.clone();
         let done = self.exchange(&mut in_force, new, config).await;
         if done.is_err() {
-            // They may have been write-through meanwhile. If the data plane has ended, that is said already.
+            // They may have been write-through temporarily. An end of the data plane was reported already.
             let _ended = self.configure(volumes).await;
         }
         done.map(|()| answer)
     }
 
-    /// Refuses what cannot be done now, or not without loss.
+    /// Refuses an exchange that is impossible now, or would lose data.
     fn can_exchange(&self, in_force: &InForce, stats: &ShardStats) -> Result<(), String> {
         if self.without_cache {
             return Err(
@@ -116,7 +118,8 @@ impl Shared {
         }
         if in_force.config.cache.journal_path.is_some() {
             return Err("the cache has its journal on a device of its own, which cannot be moved with it while the \
-                        daemon runs: `zcctl stop --flush`, `zcctl format --journal JOURNAL NEW-DEVICE`, name that device as \
+                        daemon runs: `zcctl stop --flush`, `zcctl format --journal JOURNAL NEW-DEVICE`, name that \
+                        device as \
                         cache.path, and start the daemon"
                 .to_owned());
         }
@@ -137,7 +140,7 @@ impl Shared {
         }
         match stats.dirty.iter().find(|(_, dirty)| dirty.fenced) {
             Some((name, _)) => Err(format!(
-                "volume \"{name}\" is fenced, and may have dirty data; `zcctl status` says what to do"
+                "volume \"{name}\" is fenced, and may have dirty data; `zcctl status` shows the remedy"
             )),
             None => Ok(()),
         }
@@ -153,14 +156,14 @@ impl Shared {
             Target::Same => {
                 let looked = self.look(false).await?;
                 let path = config.cache.path.clone();
-                // What the cache was laid out for: the device may have grown while no daemon had it open.
+                // Planned size of the cache: the device may have grown while no daemon had it open.
                 let laid_out = self.ledger.superblock().geometry.device_bytes;
                 let new = blocking(move || NewDevice::again(&config, &looked.cache)).await?;
                 // It has whole blocks.
                 let (len_bytes, block_bytes) = (new.len_bytes(), u64::from(zc_core::limits::BLOCK_BYTES));
                 if len_bytes / block_bytes * block_bytes == laid_out {
                     return Err(format!(
-                        "{} has the size that the cache has, {len_bytes} bytes",
+                        "{} has {len_bytes} bytes and is not larger than the cache",
                         path.display()
                     ));
                 }
@@ -181,7 +184,8 @@ impl Shared {
         let after = Served { config: config.clone(), volumes: in_force.volumes.clone() };
         let move_ = Move { ledger: Arc::clone(&self.ledger), before, after, new, looked, closed };
         let (replacement, failure) = blocking(move || move_.carry_out()).await.map_err(|error| {
-            format!("{error}; neither device can be used now, so the daemon ends, and its next start says what is wrong")
+            format!("{error}; neither device can be used now, so the daemon exits, and its next start reports the \
+                fault")
         })?;
         for ((name, config), new) in in_force.volumes.iter_mut().zip(&replacement.volumes) {
             config.clone_from(new);
@@ -199,7 +203,7 @@ impl Shared {
         self.configure(in_force.volumes.clone()).await?;
         in_force.config.cache.path.clone_from(&config.cache.path);
         if let Some(size) = &mut in_force.config.cache.size {
-            // As the configuration file is going to say.
+            // The configuration file will have the same.
             *size = SizeOrShare::Bytes(len_bytes);
         }
         self.cache_moved(&config.cache.path);
@@ -232,12 +236,13 @@ impl Shared {
             let Some(left) = left_dirty(&stats) else { return Ok(()) };
             if let Some((name, _)) = stats.dirty.iter().find(|(_, dirty)| dirty.fenced) {
                 return Err(format!(
-                    "volume \"{name}\" is fenced, and may have dirty data; `zcctl status` says what to do"
+                    "volume \"{name}\" is fenced, and may have dirty data; `zcctl status` shows the remedy"
                 ));
             }
             if looks == 0 {
                 return Err(format!(
-                    "the origins do not have {left}, and take it too slowly; `zcctl flush` the volumes first. If their \
+                    "{left} are still dirty, because the origins are too slow; `zcctl flush` the volumes first. If \
+                     their \
                      clients write faster than the origins, `zcctl set-mode VOLUME write-through` before that"
                 ));
             }
@@ -259,7 +264,7 @@ fn is_same_place(one: &Path, other: &Path) -> bool {
     one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
-/// What the origins lack, in words.
+/// Returns the dirty data in words.
 fn left_dirty(stats: &ShardStats) -> Option<String> {
     let is_dirty = |dirty: &crate::Dirty| dirty.bytes > 0 || dirty.waiting_writes > 0 || dirty.fenced;
     let left = stats.dirty.iter().filter(|(_, dirty)| is_dirty(dirty));
@@ -268,7 +273,7 @@ fn left_dirty(stats: &ShardStats) -> Option<String> {
     (!left.is_empty()).then(|| left.join(", "))
 }
 
-/// The old device is not the cache any more. Nothing depends on whether that can be written on it.
+/// The old device is no longer the cache. Correctness does not depend on recording that on it.
 async fn leave(config: Config, old: Arc<zc_io::BlockFile>) {
     let place: PathBuf = old.path().to_owned();
     if let Err(error) = blocking(move || new_device::make_empty(&config, &old)).await {
@@ -313,7 +318,7 @@ impl Move {
                 let names: Vec<String> = epochs.into_iter().map(|(name, _)| name).collect();
                 return ledger.ends_empty(&names, journal_next);
             }
-            // The device has failed and cannot be told.
+            // The device has failed and cannot be written.
             epochs.iter().try_for_each(|(name, epoch)| ledger.give_up(name, *epoch))
         })
     }

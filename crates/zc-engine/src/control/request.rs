@@ -1,12 +1,12 @@
 //! Lines of the control socket as commands (`CONTROL.md`).
 //!
-//! Job: turn a line into a command or say why it is none. Invariants: any bytes give one or the other; unknown commands
-//! and fields are refused; a refusal is short, however long what it quotes. What it does not do: carry commands out, or
-//! bound the line (`control` does both). It uses nothing of this crate, so that the fuzzer builds without the daemon.
+//! Job: parse a line into a command or a refusal. Invariants: any bytes yield one or the other; unknown commands and
+//! fields are refused; a refusal is short, regardless of the quoted text. It does not execute commands, or bound the
+//! line (`control` does both). It uses nothing of this crate, so that the fuzzer builds without the daemon.
 
 use serde::Deserialize;
 
-/// Longest refusal, in characters: it may quote what was sent.
+/// Longest refusal, in characters: it may quote the input.
 const REFUSAL_CHARS_MAX: usize = 300;
 
 /// A command.
@@ -20,12 +20,12 @@ pub(crate) enum Request {
     /// The numbers as Prometheus reads them.
     Metrics {},
     Connections {},
-    /// What changed since the event with this number.
+    /// Returns the events after this number.
     Events {
         #[serde(default)]
         after: u64,
     },
-    /// Closes connections; one of the three says which.
+    /// Closes connections, selected by one of the three.
     Disconnect {
         #[serde(default)]
         id: Option<u64>,
@@ -36,21 +36,21 @@ pub(crate) enum Request {
         volume: Option<String>,
     },
     Reload {},
-    /// Where the configuration file is, and whether it was changed since it was read.
+    /// Returns the path of the configuration file, and whether it was changed since it was read.
     Config {
         /// The settings of this one, too.
         #[serde(default)]
         volume: Option<String>,
     },
-    /// What a reload would come to with this file, which lies beside the configuration.
+    /// Returns the prospective result of a reload with this file, which lies beside the configuration.
     CheckConfig {
         path: String,
     },
     Stop {
-        /// Also if the cache has what origins lack; the data stays there.
+        /// Stop despite dirty data, which stays on the cache.
         #[serde(default)]
         keep_dirty: bool,
-        /// Brings everything to the origins first.
+        /// Destages everything first.
         #[serde(default)]
         flush: bool,
     },
@@ -59,7 +59,7 @@ pub(crate) enum Request {
     },
     DropDirty {
         volume: String,
-        /// Only what cannot be read.
+        /// Only unreadable data.
         #[serde(default)]
         unreadable: bool,
     },
@@ -71,7 +71,7 @@ pub(crate) enum Request {
         #[serde(default)]
         volume: Option<String>,
     },
-    /// Erases what the cache holds of volumes that are gone.
+    /// Erases cached data of removed volumes.
     Erase {},
     Reattach {},
     /// Moves the cache to another device.
@@ -80,11 +80,11 @@ pub(crate) enum Request {
         /// Also to one that holds something.
         #[serde(default)]
         force: bool,
-        /// Only say what it would come to.
+        /// Only check that it is possible.
         #[serde(default)]
         dry_run: bool,
     },
-    /// Makes the cache anew on its device, as large as that has become.
+    /// Recreates the cache in the full size of its device.
     ResizeCache {
         #[serde(default)]
         dry_run: bool,
@@ -114,7 +114,7 @@ pub(crate) enum Request {
         volume: String,
     },
     RecordStatus {},
-    /// Brings ranges of a volume into the cache.
+    /// Reads ranges of a volume into the cache.
     WarmStart {
         volume: String,
         /// First byte and length of each, in bytes.
@@ -159,7 +159,7 @@ const fn yes() -> bool {
 }
 
 impl Request {
-    /// Returns `true` if it changes nothing. Orders for stores are looked at by who carries them out.
+    /// Returns `true` if it changes nothing. Orders for stores are checked by their executor.
     pub(crate) const fn only_looks(&self) -> bool {
         matches!(
             self,
@@ -177,7 +177,7 @@ impl Request {
         )
     }
 
-    /// The command on a line; or what is wrong with it, for the answer.
+    /// Parses the command on a line; an error text is for the reply.
     pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(line)
             .map_err(|error| format!("not a command: {error}").chars().take(REFUSAL_CHARS_MAX).collect())

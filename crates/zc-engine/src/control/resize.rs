@@ -1,22 +1,22 @@
-//! Making a volume larger while it is served: `zcctl resize`, after its origin has grown.
+//! Enlarges a volume while it is served: `zcctl resize`, after its origin has grown.
 //!
-//! # The order, and what a crash leaves
-//! 1. The origin is measured; a file is made longer first, if asked. Nothing uses the new length yet.
-//! 2. State directory and volume table are told durably: a start finds the origin that it remembers. After a crash
-//!    before that it finds one of another length, and does what it does then: the volume starts cold, or not at all
-//!    while only the cache has some of its data.
+//! # Order, and effects of a crash
+//! 1. The origin is measured; a file is extended first, if requested. The new length is not used yet.
+//! 2. State directory and volume table are updated durably: a start then finds the recorded origin. After an earlier
+//!    crash it finds one of another length, and reacts as usual: the volume starts cold, or not at all while only the
+//!    cache has some of its data.
 //! 3. The data plane: the origin's bound, the manager, exports, the devices that the shard serves.
-//! 4. The block device of the kernel, whose users are told and may use the rest at once.
+//! 4. The kernel's block device, whose users are notified and may use the new range at once.
 //!
-//! Step 3 is safe with requests in flight: all of them end at the old end or before. Why the cache holds nothing of
-//! what is behind it, is said where the manager grows.
+//! Step 3 is safe with requests in flight: all of them end at or before the old end. The manager's `grow` explains why
+//! the cache holds nothing beyond it.
 //!
-//! # What it does not do
-//! Make a volume smaller. An origin that is truncated under a running daemon is used no more (`lengths`). The stop says
-//! so and remembers the length that the volume had (`close`). The next start goes on if the origin is as long again;
+//! # Out of scope
+//! Shrinking a volume. An origin that is truncated under a running daemon is withdrawn (`lengths`). The stop reports
+//! it and records the previous length (`close`). The next start proceeds if the origin has that length again;
 //! otherwise the volume starts with the new length, cold, and not at all while it has dirty data.
-//! Clients that are connected over NBD are not told of a new size, because the protocol has no word for it; they keep the
-//! size that they were told, others see the new one.
+//! Connected NBD clients are not notified of a new size, because the protocol has no message for it; they keep the old
+//! size, and later connections get the new one.
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -30,13 +30,13 @@ use crate::state::ledger::Ledger;
 use crate::state::state_dir::OriginMark;
 
 impl Shared {
-    /// Lets a volume be as large as its origin; makes that longer first, if it is a file and asked for.
+    /// Sets the size of a volume to that of its origin; extends a file origin first, if requested.
     pub(crate) async fn resize(&self, name: &str, size_bytes: Option<u64>) -> Result<Value, String> {
         let mut in_force = self.settings().await?;
         let volume = in_force.volumes.iter_mut().find(|(known, _)| known == name);
         let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
         if !self.stats().await?.cache_healthy {
-            return Err("the cache device does not answer, and has to record the new size first".to_owned());
+            return Err("the cache device does not answer, and must record the new size first".to_owned());
         }
         let before_bytes = config.size_bytes;
         if let Some(wanted) = size_bytes {
@@ -80,11 +80,12 @@ impl Shared {
     }
 }
 
-/// What was asked for, before anything is done about it.
+/// Checks a requested size before any action.
 fn check_wanted(name: &str, wanted_bytes: u64, before_bytes: u64) -> Result<(), String> {
     if wanted_bytes < before_bytes {
         return Err(format!(
-            "volume \"{name}\" has {before_bytes} bytes and only grows: to make it smaller, stop the daemon, shrink the \
+            "volume \"{name}\" has {before_bytes} bytes and only grows: to make it smaller, stop the daemon, shrink \
+             the \
              origin and start again; what the cache holds of the volume starts cold then"
         ));
     }
@@ -94,7 +95,7 @@ fn check_wanted(name: &str, wanted_bytes: u64, before_bytes: u64) -> Result<(), 
     Ok(())
 }
 
-/// What the origin turned out to have.
+/// Checks the measured size of the origin.
 fn check_measured(
     name: &str,
     measured_bytes: u64,
@@ -103,22 +104,23 @@ fn check_measured(
 ) -> Result<(), String> {
     if measured_bytes < before_bytes {
         return Err(format!(
-            "the origin of volume \"{name}\" has shrunk to {measured_bytes} bytes under the {before_bytes} of the volume, \
-             and requests behind its end fail; make it as long again, or stop the daemon and start it again"
+            "the origin of volume \"{name}\" has shrunk to {measured_bytes} bytes, below the {before_bytes} of the \
+             volume, and requests beyond its end fail; extend it again, or stop the daemon and start it again"
         ));
     }
     if let Some(wanted) = wanted_bytes.filter(|wanted| *wanted != measured_bytes) {
         return Err(format!(
-            "the origin of volume \"{name}\" has {measured_bytes} bytes, not {wanted}; a volume is as large as its origin"
+            "the origin of volume \"{name}\" has {measured_bytes} bytes, not {wanted}; a volume is as large as its \
+             origin"
         ));
     }
     Ok(())
 }
 
 impl Ledger {
-    /// Says durably that a volume's origin is larger than it was. Blocks.
+    /// Durably records that a volume's origin has grown. Blocks.
     pub(crate) fn origin_grew(&self, name: &str, facing: &Facing) -> Result<(), EngineError> {
-        // First what a start looks at first.
+        // In the order in which a start reads them.
         self.state().update(|state| {
             if let Some(entry) = state.volumes.get_mut(name) {
                 entry.origin = OriginMark::of(&facing.identity);

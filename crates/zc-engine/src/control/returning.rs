@@ -1,12 +1,12 @@
-//! Volumes that come back: those that a start left out are looked for until they can be served.
+//! Adds volumes whose origins were missing at the start, once they return.
 //!
-//! Job: look for the origin of each such volume again, with a pause that grows, and have the volume taken up
-//! (`add_volume`) as soon as the origin is there and nothing speaks against it.
+//! Job: check the origin of each such volume again, with exponential back-off, and add the volume (`add_volume`) as
+//! soon as the origin is present and nothing prevents it.
 //!
-//! Invariants: nothing waits for an origin that hangs but the look at it, and each volume has at most one look. Nothing
-//! is judged, written or served before a look has ended well.
+//! Invariants: only its own check waits for a hung origin, and each volume has at most one. Nothing is judged, written
+//! or served before a check has succeeded.
 //!
-//! It does not decide what may be believed of such a volume (`session/pair`, asked by `add_volume`).
+//! It does not decide on trust for such a volume (`session/pair`, called by `add_volume`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::session::looks::Look;
 use crate::session::pair::When;
 use crate::shard::commands::Command;
 
-/// Looks for absent volumes until the daemon ends.
+/// Checks absent volumes until the daemon ends.
 pub(crate) async fn look_for_absent(shared: Arc<Shared>) {
     let mut hanging = BTreeMap::new();
     let mut pause_ms = ABSENT_PAUSE_MIN_MS;
@@ -40,12 +40,12 @@ pub(crate) async fn look_for_absent(shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Serves an absent volume, if its origin is there. A look that hangs is put with the others.
+    /// Serves an absent volume, if its origin is present. A hung check is added to `hanging`.
     async fn look_for(&self, absent: &Absent, hanging: &mut BTreeMap<String, Look>) -> Result<(), String> {
         let look = Look::begin(&absent.volume, &self.stores).map_err(|error| error.to_string())?;
         let wait = move || (look.wait(Duration::from_millis(ORIGIN_LOOK_MS)), look);
         let looked = tokio::task::spawn_blocking(wait).await;
-        let (outcome, look) = looked.map_err(|_| "the look at its origin was cut off".to_owned())?;
+        let (outcome, look) = looked.map_err(|_| "the check of its origin was interrupted".to_owned())?;
         if outcome.as_ref().is_err_and(EngineError::is_silence) {
             hanging.insert(absent.name.clone(), look);
         }
@@ -56,7 +56,7 @@ impl Shared {
     /// Serves an absent volume, whose origin is there.
     async fn bring_back(&self, absent: &Absent) -> Result<(), String> {
         let mut in_force = self.settings().await?;
-        // A reload may have taken it up meanwhile, or know another origin of it.
+        // A reload may have added it in the meantime, or changed its origin.
         if !self.absent().contains(absent) {
             return Ok(());
         }

@@ -1,8 +1,8 @@
-//! The control plane's command for stores: what `zcctl store` does on a store that the daemon has open.
+//! Orders for stores that the daemon has open, from `zcctl store`.
 //!
-//! Job: carry an operator's order out on an open store, on a thread that may block. Invariants: one order that changes
-//! something at a time, and none beside a change of settings, which may open volumes; what would change a volume under
-//! the cache that serves it is refused. What it does not do: flush dirty data before a snapshot (the asker does).
+//! Job: execute an operator's order on an open store, on a thread that may block. Invariants: at most one changing
+//! order at a time, and none during a change of settings, which may open volumes; an order that would change a volume
+//! under the cache that serves it is refused. It does not flush dirty data before a snapshot (the caller does).
 
 use serde_json::Value;
 use zc_pool_io::Order;
@@ -10,7 +10,7 @@ use zc_pool_io::Order;
 use crate::control::Shared;
 use crate::control::request::Request;
 
-/// Returns `true` if it is an order that changes nothing. What is no order is refused later.
+/// Returns `true` if it is an order that changes nothing. Invalid orders are refused later.
 pub(crate) fn only_looks(request: &Request) -> bool {
     match request {
         Request::Store { order, .. } => {
@@ -33,7 +33,7 @@ impl Shared {
             let pool = stores.open(&store).map_err(|error| error.to_string())?;
             order.carry_out(pool.client()).map_err(|error| error.to_string())
         };
-        tokio::task::spawn_blocking(work).await.map_err(|_| "the order was cut off".to_owned())?
+        tokio::task::spawn_blocking(work).await.map_err(|_| "the order was interrupted".to_owned())?
     }
 
     /// The volume that serves a volume or snapshot of a store, if one does.
@@ -46,10 +46,10 @@ impl Shared {
 fn refusal(order: &Order, name: &str, volume: &str) -> String {
     match order {
         Order::Grow { .. } => {
-            format!("volume \"{volume}\" serves \"{name}\": `zcctl resize {volume}` makes both larger")
+            format!("\"{name}\" is in use by volume \"{volume}\": `zcctl resize {volume}` enlarges both")
         }
         _ => format!(
-            "volume \"{volume}\" serves \"{name}\", and the cache would not know; `zcctl volume remove {volume}` first, or \
+            "\"{name}\" is in use by volume \"{volume}\"; type `zcctl volume remove {volume}` first, or \
              stop the daemon and name the store by its path"
         ),
     }

@@ -1,13 +1,13 @@
 //! Attaching and detaching: the control side of ublk devices.
 //!
-//! Job: a thread that owns the kernel's control device and carries out one order after the other: attach a volume (or
-//! take over the device that a daemon before this one left), detach it, and clear up when the daemon stops.
+//! Job: a thread that owns the kernel's control device and executes one order after the other: attach a volume (or
+//! take over the device of an earlier daemon), detach it, and clean up when the daemon stops.
 //!
-//! Invariants: an order ends, if not well then with a sentence, in bounded time; the data plane never waits for one. A
-//! volume has at most one device; attaching it again names the same. A stop removes devices that no program uses and
-//! leaves the others to the next daemon: requests to them wait.
+//! Invariants: an order completes in bounded time, with an error text on failure; the data plane never waits for one.
+//! A volume has at most one device; attaching it again returns the same. A stop removes unused devices and leaves the
+//! others to the next daemon: requests to them wait.
 //!
-//! It does not touch a request.
+//! It does not process requests.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -78,8 +78,8 @@ impl UblkHandle {
         Ok(Self(sender))
     }
 
-    /// Takes over what an earlier daemon left and attaches what the configuration asks for; waits for both. What does
-    /// not work is logged.
+    /// Takes over devices of an earlier daemon and attaches those of the configuration; waits for both. Failures are
+    /// logged.
     pub(crate) fn bring_up(&self) {
         let (done, wait) = mpsc::channel();
         if self.0.try_send(Order::BringUp { done }).is_ok() {
@@ -94,7 +94,7 @@ impl UblkHandle {
         self.ask(Order::Add { plan, answer }, wait).await
     }
 
-    /// The volume is to be attached no more; what it would have been as a device. Refused while it is one.
+    /// Removes the plan of a volume and returns it. Refused while it is attached.
     pub(crate) async fn forget(&self, volume: &str) -> Result<Option<Plan>, String> {
         let (answer, wait) = oneshot::channel();
         self.ask(Order::Forget { volume: volume.to_owned(), answer }, wait).await
@@ -123,7 +123,7 @@ impl UblkHandle {
 
     /// Removes devices that no program uses, then stops the data plane.
     pub(crate) fn stop(&self) {
-        // A full queue holds a stop, or orders whose askers ask again.
+        // A full queue holds a stop, or orders whose callers retry.
         let _full = self.0.try_send(Order::Stop);
     }
 }
@@ -131,9 +131,9 @@ impl UblkHandle {
 /// A device that is attached.
 struct Attached {
     id: u32,
-    /// Ends when the data plane has let it go.
+    /// Disconnected when the data plane has released the device.
     gone: mpsc::Receiver<()>,
-    /// The device is served, but the kernel has not been told yet to issue requests again.
+    /// The device is served, but the kernel has not re-issued its requests yet.
     has_waiting_requests: bool,
 }
 
@@ -151,7 +151,7 @@ struct Worker {
     control: Option<(Controller, Features)>,
     attached: Map<String, Attached>,
     run_dir: std::path::PathBuf,
-    /// A stop was carried out.
+    /// A stop was executed.
     is_stopped: bool,
 }
 
@@ -233,10 +233,7 @@ impl Worker {
         let is_known = |info: &DeviceInfo| self.plans.iter().any(|plan| plan.options.stamp == info.stamp);
         for info in left.iter().filter(|info| is_ours(info.stamp) && !is_known(info)) {
             if holder_of(info) == ProcessState::Gone {
-                tracing::warn!(
-                    "{} was left by a zcached that had other volumes; see `zcctl ublk`",
-                    info.path()
-                );
+                tracing::warn!("{} belongs to a zcached with other volumes; see `zcctl ublk`", info.path());
             }
         }
     }
@@ -299,7 +296,10 @@ impl Worker {
         self.publish(name, Some(path.clone()));
         if has_waiting_requests {
             self.let_go_on(name, id).map_err(|error| {
-                format!("{error}; requests to {path} wait until `zcctl attach {name}` succeeds or `zcctl detach --force {name}` removes it")
+                format!(
+                    "{error}; requests to {path} wait until `zcctl attach {name}` succeeds or `zcctl detach \
+                    --force {name}` removes it"
+                )
             })?;
             // It is served from here on, whatever else fails.
             self.take_up(&plan, id);
@@ -318,7 +318,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What a device that was taken over still lacks.
+    /// Completes the takeover of a device.
     fn take_up(&mut self, plan: &Plan, id: u32) {
         if let Err(error) = self.catch_up(plan, id) {
             tracing::warn!("{} keeps its size: {error}", path_of(id));
@@ -343,7 +343,7 @@ impl Worker {
         Ok(Some(path))
     }
 
-    /// A device that was taken over has the size that it had. The volume may have grown meanwhile.
+    /// Resizes a device that was taken over, because the volume may have grown since.
     fn catch_up(&mut self, plan: &Plan, id: u32) -> Result<(), UblkError> {
         let size_bytes = plan.options.attributes.size_bytes;
         let (control, _) = self.control()?;
@@ -366,11 +366,10 @@ impl Worker {
         }
     }
 
-    /// Takes over the volume's device of a daemon that is gone. `None`: there is none, or none that is worth it.
+    /// Takes over the volume's device of a dead daemon. Returns `None` if there is none, or it must be replaced.
     ///
-    /// A volume that went back behind acknowledged writes is like a disk that lost its power: what is mounted has to be
-    /// told by errors, because it would not write again what it takes for written, and a later flush would cover a
-    /// hole.
+    /// A volume that lost acknowledged writes is like a disk after a power failure: mounted file systems must receive
+    /// errors, because they would not rewrite data that they consider written, and a later flush would cover a hole.
     fn take_over(&mut self, plan: &Plan) -> Result<Option<Attached>, UblkError> {
         let mailbox = Arc::clone(&self.mailbox);
         let (control, _) = self.control()?;
@@ -380,14 +379,15 @@ impl Worker {
         };
         if plan.went_back && info.state != DeviceState::Dead {
             tracing::error!(
-                "volume \"{}\" may have lost its newest unflushed writes, so the daemon removes {} instead of taking it \
+                "volume \"{}\" may have lost its newest unflushed writes, so the daemon removes {} instead of \
+                 taking it \
                  over. Requests to it fail: unmount what is mounted from it, and mount it again (`ack = \"durable\"` \
                  prevents this)",
                 plan.name,
                 info.path()
             );
             control.fail(info.id)?;
-            // What is mounted from its successor is not to fail once more.
+            // File systems on its successor must not fail once more.
             mailbox.send(Command::LossTold(plan.volume));
         } else if info.state != DeviceState::Dead
             && info.is_servable()
@@ -441,15 +441,15 @@ impl Worker {
         match answered.recv_timeout(Duration::from_millis(UBLK_GONE_MS)) {
             Ok(Ok(())) => Ok(Attached { id: info.id, gone: wait, has_waiting_requests: false }),
             Ok(Err(reason)) => Err(UblkError::Invalid(format!("{place} cannot be served: {reason}"))),
-            // Whatever becomes of it: no command waits for the kernel in vain.
+            // In any case, no command waits for the kernel indefinitely.
             Err(_) => Err(UblkError::Invalid(format!("{place} cannot be served: the data plane is busy"))),
         }
     }
 
-    /// Removes what did not become a device. Why it did not is told already.
+    /// Removes a device that could not be completed. The reason was reported already.
     fn give_up(&mut self, id: u32, gone: Option<&mpsc::Receiver<()>>) {
         if let Err(error) = self.remove(id, gone, None) {
-            tracing::warn!("what is left of ublk device {id} cannot be removed: {error}");
+            tracing::warn!("the remains of ublk device {id} cannot be removed: {error}");
         }
     }
 
@@ -461,7 +461,7 @@ impl Worker {
     ) -> Result<(), UblkError> {
         let (control, _) = self.control()?;
         control.stop(id)?;
-        // An open block device keeps what is to be removed.
+        // An open block device would prevent the removal.
         drop(claim);
         let left_open = gone.is_some_and(|gone| {
             gone.recv_timeout(Duration::from_millis(UBLK_GONE_MS)) == Err(RecvTimeoutError::Timeout)
@@ -509,25 +509,25 @@ fn claim_in_time(path: &str) -> Result<OwnedFd, String> {
     let (done, wait) = mpsc::channel();
     let owned = path.to_owned();
     let work = move || {
-        // The command does not wait any more: the device is let go.
+        // The caller has gone: the device is released.
         let _asker_left = done.send(claim(&owned));
     };
     let started = std::thread::Builder::new().name("ublk-claim".to_owned()).spawn(work);
-    started.map_err(|error| format!("{path} cannot be written out: {error}"))?;
+    started.map_err(|error| format!("{path} cannot be flushed: {error}"))?;
     wait.recv_timeout(Duration::from_millis(UBLK_CLAIM_MS)).map_err(|_| {
-        format!("{path} was not written out within {} s: try again, or use --force", UBLK_CLAIM_MS / 1000)
+        format!("{path} was not flushed within {} s: try again, or use --force", UBLK_CLAIM_MS / 1000)
     })?
 }
 
-/// Opens a device exclusively and writes out what the kernel holds for it.
+/// Opens a device exclusively and flushes the kernel's dirty pages.
 fn claim(path: &str) -> Result<OwnedFd, String> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
         rustix::io::Errno::BUSY => {
-            format!("{path} is in use: unmount it and let go of what is built on it, or use --force")
+            format!("{path} is in use: unmount it and release the devices built on it, or use --force")
         }
         other => format!("{path} cannot be opened: {other}"),
     })?;
-    rustix::fs::fsync(&fd).map_err(|errno| format!("{path} cannot be written out: {errno}"))?;
+    rustix::fs::fsync(&fd).map_err(|errno| format!("{path} cannot be flushed: {errno}"))?;
     Ok(fd)
 }

@@ -51,7 +51,7 @@ impl Shared {
             ));
         }
         if !self.stats().await?.cache_healthy {
-            return Err("the cache device is out of order; `zcctl status` says what to do".to_owned());
+            return Err("the cache device is offline; `zcctl status` shows the remedy".to_owned());
         }
         let more = ranges.of(&config).map_err(|why| format!("volume \"{name}\": {why}"))?;
         self.ask_warm(name, Ask::Start { more, limit_bytes_per_s }).await
@@ -64,7 +64,7 @@ impl Shared {
         self.ask_warm(name, Ask::Add(more)).await
     }
 
-    /// Says how far a warm-up is, which keeps it going.
+    /// Returns the progress of a warm-up, and extends its time-out.
     pub(crate) async fn warm_status(&self, name: &str) -> Result<Value, String> {
         self.ask_warm(name, Ask::Look).await
     }

@@ -1,12 +1,12 @@
-//! Windows for destaging: which volumes may destage idly at this time of day.
+//! Destage windows: volumes that may destage idly at this time of day.
 //!
-//! Job: look at the local time once in [`WINDOW_LOOK_MS`], and tell the data plane of volumes whose window opens or
+//! Job: check the local time once in [`WINDOW_LOOK_MS`], and notify the data plane of volumes whose window opens or
 //! closes.
 //!
-//! Invariants: the data plane knows no time of day. A volume with windows waits until it is told that one is open: after
-//! a start, a reload or its return for one look at most.
+//! Invariants: the data plane has no time of day. A volume with windows waits until it is notified of an open one:
+//! after a start, a reload or its return for one interval at most.
 //!
-//! It does not destage. A window that closes lets a run that began go to its end.
+//! It does not destage. A run in progress continues when its window closes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +21,9 @@ use crate::limits::WINDOW_LOOK_MS;
 /// Opens and closes windows until the daemon ends.
 pub(crate) async fn watch_windows(shared: Arc<Shared>) {
     loop {
-        // What cannot be told now is told by the next look.
+        // The next interval retries.
         if let Err(error) = shared.look_at_windows().await {
-            tracing::debug!("cannot look at windows for destaging: {error}");
+            tracing::debug!("cannot evaluate destage windows: {error}");
         }
         tokio::time::sleep(Duration::from_millis(WINDOW_LOOK_MS)).await;
     }
@@ -35,8 +35,8 @@ fn is_open(windows: &[DestageWindow], minute: u16) -> bool {
 }
 
 impl InForce {
-    /// The volumes of which another thing is true at this minute of the day than what the data plane knows, with what
-    /// it is to know.
+    /// Returns the volumes whose window opened or closed since the data plane was last updated, with their new
+    /// settings.
     fn windows_moved(&self, minute: u16) -> Vec<(String, VolumeConfig)> {
         let moved = |(name, current): &(String, VolumeConfig)| {
             let volume = self.config.volumes.iter().find(|volume| volume.name == *name)?;
@@ -59,7 +59,7 @@ impl Shared {
         self.configure(moved.clone()).await?;
         for (name, config) in moved {
             let what = if config.write_back.destages_idly { "opens" } else { "closes" };
-            tracing::info!("volume \"{name}\": its window for destaging {what}");
+            tracing::info!("volume \"{name}\": its destage window {what}");
             if let Some((_, current)) = in_force.volumes.iter_mut().find(|(known, _)| *known == name) {
                 *current = config;
             }

@@ -12,11 +12,12 @@ use zc_io::IoError;
 
 use crate::error::refusal::Refusal;
 
-/// Why an engine did not start or did not end well. One sentence that a user can act on; the source has the rest.
+/// Reason why an engine did not start or did not end well. One sentence that a user can act on; the source has the
+/// rest.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The configuration or what it names does not fit. Nothing was changed.
+    /// The configuration or its files do not match. Nothing was changed.
     #[error("{0}")]
     Refused(Box<Refusal>),
     /// Volumes that cannot be served as things stand, by name, and why. Others can. Nothing was changed.
@@ -28,31 +29,31 @@ pub enum EngineError {
     /// The cache device is not there, or cannot be read. Nothing was changed.
     #[error("{why}")]
     CacheMissing {
-        /// What is missing.
+        /// Missing item.
         why: String,
     },
-    /// What is in the place of the cache cannot be used: damaged, truncated, or on a file system that is read-only.
-    /// Nothing was changed.
+    /// The device in the place of the cache is unusable: corrupt, truncated, or on a read-only file system. Nothing
+    /// was changed.
     #[error("{why}")]
     CacheUnusable {
-        /// What is wrong with it.
+        /// Fault.
         why: String,
     },
     /// A device, file or socket failed.
     #[error("{what}{}", reason(.source))]
     Io {
-        /// What was attempted, with its place.
+        /// Attempted operation, with its place.
         what: String,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
     /// A file or device could not be opened or managed.
     #[error("{}{}", .0, reason_of(.0))]
     File(#[from] IoError),
-    /// What was asked hangs, as does who asks, until a server or device far away answers.
+    /// The operation hangs, and so does its caller, until a remote server or device responds.
     #[error("{place} does not answer")]
     NoAnswer {
-        /// What hangs.
+        /// Hung place.
         place: String,
     },
     /// The data plane ended on its own.
@@ -83,7 +84,7 @@ impl EngineError {
         Self::Io { what: what.into(), source: source.into() }
     }
 
-    /// Of the cache device or its journal's, when it was opened or read: one that does not work is as good as none.
+    /// Wraps an error of opening or reading the cache device or its journal's: an unusable one counts as missing.
     pub(crate) fn of_cache_device(error: IoError) -> Self {
         let source = std::error::Error::source(&error);
         let failed = error.kind() == ErrorKind::Io && source.is_some();
@@ -98,7 +99,7 @@ impl EngineError {
         }
     }
 
-    /// Of what is on the cache device at `place`.
+    /// Wraps an error in the contents of the cache device at `place`.
     pub(crate) fn of_cache(place: &Path, error: StartError) -> Self {
         let why = format!("{}: {error}", place.display());
         match error {

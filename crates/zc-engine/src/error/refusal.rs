@@ -1,12 +1,11 @@
-//! What a start or a command refuses to do.
+//! Refusals of a start or a command.
 //!
-//! Job: one variant for each reason, with what a program needs to know of it; its text says what is wrong, what follows,
-//! and what to type.
+//! Job: one variant for each reason, with its data for programs; its text has the fault, the effect, and the remedy.
 //!
-//! Invariants: a refusal changes nothing. Failures of files, devices and sockets are no refusals: [`EngineError`] has
+//! Invariants: a refusal changes nothing. Failures of files, devices and sockets are not refusals: [`EngineError`] has
 //! them.
 //!
-//! It does not decide; who refuses does.
+//! It does not decide; its users do.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +20,7 @@ use zc_setup::TooLittleRam;
 
 use crate::error::EngineError;
 
-/// Why something is refused. Nothing was changed.
+/// Reason of a refusal. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -31,9 +30,10 @@ pub enum Refusal {
     /// The settings need more RAM than they allow.
     #[error("{0}")]
     TooLittleRam(#[from] TooLittleRam),
-    /// The daemon cannot serve so many requests at once.
+    /// The requests exceed the capacity of the daemon.
     #[error(
-        "{connections} connections and {at_once} requests of block devices are more than the {most} that can be served at \
+        "{connections} connections and {at_once} requests of block devices are more than the {most} that can be \
+         served at \
          once: lower nbd.connections_max, or ublk.queues and ublk.queue_depth of volumes"
     )]
     TooManyRequests {
@@ -41,18 +41,19 @@ pub enum Refusal {
         connections: usize,
         /// Requests of block devices that it allows.
         at_once: usize,
-        /// What can be served.
+        /// Capacity.
         most: usize,
     },
     /// The daemon may not open enough files.
     #[error(
-        "{most} files may be open at once (RLIMIT_NOFILE), and the daemon needs {needed}; raise the limit (`ulimit -n`, \
+        "{most} files may be open at once (RLIMIT_NOFILE), and the daemon needs {needed}; raise the limit (`ulimit \
+         -n`, \
          LimitNOFILE)"
     )]
     FewDescriptors {
         /// The limit.
         most: u64,
-        /// What the daemon needs.
+        /// Required number.
         needed: u64,
     },
     /// A socket that another program passed does not listen.
@@ -61,7 +62,7 @@ pub enum Refusal {
     )]
     NotListening,
     /// A path for a socket holds something else.
-    #[error("cannot listen on {}: what is there is no socket; move it away, or name another path", .0.display())]
+    #[error("cannot listen on {}: the file there is not a socket; move it away, or name another path", .0.display())]
     NoSocket(PathBuf),
     /// The machine has no such group.
     #[error("nbd.unix_group: this machine has no group \"{0}\"; make it (`groupadd`), or name another")]
@@ -71,25 +72,26 @@ pub enum Refusal {
     Tls {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault.
         what: String,
     },
     /// Nothing can be made at a path.
-    #[error("{} cannot be made: {} is no folder", .path.display(), .folder.display())]
+    #[error("{} cannot be made: {} is not a folder", .path.display(), .folder.display())]
     NoFolder {
         /// The path.
         path: PathBuf,
-        /// What should be a folder above it.
+        /// Parent that should be a folder.
         folder: PathBuf,
     },
-    /// A file system has no room for a new cache.
-    #[error("there is no room for {} with {bytes} bytes on its file system{}: lower its size, or make room", .path.display(), .room)]
+    /// A file system lacks space for a new cache.
+    #[error("there is no space for {} with {bytes} bytes on its file system{}: lower its size, or free \
+        space", .path.display(), .room)]
     NoRoom {
         /// The cache.
         path: PathBuf,
         /// Bytes that it is to have.
         bytes: u64,
-        /// What is known of the file system.
+        /// Free space of the file system.
         room: Room,
     },
     /// No cache can be laid out as wanted.
@@ -97,30 +99,31 @@ pub enum Refusal {
     Layout {
         /// The cache.
         place: PathBuf,
-        /// Why.
+        /// Cause.
         error: GeometryError,
     },
-    /// What is on the cache device cannot be served.
+    /// The contents of the cache device cannot be served.
     #[error("{}: {error}", .place.display())]
     Cache {
         /// The cache.
         place: PathBuf,
-        /// Why.
+        /// Cause.
         error: StartError,
     },
-    /// The cache was formatted in another way than the configuration says.
+    /// The cache was formatted with other settings than configured.
     #[error(
-        "the cache {} was formatted with {differs}; change the configuration. To have it as configured, start it once as \
+        "the cache {} was formatted with {differs}; change the configuration. To have it as configured, start it \
+         once as \
          it was formatted, `zcctl stop --flush`, then `zcctl format --force`", .place.display()
     )]
     FormattedOtherwise {
         /// The cache.
         place: PathBuf,
-        /// How it was formatted, and what the configuration says.
+        /// Formatted and configured settings.
         differs: String,
     },
     /// The device holds another cache than the one that was served.
-    #[error("{} is the cache {found}, but the daemon served {wanted}; bring that one back", .place.display())]
+    #[error("{} is the cache {found}, but the daemon served {wanted}; restore that one", .place.display())]
     OtherCache {
         /// The cache.
         place: PathBuf,
@@ -129,9 +132,10 @@ pub enum Refusal {
         /// The identity of the one that was served.
         wanted: String,
     },
-    /// The cache was changed since the daemon let go of it.
+    /// The cache was changed since the daemon closed it.
     #[error(
-        "{} is not as it was left: {} (session {session}, here {here}); restart the daemon: the start says what can be done", .place.display(),
+        "{} has changed since it was closed: {} (session {session}, here {here}); restart the daemon: the start \
+         reports the remedy", .place.display(),
         change(.session, .here)
     )]
     NotAsLeft {
@@ -142,24 +146,25 @@ pub enum Refusal {
         /// The daemon's last session on it.
         here: u64,
     },
-    /// The cache does not know the volumes that the daemon serves.
-    #[error("{} does not know the volumes that the daemon serves; bring back the cache that has them", .0.display())]
+    /// The cache has no record of the volumes that the daemon serves.
+    #[error("{} has no record of the volumes that the daemon serves; restore the cache that has them", .0.display())]
     OtherVolumes(PathBuf),
     /// The cache has no place for one volume more.
     #[error(
-        "the cache {} knows {most} volumes already, volume \"{volume}\" does not fit; `zcctl stop --flush`, then \
+        "the cache {} has {most} volumes already, volume \"{volume}\" does not fit; `zcctl stop --flush`, then \
          `zcctl format --force` makes a new cache", .cache.display()
     )]
     TooManyVolumes {
         /// The cache.
         cache: PathBuf,
-        /// Volumes that it can know.
+        /// Capacity of its volume table.
         most: usize,
         /// The volume that does not fit.
         volume: String,
     },
     /// The journal is shorter than the cache needs.
-    #[error("the journal {} has {have} bytes, and the cache needs {needed}; it was truncated: bring back the whole journal", .place.display())]
+    #[error("the journal {} has {have} bytes, and the cache needs {needed}; it was truncated: restore the whole \
+        journal", .place.display())]
     JournalTruncated {
         /// The journal.
         place: PathBuf,
@@ -171,25 +176,25 @@ pub enum Refusal {
     /// The journal belongs to another cache.
     #[error("{} is the journal of another cache; name the right one in cache.journal_path", .0.display())]
     OtherJournal(PathBuf),
-    /// What is named as journal is none.
+    /// The configured journal is not a journal.
     #[error(
-        "{} holds something that is no journal; name the right one; if it is, `zcctl repair --journal` puts a damaged \
-         label right", .0.display()
+        "{} contains data that is not a journal; name the right one; if it is a journal, `zcctl repair --journal` \
+         repairs its label", .0.display()
     )]
     NoJournal(PathBuf),
-    /// A new journal would destroy what is there.
+    /// A new journal would destroy data.
     #[error(
-        "{} holds something; `zcctl format --journal` makes a journal of it and destroys what is there", .0.display()
+        "{} contains data; `zcctl format --journal` makes a journal of it and destroys its contents", .0.display()
     )]
     JournalFilled(PathBuf),
-    /// The state directory does not know a cache that could be done without.
+    /// The state directory has no proof that a missing cache is dispensable.
     #[error(
-        "{why}{}. The state directory {} does not show that its origins have all data without it. Put the cache back; \
-         or make a new one with `zcctl format`, which says if dirty data is lost by it",
+        "{why}{}. The state directory {} does not prove that the origins are complete without it. Restore the \
+         cache; or make a new one with `zcctl format`, which reports dirty data that would be lost",
         size_hint(.has_size), .state_dir.display()
     )]
     UnknownCache {
-        /// Why the cache cannot be used.
+        /// Reason why the cache is unusable.
         why: String,
         /// `true` if a new one could be made.
         has_size: bool,
@@ -198,11 +203,11 @@ pub enum Refusal {
     },
     /// A volume table is lost, and with it perhaps dirty data.
     #[error(
-        "{why}. It may have dirty data, and the state directory {} does not know its last session. Bring back the state \
-         directory, or give the dirty data up: `zcctl format --force --discard-dirty`", .state_dir.display()
+        "{why}. It may have dirty data, and the state directory {} has no record of its last session. Restore the \
+         state directory, or discard the dirty data: `zcctl format --force --discard-dirty`", .state_dir.display()
     )]
     PerhapsDirty {
-        /// What is wrong with the cache.
+        /// Fault of the cache.
         why: String,
         /// The state directory.
         state_dir: PathBuf,
@@ -210,28 +215,29 @@ pub enum Refusal {
     /// A volume's dirty data is on a cache that cannot be used.
     #[error("{why}; {refusal}")]
     DirtyWithoutCache {
-        /// Why the cache cannot be used.
+        /// Reason why the cache is unusable.
         why: String,
-        /// Which dirty data of the volume it has.
+        /// Its dirty data of the volume.
         refusal: Box<EngineError>,
     },
     /// A volume's dirty data is on another cache than the one that is there.
     #[error(
-        "the cache {cache} has dirty data of volume \"{volume}\", and {what}; bring that cache back under the volume's old \
-         name, or start with --drop-dirty {volume} to discard the dirty data"
+        "the cache {cache} has dirty data of volume \"{volume}\", and {what}; restore that cache under the volume's \
+         old name, or start with --drop-dirty {volume} to discard the dirty data"
     )]
     DirtyElsewhere {
         /// The volume.
         volume: String,
         /// The identity of the cache that has the data.
         cache: String,
-        /// What is in the cache's place.
+        /// Contents in the cache's place.
         what: String,
     },
     /// A volume's dirty data may not be the newest, or may not belong on this origin.
     #[error(
-        "volume \"{volume}\" has dirty data on the cache {}, and {what}; put things back as they were, or start with \
-         --trust-dirty {volume} to write the dirty data to {origin} as it is, or with --drop-dirty {volume} to discard it", .cache.display(), origin = .origin.display()
+        "volume \"{volume}\" has dirty data on the cache {}, and {what}; restore the previous state, or start with \
+         --trust-dirty {volume} to write the dirty data to {origin} as it is, or with --drop-dirty {volume} to \
+         discard it", .cache.display(), origin = .origin.display()
     )]
     DirtyInDoubt {
         /// The volume.
@@ -240,13 +246,14 @@ pub enum Refusal {
         cache: PathBuf,
         /// The origin.
         origin: PathBuf,
-        /// What speaks against it.
+        /// Obstacle.
         what: String,
     },
-    /// The state directory knows of dirty data of a volume that the cache does not know.
+    /// The state directory has a record of dirty data of a volume that the cache lacks.
     #[error(
-        "volume \"{volume}\" has dirty data, and the cache {} does not know the volume: it is not the one that was used \
-         last; bring that one back, or start with --drop-dirty {volume} to discard the dirty data", .cache.display()
+        "volume \"{volume}\" has dirty data, and the cache {} has no record of the volume: it is not the one that \
+         was used last; restore that one, or start with --drop-dirty {volume} to discard the dirty \
+         data", .cache.display()
     )]
     DirtyNotHere {
         /// The volume.
@@ -256,7 +263,8 @@ pub enum Refusal {
     },
     /// A volume's dirty data was written in another dedup domain.
     #[error(
-        "volume \"{volume}\" has dirty data on the cache {}, and {what}; set it back until the origin {origin} has the \
+        "volume \"{volume}\" has dirty data on the cache {}, and {what}; set it back until the origin {origin} has \
+         the \
          dirty data (`zcctl stop --flush`), or start with --drop-dirty {volume} to discard it",
         .cache.display(), origin = .origin.display()
     )]
@@ -267,12 +275,13 @@ pub enum Refusal {
         cache: PathBuf,
         /// The origin.
         origin: PathBuf,
-        /// Which domains.
+        /// Domains.
         what: String,
     },
     /// An answer about dirty data is for a volume that the configuration does not have.
     #[error(
-        "--trust-dirty, --drop-dirty or --cold names volume \"{volume}\", which is not in the configuration: there are {}",
+        "--trust-dirty, --drop-dirty or --cold names volume \"{volume}\", which is not in the configuration: there \
+         are {}",
         names(.known)
     )]
     AnswerForNone {
@@ -286,13 +295,14 @@ pub enum Refusal {
     TwoAnswers(String),
     /// An answer about dirty data is for a volume that cannot be served.
     #[error(
-        "{error}; --trust-dirty and --drop-dirty are for a volume that is served: mend this, or start without the option \
+        "{error}; --trust-dirty and --drop-dirty are for a volume that is served: fix this, or start without the \
+         option \
          for volume \"{volume}\", and the other volumes are served"
     )]
     AnswerForAbsent {
         /// The volume.
         volume: String,
-        /// Why it cannot be served.
+        /// Reason why it cannot be served.
         error: Box<EngineError>,
     },
     /// A volume cannot be served.
@@ -305,7 +315,8 @@ pub enum Refusal {
     #[error("volume number {} is not served", .0.0)]
     NotServed(VolumeId),
     /// An origin has no bytes.
-    #[error("the origin of volume \"{volume}\" ({}) has no bytes; give it a size (`truncate --size=SIZE`), or name another", .origin.display())]
+    #[error("the origin of volume \"{volume}\" ({}) has no bytes; give it a size (`truncate --size=SIZE`), or name \
+        another", .origin.display())]
     EmptyOrigin {
         /// The volume.
         volume: String,
@@ -314,7 +325,8 @@ pub enum Refusal {
     },
     /// An origin that was served before is not there.
     #[error(
-        "volume \"{volume}\" was served before, and its origin {origin} is gone; bring it back. For an empty volume, make \
+        "volume \"{volume}\" was served before, and its origin {origin} is missing; restore it. For an empty \
+         volume, make \
          the origin yourself (`truncate --size=SIZE {origin}` for a file)", origin = .origin.display()
     )]
     OriginGone {
@@ -328,7 +340,7 @@ pub enum Refusal {
     StateFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault.
         reason: String,
     },
     /// The record of where the cache was moved cannot be understood.
@@ -336,7 +348,7 @@ pub enum Refusal {
     MovedRecord {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault.
         reason: String,
     },
     /// A device that is to become the cache holds something.
@@ -344,13 +356,13 @@ pub enum Refusal {
     DeviceUsed {
         /// The device.
         place: PathBuf,
-        /// What it is, or holds.
+        /// Contents.
         what: String,
     },
     /// A device that is to become the cache is another one, and may have dirty data.
     #[error(
-        "{} is another cache, and may have dirty data that no origin has; `zcctl format --force` says which, and with \
-         --discard-dirty gives it up", .0.display()
+        "{} is another cache, and may have dirty data that no origin has; `zcctl format --force` lists it, and with \
+         --discard-dirty discards it", .0.display()
     )]
     DeviceOwes(PathBuf),
     /// The cache cannot be closed, so it cannot be replaced.
@@ -358,10 +370,10 @@ pub enum Refusal {
     NotClosed(String),
     /// Requests under way do not end, so that nothing can be changed.
     #[error(
-        "requests that are under way did not end within {seconds} s, so that nothing was changed; an origin may hang"
+        "requests in flight did not complete within {seconds} s, so nothing was changed; an origin may hang"
     )]
     NotPaused {
-        /// How long they had.
+        /// Time limit.
         seconds: u64,
     },
     /// The configuration has no such store.
@@ -370,7 +382,7 @@ pub enum Refusal {
         names(.known)
     )]
     NoStore {
-        /// The name that was asked for.
+        /// Requested name.
         store: String,
         /// Stores of the configuration.
         known: Vec<String>,
@@ -380,7 +392,7 @@ pub enum Refusal {
     Store {
         /// Name of the store.
         store: String,
-        /// Why.
+        /// Cause.
         error: OpenError,
     },
     /// A remote origin cannot be used.
@@ -388,12 +400,13 @@ pub enum Refusal {
     RemoteOrigin {
         /// Its URI.
         origin: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
     /// A remote origin is to be made longer.
     #[error(
-        "{origin} has {len_bytes} bytes, and an NBD export cannot be made longer from here: resize it to {wanted} bytes on \
+        "{origin} has {len_bytes} bytes, and an NBD export cannot be made longer from here: resize it to {wanted} \
+         bytes on \
          its server, then `zcctl resize` again"
     )]
     ExportNotGrown {
@@ -416,7 +429,8 @@ pub enum Refusal {
     },
     /// A snapshot cannot be written.
     #[error(
-        "\"{volume}\" of store \"{store}\" is a snapshot and never changes: serve it with mode = \"read-only\", or make a \
+        "\"{volume}\" of store \"{store}\" is a snapshot and never changes: serve it with mode = \"read-only\", or \
+         make a \
          clone of it with `zcctl store clone`"
     )]
     Snapshot {
@@ -432,7 +446,7 @@ pub enum Refusal {
         store: String,
         /// The volume.
         volume: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
     /// A store has ended, or its volume is gone.
@@ -446,7 +460,7 @@ pub enum Refusal {
     NoWholeChunks {
         /// The volume, as `STORE/VOLUME`.
         volume: String,
-        /// The length that was asked for.
+        /// Requested length.
         bytes: u64,
         /// Bytes of a chunk.
         chunk_bytes: u64,
@@ -456,7 +470,7 @@ pub enum Refusal {
     NotGrown {
         /// The volume, as `STORE/VOLUME`.
         volume: String,
-        /// Why.
+        /// Cause.
         error: PoolError,
     },
     /// A store cannot make writes durable.
@@ -464,17 +478,17 @@ pub enum Refusal {
     NotFlushed {
         /// The volume, as `STORE/VOLUME`.
         volume: String,
-        /// Why.
+        /// Cause.
         error: PoolError,
     },
 }
 
-/// What is known of a file system without room.
+/// Information on a file system without enough space.
 #[derive(Debug)]
 pub enum Room {
-    /// So many bytes are free.
+    /// Free bytes.
     Free(u64),
-    /// The daemon tried to allocate the file's space; this came of removing the file.
+    /// The daemon tried to allocate the file; this is the result of removing it.
     Tried(io::Result<()>),
 }
 
@@ -497,5 +511,5 @@ const fn change(session: &u64, here: &u64) -> &'static str {
 }
 
 const fn size_hint(has_size: &bool) -> &'static str {
-    if *has_size { "" } else { ", and cache.size does not say how large a new one is to be" }
+    if *has_size { "" } else { ", and cache.size does not have the size of a new one" }
 }

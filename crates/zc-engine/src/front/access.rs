@@ -1,11 +1,11 @@
-//! Access to exports: which client may use which export.
+//! Access of clients to exports.
 //!
-//! Job: the exports as one connection sees them: by the client's address, whether it came over TLS, and the names in
-//! its certificate.
+//! Job: the exports visible to one connection: by the client's address, its use of TLS, and the names in its
+//! certificate.
 //!
-//! Invariants: what is not allowed is not listed. An address rule hides the export altogether; a TLS or certificate
-//! rule says so, because the client can do something about it. Rules are asked anew with every option, since TLS may
-//! begin in between. A client keeps an export it chose when rules change.
+//! Invariants: forbidden exports are not listed. An address rule hides the export altogether; a TLS or certificate
+//! rule reports itself, because the client can comply. Rules are evaluated at every option, because TLS may start in
+//! between. A client keeps its export when rules change.
 //!
 //! It does not check certificates (`tls` does). Address rules are for TCP; Unix sockets have mode and owner.
 
@@ -35,7 +35,7 @@ impl Rules {
     }
 }
 
-/// An export and who may use it.
+/// An export with its access rules.
 #[derive(Debug, Clone)]
 pub(crate) struct Export {
     pub(crate) info: ExportInfo,
@@ -59,7 +59,7 @@ impl Export {
     }
 }
 
-/// Returns `true` if an address rule lets a client in.
+/// Returns `true` if an address rule admits a client.
 pub(crate) fn is_allowed(ranges: &[AddressRange], peer: Peer) -> bool {
     match peer {
         _ if ranges.is_empty() => true,

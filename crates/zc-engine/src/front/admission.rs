@@ -1,15 +1,15 @@
-//! Places for connections: connections are counted by source, and a full house is divided between sources.
+//! Connection slots: connections are counted by source, and a full server is divided between sources.
 //!
-//! Job: the decisions. Clients that choose an export ("handshakes") have [`HANDSHAKE_PLACES`] of their own beside those
-//! of `nbd.connections_max`, so that neither kind keeps the other out. A newcomer that finds no place takes that of a
-//! random handshake of the source that has the most, if that is more than its own has; or of one that had
-//! [`HANDSHAKE_GRACE_MS`]. A flood from one source thus costs that source alone, and even there whoever got in has
-//! time to go on. A client that chose an export when all places are taken gets one of the source that has the most
-//! ([`Admission::larger`]), if that is more than its own has and more than [`ATTACHED_PART`] of all.
+//! Job: the decisions. Clients that choose an export ("handshakes") have [`HANDSHAKE_PLACES`] of their own besides
+//! those of `nbd.connections_max`, so that neither kind blocks the other. A new connection without a slot displaces a
+//! random handshake of the source with the most, if that has more than its own; or one older than
+//! [`HANDSHAKE_GRACE_MS`]. A flood from one source thus costs only that source, and even there admitted clients have
+//! time to proceed. A client that chose an export when all slots are taken displaces one of the source with the most
+//! ([`Admission::larger`]), if that has more than its own and more than [`ATTACHED_PART`] of all.
 //!
 //! Invariants: a connection is counted from [`Admission::enter`] to [`Admission::leave`]; the sums agree with it.
 //!
-//! It does not know sockets, close anything, or tell which attached clients are idle (`shard/clients/nbd`).
+//! It is independent of sockets, closes nothing, and does not determine idle attached clients (`shard/clients/nbd`).
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -20,11 +20,11 @@ use crate::limits::{ATTACHED_PART, HANDSHAKE_GRACE_MS, HANDSHAKE_PLACES};
 /// Bounds of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// That have chosen an export.
+    /// Connections with an export.
     pub(crate) attached: usize,
-    /// Of one source that is an address; 0 = no bound.
+    /// Bound of one address; 0 = none.
     pub(crate) per_address: usize,
-    /// Of one user on Unix sockets; 0 = no bound.
+    /// Bound of one user on Unix sockets; 0 = none.
     pub(crate) per_user: usize,
 }
 
@@ -34,7 +34,7 @@ impl Bounds {
     }
 }
 
-/// What becomes of a newcomer.
+/// Decision on a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// There is a place.
@@ -72,7 +72,7 @@ pub(crate) struct Admission {
     sources: BTreeMap<Source, Count>,
     handshakes: usize,
     attached: usize,
-    /// A key that clients do not know, and the number of draws with it.
+    /// A secret key, and the number of draws with it.
     random: (RandomState, u64),
 }
 
@@ -83,7 +83,7 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// What becomes of a newcomer from `source`. Nothing is counted yet.
+    /// Decides on a new connection from `source`. Nothing is counted yet.
     pub(crate) fn arrive(&mut self, bounds: Bounds, source: Source, now_ms: u64) -> Arrival {
         let (own, own_handshakes) =
             self.sources.get(&source).map_or((0, 0), |count| (count.all(), count.handshakes.len()));
@@ -258,7 +258,7 @@ mod tests {
         let mut house = House::default();
         for bounds in [BOUNDS, Bounds { per_address: 0, ..BOUNDS }] {
             let mut far = None;
-            // 3,300 a second, none of which goes on; a client that needs 300 ms comes after two seconds.
+            // 3,300 a second, none of which proceeds; a client that needs 300 ms arrives after two seconds.
             for number in 0..9_900_u64 {
                 let now_ms = number * 10 / 33;
                 house.come(bounds, source(1), now_ms);

@@ -1,20 +1,20 @@
-//! A token bucket: how much may begin, and when the next may.
+//! Token bucket of one rate.
 //!
 //! Job: the arithmetic of one rate with its burst, on a clock that is passed in.
 //!
-//! Invariants: what is taken between two moments, but for the last request, is at most the rate times the time between
-//! them, and a burst. A request larger than the burst begins when the bucket is full and leaves it in debt, so that it
-//! does not wait for ever, and what follows makes up for it. Numbers are whole: tokens times a thousand million, so
-//! that no part of one is lost.
+//! Invariants: the tokens taken between two times, except for the last request, are at most the rate times the time
+//! between them, plus a burst. A request larger than the burst starts when the bucket is full and leaves it in debt,
+//! so that it does not wait forever, and later requests compensate. Numbers are integers: tokens times 10^9, so that
+//! no fraction is lost.
 //!
-//! It does not keep those who wait (`throttle`).
+//! It does not queue requests (`throttle`).
 
 /// Parts that a token has: as many as a second has nanoseconds.
 const PARTS: i128 = 1_000_000_000;
-/// The default burst is what comes in this part of a second.
+/// Default burst, as a fraction of a second's tokens.
 const BURST_PART: u64 = 10;
 
-/// A rate, with what may go at once.
+/// A rate with its burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate {
     /// Tokens a second; not 0.
@@ -35,7 +35,7 @@ impl Rate {
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: Rate,
-    /// What it has, in parts of tokens; below zero: its debt.
+    /// Level in parts of tokens; negative: debt.
     parts: i128,
     /// When that was so, in nanoseconds.
     at_ns: u64,
@@ -47,7 +47,7 @@ impl Bucket {
         Self { rate, parts: i128::from(rate.burst) * PARTS, at_ns: now_ns }
     }
 
-    /// Another rate holds from now on. A debt stays, and no burst comes of it.
+    /// Changes the rate. A debt remains, and no burst is granted.
     pub(crate) fn set(&mut self, rate: Rate, now_ns: u64) {
         self.fill(now_ns);
         self.rate = rate;
@@ -61,7 +61,7 @@ impl Bucket {
         self.at_ns = self.at_ns.max(now_ns);
     }
 
-    /// Nanoseconds until a request of so many tokens may begin, if no other takes any; 0: now.
+    /// Returns the nanoseconds until a request of `tokens` may start, if no other takes any; 0: now.
     pub(crate) fn wait_ns(&mut self, tokens: u64, now_ns: u64) -> u64 {
         self.fill(now_ns);
         let needed = i128::from(tokens.min(self.rate.burst)) * PARTS;

@@ -1,12 +1,12 @@
-//! HTTP/1.1 for those that only look: the numbers for Prometheus, and the live page.
+//! HTTP/1.1 for read-only clients: metrics for Prometheus, and the live page.
 //!
-//! Job: take connections at an address, hand the head of each request to who serves there, and send the answer.
-//! Invariants: connections are bounded in number and in time, and serve one request each; a request's body is not read.
-//! Clients that say nothing keep no others out ([`Places`]).
-//! It runs on the control thread, so the data plane never waits for a client here.
+//! Job: accept connections at an address, pass the head of each request to its handler, and send the response.
+//! Invariants: connections are bounded in number and in time, and serve one request each; a request's body is not
+//! read. Silent clients do not block others ([`Places`]). It runs on the control thread, so the data plane never waits
+//! for a client here.
 //!
-//! Out of scope: TLS, passwords, paths. Hyper, which serves the numbers, is all that the live page needs: a
-//! framework with a router (axum) would save it one `match` over four paths.
+//! Out of scope: TLS, passwords, paths. Hyper, which serves the metrics, suffices for the live page: a framework with
+//! a router (axum) would save one `match` over four paths.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -35,7 +35,7 @@ use crate::limits::{
 /// An answer.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// Where the daemon serves what others may look at, by what it is.
+/// Addresses of the read-only services.
 #[derive(Debug)]
 pub(crate) struct Web<L> {
     /// The numbers, `metrics.listen`.
@@ -59,7 +59,7 @@ impl Web<StdTcpListener> {
 }
 
 impl Web<TcpListener> {
-    /// Where they are, with the ports that they got.
+    /// Returns the addresses, with their actual ports.
     pub(crate) fn addresses(&self) -> Web<SocketAddr> {
         let address = |socket: &Option<TcpListener>| socket.as_ref()?.local_addr().ok();
         Web { metrics: address(&self.metrics), page: address(&self.page) }
@@ -73,7 +73,7 @@ fn listen(key: &str, address: SocketAddr) -> Result<StdTcpListener, EngineError>
     Ok(listener)
 }
 
-/// Serves for ever; `key` is what the configuration calls the address.
+/// Serves forever; `key` is the configuration key of the address.
 pub(crate) async fn serve<F, A>(listener: TcpListener, key: &'static str, answer: F)
 where
     F: Fn(Parts) -> A + Clone + Send + Sync + 'static,
@@ -98,7 +98,7 @@ where
             }
             Err(error) => {
                 tracing::warn!("cannot accept at {key}: {error}");
-                // Out of descriptors, most likely: not to be asked again at once.
+                // Probably out of descriptors: pause before the next attempt.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

@@ -29,7 +29,7 @@ struct Open {
     is_being_answered: bool,
 }
 
-/// The place of one connection; given back on drop.
+/// Slot of one connection; released on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,

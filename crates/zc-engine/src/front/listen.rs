@@ -76,10 +76,10 @@ fn lengthen(socket: &impl AsFd) {
     }
 }
 
-/// Raises the bound of open files as far as the system allows, and says so if it is less than connections may take.
+/// Raises the limit of open files as far as allowed, and warns if it is below the need of the connections.
 ///
 /// # Errors
-/// When the daemon itself needs more.
+/// When it is below the need of the daemon itself.
 pub(crate) fn raise_descriptor_limit(connections: usize) -> Result<(), EngineError> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -123,7 +123,7 @@ fn tcp_uri(address: SocketAddr) -> String {
     format!("nbd://{}", address.to_string().replace('%', "%25"))
 }
 
-/// Listens at an address; the wildcard of IPv6 for IPv4, too, whatever `net.ipv6.bindv6only` says.
+/// Listens at an address; the IPv6 wildcard includes IPv4, regardless of `net.ipv6.bindv6only`.
 pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -184,10 +184,10 @@ fn taken(path: &Path) -> EngineError {
     EngineError::InUse(format!("cannot listen on {}: another server does already", path.display()))
 }
 
-/// Whether there is a socket that no server has any more.
+/// Returns `true` if there is a socket without a server.
 ///
 /// # Errors
-/// When a server has it, or when it is no socket.
+/// When a server has it, or when it is not a socket.
 pub(crate) fn check_unix(path: &Path) -> Result<bool, EngineError> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(false) };
     if !metadata.file_type().is_socket() {
@@ -197,14 +197,14 @@ pub(crate) fn check_unix(path: &Path) -> Result<bool, EngineError> {
     if is_answered(path).map_err(fail)? { Err(taken(path)) } else { Ok(true) }
 }
 
-/// Whether a server has the socket. Never waits: one whose queue is full, or that is stopped, has it.
+/// Returns `true` if a server has the socket. Never blocks: a full queue or a stopped server counts as one.
 fn is_answered(path: &Path) -> io::Result<bool> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     Ok(connect(&fd, &SocketAddrUnix::new(path)?) != Err(Errno::CONNREFUSED))
 }
 
-/// A folder beside the socket that only the daemon's user may enter; removed on drop.
+/// A folder beside the socket that only the daemon's user may access; removed on drop.
 struct Nest {
     path: PathBuf,
     fd: OwnedFd,
@@ -227,7 +227,7 @@ impl Nest {
 
 impl Drop for Nest {
     fn drop(&mut self) {
-        // What is not there is as good as removed.
+        // A missing entry counts as removed.
         let _gone = unlinkat(&self.fd, "s", AtFlags::empty());
         drop(std::fs::remove_dir(&self.path));
     }
@@ -258,7 +258,7 @@ mod tests {
         assert!(Listener::unix(&path, Access::OWNER).unwrap_err().to_string().contains("another server"));
         drop(first);
         assert!(!path.exists(), "removed at the end");
-        // What a killed daemon leaves behind: a socket file without a listener.
+        // A socket file without a listener, as left by a killed daemon.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         drop(Listener::unix(&path, Access::OWNER).unwrap());

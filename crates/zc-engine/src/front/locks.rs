@@ -1,14 +1,14 @@
-//! Write ranges of a volume: overlapping writes go one after the other.
+//! Write ranges of a volume: overlapping writes are serialised.
 //!
-//! Job: grant each write (write, trim, zeroing) its sector range, and make later ones that overlap wait. Three things
-//! follow from it: a read-modify-write of unaligned edges never loses another write's bytes, writes that a vanished
-//! client left behind end before a new connection's overlapping ones begin, and the cache never sees two writes of
-//! one sector in flight, after which it would not know what the origin holds.
+//! Job: grant each write (write, trim, zeroing) its sector range, and delay later ones that overlap. Three properties
+//! follow: a read-modify-write of unaligned edges never loses another write's bytes, writes of a vanished client
+//! complete before overlapping ones of a new connection start, and the cache never has two writes of one sector in
+//! flight, after which the contents of the origin would be unknown.
 //!
-//! Invariants: granted ranges are disjoint. A range waits only for ranges asked for before it, so that nothing starves
-//! and there is no cycle.
+//! Invariants: granted ranges are disjoint. A range waits only for earlier requests, so there is no starvation and no
+//! cycle.
 //!
-//! It does not order reads. NBD leaves a read that overlaps a write in flight open.
+//! It does not order reads. NBD leaves the result of a read that overlaps a write in flight undefined.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -28,7 +28,7 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 }
 
 impl RangeLocks {
-    /// Asks for a range on behalf of `id`. True: granted. False: [`Self::release`] will name it later.
+    /// Requests a range for `id`. Returns `true` if it was granted; otherwise [`Self::release`] will return the id.
     pub(crate) fn acquire(&mut self, range: Range<u64>, id: u64) -> bool {
         assert!(!range.is_empty(), "a write has bytes");
         if self.is_taken(&range) || self.waiting.iter().any(|(other, _)| overlap(other, &range)) {
@@ -43,16 +43,15 @@ impl RangeLocks {
         self.granted.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
     }
 
-    /// Gives a granted range back; appends the ids that are granted theirs by it, in the order of asking.
+    /// Releases a granted range; appends the ids of newly granted requests, in order.
     pub(crate) fn release(&mut self, range: &Range<u64>, granted: &mut Vec<u64>) {
         let end = self.granted.remove(&range.start);
         assert_eq!(end, Some(range.end), "a range is released as it was granted");
-        // Only what overlaps the released range can have become free.
+        // Only requests that overlap the released range can be granted.
         self.grant_waiting(|candidate| overlap(candidate, range), granted);
     }
 
-    /// Takes back what these ids, all of which wait, asked for; appends the ids that are granted theirs by it, in the
-    /// order of asking.
+    /// Withdraws the waiting requests of these ids; appends the ids of newly granted requests, in order.
     pub(crate) fn withdraw(&mut self, ids: &Set<u64>, granted: &mut Vec<u64>) {
         let before = self.waiting.len();
         self.waiting.retain(|(_, id)| !ids.contains(id));
@@ -87,7 +86,7 @@ impl RangeLocks {
     }
 }
 
-/// What several ranges cover together, so that a look at many of them is one at their neighbours.
+/// Union of several ranges, so that many are tested with one lookup of their neighbours.
 #[derive(Debug, Default)]
 struct Union(BTreeMap<u64, u64>);
 

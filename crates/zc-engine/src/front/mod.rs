@@ -1,6 +1,6 @@
-//! What the front end is made of, without the data plane: who may connect, TLS, listening sockets, fair shares, limits.
+//! Parts of the front end without the data plane: access, TLS, listening sockets, fair shares, limits.
 //!
-//! Invariants: nothing here knows the shard or the cache manager. `shard/clients` brings these parts together.
+//! Invariants: this folder is independent of the shard and the cache manager. `shard/clients` combines its parts.
 //!
 //! It does not read from or write to connections of clients, except for handshakes of TLS.
 

@@ -1,9 +1,9 @@
-//! The client at the other end of a connection.
+//! The client of a connection.
 //!
-//! Job: the client's IP address, or the user behind a Unix socket, as the kernel tells it; and the [`Source`] that it
-//! counts for.
+//! Job: the client's IP address, or the user behind a Unix socket, according to the kernel; and the [`Source`] under
+//! which it is counted.
 //!
-//! It does not authenticate. An address can be forged by whoever owns the network.
+//! It does not authenticate. The owner of the network can forge an address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -14,11 +14,11 @@ use rustix::net::{getpeername, sockopt::socket_peercred};
 /// A client, for bounds per client and for rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Peer {
-    /// By TCP, from this address; addresses of IPv4 are told as such.
+    /// TCP, with this address; mapped IPv4 addresses are converted.
     Ip(IpAddr),
     /// By a Unix socket, from a process of this user.
     User(u32),
-    /// The kernel does not tell: gone already, or another kind of socket.
+    /// Not reported by the kernel: disconnected already, or another kind of socket.
     Unknown,
 }
 
@@ -33,8 +33,7 @@ impl Peer {
     }
 }
 
-/// What bounds per client are counted by: a peer, whose IPv6 address is cut to the prefix that one site has all
-/// addresses of.
+/// Unit of the bounds per client: a peer, with IPv6 addresses truncated to the prefix that one site owns completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source(Peer);
 
@@ -46,7 +45,7 @@ impl Source {
         Self(Peer::Ip(Ipv6Addr::from_bits(address.to_bits() & mask).into()))
     }
 
-    /// Returns `true` if it is an address, which its owner chooses, and no user whom the kernel vouches for.
+    /// Returns `true` if it is an address, which its owner can choose, instead of a user authenticated by the kernel.
     pub(crate) const fn is_address(self) -> bool {
         !matches!(self.0, Peer::User(_))
     }

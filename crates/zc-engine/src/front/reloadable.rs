@@ -1,10 +1,10 @@
-//! What of the front end can change while it serves.
+//! Settings of the front end that can change at run time.
 //!
-//! Job: gather bounds and exports of a configuration.
+//! Job: collect bounds and exports of a configuration.
 //!
 //! Invariants: a volume that the daemon does not serve is not exported.
 //!
-//! It does not put them in force (`shard/clients`), open or close listening sockets.
+//! It does not apply them (`shard/clients`), or open or close listening sockets.
 
 use zc_cache::config::VolumeConfig;
 use zc_config::{AddressRange, Config, VolumeLimits};
@@ -21,12 +21,12 @@ pub(crate) struct FrontSettings {
     pub(crate) exports: Vec<Export>,
     pub(crate) allow: Vec<AddressRange>,
     pub(crate) tls: Tls,
-    /// Of volumes that are served.
+    /// Limits of served volumes.
     pub(crate) volumes: Vec<(VolumeId, VolumeLimits)>,
 }
 
 impl FrontSettings {
-    /// Of a configuration, for the volumes that are served. `default`: the volume for clients that name none.
+    /// Collects the settings of the served volumes. `default`: the volume for clients that name none.
     pub(crate) fn new(
         config: &Config,
         served: &[(String, VolumeConfig)],
@@ -57,7 +57,7 @@ impl FrontSettings {
     }
 }
 
-/// The name of the volume that clients get who name none: the first that is exported.
+/// Returns the volume for clients that name none: the first exported one.
 pub(crate) fn default_export(config: &Config) -> Option<String> {
     config.volumes.iter().find(|volume| volume.nbd.export).map(|volume| volume.name.clone())
 }

@@ -19,20 +19,20 @@ use crate::limits::{CLOSING_MAX, CONNECTIONS_LIVE, HANDSHAKE_PLACES, RING_WORK_O
 /// The metadata context of the cache's own knowledge.
 pub(crate) const RESIDENCY_CONTEXT: &str = "x-zcached:residency";
 
-/// Sockets beside those of attached clients that may be in the ring.
+/// Sockets in the ring besides those of attached clients.
 const OTHER_SOCKETS: usize = CLOSING_MAX + HANDSHAKE_PLACES;
 
-/// Reduce threads at most, unless asked for.
+/// Most reduce threads by default.
 const REDUCE_THREADS_AUTO_MAX: usize = 8;
 
 /// Bounds of the front end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrontLimits {
     pub(crate) connections: usize,
-    /// Of an address and of a user; 0 = no bound.
+    /// Bounds of an address and of a user; 0 = none.
     pub(crate) connections_per_address: usize,
     pub(crate) connections_per_user: usize,
-    /// Bits of an IPv6 address that tell one client from another.
+    /// Bits of an IPv6 address that distinguish clients.
     pub(crate) ipv6_prefix_bits: u8,
     pub(crate) requests: u32,
     pub(crate) bytes: u64,
@@ -83,7 +83,7 @@ pub(crate) fn destage_name(config: &cache::VolumeConfig) -> Option<&'static str>
     (config.mode == Mode::WriteBack).then(|| config.write_back.destage.word())
 }
 
-/// How old the oldest epoch may become that the origin of a write-back volume lacks.
+/// Returns the bound of the age of a write-back volume's dirty data.
 pub(crate) fn max_dirty_age_ms(config: &cache::VolumeConfig) -> Option<u64> {
     (config.mode == Mode::WriteBack).then_some(config.write_back.max_dirty_age_ms)
 }
@@ -94,8 +94,8 @@ pub(crate) fn has_durable_journal(config: &CacheConfig) -> bool {
     config.journal_path.as_deref().is_some_and(zc_io::is_persistent_memory)
 }
 
-/// Of these volumes those that may acknowledge writes from memory. One with dirty data of an earlier session writes
-/// back until it is clean, whatever its mode.
+/// Returns the volumes that may acknowledge writes from memory. One with dirty data of an earlier session uses
+/// write-back until it is clean, in any mode.
 pub(crate) fn early<'a>(
     volumes: impl IntoIterator<Item = (&'a String, &'a cache::VolumeConfig)>,
 ) -> Vec<String> {
@@ -107,7 +107,7 @@ pub(crate) fn early<'a>(
     early.map(|(name, _)| name.clone()).collect()
 }
 
-/// A volume's export and who may use it.
+/// Returns a volume's export with its access rules.
 pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Export {
     let read_only = volume.nbd.read_only || volume.mode == Mode::ReadOnly;
     let info = ExportInfo {
@@ -117,7 +117,7 @@ pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Ex
         flags: ExportFlags {
             read_only,
             rotational: false,
-            // One shard orders all connections, and a flush covers what any of them was told is written.
+            // One shard orders all connections, and a flush covers every acknowledged write of any of them.
             multi_conn: true,
             flush: true,
             fua: true,
@@ -134,11 +134,11 @@ pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Ex
     Export { info, rules: Rules::new(&volume.nbd) }
 }
 
-/// Places of the shard's ring: one for each connection and for each request that a block device may have, which are taken
-/// also while nothing is asked, and room for work.
+/// Returns the operations of the shard's ring: one for each connection and for each request of a block device, which
+/// are occupied even while idle, and capacity for work.
 ///
 /// # Errors
-/// A ring does not hold those of all devices that are attached at once: work would have to wait for a place for ever.
+/// When the ring cannot hold those of all attached devices: work would wait for an entry forever.
 pub(crate) fn ring_ops(config: &Config) -> Result<usize, EngineError> {
     let connections = zc_core::usize_from_u32(config.nbd.connections_max) + OTHER_SOCKETS;
     let at_once: usize = config.volumes.iter().filter(|volume| volume.ublk.attach).map(tags_of).sum();
@@ -156,7 +156,8 @@ fn tags_of(volume: &VolumeConfig) -> usize {
     usize::from(volume.ublk.queues) * usize::from(volume.ublk.queue_depth)
 }
 
-/// Connections that the ring of a daemon which began with this configuration has places for, beside all block devices.
+/// Returns the connections that the ring of a daemon started with this configuration can hold, besides all block
+/// devices.
 pub(crate) fn connections_most(config: &Config) -> u32 {
     let ever: usize = config.volumes.iter().map(tags_of).sum();
     let left = RING_OPS_MAX.saturating_sub(RING_WORK_OPS + OTHER_SOCKETS + ever);
@@ -164,7 +165,7 @@ pub(crate) fn connections_most(config: &Config) -> u32 {
     left.max(config.nbd.connections_max)
 }
 
-/// A key for hash maps of what clients choose.
+/// Returns a key for hash maps over client-chosen keys.
 pub(crate) fn hash_key() -> HashKey {
     HashKey::random(RandomState::new().hash_one(0))
 }
@@ -172,15 +173,16 @@ pub(crate) fn hash_key() -> HashKey {
 /// The machine's processors that run, as a list such as "0-3,8".
 const ONLINE_CPUS: &str = "/sys/devices/system/cpu/online";
 
-/// Longest look for completions: none on a machine of one processor, which the look would keep from bringing them. A
-/// process that is bound to one of several may look: the others bring completions meanwhile.
+/// Returns the longest polling for completions: none on a machine with one processor, which polling would keep from
+/// producing them. A process bound to one of several processors may poll: the others produce completions at the same
+/// time.
 pub(crate) fn poll_max_us(setting_us: u32) -> u32 {
     let online = std::fs::read_to_string(ONLINE_CPUS).ok().and_then(|list| cpus_in(&list));
     let cpus = online.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     if cpus.is_some_and(|cpus| cpus > 1) { setting_us } else { 0 }
 }
 
-/// How many processors a list of the kernel names; `None` if it is no such list.
+/// Returns the number of processors in a list of the kernel; `None` if it is invalid.
 fn cpus_in(list: &str) -> Option<usize> {
     let mut count: usize = 0;
     for range in list.trim().split(',') {

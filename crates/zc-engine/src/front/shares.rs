@@ -1,18 +1,19 @@
-//! Shares of the data plane: how much memory each connection may hold, and in which order requests begin.
+//! Shares of the data plane: memory of each connection, and order of requests.
 //!
-//! Job: the arithmetic. Memory ([`Shares::may_hold`]): each connection has a reserve that no other can take. Of the
-//! rest, a connection may hold as much as it leaves free, a client and a volume three times that: `n` connections that
-//! give nothing back leave `1/(n + 1)` of it, whatever they ask for. Order: start-time fair queueing. A connection's
-//! next request begins at the virtual time at which its last one ended, or now; the earliest goes first; a turn begins
-//! requests up to a bound of work. Connections of one volume share what one connection would get: the work of each
-//! counts as many times as there are of them in line.
+//! Job: the arithmetic. Memory ([`Shares::may_hold`]): each connection has an exclusive reserve. Of the rest, a
+//! connection may hold as much as it leaves free, a client and a volume three times that: `n` connections that release
+//! nothing leave `1/(n + 1)` of it, for any demand. Order: start-time fair queueing. A connection's next request
+//! starts at the virtual time at which its last one ended, or now; the earliest goes first; a turn starts requests up
+//! to a bound of work. Connections of one volume share the share of one connection: the work of each is multiplied by
+//! the number of them in line.
 //!
-//! Invariants: a connection is in `ready` once at most; `in_line` counts what is in `ready`, by volume. What is in
-//! `taken_bytes` is the sum over connections of what they hold beyond their reserve. A connection that has waited for
-//! [`AGED_MS`] and holds nothing beyond its reserve keeps others from taking more, so that a large request does not
-//! starve beside many small ones.
+//! Invariants: a connection is in `ready` at most once; `in_line` counts the entries of `ready` by volume.
+//! `taken_bytes` is the sum over connections of their memory beyond the reserve. A connection that has waited for
+//! [`AGED_MS`] and holds nothing beyond its reserve prevents others from taking more, so that many small requests do
+//! not starve a large one.
 //!
-//! It does not know requests or sockets (`shard/clients/nbd`), or bound the work of events and completions.
+//! It is independent of requests and sockets (`shard/clients/nbd`), and does not bound the work of events and
+//! completions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,10 +37,10 @@ pub(crate) struct Holder {
     pub(crate) held_bytes: u64,
 }
 
-/// How the memory is divided.
+/// Division of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Division {
-    /// Of each connection.
+    /// Reserve of each connection.
     pub(crate) reserve_bytes: u64,
     /// Beyond the reserves of all that may come.
     pub(crate) rest_bytes: u64,
@@ -52,7 +53,7 @@ impl Division {
         Self { reserve_bytes, rest_bytes: limits.bytes - reserve_bytes * connections }
     }
 
-    /// What of the memory that a connection holds is beyond its reserve.
+    /// Returns the memory of a connection beyond its reserve.
     pub(crate) const fn beyond(self, held_bytes: u64) -> u64 {
         held_bytes.saturating_sub(self.reserve_bytes)
     }
@@ -74,18 +75,18 @@ pub(crate) struct Shares {
     /// Connections with something to take, by the virtual time of their next request. Of several at the same, those that
     /// have used less than their share go first.
     ready: BTreeSet<(u64, bool, u64, Option<VolumeId>)>,
-    /// How many of them are of each volume; `None`: of those that have not chosen one.
+    /// Their number by volume; `None`: without a volume yet.
     in_line: BTreeMap<Option<VolumeId>, u64>,
     /// The volume of the connection whose turn it is.
     turn_of: Option<VolumeId>,
     /// Work that this turn may still begin.
     left_units: u64,
-    /// Something was given back since the last look at those who wait.
+    /// `true` if memory was released since waiters were last checked.
     pub(crate) has_room: bool,
 }
 
 impl Shares {
-    /// Returns `true` if a connection may hold so much more.
+    /// Returns `true` if a connection may hold `more_bytes` in addition.
     pub(crate) fn may_hold(&self, division: Division, who: &Holder, more_bytes: u64) -> bool {
         let own = division.beyond(who.held_bytes + more_bytes);
         let more = own - division.beyond(who.held_bytes);
@@ -124,8 +125,8 @@ impl Shares {
         self.aged
     }
 
-    /// Returns `true` if a read or prefetch may go to the manager now: small ones of a connection always, others as
-    /// long as what is there does not keep the next one waiting for long.
+    /// Returns `true` if a read or prefetch may go to the manager now: small ones of a connection always, others while
+    /// the queued bytes do not delay the next one for long.
     pub(crate) const fn may_serve(&self, own_bytes: u64, len_bytes: u64) -> bool {
         own_bytes + len_bytes <= SERVE_SMALL_BYTES
             || self.serving_bytes == 0
@@ -165,19 +166,19 @@ impl Shares {
         Some((units, conn))
     }
 
-    /// The connection whose turn it is has begun so much work. Returns what that counts for it: as much for each
-    /// connection of its volume that is in line.
+    /// Charges work to the connection at the head. Returns the charged units: multiplied by the connections of its
+    /// volume in line.
     pub(crate) fn spend(&mut self, units: u64) -> u64 {
         self.left_units = self.left_units.saturating_sub(units);
         units * (1 + self.in_line.get(&self.turn_of).copied().unwrap_or(0))
     }
 
-    /// Returns `true` if this turn has something to go on with.
+    /// Returns `true` if this turn has more to do.
     pub(crate) fn can_go_on(&self) -> bool {
         self.left_units > 0 && !self.ready.is_empty()
     }
 
-    /// Returns `true` if the next turn has something to go on with.
+    /// Returns `true` if the next turn has something to do.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -191,7 +192,7 @@ fn replace<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, key: K, before: u64, now:
     }
 }
 
-/// Bytes of a request that the manager is asked for at once.
+/// Returns the bytes of a request that go to the manager at once.
 pub(crate) const fn piece(command: Command, len_bytes: u64) -> u64 {
     let most = match command {
         Command::Cache => CACHE_PIECE_BYTES,
@@ -230,7 +231,7 @@ mod tests {
         Holder { conn, client: user(1), volume: Some(VolumeId(1)), held_bytes }
     }
 
-    /// Takes as much as it may, in pieces; what it holds then.
+    /// Fills its share in pieces; returns the bytes held.
     fn fill(shares: &mut Shares, holder: Holder, piece_bytes: u64) -> u64 {
         let mut holder = holder;
         while shares.may_hold(DIVISION, &holder, piece_bytes) {
@@ -286,7 +287,7 @@ mod tests {
     fn a_turn_begins_a_bounded_amount_of_work_in_the_order_of_virtual_time() {
         let mut shares = Shares::default();
         let mut at = [0_u64; 3];
-        // Number 0 asks for the largest reads, 1 for small ones; 2 comes after ten turns.
+        // Number 0 sends the largest reads, 1 small ones; 2 arrives after ten turns.
         let costs = [units(Command::Read, 32 * MIB), units(Command::Read, 4096), units(Command::Read, 4096)];
         let mut begun = [0_u64; 3];
         let volume_of = |conn: u64| Some(VolumeId(u16::try_from(conn).unwrap()));
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(shares.in_line.values().sum::<u64>(), 51, "all are in line");
     }
 
-    /// How many turns pass until a small read begins beside `greedy` connections that ask for such pieces all the time.
+    /// Returns the turns until a small read starts next to `greedy` connections with constant requests of this size.
     fn turns_beside(greedy: u64, command: Command, len_bytes: u64) -> u64 {
         let mut shares = Shares::default();
         let (quiet, mut at) = (greedy, vec![0; zc_core::usize_from_u64(greedy)]);

@@ -1,12 +1,11 @@
-//! Zeros in what is read: found here, so that clients that understand holes are sent none.
+//! Detects zeros in read data, so that clients with support for holes receive holes.
 //!
-//! Job: cut the bytes of a read at places where whole blocks of zeros begin and end. It looks at the bytes themselves,
-//! so it holds for zeros that the cache knows, that the origin has and that a client wrote, and no later write can make
-//! it wrong.
+//! Job: split the bytes of a read at boundaries of whole zero blocks. It inspects the bytes themselves, so it covers
+//! zeros of the cache, of the origin and of clients alike, and no later write can invalidate the result.
 //!
-//! It does not cost much where there are none: a block is given up at its first bytes.
+//! It costs little without zeros: a block is abandoned at its first non-zero bytes.
 
-/// Zeros are looked for in blocks of this size on the volume.
+/// Block size of the search, on the volume.
 const BLOCK_BYTES: usize = 4096;
 static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
@@ -17,8 +16,8 @@ pub(crate) struct Piece {
     pub(crate) is_zero: bool,
 }
 
-/// The pieces of `bytes`, of which the first lies at `offset` on the volume. Zeros that fill no block are data. One
-/// piece of data, as nearly always, is told by `None`.
+/// Returns the pieces of `bytes`, whose first byte is at `offset` of the volume. Zeros that fill no block are data.
+/// `None` means one piece of data, the common case.
 pub(crate) fn pieces(bytes: &[u8], offset: u64) -> Option<Vec<Piece>> {
     let block = zc_core::u64_from_usize(BLOCK_BYTES);
     let head = zc_core::usize_from_u64(offset.next_multiple_of(block) - offset).min(bytes.len());

@@ -1,13 +1,13 @@
-//! The limits of a volume: which of its requests begins, and which waits.
+//! The limits of a volume: starts and delays its requests.
 //!
-//! Job: up to six rates ([`VolumeLimits`]), of requests and of bytes, for reads, for writes, and for both together; and
-//! two lines, of reads and of writes that wait. A request begins when all buckets that it takes from let it.
+//! Job: up to six rates ([`VolumeLimits`]), of requests and of bytes, for reads, for writes, and for both together;
+//! and two queues of waiting reads and writes. A request starts when all of its buckets admit it.
 //!
-//! Invariants: no request overtakes another of its line. One that waits longest for what both lines take from is
-//! overtaken by none that came later, so that a large one does not starve beside small ones; one that waits longer for
-//! the rate of its own line does not hold up the other. Without limits all that wait may begin.
+//! Invariants: no request overtakes another of its queue. The one that waits longest for a shared bucket is not
+//! overtaken by later ones of either queue, so that small ones do not starve a large one; one that waits for the
+//! bucket of its own queue does not block the other. Without limits all waiting requests may start.
 //!
-//! It does not know the time or what waits (`shard/volumes`); the arithmetic of a rate (`bucket`).
+//! It does not read a clock or interpret queued items (`shard/volumes`); `bucket` has the arithmetic of a rate.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ enum Line {
     Writes = 1,
 }
 
-/// What a request takes from the buckets, beside one request.
+/// Cost of a request, besides one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cost {
     line: Line,
@@ -32,8 +32,8 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// `None`: it is free. A prefetch reads from the origin as a read does. Trims and zeroings bring no bytes. A flush
-    /// makes durable what was paid for, and a status moves nothing.
+    /// Returns the cost; `None`: free. A prefetch reads from the origin like a read. Trims and zeroings transfer no
+    /// bytes. A flush makes charged writes durable, and a status query transfers nothing.
     pub(crate) const fn of(command: Command, len_bytes: u64) -> Option<Self> {
         match command {
             Command::Read | Command::Cache => Some(Self { line: Line::Reads, bytes: len_bytes }),
@@ -45,18 +45,18 @@ impl Cost {
 }
 
 impl Cost {
-    /// Of a read of an origin.
+    /// Returns the cost of an origin read.
     pub(crate) const fn of_read(bytes: u64) -> Self {
         Self { line: Line::Reads, bytes }
     }
 
-    /// Of a write to an origin; of a trim or a zeroing, which bring no bytes, too.
+    /// Returns the cost of an origin write, or of a trim or zeroing, which transfer no bytes.
     pub(crate) const fn of_write(bytes: u64) -> Self {
         Self { line: Line::Writes, bytes }
     }
 }
 
-/// How often, and for how long, requests waited.
+/// Number and duration of waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Waits {
     /// Requests that had to wait.
@@ -86,7 +86,7 @@ impl Rates {
 
     fn wait_ns(&mut self, cost: Cost, now_ns: u64) -> u64 {
         let requests = self.requests.as_mut().map_or(0, |bucket| bucket.wait_ns(1, now_ns));
-        // What brings no bytes does not wait for others' either.
+        // A request without bytes does not wait for the bytes of others.
         let bytes = self.bytes.as_mut().filter(|_| cost.bytes > 0);
         requests.max(bytes.map_or(0, |bucket| bucket.wait_ns(cost.bytes, now_ns)))
     }
@@ -119,7 +119,7 @@ struct Outlook {
     holds_up: bool,
 }
 
-/// The limits of a volume, and what waits for them.
+/// Limits of a volume, with waiting requests.
 #[derive(Debug)]
 pub(crate) struct Throttle<T> {
     limits: VolumeLimits,
@@ -147,7 +147,7 @@ impl<T> Throttle<T> {
         new
     }
 
-    /// Other limits hold from now on; for the rest of what was begun, too.
+    /// Changes the limits, including those for the rest of started requests.
     pub(crate) fn set(&mut self, limits: VolumeLimits, now_ns: u64) {
         if limits == self.limits {
             return;
@@ -166,7 +166,7 @@ impl<T> Throttle<T> {
         self.limits == VolumeLimits::default() && !self.are_waiting()
     }
 
-    /// A request comes. It is given back if it may begin now, else it waits.
+    /// Submits a request. Returns it if it may start now; otherwise it is queued.
     pub(crate) fn ask(&mut self, item: T, cost: Cost, now_ns: u64) -> Option<T> {
         let is_first = self.lines[cost.line as usize].is_empty();
         let others = if cost.line == Line::Reads { Line::Writes } else { Line::Reads };
@@ -226,7 +226,8 @@ impl<T> Throttle<T> {
         }
     }
 
-    /// Of the first of each line, the older one first; without the younger one if that may not go before it.
+    /// Returns the waiting times of both queues' heads, the older one first; without the younger one if it may not
+    /// overtake.
     fn outlooks(&mut self, now_ns: u64) -> [Option<Outlook>; 2] {
         let number = |line: &VecDeque<Waiter<T>>| line.front().map_or(u64::MAX, |waiter| waiter.number);
         let [reads, writes] = &self.lines;

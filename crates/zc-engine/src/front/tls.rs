@@ -1,16 +1,16 @@
 //! TLS of client connections, with rustls.
 //!
-//! Job: read certificate, key, client authority and revocation lists from their files ([`load`]), and be the layer
-//! between a socket's bytes and a session's ([`TlsLayer`]): no sockets in here, bytes in and bytes out.
+//! Job: read certificate, key, client authority and revocation lists from their files ([`load`]), and translate
+//! between a socket's bytes and a session's ([`TlsLayer`]): no sockets, bytes in and bytes out.
 //!
-//! Invariants: TLS 1.2 or later. With a client authority every client must show a certificate that it signed; the names
-//! a client has are the DNS names of that certificate, and nothing else counts. With revocation lists each certificate
-//! of the client's chain must be absent from the list of its authority, and that list must be there. A layer buffers no
-//! more than one record of input beyond what it was given, and what the driver gave it to send. A connection does not
-//! outlive what let it in: [`Tls::refuses`] says which ones new settings would not take. With a client authority no
-//! session is resumed: a resumption would skip the check of the certificate, which may have expired since.
+//! Invariants: TLS 1.2 or later. With a client authority every client must present a certificate signed by it; a
+//! client's names are the DNS names of that certificate, and nothing else. With revocation lists each certificate of
+//! the client's chain must be absent from the list of its authority, and that list must exist. A layer buffers at most
+//! one record of input beyond its latest input, and the driver's output. A connection does not outlive the settings
+//! that admitted it: [`Tls::refuses`] finds those that new settings would refuse. With a client authority no session
+//! is resumed, because a resumption would skip the check of the certificate, which may have expired.
 //!
-//! It does not fetch revocation lists, ask when their next update is due, or encrypt in the kernel.
+//! It does not fetch revocation lists, check their next update, or encrypt in the kernel.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -29,7 +29,7 @@ use zc_nbd::server::TlsMode;
 use crate::error::EngineError;
 use crate::pem::{self, refused};
 
-/// What connections need to offer TLS.
+/// TLS settings of connections.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tls {
     pub(crate) mode: TlsMode,
@@ -39,10 +39,10 @@ pub(crate) struct Tls {
     clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-/// Reads what `[nbd]` names.
+/// Reads the files of `[nbd]`.
 ///
 /// # Errors
-/// When a file cannot be read, is no PEM, or key and certificate do not belong together.
+/// When a file is unreadable or not PEM, or key and certificate do not match.
 pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
     let mode = match nbd.tls {
         zc_config::Tls::Off => return Ok(Tls::default()),
@@ -77,7 +77,7 @@ pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
     Ok(Tls { mode, config: Some(Arc::new(config)), clients })
 }
 
-/// What checks certificates of clients against the authorities in a file, and against revocation lists in another.
+/// Returns a verifier of client certificates against authorities and revocation lists in files.
 fn verifier(
     path: &Path,
     lists: Option<&Path>,
@@ -103,30 +103,30 @@ fn verifier(
 }
 
 impl Tls {
-    /// A layer for a connection whose client asked for TLS; `None` if there is no TLS.
+    /// Returns a layer for a connection whose client requested TLS; `None` without TLS.
     pub(crate) fn layer(&self) -> Option<TlsLayer> {
         let config = Arc::clone(self.config.as_ref()?);
         let mut connection = ServerConnection::new(config).ok()?;
-        // What is to be sent is bounded by the driver, like that of plain connections.
+        // Output is bounded by the driver, as for plain connections.
         connection.set_buffer_limit(None);
         Some(TlsLayer { connection: Box::new(connection), is_over: false })
     }
 
-    /// Why a connection that earlier settings let in would not be let in by these: there is no TLS now where there was
-    /// some, or the other way round, or its certificate no longer holds.
+    /// Returns the reason why these settings would refuse an existing connection: TLS was switched on or off, or its
+    /// certificate is no longer valid.
     pub(crate) fn refuses(&self, layer: Option<&TlsLayer>) -> Option<String> {
         let Some(layer) = layer else {
             return (self.mode == TlsMode::Required).then(|| "TLS is required now".to_owned());
         };
         if self.config.is_none() {
-            return Some("there is no TLS any more".to_owned());
+            return Some("TLS is now off".to_owned());
         }
         let clients = self.clients.as_ref()?;
         let Some([own, between @ ..]) = layer.connection.peer_certificates() else {
             return Some("clients must show a certificate now".to_owned());
         };
         let verified = clients.verify_client_cert(own, between, UnixTime::now());
-        verified.err().map(|error| format!("its certificate does not hold any more: {error}"))
+        verified.err().map(|error| format!("its certificate is no longer valid: {error}"))
     }
 }
 
@@ -134,27 +134,27 @@ impl Tls {
 #[derive(Debug)]
 pub(crate) struct TlsLayer {
     connection: Box<ServerConnection>,
-    /// The client said goodbye.
+    /// The client closed the session.
     is_over: bool,
 }
 
-/// What came of received bytes.
+/// Result of received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) plain_bytes: usize,
-    /// The client said goodbye: nothing will come any more.
+    /// The client closed the session: no data will follow.
     pub(crate) is_over: bool,
 }
 
-/// Bytes that clients' records may decrypt to, beyond what was received at once: a record that began earlier.
+/// Most bytes to which records decrypt beyond the bytes received at once: a record that began earlier.
 pub(crate) const RECORD_BYTES_MAX: usize = 32 << 10;
 
 impl TlsLayer {
-    /// Takes received bytes and puts what they decrypt to at the start of `plain`. What comes behind the client's
-    /// goodbye is ignored.
+    /// Processes received bytes and writes the plain text to the start of `plain`. Bytes after the client's close are
+    /// ignored.
     ///
     /// # Errors
-    /// When they are no TLS, or the client is not who it must be. What [`Self::take_output`] gives then is an alert.
+    /// When they are not TLS, or the client's certificate is refused. [`Self::take_output`] then returns an alert.
     pub(crate) fn receive(&mut self, mut received: &[u8], plain: &mut [u8]) -> io::Result<Received> {
         let mut result = Received { plain_bytes: 0, is_over: self.is_over };
         while !received.is_empty() && !result.is_over {
@@ -187,7 +187,7 @@ impl TlsLayer {
         }
     }
 
-    /// Returns `true` if the client has said goodbye: nothing will come any more.
+    /// Returns `true` if the client has closed the session: no data will follow.
     pub(crate) const fn is_over(&self) -> bool {
         self.is_over
     }
@@ -218,7 +218,7 @@ impl TlsLayer {
         self.connection.wants_write()
     }
 
-    /// Says goodbye.
+    /// Closes the session.
     pub(crate) fn close(&mut self) {
         self.connection.send_close_notify();
     }
@@ -298,8 +298,8 @@ mod tests {
         client
     }
 
-    /// The handshakes of two connections, one after the other, of a client that resumes its session if the server lets
-    /// it. It shows a certificate if the server wants one.
+    /// Performs two handshakes of a client that resumes its session if allowed, and presents a certificate if
+    /// requested.
     fn handshakes(tls: &Tls, version: &'static SupportedProtocolVersion) -> [HandshakeKind; 2] {
         let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
         let mut roots = RootCertStore::empty();

@@ -1,13 +1,12 @@
-//! Handshakes of TLS, off the data plane.
+//! TLS handshakes, off the data plane.
 //!
-//! Job: threads that take the bytes of handshakes, which sign and verify for milliseconds, one source after the other.
+//! Job: threads that process the bytes of handshakes, whose signatures take milliseconds, in turn by source.
 //!
-//! Invariants: a connection has one job at most, so that there are no more jobs than connections. Sources take turns: a
-//! flood of handshakes from one source delays one of another source by no more than a job for each source. Threads are
-//! half as many as processors, so that the data plane keeps its own.
+//! Invariants: a connection has at most one job, so that jobs are bounded by connections. Sources take turns: a flood
+//! of handshakes from one source delays another source by at most one job per source. There are half as many threads
+//! as processors, so that the data plane keeps its own.
 //!
-//! It does not know sessions or sockets; or encrypt what is sent and received afterwards, which the data plane
-//! does.
+//! It is independent of sessions and sockets, and does not encrypt later data, which the data plane does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -25,10 +24,10 @@ use crate::limits::TLS_THREADS_MAX;
 #[derive(Debug)]
 pub(crate) struct Handover {
     pub(crate) layer: TlsLayer,
-    /// What was received, at the start of the buffer.
+    /// Received bytes, at the start of the buffer.
     pub(crate) cipher: AlignedBuf,
     pub(crate) received_bytes: usize,
-    /// Where what it decrypts to goes.
+    /// Destination of the plain text.
     pub(crate) plain: AlignedBuf,
 }
 
@@ -45,7 +44,7 @@ pub(crate) struct HandedBack {
 #[derive(Debug, Default)]
 struct Queue {
     by_source: BTreeMap<Source, VecDeque<(u64, Handover)>>,
-    /// Whose job was taken last.
+    /// Source of the last job.
     last: Option<Source>,
     closed: bool,
 }
@@ -146,7 +145,7 @@ impl TlsPool {
         true
     }
 
-    /// What is done.
+    /// Returns completed jobs.
     pub(crate) fn take_done(&self) -> Vec<HandedBack> {
         std::mem::take(&mut self.shared.done())
     }

@@ -1,4 +1,4 @@
-//! What a volume would be as a block device of the kernel.
+//! Plan of a volume's block device.
 //!
 //! It does not attach it (`control/ublk`), or serve it (`shard/clients/ublk`).
 
@@ -10,7 +10,7 @@ use zc_ublk::{Attributes, CopyMode, DeviceOptions};
 /// Larger reads are split for decoding over the workers; smaller ones cost a request each.
 const OPTIMAL_BYTES: u32 = 64 << 10;
 
-/// What a volume would be as a device.
+/// Plan of a volume's device.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) name: String,
@@ -66,7 +66,7 @@ impl Plan {
         &self.name
     }
 
-    /// This plan, with the device attached only when an operator asks for it.
+    /// Returns this plan without attaching at the start.
     pub(crate) fn on_demand(self) -> Self {
         Self { attach: false, ..self }
     }

@@ -1,12 +1,13 @@
-//! What changed in how the daemon is, for programs that follow it.
+//! Changes of the daemon's state, for programs that follow them.
 //!
-//! Job: compare a verdict with the one before, and note what began and what ended.
+//! Job: compare a verdict with the previous one, and record the differences.
 //!
-//! Invariants: what lasts is noted when it begins and when it ends, once each. Numbers rise by one, from one, and are not
-//! used twice by a daemon. At most [`EVENTS_MAX`] events are kept; a reader sees by the numbers what it missed.
+//! Invariants: a lasting state is recorded once when it begins and once when it ends. Numbers increase by one, from
+//! one, and are never reused by a daemon. At most [`EVENTS_MAX`] events are kept; a reader detects missed ones by the
+//! numbers.
 //!
-//! It does not look. The control plane does, once in `LOOK_MS` and at every question. What begins and ends
-//! between two looks is not seen, and an incident that happens again within an hour is still the same one.
+//! It does not poll. The control plane does, once in `LOOK_MS` and at every query. Changes between two polls are not
+//! seen, and an incident that repeats within an hour is the same one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,12 +19,12 @@ use crate::shard::stats::ShardStats;
 /// Events that are kept.
 const EVENTS_MAX: usize = 1024;
 
-/// What the last of all ends with.
+/// Event that ends the last problem.
 const BACK_TO_NORMAL: &str = "back-to-normal";
-/// Writes wait for room; no part of the verdict, because a moment of it is how writers are slowed down.
+/// Writes wait for space; not part of the verdict, because short waits are how writers are throttled.
 const LOW_SPACE: &str = "low-space";
 
-/// What happens to a trouble.
+/// Change of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Change {
@@ -38,7 +39,7 @@ pub(crate) struct Event {
     /// Seconds since 1970, by the machine's clock.
     unix_s: u64,
     uptime_ms: u64,
-    /// The kind of the reason, or that nothing is wrong any more.
+    /// The kind of the reason, or that all problems are resolved.
     event: &'static str,
     change: Change,
     level: Level,
@@ -50,7 +51,7 @@ pub(crate) struct Event {
     command: String,
 }
 
-/// The newest events, and what lasts.
+/// The newest events, and the lasting problems.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     kept: VecDeque<Event>,
@@ -75,7 +76,7 @@ impl Events {
             self.note(at, key.0, Change::Begins, reason.clone());
         }
         if was_wrong && now.is_empty() {
-            let (what, follows) = ("nothing is wrong any more".to_owned(), "nothing".to_owned());
+            let (what, follows) = ("all problems are resolved".to_owned(), "nothing".to_owned());
             let (command, level) = ("nothing".to_owned(), Level::Healthy);
             let reason =
                 Reason { kind: BACK_TO_NORMAL, level, volume: None, store: None, what, follows, command };
@@ -118,7 +119,7 @@ impl Events {
     }
 }
 
-/// Volumes whose writes wait for room for dirty data.
+/// Volumes whose writes wait for space for dirty data.
 fn of_space(stats: &ShardStats) -> impl Iterator<Item = Reason> {
     let waiting = stats.dirty.iter().filter(|(_, dirty)| dirty.waiting_writes > 0 && !dirty.fenced);
     waiting.map(|(name, dirty)| Reason {
@@ -126,7 +127,7 @@ fn of_space(stats: &ShardStats) -> impl Iterator<Item = Reason> {
         level: Level::Degraded,
         volume: Some(name.clone()),
         store: None,
-        what: format!("{} writes wait for room for dirty data", dirty.waiting_writes),
+        what: format!("{} writes wait for space for dirty data", dirty.waiting_writes),
         follows: "writes are as slow as the origin".to_owned(),
         command: "if it lasts: raise dirty_high, or take a larger cache".to_owned(),
     })

@@ -1,11 +1,11 @@
-//! The numbers in the text formats of Prometheus.
+//! Metrics in the text formats of Prometheus.
 //!
-//! Job: give every number of a look at the daemon a family with a name, a sentence of help and a type; what belongs to a
-//! volume has it as a label. Names are in base units (bytes, seconds). `prometheus-client` writes the text: the classic
+//! Job: assign every counter of the daemon to a family with a name, a help sentence and a type; metrics of a volume
+//! have it as a label. Names are in base units (bytes, seconds). `prometheus-client` writes the text: the classic
 //! format (0.0.4) and OpenMetrics.
 //!
 //! Invariants: a family is written once, its samples together. Families keep name and meaning within a major version.
-//! It does not ask for the numbers (`control`), or serve them (`metrics_http`).
+//! It does not query the counters (`control`), or serve them (`metrics_http`).
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ use crate::registry::VolumeInfo;
 use crate::shard::metrics::{BOUNDS_NS, Durations, Path, Traffic};
 use crate::shard::stats::{Dirty, Driver, Pins, RemoteOrigin, ShardStats, Share};
 
-/// What stands before every name.
+/// Prefix of every name.
 const PREFIX: &str = "zcached";
 
 /// A text format.
@@ -45,7 +45,7 @@ impl Format {
     }
 }
 
-/// What a scrape shows.
+/// Data of a scrape.
 #[derive(Debug)]
 pub(crate) struct Scrape {
     pub(crate) stats: Box<ShardStats>,
@@ -113,7 +113,7 @@ impl Value {
     }
 }
 
-/// A family of samples; its name is without [`PREFIX`], and without what the format adds to counters.
+/// A family of samples; its name lacks [`PREFIX`], and the format's suffix of counters.
 #[derive(Debug, Clone, Copy)]
 struct Family<'a> {
     name: &'a str,
@@ -189,7 +189,7 @@ fn sample(metric: &mut MetricEncoder<'_>, kind: MetricType, value: Value) -> fmt
 }
 
 impl Scrape {
-    /// What the daemon has once.
+    /// Writes the metrics of the whole daemon.
     fn whole(&self, page: &mut Page<'_>) -> fmt::Result {
         for number in WHOLE {
             page.family(number.family, [(vec![], (number.of)(self))])?;
@@ -209,7 +209,7 @@ impl Scrape {
         page.family(BUILD, [(vec![("version", env!("CARGO_PKG_VERSION"))], Value::Whole(1))])
     }
 
-    /// The manager's numbers say themselves what they are.
+    /// Writes the manager's counters, which describe themselves.
     fn of_manager(&self, page: &mut Page<'_>) -> fmt::Result {
         for figure in Stats::FIGURES {
             // The word is the name of a type of Prometheus.
@@ -312,7 +312,7 @@ const WHOLE: &[Number<Scrape>] = &[
     gauge("cache_healthy", "1 while the cache device works.", |of| of.stats.cache_healthy.into()),
     gauge("stopping", "1 while the daemon is ending.", |of| of.stats.stopping.into()),
     gauge("units_used", "Write-evict units on the cache device.", |of| Value::Whole(of.stats.slots[0])),
-    gauge("units_max", "Write-evict units that the cache device has room for.", |of| {
+    gauge("units_max", "Capacity of the cache device in write-evict units.", |of| {
         Value::Whole(of.stats.slots[1])
     }),
     gauge("regions_used", "Regions that are marked: a power cut would make their contents cold.", |of| {
@@ -336,17 +336,18 @@ const STATE: Family<'_> =
 const RAM: Family<'_> = family("ram_bytes", "Memory of the growing structures of the cache manager.");
 const CURVE: Family<'_> = family(
     "curve_hit_ratio",
-    "Hit ratio of a cache so many times as large as this one in the reads of late; absent while it is not known.",
+    "Estimated hit ratio of a cache this many times as large for recent reads; absent while unknown.",
 );
 const BUILD: Family<'_> = family("build_info", "The daemon's version; always 1.");
 const SERVED: Family<'_> =
-    family("volume_served", "1 if the volume serves its clients, 0 if not; `zcctl status` says why.");
+    family("volume_served", "1 if the volume serves its clients, 0 if not; `zcctl status` shows the reason.");
 const INFO: Family<'_> = family("volume_info", "The volume's mode; always 1.");
 const DIRTY_AGE_BOUND: Family<'_> =
     family("dirty_age_bound_seconds", "Bound of the age of a write-back volume's dirty data, max_dirty_age.");
 const DURATION: Family<'_> = family(
     "request_duration_seconds",
-    "Time from the complete request to its answer being handed over, by path: a read that hit the cache, missed it, or \
+    "Time from the complete request to its answer being handed over, by path: a read that hit the cache, missed it, \
+     or \
      both (mixed); a write, trim or zeroing; a flush.",
 );
 
@@ -354,17 +355,17 @@ const STORES: &[Number<StoreLook>] = &[
     gauge("store_size_bytes", "Size of the store.", |of| Value::Whole(of.total_bytes)),
     gauge(
         "store_left_bytes",
-        "Bytes that contents may still take when the cleaner has freed all that nothing refers to.",
+        "Bytes that contents may still take once the cleaner has freed all dead data.",
         |of| Value::Whole(of.left_bytes),
     ),
     gauge(
         "store_pages_lost",
-        "Pages of volume maps that cannot be read: what they refer to is not freed.",
+        "Pages of volume maps that cannot be read: the data they refer to is not freed.",
         |of| Value::Whole(of.pages_lost),
     ),
     counter(
         "store_fingerprints_known",
-        "Fingerprints of contents that the cache handed to the store, since it was opened.",
+        "Fingerprints of contents that the cache passed to the store, since it was opened.",
         |of| Value::Whole(of.prints_known),
     ),
     counter(
@@ -414,7 +415,7 @@ const DRIVER: &[Number<Driver>] = &[
     }),
     counter(
         "driver_connections_broken",
-        "Connections closed as the client broke a rule or did not go on.",
+        "Connections closed because the client violated the protocol or stalled.",
         |of| Value::Whole(of.connections_broken),
     ),
     gauge("driver_requests_in_flight", "Requests being worked on.", |of| Value::Whole(of.requests_in_flight)),
@@ -432,25 +433,23 @@ const DRIVER: &[Number<Driver>] = &[
     }),
     counter(
         "driver_reduce_jobs_inline",
-        "Jobs that the data plane did itself as the queues were full.",
+        "Jobs that the data plane did itself because the queues were full.",
         |of| Value::Whole(of.reduce_jobs_inline),
     ),
-    counter(
-        "driver_waits_met",
-        "Waits of the data plane that ended while it looked for completions.",
-        |of| Value::Whole(of.waits_met),
-    ),
+    counter("driver_waits_met", "Waits of the data plane that ended while polling.", |of| {
+        Value::Whole(of.waits_met)
+    }),
     counter("driver_waits_slept", "Waits of the data plane that ended in sleep.", |of| {
         Value::Whole(of.waits_slept)
     }),
-    counter("driver_looked_seconds", "Time that the data plane looked for completions.", |of| {
+    counter("driver_looked_seconds", "Time that the data plane polled for completions.", |of| {
         Value::us(of.looked_us)
     }),
-    counter("driver_turns", "Turns that the I/O threads had.", |of| Value::Whole(of.turns)),
-    counter("driver_turns_seconds", "Time that turns took. One thread at a time has a turn.", |of| {
+    counter("driver_turns", "Acquisitions of the shard lock by I/O threads.", |of| Value::Whole(of.turns)),
+    counter("driver_turns_seconds", "Time that the shard lock was held, by one thread at a time.", |of| {
         Value::us(of.turns_us)
     }),
-    counter("driver_turns_waited_seconds", "Time that I/O threads waited for another's turn to end.", |of| {
+    counter("driver_turns_waited_seconds", "Time that I/O threads waited for the shard lock.", |of| {
         Value::us(of.turns_waited_us)
     }),
     gauge("driver_buffers", "Buffers in use.", |of| Value::Whole(of.buffers)),
@@ -491,7 +490,7 @@ const LIMITS: &[Number<Waits>] = &[
     counter("limits_waited", "Requests of clients that waited for a limit of the volume.", |of| {
         Value::Whole(of.waited)
     }),
-    counter("limits_waited_seconds", "Time that they waited, all together.", |of| Value::us(of.waited_us)),
+    counter("limits_waited_seconds", "Total time of these waits.", |of| Value::us(of.waited_us)),
     gauge("limits_waiting", "Requests of clients that wait for a limit of the volume.", |of| {
         Value::Whole(of.waiting)
     }),
@@ -501,9 +500,7 @@ const ORIGIN_LIMITS: &[Number<Waits>] = &[
     counter("origin_limits_waited", "Requests of the origin that waited for a limit of the origin.", |of| {
         Value::Whole(of.waited)
     }),
-    counter("origin_limits_waited_seconds", "Time that they waited, all together.", |of| {
-        Value::us(of.waited_us)
-    }),
+    counter("origin_limits_waited_seconds", "Total time of these waits.", |of| Value::us(of.waited_us)),
     gauge("origin_limits_waiting", "Requests of the origin that wait for a limit of the origin.", |of| {
         Value::Whole(of.waiting)
     }),
@@ -515,7 +512,7 @@ const SHARES: &[Number<Share>] = &[
         "Units of the cache that hold clean content of the volume, if it has a quota, a reserve or a priority.",
         |of| Value::Whole(of.held_bytes),
     ),
-    gauge("share_reserve_bytes", "What content of other volumes leaves the volume of the cache.", |of| {
+    gauge("share_reserve_bytes", "Capacity of the cache that other volumes leave to the volume.", |of| {
         Value::Whole(of.reserve_bytes)
     }),
 ];
@@ -523,24 +520,22 @@ const QUOTA: Family<'_> =
     family("share_quota_bytes", "The most that clean content of the volume may take of the cache.");
 
 const PINS: &[Number<Pins>] = &[
-    gauge("pinned_bytes", "What is pinned of the volume, in whole extents.", |of| {
+    gauge("pinned_bytes", "Pinned bytes of the volume, in whole extents.", |of| {
         Value::Whole(of.pinned_bytes)
     }),
-    gauge("pinned_kept_bytes", "What is pinned of the volume and the cache has room to keep.", |of| {
+    gauge("pinned_kept_bytes", "Pinned bytes of the volume that fit the cache.", |of| {
         Value::Whole(of.kept_bytes)
     }),
-    gauge(
-        "pinned_cached_bytes",
-        "What is pinned of the volume and was cached when the cache looked last.",
-        |of| Value::Whole(of.cached_bytes),
-    ),
+    gauge("pinned_cached_bytes", "Pinned bytes of the volume that were cached at the last check.", |of| {
+        Value::Whole(of.cached_bytes)
+    }),
 ];
 
 const REMOTE: &[Number<RemoteOrigin>] = &[
     gauge("remote_connected", "1 while the connection to the server of the origin serves requests.", |of| {
         of.connected.into()
     }),
-    gauge("remote_outage_seconds", "How long the origin has been out of reach; 0 if it is not.", |of| {
+    gauge("remote_outage_seconds", "Time since the origin became unreachable; 0 if it is reachable.", |of| {
         Value::ms(of.outage_ms.unwrap_or(0))
     }),
     gauge("remote_owed_bytes", "Memory of changes that the server may lose until the next flush.", |of| {
@@ -549,7 +544,7 @@ const REMOTE: &[Number<RemoteOrigin>] = &[
     gauge("remote_waiting_requests", "Requests that the server has not answered.", |of| {
         Value::Whole(of.waiting)
     }),
-    counter("remote_reconnects", "Times that it was connected again.", |of| Value::Whole(of.reconnects)),
+    counter("remote_reconnects", "Connections after the first one.", |of| Value::Whole(of.reconnects)),
     counter("remote_replayed_bytes", "Bytes written again after a reconnect.", |of| {
         Value::Whole(of.replayed_bytes)
     }),
@@ -583,7 +578,9 @@ const DIRTY: &[Number<Dirty>] = &[
         of.draining.into()
     }),
     gauge("dirty_fenced", "1 while requests fail because dirty data cannot be read.", |of| of.fenced.into()),
-    gauge("dirty_waiting_writes", "Writes that wait for room.", |of| Value::Whole(of.waiting_writes)),
+    gauge("dirty_waiting_writes", "Writes that wait for space for dirty data.", |of| {
+        Value::Whole(of.waiting_writes)
+    }),
     gauge("dirty_waiting_seconds", "How long the oldest of them has waited.", |of| Value::ms(of.waiting_ms)),
     gauge("dirty_no_space", "1 while the origin has no space for dirty data.", |of| of.no_space.into()),
     gauge(
@@ -591,9 +588,7 @@ const DIRTY: &[Number<Dirty>] = &[
         "Dirty bytes that cannot be read back: nothing later reaches the origin.",
         |of| Value::Whole(of.stuck_bytes),
     ),
-    gauge("dirty_unreadable_bytes", "All of these, as far as they are known.", |of| {
-        Value::Whole(of.unreadable_bytes)
-    }),
+    gauge("dirty_unreadable_bytes", "Known total of these.", |of| Value::Whole(of.unreadable_bytes)),
     counter(
         "dirty_unreadable",
         "Times that dirty data could not be read back from the cache device.",
@@ -601,10 +596,10 @@ const DIRTY: &[Number<Dirty>] = &[
     ),
     counter(
         "dirty_dropped_commits",
-        "Starts that found incomplete commits, of which clients may have been told that they were durable.",
+        "Starts that found incomplete commits that may have been acknowledged as durable.",
         |of| Value::Whole(of.dropped_commits),
     ),
-    counter("dirty_refused", "Times that the origin refused dirty data; it is tried again.", |of| {
+    counter("dirty_refused", "Times that the origin refused dirty data, which is retried.", |of| {
         Value::Whole(of.refused)
     }),
 ];

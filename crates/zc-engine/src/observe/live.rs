@@ -1,10 +1,10 @@
-//! What the live page shows, as one JSON object.
+//! Data of the live page, as one JSON object.
 //!
-//! Job: choose from a look at the daemon what the page draws, with the meanings that `docs/src/operations.md` gives.
-//! Invariants: counters are since the start, so a reader may miss any number of looks; members keep name and meaning
-//! within a major version, and further ones may come.
+//! Job: select the data of the page from the daemon's state, with the meanings of `docs/src/operations.md`.
+//! Invariants: counters are since the start, so a reader may miss any number of updates; members keep name and meaning
+//! within a major version, and further ones may be added.
 //!
-//! It does not ask (`control`), serve (`page_http`), or make rates of counters (the page does).
+//! It does not query (`control`), serve (`page_http`), or compute rates from counters (the page does).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::shard::stats::{Curve, Dirty, Extents, Pins, ShardStats, Share};
 /// Steps of latency, those that took longer than all bounds included.
 const STEPS: usize = BOUNDS_NS.len() + 1;
 
-/// What is known of the daemon at a moment.
+/// State of the daemon at one time.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// Seconds since 1970, by the machine's clock.
@@ -61,27 +61,27 @@ pub(crate) struct Live {
     events: Vec<Event>,
 }
 
-/// The cache device and what it holds.
+/// The cache device and its contents.
 #[derive(Debug, Serialize)]
 struct Cache {
     path: PathBuf,
     healthy: bool,
     fault: Option<String>,
-    /// Room for units.
+    /// Capacity for units.
     size_bytes: u64,
-    /// What the units in use take of it.
+    /// Size of the units in use.
     used_bytes: u64,
     /// Bytes of the addresses that are cached.
     holds_bytes: u64,
     /// Bytes taken in since the start.
     taken_in_bytes: u64,
-    /// What was left of them without zeros and duplicates.
+    /// Bytes without zeros and duplicates.
     distinct_bytes: u64,
-    /// What was left of that after compression.
+    /// Bytes after compression.
     compressed_bytes: u64,
 }
 
-/// Where extents that reads asked for came from, in parts.
+/// Sources of the extents that reads requested, in parts.
 #[derive(Debug, Serialize)]
 struct ReadsFrom {
     cache_device: u64,
@@ -92,11 +92,11 @@ struct ReadsFrom {
     origin: u64,
     /// They waited for a read of the origin that was under way.
     origin_joined: u64,
-    /// Read requests, not extents: pass-through, or a cache out of order.
+    /// Read requests, not extents: pass-through, or an offline cache.
     bypassed_requests: u64,
 }
 
-/// What became of extents that were offered to the cache.
+/// Outcome of insertions.
 #[derive(Debug, Serialize)]
 struct Insertion {
     offered: u64,
@@ -115,11 +115,11 @@ struct Insertion {
     dropped: u64,
 }
 
-/// What the cache gave up for room.
+/// Evictions.
 #[derive(Debug, Serialize)]
 struct Eviction {
     units: u64,
-    /// The policy let them pass when they were next to go.
+    /// Units that the policy spared when they were next.
     spared: u64,
     while_reading: u64,
     index_entries: u64,
@@ -131,7 +131,7 @@ struct OnPath {
     requests: u64,
     bytes: u64,
     sum_us: u64,
-    /// How many took no longer than the bound of the same number, and longer than the one before.
+    /// Number of requests up to the bound of the same index, and above the previous one.
     steps: [u64; STEPS],
 }
 
@@ -143,9 +143,9 @@ struct Volume {
     max_dirty_age_ms: Option<u64>,
     traffic: Traffic,
     dirty: Option<Dirty>,
-    /// Of a volume with a share of its own.
+    /// Share of a volume, if it has one.
     share: Option<Share>,
-    /// Of a volume with pinned ranges.
+    /// Pins of a volume, if it has any.
     pins: Option<Pins>,
 }
 
@@ -218,7 +218,7 @@ impl ReadsFrom {
         let read_ahead = of("prefetched_hits");
         Self {
             cache_device: of("extent_hits_device"),
-            // What was read ahead is served from memory.
+            // Prefetched extents are served from memory.
             memory: of("extent_hits_memory").saturating_sub(read_ahead),
             zeros: of("extent_hits_zero"),
             read_ahead,

@@ -1,8 +1,8 @@
-//! What others see of the daemon: numbers, verdict, events, the live page's contents.
+//! External views of the daemon: metrics, verdict, events, data of the live page.
 //!
 //! Invariants: nothing here changes anything.
 //!
-//! It does not take connections (`front/http` and `control` do), or measure (`shard/metrics` does).
+//! It does not accept connections (`front/http` and `control` do), or measure (`shard/metrics` does).
 
 pub(crate) mod events;
 pub(crate) mod exposition;

@@ -1,13 +1,13 @@
-//! The verdict on a running daemon: is everything as it should be, what is not, what follows, what to type?
+//! The verdict on a running daemon: its problems, their effects, and the remedies.
 //!
-//! Job: judge what the daemon knows of itself, in one word with reasons.
+//! Job: judge the daemon's state, in one word with reasons.
 //!
 //! Invariants: *failed* means that a volume does not serve its clients; *degraded* that all are served, and something
-//! costs speed, protection or trust. A state counts as long as it lasts. What only a counter tells (errors, failed
-//! verifications, a cold start) counts for [`INCIDENT_MS`] after the last time that the counter moved: a daemon that ran
-//! for that long without another incident is healthy again.
+//! costs speed, protection or trust. A state counts as long as it lasts. Problems that only a counter shows (errors,
+//! failed verifications, a cold start) count for [`INCIDENT_MS`] after the last increment: a daemon that ran for that
+//! long without another incident is healthy again.
 //!
-//! It does not act. Counters are looked at once in [`LOOK_MS`] and at every question.
+//! It does not act. Counters are read once in [`LOOK_MS`] and at every query.
 
 use std::collections::BTreeMap;
 
@@ -22,27 +22,27 @@ use crate::session::absent::Absent;
 use crate::shard::stats::{Dirty, ShardStats};
 use crate::state::ledger::Unserved;
 
-/// How long an incident keeps the verdict from *healthy*: an hour.
+/// Time for which an incident prevents *healthy*: an hour.
 pub(crate) const INCIDENT_MS: u64 = 3_600_000;
-/// Time between two looks at the counters, in milliseconds.
+/// Interval of reading the counters, in milliseconds.
 pub(crate) const LOOK_MS: u64 = 10_000;
-/// What a recovery point may be older than its bound, in milliseconds, beside a quarter of the bound: destaging begins
-/// with the bound and takes its time.
+/// Tolerance of a recovery point beyond its bound, in milliseconds, besides a quarter of the bound: destaging starts
+/// at the bound and takes time.
 const LATE_MARGIN_MS: u64 = 5_000;
-/// A volume that becomes a block device may take so long for that after the start of the daemon, in milliseconds.
+/// Time for a volume to become a block device after the start of the daemon, in milliseconds.
 const ATTACH_MS: u64 = 60_000;
-/// A write that waits for room for longer is a reason, in milliseconds: an origin that keeps up makes room sooner.
+/// Wait of a write for space that counts as a problem, in milliseconds: an origin that keeps up frees space sooner.
 const WAIT_MS: u64 = 5_000;
 /// A store has little space.
 const STORE_LOW: &str = "store-low-space";
 
-/// How it stands.
+/// Severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Level {
     /// Nothing to do.
     Healthy,
-    /// Every volume is served; something needs a look.
+    /// Every volume is served; something needs attention.
     Degraded,
     /// A volume is not served.
     Failed,
@@ -59,7 +59,7 @@ impl Level {
     }
 }
 
-/// Why it is not healthy.
+/// Reason for not being healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Reason {
     /// A word for programs.
@@ -70,11 +70,11 @@ pub(crate) struct Reason {
     /// The store, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<String>,
-    /// What happened.
+    /// Problem.
     pub(crate) what: String,
-    /// What follows from it.
+    /// Effect.
     pub(crate) follows: String,
-    /// What to type, or to do.
+    /// Remedy: the command or action.
     pub(crate) command: String,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Verdict {
     pub(crate) reasons: Vec<Reason>,
 }
 
-/// What is counted.
+/// Counted kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Verification,
@@ -109,7 +109,7 @@ struct Seen {
     is_cleared: bool,
 }
 
-/// What the daemon knows of itself.
+/// State of the daemon.
 pub(crate) struct Look<'a> {
     pub(crate) stats: &'a ShardStats,
     pub(crate) cache: String,
@@ -126,15 +126,15 @@ pub(crate) struct Look<'a> {
 }
 
 impl Incidents {
-    /// An operator has seen what happened, of a volume or all: it counts no more until it happens again. Returns how many
-    /// incidents that were.
+    /// Acknowledges the incidents of a volume or of all: they no longer count until they happen again. Returns their
+    /// number.
     pub(crate) fn clear(&mut self, volume: Option<&str>, now_ms: u64) -> usize {
         let concerned = self.0.iter_mut().filter(|((_, name), _)| volume.is_none_or(|volume| name == volume));
         let lasting = concerned.filter(|(_, seen)| seen.counts_at(now_ms));
         lasting.map(|(_, seen)| seen.is_cleared = true).count()
     }
 
-    /// Looks at the counters.
+    /// Reads the counters.
     pub(crate) fn observe(
         &mut self,
         stats: &ShardStats,
@@ -165,13 +165,13 @@ impl Incidents {
     fn count(&mut self, kind: Kind, name: &str, count: u64, now_ms: u64) {
         let key = (kind, name.to_owned());
         let before = self.0.get(&key).copied();
-        // A counter that is smaller than before began anew with another manager.
+        // A counter that decreased belongs to a new manager.
         if count > 0 && before.is_none_or(|before| before.count != count) {
             self.0.insert(key, Seen { count, at_ms: now_ms, is_cleared: false });
         }
     }
 
-    /// How often, if it happened within the last hour.
+    /// Returns the count, if it increased within the last hour.
     fn recent(&self, kind: Kind, name: &str, now_ms: u64) -> Option<u64> {
         let seen = self.0.get(&(kind, name.to_owned()))?;
         seen.counts_at(now_ms).then_some(seen.count)
@@ -199,7 +199,7 @@ impl Verdict {
             reasons.extend(of_room(name, info, &dirty));
             reasons.extend(of_incidents(name, info, incidents, look.stats.uptime_ms));
         }
-        // Of an absent volume its own reason says more.
+        // For an absent volume its own reason is more specific.
         let is_absent = |name: &str| look.absent.iter().any(|absent| absent.name == name);
         reasons.extend(look.unserved.iter().filter(|unserved| !is_absent(&unserved.name)).map(of_unserved));
         reasons.extend(look.absent.iter().map(of_absent));
@@ -235,7 +235,7 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
         };
         reasons.push(reason(
             "cache-failed",
-            format!("the cache is out of order: {fault}"),
+            format!("the cache is offline: {fault}"),
             "reads and writes go to the origins alone",
             command.to_owned(),
         ));
@@ -258,9 +258,10 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
         reasons.push(reason(
             "verification-failed",
             format!("{count} reads of the cache failed verification, the last within the hour"),
-            "what was damaged was read from the origin; the cache device may be failing",
+            "corrupt data was read from the origin; the cache device may be failing",
             format!(
-                "smartctl -a on the device of {}; after a stop: zcctl check --data {}; if the device is good: zcctl clear",
+                "smartctl -a on the device of {}; after a stop: zcctl check --data {}; if the device is good: zcctl \
+                 clear",
                 look.cache, look.cache
             ),
         ));
@@ -269,7 +270,7 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
         reasons.push(reason(
             "cache-errors",
             format!("{count} operations of the cache device failed, the last within the hour"),
-            "what failed went to the origin; the cache device may be failing",
+            "failed operations fell back to the origin; the cache device may be failing",
             format!("dmesg; smartctl -a on the device of {}; if it is good: zcctl clear", look.cache),
         ));
     }
@@ -287,20 +288,20 @@ fn of_store(look: &StoreLook) -> Option<Reason> {
         "discard in the volumes (fstrim), or delete snapshots: zcctl store snapshots {name}; else use a larger device"
     );
     let (kind, level, what, follows, command) = match look.state {
-        // It lasts until a flush fails for it, which a look may not see; it is an incident.
+        // It lasts until a flush fails for it, which a poll may miss; so it is an incident.
         PoolState::Ok | PoolState::Dropped => return None,
         PoolState::Low => {
-            (STORE_LOW, Level::Degraded, share(), "when nothing is left, writes to its volumes fail", more)
+            (STORE_LOW, Level::Degraded, share(), "when the store is full, writes to its volumes fail", more)
         }
         PoolState::Full => {
             let follows = "writes to its volumes fail; nothing that was acknowledged is lost";
-            ("store-full", Level::Failed, "nothing is left for contents".to_owned(), follows, more)
+            ("store-full", Level::Failed, "no space is left for contents".to_owned(), follows, more)
         }
         PoolState::Failed => (
             "store-failed",
             Level::Failed,
             format!("its device failed: {}", look.path.display()),
-            "it takes no changes; what was flushed is kept",
+            "it accepts no changes; flushed data is kept",
             "dmesg; when the device works: systemctl restart zcached".to_owned(),
         ),
     };
@@ -317,9 +318,7 @@ fn of_torn_store(look: &StoreLook) -> Reason {
         volume: None,
         store: Some(name.clone()),
         what: "when it was opened, the last write of its log was damaged and does not count".to_owned(),
-        follows:
-            "what was flushed in the last moments before the stop may be gone; the next flush fails once"
-                .to_owned(),
+        follows: "data flushed just before the stop may be lost; the next flush fails once".to_owned(),
         command: format!(
             "zcctl store scrub {name}; if the power did not fail, check the device; then: zcctl clear"
         ),
@@ -339,25 +338,29 @@ fn of_absent(absent: &Absent) -> Reason {
     }
 }
 
-/// The kind of a reason why a volume is absent, and what to do. A test compares the words with those of the refusals.
+/// Returns the kind of an absent volume's reason, and the remedy. A test compares the words with those of the
+/// refusals.
 fn remedy(name: &str, why: &str) -> (&'static str, String) {
     let is_about = |words: &[&str]| words.iter().any(|word| why.contains(word));
-    let looks = "the daemon goes on looking, and serves it then";
+    let looks = "the daemon keeps retrying, and serves it when it is back";
     if is_about(&["cannot start as read-only"]) {
         let command = format!(
-            "zcctl volume set {name} mode=write-through; when it is served: zcctl flush {name}; zcctl volume set {name} \
+            "zcctl volume set {name} mode=write-through; when it is served: zcctl flush {name}; zcctl volume set \
+             {name} \
              mode=read-only; zcctl stop --flush; then start the daemon"
         );
         ("dirty-doubtful", command)
     } else if is_about(&["--trust-dirty"]) {
         let command = format!(
-            "put cache and origin back as they were; else zcctl stop --keep-dirty, and start once with --trust-dirty {name} \
+            "restore the previous cache and origin; else zcctl stop --keep-dirty, and start once with --trust-dirty \
+             {name} \
              (its dirty data goes to the origin as it is) or --drop-dirty {name} (it is lost)"
         );
         ("dirty-doubtful", command)
     } else if is_about(&["--drop-dirty"]) {
         let command = format!(
-            "put back what the reason names; else zcctl stop --keep-dirty, and start once with --drop-dirty {name} (its \
+            "restore what the reason names; else zcctl stop --keep-dirty, and start once with --drop-dirty {name} \
+             (its \
              dirty data is lost)"
         );
         ("dirty-doubtful", command)
@@ -368,13 +371,14 @@ fn remedy(name: &str, why: &str) -> (&'static str, String) {
     } else if is_about(&["has no bytes"]) {
         ("origin-missing", format!("truncate --size=SIZE its origin; {looks}"))
     } else if is_about(&["(EACCES)", "(EPERM)"]) {
-        let command = "let the daemon's user open its origin (chown, chmod; sandbox.paths names folders beside those of the \
+        let command = "let the daemon's user open its origin (chown, chmod; sandbox.paths names folders beside \
+            those of the \
                        configuration)";
         ("origin-missing", format!("{command}; {looks}"))
     } else if is_about(&["does not answer"]) {
-        ("origin-missing", format!("look at the server or device behind its origin; {looks}"))
+        ("origin-missing", format!("check the server or device behind its origin; {looks}"))
     } else {
-        ("origin-missing", format!("bring its origin back; {looks}"))
+        ("origin-missing", format!("restore its origin; {looks}"))
     }
 }
 
@@ -411,7 +415,7 @@ fn of_reach(name: &str, info: &VolumeInfo, look: &Look<'_>) -> Option<Reason> {
 
 /// An origin that does not take dirty data now.
 fn of_refusing(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
-    // Of an origin without space `of_room` says more.
+    // `of_room` is more specific for an origin without space.
     let has_reason = dirty.fenced || dirty.no_space || dirty.stuck_bytes > 0;
     if !dirty.refusing || has_reason || info.origin_truncated_bytes.is_some() {
         return None;
@@ -424,21 +428,20 @@ fn of_refusing(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
         volume: Some(name.to_owned()),
         store: None,
         what: format!("its origin refuses dirty data{why}"),
-        follows: "the data stays on the cache and is tried again; no request of a client fails for it"
-            .to_owned(),
+        follows: "the data stays on the cache and is retried; no request of a client fails for it".to_owned(),
         command: format!(
-            "make {origin} take writes: dmesg, and df if it is full; zcctl flush {name} tries at once"
+            "make {origin} writable: dmesg, and df if it is full; zcctl flush {name} retries at once"
         ),
     })
 }
 
-/// A remote origin that is out of reach.
+/// Returns the reason for an unreachable remote origin.
 fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, stats: &ShardStats) -> Option<Reason> {
     let remote = stats.remote.get(name)?;
     let outage_ms = remote.outage_ms?;
     let fails = remote.outage_max_ms.is_some_and(|most| outage_ms >= most);
     let waits = match remote.outage_max_ms {
-        None => "requests that need it wait; hits, and writes in write-back, go on".to_owned(),
+        None => "requests that need it wait; hits, and writes in write-back, continue".to_owned(),
         Some(_) if fails => "requests that need it fail until it is back".to_owned(),
         Some(most) => format!("requests that need it wait, and fail after {} s", most / 1000),
     };
@@ -446,7 +449,7 @@ fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, stats: &ShardStats) -
         (0, _) => String::new(),
         (bytes, None) => format!("; {} of dirty data wait for it", ByteSize(bytes)),
         (bytes, Some(0)) => {
-            format!("; {} of dirty data wait for it, and writes wait for room", ByteSize(bytes))
+            format!("; {} of dirty data wait for it, and writes wait for space", ByteSize(bytes))
         }
         (bytes, Some(left_ms)) => format!(
             "; {} of dirty data wait for it, and at this rate writes wait for room in {} s",
@@ -459,7 +462,7 @@ fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, stats: &ShardStats) -
         level: if fails { Level::Failed } else { Level::Degraded },
         volume: Some(name.to_owned()),
         store: None,
-        what: format!("its origin has been out of reach for {} s: {}", outage_ms / 1000, remote.why),
+        what: format!("its origin has been unreachable for {} s: {}", outage_ms / 1000, remote.why),
         follows: format!("{waits}{dirty_bytes}"),
         command: format!("start the server of {}; the daemon connects by itself", info.origin.display()),
     })
@@ -468,19 +471,19 @@ fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, stats: &ShardStats) -
 /// States that last.
 fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty, cache_healthy: bool) -> Option<Reason> {
     if dirty.fenced && cache_healthy {
-        // There is nothing to use again: a start found the journal damaged, or the origin is not what it was.
+        // Reattaching does not apply: a start found the journal corrupt, or the origin has changed.
         return Some(Reason {
             kind: "fenced",
             level: Level::Failed,
             volume: Some(name.to_owned()),
             store: None,
-            what: "it is fenced: the cache's journal is damaged and may not tell all of its dirty data, or its origin is \
-                   not what it was"
+            what: "it is fenced: the cache's journal is damaged and may lack some of its dirty data, or its origin \
+                has changed"
                 .to_owned(),
             follows: "its requests fail; its dirty data is kept".to_owned(),
             command: format!(
-                "if the undamaged cache and origin can come back: zcctl stop --keep-dirty, put them back, start; to go on \
-                 with what was found: zcctl accept-loss {name} --yes"
+                "if the undamaged cache and origin can come back: zcctl stop --keep-dirty, put them back, start; to \
+                 continue with the recovered state: zcctl accept-loss {name} --yes"
             ),
         });
     }
@@ -493,7 +496,8 @@ fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty, cache_healthy: bool) 
             what: "it is fenced: its dirty data cannot be read now".to_owned(),
             follows: "its requests fail; its dirty data is kept".to_owned(),
             command: format!(
-                "when the cache is back: zcctl reattach; to go on without it, and lose its dirty data: zcctl drop-dirty \
+                "when the cache is back: zcctl reattach; to continue without it, and lose its dirty data: zcctl \
+                 drop-dirty \
                  {name} --yes"
             ),
         });
@@ -510,7 +514,7 @@ fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty, cache_healthy: bool) 
             dirty.oldest_age_ms / 1000,
             bound_ms / 1000
         ),
-        follows: "if the cache is lost now, more is lost than was allowed".to_owned(),
+        follows: "if the cache is lost now, more data is lost than max_dirty_age allows".to_owned(),
         command: format!("zcctl flush {name}; if the origin is too slow, raise max_dirty_age"),
     })
 }
@@ -532,7 +536,7 @@ fn of_truncated(name: &str, info: &VolumeInfo) -> Option<Reason> {
     })
 }
 
-/// Dirty data that the cache does not give back, and that nothing was written over.
+/// Returns the reason for unreadable dirty data that was not overwritten.
 fn of_gap(name: &str, dirty: &Dirty) -> Option<Reason> {
     let (bytes, offset) = (dirty.stuck_bytes, dirty.stuck_offset_bytes);
     (bytes > 0 && !dirty.fenced).then(|| Reason {
@@ -547,15 +551,15 @@ fn of_gap(name: &str, dirty: &Dirty) -> Option<Reason> {
                 others => format!("; {others} bytes at other offsets likewise"),
             }
         ),
-        follows: "reads of them fail, and nothing that was written later reaches the origin".to_owned(),
+        follows: "reads of them fail, and no later write reaches the origin".to_owned(),
         command: format!(
-            "write these bytes anew and flush: the rest then goes to the origin; to put zeros there instead: zcctl \
+            "rewrite these bytes and flush: the rest then goes to the origin; to put zeros there instead: zcctl \
              drop-dirty {name} --unreadable --yes"
         ),
     })
 }
 
-/// Writes that find no room for dirty data: each volume that cannot write is named.
+/// Returns the reason for writes without space for dirty data: each affected volume is named.
 fn of_room(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
     let origin = info.origin.display();
     let of = |kind: &'static str, level, what: String, follows: &str, command: String| Reason {
@@ -575,11 +579,12 @@ fn of_room(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
                 "its origin {origin} has no space for {} that the cache has of it",
                 ByteSize(dirty.bytes)
             ),
-            "what was acknowledged is kept in the cache, reads go on; when its room in the cache is full, writes fail with \
+            "acknowledged data is kept in the cache, reads continue; when its space in the cache is full, writes \
+             fail with \
              ENOSPC after full_wait",
             format!(
-                "discard in the volume (fstrim), which goes to the origin at once, or make space under {origin}; it is \
-                 tried again by itself"
+                "discard in the volume (fstrim), which goes to the origin at once, or make space under {origin}; it \
+                 is retried automatically"
             ),
         ));
     }
@@ -588,14 +593,14 @@ fn of_room(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
         of(
             "writes-wait",
             Level::Degraded,
-            format!("{writes} writes wait for room for dirty data, the oldest for {seconds} s"),
-            "they are as slow as its origin; other volumes have room of their own",
-            format!("look at {origin}: it is slow, or does not take writes; else a larger cache"),
+            format!("{writes} writes wait for space for dirty data, the oldest for {seconds} s"),
+            "they are as slow as its origin; other volumes have space of their own",
+            format!("check {origin}: it is slow, or refuses writes; else use a larger cache"),
         )
     })
 }
 
-/// What happened within the last hour.
+/// Returns the incidents of the last hour.
 fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u64) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let mut add = |kind: &'static str, what: String, follows: &str, command: String| {
@@ -609,7 +614,8 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
             format!("dirty data could not be read from the cache {count} times, the last within the hour"),
             "reads of it fail, and it does not reach the origin",
             format!(
-                "dmesg; to give it up: zcctl drop-dirty {name} --unreadable --yes; when it is mended: zcctl clear {name}"
+                "dmesg; to discard it: zcctl drop-dirty {name} --unreadable --yes; when it is repaired: zcctl clear \
+                 {name}"
             ),
         );
     }
@@ -618,10 +624,10 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
             "commits-dropped",
             "the last commits before the previous session ended are incomplete on the cache and do not count"
                 .to_owned(),
-            "what was written last may be missing; where clients of that session may live, their next flush fails",
+            "the last writes may be missing; the next flush of surviving clients of that session fails",
             format!(
-                "after a power cut without other faults nothing; else dmesg, and compare the volume with a backup; when \
-                 it is mended: zcctl clear {name}"
+                "after a power cut without other faults nothing; else dmesg, and compare the volume with a backup; \
+                 when it is repaired: zcctl clear {name}"
             ),
         );
     }
@@ -630,7 +636,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
             "origin-errors",
             format!("its origin failed {count} times, the last within the hour"),
             "requests that needed the origin got an error",
-            format!("dmesg; look at {origin}; when it works: zcctl clear {name}"),
+            format!("dmesg; check {origin}; when it works: zcctl clear {name}"),
         );
     }
     if let Some(why) = &info.cold_reason
@@ -656,7 +662,7 @@ fn of_unserved(unserved: &Unserved) -> Reason {
             "the cache has dirty data of it, and it is not in the configuration; its origin is {}",
             unserved.origin.display()
         ),
-        follows: "the data is kept, and its room on the cache is not used for anything else".to_owned(),
+        follows: "the data is kept, and its space on the cache stays reserved".to_owned(),
         command: "add the volume to the configuration, then: systemctl restart zcached".to_owned(),
     }
 }

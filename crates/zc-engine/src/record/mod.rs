@@ -1,13 +1,13 @@
 //! Recording of a volume's requests ([`zc_recording`]).
 //!
-//! Job: a [`Tap`] on the data plane notes what the cache manager is asked and what it learns, and passes it on in
-//! batches; a thread of its own ([`recorder`]) brings the two together ([`window`]) and writes the file.
+//! Job: a [`Tap`] on the data plane notes the requests to the cache manager and its results, and passes them on in
+//! batches; a thread ([`recorder`]) combines the two ([`window`]) and writes the file.
 //!
-//! Invariants: the data plane never waits for the recorder and allocates nothing for it: batches are made beforehand
-//! and go round. When none is free, what comes is not recorded, counted, and said so in the file at this place. Memory
-//! and file are bounded (`limits`). The key that prints are made with never leaves the thread.
+//! Invariants: the data plane never waits for the recorder and never allocates for it: batches are allocated in
+//! advance and recycled. If none is free, requests are not recorded but counted, and the file has the count at this
+//! position. Memory and file are bounded (`limits`). The key of the fingerprints never leaves the thread.
 //!
-//! It does not look at contents; they are known by what the manager tells.
+//! It does not read contents; their properties come from the manager.
 
 pub(crate) mod recorder;
 pub(crate) mod window;
@@ -22,18 +22,18 @@ use zc_cache::seam::{Digest, Request, RequestKind};
 use zc_core::Codec;
 use zc_recording::{Asked, Ended, Share};
 
-/// What is passed on.
+/// Passed on to the recorder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Seen {
     /// A request, or the part of it that is in the sample.
     Request { time_ns: u64, asked: Asked, offset_bytes: u64, len_bytes: u64 },
-    /// What an extent holds since the newest request that touched it.
+    /// Content of an extent since the newest request that overlaps it.
     Learned { extent: u64, digest: Digest, stored: Option<(Codec, u32)> },
     /// Requests are missing here.
     Lost { time_ns: u64, requests: u64 },
 }
 
-/// What is known of a recording, for whoever asks.
+/// State of a recording for queries.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(crate) path: PathBuf,
@@ -45,9 +45,9 @@ pub(crate) struct Progress {
     pub(crate) known: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) elapsed_ns: AtomicU64,
-    /// An operator asked for the end; without it the daemon stops.
+    /// `true` if an operator requested the end; otherwise the daemon stops.
     pub(crate) asked: AtomicBool,
-    /// Why it ended, once it has: a word, or what went wrong with the file.
+    /// Reason of the end, if it ended: a word, or the error of the file.
     pub(crate) ended: Mutex<Option<Result<Ended, String>>>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Tap {
     batch: Vec<Seen>,
     full: SyncSender<Vec<Seen>>,
     free: Receiver<Vec<Seen>>,
-    /// Requests that found no room.
+    /// Requests that were not recorded for lack of space.
     lost: u64,
     /// The recorder does not listen any more.
     over: bool,
@@ -129,7 +129,7 @@ impl Tap {
         now_ns.saturating_sub(self.began_ns.unwrap_or(now_ns))
     }
 
-    /// Takes it if there is room.
+    /// Records it if there is space.
     fn take(&mut self, seen: Seen) -> bool {
         if self.batch.len() == self.batch.capacity() {
             self.hand_over();
@@ -164,21 +164,21 @@ impl Tap {
         }
     }
 
-    /// What was lost has to be told before what comes after it.
+    /// Lost requests must be noted before later ones.
     fn note(&mut self, request: Seen) {
         if self.lost > 0 || !self.take(request) {
             self.lost += 1;
         }
     }
 
-    /// Notes what an extent holds. If there is no room it stays unknown.
+    /// Records the content of an extent. Without space it stays unknown.
     pub(crate) fn learned(&mut self, extent: u64, digest: Digest, stored: Option<(Codec, u32)>) {
         if self.share.has(extent.saturating_mul(u64::from(self.extent_bytes))) {
             self.take(Seen::Learned { extent, digest, stored });
         }
     }
 
-    /// Passes on what there is, if there is a batch to go on with.
+    /// Passes the current batch on, if another is free.
     pub(crate) fn hand_over(&mut self) {
         if self.batch.is_empty() {
             return;
@@ -194,7 +194,7 @@ impl Tap {
     }
 
     fn send(&mut self, batch: Vec<Seen>) {
-        // There is room for all batches there are.
+        // The channel has space for all batches.
         if let Err(TrySendError::Disconnected(mut batch)) = self.full.try_send(batch) {
             self.over = true;
             batch.clear();
@@ -245,7 +245,7 @@ mod tests {
     fn what_finds_no_room_is_counted_and_told_in_its_place() {
         let (mut tap, seen, give_back) = tap(2, 2);
         (0..7).for_each(|number| tap.asked(&flush(number), 10 + number));
-        // Two batches of two are full; three found no room.
+        // Two batches of two are full; three requests found no space.
         let mut first = seen.try_recv().unwrap();
         assert_eq!((first.len(), tap.batch.len(), tap.lost), (2, 2, 3));
         first.clear();

@@ -1,7 +1,7 @@
 //! The thread that writes a recording.
 //!
-//! Invariants: it ends when its tap does, when its time is over, or when the file has its size or fails; the file then
-//! has an end that says why (unless it failed). It never holds more than its batches and one window.
+//! Invariants: it ends with its tap, when its duration is over, or when the file reaches its size or fails; the file
+//! then has an end record with the reason (unless it failed). It never holds more than its batches and one window.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -64,7 +64,7 @@ pub(crate) fn start(
     let (full, seen) = sync_channel(RECORD_BATCHES);
     let (give_back, free) = sync_channel(RECORD_BATCHES);
     for _ in 1..RECORD_BATCHES {
-        // There is room for as many.
+        // The channel has this capacity.
         let _fits = give_back.try_send(Vec::with_capacity(RECORD_BATCH));
     }
     let tap = Tap::new(header.share, header.extent_bytes, Vec::with_capacity(RECORD_BATCH), full, free);
@@ -174,7 +174,7 @@ impl Work {
                 self.window.learned(extent, known);
             }
             Seen::Lost { time_ns, requests } => {
-                // What is held came before it; nothing more is learned of it in time.
+                // Held requests came before it; no more information arrives for them in time.
                 self.write(true)?;
                 self.writer.lost(time_ns, requests)?;
                 add(&self.progress.lost, requests);
@@ -183,7 +183,7 @@ impl Work {
         Ok(())
     }
 
-    /// Writes what need not wait, or everything. False: the file is full.
+    /// Writes the requests that need not wait, or all. Returns `false` if the file is full.
     fn write(&mut self, all: bool) -> io::Result<bool> {
         while let Some(record) = self.window.next(all) {
             if self.writer.bytes() + bytes_of(&record) > self.progress.max_bytes {

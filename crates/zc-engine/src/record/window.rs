@@ -1,11 +1,12 @@
-//! Requests that wait for what the cache learns of their extents.
+//! Requests that wait for information about their extents.
 //!
-//! Job: hold each request until everything is known of it or a second has passed, and give requests back in order.
+//! Job: hold each request until its information is complete or a second has passed, and return requests in order.
 //!
-//! Invariants: what is learned belongs to all requests that touched the extent since the last write of it, that write
-//! included: that is how the manager tells it. At most [`RECORD_WINDOW_MAX`] requests are held, and of an extent a few.
+//! Invariants: information belongs to all requests on the extent since its last write, that write included, because
+//! the manager reports it in this order. At most [`RECORD_WINDOW_MAX`] requests are held, and a few per extent.
 //!
-//! It does not know what hits hold; they wait in vain, and the trace tells it by what came before.
+//! It does not know the contents of hits; they wait until the time-out, and the trace derives them from earlier
+//! requests.
 
 use std::collections::VecDeque;
 
@@ -16,13 +17,13 @@ use zc_recording::{Asked, KNOWN_MAX, Known, Record, extents_of};
 use crate::front::settings;
 use crate::limits::{RECORD_WINDOW_MAX, RECORD_WINDOW_NS};
 
-/// Requests of one extent that get what is learned of it.
+/// Most requests of one extent that share information.
 const SHARERS_MAX: usize = 8;
 
 #[derive(Debug)]
 struct Open {
     record: Record,
-    /// Extents of which something may still be learned.
+    /// Extents whose information is still open.
     open: usize,
 }
 
@@ -49,7 +50,7 @@ impl Window {
         }
     }
 
-    /// Extents that may be learned of: the first of a read or write.
+    /// Returns the extents with possible information: the first ones of a read or write.
     fn extents(&self, record: &Record) -> std::ops::Range<u64> {
         if !matches!(record.asked, Asked::Read | Asked::Write) {
             return 0..0;
@@ -61,7 +62,7 @@ impl Window {
 
     /// Takes a request in.
     pub(crate) fn add(&mut self, mut record: Record) {
-        // No two have the same time: so a reader can tell them apart.
+        // Times are unique, so that a reader can distinguish requests.
         record.time_ns = record.time_ns.max(self.newest_ns + 1);
         self.newest_ns = record.time_ns;
         let number = self.first + u64_from_usize(self.records.len());
@@ -79,7 +80,7 @@ impl Window {
         self.records.push_back(Open { record, open });
     }
 
-    /// Something was learned of an extent. Whether a request was there to take it.
+    /// Records information about an extent. Returns `true` if a request was waiting for it.
     pub(crate) fn learned(&mut self, extent: u64, known: Known) -> bool {
         let Some(sharers) = self.by_extent.get(&extent) else { return false };
         let mut taken = false;
@@ -196,7 +197,7 @@ mod tests {
         }
         assert_eq!(std::iter::from_fn(|| window.next(false)).count(), 5);
         assert!(window.by_extent.values().all(|sharers| sharers.len() <= SHARERS_MAX));
-        // A range of which nothing can be learned takes no memory.
+        // A range without possible information takes no memory.
         window.add(record(0, Asked::Discard, 0, 1 << 40));
         assert_eq!(window.by_extent.len(), 3);
     }

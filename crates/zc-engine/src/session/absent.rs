@@ -1,18 +1,18 @@
 //! Volumes that a start cannot serve.
 //!
-//! Job: take such volumes out of the configuration that is served, and remember why, for log and status.
+//! Job: remove such volumes from the served configuration, and record the reason, for log and status.
 //!
-//! # Why this is sound
-//! To the cache, such a volume is one that the configuration does not name. Its dirty data stays where it is, and its
-//! clean contents are not believed when it returns, because its origin may have been written meanwhile.
+//! # Soundness
+//! For the cache, such a volume is missing in the configuration. Its dirty data stays in place, and its clean contents
+//! are distrusted when it returns, because its origin may have been written in the meantime.
 //!
-//! A device that is not found is waited for first: early in a boot the kernel and udev are still finding them.
+//! A missing device is waited for first: early in a boot the kernel and udev are still detecting devices.
 //!
-//! Invariants: an origin that is in use is not absent; the start waits for it. A volume whose dirty data the operator
-//! answered for is never left out: the answer needs its origin. If no volume can be served, the start is refused. No new
-//! cache is made in place of one that has dirty data of a volume that is left out.
+//! Invariants: an origin that is in use is not absent; the start waits for it. A volume with an operator's decision on
+//! its dirty data is never left out, because the decision needs its origin. If no volume can be served, the start is
+//! refused. No new cache is made in place of one that has dirty data of a volume that is left out.
 //!
-//! It does not look for the origin again (`returning` does).
+//! It does not check for the origin again (`returning` does).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,9 +34,9 @@ use crate::state::state_dir;
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub(crate) struct Absent {
     pub(crate) name: String,
-    /// Why it is not served.
+    /// Reason why it is not served.
     pub(crate) why: String,
-    /// How it is to be served.
+    /// Its configuration.
     #[serde(skip)]
     pub(crate) volume: VolumeConfig,
 }
@@ -47,7 +47,7 @@ impl Absent {
     }
 }
 
-/// Where device nodes are. What is missing elsewhere does not come by itself.
+/// Folder of device nodes. Files missing elsewhere do not appear by themselves.
 const DEVICES: &str = "/dev";
 
 /// Waits until the devices of all origins and stores are there, or for [`zc_config::CacheConfig::wait_max_ms`]. Blocks.
@@ -59,7 +59,7 @@ pub(crate) fn wait_for_devices(config: &Config) {
     let mut waits = patience::pauses(config.cache.wait_max_ms);
     if let Some(first) = missing.first().filter(|_| waits > 0) {
         tracing::warn!(
-            "{} is not there ({} such devices); waiting up to {} ms",
+            "{} is missing ({} such devices); waiting up to {} ms",
             first.display(),
             missing.len(),
             config.cache.wait_max_ms
@@ -76,11 +76,11 @@ fn is_missing_device(path: &Path) -> bool {
     path.starts_with(DEVICES) && path.try_exists().is_ok_and(|is_there| !is_there)
 }
 
-/// What caches have of such volumes, as far as their places and names tell.
+/// Returns the dirty data of such volumes in caches, as far as their paths and names show.
 pub(crate) fn debts(config: &Config, absent: &[Absent]) -> Result<Vec<Debt>, EngineError> {
     let mut debts = Vec::new();
     for remembered in state_dir::remembered_dirty(&config.cache.state_dir)? {
-        // Its place may have another name by now, and there is nothing to tell it by. Then its name has to do.
+        // Its path may have changed, and has no identity to compare. Then its name decides.
         let is_owner = |absent: &&Absent| {
             remembered.volume == absent.name || remembered.is_of(&state_dir::place_of(&absent.volume), None)
         };
@@ -120,8 +120,8 @@ pub(crate) fn leave_out(
     stores: &Arc<Stores>,
 ) -> Result<(Config, Vec<Absent>), EngineError> {
     let absent = missing(config, options, stores)?;
-    // Two names for one file are a mistake, whether the others are there or not. Of a place that does not answer only
-    // its name can be compared.
+    // Two names for one file are a mistake, even if the others are missing. Of an unresponsive path only the name can
+    // be compared.
     let asked = |volume: &VolumeConfig| {
         !absent.iter().any(|(absent, error)| absent.name == volume.name && error.is_silence())
     };
@@ -130,7 +130,7 @@ pub(crate) fn leave_out(
     without(config, options, absent)
 }
 
-/// Whether a cache of this state directory has served that origin.
+/// Returns `true` if a cache of this state directory has served that origin.
 fn was_served(config: &Config, volume: &VolumeConfig) -> Result<bool, EngineError> {
     let place = (state_dir::place_of(volume), None);
     Ok(state_dir::last_of(&config.cache.state_dir, &[place])?.is_some())
@@ -176,8 +176,8 @@ fn without(
     let absent: Vec<Absent> = absent.iter().map(|(volume, error)| Absent::new(volume, error)).collect();
     for Absent { name, why, .. } in &absent {
         tracing::error!(
-            "volume \"{name}\" is not served: {why}. The other volumes are, and its dirty data, if any, is kept. The \
-             daemon looks again and again"
+            "volume \"{name}\" is not served: {why}. The other volumes are, and its dirty data, if any, is kept. \
+             The daemon keeps retrying"
         );
     }
     let is_served = |volume: &&VolumeConfig| !absent.iter().any(|absent| absent.name == volume.name);

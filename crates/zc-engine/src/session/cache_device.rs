@@ -1,12 +1,12 @@
-//! Opening the cache: its file or device, its journal's if that is elsewhere, its superblock.
+//! Opens the cache: its file or device, a separate journal device, its superblock.
 //!
-//! Job: open and lock both, find the cache on them or make one where nothing is, and refuse what does not belong
-//! together or belongs to another program, in one sentence.
+//! Job: open and lock both, find the cache on them or create one on empty files, and refuse mismatched parts or parts
+//! of other programs, in one sentence.
 //!
-//! Invariants: only a blank regular file is formatted, or taken for a journal, without being told to: a disk whose
-//! start is zero may still have data.
+//! Invariants: only a blank regular file is formatted, or used as a journal, without a command: a disk whose start is
+//! zero may still have data.
 //!
-//! It does not begin a session (`open` does).
+//! It does not start a session (`open` does).
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -32,17 +32,17 @@ use crate::state::media::FileMedia;
 #[derive(Debug)]
 pub(crate) struct CacheDevice {
     pub(crate) file: Arc<BlockFile>,
-    /// Where the journal is, if not in `file`.
+    /// The journal's device, if not in `file`.
     pub(crate) journal: Option<Arc<BlockFile>>,
     pub(crate) superblock: Superblock,
-    /// The journal device is a new one: what only the lost one told is unknown.
+    /// The journal device is a new one: facts in the lost one are unknown.
     pub(crate) journal_lost: bool,
-    /// What this start has made.
+    /// Files created by this start.
     pub(crate) new_files: NewFiles,
 }
 
-/// Files that a start has made. They are removed if it is refused before the cache is begun on: what is left would be
-/// found by the next start, made for a configuration that the operator has changed since.
+/// Files created by a start. They are removed if it is refused before the session begins: the next start would
+/// otherwise find files made for an outdated configuration.
 #[derive(Debug, Default)]
 pub(crate) struct NewFiles {
     paths: Mutex<Vec<PathBuf>>,
@@ -74,7 +74,7 @@ impl Drop for NewFiles {
     }
 }
 
-/// What a volume of the configuration lacks on its origin and a cache has.
+/// Dirty data of a configured volume in a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Debt {
     /// The volume in the configuration.
@@ -94,7 +94,7 @@ pub(crate) struct Debts {
     pub(crate) absent: Vec<Debt>,
 }
 
-/// Refuses to go on without the caches that have what volumes lack. `found`: the identity of the cache that is there.
+/// Refuses to continue without the caches that have dirty data. `found`: the identity of the present cache.
 pub(crate) fn check_debts(
     config: &Config,
     debts: &[Debt],
@@ -116,7 +116,7 @@ pub(crate) fn check_debts(
 }
 
 impl CacheDevice {
-    /// What the manager is told of it.
+    /// Returns the manager's configuration.
     pub(crate) fn manager_config(&self, config: &Config) -> Result<ManagerConfig, EngineError> {
         let Superblock { geometry, fingerprint_kind, .. } = &self.superblock;
         let is_block = self.file.kind() == FileKind::Block;
@@ -125,9 +125,8 @@ impl CacheDevice {
             .map_err(|error| EngineError::refused(Refusal::TooLittleRam(error)))
     }
 
-    /// Says what of the settings is not as whoever wrote them may think: a size that an existing cache does not have,
-    /// indexes without a place for as many extents as the device would hold without reduction, and reserves that the
-    /// device has no room for.
+    /// Warns of surprising settings: a size that an existing cache does not have, indexes for fewer extents than the
+    /// device holds without reduction, and reserves that exceed the device.
     pub(crate) fn warn_of_settings(&self, config: &Config) {
         let len_bytes = self.file.len_bytes();
         if let Some(SizeOrShare::Bytes(wanted)) = config.cache.size
@@ -145,7 +144,8 @@ impl CacheDevice {
         let more_bytes = len_bytes.saturating_sub(device_bytes);
         if more_bytes >= u64::from(weu_bytes) {
             tracing::warn!(
-                "{} has {} that the cache does not use: it has grown since the cache was made. `zcctl cache resize` makes \
+                "{} has {} that the cache does not use: it has grown since the cache was made. `zcctl cache resize` \
+                 makes \
                  the cache as large, and empty",
                 self.file.path().display(),
                 ByteSize(more_bytes)
@@ -163,8 +163,8 @@ impl CacheDevice {
         }
     }
 
-    /// That the cache of a configuration is there, or that one may be made: its size is given, and none that is
-    /// missing has what volumes lack.
+    /// Checks that the cache of a configuration exists, or may be created: its size is given, and no missing one has
+    /// dirty data.
     ///
     /// # Errors
     /// [`EngineError::CacheMissing`].
@@ -179,8 +179,8 @@ impl CacheDevice {
         Ok(())
     }
 
-    /// Opens the cache of a configuration, or makes it where [`Self::check_place`] allows that; `volumes_bytes` is what a
-    /// size in per cent is a share of.
+    /// Opens the cache of a configuration, or creates it where [`Self::check_place`] allows that; `volumes_bytes` is
+    /// the base of a size in per cent.
     pub(crate) fn open(config: &Config, volumes_bytes: u64, debts: &Debts) -> Result<Self, EngineError> {
         let new_files = NewFiles::default();
         let file = open_cache(config, volumes_bytes)?;
@@ -195,7 +195,7 @@ impl CacheDevice {
         Ok(Self { file, journal, superblock, journal_lost: !own, new_files })
     }
 
-    /// The cache of a configuration, looked at and not changed; `None` for a place where one would be made.
+    /// Inspects the cache of a configuration without changes; `None` if it would be created.
     pub(crate) fn examine(config: &Config, debts: &Debts) -> Result<Option<Self>, EngineError> {
         let options = OpenOptions { direct: config.cache.direct, write: true, create_len: None };
         let open = |path: &Path| BlockFile::open(path, options).map_err(EngineError::of_cache_device);
@@ -220,8 +220,8 @@ impl CacheDevice {
         Ok(Some(Self { file, journal, superblock, journal_lost: !own, new_files: NewFiles::default() }))
     }
 
-    /// Opens the cache again after it was out of reach. A file or device that is still the open one is used as it is, so
-    /// that its lock stays. Nothing is created, formatted or written.
+    /// Opens the cache again after a failure. A file or device that is still open is reused, so that its lock stays.
+    /// Nothing is created, formatted or written.
     pub(crate) fn again(
         config: &Config,
         uuid: &[u8; 16],
@@ -253,7 +253,7 @@ impl CacheDevice {
     }
 }
 
-/// What a path names now: what is open already, or something else, which is opened.
+/// Returns the file that a path refers to now: the open one, or another, which is opened.
 fn same_or_opened(
     config: &Config,
     path: &Path,
@@ -280,8 +280,8 @@ fn open_cache(config: &Config, volumes_bytes: u64) -> Result<BlockFile, EngineEr
     Ok(file)
 }
 
-/// Reserves the space of a file that was just made: a file system that is full later would be a failed cache device. A
-/// file that there is no room for is taken away again.
+/// Reserves the space of a new file: a full file system later would look like a failed cache device. A file that does
+/// not fit is removed again.
 fn reserve(file: &BlockFile) -> Result<(), EngineError> {
     if !file.is_created() {
         return Ok(());
@@ -289,7 +289,7 @@ fn reserve(file: &BlockFile) -> Result<(), EngineError> {
     let Err(error) = file.preallocate() else { return Ok(()) };
     if error.kind() != ErrorKind::NoSpace {
         tracing::warn!(
-            "{error}, so its file system may run out of room; the cache then fails as if its device had failed"
+            "{error}, so its file system may run out of space; the cache then fails as if its device had failed"
         );
         return Ok(());
     }
@@ -343,7 +343,7 @@ fn find_or_format(
 fn no_cache(file: &BlockFile) -> EngineError {
     let place = file.path().display();
     let why =
-        format!("{place} holds no cache, but something else, or all copies of its superblock are damaged");
+        format!("{place} contains no cache but other data, or all copies of its superblock are damaged");
     EngineError::CacheUnusable { why }
 }
 
@@ -416,8 +416,8 @@ pub(crate) fn format_above(
         .map_err(|error| EngineError::of_cache(file.path(), error))
 }
 
-/// Refuses the layout of a new cache in a file of that length, with its journal where the configuration has it.
-/// Returns what of it the index would have no entries for.
+/// Refuses the layout of a new cache in a file of that length, with its configured journal. Returns the part that the
+/// index cannot cover.
 pub(crate) fn check_layout(config: &Config, device_bytes: u64) -> Result<Option<Shortfall>, EngineError> {
     let cache = &config.cache;
     let plan = PlanOptions {
@@ -438,13 +438,13 @@ pub(crate) fn check_layout(config: &Config, device_bytes: u64) -> Result<Option<
     Ok(shortfall(config, &geometry))
 }
 
-/// A sentence about a new cache of that length of which the index has entries for a part alone, with what to type.
+/// Returns a warning about a new cache of that length if its index covers only a part, with the remedy.
 #[must_use]
 pub fn memory_warning(config: &Config, device_bytes: u64) -> Option<String> {
     check_layout(config, device_bytes).ok()?.map(|short| short.advice())
 }
 
-/// Returns what of a cache with this layout the index has no entries for.
+/// Returns the part of a cache with this layout that the index cannot cover.
 pub(crate) fn shortfall(config: &Config, geometry: &Geometry) -> Option<Shortfall> {
     Memory::of(&config.cache, geometry, machine_bytes()).shortfall(&config.cache, geometry)
 }
@@ -484,7 +484,7 @@ fn planned(config: &Config, file: &BlockFile, journal: Option<&BlockFile>) -> Re
     })
 }
 
-/// What was chosen when the cache was formatted cannot be chosen again.
+/// Checks settings that are fixed when the cache is formatted.
 fn check_fixed(config: &Config, superblock: &Superblock) -> Result<(), EngineError> {
     let (cache, geometry) = (&config.cache, &superblock.geometry);
     let kind = |kind| if kind == FingerprintKind::Sha1 { "sha1" } else { "blake3" };

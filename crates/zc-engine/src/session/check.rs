@@ -1,16 +1,15 @@
-//! What a start would refuse, found out without a start.
+//! Checks the preconditions of a start without a start.
 //!
-//! Job: look at everything that a start looks at before it begins (files, devices, sockets, state directory, and whether
-//! cache and origins belong together), and name all that speaks against it at once.
+//! Job: inspect everything that a start inspects before it begins (files, devices, sockets, state directory, and the
+//! pairing of cache and origins), and report all obstacles at once.
 //!
-//! Invariants: nothing is made, written or taken over, and no lock is held at the end. What is in use is a problem,
-//! because it ends a start. It is a note if the daemon that runs with this configuration has it, which is asked at its
-//! control socket: what it holds cannot be looked at then.
+//! Invariants: nothing is created, written or taken over, and no lock is held at the end. A resource in use is a
+//! problem, because it ends a start. It is a note if the daemon with this configuration holds it, which is queried at
+//! its control socket: its resources cannot be inspected then.
 //!
 //! Stores are recovered in memory, and their devices stay as they are.
 //!
-//! It does not read more of the cache than its metadata. It has the rights of who asks; the daemon may have
-//! others.
+//! It reads only the cache's metadata. It has the rights of its caller; the daemon may have others.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,12 +34,12 @@ use crate::session::pair::{Answers, Known, RisksBefore, When};
 use crate::session::running::Running;
 use crate::state::state_dir;
 
-/// What a start would meet.
+/// Prospective result of a start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Why it would be refused, or serve less than all volumes from origin and cache.
+    /// Reasons why it would be refused, or not serve all volumes from origin and cache.
     pub problems: Vec<String>,
-    /// What could not be looked at.
+    /// Items that could not be inspected.
     pub notes: Vec<String>,
 }
 
@@ -49,7 +48,7 @@ impl Checked {
         self.take_unless(result, || false)
     }
 
-    /// As [`Self::take`]; what is in use is a note if `is_held` says that the running daemon has it.
+    /// As [`Self::take`]; a resource in use is a note if `is_held` reports that the running daemon holds it.
     fn take_unless<T>(
         &mut self,
         result: Result<T, EngineError>,
@@ -58,7 +57,8 @@ impl Checked {
         match result {
             Ok(value) => return Some(value),
             Err(error) if error.is_in_use() && is_held() => {
-                self.notes.push(format!("{error}; the running daemon has it, so it was not looked at"));
+                self.notes
+                    .push(format!("{error}; it is in use by the running daemon, so it was not checked"));
             }
             Err(EngineError::Unservable(volumes)) => {
                 self.problems.extend(volumes.into_iter().map(|(_, why)| why));
@@ -69,7 +69,7 @@ impl Checked {
     }
 }
 
-/// Looks at all that a start with this configuration would look at.
+/// Inspects everything that a start with this configuration inspects.
 #[must_use]
 pub fn check(config: &Config) -> Checked {
     let mut checked = Checked::default();
@@ -122,7 +122,7 @@ fn check_origin_tls(config: &Config, checked: &mut Checked) {
 fn check_sockets(config: &Config, running: &Running, checked: &mut Checked) {
     checked.take(config.nbd.unix_group.as_deref().map(group_id).transpose());
     let control = &config.control.socket;
-    // A daemon does not say in its status where it was asked.
+    // A daemon's status does not include the socket of the query.
     let is_daemon = matches!(running, Running::Silent | Running::Daemon(_));
     for path in config.nbd.unix.iter().chain([control]) {
         let is_held = || if path == control { is_daemon } else { running.has_path(path) };
@@ -164,7 +164,7 @@ fn check_ublk(config: &Config, checked: &mut Checked) {
     ));
 }
 
-/// Stores with no volume. Those of volumes are looked at with them.
+/// Checks stores without a volume. Others are checked with their volumes.
 fn check_unused_stores(config: &Config, stores: &Stores, running: &Running, checked: &mut Checked) {
     let is_used = |name: &String| {
         config.volumes.iter().any(|volume| volume.in_store.as_ref().is_some_and(|at| at.store == *name))
@@ -235,7 +235,7 @@ fn creatable(volume: &VolumeConfig) -> Result<(), EngineError> {
     })
 }
 
-/// Whether the cache can be used, or made, and belongs to the origins.
+/// Checks that the cache is usable or can be created, and matches the origins.
 fn check_cache(
     config: &Config,
     origins: &[Option<Origin>],
@@ -243,7 +243,7 @@ fn check_cache(
 ) -> Result<(), EngineError> {
     let sizes = origins::sizes(config, origins)?;
     let options = EngineOptions::default();
-    // Dirty data of absent volumes was told with why they are absent.
+    // Dirty data of absent volumes was reported with the reason of their absence.
     let debts = Debts { served: open::debts(config, &options, origins)?, absent: Vec::new() };
     CacheDevice::check_place(config, &debts)?;
     if !config.cache.path.exists() {
@@ -272,7 +272,7 @@ fn check_cache(
     open::judge(config, &known, &found, &sizes).map(drop)
 }
 
-/// Whether a cache can be made where none is.
+/// Checks that a new cache can be created.
 fn check_new_cache(
     config: &Config,
     debts: &Debts,
@@ -288,7 +288,7 @@ fn check_new_cache(
     notes.extend(short.map(|short| short.advice()));
     let folder = existing(&cache.path);
     let room = statvfs(folder)
-        .map_err(|errno| EngineError::io(format!("cannot look at {}", folder.display()), errno))?;
+        .map_err(|errno| EngineError::io(format!("cannot inspect {}", folder.display()), errno))?;
     let free_bytes = room.f_bavail.saturating_mul(room.f_frsize);
     if free_bytes < bytes {
         let (path, room) = (cache.path.clone(), Room::Free(free_bytes));
@@ -303,7 +303,7 @@ fn existing(path: &Path) -> &Path {
     named.unwrap_or_else(|| Path::new("."))
 }
 
-/// Whether something may be made at a path: what is there already is looked at by others.
+/// Checks that a file may be created at a path; existing files are checked elsewhere.
 pub(crate) fn makeable(path: &Path) -> Result<(), EngineError> {
     let folder = path.parent().map_or_else(|| Path::new("."), existing);
     if folder.is_dir() {

@@ -13,7 +13,7 @@ use zc_io::Stretch;
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 
-/// What a path leads to.
+/// Target of a path.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     File {
@@ -48,7 +48,7 @@ fn relation(one: &(Place, Vec<Stretch>), other: &(Place, Vec<Stretch>)) -> Optio
         return Some("is the same file as");
     }
     let meets = |stretch: &Stretch| other.1.iter().any(|other| stretch.meets(other));
-    one.1.iter().any(meets).then_some("has bytes of the same file or disk below it as")
+    one.1.iter().any(meets).then_some("overlaps on the underlying file or disk with")
 }
 
 /// Checks that all paths lead to different things.
@@ -66,7 +66,8 @@ mod tests {
 
     fn check(dir: &Path, cache: &str, origin: &str) -> Result<(), EngineError> {
         let text = format!(
-            "[cache]\npath = \"{0}/{cache}\"\nstate_dir = \"{0}/state\"\n[[volume]]\nname = \"v\"\norigin = \"{0}/{origin}\"\n\
+            "[cache]\npath = \"{0}/{cache}\"\nstate_dir = \"{0}/state\"\n[[volume]]\nname = \"v\"\norigin = \
+             \"{0}/{origin}\"\n\
              create_size = \"1 MiB\"\n[control]\nsocket = \"{0}/c.sock\"\n",
             dir.display()
         );

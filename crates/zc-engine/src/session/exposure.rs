@@ -1,9 +1,9 @@
-//! Files of a configuration that more users may read or change than should.
+//! Detects files of a configuration with excessive permissions.
 //!
-//! Job: name the configuration file, caches, journals, stores and origins whose mode lets every user in, and folders in
-//! which every user may put another file in their place.
+//! Job: report the configuration file, caches, journals, stores and origins whose mode admits every user, and folders
+//! in which every user may replace them.
 //!
-//! It does not look at keys of TLS (`front/tls`), the state directory (`state`), or access control lists.
+//! It does not check TLS keys (`front/tls`), the state directory (`state`), or access control lists.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -20,7 +20,8 @@ const OTHERS_WRITE: u32 = 0o002;
 /// In a folder with this bit a file can be replaced by its owner alone.
 const STICKY: u32 = 0o1000;
 
-/// Names what is open to too many users; `file` is the configuration file. What cannot be looked at is left out.
+/// Returns files with excessive permissions; `file` is the configuration file. Files that cannot be inspected are
+/// skipped.
 #[must_use]
 pub fn exposed_files(file: &Path, config: &Config) -> Vec<String> {
     let cache = &config.cache;

@@ -1,11 +1,11 @@
-//! Looks at origins that may not answer.
+//! Checks of origins that may not respond.
 //!
-//! Job: open an origin on a thread of its own and say whether that works, within a deadline: the kernel may keep who
-//! opens a file of a dead file server for as long as it likes.
+//! Job: open an origin on a separate thread and report the result within a deadline: the kernel may block the opener
+//! of a file on a dead file server indefinitely.
 //!
-//! Invariants: whoever waits goes on at the deadline. What such a thread opens late it closes again.
+//! Invariants: a waiter continues at the deadline. A file that such a thread opens late is closed again.
 //!
-//! It does not keep what it opens. A look that ended well says that an open will most likely not hang now.
+//! It does not keep the open file. After a successful check, an open will most likely not hang now.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
@@ -20,24 +20,24 @@ use crate::origin::Origin;
 use crate::origin::stores::Stores;
 use crate::session::origins;
 
-/// A look that has begun.
+/// A check in progress.
 #[derive(Debug)]
 pub(crate) struct Look {
     place: String,
     outcome: Receiver<Result<Found, EngineError>>,
 }
 
-/// What is in the place of an origin.
+/// State of an origin's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The origin.
     Origin,
-    /// Nothing, and the configuration says how to make it.
+    /// Nothing, and the configuration allows its creation.
     Nothing,
 }
 
 impl Look {
-    /// Begins to look whether the origin of a volume can be opened, or made, and is not empty.
+    /// Starts a check that the origin of a volume can be opened, or created, and is not empty.
     pub(crate) fn begin(volume: &VolumeConfig, stores: &Arc<Stores>) -> Result<Self, EngineError> {
         let (tell, outcome) = mpsc::sync_channel(1);
         let (wanted, stores) = (volume.clone(), Arc::clone(stores));
@@ -66,14 +66,14 @@ impl Look {
         }
     }
 
-    /// Returns `true` if it has not ended yet. What it found is lost by the question.
+    /// Returns `true` if it is still running. This consumes its result.
     pub(crate) fn hangs(&self) -> bool {
         matches!(self.outcome.try_recv(), Err(TryRecvError::Empty))
     }
 }
 
-/// Looks at the origins of these volumes, all at once; what is there, or why it cannot be opened, in their order. Blocks,
-/// in all no longer than one look may take.
+/// Checks the origins of these volumes concurrently; returns their states, or why they cannot be opened, in order.
+/// Blocks, in total for at most one check's time-out.
 pub(crate) fn at_all<'a>(
     volumes: impl Iterator<Item = &'a VolumeConfig>,
     stores: &Arc<Stores>,

@@ -1,6 +1,6 @@
 //! Memory of the machine, or of the control group that the process runs in.
 //!
-//! It does not say how much of it is free, which changes by the second.
+//! It does not report free memory, which changes every second.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use rustix::system::sysinfo;
 /// Mount point of control groups of version 2.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Bytes of memory that the process may use. Looked up once: a sandbox hides the files later.
+/// Returns the bytes of memory that the process may use. Read once, because a sandbox hides the files later.
 pub(crate) fn machine_bytes() -> u64 {
     static FOUND: OnceLock<u64> = OnceLock::new();
     *FOUND.get_or_init(|| {

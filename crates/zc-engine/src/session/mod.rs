@@ -1,8 +1,8 @@
-//! How a session begins: open what the configuration names, judge what may be believed, record who belongs together.
+//! Start of a session: open the configured files, decide on trust, record the pairing.
 //!
-//! Invariants: what can be refused is refused before anything is changed.
+//! Invariants: every refusal precedes every change.
 //!
-//! It does not serve (`shard`), or change what is served (`control`).
+//! It does not serve (`shard`), or change the served volumes (`control`).
 
 pub(crate) mod absent;
 pub(crate) mod cache_device;

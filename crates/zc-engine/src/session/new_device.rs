@@ -1,12 +1,12 @@
-//! A device that is to take the place of the cache while the daemon serves.
+//! A device that replaces the cache while the daemon serves.
 //!
-//! Job: open and lock it, refuse what holds anything, cannot be served or is in use, and make a cache of it.
+//! Job: open and lock it, refuse it if it has contents, is unusable or in use, and create a cache on it.
 //!
-//! Invariants: opening changes nothing. The new cache has the identity of the one whose place it takes, so that block
-//! devices of the kernel are taken over after a restart as ever. Its sessions begin above all that the old one had: what
-//! either device has of an earlier life is told by that, and an old device that comes back is an older image.
+//! Invariants: opening changes nothing. The new cache has the identity of the replaced one, so that the kernel's block
+//! devices are taken over after a restart as usual. Its sessions begin above all of the old one's, which distinguishes
+//! earlier contents of either device; a returning old device is an older image.
 //!
-//! It does not end the old cache's session, or begin one (`control/replace` does).
+//! It does not end the old cache's session, or start one (`control/replace` does).
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub(crate) struct NewDevice {
 }
 
 impl NewDevice {
-    /// Opens the device that a configuration names as its cache. With `force` it may hold anything but what an origin may
-    /// lack. `now`: the identity of the cache whose place it is to take.
+    /// Opens the device that a configuration names as its cache. With `force` it may have any contents except dirty
+    /// data. `now`: the identity of the replaced cache.
     pub(crate) fn open(config: &Config, now: &[u8; 16], force: bool) -> Result<Self, EngineError> {
         check_distinct(config)?;
         let options = OpenOptions { direct: config.cache.direct, write: true, create_len: None };
@@ -60,7 +60,7 @@ impl NewDevice {
         self.file.len_bytes()
     }
 
-    /// Makes an empty cache of it that no daemon knows. What it held is lost.
+    /// Creates an unregistered empty cache on it. Its contents are lost.
     pub(crate) fn make_empty(&self, config: &Config) -> Result<(), EngineError> {
         make_empty(config, &self.file)
     }
@@ -83,7 +83,7 @@ impl NewDevice {
     }
 }
 
-/// Makes an empty cache of a device that no daemon knows.
+/// Creates an unregistered empty cache on a device.
 pub(crate) fn make_empty(config: &Config, file: &BlockFile) -> Result<(), EngineError> {
     cache_device::format(config, file, None, uuid::Uuid::new_v4().into_bytes()).map(drop)
 }
@@ -103,11 +103,11 @@ fn check_unused(
     }
     match file.first_filled().map_err(EngineError::of_cache_device)? {
         None => Ok(()),
-        Some(at) => Err(used(format!("holds something (byte {at} is not zero)"))),
+        Some(at) => Err(used(format!("contains data (byte {at} is not zero)"))),
     }
 }
 
-/// Refuses another cache that may have what an origin lacks, whatever the operator says: `zcctl format` names it.
+/// Refuses another cache that may have dirty data, despite `force`: `zcctl format` names it.
 fn check_owes_nothing(
     config: &Config,
     file: &BlockFile,
@@ -137,7 +137,8 @@ mod tests {
 
     fn config(dir: &std::path::Path) -> Config {
         let text = format!(
-            "[cache]\npath = \"{0}/new\"\nstate_dir = \"{0}/state\"\nweu_size = \"256 KiB\"\ndirect = false\n[[volume]]\nname = \
+            "[cache]\npath = \"{0}/new\"\nstate_dir = \"{0}/state\"\nweu_size = \"256 KiB\"\ndirect = \
+             false\n[[volume]]\nname = \
              \"v\"\norigin = \"{0}/v\"\n",
             dir.display()
         );
@@ -159,7 +160,7 @@ mod tests {
         new.make_empty(&config).unwrap();
         drop(new);
         let new = NewDevice::open(&config, &[7; 16], false).unwrap();
-        // Above what the old cache had, whatever the clock says.
+        // Above the old cache's sessions, for any clock.
         let device = new.become_cache(&config, [7; 16], u64::MAX / 2).unwrap();
         assert_eq!((device.superblock.uuid, device.superblock.session), ([7; 16], u64::MAX / 2 + 1));
         drop((new, device));

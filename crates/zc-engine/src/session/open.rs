@@ -1,12 +1,12 @@
-//! From a configuration to a shard that can serve.
+//! Builds a shard from a configuration.
 //!
-//! Job, in this order: check what can be checked without opening; open origins and the cache (locked); judge whether
-//! they belong together; bind the sockets; only then begin a session on the cache. A refusal up to that point leaves
-//! everything as it was, but for a cache file or origin that the configuration asked to be created. A cache that is
-//! missing is waited for; then it goes on without (`without_cache`), if it may.
+//! Job, in this order: check everything possible without opening; open origins and the cache (locked); check their
+//! pairing; bind the sockets; only then start a session on the cache. A refusal up to that point changes nothing,
+//! except for a cache file or origin whose creation was configured. A missing cache is waited for; then the start
+//! continues without it (`without_cache`), if allowed.
 //!
-//! It does not read WEU headers or compare a sample of cached extents with the origin (the manager does both
-//! while clients are served).
+//! It does not read unit headers or compare a sample of cached extents with the origin (the manager does both while
+//! clients are served).
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -51,9 +51,9 @@ use crate::state::risk::{self, RiskFile};
 use crate::state::seen;
 use crate::state::state_dir::{self, OriginMark, State, StateDir, VolumeState};
 
-/// How often something that is in use is tried again: 5 s together.
+/// Retries of a resource in use: 5 s in total.
 const IN_USE_ATTEMPTS: u32 = 100;
-/// Of those, how many pass before it is said: what a killed process held is free sooner.
+/// Retries before it is logged: a killed process's resources are usually released sooner.
 const IN_USE_SILENT: u32 = 10;
 
 /// Everything that was opened.
@@ -61,12 +61,12 @@ pub(crate) struct Opened {
     pub(crate) parts: ShardParts,
     pub(crate) closer: Closer,
     pub(crate) control_socket: (UnixListener, SocketPath),
-    /// Where numbers and live page are served, if they are to be.
+    /// Listeners of metrics and live page, if configured.
     pub(crate) web: Web<TcpListener>,
     /// Settings of the volumes by name, as the manager has them.
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
     pub(crate) ledger: Arc<Ledger>,
-    /// What each volume would be as a ublk device.
+    /// Plan of each volume's ublk device.
     pub(crate) ublk: Vec<Plan>,
     /// The cache device is missing, and something else stands in for it.
     pub(crate) without_cache: bool,
@@ -78,7 +78,7 @@ struct Sockets {
     web: Web<TcpListener>,
 }
 
-/// What was opened and judged without beginning a session.
+/// Opened and judged resources, before the start of a session.
 struct Prepared {
     origins: Vec<Option<Origin>>,
     sizes: Vec<u64>,
@@ -89,7 +89,7 @@ struct Prepared {
     sockets: Sockets,
 }
 
-/// What a start knows beside its configuration.
+/// Inputs of a start besides its configuration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
     /// Clients may be on other machines.
@@ -102,9 +102,9 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) has_cache: bool,
 }
 
-/// Prepares, with patience for what is in use: the kernel closes the files and sockets of a killed daemon only when the
-/// last operations of its ring have ended, a moment after the process is gone. So it is with a cache device that was
-/// here before and is not found yet.
+/// Prepares with retries of resources in use: the kernel closes the files and sockets of a killed daemon only when the
+/// last operations of its ring have completed, a moment after the process is gone. The same applies to a known cache
+/// device that is not found yet.
 fn prepare_patiently(
     config: &Config,
     options: &EngineOptions,
@@ -135,7 +135,7 @@ fn prepare_patiently(
     }
 }
 
-/// The cache that served the origins last, as the state directory knows it.
+/// Returns the cache that served the origins last, according to the state directory.
 fn last_cache(config: &Config, stores: &Stores) -> Result<Option<[u8; 16]>, EngineError> {
     let places = without_cache::paired_origins(config, &origins::open_existing(config, stores)?, false)?;
     state_dir::last_of(&config.cache.state_dir, &places)
@@ -162,7 +162,7 @@ fn prepare(
     let superblock = &device.superblock;
     let manager_config = device.manager_config(config)?;
     let table = read_volume_table(&device.file, &superblock.geometry);
-    // What stands in for a cache has its identity, and leaves what is noted of that one alone.
+    // A placeholder has the cache's identity, and must not change that cache's records.
     let run_dir = state_dir::run_dir(config).filter(|_| around.has_cache);
     let state = Arc::new(StateDir::open(&config.cache.state_dir, run_dir.as_deref(), &superblock.uuid)?);
     let answers =
@@ -207,8 +207,8 @@ fn check_answers(config: &Config, options: &EngineOptions) -> Result<(), EngineE
     }
 }
 
-/// What the origins of the configuration lack and caches have, of this state directory. What the operator gives up is
-/// forgotten if it is another cache's; `pair` does it for this one.
+/// Returns the dirty data of the configured origins in caches of this state directory. An operator's decision to
+/// discard it removes the record of another cache; `pair` does so for this one.
 pub(crate) fn debts(
     config: &Config,
     options: &EngineOptions,
@@ -223,7 +223,8 @@ pub(crate) fn debts(
             }
             if options.drop_dirty.contains(&volume.name) {
                 tracing::warn!(
-                    "volume \"{}\": the dirty data on the cache {} is dropped, as --drop-dirty says; these writes are lost",
+                    "volume \"{}\": the dirty data on the cache {} is dropped, as requested with --drop-dirty; \
+                     these writes are lost",
                     volume.name,
                     remembered.cache
                 );
@@ -244,20 +245,20 @@ pub(crate) fn open(
     options: &EngineOptions,
     around: Surroundings<'_>,
 ) -> Result<Opened, EngineError> {
-    // Without io_uring nothing works: better said now than by the data plane's thread.
+    // Nothing works without io_uring: report it now instead of from the data plane's thread.
     zc_io::probe()?;
     match open_with(config, options, around, None) {
         Err(EngineError::CacheMissing { why }) => open_without_cache(config, options, around, why),
         Err(EngineError::CacheUnusable { why }) => {
-            let why = format!("{why}; nothing of it is changed");
+            let why = format!("{why}; it is left unchanged");
             open_without_cache(config, options, around, why)
         }
         result => result,
     }
 }
 
-/// Opens everything but the cache device, if it was seen before and has no dirty data. One that cannot be used is no
-/// different: the state directory says of which volumes it has dirty data.
+/// Opens everything except the cache device, if that is known and has no dirty data. An unusable one is treated alike:
+/// the state directory records the volumes with dirty data on it.
 fn open_without_cache(
     config: &Config,
     options: &EngineOptions,
@@ -302,7 +303,7 @@ fn open_with(
     device.warn_of_settings(config);
     origins::create(config, &mut origins, around.stores)?;
     if missing.is_none() {
-        // Before the own record, which is to be the newest: it tells the cache that had the origins last.
+        // Before the own record, which must be the newest: it identifies the cache that had the origins last.
         disown_others(
             config,
             &device.superblock.uuid,
@@ -370,7 +371,7 @@ fn open_with(
     Ok(Opened { parts, closer, control_socket, web, volumes: named, ledger, ublk, without_cache })
 }
 
-/// What other caches hold of these origins is stale from now on.
+/// Records that other caches' contents of these origins are stale.
 pub(crate) fn disown_others(
     config: &Config,
     uuid: &[u8; 16],
@@ -380,7 +381,7 @@ pub(crate) fn disown_others(
     state_dir::disown(&config.cache.state_dir, places, Some(uuid), &by)
 }
 
-/// Begins a session. What the operator gave up of each volume's epochs comes with it.
+/// Starts a session, including the operator's discarded epochs of each volume.
 pub(crate) fn start_session(
     config: &Config,
     device: &CacheDevice,
@@ -425,7 +426,7 @@ fn facing(origins: &[Option<Origin>]) -> Result<Vec<Facing>, EngineError> {
     origins.iter().map(of).collect()
 }
 
-/// The newest volume table; an empty one if both copies are damaged (opening the cache will say so).
+/// Returns the newest volume table; an empty one if both copies are corrupt (opening the cache reports that).
 pub(crate) fn read_volume_table(file: &BlockFile, geometry: &Geometry) -> VolumeTable {
     newest_volume_table(file, geometry).unwrap_or_default()
 }
@@ -439,8 +440,8 @@ fn newest_volume_table(file: &BlockFile, geometry: &Geometry) -> Option<VolumeTa
     tables.max_by_key(|table| table.sequence)
 }
 
-/// Refuses a cache without a volume table. If it may have dirty data that the state directory does not know of, that
-/// is the end; otherwise the origins can be served without it.
+/// Refuses a cache without a volume table. If it may have dirty data beyond the state directory's record, the start is
+/// refused; otherwise the origins can be served without it.
 pub(crate) fn check_volume_table(config: &Config, device: &CacheDevice) -> Result<(), EngineError> {
     let Superblock { uuid, session, features, geometry, .. } = &device.superblock;
     if newest_volume_table(&device.file, geometry).is_some() {
@@ -448,8 +449,8 @@ pub(crate) fn check_volume_table(config: &Config, device: &CacheDevice) -> Resul
     }
     let place = device.file.path().display();
     let why = format!(
-        "{place}: both copies of the cache's volume table are damaged or unreadable, so it does not say which volumes it \
-         has; `zcctl check` tells what else is damaged"
+        "{place}: both copies of the cache's volume table are damaged or unreadable, so its volumes are unknown; \
+         `zcctl check` lists further damage"
     );
     let may_be_dirty = features.incompat & Features::WRITE_BACK != 0;
     if may_be_dirty && !state_dir::has_seen(&config.cache.state_dir, uuid, *session)? {
@@ -464,14 +465,15 @@ pub(crate) fn check_volume_table(config: &Config, device: &CacheDevice) -> Resul
 pub(crate) struct Found {
     /// `None`: there is none.
     pub(crate) identity: Option<Identity>,
-    /// How it differs from what a stop in order left, as far as that was kept.
+    /// Difference from the state recorded at the last clean stop, if any.
     pub(crate) changed: Option<String>,
 }
 
 /// Inspects the origins, in the order of the configuration. `last_boot` is the boot of the cache's last session.
 ///
-/// A store that recovered without its newest commits is older than what the cache holds of its volumes. After a power cut
-/// the regions that were being written are cold already; a kill leaves them trusted, so the volume counts as changed.
+/// A store that recovered without its newest commits is older than the cached data of its volumes. After a power
+/// failure, regions with writes in flight are cold already; a kill leaves them trusted, so the volume counts as
+/// changed.
 pub(crate) fn found(
     config: &Config,
     origins: &[Option<Origin>],
@@ -492,10 +494,10 @@ pub(crate) fn found(
     config.volumes.iter().zip(origins).map(look).collect()
 }
 
-/// Judges the volumes of a configuration, whose origins and sizes are given in their order.
+/// Judges the volumes of a configuration, with their origins and sizes in the same order.
 ///
 /// # Errors
-/// [`EngineError::Unservable`] of those that do not fit; others of what is about the cache.
+/// [`EngineError::Unservable`] of those that do not match; others concern the cache.
 pub(crate) fn judge(
     config: &Config,
     known: &Known<'_>,
@@ -519,7 +521,8 @@ pub(crate) fn judge(
     };
     let why = |volume: &zc_config::VolumeConfig| {
         format!(
-            "volume \"{}\" has dirty data on the cache {}, so it cannot start as read-only; start it in another mode, \
+            "volume \"{}\" has dirty data on the cache {}, so it cannot start as read-only; start it in another \
+             mode, \
              `zcctl flush {0}`, then change the mode",
             volume.name,
             known.cache_path.display()
@@ -532,9 +535,9 @@ pub(crate) fn judge(
     Err(EngineError::Unservable(stuck.iter().map(|(volume, _)| (volume.name.clone(), why(volume))).collect()))
 }
 
-/// Calls epochs clean that the operator gives up or gave up before, as if their intent had not reached the journal yet.
-/// Returns the last of them by volume, for the state directory: a start repeats it until a session has ended in order.
-/// What has no commit counts for nothing anyway.
+/// Marks epochs as clean that the operator discards or discarded before, as if their intent had not reached the
+/// journal yet. Returns the last of them by volume, for the state directory: a start repeats it until a session has
+/// ended cleanly. Uncommitted data is invalid anyway.
 fn give_up_dirty(
     session: &mut Session,
     state: &State,
@@ -563,7 +566,8 @@ fn warn_of_unserved(config: &Config, ledger: &Ledger) {
     let served: Vec<&str> = config.volumes.iter().map(|volume| volume.name.as_str()).collect();
     for volume in ledger.unserved(&served) {
         tracing::warn!(
-            "the cache has dirty data of volume \"{}\" (origin {}), which is not in the configuration; the data is kept",
+            "the cache has dirty data of volume \"{}\" (origin {}), which is not in the configuration; the data is \
+             kept",
             volume.name,
             volume.origin.display()
         );
@@ -601,7 +605,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// For the record of who has what.
+    /// Returns the record of the pairing.
     pub(crate) fn on_media(&mut self, device: &CacheDevice) -> OnMedia {
         OnMedia {
             cache: Arc::clone(&device.file),
@@ -622,7 +626,7 @@ impl Session {
         }
     }
 
-    /// The risk file of the session. Begun when the state directory remembers durably what is owed.
+    /// Returns the session's risk file. Started after the state directory has durably recorded pending write errors.
     pub(crate) fn risk_file(&self, state: &StateDir, paired: &[Paired]) -> Result<RiskFile, EngineError> {
         let Superblock { uuid, session, .. } = self.superblock;
         let owed = paired.iter().filter(|paired| paired.lost_writes).map(|paired| paired.id);
@@ -658,7 +662,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
     let mut opened = cache_startup::look(&mut device.media(), &options, &mut |record| records.push(*record))
         .map_err(fail)?;
     if !opened.start.dirty_complete {
-        // First: the session makes the journal go on as if nothing were missing.
+        // First, because the session continues the journal as if nothing were missing.
         state.doubt_dirty()?;
     }
     cache_startup::begin(&mut device.media(), &opened).map_err(fail)?;
@@ -686,7 +690,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
     })
 }
 
-/// Writes who belongs together: the volume table, then the state directory; then, which volumes may become dirty.
+/// Writes the pairing: the volume table, then the state directory; then, the volumes that may become dirty.
 pub(crate) fn record_pairing(
     config: &Config,
     ledger: &Ledger,
@@ -716,12 +720,12 @@ pub(crate) fn record_pairing(
     ledger.state().update(|state| {
         state.session = session.superblock.session;
         state.clean = false;
-        // A volume that is not served may be written elsewhere: it is cold when it returns. It is forgotten with the
-        // cache's own record of it, unless that cache had what its origin lacks.
+        // A volume that is not served may be written elsewhere: it is cold when it returns. Its entry is removed with
+        // the cache's own record of it, unless that cache had dirty data.
         state.volumes.retain(|name, entry| entry.dirty || known.contains(name));
         for entry in state.volumes.values_mut() {
             entry.stamp = entry.stamp.wrapping_add(1);
-            // What the session before took with it is owed until the volume is served again.
+            // The previous session's losses stay pending until the volume is served again.
             entry.owes_loss |= entry.volatile && !session.was_clean;
             entry.volatile = false;
         }
@@ -749,7 +753,8 @@ mod tests {
         std::fs::create_dir_all(dir).unwrap();
         let dir = dir.display();
         let text = format!(
-            "[cache]\npath = \"{dir}/cache.img\"\nsize = \"24 MiB\"\nstate_dir = \"{dir}/state\"\nweu_size = \"256 KiB\"\n\
+            "[cache]\npath = \"{dir}/cache.img\"\nsize = \"24 MiB\"\nstate_dir = \"{dir}/state\"\nweu_size = \"256 \
+             KiB\"\n\
              max_ram = \"64 MiB\"\nreduce_threads = 1\n[[volume]]\nname = \"v\"\norigin = \"{dir}/v.img\"\n\
              create_size = 16777216\n[nbd]\nlisten = []\nunix = [\"{dir}/nbd.sock\"]\n[control]\n\
              socket = \"{dir}/control.sock\"\n"

@@ -1,6 +1,6 @@
-//! The origins of a configuration: opened, created, and how large their volumes are.
+//! The origins of a configuration: opening, creation, and sizes of their volumes.
 //!
-//! It does not wait for one that does not answer (`looks`), or tell whose they are (`pair`).
+//! It does not wait for unresponsive ones (`looks`), or decide on ownership (`pair`).
 
 use zc_config::Config;
 
@@ -41,7 +41,7 @@ pub(crate) fn sizes(config: &Config, origins: &[Option<Origin>]) -> Result<Vec<u
     config.volumes.iter().zip(origins).map(of).collect()
 }
 
-/// Whole sectors of an origin, or of what is to be created.
+/// Returns the whole sectors of an origin, or of one to be created.
 pub(crate) fn size(volume: &zc_config::VolumeConfig, origin: Option<&Origin>) -> Result<u64, EngineError> {
     let sector = u64::from(zc_core::SECTOR_BYTES);
     let bytes = origin.map_or_else(|| volume.create_bytes.unwrap_or(0), Origin::len_bytes) / sector * sector;

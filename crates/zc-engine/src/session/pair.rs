@@ -1,24 +1,24 @@
-//! Does this cache belong to these origins, and may what it holds be believed?
+//! Pairing of a cache with its origins, and trust in cached contents.
 //!
-//! The origin carries no mark of ours, so the proof comes from three sides: what the cache's volume table says, what
-//! the state directory remembers, and what the origin looks like now. Clean contents are trusted when all agree; when
-//! they disagree about time (stamp, session, length, change time) or identity (a file that was restored from a backup)
-//! the volume starts cold: nothing is dirty, so the origin alone is what its clients have written.
+//! The origin carries no mark of ours, so the proof has three sources: the cache's volume table, the state directory's
+//! record, and the origin's present state. Clean contents are trusted if all agree; if they disagree about time
+//! (stamp, session, length, change time) or identity (a file that was restored from a backup) the volume starts cold:
+//! nothing is dirty, so the origin alone has all writes of its clients.
 //!
-//! A volume that may have dirty data is never started on a doubt: its data would be lost, or old data would be written
-//! over new. There every disagreement but that of the stamps is a refusal, a cold start or not, and the operator has
-//! two ways out: to trust this cache with it, or to give the data up ([`Answers`]).
+//! A volume that may have dirty data is never started in doubt: its data would be lost, or old data would be written
+//! over new. Then every disagreement except that of the stamps is a refusal, cold start or not, and the operator has
+//! two options: to trust this cache, or to discard the data ([`Answers`]).
 //!
-//! After an orderly stop the places that every mount changes are compared too, and for a block device the kernel's count
-//! of sectors written (`seen`). What stays undetectable: after an orderly stop, a write to other places of a block device
-//! that this kernel did not count; after an unclean stop, any write by another program. Only the sample of extents that
-//! the manager compares with the origin may meet it then.
+//! After a clean stop the ranges that every mount changes are compared too, and for a block device the kernel's count
+//! of written sectors (`seen`). Undetectable are: after a clean stop, a write to other ranges of a block device that
+//! this kernel did not count; after an unclean stop, any write by another program. Only the sample of extents that the
+//! manager compares with the origin may detect it then.
 //!
-//! A volume that comes from another dedup domain starts cold too, for what is stored for it may be shared over the border
-//! then; with dirty data it is refused.
+//! A volume that comes from another dedup domain starts cold too, because its stored content may be shared across the
+//! boundary of domains; with dirty data it is refused.
 //!
-//! A volume that starts cold keeps unequal stamps until the next clean stop: what the manager voids is durable then,
-//! and a crash before that makes the next start cold as well instead of half trusted.
+//! A volume that starts cold keeps unequal stamps until the next clean stop: the manager's invalidations are durable
+//! then, and a crash before that makes the next start cold as well instead of half trusted.
 
 use std::path::Path;
 
@@ -40,21 +40,21 @@ pub(crate) struct Candidate<'a> {
     pub(crate) path: &'a Path,
     /// `None`: the file does not exist yet.
     pub(crate) identity: Option<Identity>,
-    /// How it differs from what a stop in order left; reads on from "the origin ...".
+    /// Difference from the state at the last clean stop; continues "the origin ...".
     pub(crate) changed: Option<String>,
     /// The domain that it is to share content in.
     pub(crate) dedup_domain: &'a str,
     pub(crate) region_bytes: u64,
 }
 
-/// What an operator decided about volumes with dirty data that do not start on their own; by name.
+/// Operator's decisions on volumes with dirty data that do not start on their own, by name.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Answers<'a> {
     /// Their dirty data is on this cache as it is, and belongs on the origin as it is.
     pub(crate) trust: &'a [String],
-    /// Their dirty data is given up.
+    /// Volumes whose dirty data is discarded.
     pub(crate) drop: &'a [String],
-    /// Their clean contents are not believed.
+    /// Volumes whose clean contents are distrusted.
     pub(crate) cold: &'a [String],
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum When {
     Addition,
 }
 
-/// What is known of the cache.
+/// State of the cache.
 #[derive(Debug)]
 pub(crate) struct Known<'a> {
     pub(crate) cache_path: &'a Path,
@@ -95,10 +95,10 @@ pub(crate) struct Known<'a> {
     pub(crate) risks: RisksBefore<'a>,
 }
 
-/// What is known of acknowledged writes that the last session had in memory alone.
+/// Acknowledged writes that the last session had in memory alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RisksBefore<'a> {
-    /// That session's own word, if it can be believed.
+    /// That session's own record, if trusted.
     pub(crate) said: Option<&'a Risks>,
     /// Clients of that session may still live.
     pub(crate) clients_may_live: bool,
@@ -111,21 +111,21 @@ pub(crate) struct Paired {
     pub(crate) region_bytes: u64,
     /// The stamp in the volume table.
     pub(crate) stamp: u64,
-    /// Why its contents are not believed.
+    /// Reason for distrusting its contents.
     pub(crate) cold_reason: Option<String>,
     /// There may be dirty data of it.
     pub(crate) may_be_dirty: bool,
     /// The operator gives its dirty data up.
     pub(crate) drop_dirty: bool,
-    /// An earlier start could not tell all of its dirty data, and the operator has not answered yet.
+    /// An earlier start could not recover all of its dirty data, and the operator has not decided yet.
     pub(crate) incomplete: bool,
-    /// Acknowledged writes of it were lost, or may have been, and clients have to be told.
+    /// Acknowledged writes were lost, or may have been, and clients must be notified.
     pub(crate) lost_writes: bool,
     /// Clients of the session before may still live.
     pub(crate) clients_may_live: bool,
 }
 
-/// Judges all volumes; in their order. A volume that does not fit says nothing about the others: see
+/// Judges all volumes, in order. A volume that does not match does not affect the others: see
 /// [`EngineError::Unservable`].
 pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Vec<Paired>, EngineError> {
     let mut used: Vec<u16> = known.table.records.iter().map(|record| record.id.0).collect();
@@ -178,8 +178,8 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
     if refused.is_empty() { Ok(paired) } else { Err(EngineError::Unservable(refused)) }
 }
 
-/// Returns `true` if a volume that the cache does not know has dirty data on it, as the state directory knows, which
-/// the operator does not give up: the cache is an image that is not the newest, whatever its session says.
+/// Returns `true` if the state directory records dirty data of a volume that the cache lacks, and the operator does
+/// not discard it: the cache is not the newest image, regardless of its session.
 fn is_missed(known: &Known<'_>, candidate: &Candidate<'_>) -> bool {
     let is_dirty = known.state.volumes.get(candidate.name).is_some_and(|entry| entry.dirty);
     is_dirty && !known.answers.drops(candidate.name)
@@ -200,7 +200,7 @@ fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) ->
     let incomplete = may_be_dirty && !trusted_anyway && entry.is_some_and(|entry| entry.incomplete);
     let cold_reason = match reason(known, candidate, record, entry) {
         Err(error) if !trusted_anyway => return Err(error),
-        Err(_) => Some("its dirty data was trusted, its clean contents are not".to_owned()),
+        Err(_) => Some("its dirty data was trusted, its clean contents are not used".to_owned()),
         Ok(reason) => reason,
     };
     let newest = entry.map_or(0, |entry| entry.stamp).max(record.stamp);
@@ -220,7 +220,7 @@ fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) ->
     })
 }
 
-/// Returns `true` if clients have to be told that acknowledged writes may be lost. What is not noted counts as
+/// Returns `true` if clients must be notified of a possible loss of acknowledged writes. An unrecorded mode counts as
 /// volatile.
 fn lost_writes(
     known: &Known<'_>,
@@ -260,8 +260,7 @@ fn check_dirty(
     if let Likeness::Other(text) = likeness {
         return refuse(format!("the origin {} {text}", candidate.path.display()));
     }
-    // That it was served elsewhere says nothing against epochs that were given up: the origin has them, or an operator
-    // wished it.
+    // Service elsewhere does not affect discarded epochs: the origin has them, or an operator decided so.
     let is_dirty = entry.is_some_and(|entry| entry.dirty);
     match doubt(known, candidate, entry, &likeness) {
         Some(what) if is_dirty || sign(known, candidate, entry, &likeness).is_some() => refuse(what),
@@ -269,8 +268,8 @@ fn check_dirty(
     }
 }
 
-/// What speaks against believing what the cache holds of a volume, beside another origin and the stamps. First what is
-/// known, then what follows from it: an origin that another cache has served has changed for that reason.
+/// Returns the reason to distrust cached contents of a volume, besides another origin and the stamps. First the
+/// records, then their consequences: an origin that another cache has served has changed for that reason.
 fn doubt(
     known: &Known<'_>,
     candidate: &Candidate<'_>,
@@ -283,7 +282,7 @@ fn doubt(
     sign(known, candidate, entry, likeness)
 }
 
-/// What speaks against believing what the cache holds, beside a record that the origin was served elsewhere.
+/// Returns the reason to distrust cached contents, besides a record that the origin was served elsewhere.
 fn sign(
     known: &Known<'_>,
     candidate: &Candidate<'_>,
@@ -297,7 +296,7 @@ fn sign(
         return Some(format!("the origin {text}"));
     }
     let Some(entry) = entry else {
-        return Some("the state directory does not know the volume on this cache".to_owned());
+        return Some("the state directory has no record of the volume on this cache".to_owned());
     };
     older_image(known).or_else(|| other_domain(candidate, entry))
 }
@@ -318,16 +317,16 @@ fn check_domain(
     }))
 }
 
-/// What is stored for the volume is shared with its neighbours of then. In another domain it would be shared over the
-/// border: clean contents go, dirty data has to be on the origin first.
+/// Stored content of the volume is shared with its previous neighbours. In another domain it would be shared across
+/// the boundary: clean contents are dropped, and dirty data must be destaged first.
 fn other_domain(candidate: &Candidate<'_>, entry: &VolumeState) -> Option<String> {
     let (before, now) = (&entry.dedup_domain, candidate.dedup_domain);
     (before != now)
         .then(|| format!("its dedup_domain was \"{before}\" when it was last served, and is \"{now}\" now"))
 }
 
-/// What the origin looked like as far as that is known. The change time counts only if zcached
-/// itself cannot have written since.
+/// Returns the recorded identity of the origin. The change time is compared only if zcached itself cannot have written
+/// since.
 fn remembered(record: &VolumeRecord, entry: Option<&VolumeState>, now: &Identity) -> Identity {
     let mut remembered = entry.map_or_else(|| from_media(&record.origin), |entry| from_mark(&entry.origin));
     if !entry.is_some_and(|entry| entry.settled) {
@@ -337,7 +336,7 @@ fn remembered(record: &VolumeRecord, entry: Option<&VolumeState>, now: &Identity
     remembered
 }
 
-/// How this image of the cache is known to be older than what the state directory saw.
+/// Returns the evidence that this image of the cache is older than the state directory's record.
 pub(crate) fn older_image(known: &Known<'_>) -> Option<String> {
     if known.state.session > known.session {
         return Some(format!(
@@ -347,10 +346,7 @@ pub(crate) fn older_image(known: &Known<'_>) -> Option<String> {
     }
     let was_clean = known.state.clean && known.state.session == known.session;
     (was_clean && !known.clean).then(|| {
-        format!(
-            "the cache is an older image: session {} ended in order, the image is from before that",
-            known.session
-        )
+        format!("the cache is an older image: session {} ended cleanly, the image is older", known.session)
     })
 }
 
@@ -361,14 +357,14 @@ fn reason(
     entry: Option<&VolumeState>,
 ) -> Result<Option<String>, EngineError> {
     if known.cold || known.answers.cold.iter().any(|other| other == candidate.name) {
-        return Ok(Some("a cold start was asked for".to_owned()));
+        return Ok(Some("a cold start was requested".to_owned()));
     }
     let Some(identity) = &candidate.identity else {
         return Err(origin_gone(candidate.name, candidate.path));
     };
     let likeness = zc_origin::compare(&remembered(record, entry, identity), identity);
     if let Likeness::Other(text) = likeness {
-        // Nothing is believed, and nothing is dirty, or an operator decided about that: there is nothing to mix up.
+        // Nothing is trusted, and nothing is dirty, or an operator decided about it: no confusion is possible.
         let before =
             entry.map_or_else(|| "another origin".to_owned(), |entry| entry.path.display().to_string());
         return Ok(Some(if before == candidate.path.display().to_string() {
@@ -380,13 +376,14 @@ fn reason(
     if known.when != When::Start {
         return Ok(Some("it was not served since the daemon started".to_owned()));
     }
-    let given_up = "its cached data was dropped: it was not in the configuration, its origin was truncated or written without \
+    let given_up = "its cached data was dropped: it was not in the configuration, its origin was truncated or \
+        written without \
                     the cache, or the cache failed";
     let is_given_up = entry.is_some_and(|entry| entry.stamp != record.stamp);
     Ok(doubt(known, candidate, entry, &likeness).or_else(|| is_given_up.then(|| given_up.to_owned())))
 }
 
-/// An origin that was served before is not made anew, although the configuration says how large it is to be.
+/// An origin that was served before is not created again, even if its size is configured.
 pub(crate) fn origin_gone(name: &str, path: &Path) -> EngineError {
     let (volume, origin) = (name.to_owned(), path.to_owned());
     EngineError::refused(Refusal::OriginGone { volume, origin })
@@ -667,7 +664,7 @@ mod tests {
     fn doubts_about_dirty_data_are_refused_and_the_operator_decides() {
         type Doubt = fn(&mut VolumeTable, &mut State, &mut Identity);
         let doubts: [(Doubt, &str); 8] = [
-            // It was written, because another cache served it: that is what is told.
+            // The reported reason is that another cache served it.
             (
                 |_, state, origin| {
                     state.volumes.get_mut("v").unwrap().served_since = Some("with /other".to_owned());
@@ -675,7 +672,7 @@ mod tests {
                 },
                 "was served with /other since",
             ),
-            // After a session that was cut off the time says nothing.
+            // After an interrupted session the time is inconclusive.
             (
                 |_, state, _| {
                     let entry = state.volumes.get_mut("v").unwrap();
@@ -689,7 +686,7 @@ mod tests {
             (|_, _, origin| origin.inode = 77, "/srv/new.img"),
             (|_, state, _| state.volumes.clear(), "does not know"),
             (
-                // Not served in a session that was cut off: what was noted before that still holds.
+                // Not served in an interrupted session: the earlier record remains valid.
                 |_, state, origin| {
                     (state.clean, origin.mtime_ns) = (false, 60);
                 },

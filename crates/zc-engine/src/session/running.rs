@@ -1,9 +1,9 @@
-//! The daemon that runs with a configuration, if one does.
+//! The daemon that runs with a configuration, if any.
 //!
-//! Job: ask the control socket which addresses, files and devices a daemon has, so that a check can distinguish places
-//! that the daemon holds from those that another program holds.
+//! Job: query the addresses, files and devices of a daemon at the control socket, so that a check can distinguish
+//! resources of the daemon from those of another program.
 //!
-//! Invariants: no wait is longer than [`ANSWER_MS_MAX`], and no answer larger than [`ANSWER_BYTES_MAX`] is read.
+//! Invariants: no wait exceeds [`ANSWER_MS_MAX`], and no reply larger than [`ANSWER_BYTES_MAX`] is read.
 //!
 //! It does not change anything in the daemon.
 
@@ -20,7 +20,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use serde_json::Value;
 use zc_nbd::uri::{Endpoint, NbdUri};
 
-/// A daemon that does not answer for so long hangs, in milliseconds.
+/// Time-out in milliseconds after which a daemon counts as hung.
 const ANSWER_MS_MAX: u64 = 5_000;
 /// Name of the daemon's process.
 const PROGRAM: &str = "zcached";
@@ -32,11 +32,11 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 pub(crate) enum Running {
     /// No process listens.
     NoProcess,
-    /// A process that may not be asked, or does not answer: perhaps the daemon.
+    /// A process that cannot be queried, or does not respond: possibly the daemon.
     Silent,
     /// A program that is no zcached.
     Other,
-    /// A daemon, and what it holds.
+    /// A daemon with its resources.
     Daemon(Held),
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Held {
 }
 
 impl Running {
-    /// Asks at a control socket.
+    /// Queries a control socket.
     pub(crate) fn at(socket: &Path) -> Self {
         let stream = match connected(socket) {
             Ok(stream) => stream,
@@ -115,7 +115,7 @@ impl Held {
     }
 }
 
-/// Never waits: a process whose queue is full has the socket, and is not asked.
+/// Never blocks: a process with a full queue owns the socket, and is not queried.
 fn connected(socket: &Path) -> Result<UnixStream, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -1,7 +1,7 @@
-//! From a volume that was judged to one that is served.
+//! Turns a judged volume into a served one.
 //!
-//! Job: what the data plane, the clients' registry, the devices and the two records of who belongs together have of a
-//! volume, made in one place for a start and for volumes that come later.
+//! Job: build a volume's entries for the data plane, the clients' registry, the devices and the two pairing records,
+//! in one place for a start and for later additions.
 //!
 //! It does not judge (`pair`), or write the records (`open`, `add_volume`).
 
@@ -20,7 +20,7 @@ use crate::session::pair::Paired;
 use crate::shard::volumes::Volume;
 use crate::state::state_dir::{self, OriginMark, VolumeState};
 
-/// Volumes, and as what they are served, in the order of the configuration.
+/// Volumes with the results of pairing, in the order of the configuration.
 pub(crate) struct Served {
     pub(crate) volumes: Vec<(VolumeId, Volume)>,
     pub(crate) exports: Vec<Export>,
@@ -79,8 +79,9 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
     }
     if paired.lost_writes {
         tracing::warn!(
-            "volume \"{}\": acknowledged writes that no flush covered are lost or may be lost; the next flush of a client \
-             fails once, so that the client learns of it (`ack = \"durable\"` prevents such a loss)",
+            "volume \"{}\": acknowledged writes that no flush covered are lost or may be lost; the next flush of a \
+             client \
+             fails once, to notify the client (`ack = \"durable\"` prevents such a loss)",
             volume.name
         );
     }
@@ -102,7 +103,7 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
     registry.volumes.insert(volume.name.clone(), info);
 }
 
-/// What the volume table says of a volume from now on.
+/// Returns the volume table's new record of a volume.
 pub(crate) fn record(
     volume: &zc_config::VolumeConfig,
     identity: &Identity,
@@ -120,7 +121,7 @@ pub(crate) fn record(
     }
 }
 
-/// What the state directory says of a volume from now on.
+/// Returns the state directory's new record of a volume.
 pub(crate) fn state(volume: &zc_config::VolumeConfig, identity: &Identity, paired: &Paired) -> VolumeState {
     VolumeState {
         // Unequal until the next clean stop if the volume starts cold: see `pair`.
@@ -132,9 +133,9 @@ pub(crate) fn state(volume: &zc_config::VolumeConfig, identity: &Identity, paire
         settled: false,
         given_up: 0,
         incomplete: paired.incomplete,
-        // From now on the origin is written here: what was seen of it counts no more.
+        // From now on the origin is written here, so earlier observations are invalid.
         seen: None,
-        // Said durably by those who know the settings, before the manager acts upon them.
+        // Durably recorded by the code that applies the settings, before the manager uses them.
         volatile: false,
         owes_loss: paired.lost_writes,
         served_since: None,

@@ -1,18 +1,18 @@
-//! Serving without the cache device.
+//! Service without the cache device.
 //!
-//! Job: when a cache that served these origins before is missing at a start, or cannot be read or written, make a
-//! placeholder: an empty cache in a small file in the state directory, which the data plane is told to be lost before it
-//! takes a request. All else is a start, and a session, like any other.
+//! Job: when a cache that served these origins before is missing at a start, or cannot be read or written, create a
+//! placeholder: an empty cache in a small file in the state directory, which is reported to the data plane as failed
+//! before the first request. Everything else is a start, and a session, like any other.
 //!
-//! # Why this is sound
-//! - It is refused while any cache has dirty data of one of the origins: no client sees an origin without what was
-//!   flushed.
-//! - Before anything is served, what any cache holds of these origins is disowned in the state directory: they are
-//!   written without it, and it counts for nothing when it is back.
-//! - The placeholder has the missing cache's identity, so that block devices are taken over as ever. Its own state lies
-//!   in a folder of its own, where no start looks for dirty data.
+//! # Soundness
+//! - It is refused while any cache has dirty data of one of the origins: no client sees an origin without flushed
+//!   data.
+//! - Before anything is served, the state directory disowns any cache's contents of these origins: the origins are
+//!   written without it, so its contents are invalid when it returns.
+//! - The placeholder has the missing cache's identity, so that block devices are taken over as usual. Its own state
+//!   lies in a separate folder, where no start searches for dirty data.
 //!
-//! It does not notice that the device is back. A restart does.
+//! It does not detect the return of the device. A restart does.
 
 use std::path::PathBuf;
 
@@ -25,11 +25,11 @@ use crate::origin::Origin;
 use crate::session::cache_device;
 use crate::state::state_dir::{self, OriginMark, Place};
 
-/// Room for the metadata and a few of the largest WEUs; next to nothing of it is ever written.
+/// Space for the metadata and a few of the largest units; almost none of it is ever written.
 const PLACEHOLDER_BYTES: u64 = 64 << 20;
 
-/// Origins of a configuration as the state directory knows them, with those that are to be made. `writable`: only those
-/// that may be written.
+/// Returns the origins of a configuration with their identities in the state directory, including those to be created.
+/// `writable`: only those that may be written.
 pub(crate) fn paired_origins(
     config: &Config,
     origins: &[Option<Origin>],
@@ -66,7 +66,7 @@ pub(crate) fn make(config: &Config, uuid: &[u8; 16]) -> Result<Config, EngineErr
     Ok(config)
 }
 
-/// Takes away what an earlier start without the cache left behind. Nothing depends on that.
+/// Removes leftovers of an earlier start without the cache. Correctness does not depend on it.
 pub(crate) fn clear(config: &Config, uuid: &[u8; 16]) {
     let dir = folder(config, uuid);
     if dir.exists()
@@ -95,7 +95,7 @@ mod tests {
                 dir.path().display()
             );
             let config = Config::parse(&text, "zcached.toml").unwrap();
-            // The second time over what a killed daemon left.
+            // The second time over the leftovers of a killed daemon.
             for _ in 0..2 {
                 let made = make(&config, &[7; 16]).unwrap();
                 assert!(made.cache.state_dir.starts_with(dir.path()) && made.cache.size.is_none());

@@ -1,10 +1,10 @@
-//! What every component of the shard may use: what the rings get, the events for the manager, buffers, the clock,
+//! Shared resources of the shard's components: submission queues, events for the manager, buffers, the clock,
 //! counters.
 //!
-//! Job: hold what belongs to no component alone. Components get it with each call, and reach the outside through it. Its
-//! fields are open for that reason.
+//! Job: hold the state that belongs to no single component. Components receive it with each call, and use it for all
+//! external effects. Its fields are public for that reason.
 //!
-//! It does not decide anything.
+//! It makes no decisions.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ use crate::shard::stop::Stopping;
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) io: Io,
-    /// What the manager has to be told, in order.
+    /// Events for the manager, in order.
     pub(crate) events: VecDeque<Event>,
     pub(crate) buffers: Buffers,
     pub(crate) clock: Clock,
@@ -49,12 +49,12 @@ impl Base {
         }
     }
 
-    /// Hands an operation to the ring of this turn, or keeps it until there is room.
+    /// Submits an operation to the ring of this turn, or queues it until there is space.
     pub(crate) fn submit(&mut self, operation: Operation, pending: Pending) {
         self.io.submit(operation, pending);
     }
 
-    /// Tells the manager of an event, after those before it.
+    /// Queues an event for the manager.
     pub(crate) fn tell(&mut self, event: Event) {
         self.events.push_back(event);
     }

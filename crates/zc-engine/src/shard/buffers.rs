@@ -1,15 +1,15 @@
-//! Buffers by number: what the cache manager's [`BufId`]s stand for.
+//! Buffers by number: the memory behind the cache manager's [`BufId`]s.
 //!
-//! Job: carry out `Alloc`, `Free`, `Copy`, `Zero`, hand out leases of parts to the ring and to workers, and keep what
-//! reads learned of extents for the writes of stores (`ExtentRead::keep`).
+//! Job: execute `Alloc`, `Free`, `Copy`, `Zero`, lease parts to the ring and to workers, and keep digests of extents
+//! from reads for the writes of stores (`ExtentRead::keep`).
 //!
-//! Invariants: a buffer's memory lives until the last lease of it is gone, also after its number was freed. Two leases
-//! of which one writes never overlap (checked by the arena: a broken rule of the manager panics). Memory for a client's
-//! request holds zeros or bytes of that volume's requests, so that no fault shows a client bytes of another volume. What
-//! a read of the cache device brings for a client may stay where it was read: only the bytes that verified are sent.
+//! Invariants: a buffer's memory lives until its last lease is dropped, also after its number was freed. Two leases of
+//! which one writes never overlap (checked by the arena: a violation by the manager panics). Memory for a client's
+//! request holds zeros or bytes of that volume's requests, so that no fault exposes bytes of another volume. Data that
+//! a device read fetches for a client may stay in the read's memory: only verified bytes are sent.
 //!
-//! It does not bound the sum. The manager's buffers are bounded by its configuration, those of clients by the
-//! front end's budget; memory beyond the pool's bound comes from the allocator and goes back there.
+//! It does not bound the total. The manager's buffers are bounded by its configuration, those of clients by the front
+//! end's budget; memory beyond the pool's bound comes from the allocator and returns there.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -21,12 +21,12 @@ use zc_pool::KnownChunk;
 
 use crate::shard::extents::Learned;
 
-/// What a number stands for.
+/// Memory behind a number.
 #[derive(Debug)]
 enum Part {
-    /// So many bytes of an arena from `start` on.
+    /// `len_bytes` of an arena from `start`.
     Memory { arena: Arena, start: usize, len_bytes: usize },
-    /// What a client's read will bring.
+    /// Data of a pending client read.
     Awaited(Awaited),
 }
 
@@ -44,7 +44,7 @@ impl Part {
 struct Awaited {
     volume: VolumeId,
     len_bytes: usize,
-    /// What came at once, and where in that memory.
+    /// Data that arrived at once, with its range in that memory.
     brought: Option<(SharedBuf, Range<usize>)>,
     /// For pieces.
     arena: OnceCell<Arena>,
@@ -60,7 +60,7 @@ pub(crate) const fn slice(buf: BufId, start_bytes: u32, len_bytes: u32) -> BufSl
 pub(crate) struct Buffers {
     pool: BufPool,
     table: Map<BufId, Part>,
-    /// What is kept of whole extents in buffers, by the place in the buffer.
+    /// Digests of whole extents in buffers, by position in the buffer.
     known: Map<BufId, BTreeMap<u32, KnownChunk>>,
     next: u64,
 }
@@ -104,7 +104,7 @@ impl Buffers {
         buf
     }
 
-    /// Returns `true` if the slice is all of what a client's read waits for, and nothing of it has come.
+    /// Returns `true` if the slice is all of a client read's pending data, of which nothing has arrived.
     pub(crate) fn awaits(&self, slice: BufSlice) -> bool {
         let Part::Awaited(awaited) = self.part(slice.buf) else { return false };
         slice.start_bytes == 0
@@ -113,14 +113,14 @@ impl Buffers {
             && awaited.arena.get().is_none()
     }
 
-    /// All of what a client's read waits for is in this part of `memory`. The rest of that is shown to no client.
+    /// Delivers all of a client read's pending data in this range of `memory`. The rest of the memory is never sent.
     pub(crate) fn bring(&mut self, buf: BufId, memory: AlignedBuf, range: Range<usize>) {
         let Some(Part::Awaited(awaited)) = self.table.get_mut(&buf) else { panic!("{buf:?} awaits nothing") };
         assert_eq!(range.len(), awaited.len_bytes, "all bytes come at once");
         awaited.brought = Some((memory.into_shared(), range));
     }
 
-    /// The bytes of a client's read that has ended well, and what their memory holds.
+    /// Returns the bytes of a completed client read, and the size of their memory.
     pub(crate) fn brought(&self, buf: BufId) -> (Segment, usize) {
         let Part::Awaited(awaited) = self.part(buf) else { panic!("{buf:?} awaits nothing") };
         match (&awaited.brought, awaited.arena.get()) {
@@ -134,7 +134,7 @@ impl Buffers {
         }
     }
 
-    /// Memory for pieces of what a client's read brings.
+    /// Returns memory for parts of a client read's data.
     fn arena_of<'a>(&self, awaited: &'a Awaited) -> &'a Arena {
         awaited.arena.get_or_init(|| {
             let mut memory = self.client_memory(awaited.volume, awaited.len_bytes);
@@ -168,7 +168,7 @@ impl Buffers {
         self.known.retain(|buf, _| keeps(*buf));
     }
 
-    /// Keeps what was learned of an extent until its buffer is freed.
+    /// Keeps the digest of an extent until its buffer is freed.
     pub(crate) fn know(&mut self, learned: Learned) {
         let Learned { at, known } = learned;
         if self.table.contains_key(&at.buf) {
@@ -176,7 +176,7 @@ impl Buffers {
         }
     }
 
-    /// What was learned of whole extents among the bytes, by the offset from the first byte, lowest first.
+    /// Returns the digests of whole extents in the range, by offset from the first byte, lowest first.
     pub(crate) fn known_in(&self, bytes: BufSlice, extent_bytes: u32) -> Vec<(u32, KnownChunk)> {
         let end = bytes.start_bytes + bytes.len_bytes;
         let Some(known) = self.known.get(&bytes.buf) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! The last steps of an orderly end: what the next start will believe.
+//! Last steps of a clean stop: records for the next start.
 
 use std::sync::Arc;
 
@@ -19,25 +19,26 @@ use crate::state::risk::RiskFile;
 use crate::state::seen::Seen;
 use crate::state::state_dir::{OriginMark, VolumeState};
 
-/// What is needed to mark a session as ended cleanly.
+/// Resources for marking a session as cleanly ended.
 #[derive(Debug)]
 pub(crate) struct Closer {
     pub(crate) ledger: Arc<Ledger>,
 }
 
 impl Closer {
-    /// Ends a session whose cache device is out of reach, with volumes of which nothing is dirty and their newest epochs.
-    /// Those do not wait for that device: the next start serves them without it. Should it return, what it has of their
-    /// epochs is not destaged, because the origin has all of that and perhaps newer writes.
+    /// Ends a session with an offline cache device, given the volumes without dirty data and their newest epochs. They
+    /// do not depend on that device: the next start serves them without it. If it returns, its data of their epochs is
+    /// not destaged, because the origin has all of that and possibly newer writes.
     ///
     /// # Errors
-    /// When the state directory does not answer in time.
+    /// When the state directory does not respond in time.
     pub(crate) fn settle(&self, settled: Vec<(String, u64)>) -> Result<(), EngineError> {
         in_time(Arc::clone(&self.ledger), move |ledger| {
             for (name, newest_epoch) in settled {
                 if let Err(error) = ledger.give_up(&name, newest_epoch) {
                     tracing::warn!(
-                        "volume \"{name}\": the next start will wait for the cache, although the origin has all data: \
+                        "volume \"{name}\": the next start will wait for the cache, although the origin has all \
+                         data: \
                          {error}"
                     );
                 }
@@ -46,12 +47,12 @@ impl Closer {
         })
     }
 
-    /// A start must not believe the intent log or the risk file of this session, one of which could not be withdrawn. If
-    /// that cannot be said of the log, what the session was about to do may not be done: it ends, and the log is right
-    /// about what was done.
+    /// Records that the next start must ignore the intent log or the risk file of this session, one of which could not
+    /// be removed. If that cannot be recorded for the log, the session must not execute further actions: it ends, and
+    /// the log matches the executed ones.
     ///
     /// # Errors
-    /// When that cannot be said of the log.
+    /// When it cannot be recorded for the log.
     pub(crate) fn void_files(
         &self,
         intent: &mut IntentLog,
@@ -62,11 +63,12 @@ impl Closer {
         if needed || cache_works {
             match self.said_void() {
                 Ok(()) => tracing::warn!(
-                    "the cache device says that intent log and risk file are void; a killed daemon restarts as after a \
+                    "the cache device records that intent log and risk file are invalid; a killed daemon restarts \
+                     as after a \
                      power cut"
                 ),
                 Err(error) if needed => return Err(error),
-                Err(error) => tracing::error!("the risk file cannot be withdrawn: {error}"),
+                Err(error) => tracing::error!("the risk file cannot be removed: {error}"),
             }
         }
         intent.is_void();
@@ -74,19 +76,21 @@ impl Closer {
         Ok(())
     }
 
-    /// Says it, or fails in time.
+    /// Records it, or fails in time.
     fn said_void(&self) -> Result<(), EngineError> {
         let mut ledger = Keeper::on_thread(Arc::clone(&self.ledger), VOID_WAIT_MS)?;
         let said = ledger.change(|ledger| ledger.void_intents());
         said.unwrap_or_else(|NoAnswer| {
-            let place = "neither the state directory nor the cache device, which was to say that the intent log is void,"
-                .to_owned();
+            let place =
+                "neither the state directory nor the cache device, which was to record that the intent log \
+                is invalid,"
+                    .to_owned();
             Err(EngineError::NoAnswer { place })
         })
     }
 
-    /// Records which volumes have no dirty data, what the origins look like now, then that the session ended cleanly, on
-    /// the device first. Where a place does not answer in time, the end counts as a kill.
+    /// Records the volumes without dirty data, the present state of the origins, and then the clean end of the
+    /// session, on the device first. If a destination does not respond in time, the end counts as a kill.
     ///
     /// # Errors
     /// When that cannot be recorded.
@@ -116,7 +120,7 @@ impl Closer {
                     dirty.bytes
                 );
             }
-            // What is fenced may have more than can be told.
+            // A fenced volume may have dirty data beyond the counters.
             if dirty.bytes == 0 && !dirty.fenced {
                 ending.clean.push(volume.name.clone());
             }
@@ -126,14 +130,15 @@ impl Closer {
     }
 }
 
-/// Does what may hang, or fails in time.
+/// Runs a call that may hang, or fails in time.
 pub(crate) fn in_time<T: Send + 'static>(
     of: T,
     work: impl FnOnce(&mut T) -> Result<(), EngineError> + Send + 'static,
 ) -> Result<(), EngineError> {
     Keeper::on_thread(of, CLOSE_WAIT_MS)?.change(work).unwrap_or_else(|NoAnswer| {
         tracing::error!(
-            "the state directory or the cache device does not answer, so the end of this session is not recorded; the \
+            "the state directory or the cache device does not answer, so the end of this session is not recorded; \
+             the \
              next start treats it as a kill"
         );
         let place = "the state directory or the cache device, which records the end of a session,".to_owned();
@@ -141,13 +146,13 @@ pub(crate) fn in_time<T: Send + 'static>(
     })
 }
 
-/// What is recorded of a session that ends in order.
+/// Records of a session that ends cleanly.
 #[derive(Debug)]
 struct Ending {
     /// Volumes without dirty data.
     clean: Vec<String>,
     lefts: Vec<(String, Left)>,
-    /// `true` if a part of the cache was not to be trusted meanwhile.
+    /// `true` if a part of the cache was distrusted during the session.
     was_distrusted: bool,
     journal_next: JournalSeq,
     index_image: u64,
@@ -176,8 +181,8 @@ impl Ending {
         let mut media = FileMedia { cache: &self.cache, journal: self.journal.as_deref() };
         cache_startup::mark_clean(&mut media, &self.ledger.superblock(), self.journal_next, self.index_image)
             .map_err(|error| EngineError::of_cache(self.cache.path(), error))?;
-        // Last: whoever is cut off before finds a session that ended in order, or one that did not, but never a device
-        // that lags behind what is remembered of it.
+        // Last: an interruption before it leaves a session that ended cleanly, or one that did not, but never a device
+        // that lags behind its record.
         self.ledger.state().update(|state| {
             state.clean = true;
             state.volumes.values_mut().filter(|entry| entry.settled).for_each(|entry| entry.given_up = 0);
@@ -185,15 +190,15 @@ impl Ending {
     }
 }
 
-/// How a session leaves an origin.
+/// Final state of an origin in a session.
 #[derive(Debug)]
 struct Left {
     mark: OriginMark,
-    /// What the next start compares; nothing if the origin fails.
+    /// Data for the comparison at the next start; `None` if the origin fails.
     seen: Option<Seen>,
     /// The origin was truncated while it was served, and may be as long again.
     was_truncated: bool,
-    /// Clients were not told of a loss yet.
+    /// `true` if clients have not been notified of a loss yet.
     owes_loss: bool,
 }
 
@@ -202,7 +207,8 @@ impl Left {
         let seen = Seen::of(&volume.origin, &boot_id());
         let seen = seen.inspect_err(|error| {
             tracing::warn!(
-                "volume \"{}\": the next start cannot tell whether another program writes the origin until then: {error}",
+                "volume \"{}\": the next start cannot tell whether another program writes the origin until then: \
+                 {error}",
                 volume.name
             );
         });
@@ -212,15 +218,17 @@ impl Left {
         Ok(Self { mark, seen: seen.ok(), was_truncated, owes_loss })
     }
 
-    /// A truncated origin keeps the length that it is to have. What was behind its end is not what the cache holds of it,
-    /// also when it is as long again: clean contents are not to be trusted.
+    /// Records the expected length of a truncated origin. Data beyond its end no longer matches the cache, even if it
+    /// is extended again: clean contents must be distrusted.
     fn note(self, name: &str, entry: &mut VolumeState) {
         entry.owes_loss = self.owes_loss;
         let before = std::mem::replace(&mut entry.origin, self.mark).len_bytes;
         if self.was_truncated && self.mark.len_bytes < before {
             tracing::error!(
-                "volume \"{name}\": {origin} was truncated from {before} to {now} bytes while it was served; make it {before} \
-                 bytes long again before the next start (`truncate --size={before}` for a file), or the volume starts with \
+                "volume \"{name}\": {origin} was truncated from {before} to {now} bytes while it was served; make \
+                 it {before} \
+                 bytes long again before the next start (`truncate --size={before}` for a file), or the volume \
+                 starts with \
                  {now} bytes, and not at all while it has dirty data",
                 origin = entry.path.display(),
                 now = self.mark.len_bytes,

@@ -39,44 +39,45 @@ pub(crate) enum Command {
     Add { id: VolumeId, volume: Box<Volume>, reply: oneshot::Sender<()> },
     /// Serve a volume no more, and have the cache forget it.
     Remove { volume: VolumeId, reply: oneshot::Sender<Removed> },
-    /// Erase what the cache holds of volumes that are neither served nor among these.
+    /// Erase cached data of volumes that are neither served nor among these.
     Erase { keep: Vec<VolumeId>, reply: oneshot::Sender<Option<Erased>> },
-    /// Bring a volume's dirty data to the origin.
+    /// Destage a volume.
     Destage(VolumeId),
-    /// Forget a volume's dirty data; says whether that was done, or the device was lost before it knew.
+    /// Discard a volume's dirty data; returns `false` if the device was lost first.
     DropDirty { volume: VolumeId, remembered: bool, reply: oneshot::Sender<bool> },
-    /// Give up what of a volume's dirty data cannot be read; says whether that is durable.
+    /// Discard the unreadable dirty data of a volume; returns `true` when that is durable.
     GiveUpUnreadable { volume: VolumeId, reply: oneshot::Sender<bool> },
     /// Serve a fenced volume with the dirty data that was found.
     AcceptLoss(VolumeId),
-    /// The volume's block device was removed, so that who used it knows of a loss: no flush need fail for it.
+    /// The volume's block device was removed, so its users have noticed the loss: no flush need fail for it.
     LossTold(VolumeId),
-    /// The cache device failed outside the data plane, which may never hear of it: the kernel tells of a lost write once.
+    /// The cache device failed outside the data plane, which may never see the error: the kernel reports a lost write
+    /// once.
     LoseCache(String),
-    /// Tell what is open; with `pause`, when nothing is under way any more and new requests wait.
+    /// Return the open resources; with `pause`, when nothing is in flight and new requests wait.
     Look {
         /// Hold requests back until `Swap` or `Resume`.
         pause: bool,
         /// The command's answer.
         reply: oneshot::Sender<Result<Looked, EngineError>>,
     },
-    /// In a pause: close the cache, in which nothing is dirty. Then only `Swap` goes on.
+    /// In a pause: close the cache, which has no dirty data. Afterwards only `Swap` is accepted.
     Close(CloseReply),
-    /// In a pause: go on with another manager.
+    /// In a pause: continue with another manager.
     Swap(Box<Replacement>),
     /// End a pause.
     Resume,
     /// Change bounds and exports of the front end.
     Front(Box<FrontSettings>),
-    /// Say how long a volume's origin is now; make it longer first, if asked.
+    /// Return the present length of a volume's origin; extend it first, if requested.
     Measure {
         volume: VolumeId,
         at_least_bytes: Option<u64>,
         reply: oneshot::Sender<Result<Facing, EngineError>>,
     },
-    /// Let a volume be as large as its origin has become.
+    /// Set the size of a volume to its origin's new length.
     Grow { volume: VolumeId, size_bytes: u64, reply: oneshot::Sender<()> },
-    /// Give what measures the origins.
+    /// Return the handles that measure the origins.
     Lengths(oneshot::Sender<Vec<Measured>>),
     /// Send a volume's origin no request any more: it was truncated.
     Withdraw(VolumeId),
@@ -84,14 +85,14 @@ pub(crate) enum Command {
     Record {
         /// The volume.
         volume: VolumeId,
-        /// Where to.
+        /// Destination.
         tap: Option<Box<Tap>>,
         /// The command's answer.
         reply: oneshot::Sender<()>,
     },
-    /// Bring ranges of a volume into the cache, or say how far that is.
+    /// Read ranges of a volume into the cache, or return the progress.
     Warm { volume: VolumeId, ask: Ask, reply: oneshot::Sender<Result<WarmUp, String>> },
-    /// Close connections; says which.
+    /// Close connections; returns their numbers.
     Disconnect(Which, oneshot::Sender<Vec<u64>>),
     /// Serve a ublk device.
     ServeDevice(Box<NewDevice>),

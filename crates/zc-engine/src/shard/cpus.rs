@@ -1,9 +1,9 @@
-//! Which CPUs a thread may run on.
+//! CPU affinity of threads.
 //!
-//! Invariants: what cannot be set is said and costs speed only. Threads inherit from the one that begins them: the
-//! shard's is bound after its workers have begun; what it begins later sleeps in the kernel (`origin/map`).
+//! Invariants: a failure is logged and costs only speed. Threads inherit from their creator: the shard's is bound
+//! after its workers have started; its later threads sleep in the kernel (`origin/map`).
 //!
-//! It does not choose.
+//! It does not choose CPUs.
 
 /// Binds the calling thread; to nothing, if no CPUs are named.
 pub(crate) fn bind_this_thread(cpus: &[usize], whose: &str) {

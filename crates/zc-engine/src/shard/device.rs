@@ -1,14 +1,14 @@
-//! The cache device: what it is, and its part of the actions.
+//! The cache device, and its actions.
 //!
 //! Job: encode metadata to its place, write units (data and header, the gap between only if it is small), read stored
-//! extents and headers, and turn the ends of these operations into events.
+//! extents and headers, and turn completions into events.
 //!
 //! Invariants: every write is whole 4 KiB blocks, every read whole blocks of the device, from page-aligned memory
-//! (O_DIRECT). Memory that goes to the device holds nothing but what belongs there: padding is zero. An operation ends
-//! once for the manager. The memory of one that it abandoned belongs to the ring until the device has answered: what a
-//! late read brings reaches no buffer of the manager.
+//! (O_DIRECT). Memory that is written contains no foreign data: padding is zero. An operation completes once for the
+//! manager. The memory of an abandoned one belongs to the ring until the device has responded: a late read reaches no
+//! buffer of the manager.
 //!
-//! It does not judge errors, retry, or decide what takes too long; the manager does.
+//! It does not interpret errors, retry, or set deadlines; the manager does.
 
 use std::io;
 use std::ops::Range;
@@ -35,14 +35,14 @@ use crate::shard::workers::Workers;
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) file: Arc<BlockFile>,
-    /// Where the journal is, if not in `file`.
+    /// The journal's device, if not in `file`.
     pub(crate) journal: Option<Arc<BlockFile>>,
     pub(crate) geometry: Geometry,
     pub(crate) fingerprint: FingerprintKind,
 }
 
 impl Device {
-    /// What is at an address of the geometry, and where there.
+    /// Returns the file at an address of the geometry, and the offset in it.
     fn at(&self, offset_bytes: u64) -> (&BlockFile, u64) {
         match (&self.journal, offset_bytes.checked_sub(zc_format::JOURNAL_DEVICE)) {
             (Some(journal), Some(offset_bytes)) => (journal, offset_bytes),
@@ -88,7 +88,7 @@ impl CacheDevice {
         &self.device.file
     }
 
-    /// Where the journal is, if not in the device's file.
+    /// Returns the journal's device, if not in the device's file.
     pub(crate) const fn journal(&self) -> Option<&Arc<BlockFile>> {
         self.device.journal.as_ref()
     }
@@ -103,7 +103,7 @@ impl CacheDevice {
         self.device.geometry.extent_bytes
     }
 
-    /// How contents are fingerprinted.
+    /// Returns the fingerprint function.
     pub(crate) const fn fingerprint(&self) -> FingerprintKind {
         self.device.fingerprint
     }
@@ -128,7 +128,7 @@ impl CacheDevice {
         }
     }
 
-    /// Carries out an action on the device; `workers` decode what is read from memory.
+    /// Executes an action on the device; `workers` decode data read from memory.
     pub(crate) fn act(&mut self, base: &mut Base, workers: &mut Workers, action: Action) {
         let salt = self.device.geometry.salt;
         match action {
@@ -202,7 +202,7 @@ impl CacheDevice {
         }
     }
 
-    /// A flush is of the journal device too: what was written before it is durable after it, wherever it is.
+    /// Flushes the journal device too: all earlier writes are durable afterwards, on either device.
     fn flush_cache(&mut self, base: &mut Base, op: OpId) {
         let files = [Some(&*self.device.file), self.device.journal.as_deref()];
         let fds: Vec<_> = files.into_iter().flatten().map(|file| SharedFd::clone(file.fd())).collect();
@@ -238,7 +238,7 @@ impl CacheDevice {
         base.submit(operation, Pending::Device { op });
     }
 
-    /// Writes what lies in `data`, of which the start is a block's, and the header; what lies before is there already.
+    /// Writes `data`, which starts at a block boundary, and the header; earlier data is on the device already.
     fn write_weu(
         &mut self,
         base: &mut Base,
@@ -253,7 +253,7 @@ impl CacheDevice {
         let count = u32::try_from(header.entries.len()).unwrap_or(u32::MAX);
         let header_bytes = WeuHeader::encoded_bytes(count);
         let header_at = weu_bytes - header_bytes;
-        // Nothing may be left to write: then what is there already may reach beyond the data's last block.
+        // Possibly nothing is left to write: earlier data may then extend beyond the data's last block.
         let data_end = data_bytes.next_multiple_of(BLOCK_BYTES).min(header_at).max(start_bytes);
         assert!(data_bytes <= data_end, "data and header of a unit do not meet");
         header.encode_into(&mut base.buffers.write(slice(weu, header_at, header_bytes)), salt);

@@ -1,8 +1,8 @@
-//! Commands that wait until dirty data is given up, or what volumes left that are gone is erased.
+//! Commands that wait for discarded dirty data, or for the erasure of removed volumes.
 //!
-//! Job: answer each when the manager has done what was asked, or cannot.
+//! Job: answer each when the manager has completed or refused the request.
 //!
-//! It does not give anything up (the manager does).
+//! It does not discard anything (the manager does).
 
 use tokio::sync::oneshot;
 use zc_cache::CacheManager;
@@ -14,31 +14,31 @@ type Ask = (VolumeId, oneshot::Sender<bool>);
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyAsks {
-    /// Until all of a volume's dirty data is given up.
+    /// Waiting until all of a volume's dirty data is discarded.
     drops: Vec<Ask>,
-    /// Until what of it cannot be read is given up.
+    /// Waiting until its unreadable part is discarded.
     unreadable: Vec<Ask>,
     /// Until an erasure has ended.
     erasures: Vec<oneshot::Sender<Option<Erased>>>,
 }
 
 impl DirtyAsks {
-    /// The manager was told to give a volume's dirty data up.
+    /// The manager was instructed to discard a volume's dirty data.
     pub(crate) fn drops(&mut self, volume: VolumeId, reply: oneshot::Sender<bool>) {
         self.drops.push((volume, reply));
     }
 
-    /// The manager was told to give up what of it cannot be read.
+    /// The manager was instructed to discard its unreadable part.
     pub(crate) fn gives_up_unreadable(&mut self, volume: VolumeId, reply: oneshot::Sender<bool>) {
         self.unreadable.push((volume, reply));
     }
 
-    /// Waits for the erasure of removed volumes, which has been asked of the manager.
+    /// Waits for the erasure of removed volumes, which the manager has started.
     pub(crate) fn erases(&mut self, reply: oneshot::Sender<Option<Erased>>) {
         self.erasures.push(reply);
     }
 
-    /// Another manager takes over and knows of no command: answers the waiting ones that nothing was given up or erased.
+    /// Another manager takes over and has no commands: answers the waiting ones that nothing was discarded or erased.
     pub(crate) fn fail(&mut self) {
         for (_, reply) in self.drops.drain(..).chain(self.unreadable.drain(..)) {
             let _asker_left = reply.send(false);
@@ -48,7 +48,7 @@ impl DirtyAsks {
         }
     }
 
-    /// Answers those whose dirty data is given up, or cannot be.
+    /// Answers those whose dirty data is discarded, or cannot be.
     pub(crate) fn answer(&mut self, manager: &CacheManager) {
         if !manager.is_erasing() {
             for reply in self.erasures.drain(..) {

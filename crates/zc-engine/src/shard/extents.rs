@@ -1,13 +1,13 @@
-//! Stored extents on their way to a client: verified, decoded, the wanted part copied out (G3).
+//! Stored extents read for a client: verified, decoded, the wanted part copied out (G3).
 //!
 //! Job: one [`PartDecode`] per extent of a device read, run on the data-plane thread or by a worker; [`ExtentsRead`]
 //! gathers their results.
 //!
-//! Invariants: nothing reaches the destination before checksum, place and identity were verified. A payload that does
-//! not decode to exactly one extent is a fault, whatever its checksum says. So is a content that is not that of its
-//! fingerprint, where the manager wants a proof of that.
+//! Invariants: nothing reaches the destination before checksum, place and identity are verified. A payload that does
+//! not decode to exactly one extent is a fault, even with a valid checksum. So is a content that does not match its
+//! fingerprint, if the manager requests a proof.
 //!
-//! It does not decide what a fault means; the manager does.
+//! It does not decide on the effect of a fault; the manager does.
 
 use std::ops::Range;
 
@@ -30,9 +30,9 @@ pub(crate) struct PartDecode {
     pub(crate) pages: SharedBuf,
     /// Offset of the pages in the slot.
     pub(crate) pages_offset_bytes: u32,
-    /// What is wanted.
+    /// The wanted part.
     pub(crate) wanted: ExtentRead,
-    /// Where it goes.
+    /// Destination.
     pub(crate) dest: Lease,
 }
 
@@ -43,7 +43,7 @@ impl PartDecode {
     }
 }
 
-/// What was learned of a whole extent that a buffer holds, for [`ExtentRead::keep`].
+/// Digest of a whole extent that a buffer holds, for [`ExtentRead::keep`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Learned {
     pub(crate) at: BufSlice,
@@ -54,15 +54,15 @@ pub(crate) struct Learned {
 pub(crate) struct Found<'a> {
     verified: VerifiedExtent,
     payload: &'a [u8],
-    /// Where the payload is in the bytes that were read.
+    /// Position of the payload in the bytes read.
     place: Range<usize>,
 }
 
 impl<'a> Found<'a> {
-    /// Verifies an extent among `bytes`, which were read from `offset_bytes` of its slot on.
+    /// Verifies an extent in `bytes`, which were read from `offset_bytes` of its slot.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Its fault.
     pub(crate) fn verify(
         bytes: &'a [u8],
         offset_bytes: u32,
@@ -76,8 +76,8 @@ impl<'a> Found<'a> {
         Ok(Self { verified, payload, place })
     }
 
-    /// Where the wanted part is among the bytes that were read, if it is there as a client gets it. What is to be proved
-    /// or kept has to be decoded.
+    /// Returns the range of the wanted part in the bytes read, if it is stored as the client receives it. An extent to
+    /// be proved or kept must be decoded.
     pub(crate) fn plain(&self, wanted: &ExtentRead) -> Option<Range<usize>> {
         let is_plain = self.verified.codec == Codec::Raw
             && self.payload.len() == usize_from_u32(wanted.expected.raw_bytes)
@@ -88,10 +88,10 @@ impl<'a> Found<'a> {
         (is_plain && end <= self.place.end).then_some(start..end)
     }
 
-    /// Copies the wanted part to `dest`, decoded and, if that is wanted, proved.
+    /// Copies the wanted part to `dest`, decoded and, if requested, proved.
     ///
     /// # Errors
-    /// The payload does not decode to one extent, or is another content than the manager wants.
+    /// When the payload does not decode to one extent, or has another content than expected.
     pub(crate) fn decode(
         self,
         wanted: &ExtentRead,

@@ -1,9 +1,9 @@
-//! Memory that a flood of requests took, and that goes back to the kernel after it.
+//! Returns memory to the kernel after a burst of requests.
 //!
-//! Job: every [`GIVE_BACK_MS`] let the pool give back what no request needed since the last time. If much has become
-//! free, there or of replies and connections, which live on the heap, let the heap give its free pages back as well.
+//! Job: every [`GIVE_BACK_MS`] let the pool release memory unused since the last time. If much became free, there or
+//! of replies and connections on the heap, let the heap return its free pages as well.
 //!
-//! Invariants: memory that is in use all the time stays; a steady load costs no call of the allocator.
+//! Invariants: memory in constant use stays; a steady load causes no call of the allocator.
 //!
 //! It does not bound memory (`shares` does).
 
@@ -12,7 +12,7 @@ use zc_core::u64_from_usize;
 use crate::limits::{GIVE_BACK_HEAP_BYTES, GIVE_BACK_MS, RECEIVE_BYTES};
 use crate::shard::buffers::Buffers;
 
-/// What the heap held for clients.
+/// Heap memory held for clients.
 #[derive(Debug, Default)]
 pub(crate) struct GiveBack {
     last_ms: u64,
@@ -21,7 +21,7 @@ pub(crate) struct GiveBack {
 }
 
 impl GiveBack {
-    /// Gives back what is due, when so many connections and so many bytes of replies are held.
+    /// Releases memory when due, given the connections and the bytes of replies.
     pub(crate) fn give(&mut self, buffers: &Buffers, conns: usize, unsent_bytes: u64, now_ms: u64) {
         let heap_bytes = unsent_bytes + u64_from_usize(conns * RECEIVE_BYTES);
         if self.look(now_ms, heap_bytes) && self.is_worth(heap_bytes, buffers.give_back()) {
@@ -29,7 +29,7 @@ impl GiveBack {
         }
     }
 
-    /// Notes what the heap holds for clients now; true when it is time to give back.
+    /// Records the heap memory held for clients; returns `true` when a release is due.
     fn look(&mut self, now_ms: u64, heap_bytes: u64) -> bool {
         self.most_bytes = self.most_bytes.max(heap_bytes);
         let is_due = now_ms.saturating_sub(self.last_ms) >= GIVE_BACK_MS;
@@ -39,7 +39,7 @@ impl GiveBack {
         is_due
     }
 
-    /// Returns `true` if the free pages of the heap are worth looking for, after the pool gave so much back.
+    /// Returns `true` if scanning the heap's free pages is worthwhile, after the pool released this much.
     const fn is_worth(&mut self, heap_bytes: u64, released_bytes: u64) -> bool {
         let free_bytes = self.most_bytes.saturating_sub(heap_bytes) + released_bytes;
         let is_worth = free_bytes >= GIVE_BACK_HEAP_BYTES;

@@ -1,9 +1,9 @@
-//! What the manager notes: logged, counted, and remembered of the cache as a whole.
+//! The manager's notes: logged, counted, and recorded in the cache's state.
 //!
-//! Job: say each note in words, what repeats ever more rarely; remember why the cache is out of order, and when its index
-//! was complete.
+//! Job: log each note in words, repeated ones exponentially less often; record why the cache is offline, and when its
+//! index was complete.
 //!
-//! It does not act on a note (`dispatch` does, where one has to).
+//! It does not act on a note (`dispatch` does, if necessary).
 
 use std::collections::VecDeque;
 
@@ -15,10 +15,10 @@ use crate::registry::Registry;
 use crate::shard::base::Base;
 use crate::shard::volumes::{Volume, Volumes};
 
-/// What is known of the cache as a whole.
+/// State of the whole cache.
 #[derive(Debug)]
 pub(crate) struct Health {
-    /// Why it is out of order.
+    /// Reason for being offline.
     fault: Option<String>,
     /// Something stands in for the cache device.
     is_missing: bool,
@@ -28,21 +28,21 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// After a start that read so much, and that knows why something stands in for the device, if so.
+    /// State after a start that read this much, with the reason for a placeholder of the device, if any.
     pub(crate) const fn new(missing: Option<String>, restart_bytes_read: u64) -> Self {
         let is_missing = missing.is_some();
         Self { fault: missing, is_missing, loaded_ms: None, restart_bytes_read }
     }
 
-    /// The cache works again, after a start that read so much.
+    /// Records that the cache works again, after a start that read this much.
     pub(crate) fn is_back(&mut self, restart_bytes_read: u64) {
         (self.fault, self.loaded_ms, self.restart_bytes_read) = (None, None, restart_bytes_read);
     }
 
-    /// The cache is out of order, which another than the manager found.
+    /// The cache is offline, which another than the manager found.
     pub(crate) fn lost(&mut self, why: String, events: &mut VecDeque<Event>) {
         if self.fault.is_none() {
-            tracing::error!("{why}; volumes go on without the cache");
+            tracing::error!("{why}; volumes continue without the cache");
             self.fault = Some(why);
             events.push_back(Event::DeviceLost);
         }
@@ -68,12 +68,12 @@ impl Health {
         self.restart_bytes_read
     }
 
-    /// The fault of the cache device, and what clients see while its record cannot be made.
+    /// Returns the fault of the cache device, and its effect on clients while it cannot be recorded.
     pub(crate) fn fault(&self, manager: &CacheManager) -> Option<String> {
         let fault = self.fault.clone()?;
         if manager.is_distrust_pending() && manager.stats().distrust_failures > 0 {
             return Some(format!(
-                "{fault}; the state directory does not take the record of it: writes outside marked regions wait, \
+                "{fault}; the state directory cannot record it: writes outside marked regions wait, \
                  and fail after 30 s. Make the state directory writable"
             ));
         }
@@ -83,11 +83,11 @@ impl Health {
     /// Takes a note.
     pub(crate) fn note(&mut self, base: &mut Base, volumes: &mut Volumes, registry: &Registry, note: Note) {
         match note {
-            // It was said when it was known.
+            // It was logged when it was detected.
             Note::CacheFailed { .. } if self.fault.is_some() => {}
             Note::CacheFailed { during, error } => {
                 let text = format!("the cache device failed while {}: {error}", during.doing());
-                tracing::error!("{text}; volumes go on without the cache");
+                tracing::error!("{text}; volumes continue without the cache");
                 self.fault = Some(text);
             }
             Note::ExtentDropped { slot, fault } => {
@@ -97,7 +97,7 @@ impl Health {
                     tracing::warn!(count, "a stored extent in slot {slot} was dropped: {fault}");
                 }
             }
-            Note::SlotDropped { slot } => tracing::warn!("slot {slot} was given up after an error"),
+            Note::SlotDropped { slot } => tracing::warn!("slot {slot} was retired after an error"),
             Note::OriginDiffers { volume, extent } => note_changed_origin(volumes, registry, volume, extent),
             Note::DistrustUnrecorded { volume } => note_unrecorded(volumes, volume),
             Note::DirtyUnreadable { volume, .. }
@@ -113,7 +113,7 @@ impl Health {
                     tap.learned(key.extent.0, digest, stored);
                 }
             }
-            // What follows of it is said elsewhere.
+            // Its consequences are logged elsewhere.
             Note::Removed { .. } => {}
             Note::IndexLoaded { extents, by_image } => {
                 let ms = base.clock.now_ms();
@@ -134,8 +134,8 @@ impl Health {
 fn note_unrecorded(volumes: &Volumes, volume: Option<VolumeId>) {
     let of = volume.and_then(|id| volumes.get(id)).map(|volume| format!(" of volume \"{}\"", volume.name));
     tracing::error!(
-        "the state directory could not record that what the cache holds{} is not to be trusted, not at the stop \
-         either. The marks on the cache say what was written; if the cache is replaced or rolled back before the next \
+        "the state directory could not record that cached data{} must not be trusted, not at the stop either. Marks \
+         on the cache record what was written; if the cache is replaced or rolled back before the next \
          start, start with --cold",
         of.unwrap_or_default()
     );
@@ -152,7 +152,7 @@ fn note_changed_origin(volumes: &mut Volumes, registry: &Registry, volume: Volum
     }
 }
 
-/// An error of a device as operators look for it.
+/// Returns the name of a device error that operators search for.
 const fn named(error: ErrorKind) -> &'static str {
     match error {
         ErrorKind::NoSpace => "no space left on the device, ENOSPC",
@@ -163,7 +163,7 @@ const fn named(error: ErrorKind) -> &'static str {
     }
 }
 
-/// News of dirty data. What repeats is said the first time, then ever more rarely.
+/// Logs notes on dirty data. Repeated ones are logged once, then exponentially less often.
 fn note_dirty(volumes: &mut Volumes, volume: VolumeId, note: Note, cache_failed: bool) {
     let Some(volume) = volumes.get_mut(volume) else {
         tracing::warn!(
@@ -179,20 +179,20 @@ fn note_dirty(volumes: &mut Volumes, volume: VolumeId, note: Note, cache_failed:
                 let count = volume.unreadable;
                 tracing::error!(
                     count,
-                    "volume \"{name}\": extent {extent}, which only the cache has, cannot be read from it; reads \
-                     of it fail until it can, or it is written anew"
+                    "volume \"{name}\": extent {extent}, which only the cache has, cannot be read from it; reads of \
+                     it fail until it can, or it is rewritten"
                 );
             }
         }
         Note::DirtyGivenUp { extent, sectors, .. } => tracing::warn!(
-            "volume \"{name}\": sectors {} to {} of extent {extent} could not be read from the cache and are given up, \
-             as asked: they are zeros now",
+            "volume \"{name}\": sectors {} to {} of extent {extent} could not be read from the cache and are \
+             discarded, as requested: they are zeros now",
             sectors.first(),
             sectors.last()
         ),
         Note::DirtySkipped { extent, sectors, .. } => tracing::warn!(
-            "volume \"{name}\": sectors {} to {} of extent {extent} rotted on the cache and were written anew \
-             since; the origin gets the newer ones alone",
+            "volume \"{name}\": sectors {} to {} of extent {extent} were corrupt on the cache and have been \
+             rewritten since; only the newer ones go to the origin",
             sectors.first(),
             sectors.last()
         ),
@@ -203,19 +203,19 @@ fn note_dirty(volumes: &mut Volumes, volume: VolumeId, note: Note, cache_failed:
                 let count = volume.refused;
                 tracing::error!(
                     count,
-                    "volume \"{name}\": its origin refuses what the cache has for it ({error}); it is kept and \
-                     tried again"
+                    "volume \"{name}\": its origin refuses dirty data ({error}); the data is kept and retried"
                 );
             }
         }
         Note::CommitsDropped { epoch, doubtful: false, .. } => tracing::warn!(
             "volume \"{name}\": commits after epoch {epoch} were in flight when the last session was cut off and \
-             do not count; no client was told that they were durable"
+             do not count; none was acknowledged as durable"
         ),
         Note::CommitsDropped { epoch, .. } => {
             volume.dropped_commits += 1;
             tracing::error!(
-                "volume \"{name}\": commits after epoch {epoch} are not complete on the cache and do not count. They were \
+                "volume \"{name}\": commits after epoch {epoch} are not complete on the cache and do not count. \
+                 They were \
                  in flight when the last session was cut off, or the cache device lost them within the moment \
                  after a flush; the volume holds what was flushed before"
             );
@@ -227,8 +227,8 @@ fn note_dirty(volumes: &mut Volumes, volume: VolumeId, note: Note, cache_failed:
         ),
         _ => tracing::error!(
             "volume \"{name}\" is fenced: the cache has dirty data of it, and either the journal is incomplete or \
-             the origin has changed. Put back the cache and the origin that belong together; `zcctl accept-loss \
-             {name}` serves the data that was found, `zcctl drop-dirty {name}` discards it"
+             the origin has changed. Restore the cache and the origin that belong together; `zcctl accept-loss \
+             {name}` serves the recovered data, `zcctl drop-dirty {name}` discards it"
         ),
     }
 }

@@ -1,14 +1,14 @@
-//! What the shard hands to its rings, and what waits for a place in them.
+//! Operations for the shard's rings, including those that wait for an entry.
 //!
-//! Job: keep the operations of a turn for the ring that they are for, in the order in which they come; keep those that
-//! the ring has no place for; say what an ended one was for.
+//! Job: queue the operations of a turn for their ring, in order; hold those without a free entry; map a completion to
+//! its purpose.
 //!
-//! Invariants: a ring is never handed more operations than it has places. An operation that was abandoned before it had a
-//! place is never handed to the device. Those of one origin take no more places than their share (`origin/queue`). What a
-//! turn submits goes to the ring whose thread has the turn, but for what has to stay with one ring.
+//! Invariants: a ring never receives more operations than it has entries. An operation that was abandoned without an
+//! entry never reaches the device. Those of one origin take at most their share of entries (`origin/queue`). A turn's
+//! operations go to the ring of its thread, except those bound to another ring.
 //!
-//! It does not own a ring (`dispatch/threads`: each belongs to its thread), or know what an operation's end
-//! means (`dispatch` leads it to its component).
+//! It does not own a ring (`dispatch/threads`: each belongs to its thread), or interpret completions (`dispatch`
+//! routes them to components).
 
 use std::collections::VecDeque;
 
@@ -22,10 +22,10 @@ use crate::shard::pending::{Abandoned, Pending, RingId, Tokens};
 /// An operation with its token.
 pub(crate) type Entry = (Operation, u64);
 
-/// What one ring is to get, and how much it has.
+/// Queue of one ring, and its number of operations.
 #[derive(Debug, Default)]
 struct Outbox {
-    /// For the ring's next look. They have places.
+    /// For the ring's next submission. They have entries.
     ready: Vec<Entry>,
     /// Operations that the ring had no place for.
     backlog: VecDeque<Entry>,
@@ -57,7 +57,7 @@ impl Outbox {
 #[derive(Debug)]
 pub(crate) struct Io {
     outboxes: Vec<Outbox>,
-    /// Whose thread has the turn.
+    /// Ring of the thread with the turn.
     current: RingId,
     /// Places of each ring.
     places: usize,
@@ -69,7 +69,7 @@ pub(crate) struct Io {
 }
 
 impl Io {
-    /// So many rings, of so many places each.
+    /// Creates `rings` queues, with `places` entries each.
     pub(crate) fn new(rings: usize, places: usize) -> Self {
         Self {
             outboxes: (0..rings).map(|_| Outbox::default()).collect(),
@@ -81,8 +81,8 @@ impl Io {
         }
     }
 
-    /// The ring for a new connection, or a queue of a device: that with the fewest. The first has listeners and workers'
-    /// results to look after, so it comes last of those that have as few.
+    /// Returns the ring for a new connection, or a queue of a device: the one with the fewest. The first also has
+    /// listeners and workers' results, so it comes last among equals.
     pub(crate) fn ring_for_client(&mut self) -> RingId {
         let fewest = |ring: &RingId| (self.clients[ring.index()], std::cmp::Reverse(*ring));
         let ring = self.rings().min_by_key(fewest).unwrap_or(RingId::FIRST);
@@ -111,18 +111,18 @@ impl Io {
         RingId::first(self.outboxes.len())
     }
 
-    /// Hands an operation to the ring of this turn, or keeps it until there is room.
+    /// Submits an operation to the ring of this turn, or queues it until there is space.
     pub(crate) fn submit(&mut self, operation: Operation, pending: Pending) {
         self.submit_on(self.current, operation, pending);
     }
 
-    /// Hands an operation to a ring, or keeps it until there is room.
+    /// Submits an operation to a ring, or queues it until there is space.
     pub(crate) fn submit_on(&mut self, ring: RingId, operation: Operation, pending: Pending) {
         let token = self.tokens.insert(ring, pending);
         self.outboxes[ring.index()].put((operation, token), self.places);
     }
 
-    /// Hands a step of an origin's request to the ring, or keeps it until the origin has room.
+    /// Submits a step of an origin's request to the ring, or queues it until the origin's share has space.
     pub(crate) fn submit_to_origin(&mut self, operation: Operation, op: OpId, volume: VolumeId, job: Job) {
         let step = (operation, Pending::Origin { op, volume, job });
         if let Some((operation, pending)) = self.origins.put(volume, step) {
@@ -138,7 +138,7 @@ impl Io {
         }
     }
 
-    /// Appends what the ring of this turn gets, with what waited for a place, as far as there is room.
+    /// Appends the operations for the ring of this turn, including waiting ones, as far as entries are free.
     pub(crate) fn take_ready(&mut self, into: &mut Vec<Entry>) {
         let outbox = &mut self.outboxes[self.current.index()];
         outbox.fill(self.places);
@@ -150,7 +150,7 @@ impl Io {
         self.rings().filter(|ring| *ring != self.current && !self.outboxes[ring.index()].ready.is_empty())
     }
 
-    /// What an operation of this turn's ring that ended was for.
+    /// Returns the purpose of a completed operation of this turn's ring.
     pub(crate) fn ended(&mut self, token: u64) -> Pending {
         let (ring, pending) = self.tokens.take(token);
         debug_assert_eq!(ring, self.current, "a ring's operations end with its thread");
@@ -158,8 +158,8 @@ impl Io {
         pending
     }
 
-    /// Abandons the operations of a manager's operation: what they were. `None` if the device has none of it. Those that
-    /// a ring had no place for yet are gone.
+    /// Abandons the ring operations of a manager's operation, and returns their kind. `None` if the device has none of
+    /// it. Those without an entry are dropped.
     pub(crate) fn abandon(&mut self, op: OpId, join: Option<u64>) -> Option<Abandoned> {
         let (what, abandoned) = self.tokens.abandon(op, join)?;
         let tokens = &mut self.tokens;
@@ -190,7 +190,7 @@ impl Io {
         self.places
     }
 
-    /// How the waits of all rings ended.
+    /// Returns the outcomes of all rings' waits.
     pub(crate) fn poll_stats(&self) -> PollStats {
         let polls = self.outboxes.iter().map(|outbox| outbox.polls);
         polls.fold(PollStats::default(), |sum, polls| PollStats {

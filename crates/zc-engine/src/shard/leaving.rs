@@ -1,9 +1,9 @@
-//! Volumes that go.
+//! Volumes being removed.
 //!
-//! Invariants: a volume goes when no client can choose it, no request of it is left, and the manager has forgotten it,
-//! durably. If the manager cannot, it is served as before.
+//! Invariants: a volume is removed when no client can choose it, none of its requests is left, and the manager has
+//! durably removed it. If the manager cannot, it is served as before.
 //!
-//! It does not judge what may be believed of a volume, or record it (`control/added`, `control/removed`).
+//! It does not decide on trust of a volume, or record it (`control/added`, `control/removed`).
 
 use tokio::sync::oneshot;
 use zc_core::{ErrorKind, Map, VolumeId};
@@ -17,7 +17,7 @@ pub(crate) type Removed = Result<Box<Volume>, String>;
 #[derive(Debug)]
 struct Going {
     reply: oneshot::Sender<Removed>,
-    /// The manager was told.
+    /// `true` after the manager was instructed.
     is_told: bool,
 }
 
@@ -36,7 +36,8 @@ impl Leaving {
         self.0.insert(id, Going { reply, is_told: false });
     }
 
-    /// The volumes that the manager has to be told of now: no request of them is left. Once a turn.
+    /// Returns the volumes that the manager must remove now, because none of their requests is left. Called once a
+    /// turn.
     pub(crate) fn due(&mut self, is_asked: impl Fn(VolumeId) -> bool) -> Vec<VolumeId> {
         let mut due = Vec::new();
         for (id, going) in self.0.iter_mut().filter(|(_, going)| !going.is_told) {
@@ -53,7 +54,7 @@ impl Leaving {
         self.0.values_mut().for_each(|going| going.is_told = false);
     }
 
-    /// The manager has forgotten a volume, or could not. What is to be let go, if it has, comes from `remove`.
+    /// Processes the manager's result for a volume. On success, `remove` returns the resources to release.
     pub(crate) fn ended(
         &mut self,
         id: VolumeId,

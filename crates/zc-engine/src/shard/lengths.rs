@@ -1,8 +1,8 @@
-//! How long origins are: told, taken up when one has grown, and drawn the consequence when one was truncated.
+//! Tracks origin sizes: reports them, grows volumes, and fences a volume whose origin was truncated.
 //!
-//! Invariants: an origin that was withdrawn gets no request any more.
+//! Invariants: a withdrawn origin receives no further requests.
 //!
-//! It does not look at origins by itself (`control/lengths`), or record what is found (`control/resize`).
+//! It does not measure origins on its own (`control/lengths`), or record results (`control/resize`).
 
 use zc_cache::config::VolumeConfig;
 use zc_core::VolumeId;
@@ -18,7 +18,7 @@ use crate::shard::volumes::Volumes;
 pub(crate) struct Measured {
     pub(crate) volume: VolumeId,
     pub(crate) name: String,
-    /// What clients may use of it.
+    /// Size available to clients.
     pub(crate) size_bytes: u64,
     pub(crate) probe: LengthProbe,
 }
@@ -42,10 +42,10 @@ pub(crate) fn withdraw(volumes: &mut Volumes, volume: VolumeId) {
     }
 }
 
-/// How long a volume's origin is now, and what else identifies it.
+/// Returns the present length of a volume's origin, and the rest of its identity.
 ///
 /// # Errors
-/// When the volume is not served, or its origin cannot be asked.
+/// When the volume is not served, or its origin cannot be queried.
 pub(crate) fn measure(
     volumes: &Volumes,
     volume: VolumeId,
@@ -58,7 +58,7 @@ pub(crate) fn measure(
     Ok(Facing { identity: volume.origin.identity()?, len_bytes })
 }
 
-/// A volume becomes larger: its origin has grown. What the manager has to be told, if the volume is served.
+/// Enlarges a volume whose origin has grown. Returns the manager's new configuration, if the volume is served.
 pub(crate) fn grow(volumes: &mut Volumes, id: VolumeId, size_bytes: u64) -> Option<VolumeConfig> {
     let volume = volumes.get_mut(id)?;
     volume.origin.take_up_length(size_bytes);

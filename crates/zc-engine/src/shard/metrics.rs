@@ -1,13 +1,13 @@
-//! What the driver measures itself: latencies per path, traffic of volumes, connections, errors.
+//! The driver's own measurements: latencies per path, traffic of volumes, connections, errors.
 //!
-//! Latencies are counted twice: of all volumes together in fine steps, for quantiles, and of each volume in the few steps
-//! of [`BOUNDS_NS`], which may be added up over time, volumes and machines.
+//! Latencies are counted twice: for all volumes together in fine steps, for quantiles, and for each volume in the few
+//! steps of [`BOUNDS_NS`], which can be summed over time, volumes and machines.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use zc_nbd::server::Command;
 
-/// Longest latency told apart: 100 s.
+/// Longest latency of its own step: 100 s.
 const LATENCY_NS_MAX: u64 = 100_000_000_000;
 
 /// Upper bounds of the steps in which a volume's latencies are counted, in nanoseconds: 10 us to 10 s, three in a decade.
@@ -59,10 +59,10 @@ impl Path {
     ];
 }
 
-/// Turns that the I/O threads had.
+/// Acquisitions of the shard lock by I/O threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Turns {
-    /// How many.
+    /// Count.
     pub(crate) count: u64,
     /// Nanoseconds that they took.
     pub(crate) had_ns: u64,
@@ -79,7 +79,7 @@ impl Turns {
     }
 }
 
-/// How many requests of one path took how long.
+/// Histogram of the durations on one path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Steps {
     /// Requests that took no longer than the bound of the same number, and longer than the bound before. The last number
@@ -91,7 +91,7 @@ pub(crate) struct Steps {
     pub(crate) bytes: u64,
 }
 
-/// How long a volume's requests took, by path.
+/// Histograms of a volume's requests, by path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Durations([Steps; Path::WORDS.len()]);
 
@@ -110,7 +110,7 @@ impl Durations {
     }
 }
 
-/// What clients asked of a volume since the start, in the requests that they made.
+/// Requests of clients to a volume since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
     /// Reads.
@@ -119,7 +119,7 @@ pub struct Traffic {
     pub read_bytes: u64,
     /// Reads without the origin.
     pub hits: u64,
-    /// Reads from the origin alone, what was read ahead included.
+    /// Reads from the origin alone, prefetched data included.
     pub misses: u64,
     /// Reads from both.
     pub mixed: u64,
@@ -135,7 +135,7 @@ pub struct Traffic {
     pub flushes: u64,
     /// Requests of any kind that failed.
     pub failed: u64,
-    /// Of those, requests that failed because a device did.
+    /// Requests that failed because of a device.
     pub failed_by_device: u64,
     /// Errors of the origin, those of destaging and read-ahead included.
     pub origin_errors: u64,
@@ -171,7 +171,7 @@ pub(crate) struct Metrics {
     pub(crate) refused: u64,
     /// Connections closed because the client broke a rule.
     pub(crate) broken: u64,
-    /// Connections closed before they chose an export, to make room for others.
+    /// Connections closed before they chose an export, in favour of others.
     pub(crate) displaced: u64,
     /// Failed attempts to accept.
     pub(crate) accept_errors: u64,
@@ -181,7 +181,7 @@ pub(crate) struct Metrics {
     pub(crate) device_errors: u64,
     /// Operations of the cache device that took too long.
     pub(crate) abandoned: u64,
-    /// Times the cache's contents were given up outside the device.
+    /// Times that the cache's contents were distrusted outside the device.
     pub(crate) distrusts: u64,
     /// Stored extents that failed verification.
     pub(crate) extents_dropped: u64,

@@ -1,13 +1,13 @@
-//! A shard: one cache manager with its clients and devices, and I/O threads that take turns with it.
+//! A shard: one cache manager with its clients and devices, shared by I/O threads.
 //!
-//! Job: `dispatch` collects in each turn what ended on the ring of the thread that has it, turns that into events, lets
-//! the manager handle them, has its actions carried out, and gathers replies. After the turn the thread submits
-//! everything with one system call. `dispatch` leads each event to its component, and alone knows all of them. A
-//! component has private fields and gets what else it needs with each call (`base`).
+//! Job: in each turn `dispatch` collects the completions of the ring whose thread has the lock, turns them into
+//! events, lets the manager handle them, executes its actions, and gathers replies. After the turn the thread submits
+//! everything with one system call. `dispatch` routes each event to its component, and alone depends on all of them. A
+//! component has private fields and receives everything else with each call (`base`).
 //!
-//! Invariants: the thread that has the turn alone touches the manager, connections and buffers' table. An event is
-//! handled to its end before the next. Actions are carried out in order; what they make the rings do starts after the
-//! turn, after the intent log was written. A module uses those before it in this list, and none behind it:
+//! Invariants: only the thread with the lock accesses the manager, connections and the table of buffers. An event is
+//! handled completely before the next. Actions are executed in order; the resulting ring operations start after the
+//! turn, when the intent log is written. A module uses those before it in this list, and none after it:
 //!
 //! | Module | What is there |
 //! | --- | --- |
@@ -16,15 +16,15 @@
 //! | `buffers`, `pending`, `io`, `base` | memory, what the rings get, and what every component may use |
 //! | `reads`, `workers`, `device` | bytes for the manager, the cache device |
 //! | `volumes`, `origin_limits`, `origins`, `lengths` | volumes with their limits and taps, their origins with theirs |
-//! | `settled`, `health`, `leaving`, `dirty_asks`, `pause`, `give_back`, `close` | what is told and kept of the cache and its end |
+//! | `settled`, `health`, `leaving`, `dirty_asks`, `pause`, `give_back`, `close` | state of the cache, and its end |
 //! | `warm` | ranges that an operator wants in the cache |
 //! | `clients` | connections, block devices, and their requests |
 //! | `stats`, `commands` | numbers and commands, as other threads see them |
 //! | `dispatch` | the shard itself: the I/O threads, their turns, and who gets what |
 //!
-//! It does not wait for anything but the rings, or know configuration files. Hashing, compressing and decoding
-//! are the workers', but for what `limits` allows here: small reads of compressed extents, a small job that is alone or
-//! that a flush waits for, and what no queue has room for.
+//! It waits for nothing except the rings, and is independent of configuration files. Workers hash, compress and
+//! decode, except for work that `limits` allows here: small reads of compressed extents, a small job that is alone or
+//! that a flush waits for, and jobs that no queue has space for.
 
 pub(crate) mod base;
 pub(crate) mod buffers;

@@ -1,11 +1,11 @@
-//! The limits of what origins are asked for: which action on an origin begins, and which waits.
+//! Limits of origins: starts and delays actions on an origin.
 //!
-//! Job: keep a [`Throttle`] for each volume that limits its origin, and the manager's actions that wait for it.
+//! Job: keep a [`Throttle`] for each volume that limits its origin, and the manager's waiting actions.
 //!
-//! Invariants: each action that waits begins once, in the order of its kind: reads, or writes. Flushes do not wait: the
-//! manager asks for one when the writes that it covers have ended. Without limits no action waits.
+//! Invariants: each waiting action starts once, in the order of its kind: reads, or writes. Flushes do not wait: the
+//! manager requests one when the writes it covers have completed. Without limits no action waits.
 //!
-//! It does not carry actions out (`origins`), or bound what is with the kernel at once (`origin/queue`).
+//! It does not execute actions (`origins`), or bound the kernel's queue (`origin/queue`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::front::throttle::{Cost, Throttle, Waits};
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct OriginLimits {
-    /// Of volumes that have, or had, limits.
+    /// Throttles of volumes that have, or had, limits.
     throttles: BTreeMap<VolumeId, Throttle<Action>>,
     /// `true` if an action of any of them waits.
     are_waiting: bool,
@@ -72,7 +72,7 @@ impl OriginLimits {
         next
     }
 
-    /// How long until the next may begin.
+    /// Returns the time until the next may start.
     pub(crate) fn due(&mut self, now_ns: impl Fn() -> u64) -> Option<Duration> {
         if !self.are_waiting {
             return None;
@@ -82,13 +82,13 @@ impl OriginLimits {
         due_ns.map(Duration::from_nanos)
     }
 
-    /// How actions waited, by volume.
+    /// Returns the waits of actions by volume.
     pub(crate) fn waits(&self) -> impl Iterator<Item = (VolumeId, Waits)> {
         self.throttles.iter().map(|(id, throttle)| (*id, throttle.waits()))
     }
 }
 
-/// What an action asks of the origin of its volume; `None`: it is free.
+/// Returns the cost of an action for the origin of its volume; `None`: free.
 fn cost(action: &Action) -> Option<(VolumeId, Cost)> {
     Some(match action {
         Action::OriginRead { volume, dest, .. } => (*volume, Cost::of_read(dest.len_bytes.into())),

@@ -1,10 +1,10 @@
-//! The origins' part of the actions.
+//! Actions on origins.
 //!
 //! Job: read, write, flush, trim and zero origins: raw ones in steps on the ring, volumes of stores and exports of
-//! servers by requests to their threads; turn the ends into events.
+//! servers by requests to their threads; turn completions into events.
 //!
-//! Invariants: each operation's end becomes exactly one event. The first failure is logged, then ever fewer: an origin
-//! that fails for hours fills no disk with its log.
+//! Invariants: each completion becomes exactly one event. The first failure is logged, then exponentially fewer: an
+//! origin that fails for hours must not fill a disk with its log.
 //!
 //! It does not order what origins do (the cache manager does), or the arithmetic of limits (`origin_limits`).
 
@@ -27,7 +27,7 @@ use crate::shard::volumes::Volumes;
 pub(crate) struct Origins {
     /// Answers of stores and servers.
     answers: OriginAnswers,
-    /// What they may be asked for.
+    /// Limits of their use.
     limits: OriginLimits,
 }
 
@@ -37,24 +37,24 @@ impl Origins {
         Self { answers: OriginAnswers::new(waker), limits: OriginLimits::default() }
     }
 
-    /// What bounds the use of origins.
+    /// Returns the limits of origins.
     pub(crate) const fn limits(&self) -> &OriginLimits {
         &self.limits
     }
 
-    /// What bounds the use of origins, to be changed.
+    /// Returns the limits of origins for changes.
     pub(crate) const fn limits_mut(&mut self) -> &mut OriginLimits {
         &mut self.limits
     }
 
-    /// Carries out an action on an origin, now or when its limits let it.
+    /// Executes an action on an origin, now or when its limits admit it.
     pub(crate) fn act(&mut self, base: &mut Base, volumes: &mut Volumes, action: Action, extent_bytes: u32) {
         if let Some(action) = self.limits.passes(action, || base.clock.now_ns()) {
             self.begin(base, volumes, action, extent_bytes);
         }
     }
 
-    /// Carries out what waited for its limits and may begin now.
+    /// Executes waiting actions that the limits now admit.
     pub(crate) fn go_on(&mut self, base: &mut Base, volumes: &mut Volumes, extent_bytes: u32) {
         while let Some(action) = self.limits.next(|| base.clock.now_ns()) {
             self.begin(base, volumes, action, extent_bytes);
@@ -94,7 +94,7 @@ impl Origins {
         }
     }
 
-    /// Asks for fingerprints of what a volume holds. Those of a store have no key.
+    /// Requests fingerprints of a volume's contents. Those of a store have no key.
     pub(crate) fn want_recipe(
         &self,
         base: &mut Base,
@@ -132,7 +132,7 @@ impl Origins {
         base.io.origin_has_room(volume);
     }
 
-    /// Takes what stores and servers answered.
+    /// Processes replies of stores and servers.
     pub(crate) fn take_answers(&self, base: &mut Base, volumes: &mut Volumes) {
         for OriginAnswer { op, volume, outcome } in self.answers.take() {
             match outcome {
@@ -168,7 +168,7 @@ fn go_on(base: &mut Base, volumes: &mut Volumes, op: OpId, volume: VolumeId, ste
     match step {
         Step::Submit(job, operation) => base.io.submit_to_origin(operation, op, volume, job),
         Step::Done(finished) => {
-            // The lease ends before the manager hears of it.
+            // The lease ends before the manager receives the event.
             drop(finished.target);
             let result = finished.result.map_err(|error| {
                 failed(base, volumes, volume, &error);

@@ -1,14 +1,14 @@
 //! A pause of the data plane, in which its manager can be exchanged (see `reattach` and `replace`).
 //!
-//! Job: hold back what clients ask of the manager until everything that it is at has ended; then `dispatch` has it close
-//! its cache, if that is wanted, and puts another one in its place, or lets things go on.
+//! Job: hold back client requests to the manager until all its operations have completed; then `dispatch` lets it
+//! close its cache, if requested, and replaces it, or resumes.
 //!
-//! Invariants: while requests are held back none is lost, answered or reordered; their number is bounded as that of
-//! requests in flight is. Connections, ranges and origins are the same before and after. A pause whose asker has gone
-//! ends, and one in which what is under way does not end either. A manager that has closed its cache takes no request
-//! any more: such a pause ends with another manager, or with the data plane. A manager is exchanged only while nothing
-//! in line or in flight refers to it: requests that were queued in the same turn are held back first, in their order,
-//! and its own events and operations have ended. Commands behind the exchange wait for it.
+//! Invariants: while requests are held back none is lost, answered or reordered; their number is bounded like that of
+//! requests in flight. Connections, ranges and origins are the same before and after. A pause ends when its caller has
+//! disconnected, or when the operations in flight do not complete. A manager that has closed its cache accepts no
+//! requests: such a pause ends with another manager, or with the data plane. A manager is exchanged only while nothing
+//! queued or in flight refers to it: requests that were queued in the same turn are held back first, in order, and its
+//! own events and operations have completed. Commands after the exchange wait for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use crate::shard::device::Device;
 use crate::state::intent::IntentLog;
 use crate::state::risk::RiskFile;
 
-/// What the data plane has open.
+/// Open resources of the data plane.
 #[derive(Debug)]
 pub(crate) struct Looked {
     pub(crate) cache: Arc<BlockFile>,
     pub(crate) journal: Option<Arc<BlockFile>>,
     pub(crate) facing: Vec<(VolumeId, Facing)>,
-    /// Volumes whose clients have to be told that acknowledged writes are lost.
+    /// Volumes whose clients must be notified of lost acknowledged writes.
     pub(crate) lost: Vec<VolumeId>,
 }
 
@@ -47,11 +47,11 @@ pub(crate) struct Closed {
     pub(crate) journal_next: JournalSeq,
     /// The newest epoch of each volume. The origins have all of them.
     pub(crate) epochs: Vec<(VolumeId, u64)>,
-    /// Volumes whose clients have yet to be told of an earlier loss.
+    /// Volumes with a pending notification of an earlier loss.
     pub(crate) owes_loss: Vec<VolumeId>,
 }
 
-/// What takes the place of a manager that lost its cache device, or closed it.
+/// Replacement of a manager that lost its cache device, or closed it.
 pub(crate) struct Replacement {
     pub(crate) manager: CacheManager,
     pub(crate) device: Device,
@@ -68,13 +68,13 @@ impl std::fmt::Debug for Replacement {
 }
 
 type Reply = oneshot::Sender<Result<Looked, EngineError>>;
-/// The asker who waits for the cache to be closed.
+/// Caller that waits for the cache to be closed.
 pub(crate) type CloseReply = oneshot::Sender<Result<Closed, EngineError>>;
 
-/// How far the manager is with closing its cache.
+/// Progress of closing the cache.
 #[derive(Debug, Default)]
 enum Closing {
-    /// The manager was not told to.
+    /// Not requested.
     #[default]
     No,
     /// The manager is at it.
@@ -83,23 +83,23 @@ enum Closing {
     Done,
 }
 
-/// What is held back, and who is told when nothing else is left.
+/// Requests held back, and the caller to notify when nothing else is left.
 #[derive(Debug)]
 struct Paused {
     events: VecDeque<Event>,
     since_ms: u64,
     reply: Option<Reply>,
     closing: Closing,
-    /// The next manager, and when it came.
+    /// The next manager, and the time of its arrival.
     replacement: Option<(Box<Replacement>, u64)>,
 }
 
-/// Whether requests are held back, and which.
+/// `Some` while requests are held back.
 #[derive(Debug, Default)]
 pub(crate) struct Pause(Option<Paused>);
 
 impl Pause {
-    /// Requests are held back from now on; who asked for that is told when nothing else is left.
+    /// Starts holding back requests; the caller is notified when nothing else is left.
     pub(crate) fn begin(&mut self, reply: Reply, now_ms: u64) {
         let (events, closing) = (VecDeque::new(), Closing::No);
         self.0 = Some(Paused { events, since_ms: now_ms, reply: Some(reply), closing, replacement: None });
@@ -126,7 +126,7 @@ impl Pause {
         }
     }
 
-    /// Buffers of what is held back.
+    /// Returns the buffers of the requests held back.
     pub(crate) fn buffers(&self) -> Set<BufId> {
         let buf = |event: &Event| match event {
             Event::Submit(request) => match request.kind {
@@ -138,14 +138,15 @@ impl Pause {
         self.0.iter().flat_map(|paused| &paused.events).filter_map(buf).collect()
     }
 
-    /// Nothing but what is held back is left: tells the asker, once. True: the asker has gone, and the pause is over.
+    /// Notifies the caller once the data plane has drained. Returns `true` if the caller has disconnected, which ends
+    /// the pause.
     pub(crate) fn is_reached(&mut self, looked: impl FnOnce() -> Result<Looked, EngineError>) -> bool {
         let Some(reply) = self.0.as_mut().and_then(|paused| paused.reply.take()) else { return false };
         reply.send(looked()).is_err()
     }
 
-    /// Returns `true` if what is held back has waited long enough: what is under way does not end, or the asker has
-    /// gone. The asker is told.
+    /// Returns `true` if the pause must end: the operations in flight do not complete, or the caller has disconnected.
+    /// The caller is notified.
     pub(crate) fn is_given_up(&mut self, now_ms: u64) -> bool {
         let Some(paused) = &mut self.0 else { return false };
         let is_late = now_ms.saturating_sub(paused.since_ms) > PAUSE_MAX_MS;
@@ -155,7 +156,8 @@ impl Pause {
         true
     }
 
-    /// The manager is told to close its cache. `reply` comes back if nothing is held back, or something is under way.
+    /// Records that the manager is closing its cache. Returns `reply` if nothing is held back, or operations are in
+    /// flight.
     pub(crate) fn begin_closing(&mut self, reply: CloseReply) -> Result<(), CloseReply> {
         match &mut self.0 {
             Some(paused) if paused.reply.is_none() => {
@@ -166,7 +168,8 @@ impl Pause {
         }
     }
 
-    /// The manager has closed its cache, as it was told to in this pause. Otherwise the daemon stops: false.
+    /// Processes the manager's report that it has closed its cache. Returns `false` if this was not requested by the
+    /// pause, so the daemon is stopping.
     pub(crate) fn is_closed_by(&mut self, closed: impl FnOnce() -> Closed) -> bool {
         let Some(Paused { closing, .. }) = &mut self.0 else { return false };
         let Closing::Begun(reply) = std::mem::replace(closing, Closing::Done) else { return false };
@@ -204,7 +207,7 @@ impl Pause {
         since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) > PAUSE_MAX_MS)
     }
 
-    /// The pause is over: what was held back, in order.
+    /// Ends the pause, and returns the requests held back, in order.
     pub(crate) fn end(&mut self) -> VecDeque<Event> {
         self.0.take().map(|paused| paused.events).unwrap_or_default()
     }

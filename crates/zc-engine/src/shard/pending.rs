@@ -1,4 +1,4 @@
-//! What the shard's ring operations are for.
+//! Purposes of the shard's ring operations.
 //!
 //! Invariants: a token names one operation in flight and is free again when that completes.
 
@@ -10,10 +10,10 @@ use zc_origin::Job;
 pub(crate) struct RingId(usize);
 
 impl RingId {
-    /// That of the thread that is always there.
+    /// Ring of the thread that always exists.
     pub(crate) const FIRST: Self = Self(0);
 
-    /// The first so many.
+    /// Returns the first `rings` numbers.
     pub(crate) fn first(rings: usize) -> impl Iterator<Item = Self> {
         (0..rings).map(Self)
     }
@@ -69,7 +69,7 @@ pub(crate) enum Pending {
     Late,
 }
 
-/// How the end of an abandoned operation is reported.
+/// Report of an abandoned operation's completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Abandoned {
     /// As that of a write or a flush.
@@ -145,8 +145,8 @@ impl Tokens {
         (ring, pending)
     }
 
-    /// Abandons the ring operations of a manager's operation: what they were, and their tokens. `None` if the device has
-    /// none of it.
+    /// Abandons the ring operations of a manager's operation: returns their kind, and their tokens. `None` if the
+    /// device has none of it.
     pub(crate) fn abandon(&mut self, op: OpId, join: Option<u64>) -> Option<(Abandoned, Vec<u64>)> {
         let mut found = None;
         let mut tokens = Vec::new();

@@ -1,4 +1,4 @@
-//! How reads of stored extents are cut: what of the device is read, and what of that is decoded where.
+//! Splits reads of stored extents: the blocks to read from the device, and the place of decoding.
 //!
 //! It does not read (`device`) or decode (`extents`).
 
@@ -11,9 +11,10 @@ use zc_format::EXTENT_HEADER_BYTES;
 use crate::limits::INLINE_DECODE_BYTES;
 use crate::shard::extents::PartDecode;
 
-/// The blocks of the device within `pages` that can hold the extents: where blocks are smaller than pages, less is read
-/// than the pages that an extent touches. A raw 8 KiB extent with its header straddles three pages, 12 KiB, and 17 or
-/// 18 blocks of 512 bytes. How long a compressed one is, its header says; it is no longer than a raw one.
+/// Returns the blocks of the device within `pages` that can hold the extents: with blocks smaller than pages, this is
+/// less than the pages that an extent overlaps. A raw 8 KiB extent with its header straddles three pages, 12 KiB, and
+/// 17 or 18 blocks of 512 bytes. The length of a compressed one is in its header; it does not exceed that of a raw
+/// one.
 pub(crate) fn blocks_of(pages: &Range<u32>, parts: &[ExtentRead], block_bytes: u32) -> Range<u32> {
     let starts = parts.iter().map(|part| part.expected.offset_bytes);
     let ends = parts.iter().map(|part| {
@@ -22,14 +23,14 @@ pub(crate) fn blocks_of(pages: &Range<u32>, parts: &[ExtentRead], block_bytes: u
     });
     let start = starts.min().unwrap_or(pages.start) / block_bytes * block_bytes;
     let end = ends.max().and_then(|end| end.checked_next_multiple_of(block_bytes)).unwrap_or(pages.end);
-    // Never outside the pages: what the manager knows of the place is more than an extent's largest size.
+    // Never outside the pages: the manager's location is more exact than an extent's largest size.
     let start = start.clamp(pages.start, pages.end);
     start..end.clamp(start, pages.end)
 }
 
-/// What decoding on the data-plane thread takes of its bound, in decoded bytes; `None`: the workers do it. Pages as
-/// long as what they decode to are not compressed: to verify and copy takes a quarter of decompressing, and less than
-/// to hand over.
+/// Returns the cost of decoding on the data-plane thread, in decoded bytes; `None`: the workers do it. Pages as long
+/// as their decoded bytes are uncompressed: verifying and copying takes a quarter of decompressing, and less than the
+/// hand-over to a worker.
 pub(crate) fn inline_cost_bytes(pages_bytes: usize, raw_bytes: u32) -> Option<u32> {
     if pages_bytes >= usize_from_u32(raw_bytes) {
         return Some(raw_bytes / 4);
@@ -37,8 +38,8 @@ pub(crate) fn inline_cost_bytes(pages_bytes: usize, raw_bytes: u32) -> Option<u3
     (raw_bytes <= INLINE_DECODE_BYTES).then_some(raw_bytes)
 }
 
-/// Parts in groups of [`INLINE_DECODE_BYTES`] decoded bytes (or one part that is longer): one job each, because to hand
-/// a job over and take its result back costs as much as to decode an extent or two.
+/// Groups parts by [`INLINE_DECODE_BYTES`] decoded bytes (or one longer part): one job each, because handing a job
+/// over and receiving its result costs as much as decoding an extent or two.
 pub(crate) fn in_groups(decodes: Vec<PartDecode>) -> Vec<Vec<PartDecode>> {
     let mut groups: Vec<Vec<PartDecode>> = Vec::new();
     let mut left_bytes = 0;

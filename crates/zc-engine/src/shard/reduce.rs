@@ -1,6 +1,6 @@
-//! What bytes are: the bridge from leases to `zc-reduce`.
+//! Runs `zc-reduce` on leases.
 //!
-//! Invariants: results depend on the bytes alone. What it does not do: threads.
+//! Invariants: results depend on the bytes alone. It starts no threads.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) enum Facts {
     Hashed(Digest),
     /// Stored size, if below the limit.
     Compressed(Option<u32>),
-    /// Whether equal.
+    /// `true` if equal.
     Compared(bool),
 }
 
@@ -52,7 +52,7 @@ impl Scratch {
         Facts::Compressed(stored.and_then(|len| u32::try_from(len).ok()))
     }
 
-    /// The fingerprint of what a payload decodes to. `None`: it does not decode.
+    /// Returns the fingerprint of a decoded payload. `None`: it does not decode.
     pub(crate) fn fingerprint(
         &mut self,
         codec: Codec,
@@ -77,7 +77,7 @@ impl Scratch {
         Some(&self.decoded)
     }
 
-    /// Decodes an extent of `raw_bytes` and copies what starts `skip` bytes in to `dest`. `None`: it does not decode.
+    /// Decodes an extent of `raw_bytes` and copies the part from `skip` to `dest`. `None`: it does not decode.
     pub(crate) fn decompress_part(
         &mut self,
         codec: Codec,

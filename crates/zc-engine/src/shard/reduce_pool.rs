@@ -1,20 +1,20 @@
 //! The reduce workers: decoding, hashing, compression and comparison off the data-plane thread.
 //!
 //! Job: a fixed number of threads take jobs from two queues, decoding (a client waits for it) before everything else
-//! (FlaZ 2.2.5), and put results where the data plane finds them.
+//! (FlaZ 2.2.5), and queue results for the data plane.
 //!
-//! To wake a thread costs more than to hash an extent, so what belongs to insertions is gathered on both ways: jobs are
-//! handed over when there are some or a millisecond or two have passed, and results wake the data plane when there are
-//! many or nothing came for a moment, unless a turn for another reason took them before. What a client waits for goes
-//! at once: decoding always, the rest while a client waits for a flush ([`ReducePool::hurry`]); and little of that is
-//! done by the thread that brings it, because to wake a worker and to be woken by it takes longer. So it is with a
-//! small job that is alone. Where there are several I/O threads, such a thread does it after its turn ([`AfterTurn`]).
+//! Waking a thread costs more than hashing an extent, so work for insertions is batched in both directions: jobs are
+//! handed over when there are several or a millisecond or two have passed, and results wake the data plane when there
+//! are many or none followed for a moment, unless a turn for another reason took them before. Urgent work goes at
+//! once: decoding always, the rest while a client waits for a flush ([`ReducePool::hurry`]); and small amounts of it
+//! run on the submitting thread, because waking a worker and being woken by it takes longer. The same applies to a
+//! single small job. With several I/O threads, the thread runs it after its turn ([`AfterTurn`]).
 //!
-//! Invariants: both queues are bounded together; a job that does not fit is carried out by the thread that brings it,
-//! so that none is lost and memory stays bounded. Each job yields one result, and the data plane hears of it without
-//! having to ask. Jobs own leases of their memory.
+//! Invariants: both queues are bounded together; a job that does not fit runs on the submitting thread, so that none
+//! is lost and memory stays bounded. Each job yields one result, of which the data plane is notified. Jobs own leases
+//! of their memory.
 //!
-//! It does not order results (the manager packs in the order of requests whatever order they come in).
+//! It does not order results (the manager packs in the order of requests for any order of results).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -46,9 +46,9 @@ pub(crate) enum Job {
     Compare { op: OpId, left: ReadLease, right: ReadLease },
 }
 
-/// What came out of a job.
+/// Result of a job.
 pub(crate) enum Outcome {
-    /// Read, part, and what was learned of it, or its fault.
+    /// Read, part, and its digest, or its fault.
     Decoded(Vec<(u64, usize, Result<Option<Learned>, zc_format::ExtentError>)>),
     /// Facts about bytes, for the manager.
     Facts { op: OpId, facts: Facts },
@@ -64,7 +64,7 @@ impl Job {
         matches!(self, Self::Hash { .. } | Self::Compress { .. } | Self::Compare { .. })
     }
 
-    /// Bytes that it goes through if that is quick; what takes long counts as more than a thread would do in passing.
+    /// Returns the bytes to process; slow operations count as more than a thread runs in passing.
     fn quick_bytes(&self) -> usize {
         match self {
             Self::Hash { src, .. } | Self::Compress { src, codec: Codec::Lz4, .. } => src.len(),
@@ -115,12 +115,12 @@ impl Shared {
     }
 }
 
-/// A poisoned lock means a worker panicked between two consistent states: the data goes on.
+/// A poisoned lock means that a worker panicked between two consistent states: the data remains valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Carries out jobs after a turn, on the thread that had it.
+/// Runs jobs after a turn, on the thread that had it.
 pub(crate) struct AfterTurn(Arc<Shared>);
 
 impl AfterTurn {
@@ -142,7 +142,7 @@ pub(crate) struct ReducePool {
     fresh_since_ms: Option<u64>,
     /// Jobs for the thread that has the turn; it does them afterwards.
     after_turn: Vec<Job>,
-    /// `true` if there are other threads that may have the next turn meanwhile.
+    /// `true` if other threads may have the next turn at the same time.
     has_company: bool,
 }
 
@@ -208,7 +208,7 @@ impl ReducePool {
         self.has_company
     }
 
-    /// What the thread of this turn has to do after it.
+    /// Returns the jobs that the thread of this turn runs after it.
     pub(crate) fn take_after_turn(&mut self) -> Vec<Job> {
         std::mem::take(&mut self.after_turn)
     }
@@ -284,7 +284,7 @@ impl ReducePool {
         self.fresh.len() + self.shared.jobs.len()
     }
 
-    /// Jobs that were carried out by the thread that brought them, because the queues were full.
+    /// Returns the jobs that ran on the submitting thread, because the queues were full.
     pub(crate) fn inline_jobs(&self) -> u64 {
         self.shared.inline.load(Ordering::Relaxed)
     }
@@ -322,7 +322,7 @@ fn work(shared: &Shared) {
     }
 }
 
-/// The next job; `None` at the end. Results that were not told are told when no job comes for a moment.
+/// Returns the next job; `None` at the end. Unreported results are reported when no job arrives for a moment.
 fn next_job(shared: &Shared, unsent: &mut bool) -> Option<Job> {
     if *unsent {
         match shared.jobs.next_within(REDUCE_LINGER) {

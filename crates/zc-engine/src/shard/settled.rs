@@ -1,14 +1,14 @@
-//! Volumes that need nothing of a cache that failed.
+//! Volumes that do not need a failed cache.
 //!
-//! Job: while the cache device is out of order, tell the state directory of each volume of which nothing is dirty. The
-//! next start serves such a volume without the cache, also after a kill. Otherwise it would wait for data that the
-//! origin has.
+//! Job: while the cache device is offline, record each volume without dirty data in the state directory. The next
+//! start serves such a volume without the cache, also after a kill. Otherwise it would wait for data that the origin
+//! has.
 //!
-//! Invariants: no volume is told of while clients have yet to be told of a loss, because a start without the cache would
-//! not tell them. What is told counts for the session that it is about: a session that begins on the cache later says
-//! first that the volume may be dirty.
+//! Invariants: no volume is recorded while it has a pending notification of a loss, because a start without the cache
+//! would not deliver it. A record is valid for its session: a later session on the cache first records that the volume
+//! may be dirty.
 //!
-//! It does not judge what is dirty (the manager), or what a start may serve (`without_cache`).
+//! It does not determine dirty data (the manager), or decide on a start (`without_cache`).
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::shard::volumes::Volumes;
 use crate::state::state_dir::StateDir;
 use crate::state::state_thread::{Requester, StateThread};
 
-/// What the state directory was told since the cache failed.
+/// Records in the state directory since the cache failed.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     noted: Set<VolumeId>,
@@ -36,7 +36,7 @@ pub(crate) fn needs_no_cache(manager: &CacheManager, volume: VolumeId) -> Option
 }
 
 impl Settled {
-    /// Tells the state directory what it was not told yet. The cache has failed.
+    /// Sends missing records to the state directory. The cache has failed.
     pub(crate) fn tell(
         &mut self,
         volumes: &Volumes,
@@ -59,7 +59,7 @@ impl Settled {
         }
     }
 
-    /// The state directory was told, or could not be.
+    /// Processes the result of a record.
     pub(crate) fn ended(&mut self, volume: VolumeId, result: Result<(), ErrorKind>, now_ms: u64) {
         if result.is_err() {
             self.noted.remove(&volume);

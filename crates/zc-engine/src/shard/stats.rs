@@ -26,15 +26,15 @@ pub struct ShardStats {
     pub restart_bytes_read: u64,
     /// The cache device works.
     pub cache_healthy: bool,
-    /// What failed if it does not.
+    /// Its fault, if it has failed.
     pub cache_fault: Option<String>,
-    /// Why there is no intent log: a start after a kill is as one after a power cut.
+    /// Reason for a missing intent log: a start after a kill is then like one after a power failure.
     pub intent_fault: Option<String>,
     /// Every counter of the cache manager by its name.
     pub manager: BTreeMap<&'static str, u64>,
-    /// What the hit ratio is made of.
+    /// Basis of the hit ratio.
     pub extents: Extents,
-    /// What reads would have found in caches of other sizes.
+    /// Estimated hit ratios of caches of other sizes.
     pub curve: Curve,
     /// RAM of the manager's growing structures.
     pub ram_bytes: BTreeMap<&'static str, u64>,
@@ -42,23 +42,23 @@ pub struct ShardStats {
     pub stopping: bool,
     /// Write-evict units on the cache device, and the most there may be.
     pub slots: [u64; 2],
-    /// What clients asked, by volume.
+    /// Requests of clients, by volume.
     pub traffic: BTreeMap<String, Traffic>,
-    /// How requests waited for the limits of their volume, by volume.
+    /// Waits of requests for the limits of their volume, by volume.
     pub limits: BTreeMap<String, Waits>,
-    /// How requests of origins waited for the limits of the origin, by volume; of volumes that have such limits.
+    /// Waits of origin requests for the limits of the origin, by volume; of volumes with such limits.
     pub origin_limits: BTreeMap<String, Waits>,
     /// Dirty data of all volumes against its bounds: units, records, and the most of both.
     pub dirty_fill: DirtyFill,
     /// Connections of remote origins, by volume.
     pub remote: BTreeMap<String, RemoteOrigin>,
-    /// What volumes with a quota, a reserve or a priority have of the cache, by volume.
+    /// Cache shares of volumes with a quota, a reserve or a priority, by volume.
     pub shares: BTreeMap<String, Share>,
-    /// What is pinned of volumes that have pins, by volume.
+    /// Pins of volumes, by volume.
     pub pins: BTreeMap<String, Pins>,
-    /// What the origin lacks, by volume.
+    /// Dirty data, by volume.
     pub dirty: BTreeMap<String, Dirty>,
-    /// How far the last warm-up is, by volume; of volumes that had one.
+    /// Progress of the last warm-up, by volume; of volumes that had one.
     pub warm: BTreeMap<String, WarmUp>,
     /// Regions marked active now, and the most there may be: their contents are distrusted after a power cut.
     pub regions_active: [u64; 2],
@@ -67,11 +67,11 @@ pub struct ShardStats {
     /// Latencies by volume and path, for Prometheus alone.
     #[serde(skip)]
     pub durations: BTreeMap<String, Durations>,
-    /// What the driver itself counts.
+    /// Counters of the driver.
     pub driver: Driver,
 }
 
-/// Use of the room for dirty data. Writes wait where one of the two bounds is reached.
+/// Usage of the capacity for dirty data. Writes wait when one of the two bounds is reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct DirtyFill {
     /// Units with dirty data.
@@ -90,8 +90,8 @@ impl DirtyFill {
         Self { units, units_max, records, records_max }
     }
 
-    /// Time until writes wait if the room fills on as it did in a time that has passed, in which it may have been empty
-    /// at first. `None`: nothing fills it.
+    /// Returns the time until writes wait if the capacity continues to fill at the average rate of the past
+    /// `passed_ms`, assuming it was empty at first. `None`: it is not filling.
     pub(crate) fn left_ms(&self, passed_ms: u64) -> Option<u64> {
         let left = |held: u64, most: u64| {
             let missing = u128::from(most.saturating_sub(held));
@@ -105,7 +105,7 @@ impl DirtyFill {
 /// Connection of an origin that is an NBD export.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RemoteOrigin {
-    /// Requests are carried out.
+    /// `true` while requests are executed.
     pub connected: bool,
     /// Connections that carry them out.
     pub connections: u64,
@@ -127,14 +127,14 @@ pub struct RemoteOrigin {
     pub expired: u64,
 }
 
-/// Extents that reads asked for, in parts: what the hit ratio is made of.
+/// Extents that reads requested, in parts: the basis of the hit ratio.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Extents {
     /// All of them.
     pub read: u64,
     /// Extents that came without the origin. Their share is the hit ratio.
     pub hits: u64,
-    /// Extents that had been read ahead: the origin was read, before they were asked for.
+    /// Prefetched extents: the origin was read before they were requested.
     pub read_ahead: u64,
 }
 
@@ -154,7 +154,7 @@ pub struct Curve {
 /// A point of a [`Curve`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CurvePoint {
-    /// How many times as large as the cache is.
+    /// Size relative to the cache.
     pub size: f64,
     /// Hit ratio, 0 to 1; absent if it is not known.
     pub hit_ratio: Option<f64>,
@@ -179,31 +179,31 @@ impl Curve {
     }
 }
 
-/// What a volume has of the cache, in bytes of write-evict units.
+/// A volume's part of the cache, in bytes of write-evict units.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Share {
     /// Units that hold its clean content.
     pub held_bytes: u64,
     /// The most that this may be; absent without a quota.
     pub quota_bytes: Option<u64>,
-    /// What content of other volumes leaves alone.
+    /// Capacity that content of other volumes leaves to it.
     pub reserve_bytes: u64,
     /// The order in which volumes lose content: `low` first, then `normal`, then `high`.
     pub priority: &'static str,
 }
 
-/// What is pinned of a volume, in bytes of whole extents.
+/// Pinned bytes of a volume, in whole extents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Pins {
     /// All that its settings name.
     pub pinned_bytes: u64,
-    /// Of that, what the cache has room to keep.
+    /// Part that fits the cache.
     pub kept_bytes: u64,
-    /// Of that, what was cached to stay when the cache looked last.
+    /// Part that was cached at the last check.
     pub cached_bytes: u64,
 }
 
-/// What a volume's origin lacks.
+/// Dirty data of a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Dirty {
     /// Bytes, older versions that are still dirty included.
@@ -216,25 +216,25 @@ pub struct Dirty {
     pub oldest_age_ms: u64,
     /// The newest epoch.
     pub newest_epoch: u64,
-    /// The newest epoch with dirty data. What is dirty now is on the origin once `clean_epoch` reaches it.
+    /// Newest epoch with dirty data. Present dirty data is on the origin once `clean_epoch` reaches it.
     pub dirty_epoch: u64,
     /// The newest epoch that is on the origin with all before it.
     pub clean_epoch: u64,
-    /// Dirty bytes that came to the origin since the manager knows the volume.
+    /// Dirty bytes destaged since the manager has the volume.
     pub destaged_bytes: u64,
-    /// The dirty data is being brought to the origin without a pause.
+    /// `true` while dirty data is destaged without a pause.
     pub draining: bool,
-    /// Requests fail because some of it is out of reach.
+    /// `true` while requests fail because dirty data is unreachable.
     pub fenced: bool,
-    /// Writes that wait for room.
+    /// Writes that wait for space for dirty data.
     pub waiting_writes: u64,
     /// Wait of the oldest of them, in milliseconds.
     pub waiting_ms: u64,
     /// The origin has no space for it.
     pub no_space: bool,
-    /// Where the volume has what could not be read back and nothing covers: nothing written later reaches the origin.
+    /// Offset of unreadable dirty data that was not overwritten: later writes do not reach the origin.
     pub stuck_offset_bytes: u64,
-    /// How much of that is in one piece there; 0: there is none.
+    /// Length of that piece; 0: there is none.
     pub stuck_bytes: u64,
     /// All of that, as far as it is known.
     pub unreadable_bytes: u64,
@@ -248,7 +248,7 @@ pub struct Dirty {
     pub refusing: bool,
     /// The last commit is durable, and its proof is not yet: a start could take damage to it for a write cut off.
     pub unproved: bool,
-    /// What it said then.
+    /// The error of that refusal.
     pub refused_error: Option<&'static str>,
 }
 
@@ -259,11 +259,11 @@ pub struct Driver {
     pub connections_accepted: u64,
     /// Connections refused at the bound.
     pub connections_refused: u64,
-    /// Connections closed before they chose an export, to make room for others.
+    /// Connections closed before they chose an export, in favour of others.
     pub connections_displaced: u64,
     /// Failed attempts to accept a connection.
     pub accept_errors: u64,
-    /// Connections closed because the client broke a rule or did not go on.
+    /// Connections closed because the client violated the protocol or stalled.
     pub connections_broken: u64,
     /// Requests being worked on.
     pub requests_in_flight: u64,
@@ -279,15 +279,15 @@ pub struct Driver {
     pub device_errors: u64,
     /// Jobs waiting for reduce workers.
     pub reduce_jobs_waiting: u64,
-    /// Jobs carried out by the data plane because the queues were full.
+    /// Jobs that the data plane ran because the queues were full.
     pub reduce_jobs_inline: u64,
-    /// Waits of the data plane that ended while it looked for completions (`poll_max`).
+    /// Waits of the data plane that completed while polling (`poll_max`).
     pub waits_met: u64,
     /// Waits of the data plane that ended in sleep.
     pub waits_slept: u64,
     /// Microseconds it spent looking.
     pub looked_us: u64,
-    /// Turns that the I/O threads had.
+    /// Acquisitions of the shard lock by I/O threads.
     pub turns: u64,
     /// Microseconds that these took: one thread at a time has a turn.
     pub turns_us: u64,
@@ -335,13 +335,13 @@ pub(crate) fn shares_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTr
     manager.shares().into_iter().filter_map(of).collect()
 }
 
-/// How the uses of origins waited for their limits.
+/// Returns the waits of origin requests for their limits.
 pub(crate) fn origin_waits(volumes: &Volumes, limits: &OriginLimits) -> BTreeMap<String, Waits> {
     let of = |(id, waits)| Some((volumes.get(id)?.name.clone(), waits));
     limits.waits().filter_map(of).collect()
 }
 
-/// What is pinned of the volumes that have pins.
+/// Returns the pins of volumes.
 pub(crate) fn pins_by_volume(volumes: &Volumes, manager: &CacheManager) -> BTreeMap<String, Pins> {
     let of = |pins: VolumePins| {
         let made = Pins {

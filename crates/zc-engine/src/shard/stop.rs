@@ -1,12 +1,12 @@
-//! The orderly end of a shard.
+//! The clean stop of a shard.
 //!
-//! In order: no new connections and requests; replies to requests in flight; sockets closed; the manager writes what it
-//! has in memory and makes it durable; the shard ends. Clients that do not take their replies are cut off after
-//! `DRAIN_MS`; devices are waited for. A write that waits for an origin that refuses is not.
+//! In order: no new connections and requests; replies to requests in flight; sockets closed; the manager writes its
+//! memory and makes it durable; the shard ends. Clients that do not receive their replies are disconnected after
+//! `DRAIN_MS`; devices are waited for. A write that waits for a refusing origin is not.
 //!
-//! What this file does not do: the steps (`dispatch/stop`).
+//! It does not execute the steps (`dispatch/stop`).
 
-/// How far the end has come.
+/// Progress of the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stopping {
     /// Not at all.

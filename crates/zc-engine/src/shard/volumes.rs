@@ -1,13 +1,11 @@
-//! Volumes as the data plane sees them, the limits that their requests wait for, and the taps of those that are recorded.
+//! Volumes of the data plane, with the limits of their requests, and the taps of recorded ones.
 //!
-//! Job: hold each volume; ask its `Throttle` for each request of its clients, keep what may not begin, and say how long
-//! the data plane may sleep until it may; put taps in and out, and show them what the manager is asked.
+//! Job: hold each volume; submit each client request to its `Throttle`, keep delayed ones, and return the time until
+//! the next may start; add and remove taps, and pass them the requests to the manager.
 //!
-//! Invariants: other volumes than the one at its limits do not wait. An origin that was withdrawn gets no request any
-//! more.
+//! Invariants: a volume at its limits does not delay others. A withdrawn origin receives no further requests.
 //!
-//! Out of scope: the limits (`throttle`), begin what may go on (`clients`), note or pass on what a tap is shown
-//! (`record`).
+//! Out of scope: the limits (`throttle`), starting admitted requests (`clients`), recording a tap's notes (`record`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,9 +30,9 @@ use crate::shard::pending::Tag;
 /// A request that waits for the limits of its volume.
 #[derive(Debug)]
 pub(crate) enum Throttled {
-    /// That of a connection, which keeps it.
+    /// Request of a connection, which holds it.
     Conn(u64),
-    /// That of a block device, with the bytes of a write.
+    /// Request of a block device, with the bytes of a write.
     Device { tag: Tag, request: DeviceRequest, memory: Option<AlignedBuf> },
 }
 
@@ -51,26 +49,26 @@ pub(crate) struct Volume {
     /// Starts that found commits of it which do not count though clients may have been answered.
     pub(crate) dropped_commits: u64,
     pub(crate) refused: u64,
-    /// What the origin said when it refused dirty data last.
+    /// Error with which the origin last refused dirty data.
     pub(crate) refused_error: Option<&'static str>,
     /// Its origin was truncated and gets no request any more.
     pub(crate) is_withdrawn: bool,
-    /// At the end of the last turn clients had yet to be told of a loss.
+    /// `true` if clients had a pending notification of a loss at the end of the last turn.
     pub(crate) owed_loss: bool,
-    /// What clients asked of it.
+    /// Requests of clients.
     pub(crate) traffic: Traffic,
-    /// How long that took. In a box: volumes are moved.
+    /// Their durations. Boxed, because volumes are moved.
     pub(crate) durations: Box<Durations>,
-    /// What the manager was told last.
+    /// Configuration that the manager received last.
     pub(crate) config: VolumeConfig,
-    /// What clients may ask for, and what waits for it.
+    /// Limits of clients, with waiting requests.
     throttle: Box<Throttle<Throttled>>,
-    /// Where its requests are noted, if it is recorded.
+    /// Tap that records its requests, if any.
     tap: Option<Box<Tap>>,
 }
 
 impl Volume {
-    /// A volume that no request has come for yet. Finds out whether its origin makes zeros without writing them: blocks.
+    /// Creates a volume without requests. Tests whether its origin zeroes without writing, which blocks.
     pub(crate) fn new(name: String, origin: Origin, config: VolumeConfig, limits: VolumeLimits) -> Self {
         let is_writable = origin.is_writable();
         let punches = |fd: &SharedFd| punches_holes(&**fd, is_writable);
@@ -94,7 +92,7 @@ impl Volume {
         }
     }
 
-    /// Where its requests are noted, if it is recorded.
+    /// Returns the tap that records its requests, if any.
     pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
         self.tap.as_deref_mut()
     }
@@ -191,7 +189,7 @@ impl Volumes {
         next
     }
 
-    /// How long the data plane may sleep before the next of those that wait may begin.
+    /// Returns the time that the data plane may sleep before the next waiting request may start.
     pub(crate) fn throttled_for(&mut self, clock: &Clock) -> Option<Duration> {
         if self.throttled.is_empty() {
             return None;
@@ -232,7 +230,7 @@ impl Volumes {
         }
     }
 
-    /// How requests waited, by volume.
+    /// Returns the waits of requests by volume.
     pub(crate) fn waits(&self) -> BTreeMap<String, Waits> {
         let of = |volume: &Volume| (volume.name.clone(), volume.throttle.waits());
         self.table.values().map(of).collect()
@@ -269,7 +267,7 @@ impl Volumes {
         }
     }
 
-    /// Once a tick: what is there goes on, so that a recording is never far behind. Taps without a listener go.
+    /// Once a tick: passes notes on, so that a recording is never far behind. Taps without a listener are removed.
     pub(crate) fn hand_over_taps(&mut self, manager: &mut CacheManager, clock: &Clock) {
         if self.taps == 0 {
             return;
@@ -288,7 +286,7 @@ impl Volumes {
         }
     }
 
-    /// There is another manager: it has to tell what the old one did.
+    /// Instructs a new manager to report contents like the old one.
     pub(crate) fn tell_contents_again(&self, manager: &mut CacheManager) {
         for (id, volume) in &self.table {
             manager.tell_contents(*id, volume.tap.is_some());

@@ -1,12 +1,13 @@
-//! Volumes that are being warmed: ranges that an operator wants in the cache.
+//! Volumes being warmed: ranges that an operator wants in the cache.
 //!
-//! Job: hold the ranges, say which piece the manager is asked for next, count what came of it.
+//! Job: hold the ranges, choose the next piece for the manager, count the results.
 //!
-//! Invariants: what is under way is bounded, and while clients have requests under way it is one piece, with a pause
-//! behind it. So is the number of ranges that wait. A warm-up ends with its last range, at the operator's word, when the
-//! operator's program asks about it no more, at a stop, and when its volume uses no cache any more. A reload leaves it.
+//! Invariants: the work in flight is bounded, and while clients have requests in flight it is one piece, followed by a
+//! pause. So is the number of waiting ranges. A warm-up ends with its last range, on an operator's command, when the
+//! operator's program stops polling, at a stop, and when its volume no longer uses the cache. A reload does not affect
+//! it.
 //!
-//! It does not read (the manager does), choose ranges (`zcctl` does), or know volumes.
+//! It does not read (the manager does), select ranges (`zcctl` does), or depend on volumes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,7 +21,7 @@ use crate::limits::{
     WARM_BUSY_PAUSE_MS, WARM_BYTES_MAX, WARM_PATIENCE_MS, WARM_PIECE_BYTES, WARM_RANGES_MAX,
 };
 
-/// What an operator asks of a warm-up.
+/// Operator's request about a warm-up.
 #[derive(Debug)]
 pub(crate) enum Ask {
     /// Begin one.
@@ -32,7 +33,7 @@ pub(crate) enum Ask {
     },
     /// Further ranges.
     Add(More),
-    /// How far it is.
+    /// Return the progress.
     Look,
     /// End it.
     Stop,
@@ -47,7 +48,7 @@ pub(crate) struct More {
     pub(crate) is_last: bool,
 }
 
-/// How a warm-up ended.
+/// Reason for the end of a warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarmEnd {
@@ -55,7 +56,7 @@ pub enum WarmEnd {
     Done,
     /// An operator ended it.
     Asked,
-    /// The operator's program did not ask about it any more.
+    /// The operator's program stopped polling.
     Abandoned,
     /// The daemon stops.
     Stopped,
@@ -63,12 +64,12 @@ pub enum WarmEnd {
     NoCache,
 }
 
-/// How far a warm-up is. Sizes are in bytes.
+/// Progress of a warm-up. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct WarmUp {
     /// Length of all ranges so far.
     pub asked_bytes: u64,
-    /// Length of what is through, whatever came of it.
+    /// Length of the processed ranges, with any result.
     pub done_bytes: u64,
     /// Read from the origin. The rest was cached already.
     pub read_bytes: u64,
@@ -80,11 +81,11 @@ pub struct WarmUp {
     pub ranges_room: u64,
     /// Milliseconds since it began, or from its beginning to its end.
     pub elapsed_ms: u64,
-    /// How it ended; absent while it runs.
+    /// Reason for its end; absent while it runs.
     pub ended: Option<WarmEnd>,
 }
 
-/// A piece that the manager is to be asked for.
+/// Next piece for the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) volume: VolumeId,
@@ -113,7 +114,7 @@ struct Warming {
     bucket: Option<Bucket>,
     under_way: usize,
     began_ms: u64,
-    /// When the operator's program last asked about it.
+    /// Time of the last poll by the operator's program.
     asked_ms: u64,
     so_far: WarmUp,
 }
@@ -197,17 +198,17 @@ pub(crate) struct WarmUps {
     volumes: BTreeMap<VolumeId, Warming>,
     under_way: Map<ReqId, Piece>,
     under_way_bytes: u64,
-    /// Whose turn it was last.
+    /// Volume that was served last.
     turn: VolumeId,
     /// Until then nothing begins while clients have requests under way.
     paused_until_ms: u64,
 }
 
 impl WarmUps {
-    /// An operator asks something about the volume's warm-up.
+    /// Executes an operator's request about the volume's warm-up.
     ///
     /// # Errors
-    /// There is none, or one already, or too many ranges wait; in words for the operator.
+    /// When there is none, or one already, or too many ranges wait; in words for the operator.
     pub(crate) fn ask(&mut self, volume: VolumeId, ask: Ask, now: Moment) -> Result<WarmUp, String> {
         let is_start = matches!(ask, Ask::Start { .. });
         let known = self.volumes.get_mut(&volume);
@@ -244,12 +245,12 @@ impl WarmUps {
         })
     }
 
-    /// How far the volume's warm-up is, if there was one.
+    /// Returns the progress of the volume's warm-up, if there was one.
     pub(crate) fn look(&self, volume: VolumeId, now_ms: u64) -> Option<WarmUp> {
         self.volumes.get(&volume).map(|warming| warming.seen(now_ms))
     }
 
-    /// Ends those that no program asks about any more, and those of volumes that `uses_cache` is false of.
+    /// Ends those that no program polls any more, and those of volumes for which `uses_cache` is `false`.
     pub(crate) fn end_where(&mut self, now_ms: u64, uses_cache: impl Fn(VolumeId) -> bool) {
         for (volume, warming) in &mut self.volumes {
             if !uses_cache(*volume) {
@@ -277,7 +278,7 @@ impl WarmUps {
         self.volumes.remove(&volume);
     }
 
-    /// Returns `true` if the manager has room for what is under way and another piece.
+    /// Returns `true` if the manager has capacity for another piece in addition to those in flight.
     pub(crate) fn has_room(&self, manager: &CacheManager) -> bool {
         manager.has_room_to_warm(self.under_way_bytes + WARM_PIECE_BYTES)
     }
@@ -301,7 +302,7 @@ impl WarmUps {
         None
     }
 
-    /// The manager is asked for a piece.
+    /// Records that the manager started a piece.
     pub(crate) fn begins(&mut self, piece: Piece, req: ReqId) {
         self.under_way_bytes += piece.len_bytes();
         if let Some(warming) = self.volumes.get_mut(&piece.volume) {
@@ -310,7 +311,7 @@ impl WarmUps {
         self.under_way.insert(req, piece);
     }
 
-    /// So many bytes of a volume are read from its origin for a piece that began.
+    /// Records bytes read from a volume's origin for a started piece.
     pub(crate) fn reads(&mut self, volume: VolumeId, read_bytes: u64, now: Moment) {
         if read_bytes == 0 {
             return;
@@ -363,7 +364,7 @@ mod tests {
         Ask::Start { more: More { ranges, is_last: true }, limit_bytes_per_s: 0 }
     }
 
-    /// Has the manager asked for all that may begin; the numbers of the requests.
+    /// Requests everything that may start; returns the numbers of the requests.
     fn begin_all(warm_ups: &mut WarmUps, is_busy: bool, now: Moment, next: &mut u64) -> Vec<ReqId> {
         let mut begun = Vec::new();
         while let Some(piece) = warm_ups.next(is_busy, now) {
@@ -408,7 +409,7 @@ mod tests {
         warm_ups.answered(first[0], Ok(()), 1);
         assert_eq!(begin_all(&mut warm_ups, true, at(WARM_BUSY_PAUSE_MS - 1), &mut next).len(), 0);
         assert_eq!(begin_all(&mut warm_ups, true, at(WARM_BUSY_PAUSE_MS), &mut next).len(), 1);
-        // Without clients it takes what there is, up to the bound.
+        // Without clients it uses everything available, up to the bound.
         begin_all(&mut warm_ups, false, at(WARM_BUSY_PAUSE_MS), &mut next);
         assert_eq!(warm_ups.under_way_bytes, WARM_BYTES_MAX);
     }
@@ -436,7 +437,7 @@ mod tests {
         assert!(warm_ups.ask(V, start(0..1 << 20), at(0)).unwrap_err().contains("already"));
         assert_eq!(warm_ups.ask(V, Ask::Stop, at(3)).unwrap().ended, Some(WarmEnd::Asked));
         assert_eq!(warm_ups.next(false, at(3)), None);
-        // One that has ended says so whatever is added, and another may begin.
+        // An ended one reports its end for any addition, and another may start.
         assert_eq!(warm_ups.ask(V, Ask::Add(more(0..1)), at(4)).unwrap().ended, Some(WarmEnd::Asked));
         warm_ups.ask(V, start(0..1 << 20), at(5)).unwrap();
         warm_ups.ask(W, start(0..1 << 20), at(5 + WARM_PATIENCE_MS)).unwrap();

@@ -1,11 +1,11 @@
-//! What the CPU does with bytes for the manager: decode stored extents, hash, compress, compare.
+//! CPU work on bytes for the manager: decode stored extents, hash, compress, compare.
 //!
-//! Job: decode what was read, at once if that is quick, else by the workers; hand them the rest, and turn their results
+//! Job: decode data that was read, at once if quick, else by the workers; pass them the rest, and turn their results
 //! into events.
 //!
-//! Invariants: what is decoded on the data-plane thread in one turn is bounded. A read ends once, with its last part.
+//! Invariants: decoding on the data-plane thread per turn is bounded. A read completes once, with its last part.
 //!
-//! It does not read from the device (`device`), or the threads (`reduce_pool`).
+//! It does not read from the device (`device`), or manage the threads (`reduce_pool`).
 
 use zc_cache::seam::{Action, Event, ExtentRead, PartResults};
 use zc_core::{BufId, BufSlice, FingerprintKind, Map, OpId, usize_from_u32};
@@ -29,12 +29,12 @@ pub(crate) struct Workers {
     scratch: Scratch,
     /// Reads that the workers decode.
     reads: Map<u64, ExtentsRead>,
-    /// What may still be decoded here in this turn.
+    /// Remaining bytes for decoding here in this turn.
     inline_left_bytes: u32,
 }
 
 impl Workers {
-    /// Starts so many threads on the given CPUs (all, if empty). `has_company`: several I/O threads have turns.
+    /// Starts the threads on the given CPUs (all, if empty). `has_company`: several I/O threads have turns.
     ///
     /// # Errors
     /// When a thread cannot start.
@@ -59,7 +59,7 @@ impl Workers {
         self.pool.hand_over(now_ms);
     }
 
-    /// What the thread of this turn has to do after it.
+    /// Returns the jobs that the thread of this turn runs after it.
     pub(crate) fn take_after_turn(&mut self) -> Vec<Job> {
         self.pool.take_after_turn()
     }
@@ -84,12 +84,12 @@ impl Workers {
         self.pool.waiting()
     }
 
-    /// Jobs that the data plane carried out because the queues were full.
+    /// Returns the jobs that the data plane ran because the queues were full.
     pub(crate) fn inline_jobs(&self) -> u64 {
         self.pool.inline_jobs()
     }
 
-    /// Turns what the threads found out into events.
+    /// Turns the threads' results into events.
     pub(crate) fn take_results(&mut self, base: &mut Base) {
         let mut done = Vec::new();
         self.pool.take_done(&mut done);
@@ -152,10 +152,10 @@ impl Workers {
         let ExtentsPending { op, start_bytes, parts, urgent } = read;
         let raw_bytes = parts.iter().fold(0_u32, |sum, part| sum.saturating_add(part.expected.raw_bytes));
         let cost_bytes = inline_cost_bytes(pages.len(), raw_bytes);
-        // What is hashed is for the workers, whoever waits.
+        // Hashing is always for the workers.
         let hashes = parts.iter().any(|part| part.proof.is_some());
         let inline = urgent && !hashes && cost_bytes.is_some_and(|bytes| bytes <= self.inline_left_bytes);
-        // To verify takes less than another turn; to decompress does not, and others can have theirs meanwhile.
+        // Verifying takes less than another turn; decompressing does not, and others can have theirs at the same time.
         let after_turn = inline && self.pool.has_company() && pages.len() < usize_from_u32(raw_bytes);
         if inline {
             self.inline_left_bytes -= cost_bytes.unwrap_or(0);
@@ -186,8 +186,8 @@ impl Workers {
         }
     }
 
-    /// Decodes on this thread what was read from `start_bytes` of a slot on. An extent that is all of a client's read is
-    /// not copied.
+    /// Decodes on this thread data that was read from `start_bytes` of a slot. An extent that is all of a client's
+    /// read is not copied.
     fn decode_here(
         &mut self,
         base: &mut Base,
@@ -212,7 +212,7 @@ impl Workers {
         results
     }
 
-    /// Brings an extent that is all of a client's read: in the pages themselves, or in memory that decoding fills.
+    /// Delivers an extent that is all of a client's read: in its pages, or in memory filled by decoding.
     fn bring(
         &mut self,
         base: &mut Base,
@@ -250,7 +250,7 @@ impl Workers {
     }
 }
 
-/// What was learned of an extent is kept beside its bytes.
+/// Keeps an extent's digest beside its bytes.
 fn keep_learned(base: &mut Base, decoded: Result<Option<Learned>, ExtentError>) -> Result<(), ExtentError> {
     decoded?.into_iter().for_each(|learned| base.buffers.know(learned));
     Ok(())

@@ -1,4 +1,4 @@
-//! Which boot of the kernel this is: what outlives the process need not outlive the boot.
+//! Identity of the kernel's boot: state that outlives the process need not outlive the boot.
 
 /// The kernel's boot identity; zero where there is none, which matches nothing valid.
 pub(crate) fn boot_id() -> [u8; 16] {

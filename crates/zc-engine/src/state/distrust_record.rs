@@ -1,13 +1,13 @@
-//! The record that a cache is not to be trusted any more, in a file whose space is taken beforehand.
+//! The record that a cache must not be trusted any more, in a preallocated file.
 //!
-//! Job: hold one durable bit for the moment in which the cache device fails. Cache and state directory may share one file
-//! system, and a full one is a common reason of that failure; then the state file, which is replaced as a whole, cannot
-//! be written. This file is written when the state directory is opened and overwritten in place.
+//! Job: hold one durable bit for a failure of the cache device. Cache and state directory may share one file system,
+//! and a full one is a common cause of that failure; then the state file, which is replaced as a whole, cannot be
+//! written. This file is written when the state directory is opened and overwritten in place.
 //!
-//! Invariants: [`DistrustRecord::set`] returns after the bit is durable; it needs no new space on file systems that write
-//! in place. What cannot be read as "not set" counts as set.
+//! Invariants: [`DistrustRecord::set`] returns after the bit is durable; it needs no new space on file systems that
+//! write in place. Contents other than a valid "not set" count as set.
 //!
-//! It does not say what follows; see `state_dir`.
+//! It does not decide on consequences; see `state_dir`.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +26,7 @@ pub(crate) struct DistrustRecord {
 }
 
 impl DistrustRecord {
-    /// Opens the record, or makes one that is not set; says whether it is set.
+    /// Opens the record, or creates one that is not set; returns whether it is set.
     pub(crate) fn open(path: &Path) -> io::Result<(Self, bool)> {
         let file =
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -43,12 +43,12 @@ impl DistrustRecord {
         Ok((record, read.is_err() || found != TRUSTED))
     }
 
-    /// Says durably that the cache is not to be trusted. Blocks.
+    /// Durably records that the cache must not be trusted. Blocks.
     pub(crate) fn set(&self) -> io::Result<()> {
         self.write(&DISTRUSTED)
     }
 
-    /// Takes that back: the state file says it. Blocks.
+    /// Clears the bit, because the state file has the record. Blocks.
     pub(crate) fn clear(&self) -> io::Result<()> {
         self.write(&TRUSTED)
     }

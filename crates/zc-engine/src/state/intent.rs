@@ -1,17 +1,17 @@
-//! The intent log: what the journal does not hold yet, in a plain file that outlives the process but need not outlive
-//! the machine (see [`zc_cache::seam::Action::Intent`]).
+//! The intent log: records that the journal does not have yet, in a plain file that outlives the process but need not
+//! outlive the machine (see [`zc_cache::seam::Action::Intent`]).
 //!
 //! Layout: a header of 64 bytes (magic, cache, boot, session, validity, records to skip, journal block), then records
 //! as in the journal, oldest first. Written without a flush: after a power cut the boot identity differs and the file
 //! is ignored.
 //!
-//! Invariants: a file that is marked valid holds, behind those to skip, every record that is not in a journal block up
-//! to the one its header names, and none that is. A restart records again what it reads here: with records that the
-//! journal has, a second crash in the midst of that would leave an older state on top of a newer one. So the header
-//! follows the journal before the next block of it is submitted. A failure to write removes the mark, or the file; if
-//! neither can be done, the cache device says that the log is void. It does not stop the daemon, unless that fails too.
-//! Where a write may hang, a thread makes it, and one that is not answered in time is a failure that cannot be withdrawn:
-//! in whatever state the file is then, it is void, and this session writes it no more.
+//! Invariants: a valid file holds, after the skipped records, exactly the records that are not in a journal block up
+//! to the one in its header. A restart records everything it reads here again: with records that the journal has, a
+//! second crash during that would leave an older state on top of a newer one. So the header follows the journal before
+//! the next block of it is submitted. A failed write removes the mark, or the file; if neither is possible, the cache
+//! device records that the log is invalid. It does not stop the daemon, unless that fails too. Where a write may hang,
+//! a thread makes it, and a time-out is a failure that cannot be undone: the file is then invalid in any state, and
+//! this session writes it no more.
 
 use std::fs::File;
 use std::io;
@@ -34,7 +34,7 @@ const RECORD: u64 = RECORD_BYTES as u64;
 /// A file larger than this was not written by us: the log is cut long before.
 const READ_BYTES_MAX: u64 = 1 << 30;
 
-/// What the file is about.
+/// Owner of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IntentOwner {
     pub(crate) uuid: [u8; 16],
@@ -51,18 +51,18 @@ pub(crate) struct IntentLog {
     /// Records of this turn.
     fresh: Vec<u8>,
     trimmed: u64,
-    /// A journal block that had been written when the log was last trimmed: what was trimmed is up to there.
+    /// A journal block that had been written when the log was last trimmed: records up to it are removed.
     trimmed_journal: JournalSeq,
     valid: bool,
     /// The header is to be written.
     mark: bool,
-    /// The log failed and could not be withdrawn: a start would believe it.
+    /// `true` if the log failed and could not be removed: a start would trust it.
     stuck: bool,
-    /// Why there is none.
+    /// Reason for a missing log.
     fault: Option<String>,
 }
 
-/// The file, for who writes it.
+/// The file, for its writer.
 #[derive(Debug)]
 struct LogFile {
     path: PathBuf,
@@ -73,7 +73,7 @@ struct LogFile {
     first: u64,
 }
 
-/// What a turn wants written.
+/// Writes of a turn.
 #[derive(Debug)]
 struct Turn {
     fresh: Vec<u8>,
@@ -98,7 +98,7 @@ fn header(owner: &IntentOwner, valid: Option<(u32, JournalSeq)>) -> [u8; HEADER_
     header
 }
 
-/// What the log of the session before says, as far as a start may believe it: see [`read`].
+/// Returns the previous session's log, as far as a start may trust it: see [`read`].
 pub(crate) fn read_of(
     path: &Path,
     before: &Superblock,
@@ -126,8 +126,8 @@ fn read(path: &Path, owner: &IntentOwner) -> Option<(JournalSeq, Vec<Record>)> {
 }
 
 impl LogFile {
-    /// Makes the file; whatever was there is gone. It is a new one: what an earlier session has yet to write to its own,
-    /// because that hangs, does not get here.
+    /// Creates the file and removes an earlier one. It is a new inode: pending writes of an earlier session to its own
+    /// file, which hang, do not reach it.
     fn create(path: &Path, owner: IntentOwner) -> io::Result<Self> {
         let file = create_anew(path)?;
         file.write_all_at(&header(&owner, None), 0)?;
@@ -173,13 +173,13 @@ impl LogFile {
         Ok(())
     }
 
-    /// Without a valid log a restart distrusts what it must: slower to warm up, never wrong.
+    /// Without a valid log a restart distrusts more: a slower warm-up, never wrong data.
     fn withdraw(&self, why: io::Error) -> Written {
         if self.file.write_all_at(&header(&self.owner, None), 0).is_err()
             && let Err(error) = std::fs::remove_file(&self.path)
         {
             // Neither marked nor removed.
-            tracing::error!("cannot withdraw the intent log {}: {error}", self.path.display());
+            tracing::error!("cannot remove the intent log {}: {error}", self.path.display());
             return Written::Stuck(why);
         }
         Written::Withdrawn(why)
@@ -187,7 +187,8 @@ impl LogFile {
 }
 
 impl IntentLog {
-    /// Begins the log of a session; whatever was there is gone. `may_hang`: what is done to a file there may not end.
+    /// Starts the log of a session and removes an earlier one. `may_hang`: operations on a file there may block
+    /// forever.
     pub(crate) fn create(path: &Path, may_hang: bool, owner: IntentOwner) -> Result<Self, EngineError> {
         let mut log = Self::none(path);
         match LogFile::create(path, owner) {
@@ -226,7 +227,7 @@ impl IntentLog {
         self.mark |= self.valid;
     }
 
-    /// The log may be relied upon once what was appended is in the file.
+    /// Marks the log as valid once the appended records are in the file.
     pub(crate) fn make_valid(&mut self) {
         self.valid = true;
         self.mark = true;
@@ -273,24 +274,24 @@ impl IntentLog {
         (self.file, self.fresh) = (None, Vec::new());
     }
 
-    /// Why there is no log, if one was to be.
+    /// Returns the reason for a missing log, if one was configured.
     pub(crate) fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// Returns `true` if a start would believe a log that lacks what this turn is about to do. The cache device has to
-    /// say that it is void ([`zc_format::Features::INTENTS_VOID`]) before any operation of the turn is submitted.
+    /// Returns `true` if a start would trust a log that lacks this turn's actions. The cache device must record that
+    /// it is invalid ([`zc_format::Features::INTENTS_VOID`]) before any operation of the turn is submitted.
     pub(crate) const fn is_stuck(&self) -> bool {
         self.stuck
     }
 
-    /// The cache device says it.
+    /// Records that the cache device has marked it.
     pub(crate) const fn is_void(&mut self) {
         self.stuck = false;
     }
 
-    /// After a clean stop there is nothing left to intend, and the cache device says so: a file that cannot be removed
-    /// is not believed.
+    /// Removes the log after a clean stop, which the cache device records: a file that cannot be removed is not
+    /// trusted.
     pub(crate) fn remove(mut self) {
         if let Some(mut file) = self.file.take() {
             let path = self.path;
@@ -338,7 +339,7 @@ pub(crate) mod tests {
         Record::Zero { key: ExtentKey { volume: VolumeId(1), extent: ExtentNo(extent) } }
     }
 
-    /// A log in a folder of its own, which says one record and is valid.
+    /// A valid log with one record in a folder of its own.
     fn valid_log(on_thread: bool) -> (tempfile::TempDir, PathBuf, IntentLog) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.intent");

@@ -1,11 +1,11 @@
-//! The writer of a file that outlives the process: the data plane itself or, where that may hang, a thread.
+//! The writer of a file that outlives the process: the data plane itself or, if that may hang, a thread.
 //!
-//! Job: carry out changes of what it keeps, one after the other, and say in bounded time how each ended.
+//! Job: execute changes of its value, one after the other, and return each result in bounded time.
 //!
-//! Invariants: what is kept is changed by one thread alone. A change that is not answered in time is the last one: what
-//! came of it is unknown, and nothing more is asked for. No part waits for the thread's end.
+//! Invariants: one thread alone changes the value. A change that times out is the last one: its result is unknown, and
+//! no further one is started. No part waits for the thread's end.
 //!
-//! It does not say what follows when there is no answer (`intent`, `risk`).
+//! It does not decide on the consequence of a time-out (`intent`, `risk`).
 
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
@@ -18,13 +18,13 @@ type Change<T> = Box<dyn FnOnce(&mut T) + Send>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoAnswer;
 
-/// What is kept.
+/// Owner of a value.
 #[derive(Debug)]
 pub(crate) struct Keeper<T>(Hands<T>);
 
 #[derive(Debug)]
 enum Hands<T> {
-    /// The asker changes what is kept.
+    /// The caller changes the value.
     Own(T),
     Thread {
         changes: Sender<Change<T>>,
@@ -35,12 +35,12 @@ enum Hands<T> {
 }
 
 impl<T: Send + 'static> Keeper<T> {
-    /// Changes are carried out by who asks for them: none can hang.
+    /// Changes run on the caller's thread: none can hang.
     pub(crate) const fn own(kept: T) -> Self {
         Self(Hands::Own(kept))
     }
 
-    /// Changes are carried out by a thread, and waited for so many milliseconds.
+    /// Changes run on a thread, with this time-out in milliseconds.
     pub(crate) fn on_thread(mut kept: T, patience_ms: u64) -> Result<Self, EngineError> {
         let (changes, asked) = mpsc::channel::<Change<T>>();
         let work = move || asked.into_iter().for_each(|change| change(&mut kept));
@@ -51,7 +51,7 @@ impl<T: Send + 'static> Keeper<T> {
         Ok(Self(Hands::Thread { changes, patience: Duration::from_millis(patience_ms) }))
     }
 
-    /// Carries out a change, and waits for its end.
+    /// Executes a change, and waits for its result.
     pub(crate) fn change<R: Send + 'static>(
         &mut self,
         change: impl FnOnce(&mut T) -> R + Send + 'static,
@@ -75,14 +75,14 @@ impl<T: Send + 'static> Keeper<T> {
     }
 }
 
-/// How a change of a file ended that a start must not believe unless it is complete.
+/// Result of changing a file that a start must trust only if it is complete.
 #[derive(Debug)]
 pub(crate) enum Written {
     /// Well.
     Whole,
-    /// The write failed, and no start will believe the file.
+    /// The write failed, and no start will trust the file.
     Withdrawn(std::io::Error),
-    /// The write failed, and a start would believe the file.
+    /// The write failed, and a start would trust the file.
     Stuck(std::io::Error),
 }
 

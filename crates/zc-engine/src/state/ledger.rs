@@ -1,14 +1,14 @@
-//! The ledger: which volumes may have dirty data on this cache.
+//! The ledger: volumes that may have dirty data on this cache.
 //!
-//! Job: keep, for each volume, the word that there may be dirty data of it on this cache, in the three places that a
-//! later start asks: the superblock's feature `WRITE_BACK`, the flag in the volume table, the entry in the state
-//! directory (which speaks also when the cache is gone).
+//! Job: keep, for each volume, the record that it may have dirty data on this cache, in the three places that a later
+//! start reads: the superblock's feature `WRITE_BACK`, the flag in the volume table, the entry in the state directory
+//! (which is available without the cache, too).
 //!
-//! Invariants: the word is durable in all three before the manager may accept a dirty byte of the volume; it is taken
-//! back only when the manager has none, and the feature stays. What is in doubt counts as dirty. From the beginning of
+//! Invariants: the record is durable in all three before the manager may accept a dirty byte of the volume; it is
+//! cleared only when the manager has none, and the feature stays. Doubtful data counts as dirty. From the beginning of
 //! a session to its end no other part writes superblock and volume table.
 //!
-//! It does not decide at a start what may be believed (`session/pair`), or know what is dirty (the manager).
+//! It does not decide on trust at a start (`session/pair`), or determine dirty data (the manager).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -61,7 +61,7 @@ pub(crate) struct Unserved {
 }
 
 impl Ledger {
-    /// Of a session that has begun.
+    /// Creates the ledger of a session that has begun.
     pub(crate) fn new(state: Arc<StateDir>, media: OnMedia) -> Self {
         Self { state, media: Mutex::new(media) }
     }
@@ -75,12 +75,12 @@ impl Ledger {
         self.lock().stamps = stamps;
     }
 
-    /// Of volumes that came later.
+    /// Adds the stamps of later volumes.
     pub(crate) fn add_stamps(&self, stamps: impl Iterator<Item = (String, u64)>) {
         self.lock().stamps.extend(stamps);
     }
 
-    /// Of a volume that is gone.
+    /// Removes the stamp of a removed volume.
     pub(crate) fn drop_stamp(&self, name: &str) {
         self.lock().stamps.retain(|(known, _)| known != name);
     }
@@ -105,7 +105,7 @@ impl Ledger {
         &self.state
     }
 
-    /// Says durably that the volumes may get dirty data. Blocks.
+    /// Durably records that the volumes may become dirty. Blocks.
     pub(crate) fn may_become_dirty(&self, names: &[String]) -> Result<(), EngineError> {
         if names.is_empty() {
             return Ok(());
@@ -115,7 +115,7 @@ impl Ledger {
         self.set_entries(names, true)
     }
 
-    /// Says durably that writes of these volumes may be acknowledged from memory, until the session ends. Blocks.
+    /// Durably records that writes of these volumes may be acknowledged from memory, until the session ends. Blocks.
     pub(crate) fn acknowledges_early(&self, names: &[String]) -> Result<(), EngineError> {
         let known = self.state.snapshot();
         if names.iter().all(|name| known.volumes.get(name).is_none_or(|entry| entry.volatile)) {
@@ -170,7 +170,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Says durably that a start must not believe the intent log of this session. Blocks.
+    /// Durably records that a start must not trust the intent log of this session. Blocks.
     pub(crate) fn void_intents(&self) -> Result<(), EngineError> {
         self.set_features(|features| features.compat |= Features::INTENTS_VOID)
     }
@@ -216,13 +216,14 @@ impl Ledger {
         })
     }
 
-    /// Remembers, where a cache that is out of reach cannot be told, that a volume's epochs up to this one are given
-    /// up. Blocks.
+    /// Records in the state directory, while the cache is unreachable, that a volume's epochs up to this one are
+    /// discarded. Blocks.
     pub(crate) fn give_up(&self, name: &str, epoch: u64) -> Result<(), EngineError> {
         self.state.give_up(self.state.snapshot().session, name, epoch)
     }
 
-    /// Forgets that a start could not tell all of the volume's dirty data: what was found, or nothing, is all. Blocks.
+    /// Clears the record that a start could not recover all of the volume's dirty data: the recovered data counts as
+    /// complete. Blocks.
     pub(crate) fn is_complete(&self, name: &str) -> Result<(), EngineError> {
         if !self.state.snapshot().volumes.get(name).is_some_and(|entry| entry.incomplete) {
             return Ok(());

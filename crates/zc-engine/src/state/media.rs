@@ -13,11 +13,11 @@ pub(crate) struct FileMedia<'a> {
 }
 
 impl<'a> FileMedia<'a> {
-    /// What is at an address, and where there.
+    /// Returns the file at an address, and the offset in it.
     fn at(&self, offset_bytes: u64) -> Result<(&'a BlockFile, u64), ErrorKind> {
         match offset_bytes.checked_sub(JOURNAL_DEVICE) {
             None => Ok((self.cache, offset_bytes)),
-            // Without its journal device a cache has been refused, or is only looked at.
+            // Without its journal device a cache was refused, or is only inspected.
             Some(offset_bytes) => Ok((self.journal.ok_or(ErrorKind::Invalid)?, offset_bytes)),
         }
     }

@@ -1,8 +1,10 @@
-//! What outlives the process: state directory, intent log, risk file, and the records beside the cache on its device.
+//! State that outlives the process: state directory, intent log, risk file, and the records beside the cache on its
+//! device.
 //!
-//! Invariants: a file here is written whole or not at all, and by one owner. What may hang runs on a thread (`keeper`).
+//! Invariants: a file here is written completely or not at all, and by one owner. Operations that may hang run on a
+//! thread (`keeper`).
 //!
-//! It does not judge what a start may believe (`session`), or write the cache itself (`zc-cache`).
+//! It does not decide on trust at a start (`session`), or write the cache itself (`zc-cache`).
 
 pub(crate) mod boot;
 pub(crate) mod distrust_record;

@@ -1,13 +1,14 @@
-//! Where the cache is now, if an operator moved it while the daemon ran and the configuration does not say so yet.
+//! Present location of the cache, if an operator moved it while the daemon ran and the configuration is not updated
+//! yet.
 //!
-//! Job: keep `moved.json` in the state directory: the paths that the cache had, and the one that it has. `zcctl cache
+//! Job: keep `moved.json` in the state directory: the former paths of the cache, and the present one. `zcctl cache
 //! replace` writes the configuration file itself, after the daemon. A daemon that is killed between the two finds its
 //! cache by this record, and so does one whose configuration file another program writes.
 //!
-//! Invariants: the file is replaced as a whole, and durable before the old device is given up. It leads from paths that
-//! the cache had, and from no others. A configuration that names the new path needs no record.
+//! Invariants: the file is replaced as a whole, and durable before the old device is released. It applies to former
+//! paths of the cache, and to no others. A configuration with the new path needs no record.
 //!
-//! It does not say what is on the device.
+//! It does not describe the contents of the device.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -63,7 +64,7 @@ impl Moved {
         Self { version: VERSION, from: paths, to }
     }
 
-    /// Makes a state directory say this, or nothing. Durable when it returns.
+    /// Writes or removes the record of a state directory. Durable when it returns.
     pub(crate) fn write(moved: Option<&Self>, dir: &Path) -> Result<(), EngineError> {
         let path = dir.join(NAME);
         replace(moved, dir, &path)
@@ -99,8 +100,8 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Has a configuration name the device to which `zcctl cache replace` moved its cache; says so then. `at_start`: a
-/// record that the configuration has caught up with is removed.
+/// Redirects a configuration to the device to which `zcctl cache replace` moved its cache; returns a warning in that
+/// case. `at_start`: a record that the configuration has caught up with is removed.
 ///
 /// # Errors
 /// When the record cannot be read.
@@ -165,7 +166,7 @@ mod tests {
         let first = Moved::after(None, Path::new("/dev/a"), Path::new("/dev/b"));
         let back = Moved::after(Some(&first), Path::new("/dev/b"), Path::new("/dev/a"));
         assert_eq!((back.from, back.to), (vec![PathBuf::from("/dev/b")], PathBuf::from("/dev/a")));
-        // A record of another move says nothing of this one.
+        // A record of another move does not apply to this one.
         let other = Moved::after(Some(&first), Path::new("/dev/x"), Path::new("/dev/y"));
         assert_eq!(other.from, [PathBuf::from("/dev/x")]);
     }

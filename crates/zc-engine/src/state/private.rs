@@ -1,8 +1,9 @@
-//! Files and folders that only the daemon's user may use, whatever the umask.
+//! Files and folders that only the daemon's user may use, for any umask.
 //!
-//! Job: make folders with mode 0700 and files with mode 0600. Invariant: the mode holds from the moment the name exists.
+//! Job: create folders with mode 0700 and files with mode 0600. Invariant: the mode applies from the moment the name
+//! exists.
 //!
-//! It does not change the mode of what exists already.
+//! It does not change the mode of existing files.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -19,7 +20,7 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// As [`create_file`], but never the file that has the name now: who has that open writes elsewhere.
+/// As [`create_file`], but always a new inode: writers of a file with this name do not affect it.
 pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -27,7 +28,7 @@ pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns `true` if users other than the owner and the group may change what is in the folder.
+/// Returns `true` if users other than the owner and the group may change the contents of the folder.
 pub(crate) fn is_open_to_others(dir: &Path) -> bool {
     std::fs::metadata(dir).is_ok_and(|metadata| metadata.mode() & 0o002 != 0)
 }

@@ -1,11 +1,11 @@
-//! What a state directory remembers of caches, for programs that work on a cache without a daemon.
+//! Records of caches in a state directory, for programs that work on a cache without a daemon.
 //!
-//! Job: read the state directory and say, for each cache, which of its volumes may have dirty data on it.
+//! Job: read the state directory and return, for each cache, its volumes that may have dirty data.
 //!
-//! Invariants: nothing is written. A file that cannot be read or understood is an error: what is in doubt counts as
-//! dirty, and the caller says so.
+//! Invariants: nothing is written. A file that is unreadable or invalid is an error: doubtful data counts as dirty,
+//! and the caller reports it.
 //!
-//! It does not decide what follows. See `state_dir` for what the entries mean.
+//! It does not decide on consequences. See `state_dir` for the meaning of entries.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -20,7 +20,7 @@ pub struct RememberedCache {
     pub uuid: String,
     /// The newest session of the cache that the state directory has seen.
     pub session: u64,
-    /// When the entry was written last, if the file system tells.
+    /// Last modification of the entry, if the file system reports it.
     pub changed: Option<SystemTime>,
     /// Its volumes.
     pub volumes: Vec<RememberedVolume>,

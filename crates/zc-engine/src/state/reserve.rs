@@ -1,14 +1,14 @@
-//! Space of the state directory that is taken beforehand, so that a file system that others have filled does not keep the
-//! daemon from starting, recording or stopping.
+//! Preallocated space of the state directory, so that a file system filled by others does not prevent the daemon from
+//! starting, recording or stopping.
 //!
-//! Job: keep a file of [`RESERVE_BYTES`] beside the state files, and give its space to a small file that is being
-//! written when there is no other. The reserve is made again of what is left: half as large, if need be, and so on.
+//! Job: keep a file of [`RESERVE_BYTES`] beside the state files, and release its space to a small write when there is
+//! no other. The reserve is then recreated from the remaining space: half as large if necessary, and so on.
 //!
-//! Invariants: nothing is written that depends on the reserve: without one, a write fails as on any full file system. A
-//! state directory whose first start found the file system full has no reserve yet.
+//! Invariants: no write depends on the reserve: without one, it fails as on any full file system. A state directory
+//! whose first start found the file system full has no reserve yet.
 //!
-//! It does not keep space on file systems that write every block anew and are full to the last one (snapshots of
-//! btrfs or ZFS).
+//! It does not help on file systems that write every block to a new place and are completely full (snapshots of btrfs
+//! or ZFS).
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -127,7 +127,7 @@ mod tests {
         });
         assert_eq!((denied.unwrap_err().kind(), attempts), (io::ErrorKind::PermissionDenied, 1));
         assert!(dir.path().join(NAME).exists());
-        // What a killed daemon left of it is made anew.
+        // A partial file left by a killed daemon is recreated.
         std::fs::write(dir.path().join(NAME), "part").unwrap();
         keep(dir.path()).unwrap();
         assert_eq!(std::fs::metadata(dir.path().join(NAME)).unwrap().len(), RESERVE_BYTES as u64);

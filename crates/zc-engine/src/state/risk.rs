@@ -1,14 +1,15 @@
-//! Which volumes have acknowledged writes that a killed daemon takes with it: a small file that outlives the process.
+//! Volumes with acknowledged writes that a kill of the daemon would lose: a small file that outlives the process.
 //!
-//! Job: say, for the next start, of each volume whether acknowledged writes are in memory alone, or a loss has not been
-//! told to clients yet. From this a start knows after a kill that nothing was lost, and need not fail a flush or remove
-//! a block device for caution (see [`zc_cache::loss`]).
+//! Job: record, for the next start, for each volume whether acknowledged writes are in memory alone, or a loss has not
+//! been reported to clients yet. After a kill, a start can thus exclude a loss, and need not fail a flush or remove a
+//! block device as a precaution (see [`zc_cache::loss`]).
 //!
 //! Layout: a header of 64 bytes (magic, cache, boot, session), then one byte for each volume number, 1 or 0. Written
 //! without a flush: after a power cut the boot identity differs, and the file is ignored.
 //!
-//! Invariants: a volume's byte is 1 before the answer leaves the daemon that makes it so. A file that cannot be written
-//! is removed, or void like the intent log ([`Features::INTENTS_VOID`]); without one a start takes the worst for granted.
+//! Invariants: a volume's byte is 1 before the reply that causes it leaves the daemon. A file that cannot be written
+//! is removed, or marked invalid like the intent log ([`Features::INTENTS_VOID`]); without one a start assumes the
+//! worst.
 //!
 //! It does not judge ([`zc_cache::loss`]).
 
@@ -33,7 +34,7 @@ const HEADER_BYTES: usize = 64;
 /// The header, and a byte for each number that a volume can have.
 const FILE_BYTES_MAX: u64 = 64 + (1 << 16);
 
-/// Written at once: what a block of a file system holds.
+/// Bytes of the first write: a block of a file system.
 const FIRST_BYTES: usize = 4096;
 
 /// The file of this session.
@@ -44,11 +45,11 @@ pub(crate) struct RiskFile {
     file: Option<Keeper<Bytes>>,
     /// Volumes whose byte is 1.
     at_risk: Map<VolumeId, ()>,
-    /// The file failed and could not be withdrawn: a start would believe it.
+    /// `true` if the file failed and could not be removed: a start would trust it.
     stuck: bool,
 }
 
-/// The file, for who writes it.
+/// The file, for its writer.
 #[derive(Debug)]
 struct Bytes {
     path: PathBuf,
@@ -68,12 +69,12 @@ const fn place(volume: VolumeId) -> u64 {
     HEADER_BYTES as u64 + volume.0 as u64
 }
 
-/// What the file of that session says.
+/// Contents of that session's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Risks(Vec<u8>);
 
 impl Risks {
-    /// Of a session whose risks are known otherwise.
+    /// Returns the risks of a session from another source.
     pub(crate) fn of(at_risk: &[VolumeId]) -> Self {
         let len = at_risk.iter().map(|volume| usize::from(volume.0) + 1).max().unwrap_or(0);
         let mut bytes = vec![0; len];
@@ -86,7 +87,7 @@ impl Risks {
     }
 }
 
-/// The word of the session before, as far as a start may believe it.
+/// Returns the previous session's record, as far as a start may trust it.
 pub(crate) fn read_of(path: &Path, before: &Superblock, boot_id: [u8; 16]) -> Option<Risks> {
     if before.features.compat & Features::INTENTS_VOID != 0 {
         return None;
@@ -109,7 +110,7 @@ impl Bytes {
         for volume in owed {
             file.write_all_at(&[1], place(*volume))?;
         }
-        // Last: without it nothing is believed.
+        // Last: without the header nothing is trusted.
         file.write_all_at(&header(owner), 0)?;
         Ok(Self { path: path.to_owned(), file })
     }
@@ -122,7 +123,7 @@ impl Bytes {
         }
     }
 
-    /// A file that says what is not so must not be found: it is emptied and removed, or one of both.
+    /// Removes a wrong file from sight: it is emptied and removed, or one of both.
     fn is_withdrawn(&self) -> bool {
         let is_emptied = self.file.set_len(0).is_ok();
         is_removed(&self.path) || is_emptied
@@ -134,8 +135,8 @@ fn is_removed(path: &Path) -> bool {
 }
 
 impl RiskFile {
-    /// Begins the file of a session, in which clients of these volumes have yet to be told of a loss. `may_hang`: what is
-    /// done to a file there may not end.
+    /// Creates the file of a session with pending loss notifications for these volumes. `may_hang`: operations on a
+    /// file there may block forever.
     pub(crate) fn create(
         path: &Path,
         may_hang: bool,
@@ -164,7 +165,7 @@ impl RiskFile {
         Self { path: path.to_owned(), file: None, at_risk: Map::default(), stuck: false }
     }
 
-    /// What is so from now on; written if it differs from what the file says. Waits for [`INTENT_WAIT_MS`] at most.
+    /// Sets a volume's risk; written if it differs from the file. Waits for [`INTENT_WAIT_MS`] at most.
     pub(crate) fn set(&mut self, volume: VolumeId, at_risk: bool) {
         if self.at_risk.contains_key(&volume) == at_risk {
             return;
@@ -197,18 +198,17 @@ impl RiskFile {
         self.file = None;
     }
 
-    /// Returns `true` if a start would believe a file that says what is not so. The cache device has to say that it is
-    /// void.
+    /// Returns `true` if a start would trust a wrong file. The cache device must record that it is invalid.
     pub(crate) const fn is_stuck(&self) -> bool {
         self.stuck
     }
 
-    /// The cache device says it, or cannot: nothing more is written.
+    /// Records that the cache device has marked it, or cannot: nothing more is written.
     pub(crate) fn is_void(&mut self) {
         (self.stuck, self.file) = (false, None);
     }
 
-    /// After an orderly stop nothing is at risk, and the cache device says that it was one.
+    /// Removes the file after a clean stop, which the cache device records.
     pub(crate) fn remove(mut self) {
         if let Some(mut file) = self.file.take() {
             let _lies_there = file.change(|bytes| !bytes.is_withdrawn());

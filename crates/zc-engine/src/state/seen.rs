@@ -1,19 +1,19 @@
-//! What an origin looked like when a session ended in order, and whether it still does.
+//! Final state of an origin at a clean stop, and its comparison at the next start.
 //!
-//! Job: take the digests of the origin's landmarks and the kernel's count of sectors written ([`Seen::of`]), which the
-//! state directory keeps with the volume; compare them at the next start ([`changed`]).
+//! Job: compute the digests of the origin's landmarks and the kernel's count of written sectors ([`Seen::of`]), which
+//! the state directory keeps with the volume; compare them at the next start ([`changed`]).
 //!
-//! # When they are kept
-//! Only between an orderly stop and the next start that serves the volume. That start takes them out of the state
-//! directory, durably, before the first write to the origin (`open::record_pairing`). After a kill or a power cut
-//! there are none, because zcached wrote to those places itself: then length, inode and the sample of cached extents are
-//! all that is checked. So it is if an origin did not flush, or could not be read, at the stop.
+//! # Lifetime
+//! Only between a clean stop and the next start that serves the volume. That start removes them from the state
+//! directory, durably, before the first write to the origin (`open::record_pairing`). After a kill or a power failure
+//! there are none, because zcached wrote to those ranges itself: then only length, inode and the sample of cached
+//! extents are checked. The same applies if an origin could not be flushed or read at the stop.
 //!
-//! # What each proves
-//! - A digest that differs proves a write. Equal digests prove nothing about other places.
-//! - A count that grew within one boot proves a write: the last own one was flushed before the count was taken. A count
-//!   says nothing about another boot, about a device that came anew, or about writes to a partition through the whole
-//!   disk. The count of a whole disk has those of its partitions.
+//! # Conclusions
+//! - A different digest proves a write. Equal digests prove nothing about other ranges.
+//! - A count that grew within one boot proves a write: the last own one was flushed before the count was read. A count
+//!   proves nothing about another boot, about a device that was re-created, or about writes to a partition through the
+//!   whole disk. The count of a whole disk includes its partitions.
 
 use serde::{Deserialize, Serialize};
 use zc_core::hex;
@@ -23,7 +23,7 @@ use zc_origin::Landmark;
 use crate::error::EngineError;
 use crate::origin::Origin;
 
-/// What stood at the landmarks of an origin, and how much was written to it.
+/// Digests of an origin's landmarks, and the count of written sectors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seen {
     landmarks: Vec<Kept>,
@@ -64,7 +64,7 @@ impl Written {
 }
 
 impl Seen {
-    /// Looks at an origin that is not written any more. Flushes it first. Blocks.
+    /// Records the state of an origin that is no longer written. Flushes it first. Blocks.
     pub(crate) fn of(origin: &Origin, boot_id: &[u8; 16]) -> Result<Self, EngineError> {
         if origin.is_writable() {
             origin.sync_blocking()?;
@@ -89,7 +89,7 @@ impl Seen {
     }
 }
 
-/// How the origin differs from what was seen of it; reads on from "the origin ...". Blocks.
+/// Returns the difference from the recorded state of the origin; continues "the origin ...". Blocks.
 pub(crate) fn changed(seen: &Seen, origin: &Origin, boot_id: &[u8; 16]) -> Option<String> {
     let now = Written::of(origin, boot_id).ok().flatten();
     let sectors = seen.written.as_ref().zip(now.as_ref()).map_or(0, |(then, now)| then.until(now));
@@ -98,11 +98,11 @@ pub(crate) fn changed(seen: &Seen, origin: &Origin, boot_id: &[u8; 16]) -> Optio
     };
     match origin.changed_landmark(&landmarks) {
         Ok(Some(landmark)) => Some(format!(
-            "was written since zcached last stopped in order: {} differs (byte {})",
+            "was written since zcached last stopped cleanly: {} differs (byte {})",
             landmark.name, landmark.offset
         )),
         Ok(None) if sectors > 0 => Some(format!(
-            "was written since zcached last stopped in order: the kernel counts {sectors} more sectors"
+            "was written since zcached last stopped cleanly: the kernel counts {sectors} more sectors"
         )),
         Ok(None) => None,
         Err(error) => Some(format!("cannot be compared with what zcached left: {error}")),

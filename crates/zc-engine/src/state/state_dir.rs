@@ -1,13 +1,13 @@
-//! The state directory: what must be known about a cache outside the cache device.
+//! The state directory: facts about a cache that must be stored outside of the cache device.
 //!
-//! Job: keep one small file per cache with, for each volume, the stamp that its clean contents must carry to be trusted
-//! and what its origin looked like when the daemon last had it. The cache device cannot vouch for itself: an old image
-//! of it is as consistent as the newest, and a failed device cannot record that it must not be trusted any more. A
-//! cache that is not there cannot say either that it has dirty data: that, too, stands here ([`remembered_dirty`]).
+//! Job: keep one small file per cache with, for each volume, the stamp that its clean contents must carry to be
+//! trusted and the last state of its origin under the daemon. The cache device cannot prove its own freshness: an old
+//! image of it is as consistent as the newest, and a failed device cannot record that it must not be trusted any more.
+//! A missing cache cannot report its dirty data either: that is stored here, too ([`remembered_dirty`]).
 //!
 //! Invariants: the file is replaced as a whole (written beside, flushed, renamed, directory flushed); after a change
-//! returns, it survives a power cut. The distrust of a whole cache can be recorded without room for that: in the file of
-//! `distrust_record`, which counts until the state file says the same.
+//! returns, it survives a power failure. The distrust of a whole cache can be recorded without free space: in the file
+//! of `distrust_record`, which applies until the state file has the record.
 //!
 //! It does not decide; see `session/pair`.
 
@@ -31,7 +31,7 @@ use crate::state::private::{create_dir, create_file, is_open_to_others};
 use crate::state::reserve;
 use crate::state::seen::Seen;
 
-/// What an origin looked like.
+/// Recorded state of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OriginMark {
     pub(crate) is_block: bool,
@@ -76,14 +76,14 @@ pub(crate) struct VolumeState {
     /// The origin's mark was taken when a session ended in order, and the volume was not served since.
     #[serde(default)]
     pub(crate) settled: bool,
-    /// The operator gave up the volume's epochs up to this one; 0: none, or none that may still be on the cache.
+    /// Last epoch of the volume that the operator discarded; 0: none, or none that may still be on the cache.
     #[serde(default)]
     pub(crate) given_up: u64,
-    /// A start could not tell all of the volume's dirty data, and the operator has not accepted that since. The cache
-    /// itself forgets it: its journal goes on.
+    /// A start could not recover all of the volume's dirty data, and the operator has not accepted that since. The
+    /// cache itself has no record of it: its journal continues.
     #[serde(default)]
     pub(crate) incomplete: bool,
-    /// What stood at the origin's landmarks when a session ended in order; nothing from the next start on.
+    /// State of the origin's landmarks at the last clean stop; `None` from the next start on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seen: Option<Seen>,
     /// The session before may have acknowledged writes that were in its memory alone (`ack = "volatile"`). A file
@@ -93,7 +93,7 @@ pub(crate) struct VolumeState {
     /// Acknowledged writes were lost, and no flush has failed for that yet.
     #[serde(default)]
     pub(crate) owes_loss: bool,
-    /// What served the origin since, as it follows "was served". What this cache holds of the origin is not to be
+    /// Cache that served the origin since, as it follows "was served". This cache's contents of the origin must not be
     /// trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) served_since: Option<String>,
@@ -116,12 +116,12 @@ impl VolumeState {
 /// An origin as it is found: its absolute path and, if it is there, its mark.
 pub(crate) type Place = (PathBuf, Option<OriginMark>);
 
-/// What an origin lacks and a cache has, as the state directory remembers it.
+/// Dirty data of a cache, as recorded in the state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RememberedDirty {
     /// The cache's identity as text.
     pub(crate) cache: String,
-    /// Where that is remembered.
+    /// File of the record.
     pub(crate) file: PathBuf,
     /// The volume's name on that cache.
     pub(crate) volume: String,
@@ -135,7 +135,7 @@ impl RememberedDirty {
         self.entry.is_of(path, mark)
     }
 
-    /// Forgets it: what only that cache has is given up.
+    /// Removes the record: that cache's dirty data is discarded.
     pub(crate) fn forget(&self) -> Result<(), EngineError> {
         let fail = |source| EngineError::io(format!("cannot write {}", self.file.display()), source);
         let mut state = read_state(&self.file)?;
@@ -177,8 +177,8 @@ pub(crate) fn last_of(dir: &Path, origins: &[Place]) -> Result<Option<[u8; 16]>,
     Ok(newest.map(|(_, uuid)| uuid))
 }
 
-/// What any other cache holds of these origins is not to be trusted when it is back: they are written without it. `by`:
-/// who serves them now, as it follows "was served".
+/// Records that other caches' contents of these origins must not be trusted on their return, because the origins are
+/// written without them. `by`: the cache that serves them now, as it follows "was served".
 pub(crate) fn disown(
     dir: &Path,
     origins: &[Place],
@@ -208,7 +208,8 @@ pub(crate) fn disown(
     Ok(())
 }
 
-/// Whether the state directory has seen this session of a cache, or a later one: then it knows what may be dirty on it.
+/// Returns `true` if the state directory has a record of this session of a cache, or a later one: then its record of
+/// dirty data is current.
 pub(crate) fn has_seen(dir: &Path, uuid: &[u8; 16], session: u64) -> Result<bool, EngineError> {
     let wanted = hex(uuid);
     for (cache, file) in files(dir)? {
@@ -219,7 +220,7 @@ pub(crate) fn has_seen(dir: &Path, uuid: &[u8; 16], session: u64) -> Result<bool
     Ok(false)
 }
 
-/// The caches that a state directory knows: identity as text, and file.
+/// Returns the caches of a state directory: identity as text, and file.
 pub(crate) fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
     let fail = |source| EngineError::io(format!("cannot read {}", dir.display()), source);
     let entries = match std::fs::read_dir(dir) {
@@ -241,7 +242,7 @@ pub(crate) fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
     Ok(files)
 }
 
-/// What is remembered of a cache; nothing of one that was never seen. Changes nothing.
+/// Returns the record of a cache; an empty one if it was never seen. Changes nothing.
 pub(crate) fn peek(dir: &Path, uuid: &[u8; 16]) -> Result<State, EngineError> {
     let wanted = hex(uuid);
     let found = files(dir)?.into_iter().find(|(cache, _)| *cache == wanted);
@@ -261,7 +262,7 @@ pub(crate) struct State {
     pub(crate) version: u32,
     /// The newest session on the cache.
     pub(crate) session: u64,
-    /// That session ended cleanly.
+    /// `true` if that session ended cleanly.
     pub(crate) clean: bool,
     pub(crate) volumes: BTreeMap<String, VolumeState>,
 }
@@ -272,23 +273,23 @@ const VERSION: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
-    /// Where files go that a crash of the machine may take, if not beside the state.
+    /// Folder for files that need not survive a crash of the machine, if not beside the state.
     run_dir: Option<PathBuf>,
-    /// What the file says. Held for a moment only, so that who asks never waits for a device.
+    /// Contents of the file. Locked only briefly, so that readers never wait for a device.
     state: Mutex<State>,
-    /// Whoever changes the file holds it meanwhile.
+    /// Locked while the file is changed.
     changing: Mutex<Changing>,
     record: DistrustRecord,
 }
 
 #[derive(Debug)]
 struct Changing {
-    /// The distrust record says more than the file.
+    /// `true` if the distrust record is newer than the file.
     recorded: bool,
 }
 
 impl StateDir {
-    /// Opens the state of a cache; a cache that was never seen has an empty one. Creates the directory.
+    /// Opens the state of a cache; empty for one that was never seen. Creates the directory.
     ///
     /// `run_dir`: a folder in memory for what need not outlive the machine.
     pub(crate) fn open(dir: &Path, run_dir: Option<&Path>, uuid: &[u8; 16]) -> Result<Self, EngineError> {
@@ -297,7 +298,7 @@ impl StateDir {
         })?;
         if is_open_to_others(dir) {
             tracing::warn!(
-                "every user may change what is in {}, which decides which data is trusted; type `chmod 0700 {}`",
+                "every user may change the contents of {}, which decide which data is trusted; type `chmod 0700 {}`",
                 dir.display(),
                 dir.display()
             );
@@ -316,7 +317,8 @@ impl StateDir {
             .map_err(|source| EngineError::io(format!("cannot open {}", beside.display()), source))?;
         if is_set {
             tracing::warn!(
-                "the cache failed in an earlier session while {} could not be written; its clean contents are not used",
+                "the cache failed in an earlier session while {} could not be written; its clean contents are not \
+                 used",
                 path.display()
             );
             distrust_all(&mut state);
@@ -330,12 +332,12 @@ impl StateDir {
         Ok(dir)
     }
 
-    /// Where the cache's intent log is.
+    /// Returns the location of the cache's intent log.
     pub(crate) fn intent_place(&self) -> Volatile {
         self.volatile("intent")
     }
 
-    /// Where the cache's risk file is.
+    /// Returns the location of the cache's risk file.
     pub(crate) fn risk_place(&self) -> Volatile {
         self.volatile("risk")
     }
@@ -382,9 +384,9 @@ impl StateDir {
         Ok(())
     }
 
-    /// Remembers that a volume's epochs up to this one are given up, and that nothing of it is dirty: when the cache is
-    /// back they must not be written over what the origin got meanwhile. Does nothing if another session has begun on the
-    /// cache: that one may have dirty data again. Blocks.
+    /// Records that a volume's epochs up to this one are discarded, and that nothing of it is dirty: when the cache
+    /// returns they must not overwrite newer data on the origin. Does nothing if another session has begun on the
+    /// cache, which may have dirty data again. Blocks.
     pub(crate) fn give_up(&self, session: u64, name: &str, epoch: u64) -> Result<(), EngineError> {
         let mut changing = self.begin_change();
         if self.lock().session != session {
@@ -398,7 +400,7 @@ impl StateDir {
         })
     }
 
-    /// Remembers, of every volume that may be dirty, that the cache does not tell all of its dirty data. Blocks.
+    /// Records that the cache lacks some dirty data of every volume that may be dirty. Blocks.
     pub(crate) fn doubt_dirty(&self) -> Result<(), EngineError> {
         self.update(|state| {
             for entry in state.volumes.values_mut() {
@@ -407,8 +409,8 @@ impl StateDir {
         })
     }
 
-    /// Bumps the stamp of a volume: what the cache device holds for it does not match any more. It is the origin that
-    /// differs: dirty data is not for that one, until an operator says so. Blocks.
+    /// Increments the stamp of a volume: cached contents no longer match it. The origin differs, so dirty data is not
+    /// for it until an operator decides so. Blocks.
     pub(crate) fn distrust(&self, volume: &str) -> Result<(), EngineError> {
         self.update(|state| {
             if let Some(entry) = state.volumes.get_mut(volume) {
@@ -433,28 +435,28 @@ impl StateDir {
     }
 }
 
-/// Where a file is that need not outlive the machine.
+/// Location of a file that need not outlive the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Volatile {
     pub(crate) path: PathBuf,
-    /// Where an earlier daemon may have had it.
+    /// Location used by an earlier daemon.
     other: Option<PathBuf>,
 }
 
 impl Volatile {
-    /// Returns `true` if what is done to the file waits for a device, which may not answer.
+    /// Returns `true` if operations on the file may wait for an unresponsive device.
     pub(crate) const fn may_hang(&self) -> bool {
         self.other.is_none()
     }
 
-    /// What the file says, wherever it is: `read` believes that of the session before alone.
+    /// Returns the contents of the file at either location: `read` accepts only that of the previous session.
     pub(crate) fn find<T>(&self, read: impl Fn(&Path) -> Option<T>) -> Option<T> {
         read(&self.path).or_else(|| self.other.as_deref().and_then(read))
     }
 }
 
-/// The folder of the control socket, if it is in memory and no other user can change what is in it. A device that hangs
-/// holds up nothing there, and the kernel's page cache is all that such files are to outlive a process by.
+/// Returns the folder of the control socket, if it is in memory and no other user can change its contents. A hung
+/// device blocks nothing there, and such files outlive a process only by the kernel's page cache.
 pub(crate) fn run_dir(config: &zc_config::Config) -> Option<PathBuf> {
     const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
     let dir = config.control.socket.parent()?;
@@ -565,7 +567,7 @@ mod tests {
         assert_eq!(last_of(dir.path(), &place("/srv/a")).unwrap(), Some([7; 16]));
         assert_eq!(last_of(dir.path(), &place("/srv/c")).unwrap(), Some([3; 16]));
         assert_eq!(last_of(dir.path(), &place("/srv/d")).unwrap(), None);
-        // Told again, there is nothing to do.
+        // The second call has no effect.
         for _ in 0..2 {
             disown(dir.path(), &place("/srv/a"), None, "without a cache").unwrap();
         }
@@ -636,7 +638,7 @@ mod tests {
         let state = StateDir::open(dir.path(), None, &uuid).unwrap();
         state.update(|state| drop(state.volumes.insert("a".to_owned(), entry("/srv/a", false)))).unwrap();
         let stamp = |state: &StateDir| state.snapshot().volumes["a"].stamp;
-        // Where a directory is, no file can be written beside the old one.
+        // With a directory in the way, no file can be written beside the old one.
         let beside = state.path.with_extension("json-new");
         std::fs::create_dir(&beside).unwrap();
         assert!(state.distrust("a").is_err());

@@ -1,13 +1,13 @@
-//! A thread for changes of the state directory that the data plane asks for.
+//! A thread for changes of the state directory requested by the data plane.
 //!
-//! Job: carry them out one after the other, and report each end in bounded time: a file system that hangs must hold up
+//! Job: execute them one after the other, and report each result in bounded time: a hung file system must block
 //! neither the data plane nor its workers.
 //!
-//! Invariants: a change ends once for who asked. One that takes longer than [`STATE_CHANGE_MS`] has failed; should it end
-//! well later, the state directory says more than was asked for: every change is one that is safe then. The end of the
-//! daemon waits for no change.
+//! Invariants: a change completes once for its caller. One that takes longer than [`STATE_CHANGE_MS`] has failed; if
+//! it succeeds later, the state directory has more than was requested, which is safe for every kind of change. The end
+//! of the daemon waits for no change.
 //!
-//! It does not order them against changes by the control thread (`state_dir` does).
+//! It does not order them relative to changes by the control thread (`state_dir` does).
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
@@ -29,7 +29,7 @@ pub(crate) enum Requester {
     Settled(VolumeId),
 }
 
-/// The thread, and what was asked of it.
+/// The thread, with its pending requests.
 #[derive(Debug)]
 pub(crate) struct StateThread {
     jobs: SyncSender<(Requester, Work)>,
@@ -60,7 +60,7 @@ impl StateThread {
         Ok(Self { jobs, ended, under_way: Vec::new(), refused: Vec::new() })
     }
 
-    /// Asks for a change.
+    /// Requests a change.
     pub(crate) fn ask(&mut self, requester: Requester, work: Work, now_ms: u64) {
         match self.jobs.try_send((requester, work)) {
             Ok(()) => self.under_way.push((requester, now_ms)),
@@ -82,9 +82,7 @@ impl StateThread {
         let is_late = |since_ms: u64| now_ms.saturating_sub(since_ms) >= STATE_CHANGE_MS;
         let late = self.under_way.extract_if(.., |(_, since_ms)| is_late(*since_ms));
         for (requester, _) in late {
-            tracing::error!(
-                "the state directory does not answer; what is to be recorded there is tried again"
-            );
+            tracing::error!("the state directory does not answer; its updates are retried");
             ended.push((requester, Err(ErrorKind::TimedOut)));
         }
         ended

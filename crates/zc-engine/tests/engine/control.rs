@@ -124,7 +124,7 @@ fn a_reload_that_fails_leaves_nothing_of_it_behind() {
     let mut control = rig.control();
     let answer = control.ask(r#"{"cmd":"reload"}"#);
     assert_eq!(answer["error"], "everything is no level", "{answer}");
-    // What is changed next is changed from what is in force.
+    // The next change is relative to the settings in force.
     assert_eq!(control.ask(r#"{"cmd":"set-mode","volume":"v","mode":"write-through"}"#)["ok"], true);
     let mut client = rig.client("v");
     client.write(0, &[5; 1 << 20]).unwrap();

@@ -1,4 +1,4 @@
-//! Clients that ask for too much, or for nothing, and those beside them.
+//! Clients with excessive requests, or none, and their neighbours.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -28,7 +28,7 @@ fn idle_clients_of_a_large_source_make_room_for_one_of_a_small_one() {
     let mut idle: Vec<UnixStream> = (0..15).map(|_| attached(&rig)).collect();
     let mut busy = rig.client("v");
     try_client(&rig, "v").unwrap_err();
-    // They count as idle after a second; the one beside them asks for something meanwhile.
+    // They count as idle after a second; their neighbour sends a request in the meantime.
     let until_ms = engine.stats().unwrap().uptime_ms + 20_000;
     let mut newcomer = loop {
         assert!(engine.stats().unwrap().uptime_ms < until_ms, "no place becomes free");
@@ -54,7 +54,7 @@ fn ten_thousand_half_open_handshakes_harm_no_client() {
     let engine = rig.start(&["v"]);
     let mut early = rig.client("v");
     early.write(0, &[7; 4096]).unwrap();
-    // Each says nothing; the client's side stays open as far as its own descriptors go.
+    // All are silent; the client's side stays open as far as its own descriptors suffice.
     let mut open = std::collections::VecDeque::new();
     for _ in 0..10_000 {
         open.push_back(raw(&rig));
@@ -146,7 +146,7 @@ fn a_client_that_writes_and_never_reads_delays_no_client_and_is_dropped() {
     let engine = rig.start(&["v"]);
     let mut greedy = attached(&rig);
     let writer = std::thread::spawn(move || {
-        // 16 GiB of replies asked for, none taken: the server stops reading, then closes.
+        // 16 GiB of requested replies, none received: the server stops reading, then closes.
         for cookie in 0..4096 {
             if greedy.write_all(&header(0, cookie, 0, 4 << 20)).is_err() {
                 return true;
@@ -167,7 +167,7 @@ fn a_client_that_writes_and_never_reads_delays_no_client_and_is_dropped() {
     assert!(engine.stop().unwrap());
 }
 
-/// Waits until so many connections are left.
+/// Waits until this number of connections is left.
 fn wait_for_connections(engine: &Engine, count: usize) {
     let until_ms = engine.stats().unwrap().uptime_ms + 20_000;
     while engine.registry().connections.len() > count {
@@ -225,7 +225,7 @@ fn writes_that_never_arrive_delay_only_their_like() {
     client.write(0, &data).unwrap();
     assert!(client.read(0, data.len()).unwrap() == data);
     assert_eq!(engine.stats().unwrap().driver.payload_bytes, 32 << 20, "two arrive, six wait");
-    // Those that wait have their turn once there is room.
+    // Waiting ones proceed once there is a slot.
     halting.drain(..2);
     for (byte, stream) in (1..).zip(&mut halting) {
         stream.write_all(&vec![byte; zc_core::usize_from_u32(big)]).unwrap();
@@ -269,13 +269,13 @@ fn many_questions_for_block_status_delay_no_client() {
     let (last, most) = data.split_last().unwrap();
     writer.write_all(&[&header(1, 7, 0, 8192)[..], most].concat()).unwrap();
     while engine.stats().unwrap().driver.payload_bytes == 0 {}
-    // What comes in one receive is asked of the whole volume every time.
+    // Requests of one receive always query the whole volume.
     let mut curious = attached_with(&rig, "v", "x-zcached:residency");
     let length = u32::try_from(crate::rig::VOLUME_BYTES).unwrap();
     let questions: Vec<u8> = (0..QUESTIONS).flat_map(|cookie| header(7, cookie, 0, length)).collect();
     curious.write_all(&questions).unwrap();
     writer.write_all(&[*last]).unwrap();
-    // Each answer is of its moment: those behind the write tell that it was served in between.
+    // Each reply is a snapshot: those after the write show that it was served in between.
     let answers: Vec<Vec<u8>> = (0..QUESTIONS).map(|_| chunk(&mut curious)).collect();
     let first_run = |answer: &[u8]| -> [u8; 8] { answer[4..12].try_into().unwrap() };
     assert_eq!(first_run(&answers[0])[4..], [0, 0, 0, 0], "the cache has nothing there");
@@ -297,7 +297,7 @@ fn what_counts_is_the_memory_that_is_held() {
     writer.write_all(&header(1, 1, 3, 1)).unwrap();
     while engine.stats().unwrap().driver.payload_bytes == 0 {}
     assert_eq!(engine.stats().unwrap().driver.payload_bytes, 4096);
-    // So do small reads, of which the socket takes those that it has room for.
+    // So do small reads, of which the socket accepts those that fit.
     let mut small = attached(&rig);
     ask_reads(&mut small, 2000, 0, 512);
     let reads = |engine: &Engine| {
@@ -311,7 +311,7 @@ fn what_counts_is_the_memory_that_is_held() {
     drop(small);
     wait_for_connections(&engine, 1);
     assert_eq!(engine.stats().unwrap().driver.unsent_bytes, 0);
-    // Holes are not sent, but in memory as long as what is between them.
+    // Holes are not sent, but occupy memory like the data between them.
     rig.client("v").write((8 << 20) - 4096, &[1; 4096]).unwrap();
     let mut sparse = attached_with(&rig, "v", "base:allocation");
     let before = reads(&engine);
@@ -337,7 +337,7 @@ fn replies_count_in_the_turn_that_makes_them() {
     let mut rig = Rig::new();
     rig.nbd = "bytes_in_flight_max = \"32 MiB\"\nbytes_in_flight_per_connection_max = \"32 MiB\"".to_owned();
     let engine = rig.start(&["v"]);
-    // What the cache knows as zeros is answered without waiting for anything.
+    // Known zeros in the cache are answered without waiting.
     let mut client = rig.client("v");
     client.read(0, usize_from_u64(crate::rig::VOLUME_BYTES)).unwrap();
     crate::rig::wait_for_insertions(&engine);
@@ -349,7 +349,7 @@ fn replies_count_in_the_turn_that_makes_them() {
             ask_reads(stream, 16, 0, 1 << 20);
         }
     }
-    // Each has more to ask for than its share, and waits.
+    // Each has more requests than its share, and waits.
     while engine.stats().unwrap().driver.payload_stalls < 4 {}
     let unsent = engine.stats().unwrap().driver.unsent_bytes;
     assert!((8 << 20..24 << 20).contains(&unsent), "{unsent} bytes of replies lie around");
@@ -373,7 +373,7 @@ fn writes_of_a_dead_connection_end_before_those_of_a_new_one_begin() {
         drop(old);
         let mut new = NbdClient::connect(&uri).unwrap();
         let fresh = vec![2 * round + 2; 256 << 10];
-        // Those that had not been taken from the old socket are void once this one is answered, or came before it.
+        // Those that were not received from the old socket are invalid once this one is answered, or preceded it.
         new.write(512, &fresh).unwrap();
         new.flush().unwrap();
         let mut first = new.read(512, fresh.len()).unwrap();
@@ -415,7 +415,7 @@ fn a_reload_changes_bounds_and_exports_of_a_running_daemon() {
     assert!(after.write(0, &[6; 512]).is_err(), "read-only for those who come later");
     assert_eq!(after.read(0, 512).unwrap(), vec![5; 512]);
     assert_eq!(read_to_end(&mut raw(&rig)), b"", "the third connection");
-    // The idle ones are dropped, which makes room.
+    // Idle ones are dropped, which frees slots.
     while !engine.registry().connections.is_empty() {
         // A turn of the data plane.
         let _turn = engine.stats().unwrap();

@@ -17,7 +17,7 @@ pub(crate) fn read_to_end(stream: &mut UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
-        // What was sent and not read by the server before it closed.
+        // Sent bytes that the server did not read before it closed.
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
     }
     bytes
@@ -77,7 +77,7 @@ fn option_reply(stream: &mut UnixStream) -> u32 {
     header.reply
 }
 
-/// Sends so many READs of `len_bytes` each from `offset` on, one behind the other.
+/// Sends `count` READs of `len_bytes` each from `offset`, contiguously.
 pub(crate) fn ask_reads(stream: &mut UnixStream, count: u32, offset: u64, len_bytes: u32) {
     let reads = (0..count).map(|number| {
         let at = offset + u64::from(number) * u64::from(len_bytes);

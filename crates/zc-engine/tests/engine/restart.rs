@@ -17,7 +17,7 @@ fn a_second_start_is_warm() {
 #[test]
 fn a_start_reads_the_index_image_of_a_clean_stop_unless_it_is_damaged() {
     let mut rig = Rig::new();
-    // Of smaller extents a cache of this size has an index that is larger than the room for its image.
+    // With smaller extents, the index of a cache of this size exceeds the space for its image.
     rig.cache = "extent_size = \"16 KiB\"".to_owned();
     let data = content(&mut random(5), 2 << 20);
     let engine = rig.start(&["v"]);
@@ -169,7 +169,7 @@ fn a_wrong_lost_or_short_journal_is_told_apart() {
     let refusal = |rig: &Rig| rig.try_start(&["v"], false).err().unwrap().to_string();
 
     std::fs::write(&path, vec![0x11; 1 << 20]).unwrap();
-    assert!(refusal(&rig).contains("holds something that is no journal"), "{}", refusal(&rig));
+    assert!(refusal(&rig).contains("contains data that is not a journal"), "{}", refusal(&rig));
     std::fs::write(&path, &good[..512 << 10]).unwrap();
     assert!(refusal(&rig).contains("truncated"), "{}", refusal(&rig));
     let other = rig_with_journal();
@@ -177,7 +177,8 @@ fn a_wrong_lost_or_short_journal_is_told_apart() {
     std::fs::copy(other.path("journal.img"), &path).unwrap();
     assert!(refusal(&rig).contains("journal of another cache"), "{}", refusal(&rig));
 
-    // A new file costs no content. Whether it costs mappings depends on whether write units were sealed before the
+    // A new file costs no content. It costs mappings if write units were not sealed before the stop began: otherwise
+    // the region map refers to a later journal block.
     // stop began: then the region map names the journal block that says so.
     std::fs::remove_file(&path).unwrap();
     let engine = rig.start(&["v"]);

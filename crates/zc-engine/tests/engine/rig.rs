@@ -11,7 +11,7 @@ use serde_json::Value;
 use zc_config::Config;
 use zc_engine::{ConfigFile, Engine, EngineError, EngineOptions, Hooks, NbdClient};
 
-/// A configuration file whose contents are what `read` says.
+/// A configuration file with the contents that `read` returns.
 pub(crate) fn config_file(read: impl Fn() -> Result<Config, String> + Send + Sync + 'static) -> ConfigFile {
     ConfigFile::new("rig.toml".into(), Arc::new(move |_| read()))
 }
@@ -75,7 +75,7 @@ impl Rig {
         self.try_start(volumes, false).unwrap()
     }
 
-    /// An engine that has started from a cache with these bytes of the volume "v", and knows all of it.
+    /// Returns an engine that has started from a cache with these bytes of the volume "v", with a complete index.
     pub(crate) fn start_warm(&self, data: &[u8]) -> Engine {
         let engine = self.start(&["v"]);
         self.client("v").write(0, data).unwrap();
@@ -130,7 +130,8 @@ pub(crate) fn counter(engine: &Engine, name: &str) -> u64 {
     engine.stats().unwrap().manager[name]
 }
 
-/// Waits until every extent that was offered to the cache has been stored, found a duplicate or left out: insertion
+/// Waits until every offered extent has been stored, found a duplicate or skipped, because insertion continues after
+/// the replies.
 /// goes on behind the answers to requests.
 pub(crate) fn wait_for_insertions(engine: &Engine) {
     let ends = ["stored", "duplicates", "zero", "skipped", "stale", "present", "once_only", "dropped"];

@@ -1,4 +1,4 @@
-//! What clients see.
+//! The clients' view.
 
 use rand::RngExt;
 use zc_core::{Map, u64_from_usize, usize_from_u64};
@@ -21,7 +21,7 @@ fn bytes_come_back_from_memory_cache_and_origin() {
     let origin = std::fs::read(rig.path("v.img")).unwrap();
     assert_eq!(origin[1 << 20..5 << 20], data[..], "the origin is raw and has everything");
     assert!(counter(&engine, "read_hits") > 0);
-    // Insertion goes on behind the requests.
+    // Insertion continues after the replies.
     while counter(&engine, "weu_writes") == 0 {}
     client.disconnect().unwrap();
     assert!(engine.stop().unwrap(), "a clean stop");
@@ -77,7 +77,7 @@ fn unaligned_writes_side_by_side_lose_nothing() {
     assert_eq!(std::fs::read(rig.path("v.img")).unwrap()[..twin.len()], twin);
 }
 
-/// Requests of which no two in flight overlap if one of them writes, so that the twin knows every answer.
+/// Sends requests of which no two in flight overlap if one of them writes, so that the twin has every expected reply.
 fn mixed_load(client: &mut NbdClient, twin: &mut [u8], seed: u64, base: u64, requests: u32) {
     let mut random = random(seed);
     let mut in_flight: Map<u64, (usize, usize, Option<Vec<u8>>)> = Map::default();
@@ -144,7 +144,7 @@ fn a_mixed_load_of_two_clients_agrees_with_its_twin() {
     assert!(engine.stop().unwrap());
 }
 
-/// What does not compress lies in the cache as the client gets it; an answer of one extent leaves from there.
+/// Incompressible data is cached as the client receives it; a reply of one extent is sent from there.
 #[test]
 fn long_hits_are_whole_wherever_they_begin_and_whatever_lies_between() {
     const BYTES: usize = 4 << 20;
@@ -153,7 +153,7 @@ fn long_hits_are_whole_wherever_they_begin_and_whatever_lies_between() {
     let mut random = random(6);
     let mut data = vec![0; BYTES];
     random.fill(&mut data[..]);
-    // Here and there what compresses, blocks of zeros, and what lies elsewhere already.
+    // Occasionally compressible data, zero blocks, and duplicates.
     for extent in (0..BYTES / EXTENT).filter(|extent| extent % 9 > 5) {
         let at = extent * EXTENT;
         match extent % 4 {
@@ -204,7 +204,7 @@ fn a_vanished_client_leaves_no_request_behind() {
         client.submit(NbdRequest::Write { offset: number << 20 >> 1, data: &data, fua: false }).unwrap();
     }
     drop(client);
-    // Overlapping writes of a new connection come after what the old one left behind.
+    // Overlapping writes of a new connection follow the pending ones of the old one.
     let mut client = rig.client("v");
     let new = content(&mut random(7), 8 << 20);
     client.write(0, &new).unwrap();

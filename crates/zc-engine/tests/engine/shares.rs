@@ -1,6 +1,6 @@
-//! Clients that take more than their share, and the quiet one beside them.
+//! Clients that exceed their share, and a quiet neighbour.
 //!
-//! What holds the quiet client up shows as an answer that does not come before [`PATIENCE`], which is far more than a
+//! Starvation of the quiet client shows as a reply that does not arrive within [`PATIENCE`], which is far more than a
 //! turn takes and far less than `stall_timeout` (60 s) or `idle_timeout` (off).
 
 use std::io::{Read, Write};
@@ -12,12 +12,12 @@ use zc_engine::Engine;
 use crate::raw::{ask_reads, attached, header};
 use crate::rig::Rig;
 
-/// How long a test waits for an answer that is due at once.
+/// Time-out of a test for a reply that is due at once.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of a zeroing: what is with the manager at once.
+/// Bytes of a zeroing in the manager at once.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// A client that gives up after [`PATIENCE`].
+/// Returns a client with the time-out [`PATIENCE`].
 fn quiet(rig: &Rig) -> UnixStream {
     let stream = attached(rig);
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -91,7 +91,8 @@ fn what_waits_of_clients_that_left_never_begins() {
     for stream in &mut greedy {
         stream.write_all(&asked).unwrap();
     }
-    // One goes on at a time, for each covers the volume; the others wait for it, a bounded number for each client.
+    // One proceeds at a time, because each covers the volume; the others wait for it, a bounded number for each
+    // client.
     let at_the_cut = loop {
         let stats = engine.stats().unwrap();
         if stats.driver.requests_in_flight >= CLIENTS * 6 {
@@ -126,7 +127,7 @@ fn a_large_zeroing_goes_in_pieces_and_keeps_what_it_does_not_cover() {
     let before = crate::rig::counter(&engine, "writes");
     client.write_zeroes(100, BYTES - 300).unwrap();
     let pieces = crate::rig::counter(&engine, "writes") - before;
-    // What nothing is cached of goes in one piece, however long it is.
+    // An uncached range is one piece of any length.
     assert!((1..=130).contains(&pieces), "128 pieces of 4 MiB and two edges at most: {pieces}");
     assert_eq!(client.read(0, 1024).unwrap(), [vec![5; 100], vec![0; 924]].concat());
     assert_eq!(client.read((100 << 20) - 512, 1024).unwrap(), vec![0; 1024]);

@@ -16,7 +16,7 @@ use zc_engine::Engine;
 use crate::raw::{choose, greet, header, raw};
 use crate::rig::Rig;
 
-/// How long a test waits for bytes before it counts as failed.
+/// Time-out of a test for expected bytes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 type Secured = StreamOwned<ClientConnection, UnixStream>;
@@ -58,7 +58,7 @@ fn secured(rig: &Rig) -> Secured {
     stream
 }
 
-/// Waits until the server has let go of every connection and its memory.
+/// Waits until the server has released every connection and its memory.
 fn wait_until_released(engine: &Engine) {
     while !engine.registry().connections.is_empty() {
         // A turn of the data plane.
@@ -79,7 +79,7 @@ fn halfway(rig: &Rig, engine: &Engine) -> Secured {
 fn a_goodbye_within_a_write_ends_it_at_once() {
     let rig = rig();
     let engine = rig.start(&["v"]);
-    // The socket stays open: only what TLS says tells the server.
+    // The socket stays open: only the TLS close reaches the server.
     let mut stream = halfway(&rig, &engine);
     stream.conn.send_close_notify();
     stream.conn.complete_io(&mut stream.sock).unwrap();

@@ -1,6 +1,6 @@
-//! What a client asks for, wherever it came from.
+//! Client requests, independent of their front end.
 //!
-//! Out of scope: anything about it.
+//! It does not process them.
 
 use zc_core::{SECTOR_BYTES, VolumeId};
 use zc_nbd::server::{Command, Request};
@@ -17,7 +17,7 @@ pub(crate) const fn floor(bytes: u64) -> u64 {
     bytes / SECTOR * SECTOR
 }
 
-/// The sender of a request, and what the answer goes to.
+/// Origin of a request, and destination of its reply.
 #[derive(Debug)]
 pub(crate) enum Asker {
     /// A connection; the request is taken by the reply.
@@ -35,19 +35,19 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// That of a connection.
+    /// Returns the source for a request of a connection.
     pub(crate) fn of_connection(conn: u64, volume: VolumeId, request: Request) -> Self {
         let asked = Asked::of(&request);
         Self { from: Asker::Nbd { conn, request }, volume, asked }
     }
 
-    /// That of a block device.
+    /// Returns the source for a request of a block device.
     pub(crate) const fn of_device(tag: Tag, volume: VolumeId, request: &DeviceRequest) -> Self {
         Self { from: Asker::Ublk(tag), volume, asked: Asked::of_device(request) }
     }
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub(crate) command: Command,
@@ -70,7 +70,7 @@ impl Asked {
         }
     }
 
-    /// What a request of a block device asks for.
+    /// Converts a request of a block device.
     pub(crate) const fn of_device(request: &DeviceRequest) -> Self {
         let (command, no_hole) = match request.op {
             RequestOp::Read => (Command::Read, false),
@@ -108,7 +108,7 @@ pub(crate) fn status_bytes(len_bytes: u64) -> u64 {
     (len_bytes / SECTOR + 2).min(STATUS_RUNS_MAX) * STATUS_RUN_BYTES
 }
 
-/// Bytes that the manager looks up or brings for a request at once.
+/// Returns the bytes that the manager looks up or fetches for a request at once.
 pub(crate) fn served_bytes(command: Command, len_bytes: u64) -> u64 {
     if matches!(command, Command::Read | Command::Cache) { shares::piece(command, len_bytes) } else { 0 }
 }

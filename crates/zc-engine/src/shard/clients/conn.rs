@@ -1,9 +1,9 @@
-//! One client connection: socket, NBD session, bytes on their way in and out.
+//! One client connection: socket, NBD session, bytes in both directions.
 //!
-//! Job: hold what belongs to a connection, gather the replies of a turn into one send, and say what to receive next.
+//! Job: hold the state of a connection, gather the replies of a turn into one send, and choose the next receive.
 //!
 //! Invariants: at most one receive and one send are in the ring. Bytes of replies leave in the order in which the
-//! session wrote their headers. While a WRITE's payload is due, nothing else is taken from the socket.
+//! session wrote their headers. While a WRITE's payload is due, nothing else is read from the socket.
 //!
 //! Out of scope: I/O (the shard submits the operations) or requests (`request` does).
 
@@ -35,13 +35,13 @@ use crate::shard::pending::RingId;
 pub(crate) struct Payload {
     /// The request.
     pub(crate) request: Request,
-    /// Where the bytes go; `None` while the ring has it.
+    /// Destination of the bytes; `None` while the ring has it.
     pub(crate) memory: Option<AlignedBuf>,
-    /// Where the payload starts in `memory`: what its offset has beyond a sector boundary.
+    /// Offset of the payload in `memory`: its distance from a sector boundary.
     pub(crate) skip_bytes: usize,
     /// Bytes that have arrived.
     pub(crate) filled_bytes: usize,
-    /// What the memory is charged with.
+    /// Charged memory.
     pub(crate) held_bytes: u64,
     /// When the first of it could come.
     pub(crate) began_ms: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Waiting {
     pub(crate) lacks_memory: bool,
 }
 
-/// What is in the ring for a connection.
+/// A connection's receive in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Receiving {
     Nothing,
@@ -65,7 +65,7 @@ enum Receiving {
     Records,
 }
 
-/// What a receive brought.
+/// Result of a receive.
 #[derive(Debug)]
 pub(crate) enum Arrived {
     /// Bytes for the session, or a part of a payload.
@@ -79,7 +79,7 @@ pub(crate) enum Arrived {
 /// A piece of a reply.
 #[derive(Debug)]
 enum Unsent {
-    /// So many bytes of the connection's `head`, behind those of the pieces before.
+    /// `len_bytes` of the connection's `head`, after those of the previous pieces.
     Head { len_bytes: usize },
     /// Bytes, and the memory that is free when they have been sent.
     Data { segment: Segment, held_bytes: u64 },
@@ -97,7 +97,7 @@ struct Sending {
 pub(crate) struct Conn {
     pub(crate) fd: SharedFd,
     pub(crate) peer: Peer,
-    /// What it counts for.
+    /// Source under which it is counted.
     pub(crate) source: peer::Source,
     pub(crate) session: ServerSession,
     /// The ring that receives from it.
@@ -105,11 +105,11 @@ pub(crate) struct Conn {
     /// The attached export.
     pub(crate) volume: Option<VolumeId>,
     pub(crate) payload: Option<Payload>,
-    /// A request that waits for its share. A WRITE's payload is not taken from the socket meanwhile.
+    /// Request that waits for its share. A WRITE's payload is not read from the socket until then.
     pub(crate) waiting: Option<Waiting>,
-    /// Between socket and session, once the client asked for it.
+    /// Between socket and session, after the client requested it.
     tls: Option<TlsLayer>,
-    /// The layer, with what was received and where it goes, is with a thread that goes on with the handshake.
+    /// `true` while a handshake thread has the layer, with received bytes and their destination.
     is_away: bool,
     /// Received over TLS and not yet decrypted; `None` while the ring has it, or without TLS.
     cipher: Option<AlignedBuf>,
@@ -134,9 +134,9 @@ pub(crate) struct Conn {
     pub(crate) charged_bytes: u64,
     /// Most memory of requests in flight, and of replies that it may leave lying.
     bytes_max: u64,
-    /// What of `unsent_bytes` is in the shard's sum.
+    /// Part of `unsent_bytes` in the shard's total.
     pub(crate) unsent_counted_bytes: u64,
-    /// What it holds beyond its reserve, as far as that is in the shard's sums.
+    /// Memory beyond its reserve, as recorded in the shard's totals.
     pub(crate) taken_bytes: u64,
     /// Bytes of its reads and prefetches that are with the manager.
     pub(crate) serving_bytes: u64,
@@ -144,10 +144,10 @@ pub(crate) struct Conn {
     pub(crate) due: VecDeque<u64>,
     /// Its changes that wait for others to end.
     pub(crate) barred: usize,
-    /// Virtual time of its next request (see `shares`), and whether it is in line for it.
+    /// Virtual time of its next request (see `shares`), and `true` if it is in line for it.
     pub(crate) virtual_units: u64,
     pub(crate) is_in_line: bool,
-    /// The client has said goodbye or broke a rule: answer what is in flight, then close.
+    /// The client has disconnected or violated the protocol: answer requests in flight, then close.
     pub(crate) closing: bool,
     /// The socket is of no more use.
     pub(crate) dead: bool,
@@ -219,7 +219,7 @@ impl Conn {
         let is_secured = self.session.is_secured();
         let catalog = &View { exports, peer: self.peer, is_secured, names: &self.names };
         let Some(input) = &self.input else {
-            // The ring has the buffer: nothing is at hand, but the session may go on without bytes.
+            // The ring has the buffer: no bytes are available, but the session may proceed without.
             return self.session.next_event(&mut &[][..], catalog, &mut self.head);
         };
         let mut bytes = &input[self.input_range.clone()];
@@ -228,7 +228,7 @@ impl Conn {
         event
     }
 
-    /// Moves payload bytes that came along with requests into the payload's memory; true when it is complete.
+    /// Moves payload bytes received along with requests into the payload's memory; returns `true` when complete.
     pub(crate) fn take_payload(&mut self) -> bool {
         let Some(payload) = &mut self.payload else { return false };
         let (Some(memory), Some(input)) = (&mut payload.memory, &self.input) else { return false };
@@ -272,7 +272,7 @@ impl Conn {
         }
     }
 
-    /// Returns `true` if the client asked for TLS and has its answer.
+    /// Returns `true` if the client requested TLS and has received the reply.
     pub(crate) fn is_tls_due(&self) -> bool {
         self.session.tls_due()
             && self.tls.is_none()
@@ -281,7 +281,7 @@ impl Conn {
             && self.head.is_empty()
     }
 
-    /// Why new settings of TLS would not let this client in. A handshake under way belongs to the old ones.
+    /// Returns the reason why new TLS settings would refuse this client. A handshake in progress uses the old ones.
     pub(crate) fn is_refused_by(&self, tls: &Tls) -> Option<String> {
         if self.is_away || (self.tls.is_some() && !self.session.is_secured()) {
             return Some("TLS has other settings now".to_owned());
@@ -293,7 +293,7 @@ impl Conn {
     pub(crate) fn start_tls(&mut self, tls: &Tls) -> bool {
         self.tls = tls.layer();
         self.cipher = Some(AlignedBuf::new(RECEIVE_BYTES));
-        // For what one receive decrypts to, and the rest of a record.
+        // For the plain text of one receive, and the rest of a record.
         self.input = Some(AlignedBuf::new(RECEIVE_BYTES + RECORD_BYTES_MAX));
         self.tls.is_some()
     }
@@ -312,13 +312,13 @@ impl Conn {
         self.session.need() == Need::Replies
     }
 
-    /// Returns `true` if the client has said goodbye inside TLS and nothing of what it said before is left to serve.
-    /// The rest of a payload that is not at hand will not come.
+    /// Returns `true` if the client has closed the TLS session and all its earlier requests were served. The missing
+    /// rest of a payload will not arrive.
     pub(crate) fn is_over(&self) -> bool {
         let over = self.tls.as_ref().is_some_and(TlsLayer::is_over);
         over && match self.session.need() {
             Need::Payload { bytes } => u64_from_usize(self.input_range.len()) < bytes,
-            // What the session holds back goes on when replies have been sent.
+            // Input that the session holds back continues when replies have been sent.
             Need::Replies => false,
             Need::Input | Need::Nothing => self.input_range.is_empty(),
         }
@@ -337,10 +337,10 @@ impl Conn {
         self.take_layer(layer, cipher, plain, received).map(|()| Arrived::Input)
     }
 
-    /// Takes back what was handed over.
+    /// Takes the layer back from a handshake thread.
     ///
     /// # Errors
-    /// When the bytes are no TLS although they must be.
+    /// When the bytes are not TLS although they must be.
     pub(crate) fn handed_back(&mut self, back: HandedBack) -> io::Result<()> {
         self.is_away = false;
         let HandedBack { layer, cipher, plain, received, .. } = back;
@@ -364,7 +364,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Takes a receive back that brought nothing.
+    /// Takes back a receive that completed without data.
     pub(crate) fn returned(&mut self, operation: Operation) {
         drop(operation);
         self.receiving = Receiving::Nothing;
@@ -400,8 +400,7 @@ impl Conn {
         (&mut self.session, &mut self.head)
     }
 
-    /// Answers a read with bytes whose memory holds so much; blocks of zeros go as holes to clients that understand
-    /// them.
+    /// Answers a read with bytes whose memory has `held_bytes`; zero blocks are sent as holes to clients with support.
     pub(crate) fn reply_read(&mut self, request: Request, data: Segment, held_bytes: u64) {
         if request.length() <= COMPACT_BYTES_MAX && self.unsent_bytes() >= self.loose_bytes_max() {
             self.session.reply_read(request, &mut self.head);
@@ -438,9 +437,9 @@ impl Conn {
         self.session.end_read(reply);
     }
 
-    /// Memory that replies may hold before small ones are copied together. While no send is under way the client has
-    /// left nothing lying: what one send takes leaves at the end of the turn, and to copy it is for nothing. The pages
-    /// that bytes were read with may be twice as long as the bytes.
+    /// Returns the memory that replies may hold before small ones are copied together. Without a send in flight the
+    /// client is not behind: data that fits one send leaves at the end of the turn, and copying it is useless. The
+    /// pages of a device read may be twice as long as their useful bytes.
     const fn loose_bytes_max(&self) -> u64 {
         if self.sending.is_some() { COMPACT_UNSENT_BYTES } else { 2 * SEND_BYTES_MAX }
     }
@@ -452,7 +451,7 @@ impl Conn {
         self.segments.push(Unsent::Data { segment, held_bytes });
     }
 
-    /// Puts what was written to the head since the last time behind the pieces before.
+    /// Appends the newly written part of the head to the pieces.
     fn list_head(&mut self) {
         let len_bytes = self.head.len() - self.head_listed_bytes;
         if len_bytes > 0 {
@@ -492,23 +491,23 @@ impl Conn {
         self.charged_bytes + payload + self.unsent_bytes()
     }
 
-    /// Returns `true` if the client has left so much lying that its requests are not read any more.
+    /// Returns `true` if the client has left so much unread that its requests are no longer read.
     pub(crate) fn is_full(&self) -> bool {
         self.unsent_bytes() >= self.bytes_max
     }
 
-    /// Returns `true` if its client has asked for nothing that it does not have.
+    /// Returns `true` if no reply to its client is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         self.session.in_flight() == 0 && self.unsent_bytes() == 0 && self.payload.is_none()
     }
 
-    /// Returns `true` if its requests in flight hold as much memory as they may, or stand in the way of as many
-    /// changes.
+    /// Returns `true` if its requests in flight hold their maximum memory, or the maximum number of changes waits
+    /// behind them.
     pub(crate) const fn is_busy(&self) -> bool {
         self.charged_bytes >= self.bytes_max || self.barred >= BARRED_MAX
     }
 
-    /// One send with what there is to send, up to a bound, if none is under way.
+    /// Returns a send of the queued data, up to a bound, if none is in flight.
     pub(crate) fn send(&mut self) -> Option<Operation> {
         if self.dead || self.is_away || self.sending.is_some() {
             return None;
@@ -552,8 +551,7 @@ impl Conn {
         (segments, sending)
     }
 
-    /// Returns `true` if there is a goodbye to send, for the first time: with TLS the end is told apart from a cut
-    /// wire.
+    /// Returns `true`, once, if a TLS close must be sent: it distinguishes the end from a truncated connection.
     pub(crate) fn says_goodbye(&mut self) -> bool {
         if self.is_away {
             return false;
@@ -604,8 +602,8 @@ impl Conn {
         Holder { conn, client: self.source, volume: self.volume, held_bytes: self.held_bytes() }
     }
 
-    /// Returns `true` if its client has not gone on for so long that others which wait need not wait for it. While
-    /// they do, it has to take or bring [`ARRIVAL_BYTES_PER_S_MIN`].
+    /// Returns `true` if its client has stalled for so long that other waiters need not wait for it. While others
+    /// wait, it must receive or send at least [`ARRIVAL_BYTES_PER_S_MIN`].
     pub(crate) fn is_stalled(&self, now_ms: u64) -> bool {
         let since = |then: u64| now_ms.saturating_sub(then);
         let takes_none = self.sending_bytes() > 0 && since(self.taken_ms) > SHORT_STALL_MS;

@@ -1,13 +1,14 @@
-//! The shard's clients: connections over NBD and block devices of the kernel, and the way of their requests.
+//! The shard's clients: NBD connections and kernel block devices, and the path of their requests.
 //!
-//! Job: lead what connections (`nbd`, each a `conn`) and devices (`ublk`) ask for past the limits of its volume and its
-//! connection's share to the `requests`, which go to the manager and back; ask origins for their holes (`status`).
+//! Job: pass the requests of connections (`nbd`, each a `conn`) and devices (`ublk`) through the limits of their
+//! volume and their connection's share to the `requests`, which go to the manager and back; query origins for holes
+//! (`status`).
 //!
-//! Invariants: the thread that has the turn alone is here. Memory that clients make the daemon hold is bounded (G9).
-//! While the daemon stops, there are no limits: what waits is served, and what a block device asked goes back to the
+//! Invariants: only the thread with the shard lock runs here. Memory held on behalf of clients is bounded (G9). While
+//! the daemon stops, there are no limits: waiting requests are served, and those of a block device return to the
 //! kernel.
 //!
-//! It does not decide who may connect or whose turn it is (`front`).
+//! It does not decide on admission or order (`front`).
 
 pub(crate) mod asked;
 pub(crate) mod conn;
@@ -46,7 +47,7 @@ use crate::shard::metrics::Path;
 use crate::shard::pending::Tag;
 use crate::shard::volumes::{Throttled, Volumes};
 
-/// What of the shard clients use.
+/// Parts of the shard that clients use.
 #[derive(Debug)]
 pub(crate) struct Shared<'a> {
     pub(crate) base: &'a mut Base,
@@ -64,7 +65,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// No client is there yet; who may come is told later (see `front/reloadable`).
+    /// Starts without clients; access rules are set later (see `front/reloadable`).
     pub(crate) fn new(
         doors: (Vec<Export>, Vec<Listener>),
         limits: FrontLimits,
@@ -100,7 +101,7 @@ impl Clients {
         self.ublk.serves(volume)
     }
 
-    /// The requests, and what they use.
+    /// Returns the requests, and the resources they use.
     const fn parts<'a>(&'a mut self, shared: &'a mut Shared<'_>) -> (&'a mut Requests, At<'a>) {
         let at = At {
             base: &mut *shared.base,
@@ -143,7 +144,7 @@ impl Clients {
         self.ublk.serve(base, volumes, device, connections);
     }
 
-    /// Serves a connection that is there already. Whether it was taken in.
+    /// Serves an existing connection. Returns `true` if it was admitted.
     pub(crate) fn serve_only(&mut self, base: &mut Base, volumes: &mut Volumes, socket: OwnedFd) -> bool {
         self.nbd.serve_only(base, volumes, socket)
     }
@@ -187,7 +188,7 @@ impl Clients {
         }
     }
 
-    /// Takes what can be taken from connections that something happened to, as far as the turn has work left.
+    /// Processes connections with pending input, within the turn's bound of work.
     pub(crate) fn pump(&mut self, shared: &mut Shared<'_>) {
         self.nbd.line_up_touched();
         while let Some(id) = self.nbd.next_in_line() {
@@ -212,7 +213,7 @@ impl Clients {
         }
     }
 
-    /// A request of a session: it goes on now, or waits for the limits of its volume.
+    /// Starts a session's request, or queues it for the limits of its volume.
     fn ask_limits(&mut self, shared: &mut Shared<'_>, conn: u64, volume: VolumeId, request: Request) {
         let cost = Cost::of(request.command(), request.length());
         if shared.volumes.passes(volume, Throttled::Conn(conn), cost, &shared.base.clock).is_some() {
@@ -229,7 +230,7 @@ impl Clients {
         }
     }
 
-    /// Begins what waited for the limits of its volume and may begin now.
+    /// Starts queued requests that the limits of their volume now admit.
     pub(crate) fn begin_throttled(&mut self, shared: &mut Shared<'_>) {
         if shared.volumes.throttled().is_empty() {
             return;
@@ -258,7 +259,7 @@ impl Clients {
         }
     }
 
-    /// Begins requests that waited for their share, in the order of virtual time, as far as there is room.
+    /// Starts requests that waited for their share, in order of virtual time, within the available memory.
     pub(crate) fn begin_waiting(&mut self, shared: &mut Shared<'_>) {
         let mut is_held_up = false;
         for key in self.nbd.take_line() {
@@ -308,7 +309,7 @@ impl Clients {
         }
     }
 
-    /// A BLOCK_STATUS from a session: asks cache and origin.
+    /// Starts a session's BLOCK_STATUS: queries cache and origin.
     fn begin_status(&mut self, shared: &mut Shared<'_>, conn: u64, volume: VolumeId, request: Request) {
         let (start, end) = sectors(&request);
         let length = end - start;
@@ -316,7 +317,7 @@ impl Clients {
         shared.manager.residency(volume, start, length, &mut cache);
         let asked_bytes = match shared.manager.origin_lag(volume) {
             OriginLag::Nothing => length,
-            // Of what is dirty behind the end of the runs nothing is known.
+            // Dirty data beyond the end of the runs is unknown.
             OriginLag::Dirty => cache.iter().map(|run| run.len_bytes).sum(),
             OriginLag::Unknown => 0,
         };
@@ -338,7 +339,7 @@ impl Clients {
         requests.origin_mapped(&mut at, mapped);
     }
 
-    /// Takes what other threads found: handshakes that went on, holes of origins.
+    /// Processes results of other threads: handshake progress, holes of origins.
     pub(crate) fn take_found(&mut self, shared: &mut Shared<'_>) {
         self.nbd.take_handshakes(shared.base, shared.volumes);
         for mapped in self.holes.take() {
@@ -358,13 +359,13 @@ impl Clients {
         requests.part_done(&mut at, req, result, path);
     }
 
-    /// Ends requests of connections that were given up, as far as they have not begun.
+    /// Ends requests of abandoned connections that have not started.
     pub(crate) fn drop_unbegun(&mut self, shared: &mut Shared<'_>) {
         let (requests, mut at) = self.parts(shared);
         requests.drop_unbegun(&mut at);
     }
 
-    /// Sends what the turn brought. Whether the connection has ended with which the shard ends.
+    /// Sends the turn's replies. Returns `true` if the connection has ended that also ends the shard.
     pub(crate) fn send_replies(&mut self, shared: &mut Shared<'_>) -> bool {
         self.nbd.send_replies(shared.base, shared.volumes)
     }

@@ -33,7 +33,7 @@ use crate::shard::clients::ublk::Devices;
 use crate::shard::metrics::Path;
 use crate::shard::volumes::Volumes;
 
-/// What requests use of the shard, and where their answers go.
+/// Resources of the shard for requests, and destinations of their replies.
 #[derive(Debug)]
 pub(crate) struct At<'a> {
     pub(crate) base: &'a mut Base,
@@ -49,7 +49,7 @@ pub(crate) struct Requests {
     table: Map<u64, ClientRequest>,
     /// The requests to the manager, and whose they are.
     parts: Map<ReqId, u64>,
-    /// How many wait until data is reduced and durable.
+    /// Number of requests that wait for reduction and durability.
     hurried: usize,
 }
 
@@ -66,9 +66,9 @@ struct ClientRequest {
     /// Manager requests that have not ended.
     parts_left: u32,
     error: Option<ErrorKind>,
-    /// How its pieces were served so far.
+    /// Path of its pieces so far.
     path: Option<Path>,
-    /// What of the volume follows when the piece under way is done.
+    /// Rest of the range after the current piece.
     rest: Range<u64>,
     /// The request is counted as one that waits for its range.
     is_barred: bool,
@@ -82,20 +82,20 @@ impl ClientRequest {
     }
 }
 
-/// What a request has to do.
+/// Work of a request.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// The bytes that are asked for are in the memory from `skip_bytes` on.
+    /// The requested bytes are in the memory from `skip_bytes` on.
     Read { memory: ReadMemory, skip_bytes: usize },
     /// Flush, prefetch.
     Plain,
-    /// Block status; what the cache said of the range when it was asked, and the origin, once it is known.
+    /// Block status; the cache's reply for the range, and the origin's, once known.
     Status { cache: Vec<ResidencyRun>, origin: Vec<OriginRun> },
     /// Write, trim, zeroing; in this order: range, edges, parts.
     Change(Change),
 }
 
-/// Where the bytes of a read go: whole sectors.
+/// Destination of a read's bytes: whole sectors.
 #[derive(Debug)]
 pub(crate) enum ReadMemory {
     /// The buffer of a short read's only piece. It exists until the manager has answered.
@@ -109,7 +109,7 @@ pub(crate) struct Change {
     /// Whole sectors.
     start: u64,
     end: u64,
-    /// Of a WRITE: whole sectors, the payload inside.
+    /// Memory of a WRITE: whole sectors that contain the payload.
     memory: Option<Arena>,
     /// Sectors of which only a part is written, being read.
     edges: Vec<Edge>,
@@ -144,8 +144,8 @@ fn read_memory(base: &mut Base, incoming: &Incoming, len_bytes: u64) -> ReadMemo
     }
 }
 
-/// Part of a trim or zeroing that is done next, and its work: as much as the cache holds of it. Where the origin may
-/// have to write zeros, it is as much as others may wait for.
+/// Returns the next piece of a trim or zeroing, and its work: proportional to the cached part. If the origin may have
+/// to write zeros, it is bounded by the delay that others accept.
 fn clear_piece(at: &mut At<'_>, volume: VolumeId, range: Range<u64>, no_hole: bool) -> (u64, u64) {
     let most = match (at.volumes.used(volume).origin.can_punch(), no_hole) {
         (false, _) => CHANGE_PIECE_BYTES,
@@ -166,7 +166,7 @@ fn covered(sector: u64, offset: u64, length: u64) -> Range<usize> {
 }
 
 impl Requests {
-    /// How many there are.
+    /// Returns their number.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
@@ -226,7 +226,7 @@ impl Requests {
         }
     }
 
-    /// A write whose bytes are here; their memory was counted since the first came.
+    /// Starts a write with complete payload; its memory was charged from the first byte.
     pub(crate) fn begin_write(&mut self, at: &mut At<'_>, incoming: Incoming, memory: AlignedBuf) {
         at.base.payload_bytes -= u64_from_usize(memory.held_bytes());
         let start = floor(incoming.asked.offset);
@@ -340,7 +340,7 @@ impl Requests {
         volume.zeroes_fast && volume.origin.can_punch() && !asked.no_hole
     }
 
-    /// A block status, whose answer is put together from what the cache says and what the origin will; its number.
+    /// Starts a block status, which combines the cache's reply with the origin's later one; returns its number.
     pub(crate) fn begin_status(
         &mut self,
         at: &mut At<'_>,
@@ -477,7 +477,7 @@ impl Requests {
             let own = covered(edge.sector, offset, length);
             match &change.memory {
                 Some(memory) => {
-                    // What the request does not cover comes from the volume.
+                    // Sectors outside of the request are filled from the volume.
                     let at = usize_from_u64(edge.sector - change.start);
                     let old = edge.arena.read_lease(0..usize_from_u32(SECTOR_BYTES));
                     let mut merged = memory.lease(at..at + old.len());
@@ -572,7 +572,7 @@ impl Requests {
         self.answer(at, id);
     }
 
-    /// Answers, gives the range back and lets go.
+    /// Answers a request, releases its range and removes it.
     pub(crate) fn answer(&mut self, at: &mut At<'_>, id: u64) {
         self.release_range(at, id);
         let Some(client) = self.table.remove(&id) else { panic!("client request {id} is answered twice") };
@@ -581,8 +581,8 @@ impl Requests {
         Self::end(at, client);
     }
 
-    /// Ends the requests of given-up connections that wait for their range, or whose next piece has not begun: no client
-    /// was told anything of them.
+    /// Ends requests of abandoned connections that wait for their range, or whose next piece has not started: no
+    /// client received a reply for them.
     pub(crate) fn drop_unbegun(&mut self, at: &mut At<'_>) {
         let (given_up, pieces) = at.nbd.take_given_up();
         if given_up.is_empty() {
@@ -614,7 +614,7 @@ impl Requests {
         }
     }
 
-    /// Gives back what a request held of its connection's share, and answers it.
+    /// Releases a request's memory to its connection's share, and answers it.
     fn end(at: &mut At<'_>, client: ClientRequest) {
         let ClientRequest { from, asked, charge_bytes, body, error, .. } = client;
         match from {

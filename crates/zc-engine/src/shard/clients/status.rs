@@ -1,16 +1,16 @@
-//! BLOCK_STATUS: what cache and origin know of a range.
+//! BLOCK_STATUS: states of a range in cache and origin.
 //!
-//! Job: the extents of two metadata contexts. `base:allocation` (NBD protocol, "Metadata querying") says holes of the
-//! origin (3: hole and zero), zeros that the cache knows (2: zero) and anything else (0). `x-zcached:residency` says
-//! what a read would be served from: 0 the origin, 1 the cache.
+//! Job: the extents of two metadata contexts. `base:allocation` (NBD protocol, "Metadata querying") reports holes of
+//! the origin (3: hole and zero), known zeros in the cache (2: zero) and anything else (0). `x-zcached:residency`
+//! reports the source of a read: 0 the origin, 1 the cache.
 //!
-//! Invariants: an answer begins at the request's offset and may end before its end, as the protocol allows. It is a
-//! moment's: it holds for ranges that no client writes. A zero is said only where the cache or the origin vouches for it,
-//! and the origin vouches for nothing that it may lack (write-back): the cache is asked first, since what it brings to
-//! the origin afterwards the origin cannot have forgotten. What an answer looks at is bounded, and charged to its
-//! connection's share of a turn.
+//! Invariants: a reply begins at the request's offset and may end before its end, as the protocol allows. It is a
+//! snapshot: it holds for ranges that no client writes. A zero is reported only if cache or origin guarantees it, and
+//! the origin guarantees nothing for dirty ranges (write-back): the cache is queried first, because data destaged
+//! afterwards cannot be missing on the origin. The range of a reply is bounded, and charged to its connection's share
+//! of a turn.
 //!
-//! It does not ask block devices for holes. A volume of a store is asked for the chunks that hold nothing.
+//! It does not query block devices for holes. A volume of a store is queried for unallocated chunks.
 
 use zc_cache::{Residency, ResidencyRun};
 use zc_core::{Map, VolumeId};
@@ -28,8 +28,8 @@ use crate::shard::volumes::Volume;
 const HOLE: u64 = 1;
 const ZERO: u64 = 2;
 
-/// `base:allocation` of a range, from what the origin (nothing known behind the end of its runs) and the cache say. The
-/// cache spoke first: what it did not call dirty was on the origin before the origin was asked.
+/// Returns `base:allocation` of a range, from the states in origin (unknown beyond its runs) and cache. The cache was
+/// queried first: ranges it did not report as dirty were on the origin before the origin was queried.
 fn allocation(origin: &[OriginRun], cache: &[ResidencyRun]) -> Vec<StatusExtent> {
     let mut extents = Vec::new();
     let mut cached = cache.iter().map(|run| (run.len_bytes, run.residency));
@@ -38,7 +38,7 @@ fn allocation(origin: &[OriginRun], cache: &[ResidencyRun]) -> Vec<StatusExtent>
         let mut rest = run.len_bytes;
         while rest > 0 {
             if left == 0 {
-                // Behind what the cache told, nothing is known of it.
+                // Unknown beyond the cache's reply.
                 (left, residency) = cached.next().unwrap_or((u64::MAX, Residency::OriginOnly));
             }
             let length = rest.min(left);
@@ -64,13 +64,13 @@ fn residency(cache: &[ResidencyRun]) -> Vec<StatusExtent> {
     cache.iter().map(extent).collect()
 }
 
-/// The whole sectors that a request touches: neither cache nor origin knows smaller pieces.
+/// Returns the whole sectors that a request overlaps, the granularity of cache and origin.
 pub(crate) fn sectors(request: &Request) -> (u64, u64) {
     let (start, end) = (request.offset(), request.offset() + request.length());
     (floor(start), end.next_multiple_of(SECTOR))
 }
 
-/// What of `extents`, which begin at a sector, lies in the `length` bytes behind their first `skip` bytes.
+/// Returns the part of `extents`, which begin at a sector, in the `length` bytes after their first `skip` bytes.
 fn part_of(extents: Vec<StatusExtent>, skip: u64, length: u64) -> Vec<StatusExtent> {
     let (mut skip, mut left) = (skip, length);
     let mut part = |extent: StatusExtent| {
@@ -83,7 +83,7 @@ fn part_of(extents: Vec<StatusExtent>, skip: u64, length: u64) -> Vec<StatusExte
     extents.into_iter().filter_map(&mut part).collect()
 }
 
-/// The extents of every context a status asks for, by context id. `wanted`: the contexts, and whether each is
+/// Returns the extents of every requested context, by context id. `wanted`: the contexts, with `true` for
 /// `base:allocation`.
 pub(crate) fn extents(
     wanted: Vec<(u32, bool)>,
@@ -99,7 +99,7 @@ pub(crate) fn extents(
     wanted.into_iter().map(of).collect()
 }
 
-/// The holes of origins: threads that know them, and what they found.
+/// Threads that query holes of origins, and their results.
 #[derive(Debug)]
 pub(crate) struct Holes {
     maps: Map<VolumeId, OriginMap>,
@@ -113,7 +113,7 @@ impl Holes {
         Self { maps: Map::default(), answers: Answers::default(), waker }
     }
 
-    /// Asks for the holes of a range, on behalf of a client's request. False: they stay unknown.
+    /// Queries the holes of a range for a client's request. Returns `false` if they stay unknown.
     pub(crate) fn ask(
         &mut self,
         (id, volume): (VolumeId, &Volume),

@@ -1,12 +1,12 @@
 //! ublk devices on the data plane.
 //!
-//! Job: run the operations of a [`Server`] on the shard's ring, say what its tags ask for, and give them their answers.
+//! Job: run the operations of a [`Server`] on the shard's ring, return its tags' requests, and complete them.
 //!
-//! Invariants: a request that was begun is given back when it is answered. While the daemon stops, no new ones are
-//! begun: the kernel keeps them, and issues them again to the daemon that takes the device over. A device whose tags
-//! are all gone is let go, its files closed, and whoever waits for that is told.
+//! Invariants: a started request is completed with its reply. While the daemon stops, no new ones are started: the
+//! kernel keeps them, and re-issues them to the daemon that takes the device over. A device without remaining tags is
+//! released, its files closed, and its waiter notified.
 //!
-//! It does not add, start or remove devices (`control/ublk` does), begin requests (`clients` does).
+//! It does not add, start or remove devices (`control/ublk` does), or start requests (`clients` does).
 
 use std::io;
 use std::sync::mpsc;
@@ -25,9 +25,9 @@ use crate::shard::volumes::Volumes;
 pub(crate) struct NewDevice {
     pub(crate) server: Server,
     pub(crate) volume: VolumeId,
-    /// Takes whether it is served, or why not.
+    /// Receives success, or the reason of a failure.
     pub(crate) answer: mpsc::Sender<Result<(), String>>,
-    /// Dropped when the device is let go.
+    /// Dropped when the device is released.
     pub(crate) gone: mpsc::Sender<()>,
 }
 
@@ -42,12 +42,12 @@ struct UblkDevice {
     gone: mpsc::Sender<()>,
 }
 
-/// What came of an operation of a tag.
+/// Result of a tag's operation.
 #[derive(Debug)]
 pub(crate) enum Came {
     /// A request, with the bytes of a write.
     Asks { volume: VolumeId, request: Request, memory: Option<AlignedBuf> },
-    /// The kernel takes the device away: what it asked does not keep it.
+    /// The kernel is removing the device: its outstanding requests do not block that.
     Leaves { device: u32, volume: VolumeId },
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum Came {
 pub(crate) struct Devices(Map<u32, UblkDevice>);
 
 impl Devices {
-    /// Serves a device, beside so many connections.
+    /// Serves a device, besides this number of connections.
     pub(crate) fn serve(
         &mut self,
         base: &mut Base,
@@ -86,7 +86,8 @@ impl Devices {
         assert!(before.is_none(), "the kernel gives a number to one device at a time");
     }
 
-    /// Why a device cannot be served, if so: each of its tags takes a place of its queue's ring all the time.
+    /// Returns the reason why a device cannot be served, if any: each of its tags permanently occupies an entry of its
+    /// queue's ring.
     fn refusal_of(
         &self,
         base: &Base,
@@ -111,7 +112,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Devices of a volume that has grown take requests up to its end. The kernel makes none before it is told.
+    /// Extends the range of devices of a volume that has grown. The kernel sends no such requests before it is
+    /// notified.
     pub(crate) fn grow(&mut self, volume: VolumeId, size_bytes: u64) {
         for device in self.0.values_mut().filter(|device| device.volume == volume) {
             device.server.grow(size_bytes);
@@ -173,7 +175,7 @@ impl Devices {
         }
     }
 
-    /// A request has its answer; `read` is what a read brought.
+    /// Completes a request; `read` has the data of a read.
     pub(crate) fn answer(
         &mut self,
         base: &mut Base,

@@ -1,12 +1,13 @@
-//! The way of the manager's actions to components, and of the ends of operations.
+//! Executes manager actions and turns I/O completions into events.
 //!
 //! Job: one component per family of [`Action`]; memory actions at once, the rest as ring operations or jobs for workers.
 //!
-//! Invariants: each operation's end becomes exactly one event. Errors of the cache device become results of operations
-//! and nothing else: what they mean for clients is the manager's to say (G4).
+//! Invariants: each completion becomes exactly one event. Errors of the cache device become results of operations and
+//! nothing else: the manager decides on their effect for clients (G4).
 //!
-//! It does not wait for an end, and so share the interpreter of `zc-drive`, whose operations end at once.
-//! Actions begin operations here and return; their ends come in other turns, in the order that kernel and threads give.
+//! It does not wait for completions, and so cannot share the interpreter of `zc-drive`, whose operations are
+//! synchronous. Actions start operations here and return; completions arrive in later turns, in the order of kernel
+//! and threads.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::shard::pending::Pending;
 use crate::state::state_thread::Requester;
 
 impl Shard {
-    /// Carries out actions in order; `actions` is empty afterwards.
+    /// Executes actions in order; `actions` is empty afterwards.
     pub(super) fn carry_out(&mut self, actions: &mut Vec<Action>) {
         for action in actions.drain(..) {
             match action {
@@ -122,7 +123,7 @@ impl Shard {
     }
 
     fn distrust(&mut self, op: OpId, volume: Option<VolumeId>) {
-        // A volume alone is as good as new once what was stored for it is forgotten durably: at a clean stop.
+        // A volume alone is clean again once its stored data is durably forgotten: at a clean stop.
         self.base.metrics.distrusts += u64::from(volume.is_none());
         let state = Arc::clone(&self.state);
         let name = volume.and_then(|id| self.volumes.get(id)).map(|volume| volume.name.clone());
@@ -135,7 +136,7 @@ impl Shard {
             };
             done.map_err(|error| {
                 tracing::error!(
-                    "cannot record that what the cache holds is not to be trusted: {error}; tried again"
+                    "cannot record that cached data must not be trusted: {error}; will be retried"
                 );
                 ErrorKind::Io
             })

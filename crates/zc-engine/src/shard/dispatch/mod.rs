@@ -1,10 +1,10 @@
-//! The shard itself: its components, and which of them gets what.
+//! The shard itself: its components, and the dispatch between them.
 //!
-//! Job: hold them. `threads` has the I/O threads and the lock, `turn` what one of them does with the shard, `exec` leads
-//! the manager's actions and the ends of operations to components, `obey` the commands of other threads, `warming` has
-//! the manager asked for what an operator wants in the cache.
+//! Job: hold them. `threads` has the I/O threads and the lock, `turn` the work of one of them with the shard, `exec`
+//! routes the manager's actions and completions to components, `obey` the commands of other threads, `warming` passes
+//! warm-up requests to the manager.
 //!
-//! Invariants: no module below knows the shard.
+//! Invariants: no module below depends on the shard.
 
 mod exec;
 mod obey;
@@ -63,7 +63,7 @@ pub(crate) struct ShardParts {
     pub(crate) reduce_threads: u32,
     pub(crate) reduce_cpus: Vec<usize>,
     pub(crate) shard_cpus: Vec<usize>,
-    /// Longest look for completions before sleeping; 0 = none.
+    /// Longest polling for completions before sleeping; 0 = none.
     pub(crate) poll_max_us: u32,
     /// Threads with a ring, one at least.
     pub(crate) io_threads: usize,
@@ -75,7 +75,7 @@ pub(crate) struct ShardParts {
     pub(crate) event: EventFd,
     pub(crate) clock: Clock,
     pub(crate) restart_bytes_read: u64,
-    /// Why something stands in for the cache device.
+    /// Reason for the placeholder of the cache device.
     pub(crate) cache_missing: Option<String>,
 }
 
@@ -106,9 +106,9 @@ pub(crate) struct Shard {
     events: Vec<EventFd>,
     shard_cpus: Vec<usize>,
     poll_max_us: u32,
-    /// Why it cannot go on.
+    /// Reason why it cannot continue.
     failure: Option<EngineError>,
-    /// How the reads were served that are being answered.
+    /// Path of the reads being answered.
     read_path: Path,
     last_tick_ms: u64,
     last_event_ms: u64,
@@ -181,7 +181,7 @@ impl Shard {
         }
     }
 
-    /// The clients, and what they use.
+    /// Returns the clients, and the resources they use.
     const fn clients(&mut self) -> (&mut Clients, Shared<'_>) {
         let shared = Shared { base: &mut self.base, volumes: &mut self.volumes, manager: &self.manager };
         (&mut self.clients, shared)

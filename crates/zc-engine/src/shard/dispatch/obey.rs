@@ -1,4 +1,4 @@
-//! Commands of other threads, carried out.
+//! Executes commands of other threads.
 //!
 //! Invariants: while requests are held back (`pause`) none is lost, answered or reordered. Connections, ranges and
 //! origins are the same before and after another manager took over.
@@ -26,7 +26,7 @@ use crate::shard::volumes::Volume;
 use crate::shard::warm::WarmEnd;
 
 impl Shard {
-    /// Carries out commands. Those behind an exchange of the manager are for the next manager, and wait for it.
+    /// Executes commands. Those after an exchange of the manager wait for the next manager.
     pub(super) fn take_commands(&mut self) {
         while !self.pause.has_replacement()
             && let Some(command) = self.mailbox.next()
@@ -114,7 +114,7 @@ impl Shard {
         self.base.tell(Event::Configure(Box::new(config)));
     }
 
-    /// Lets a volume go that no client uses; answered when the cache holds nothing of it any more.
+    /// Removes a volume that no client uses; replies when the cache holds nothing of it any more.
     fn remove_volume(&mut self, id: VolumeId, reply: oneshot::Sender<Removed>) {
         if let Some(why) = self.is_used(id) {
             answer(reply, Err(why.to_owned()));
@@ -126,7 +126,7 @@ impl Shard {
         self.leaving.begin(id, reply);
     }
 
-    /// Why a volume cannot go now.
+    /// Returns the reason why a volume cannot be removed now.
     fn is_used(&self, id: VolumeId) -> Option<&'static str> {
         let dirty = self.manager.dirty(id).unwrap_or_default();
         let reasons = [
@@ -168,8 +168,8 @@ impl Shard {
             && self.base.io.device_ops() == 0
     }
 
-    /// Notifies the caller of the pause, once, when nothing but what is held back is left. Exchanges the manager then,
-    /// if the next one is there. The events of this turn have been handled.
+    /// Notifies the caller of the pause, once, when only held-back requests are left. Then exchanges the manager, if
+    /// the next one has arrived. The events of this turn have been handled.
     pub(super) fn pump_pause(&mut self) {
         if !self.pause.is_on() {
             return;
@@ -206,7 +206,7 @@ impl Shard {
         let reply = match refusal {
             Some(why) => Err((reply, why)),
             None => self.pause.begin_closing(reply).map_err(|reply| {
-                (reply, "requests that were under way did not end in time; try again".to_owned())
+                (reply, "requests in flight did not complete in time; try again".to_owned())
             }),
         };
         match reply {
@@ -219,7 +219,7 @@ impl Shard {
         }
     }
 
-    /// Why the cache cannot be closed now.
+    /// Returns the reason why the cache cannot be closed now.
     fn has_to_stay_open(&self) -> Option<String> {
         if !self.base.stopping.is_running() {
             return Some("the daemon is stopping".to_owned());
@@ -261,7 +261,7 @@ impl Shard {
         }
         let Some(replacement) = self.pause.take_replacement() else { return };
         if may_end {
-            // The old one may have been told to stop, and is the one to end.
+            // The old one may be stopping, and must complete that.
             self.resume();
         } else {
             self.swap(*replacement);
@@ -271,7 +271,7 @@ impl Shard {
 
     /// Another manager takes over, on the cache device that is back, or on another.
     fn swap(&mut self, replacement: Replacement) {
-        // What the old one was asked to give up and has not is not given up. Volumes that go are named to the next one.
+        // Discards that the old one has not completed are void. Removed volumes are passed to the next one.
         self.dirty_asks.answer(&self.manager);
         self.dirty_asks.fail();
         self.leaving.begin_again();
@@ -297,17 +297,18 @@ impl Shard {
         self.close_connections_of(&lost);
         self.base.events.extend(self.pause.end());
         if self.base.stopping == Stopping::Finishing {
-            // The one before had been told.
+            // Its predecessor had received it.
             self.base.tell(Event::Stop);
         }
     }
 
-    /// Clients of volumes that lost what was acknowledged and not flushed learn of it as of a server that restarts.
+    /// Clients of volumes that lost acknowledged, unflushed data are disconnected, as by a restarting server.
     fn close_connections_of(&mut self, lost: &[VolumeId]) {
         for id in lost {
             let name = &self.volumes.used(*id).name;
             tracing::warn!(
-                "volume \"{name}\": acknowledged writes that no client had flushed are lost with the failed cache device; \
+                "volume \"{name}\": acknowledged writes that no client had flushed are lost with the failed cache \
+                 device; \
                  its connections are closed, and the next flush fails once"
             );
         }
@@ -380,7 +381,7 @@ impl Shard {
     }
 }
 
-/// Answers a command. Who asked may have left.
+/// Answers a command. The caller may have gone.
 fn answer<T>(reply: oneshot::Sender<T>, answer: T) {
     let _asker_left = reply.send(answer);
 }

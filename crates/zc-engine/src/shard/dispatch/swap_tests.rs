@@ -1,6 +1,6 @@
-//! The exchange of the manager while requests, events and commands are in line.
+//! Exchange of the manager with queued requests, events and commands.
 //!
-//! `session::open` has the tests, which open two caches; here is what happens to the shard.
+//! `session::open` has the tests with two caches; these cover the shard.
 
 use tokio::sync::oneshot;
 use zc_cache::seam::{Event, RequestKind};

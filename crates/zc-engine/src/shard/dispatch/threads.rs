@@ -1,14 +1,14 @@
-//! The I/O threads: each has a ring of its own, and takes the shard for a turn.
+//! The I/O threads: each has a ring of its own, and locks the shard for a turn.
 //!
-//! Job: wait for completions of the thread's ring, take the shard, have it take them in, give it back, hand the ring what
-//! came of it, and do what the turn left to do: small reads of compressed extents are decoded then. What the kernel does
-//! for a thread, which is most of the work, it does while others have the shard.
+//! Job: a thread waits on its ring, locks the shard, processes completions, unlocks, and submits the resulting I/O; it
+//! then runs work that the turn left to it: small reads of compressed extents are decoded there. System calls, which
+//! are most of the work, run while other threads have the shard.
 //!
-//! Invariants: a ring belongs to the thread that made it. The shard is taken for whole turns, so everything within it is
-//! as with one thread. No thread waits for a completion while it has the shard. A thread is woken after each turn of
-//! another that left something for its ring. When one thread ends, all do, whatever the reason.
+//! Invariants: a ring belongs to the thread that created it. The shard is locked for whole turns, so everything within
+//! behaves as with one thread. No thread waits for a completion with the lock held. A thread is woken after each turn
+//! of another that left operations for its ring. When one thread ends for any reason, all do.
 //!
-//! It does not divide work. That of a connection or a device's queue is its ring's, and so is what comes of it.
+//! It does not balance load. A connection's or queue's work, and all that results from it, stays on its ring.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ use crate::shard::pending::RingId;
 use crate::shard::reduce::Scratch;
 use crate::shard::reduce_pool::AfterTurn;
 
-/// What the threads share.
+/// State shared by the threads.
 struct Served {
     shard: Mutex<Shard>,
     wakers: Vec<Waker>,
@@ -48,7 +48,8 @@ impl Drop for EndsAll<'_> {
 }
 
 impl Shard {
-    /// Runs until stopped, on this thread and those that the settings add. Returns whether the cache was left clean.
+    /// Runs until stopped, on this thread and the configured number of others. Returns `true` if the cache was left
+    /// clean.
     ///
     /// # Errors
     /// When a ring fails, or the end cannot be recorded.
@@ -101,11 +102,11 @@ impl Served {
         cpus::bind_this_thread(&self.cpus, "a thread that serves requests");
         let mut ring = Ring::new(self.options)?;
         let (mut hands, mut scratch) = (Hands::default(), Scratch::default());
-        // Sends that were handed to the ring since the last look: they end at once.
+        // Sends submitted since the last wait: they complete at once.
         let mut sends = 0;
         while !self.is_over.load(Ordering::Acquire) {
             let turn = {
-                // A panic in a turn leaves nothing to go on with: its thread ends all, and is heard of by the join.
+                // A panic in a turn leaves an inconsistent shard: its thread ends all, and the join reports it.
                 let begun = TurnBegun { ring: id, polls: ring.poll_stats(), asked_ns: self.clock.now_ns() };
                 let Ok(mut shard) = self.shard.lock() else { return Ok(()) };
                 shard.turn(begun, &mut hands)?

@@ -1,7 +1,7 @@
-//! A turn: what ended on the ring of one I/O thread is turned into events, and these into operations.
+//! A turn: turns the completions of one I/O thread's ring into events, and these into operations.
 //!
-//! Invariants: an event is handled to its end before the next. Intents are written before the answers leave that they are
-//! for: no ring is handed anything before the turn has ended.
+//! Invariants: an event is handled completely before the next. Intents are written before the replies that depend on
+//! them: no ring receives operations before the turn has ended.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl ReadCounts {
         Self { hits: stats.read_hits, misses: stats.read_misses, partial: stats.read_partial }
     }
 
-    /// How the reads were served that ended since then: the path under which their latency is booked.
+    /// Returns the path of the reads completed since then, for the latency statistics.
     const fn path_since(self, before: Self) -> Path {
         match (self.hits > before.hits, self.misses > before.misses, self.partial > before.partial) {
             (true, false, false) => Path::Hit,
@@ -52,16 +52,16 @@ impl ReadCounts {
 pub(super) struct TurnBegun {
     /// The ring of the thread that has it.
     pub(super) ring: RingId,
-    /// How the ring's waits ended.
+    /// Outcomes of the ring's waits.
     pub(super) polls: PollStats,
-    /// When the thread asked for the shard.
+    /// Time at which the thread requested the shard.
     pub(super) asked_ns: u64,
 }
 
-/// What a thread brings to its turns and takes along. Its memory is used again and again.
+/// Buffers that a thread reuses for all its turns.
 #[derive(Default)]
 pub(super) struct Hands {
-    /// What ended on its ring; empty after the turn.
+    /// Completions of its ring; empty after the turn.
     pub(super) completions: Vec<Completion>,
     /// The manager's; empty before and after the turn.
     actions: Vec<Action>,
@@ -69,26 +69,26 @@ pub(super) struct Hands {
     pub(super) operations: Vec<Entry>,
 }
 
-/// What a thread does after its turn, without the shard.
+/// Work of a thread after its turn, without the shard.
 pub(super) struct Turn {
-    /// To be carried out. The next turn has the results.
+    /// Jobs to run. The next turn receives the results.
     pub(super) jobs: Vec<Job>,
     /// Threads whose rings get something.
     pub(super) wake: Vec<Waker>,
-    /// How long it waits for completions; `None` when the shard has stopped.
+    /// Wait for completions; `None` when the shard has stopped.
     pub(super) wait: Option<Wait>,
 }
 
-/// What to wait for, and how long.
+/// Condition and duration of a wait.
 pub(super) struct Wait {
-    /// Sends that end while they are submitted, and are waited for beside one completion.
+    /// Sends that complete during submission, and are waited for in addition to one completion.
     pub(super) sends: usize,
     pub(super) gather: Option<Gather>,
     pub(super) timeout: Duration,
 }
 
 impl Shard {
-    /// Begins to serve. The first turn carries out what comes of it.
+    /// Starts serving. The first turn executes the resulting actions.
     pub(super) fn begin(&mut self) {
         let mut actions = Vec::new();
         self.manager.begin(self.base.clock.now_ms(), &mut actions);
@@ -103,10 +103,10 @@ impl Shard {
         self.clients.nbd().accept_all(&mut self.base);
     }
 
-    /// One turn of the thread with this ring, on which these operations ended.
+    /// Runs one turn of the thread with this ring and these completions.
     ///
     /// # Errors
-    /// When the shard cannot go on.
+    /// When the shard cannot continue.
     pub(super) fn turn(&mut self, begun: TurnBegun, hands: &mut Hands) -> Result<Turn, EngineError> {
         let began_ns = self.base.clock.now_ns();
         self.base.io.begin_turn(begun.ring, begun.polls);
@@ -147,8 +147,8 @@ impl Shard {
         matches!(self.base.stopping, Stopping::Stopped { .. })
     }
 
-    /// Records the end, once no thread serves any more; the intent log and the risk file go last. Returns whether the
-    /// cache was left clean.
+    /// Records the end, once all threads have stopped; the intent log and the risk file come last. Returns `true` if
+    /// the cache was left clean.
     ///
     /// # Errors
     /// When the end cannot be recorded.
@@ -165,25 +165,26 @@ impl Shard {
                 needs_no_cache(&self.manager, id).map(|epoch| (volume.name.clone(), epoch))
             });
             closer.settle(settled.collect())?;
-            tracing::warn!("the cache device could not be closed in order");
+            tracing::warn!("the cache device could not be closed cleanly");
         } else {
             let failed = self.volumes.iter().filter(|(_, volume)| volume.traffic.origin_errors > 0);
             let names: Vec<String> = failed.map(|(_, volume)| format!("\"{}\"", volume.name)).collect();
             tracing::warn!(
-                "the cache works, but not all of what was written to the origin of volume {} is known to be durable there",
+                "the cache works, but not all of what was written to the origin of volume {} is known to be durable \
+                 there",
                 names.join(", ")
             );
         }
         Ok(clean)
     }
 
-    /// How many completions to wait for, and how long. Small sends end while they are submitted: waking up for them alone
-    /// would cost every request at queue depth 1 a system call. Where one does not end so, because its client does not
-    /// read, the turn goes on with the second completion or after a tick.
+    /// Returns the number of completions to wait for, and the time-out. Small sends complete during submission: waking
+    /// up for them alone would cost every request at queue depth 1 a system call. If one does not, because its client
+    /// does not read, the turn continues with the second completion or after a tick.
     ///
-    /// With many hits on their way the turn waits a little for several of them: their replies leave in one send and wake
-    /// their client once, and what it asks next comes in one receive. Writes and reads of origins are not waited for:
-    /// their CPU time per request is less without.
+    /// With many hits in flight the turn waits briefly for several of them: their replies leave in one send and wake
+    /// their client once, and its next requests arrive in one receive. Writes and reads of origins are not waited for:
+    /// their CPU time per request is lower without.
     fn wait(&mut self) -> Wait {
         let nbd = self.clients.nbd_mut();
         let sends = nbd.take_quick_sends();
@@ -203,7 +204,7 @@ impl Shard {
         Wait { sends, gather, timeout: due.map_or(time, |due| due.min(time)) }
     }
 
-    /// Handles events until there are none, carrying out what they cause.
+    /// Handles events until there are none, executing the resulting actions.
     pub(super) fn handle_events(&mut self, actions: &mut Vec<Action>) {
         loop {
             while let Some(event) = self.base.events.pop_front() {
@@ -225,7 +226,7 @@ impl Shard {
         }
     }
 
-    /// Intents, replies, housekeeping: what is done once a turn.
+    /// Executes the steps of a turn's end: intents, replies, housekeeping.
     fn end_turn(&mut self, actions: &mut Vec<Action>) {
         self.pump_stop();
         self.pump_pause();
@@ -250,8 +251,8 @@ impl Shard {
         clients.begin_waiting(&mut shared);
     }
 
-    /// Before the answers leave: what a kill would take of what clients believe. That a loss was told is noted a turn
-    /// later, when the answer has left.
+    /// Before the replies leave: records what a kill would lose of acknowledged data. A notification of a loss is
+    /// recorded one turn later, when its reply has left.
     fn note_risks(&mut self) {
         for (id, volume) in self.volumes.iter_mut() {
             let owes = self.manager.owes_loss(id);
@@ -288,7 +289,7 @@ impl Shard {
         self.give_back.give(&self.base.buffers, nbd.len(), nbd.unsent_bytes(), now_ms);
     }
 
-    /// While the cache is out of order: tells the state directory of volumes that need nothing of it.
+    /// While the cache is offline: records volumes that do not need it in the state directory.
     fn settle_volumes(&mut self) {
         let has_failed = !self.manager.is_healthy() && !self.health.is_missing();
         // In a pause another session may have begun, whose manager is not here yet.
@@ -340,13 +341,13 @@ impl Shard {
         self.clients.nbd_mut().begin_shutdown();
     }
 
-    /// Goes on with the end as far as possible.
+    /// Advances the stop as far as possible.
     fn pump_stop(&mut self) {
         let Stopping::Draining { until_ms } = self.base.stopping else { return };
         let is_late = self.base.clock.now_ms() >= until_ms;
         let all_closed = self.clients.nbd_mut().drain(&mut self.volumes, is_late);
-        // Requests that are left then wait for room that no origin makes: the manager refuses them, which it does when it
-        // knows that nothing else is to be waited for.
+        // Remaining requests then wait for space that no origin provides: the manager refuses them once nothing else
+        // can free space.
         let is_quiet = self.clients.requests().len() == 0 && !self.warm_ups.are_under_way(None);
         if all_closed && (is_late || is_quiet) {
             self.base.stopping = Stopping::Finishing;
@@ -355,8 +356,8 @@ impl Shard {
     }
 }
 
-/// What to wait for while the cache device works on so many reads of extents: half of them, so that the device keeps the
-/// other half to work on.
+/// Returns the gathering of a wait while the cache device processes reads of extents: half of them, so that the device
+/// keeps the other half in its queue.
 fn gathered(extent_reads: usize, sends: usize) -> Option<Gather> {
     (extent_reads >= GATHER_OPS_MIN)
         .then(|| Gather { count: sends + (extent_reads / 2).min(GATHER_MAX), time_us: GATHER_TIME_US })

@@ -1,10 +1,10 @@
-//! Warm-ups, led to the manager.
+//! Passes warm-ups to the manager.
 //!
-//! Job: once a turn, when the events of clients are handled, have the manager asked for the pieces that may begin.
+//! Job: once a turn, after the events of clients, request the pieces that may start.
 //!
-//! Invariants: nothing begins in a pause, in a stop, or before the index is complete. Taps see nothing of it.
+//! Invariants: nothing starts in a pause, in a stop, or before the index is complete. Taps do not record it.
 //!
-//! It does not choose pieces (`warm`).
+//! It does not select pieces (`warm`).
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ impl Shard {
         Moment { ms: self.base.clock.now_ms(), ns: self.base.clock.now_ns() }
     }
 
-    /// An operator asks something about a warm-up.
+    /// Executes an operator's request about a warm-up.
     pub(super) fn ask_warm(&mut self, volume: VolumeId, ask: Ask) -> Result<WarmUp, String> {
         if matches!(ask, Ask::Start { .. } | Ask::Add(_)) && !self.base.stopping.is_running() {
             return Err("the daemon is stopping".to_owned());
@@ -31,7 +31,7 @@ impl Shard {
         self.warm_ups.ask(volume, ask, self.moment())
     }
 
-    /// How far warm-ups are, by the names of volumes.
+    /// Returns the progress of warm-ups by volume name.
     pub(super) fn warm_by_volume(&self) -> BTreeMap<String, WarmUp> {
         let now_ms = self.base.clock.now_ms();
         let of = |(id, volume): (VolumeId, &crate::shard::volumes::Volume)| {
@@ -40,7 +40,7 @@ impl Shard {
         self.volumes.iter().filter_map(of).collect()
     }
 
-    /// Has the manager asked for what may begin.
+    /// Requests pieces that may start.
     pub(super) fn pump_warm(&mut self, actions: &mut Vec<Action>) {
         if !self.warm_ups.are_running() {
             return;

@@ -1,6 +1,6 @@
 //! Listeners and new connections.
 //!
-//! It does not say how many there may be (`front/admission`).
+//! It does not bound their number (`front/admission`).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -61,7 +61,7 @@ impl NbdFront {
                     let count = base.metrics.accept_errors;
                     tracing::warn!(count, "cannot accept a connection on {address}: {error}");
                 }
-                // Most likely out of descriptors: one that is not in use yet makes room, and the next try is later.
+                // Probably out of descriptors: displace an unused connection, and retry later.
                 if let Some(id) = self.admission.spare() {
                     self.displace(base, volumes, id, "descriptors are short");
                 }
@@ -86,12 +86,12 @@ impl NbdFront {
         let refused = if is_tcp && !is_allowed(&self.allow, peer) {
             Some("nbd.allow does not name its address")
         } else if self.conns.len() >= self.limits.connections + HANDSHAKE_PLACES + CLOSING_MAX {
-            Some("connections that were closed are still on their way out")
+            Some("closed connections are still being released")
         } else {
             match self.admission.arrive(self.limits.bounds(), source, now_ms) {
                 Arrival::Admitted => None,
                 Arrival::Displaces(id) => {
-                    self.displace(base, volumes, id, "a client from elsewhere needs the place");
+                    self.displace(base, volumes, id, "another client needs the connection");
                     None
                 }
                 Arrival::Refused(why) => Some(why),
@@ -116,7 +116,7 @@ impl NbdFront {
         Some(id)
     }
 
-    /// Serves a connection that is there already, with which the shard ends. Whether it was taken in.
+    /// Serves an existing connection, whose end ends the shard. Returns `true` if it was admitted.
     pub(crate) fn serve_only(&mut self, base: &mut Base, volumes: &mut Volumes, socket: OwnedFd) -> bool {
         let is_tcp = rustix::net::getsockname(&socket)
             .is_ok_and(|address| std::net::SocketAddr::try_from(address).is_ok());
@@ -128,13 +128,14 @@ impl NbdFront {
     fn displace(&mut self, base: &mut Base, volumes: &mut Volumes, id: u64, why: &str) {
         base.metrics.displaced += 1;
         if let Some(conn) = self.conns.get(&id).filter(|conn| conn.volume.is_some()) {
-            tracing::warn!(target: audit::TARGET, connection = id, peer = %conn.peer, "audit: client displaced: {why}");
+            tracing::warn!(target: audit::TARGET, connection = id, peer = %conn.peer, "audit: client displaced: \
+                {why}");
         }
         self.kill(volumes, id);
     }
 
-    /// Returns `true` if there is a place for a client that has chosen its export; if need be, that of the client
-    /// which has asked for nothing for the longest time, of the source with the most.
+    /// Returns `true` if there is a slot for a client that has chosen its export; if necessary by displacing the
+    /// longest idle client of the source with the most.
     pub(super) fn has_place(&mut self, base: &mut Base, volumes: &mut Volumes, source: Source) -> bool {
         let bounds = self.limits.bounds();
         if !self.admission.is_full(bounds) {
@@ -151,7 +152,7 @@ impl NbdFront {
                     base,
                     volumes,
                     id,
-                    "all places are taken, its source has the most, and it asked for nothing",
+                    "all connections are in use, its source has the most, and it is idle",
                 );
                 return true;
             }

@@ -1,6 +1,6 @@
-//! What requests under way hold of their connection, and their answers.
+//! Memory of requests in flight, charged to their connection, and their replies.
 //!
-//! Invariants: a dead connection gets no answer. What a request held of its connection's share is given back when it
+//! Invariants: a dead connection gets no reply. A request's memory is released to its connection's share when it ends.
 //! ends.
 
 use zc_cache::ResidencyRun;
@@ -14,21 +14,21 @@ use crate::shard::clients::conn::Conn;
 use crate::shard::clients::nbd::NbdFront;
 use crate::shard::clients::status;
 
-/// What a client gets.
+/// Reply to a client.
 #[derive(Debug)]
 pub(crate) enum Answer<'a> {
-    /// Bytes, and what their memory holds.
+    /// Bytes, and the size of their memory.
     Read { bytes: Segment, held_bytes: u64 },
-    /// What cache and origin know of a range.
+    /// States of a range in cache and origin.
     Status { cache: &'a [ResidencyRun], origin: &'a [OriginRun] },
-    /// That it is done.
+    /// Success.
     Done,
-    /// That it failed.
+    /// Failure.
     Failed(ErrorKind),
 }
 
 impl NbdFront {
-    /// The manager serves so many bytes for a request.
+    /// Records that the manager serves `bytes` for a request.
     pub(crate) fn serve(&mut self, conn: u64, bytes: u64) {
         self.shares.serve(bytes);
         if let Some(conn) = self.conns.get_mut(&conn) {
@@ -36,7 +36,7 @@ impl NbdFront {
         }
     }
 
-    /// A request holds so much more memory.
+    /// Charges a request with additional memory.
     pub(crate) fn charge(&mut self, id: u64, bytes: u64) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.charged_bytes += bytes;
@@ -60,8 +60,8 @@ impl NbdFront {
         true
     }
 
-    /// The connections that were given up since the last call, if they have requests, and the requests of theirs whose
-    /// next piece has not begun.
+    /// Returns the connections abandoned since the last call, if they have requests, and their requests without a
+    /// started next piece.
     pub(crate) fn take_given_up(&mut self) -> (zc_core::Set<u64>, Vec<u64>) {
         if self.given_up.is_empty() {
             return (zc_core::Set::default(), Vec::new());
@@ -69,7 +69,7 @@ impl NbdFront {
         (std::mem::take(&mut self.given_up), std::mem::take(&mut self.given_up_pieces))
     }
 
-    /// A request ends that held so much memory, and of which so many bytes were served.
+    /// Ends a request with this memory and these served bytes.
     pub(crate) fn end(&mut self, conn: u64, request: Request, held: (u64, u64), answer: Answer<'_>) {
         let (charged_bytes, served_bytes) = held;
         let answer = self.fitting(conn, charged_bytes, answer);
@@ -82,8 +82,8 @@ impl NbdFront {
         self.recount(conn);
     }
 
-    /// The answer to a request that was let in with so much memory. Bytes in more than that are copied, if the connection
-    /// may not hold the difference.
+    /// Returns the reply to a request that was charged with `charged_bytes`. Bytes in larger memory are copied, if the
+    /// connection may not hold the difference.
     fn fitting<'a>(&self, id: u64, charged_bytes: u64, answer: Answer<'a>) -> Answer<'a> {
         let Answer::Read { bytes, held_bytes } = &answer else { return answer };
         let more_bytes = held_bytes.saturating_sub(charged_bytes);
@@ -127,7 +127,7 @@ impl NbdFront {
         self.touch(id);
     }
 
-    /// The contexts that a BLOCK_STATUS asks for: id, and whether it is `base:allocation`.
+    /// Returns the contexts of a BLOCK_STATUS: id, and `true` for `base:allocation`.
     pub(crate) fn wanted(&self, conn: u64, request: &Request) -> Vec<(u32, bool)> {
         let contexts = self.conns.get(&conn).map_or(&[][..], |conn| conn.session.contexts());
         let wanted = contexts.iter().filter(|(id, _)| request.wants_context(*id));

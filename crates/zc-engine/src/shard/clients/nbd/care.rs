@@ -1,4 +1,4 @@
-//! What only time brings about: another try to accept, and the end of clients that do not go on.
+//! Time-driven work: retries of accept, and the end of stalled clients.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zc_core::Map;
@@ -11,7 +11,7 @@ use crate::shard::clients::nbd::NbdFront;
 use crate::shard::volumes::Volumes;
 
 impl NbdFront {
-    /// What only time brings about: another try to accept, and the end of clients that do not go on.
+    /// Executes time-driven work: retries of accept, and the end of stalled clients.
     pub(crate) fn look_after(&mut self, base: &mut Base, volumes: &mut Volumes, now_ms: u64) {
         if now_ms.saturating_sub(self.last_look_ms) < LOOK_MS {
             return;
@@ -34,7 +34,7 @@ impl NbdFront {
                 base,
                 volumes,
                 id,
-                "the client does not go on, and others wait for the memory that it holds",
+                "the client stalls while others wait for the memory that it holds",
             );
         }
     }
@@ -46,7 +46,7 @@ fn hung_up(conns: &Map<u64, Conn>) -> Vec<u64> {
     let (ids, mut fds): (Vec<u64>, Vec<PollFd<'_>>) = conns
         .iter()
         .filter(|(_, conn)| !conn.dead && !conn.is_in_ring() && conn.session.in_flight() > 0)
-        // Errors and hang-ups are told unasked.
+        // Errors and hang-ups are reported unconditionally.
         .map(|(id, conn)| (*id, PollFd::new(&*conn.fd, PollFlags::empty())))
         .unzip();
     if fds.is_empty() || poll(&mut fds, Some(&Timespec::default())).is_err() {
@@ -56,7 +56,7 @@ fn hung_up(conns: &Map<u64, Conn>) -> Vec<u64> {
     ids.into_iter().zip(&fds).filter(|(_, fd)| is_gone(fd)).map(|(id, _)| id).collect()
 }
 
-/// Why a client has had its time, if so.
+/// Returns the reason why a client has timed out, if it has.
 fn overdue(conn: &Conn, limits: &FrontLimits, now_ms: u64) -> Option<&'static str> {
     let since = |then: u64| now_ms.saturating_sub(then);
     if conn.dead {
@@ -75,22 +75,22 @@ fn overdue(conn: &Conn, limits: &FrontLimits, now_ms: u64) -> Option<&'static st
         }
     }
     if since(conn.taken_ms) > taking_ms(conn, limits) && conn.sending_bytes() > 0 {
-        return Some("the client does not take its replies");
+        return Some("the client does not receive its replies");
     }
     if limits.idle_ms > 0
         && conn.is_idle()
         && conn.volume.is_some()
         && since(conn.progress_ms) > limits.idle_ms
     {
-        return Some("the client asks for nothing");
+        return Some("the client is idle");
     }
     None
 }
 
-/// How long a client may take for one send of replies. What it takes of a send shows only at its end, so that a short
-/// bound of idleness does not cut the time of a slow client.
+/// Returns the time that a client may take for one send of replies. Progress within a send is visible only at its end,
+/// so that a short idle time-out does not end a slow client.
 fn taking_ms(conn: &Conn, limits: &FrontLimits) -> u64 {
-    // A client that has said goodbye has nothing else to do; one that asks for more takes what it asked for.
+    // A client that has disconnected has nothing else to do; one with further requests receives their replies.
     if conn.is_full() || conn.waiting.is_some() || conn.closing {
         limits.stall_ms
     } else if limits.idle_ms > 0 {
@@ -120,7 +120,7 @@ mod tests {
         crate::front::settings::export(&config.volumes[0], VolumeId(1), 64 << 20)
     }
 
-    /// A connection that chose its export and whose session has seen these bytes; what came of the last of them.
+    /// Returns a connection with a chosen export whose session has processed these bytes, and the last event.
     fn attached(bytes: &[u8]) -> (Conn, Option<ServerEvent>) {
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let socket = OwnedFd::from(socket);
@@ -174,6 +174,6 @@ mod tests {
         let (mut conn, _) = attached(&[]);
         conn.progress_ms = 1000;
         assert_eq!(overdue(&conn, &LIMITS, 3000), None);
-        assert_eq!(overdue(&conn, &LIMITS, 3001), Some("the client asks for nothing"));
+        assert_eq!(overdue(&conn, &LIMITS, 3001), Some("the client is idle"));
     }
 }

@@ -1,17 +1,17 @@
-//! The NBD front end: exports, listeners, connections, and the queues that connections stand in.
+//! The NBD front end: exports, listeners, connections, and their queues.
 //!
-//! Job: feed received bytes to sessions, say what clients ask for, hold back when too much is in flight, and send each
-//! connection's replies of a turn together. `accept` has listeners, `sockets` what is received and sent, `shares` what
-//! each may hold, `answers` what requests hold and get, `care` what only time brings about.
+//! Job: feed received bytes to sessions, return clients' requests, apply back-pressure, and send each connection's
+//! replies of a turn together. `accept` has listeners, `sockets` receives and sends, `shares` the memory bounds,
+//! `answers` the memory and replies of requests, `care` time-driven work.
 //!
-//! Invariants: a connection's number is in `conns`, or whoever finds it in a queue passes it over. Memory of payloads
-//! (arriving, being worked on, unsent) is bounded and divided (`shares`); a request beyond its connection's share waits,
-//! and the socket is not read meanwhile. What counts is the memory that is held, which is more than the bytes: pages, and
-//! what the pool makes of them. A client that keeps payload memory and does not go on, or too slowly, loses its
-//! connection when its patience is over, which is short while others wait.
+//! Invariants: a connection number in a queue that is missing in `conns` is skipped. Memory of payloads (arriving, in
+//! progress, unsent) is bounded and divided (`shares`); a request beyond its connection's share waits, and the socket
+//! is not read until then. The occupied memory is counted, which exceeds the bytes: pages, and the pool's rounding. A
+//! client that holds payload memory and stalls, or is too slow, is disconnected after a time-out, which is short while
+//! others wait.
 //!
-//! It does not begin requests (`clients` does, with what [`NbdFront::pump`] brings), decide who may connect or
-//! whose turn it is (`front`).
+//! It does not start requests (`clients` does, with the results of [`NbdFront::pump`]), or decide on admission and
+//! order (`front`).
 
 mod accept;
 mod answers;
@@ -46,7 +46,7 @@ use crate::shard::base::Base;
 use crate::shard::clients::conn::Conn;
 use crate::shard::volumes::Volumes;
 
-/// Which connections to close.
+/// Selection of connections to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
     /// The one with this number.
@@ -80,12 +80,12 @@ pub(crate) struct Written {
     pub(crate) memory: AlignedBuf,
 }
 
-/// What a connection can do next.
+/// Next action of a connection.
 #[derive(Debug)]
 pub(crate) enum Pumped {
     /// Nothing at the moment.
     Idle,
-    /// Something came of it, which is so much work.
+    /// Progress, which cost `units` of work.
     Progress { units: u64 },
     /// The next piece of a request has its turn.
     Piece(u64),
@@ -95,7 +95,7 @@ pub(crate) enum Pumped {
     Asks { volume: VolumeId, request: Request },
 }
 
-/// The NBD front end's state: who may come, who is there, and what each waits for.
+/// State of the NBD front end: access, connections, and their queues.
 #[derive(Debug)]
 pub(crate) struct NbdFront {
     exports: Vec<Export>,
@@ -117,14 +117,14 @@ pub(crate) struct NbdFront {
     refusals: Refusals,
     /// Connections that are not dead, by source.
     admission: Admission,
-    /// Connections that were given up and whose requests that have not begun are still there.
+    /// Abandoned connections with requests that have not started.
     given_up: Set<u64>,
     /// Requests of such connections whose next piece has not begun.
     given_up_pieces: Vec<u64>,
     /// Listeners that failed to accept and are tried again later.
     accept_later: Vec<usize>,
     last_look_ms: u64,
-    /// What each may hold, and whose turn it is.
+    /// Memory bounds and order of connections.
     shares: Shares,
     /// Connections whose request waits for its share, by virtual time; some may be gone.
     waiting: BTreeSet<(u64, u64)>,
@@ -136,7 +136,7 @@ pub(crate) struct NbdFront {
 }
 
 impl NbdFront {
-    /// No client is there yet; who may come is told later (see `front/reloadable`).
+    /// Starts without clients; access rules are set later (see `front/reloadable`).
     pub(crate) fn new(
         (exports, listeners): (Vec<Export>, Vec<Listener>),
         limits: FrontLimits,
@@ -170,9 +170,9 @@ impl NbdFront {
         }
     }
 
-    /// New bounds, exports and rules, which hold for all at once, but that a connection keeps the export it chose and
-    /// what its session was made with. A connection that new settings of TLS would not let in ends: a replaced authority,
-    /// an expired or a revoked certificate leaves no client behind.
+    /// Applies new bounds, exports and rules to all connections at once, except that a connection keeps its export and
+    /// the options of its session. A connection that new TLS settings would refuse ends: a replaced authority, an
+    /// expired or a revoked certificate leaves no client behind.
     pub(crate) fn apply(&mut self, volumes: &mut Volumes, front: FrontSettings) {
         self.limits = front.limits;
         self.exports = front.exports;
@@ -185,7 +185,7 @@ impl NbdFront {
             tracing::warn!(target: audit::TARGET, connection = id, %peer, "audit: client disconnected by a reload: {why}");
             self.kill(volumes, id);
         }
-        // What waited for memory may go on with more of it.
+        // Requests that waited for memory may continue with a larger bound.
         self.recount_all();
     }
 
@@ -229,8 +229,8 @@ impl NbdFront {
         self.touched.push(conn);
     }
 
-    /// Closes connections because an operator asks for it; their numbers. Their requests that have begun run to their
-    /// end, unanswered; those that have not never do. They can ask for nothing any more.
+    /// Closes connections on an operator's request; returns their numbers. Their started requests run to completion,
+    /// unanswered; the others never start. They can send no further requests.
     pub(crate) fn disconnect(&mut self, volumes: &mut Volumes, which: Which) -> Vec<u64> {
         let named = |(id, conn): &(&u64, &Conn)| !conn.dead && which.names(**id, conn);
         let mut ids: Vec<u64> = self.conns.iter().filter(named).map(|(id, _)| *id).collect();
@@ -260,7 +260,7 @@ impl NbdFront {
         }
     }
 
-    /// Closes connections that have their replies, or all of them when it is late. Whether all are closed.
+    /// Closes connections that have their replies, or all of them when it is late. Returns `true` if all are closed.
     pub(crate) fn drain(&mut self, volumes: &mut Volumes, is_late: bool) -> bool {
         let is_due = |conn: &Conn| !conn.dead && (is_late || (conn.is_drained() && conn.payload.is_none()));
         let drained: Vec<u64> =
@@ -299,9 +299,9 @@ impl NbdFront {
         self.kill(volumes, id);
     }
 
-    /// Nothing more is taken from a client; what is in flight is answered, then the connection closed. A WRITE whose
-    /// payload is not complete gives its memory back now: no client will bring the rest, and waiting for it would keep
-    /// the connection.
+    /// Ends a client's input; requests in flight are answered, then the connection is closed. A WRITE with an
+    /// incomplete payload releases its memory now, because the rest will not arrive, and waiting for it would keep the
+    /// connection open.
     fn end_input(&mut self, base: &mut Base, volumes: &mut Volumes, id: u64) {
         self.withdraw_throttled(volumes, id);
         let Some(conn) = self.conns.get_mut(&id) else { return };

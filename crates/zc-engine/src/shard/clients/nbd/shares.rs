@@ -1,8 +1,8 @@
-//! What connections hold, and requests that wait for their share.
+//! Memory of connections, and requests that wait for their share.
 //!
-//! Invariants: a connection has one request that waits, and takes nothing from its socket meanwhile. What a connection
-//! holds is counted whenever it changes. A small request waits only for its own connection; a large one that waits for
-//! service is not overtaken by large ones behind it.
+//! Invariants: a connection has at most one waiting request, and its socket is not read until that starts. A
+//! connection's memory is recounted on every change. A small request waits only for its own connection; a large one
+//! that waits for service is not overtaken by later large ones.
 //!
 //! Out of scope: the arithmetic (`front/shares`).
 
@@ -16,7 +16,7 @@ use crate::shard::clients::asked::{SECTOR, memory_of, served_bytes};
 use crate::shard::clients::conn::{Conn, Payload, Waiting};
 use crate::shard::clients::nbd::NbdFront;
 
-/// What a request may do.
+/// Decision on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Begins,
@@ -29,7 +29,7 @@ impl NbdFront {
         Division::of(&self.limits)
     }
 
-    /// Brings the sums of what connections hold up to date. It is due whenever that changes: a turn makes many replies
+    /// Updates the totals of connections' memory. Required after every change, because a turn produces many replies
     /// before it sends any.
     pub(super) fn recount(&mut self, id: u64) {
         let division = self.division();
@@ -129,7 +129,7 @@ impl NbdFront {
         self.recount(id);
     }
 
-    /// The connections whose request waits, in the order of virtual time, if there may be room for one.
+    /// Returns the connections with a waiting request, in order of virtual time, if there may be memory for one.
     pub(crate) fn take_line(&mut self) -> Vec<(u64, u64)> {
         if !std::mem::take(&mut self.shares.has_room) || self.waiting.is_empty() {
             return Vec::new();
@@ -166,8 +166,8 @@ impl NbdFront {
         None
     }
 
-    /// Looks for a connection that waits for what others hold, and names those that do not give it back although they
-    /// could. Who waits for what it holds itself is not one.
+    /// Finds a connection that waits for memory held by others, and returns those that could release it but do not. A
+    /// connection that waits for its own memory does not count.
     pub(super) fn look_after_waiting(&mut self, now_ms: u64) -> Vec<u64> {
         let division = self.division();
         let long_ago = |id: &u64| {

@@ -1,4 +1,4 @@
-//! What is received from connections and sent to them.
+//! Receives from connections and sends to them.
 //!
 //! Out of scope: the bytes of one connection (`conn`).
 
@@ -32,7 +32,7 @@ impl NbdFront {
         self.shares.begin_turn();
     }
 
-    /// Returns `true` if something happened to connections that is not looked at yet.
+    /// Returns `true` if connections have unprocessed events.
     pub(crate) const fn is_touched(&self) -> bool {
         !self.touched.is_empty()
     }
@@ -71,7 +71,7 @@ impl NbdFront {
         Some(id)
     }
 
-    /// A connection had its turn; how much work came of that, if any did.
+    /// Records a connection's turn, and its units of work, if any.
     pub(crate) fn pumped(&mut self, id: u64, units: Option<u64>) {
         if let Some(units) = units {
             let counted_units = self.shares.spend(units);
@@ -90,9 +90,9 @@ impl NbdFront {
         }
     }
 
-    /// Takes from a connection what can be taken now.
+    /// Processes the available input of a connection.
     pub(crate) fn pump(&mut self, base: &mut Base, volumes: &mut Volumes, id: u64) -> Pumped {
-        // Also of a client that has said goodbye.
+        // Also for a client that has disconnected.
         if let Some(client) = self.conns.get_mut(&id).and_then(|conn| conn.due.pop_front()) {
             return Pumped::Piece(client);
         }
@@ -145,7 +145,7 @@ impl NbdFront {
         }
         self.admission.attach(id, source);
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        // What it holds counts for the volume as well from now on.
+        // From now on its memory counts for the volume as well.
         self.shares.recount(&conn.holder(id), std::mem::take(&mut conn.taken_bytes), 0);
         conn.volume = Some(VolumeId(u16::try_from(token).unwrap_or(u16::MAX)));
         let export = conn.session.export().map(|export| export.name.as_str());
@@ -157,7 +157,7 @@ impl NbdFront {
         }
     }
 
-    /// What a session found in the bytes.
+    /// Processes a session's event.
     fn session_event(
         &mut self,
         base: &mut Base,
@@ -235,7 +235,7 @@ impl NbdFront {
     pub(crate) fn take_handshakes(&mut self, base: &mut Base, volumes: &mut Volumes) {
         for back in self.handshakes.take_done() {
             let id = back.conn;
-            // Gone meanwhile.
+            // Closed since.
             let Some(conn) = self.conns.get_mut(&id) else { continue };
             if let Err(error) = conn.handed_back(back) {
                 self.tls_failed(base, volumes, id, &error);
@@ -266,8 +266,8 @@ impl NbdFront {
         self.touch(id);
     }
 
-    /// Sends what the turn brought, and closes what is through. Whether the connection has ended with which the shard
-    /// ends.
+    /// Sends the turn's replies, and closes finished connections. Returns `true` if the connection has ended that also
+    /// ends the shard.
     pub(crate) fn send_replies(&mut self, base: &mut Base, volumes: &mut Volumes) -> bool {
         let mut is_over = false;
         let now_ms = self.clock.now_ms();
