@@ -1,7 +1,7 @@
-//! A trace through the production cache manager, under the daemon's configuration.
-//!
-//! The configuration's volumes are the trace's devices, in order; if there are more devices, the last volume's settings
-//! serve for the rest. Files and devices that it names are not looked at.
+//! Replay of a trace through the production cache manager, under the daemon's configuration.
+//! //!
+//! The configuration's volumes are the trace's devices, in order; further devices get the settings of the last volume.
+//! Its files and devices are not opened.
 
 use zc_cache::config::VolumeConfig;
 use zc_cache::startup::StartState;
@@ -18,22 +18,22 @@ use crate::ssd::{Ssd, Watcher};
 
 /// Memory of the simulated machine: results do not depend on where they are made.
 const MEMORY_BYTES: u64 = u64::MAX;
-/// Requests after which a caller is told how far it has come.
+/// Requests between reports of progress.
 const PROGRESS_STEPS: usize = 1 << 14;
 
-/// How large the cache is.
+/// Size of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum CacheSize {
-    /// As the configuration says: the size of the device, with metadata. Of a trace that is a sample, as much less.
+    /// The configured size of the device, with metadata. For a sample, scaled by its rate.
     #[default]
     Configured,
     /// The write-evict units together have this share, in per cent, of the bytes that the trace reads or writes.
     OfFootprint(f64),
-    /// The write-evict units together have so many bytes.
+    /// Total bytes of the write-evict units.
     Units(u64),
 }
 
-/// What came of a replay.
+/// Result of a replay.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// Layout of the cache.
@@ -46,16 +46,16 @@ pub struct Report {
     pub requests: u64,
     /// The manager's counters.
     pub stats: Stats,
-    /// The counters when the cache was taken to be warm: those of the start if nothing was said. Hits, ratios and
-    /// bytes written are of what came after.
+    /// Counters when the cache was taken to be warm: those of the start without a warm-up. Hits, ratios and written
+    /// bytes exclude them.
     pub warm: Stats,
-    /// What origins did after that.
+    /// Traffic of the origins after that.
     pub origin: OriginTraffic,
-    /// What the model of the SSD did, from the start on, if there was one.
+    /// Counters of the SSD model, from the start, if there was one.
     pub flash: Option<zc_flash::Stats>,
     /// Bytes of RAM by the manager's structures.
     pub manager_ram: Vec<(&'static str, u64)>,
-    /// What the manager holds for the hits of caches of other sizes.
+    /// The manager's estimate of hits at other cache sizes.
     pub curve: zc_cache::Curve,
     /// Bytes of RAM of the simulated devices, without the trace.
     pub replay_ram_bytes: u64,
@@ -93,7 +93,7 @@ impl Report {
         self.stats.extent_hits() - self.warm.extent_hits()
     }
 
-    /// Parts of extents that reads asked for.
+    /// Parts of extents in reads.
     #[must_use]
     pub fn read_extents(&self) -> u64 {
         self.stats.extents_read() - self.warm.extents_read()
@@ -105,8 +105,8 @@ impl Report {
         ratio(self.read_hits(), self.read_extents())
     }
 
-    /// Hits over extents read, where first uses of prefetched extents count as hits. These came from the origin before a
-    /// client asked.
+    /// Hits over extents read; first uses of prefetched extents count as hits, since they came from the origin before
+    /// the client's request.
     #[must_use]
     pub fn read_hit_ratio_with_ahead(&self) -> f64 {
         let ahead = self.stats.prefetched_hits - self.warm.prefetched_hits;
@@ -150,7 +150,7 @@ impl Report {
     }
 }
 
-/// So much of a number of bytes as a sample has of the addresses; all of it, if it is none.
+/// Returns the share of a number of bytes for a sample of this rate; all of it for a whole trace.
 pub(crate) fn scaled(bytes: u64, rate: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
@@ -190,15 +190,15 @@ fn plan(config: &Config, device_bytes: u64) -> Result<Geometry, ReplayError> {
     .map_err(|source| ReplayError::Geometry { device_bytes, source })
 }
 
-/// The least device that has so many bytes of units, and what zcached keeps for itself beside them.
-///
+/// Returns the smallest device with `unit_bytes` of units, and the reserved metadata.
+/// ///
 /// # Errors
-/// No device can have them.
+/// No device has so many.
 pub fn device_bytes(config: &Config, unit_bytes: u64) -> Result<u64, ReplayError> {
     with_units(config, unit_bytes).map(|geometry| geometry.device_bytes)
 }
 
-/// Metadata comes on top of the units: grows until they have what was asked for.
+/// Metadata adds to the units: grows the device until they have the wanted size.
 fn with_units(config: &Config, wanted: u64) -> Result<Geometry, ReplayError> {
     let unit = u64::from(config.cache.weu_bytes);
     let slots = (wanted / unit).max(1);
@@ -219,7 +219,7 @@ fn volumes(config: &Config, trace: &Trace) -> (Vec<VolumeConfig>, u64) {
     let mut sum = 0;
     for (number, span) in trace.spans().iter().enumerate() {
         let Some(volume) = config.volumes.get(number).or_else(|| config.volumes.last()) else { continue };
-        // Read-ahead may go beyond what the trace names, up to a whole number of the largest extents.
+        // Read-ahead may exceed the trace's addresses, up to a whole number of the largest extents.
         let whole = span.next_multiple_of(u64::from(zc_core::limits::EXTENT_BYTES_MAX));
         let size_bytes = volume.create_bytes.unwrap_or(0).max(whole);
         sum += size_bytes;
@@ -237,14 +237,14 @@ fn volumes(config: &Config, trace: &Trace) -> (Vec<VolumeConfig>, u64) {
     (found, sum)
 }
 
-/// What a replay needs besides trace and configuration.
+/// Settings of a replay besides trace and configuration.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Replay {
     /// Size of the cache.
     pub size: CacheSize,
-    /// Compare every read with what was written last.
+    /// Compare each read with the last write.
     pub check: bool,
-    /// The origin knows the fingerprints of its contents and tells them (Nitro's recipes).
+    /// The origin supplies the fingerprints of its contents (Nitro's recipes).
     pub recipes: bool,
     /// Requests that only warm the cache.
     pub warm_requests: u64,
@@ -311,10 +311,10 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Replays a trace. `progress` is told how many requests have been done, now and then.
-///
+/// Replays a trace. `progress` receives the number of completed requests at intervals.
+/// ///
 /// # Errors
-/// The cache cannot be laid out, or the manager does what it never should without a fault.
+/// The cache has no valid layout, or the manager fails without an injected fault.
 pub fn run(
     trace: &Trace,
     config: &Config,

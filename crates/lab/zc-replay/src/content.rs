@@ -1,23 +1,23 @@
-//! What blocks hold, without their bytes: identities, fingerprints of whole extents, and sizes after compression.
-//!
-//! A content is that of one block of 4 KiB. Traces with fingerprints name it; in others every write brings a new one.
-//!
+//! Contents of blocks without their bytes: identities, fingerprints of whole extents, and compressed sizes.
+//! //!
+//! A content is that of one block of 4 KiB. Traces with fingerprints name it; in others each write has a new one.
+//! //!
 //! # Sizes
-//! Traces tell the size of a block after LZ4 and Zstandard at level 1. Where they do not, a ratio is
-//! drawn from a normal distribution (Nitro 5.2: mean 2, variance 0.25) and is at least 1; equal contents have
-//! equal sizes. That is LZ4's; Zstandard's is 21 % smaller. Of zlib nothing is told; its sizes are taken to
-//! be Zstandard's.
-//!
-//! An extent of several blocks compresses better than its blocks do. The factors come from root file systems of Debian
-//! 12 and 13, compressed as 4, 8, 16, 32 and 128 KiB: together they store 1.785, 1.851, 1.913, 1.934 and 1.982 times
-//! less under LZ4 and 2.261, 2.362, 2.439, 2.426 and 2.459 under Zstandard; 64 KiB lie between. Blocks that do not
-//! compress, about one in eight there, gain nothing from being joined.
-//!
-//! How far off that is, on other data: 400 files of a Debian system (programs, libraries, documents of 64 KiB to 20 MB,
-//! the first MiB of each) compressed both ways. All extents together come out 1.1, 1.6, 3.4, 4.5 and 3.4 % too large at
-//! 8 to 128 KiB under LZ4 (0.8, 1.5, 3.4, 4.4, 4.0 % under Zstandard), where the plain sum of their blocks is 5 to 16 %
-//! too large; of single extents half are within 3 to 8 %, and nine in ten within 14 % at 8 KiB, 38 % at 32 and 55 % at
-//! 128 KiB.
+//! Traces contain the size of a block after LZ4 and Zstandard at level 1. Without it, a ratio is drawn from a normal
+//! distribution (Nitro 5.2: mean 2, variance 0.25) and is at least 1; equal contents have equal sizes. That is the
+//! ratio of LZ4; Zstandard's sizes are 21 % smaller. Sizes of zlib are in no trace; they are assumed to be
+//! Zstandard's.
+//! //!
+//! An extent of several blocks compresses better than its blocks. The factors come from root file systems of Debian 12
+//! and 13, compressed as 4, 8, 16, 32 and 128 KiB: together they store 1.785, 1.851, 1.913, 1.934 and 1.982 times less
+//! under LZ4 and 2.261, 2.362, 2.439, 2.426 and 2.459 under Zstandard; 64 KiB is interpolated. Incompressible blocks,
+//! about one in eight there, gain nothing from being joined.
+//! //!
+//! Error of the model on other data: 400 files of a Debian system (programs, libraries, documents of 64 KiB to 20 MB,
+//! the first MiB of each) compressed both ways. The sum over all extents is 1.1, 1.6, 3.4, 4.5 and 3.4 % too large at
+//! 8 to 128 KiB under LZ4 (0.8, 1.5, 3.4, 4.4, 4.0 % under Zstandard), where the plain sum of their blocks is 5 to 16
+//! % too large. Of single extents half are within 3 to 8 %, and nine in ten within 14 % at 8 KiB, 38 % at 32 and 55 %
+//! at 128 KiB.
 
 use std::hash::Hasher;
 
@@ -34,7 +34,7 @@ const UNIQUE_BIT: u32 = 1 << 31;
 /// Contents that a trace may name, and as many that it does not.
 pub(crate) const CONTENTS_MAX: u32 = UNIQUE_BIT - 1;
 
-/// What a block holds.
+/// Content of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ContentId(u32);
 
@@ -42,7 +42,7 @@ impl ContentId {
     /// Zeros.
     pub(crate) const ZERO: Self = Self(0);
 
-    /// Its number, for those who need a key.
+    /// Its number, as a key.
     pub(crate) const fn key(self) -> u64 {
         self.0 as u64
     }
@@ -53,7 +53,7 @@ impl ContentId {
     }
 }
 
-/// Compression ratios where a trace does not tell.
+/// Compression ratios of contents without sizes in the trace.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratios {
     /// Mean.
@@ -77,7 +77,7 @@ struct Sizes {
     sized_by: SizedBy,
 }
 
-/// By which codecs the size of a content is told; the other's stands for one that is not.
+/// Codecs with a known size of a content; for the others, that size is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SizedBy {
     Both,
@@ -146,7 +146,7 @@ impl Contents {
             (None, None) => None,
         };
         if let Some(id) = self.by_print.get(&print) {
-            // Recordings may tell the size of a content later than its print.
+            // Recordings may contain the size of a content later than its fingerprint.
             if let Some(known) = self.known.get_mut(usize_from_u32(id.0)) {
                 known.sizes = known.sizes.or(sizes);
             }
@@ -170,7 +170,7 @@ impl Contents {
         (self.get(id).print, u32::from(self.sizes(id).lz4))
     }
 
-    /// Contents whose size this codec did not tell, but another one.
+    /// Contents with a known size under another codec only.
     pub(crate) fn told_by_others(&self, codec: Codec) -> u64 {
         let other = match codec {
             Codec::Raw => return 0,
@@ -181,7 +181,7 @@ impl Contents {
         u64_from_usize(self.known.iter().filter(concerned).count())
     }
 
-    /// What hashing these blocks as one extent gives.
+    /// Returns the digest of these blocks as one extent.
     pub(crate) fn digest(&self, ids: &[ContentId]) -> Digest {
         if ids.iter().all(|id| *id == ContentId::ZERO) {
             return Digest::Zero;
@@ -235,7 +235,7 @@ impl Contents {
         u32::try_from(raw + left).unwrap_or(u32::MAX)
     }
 
-    /// Feeds everything that is told of contents to a hasher.
+    /// Feeds all known facts about contents to a hasher.
     pub(crate) fn identify(&self, hasher: &mut impl Hasher) {
         for Known { print, sizes } in &self.known {
             hasher.write_u128(*print);

@@ -1,10 +1,10 @@
-//! The driver without bytes: carries out what the cache manager wants, with contents in the place of bytes.
-//!
-//! Every operation ends at once, in the order in which it was asked for; the next request comes when nothing is left to
-//! do. So an insertion is never skipped for want of time or memory, and the same trace gives the same figures.
-//!
-//! Invariants: whatever is copied, compressed, stored and read back is followed block by block, so that a read returns
-//! the contents that a real one would; with [`Driver::check`] every read is compared with what was written last.
+//! Driver without bytes: executes the actions of the cache manager, with content numbers in the place of bytes.
+//! //!
+//! Each operation completes at once, in the order of submission; the next request is submitted when no action is left.
+//! So no insertion is skipped for lack of time or memory, and the same trace gives the same figures.
+//! //!
+//! Invariants: copied, compressed, stored and read contents are followed block by block, so that a read returns the
+//! contents of a real one; with [`Driver::check`] each read is compared with the last write.
 
 use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Digest, Event, ExtentRead, Note, PartResults, Request, RequestKind, Source};
@@ -22,7 +22,7 @@ use crate::load::{Step, Trace, block_key};
 use crate::ssd::Watcher;
 use crate::work::{Asked, WorkLog};
 
-/// The manager wants to be told the time this often while something happens.
+/// Interval of ticks while requests are served.
 const TICK_MS: u64 = 10;
 /// Requests per millisecond, in traces without times.
 const REQUESTS_PER_MS: u64 = 10;
@@ -51,7 +51,7 @@ impl Traffic {
     }
 }
 
-/// What went to origins.
+/// Traffic of the origins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OriginTraffic {
     /// Reads.
@@ -63,7 +63,7 @@ pub struct OriginTraffic {
 }
 
 impl OriginTraffic {
-    /// What came after an earlier moment.
+    /// Returns the difference to an earlier moment.
     pub(crate) const fn since(&self, earlier: &Self) -> Self {
         Self {
             reads: self.reads.since(earlier.reads),
@@ -73,7 +73,7 @@ impl OriginTraffic {
     }
 }
 
-/// What a slot holds.
+/// Contents of a slot.
 #[derive(Debug, Default)]
 struct Slot {
     unit: (Generation, WeuSeq),
@@ -107,14 +107,14 @@ pub(crate) struct Driver<'a> {
     requests: u64,
     now_ms: u64,
     reply: Option<Result<(), ErrorKind>>,
-    /// The client's buffer and, after it was freed, what it held.
+    /// The client's buffer and, after its release, its last contents.
     client: (BufId, Vec<ContentId>),
     trouble: Option<String>,
     /// The SSD, if there is to be one.
     pub(crate) ssd: Option<Watcher>,
-    /// What was asked for, if time is simulated.
+    /// Submitted work, if time is simulated.
     work: Option<WorkLog>,
-    /// What clients wrote last, if reads are to be checked.
+    /// Last writes of clients, if reads are checked.
     view: Option<Map<u64, ContentId>>,
 }
 
@@ -162,7 +162,7 @@ impl<'a> Driver<'a> {
         driver
     }
 
-    /// From here on every read is compared with what was written last.
+    /// Starts to compare each read with the last write.
     pub(crate) fn check(&mut self) {
         self.view = Some(Map::default());
     }
@@ -204,14 +204,14 @@ impl<'a> Driver<'a> {
         self.check_step(step, buf)
     }
 
-    /// A moment without requests: what waits for more of its stream goes on.
+    /// Passes time without requests, so that staged parts of extents are inserted.
     pub(crate) fn finish(&mut self) -> Result<(), ReplayError> {
         self.pass_time(self.now_ms + FINISH_MS);
         self.reply = Some(Ok(()));
         self.wait()
     }
 
-    /// Until the request is answered: what waits for a delay of the manager's gets its ticks.
+    /// Passes ticks until the request is answered, since it may wait for a delay of the manager.
     fn wait(&mut self) -> Result<(), ReplayError> {
         let mut ticks = 0;
         while self.reply.is_none() && self.trouble.is_none() {
@@ -236,7 +236,7 @@ impl<'a> Driver<'a> {
         if time_ms < self.now_ms + TICK_MS {
             return;
         }
-        // What follows on each other after delays gets its turns.
+        // Delays that follow one another each need a tick.
         let half = self.now_ms.midpoint(time_ms).max(self.now_ms + TICK_MS);
         for now_ms in [self.now_ms + TICK_MS, half, time_ms] {
             self.tick(now_ms);
@@ -259,7 +259,7 @@ impl<'a> Driver<'a> {
         self.work = Some(log);
     }
 
-    /// What was asked for since the last time.
+    /// Returns the work submitted since the last call.
     pub(crate) fn take_work(&mut self) -> Vec<Asked> {
         self.work.as_mut().map(WorkLog::take).unwrap_or_default()
     }
@@ -425,7 +425,7 @@ impl Backend for Driver<'_> {
     }
 
     fn zero(&mut self, dest: BufSlice) {
-        // Padding inside a unit's buffer; what units hold is followed by extent.
+        // Padding inside a unit's buffer; contents of units are followed by extent.
         let unit = [dest.start_bytes, dest.len_bytes].map(|bytes| bytes.is_multiple_of(BLOCK_BYTES));
         if unit == [true; 2] {
             self.put(dest, &vec![ContentId::ZERO; blocks(dest.len_bytes)]);
@@ -513,7 +513,7 @@ impl Backend for Driver<'_> {
     }
 
     fn write_unit(&mut self, slot: WeuSlot, _weu: BufId, write: UnitWrite) -> Ended {
-        // Of what is written to the device, nothing is kept but the headers of units.
+        // Of writes to the device, only headers of units are kept.
         if let UnitWrite::Whole { header, .. } = write {
             self.slots[usize_from_u32(slot.0)].header = Some(header);
         }
@@ -536,14 +536,14 @@ impl Slot {
     }
 }
 
-/// As in the daemon, what two domains have in common is not to be seen.
+/// Makes equal contents of two domains differ, as in the daemon.
 fn in_domain(digest: Digest, domain: &DedupDomain) -> Digest {
     let (Digest::Print(mut print), Some(key)) = (digest, domain.key()) else { return digest };
     print.0.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
     Digest::Print(print)
 }
 
-/// Contents that a write brings.
+/// Contents of a write.
 fn written<'a>(trace: &'a Trace, step: &Step) -> &'a [ContentId] {
     let at = usize_from_u32(step.contents_at);
     &trace.written[at..at + usize_from_u32(step.blocks)]

@@ -1,23 +1,23 @@
-//! Why a replay ended early.
+//! Errors of a replay.
 
 use zc_format::GeometryError;
 use zc_setup::TooLittleRam;
 use zc_trace::TraceError;
 
-/// Why a replay ended early.
+/// Error that ended a replay.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// More devices than keys have room for.
+    /// More devices than keys can number.
     #[error("the trace names more than {max} devices; split it by device")]
     Devices {
         /// The bound.
         max: u64,
     },
-    /// More accesses than Belady's policy can look ahead.
+    /// More accesses than Belady's policy can process.
     #[error("the trace has more than {max} accesses; Belady's policy holds all of them in memory")]
     TooLong {
         /// The bound.
@@ -35,7 +35,7 @@ pub enum ReplayError {
         /// The bound.
         max: u32,
     },
-    /// The configuration does not say how large the cache is.
+    /// The configuration contains no size of the cache.
     #[error("the configuration has no cache.size, and there is no device to take it from")]
     NoSize,
     /// The cache cannot have that size.
@@ -43,7 +43,7 @@ pub enum ReplayError {
     Geometry {
         /// Bytes of the device.
         device_bytes: u64,
-        /// Why.
+        /// Cause.
         source: GeometryError,
     },
     /// There is no SSD of that size in the model.
@@ -51,13 +51,13 @@ pub enum ReplayError {
     Ssd {
         /// Bytes of the device.
         device_bytes: u64,
-        /// Why.
+        /// Cause.
         source: zc_flash::GeometryError,
     },
     /// The cache does not fit into its RAM.
     #[error(transparent)]
     Ram(#[from] TooLittleRam),
-    /// The store behind the cache could not go on.
+    /// The store behind the cache failed.
     #[error("the store behind the cache: {0}")]
     Store(#[from] zc_pool_drive::DriveError),
     /// The cache manager did something that it never should without a fault.
@@ -65,7 +65,7 @@ pub enum ReplayError {
     Manager {
         /// Requests so far.
         requests: u64,
-        /// What it did.
+        /// The failure.
         what: String,
     },
 }

@@ -1,11 +1,11 @@
-//! A cache of single extents, the least recently used out first, with or without deduplication: what Nitro (Li et al.,
-//! USENIX ATC 2014, 5.3) compares write-evict units with.
-//!
-//! Extents are stored as they are, without compression and without metadata on the device; each is written in its own
-//! place. Writes are written through and cached when they cover a whole extent or the extent is cached. With
-//! deduplication equal extents are stored once, and evicted when no use of any of them is recent; with recipes a read
-//! finds the content under whatever address it came in. Content that no address holds any more is freed at once, as an
-//! extent without deduplication is that is overwritten in its place.
+//! Cache of single extents with LRU replacement, with or without deduplication: the baseline of Nitro (Li et al.,
+//! USENIX ATC 2014, 5.3) for write-evict units.
+//! //!
+//! Extents are stored uncompressed and without metadata on the device, each in its own place. Writes are written
+//! through and cached if they cover a whole extent or the extent is cached. With deduplication, equal extents are
+//! stored once, and evicted when none of them was used recently; with recipes, a read finds contents that were stored
+//! under another address. Content without an address is freed at once, like an overwritten extent without
+//! deduplication.
 
 use zc_core::{Map, u64_from_usize, usize_from_u64};
 use zc_policy::Lru;
@@ -24,18 +24,18 @@ pub struct ExtentLru {
     pub capacity_bytes: u64,
     /// Equal contents are stored once.
     pub dedup: bool,
-    /// The origin tells fingerprints.
+    /// The origin supplies fingerprints.
     pub recipes: bool,
     /// Requests that only warm the cache.
     pub warm_requests: u64,
 }
 
-/// What came of it, after warming.
+/// Result of a run, after warming.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExtentOutcome {
     /// Extents read.
     pub reads: u64,
-    /// Of those, found.
+    /// Cached ones among them.
     pub read_hits: u64,
     /// Bytes written to the cache device.
     pub written_bytes: u64,
@@ -49,7 +49,7 @@ impl ExtentOutcome {
     }
 }
 
-/// What a step did.
+/// Operation of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Did {
     /// An extent was read that is there.
@@ -69,15 +69,15 @@ pub(crate) struct Cache<'a> {
     mapped: Map<u64, u64>,
     /// Extents that were last cached as a content. Content without any is not there.
     references: Map<u64, u64>,
-    /// What the present step did.
+    /// Operations of the present step.
     did: Vec<Did>,
     outcome: ExtentOutcome,
 }
 
 /// Runs a trace through the cache.
-///
+/// ///
 /// # Panics
-/// If the cache has no room for an extent, or more than [`zc_policy::CAPACITY_MAX`].
+/// If the cache is smaller than an extent, or larger than [`zc_policy::CAPACITY_MAX`].
 #[must_use]
 pub fn run(trace: &Trace, settings: ExtentLru) -> ExtentOutcome {
     let mut cache = Cache::new(trace, settings);
@@ -109,7 +109,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Takes a request in; what it did.
+    /// Processes a request; returns its operations.
     pub(crate) fn step(&mut self, step: &Step) -> &[Did] {
         self.did.clear();
         if step.op == Op::Flush || step.blocks == 0 {
@@ -130,7 +130,7 @@ impl<'a> Cache<'a> {
         &self.did
     }
 
-    /// Where an extent is taken to lie on the cache device: extents side by side are on different dies.
+    /// Returns the assumed place of an extent on the cache device: neighbouring extents are on different dies.
     fn slot(&self, key: u64) -> u64 {
         let per_extent = u64::from(self.settings.extent_bytes / BLOCK_BYTES);
         key / per_extent % (self.settings.capacity_bytes / u64::from(self.settings.extent_bytes))
@@ -141,7 +141,7 @@ impl<'a> Cache<'a> {
         self.did.push(Did::Stored { slot: self.slot(key) });
     }
 
-    /// What the policy knows the extent by.
+    /// Returns the key of an extent in the policy.
     fn key(&mut self, start: u64) -> u64 {
         if !self.settings.dedup {
             return start;

@@ -53,11 +53,11 @@ impl Extents {
     }
 }
 
-/// How many different extents a trace reads or writes; discards bring nothing into a cache, and do not count. Takes
+/// Number of different extents that a trace reads or writes; discards do not count, since they insert nothing. Takes
 /// about ten bytes of memory for each.
-///
+/// ///
 /// # Errors
-/// As the trace says.
+/// Those of the trace.
 pub fn footprint(
     requests: impl Iterator<Item = Result<Request, TraceError>>,
     extent_bytes: u32,

@@ -1,7 +1,7 @@
-//! What the blocks of a trace hold while it runs, and the extents that it makes of them.
-//!
-//! Invariants: what a block holds is what was written to it last, zeros after a discard, and at the beginning
-//! what the trace says; of what nothing is known, something that is nowhere else.
+//! Contents of a trace's blocks during the run, and of its extents.
+//! //!
+//! Invariants: the contents of a block are those of the last write, zeros after a discard, and initially those of the
+//! trace; unknown contents are unique.
 
 use std::collections::VecDeque;
 
@@ -13,10 +13,10 @@ use zc_trace::Op;
 use crate::content::{BLOCK_BYTES, ContentId};
 use crate::load::{Step, Trace, block_key};
 
-/// What blocks hold now.
+/// Present contents of blocks.
 pub(crate) struct Held<'a> {
     trace: &'a Trace,
-    /// Where that is not what they held at the beginning.
+    /// Blocks whose contents differ from the initial ones.
     changed: Map<u64, ContentId>,
     next_unique: u32,
 }
@@ -26,7 +26,7 @@ impl<'a> Held<'a> {
         Self { trace, changed: Map::default(), next_unique: trace.next_unique }
     }
 
-    /// Does what a request does to blocks.
+    /// Applies a request to the blocks.
     pub(crate) fn take(&mut self, step: &Step) {
         for block in 0..u64::from(step.blocks) {
             let now = match step.op {
@@ -52,7 +52,7 @@ impl<'a> Held<'a> {
         (start..start + blocks).map(|key| self.content(key)).collect()
     }
 
-    /// The fingerprint of so many blocks as one extent; 0 for zeros.
+    /// Returns the fingerprint of `blocks` blocks as one extent; 0 for zeros.
     pub(crate) fn print(&mut self, start: u64, blocks: u64) -> u64 {
         let ids = self.contents(start, blocks);
         print(self.trace, &ids)
@@ -70,13 +70,12 @@ fn print(trace: &Trace, ids: &[ContentId]) -> u64 {
 }
 
 impl Trace {
-    /// The extents that the trace reads and writes, each with what it holds then as a whole (the second pass
-    /// of Nitro's simulator, section 5.2: writes update the fingerprints of blocks and of the extents around
-    /// them). Writes of one extent that follow each other directly are one: traces that tell of 4 KiB at a
-    /// time cut requests there.
-    ///
+    /// Returns the extents that the trace reads and writes, each with its whole contents at that time (the second pass
+    /// of Nitro's simulator, section 5.2: writes update the fingerprints of blocks and of the extents around them).
+    /// Consecutive writes of one extent count as one, since traces in units of 4 KiB split requests there.
+    ///     ///
     /// # Panics
-    /// If the size of an extent is no power of two or below 4096.
+    /// If the size of an extent is not a power of two or is below 4096.
     pub fn accesses(&self, extent_bytes: u32) -> impl Iterator<Item = Access> + '_ {
         assert!(extent_bytes.is_power_of_two() && extent_bytes >= BLOCK_BYTES);
         let blocks = u64::from(extent_bytes / BLOCK_BYTES);

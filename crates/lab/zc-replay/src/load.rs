@@ -1,12 +1,12 @@
-//! A trace in memory, as the cache manager is to see it.
-//!
-//! Job: cut requests to blocks of 4 KiB, join what was one request, number devices and contents, and find what every
-//! block held before the trace began: what its first read saw, if it was not written before (the first pass of Nitro's
-//! simulator, section 5.2). Blocks of which nothing is known hold something that is nowhere else.
-//!
-//! Lines of one block each, of one moment and one kind, that follow each other, were one request, and so were those
-//! that say so. Reads and writes are rounded out to whole blocks, discards in; how many were is counted.
-//!
+//! A trace in memory, prepared for the cache manager.
+//! //!
+//! Job: cut requests to blocks of 4 KiB, join split requests, number devices and contents, and find the initial
+//! contents of each block: those of its first read, if it was not written before (the first pass of Nitro's simulator,
+//! section 5.2). Blocks of unknown contents have unique ones.
+//! //!
+//! Consecutive lines of one block each, with one time and kind, are one request, and so are those marked as such.
+//! Reads and writes are rounded out to whole blocks, discards in; the rounded ones are counted.
+//! //!
 //! Memory: 32 bytes per request, 4 per block written, about 20 per block of the footprint, 50 per content.
 
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -33,27 +33,27 @@ pub(crate) struct Step {
     pub(crate) time_us: u64,
     pub(crate) first_block: u64,
     pub(crate) blocks: u32,
-    /// Of a write: where its contents begin.
+    /// Of a write: start of its contents.
     pub(crate) contents_at: u32,
     pub(crate) volume: u16,
     pub(crate) op: Op,
 }
 
 impl Step {
-    /// When it comes, for what counts in milliseconds.
+    /// Time of the request, for users of milliseconds.
     pub(crate) const fn time_ms(&self) -> u64 {
         self.time_us / 1000
     }
 }
 
-/// What was done to a trace to make it fit.
+/// Adaptations of a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fitted {
     /// Lines or records that were joined to the one before.
     pub joined: u64,
     /// Requests that did not begin or end at a block.
     pub rounded: u64,
-    /// Blocks read that held something else than was written or read there before. What was written counts.
+    /// Blocks whose read contents differ from the last write or read. Written contents prevail.
     pub differing: u64,
 }
 
@@ -62,14 +62,14 @@ pub struct Fitted {
 pub struct Trace {
     pub(crate) steps: Vec<Step>,
     pub(crate) written: Vec<ContentId>,
-    /// What blocks held at the beginning.
+    /// Initial contents of blocks.
     pub(crate) initial: Map<u64, ContentId>,
     pub(crate) contents: Arc<Contents>,
-    /// First content number that is free for what no trace names.
+    /// First free content number.
     pub(crate) next_unique: u32,
-    /// Where each volume ends, in bytes.
+    /// End of each volume, in bytes.
     pub(crate) spans: Vec<u64>,
-    /// What was done to it.
+    /// Adaptations of the trace.
     pub fitted: Fitted,
     /// Share of a volume's addresses that is in the trace: 1, unless it is a sample ([`Trace::is_sample_of`]).
     pub(crate) rate: f64,
@@ -89,17 +89,17 @@ struct Loader {
     trace: Trace,
     contents: Contents,
     devices: Map<u32, u16>,
-    /// What blocks hold now.
+    /// Present contents of blocks.
     state: Map<u64, ContentId>,
     /// Time of the last step in nanoseconds, if a line may be joined to it.
     last_ns: Option<u64>,
 }
 
 impl Trace {
-    /// Loads a trace. `ratios` are for contents whose compressed size it does not tell.
-    ///
+    /// Loads a trace. `ratios` are for contents without a compressed size in the trace.
+    ///     ///
     /// # Errors
-    /// As the trace says, or it is too large.
+    /// Those of the trace, or it is too large.
     pub fn load(
         requests: impl Iterator<Item = Result<Request, TraceError>>,
         ratios: Ratios,
@@ -110,11 +110,11 @@ impl Trace {
         Ok(trace)
     }
 
-    /// A trace of at most so many blocks: a block counts each time that a request names it. With more, `None`. The trace
-    /// takes no more memory than for so many.
-    ///
+    /// Loads a trace of at most `blocks_max` blocks: a block counts in each request. With more, `None`. Memory is
+    /// bounded by that number.
+    ///     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// Those of [`Self::load`].
     pub fn load_at_most(
         requests: impl Iterator<Item = Result<Request, TraceError>>,
         ratios: Ratios,
@@ -147,7 +147,7 @@ impl Trace {
         Ok(Some(trace))
     }
 
-    /// Says that the trace has so much of the addresses: a cache of a configured size is made smaller by as much.
+    /// Marks the trace as a sample of this rate: a cache of a configured size is scaled accordingly.
     #[must_use]
     pub const fn is_sample_of(mut self, rate: f64) -> Self {
         self.rate = rate;
@@ -197,7 +197,7 @@ impl Trace {
         &self.spans
     }
 
-    /// A number that tells this trace from others: requests, times, and what they wrote and found.
+    /// Returns a number that identifies the trace: requests, times, written and read contents.
     #[must_use]
     pub fn identity(&self) -> u64 {
         let new = || FixedHasher::default().build_hasher();
@@ -221,7 +221,7 @@ impl Trace {
         hasher.finish()
     }
 
-    /// Contents of which the trace tells a compressed size, but not by this codec: another's stands for it.
+    /// Contents with a compressed size in the trace, but of another codec, which is used instead.
     #[must_use]
     pub fn sized_by_others(&self, codec: Codec) -> u64 {
         self.contents.told_by_others(codec)
@@ -295,7 +295,7 @@ impl Loader {
         self.push(request, Step { time_us, first_block, blocks, contents_at, volume, op })
     }
 
-    /// Follows what a block holds.
+    /// Updates the contents of a block.
     fn touch(&mut self, request: &Request, op: Op, key: u64, block: u32) -> Result<(), ReplayError> {
         let named = match &request.content {
             Some(content) => {
@@ -318,7 +318,7 @@ impl Loader {
             return self.touch_unknown(key);
         }
         if op == Op::Discard {
-            // Of what is discarded only, nothing is cached: it is no part of the footprint.
+            // Blocks that are only discarded are not cached, and no part of the footprint.
             self.state.insert(key, ContentId::ZERO);
             return Ok(());
         }

@@ -9,17 +9,17 @@ use zc_trace::{Op, Request, TraceError};
 use crate::error::ReplayError;
 use crate::extents::Extents;
 
-/// Accesses that Belady's policy can look ahead.
+/// Most accesses for Belady's policy.
 const FUTURE_MAX: usize = u32::MAX as usize - 1;
 /// Set in the key of a write, where accesses are held.
 const WRITE_BIT: u64 = 1 << 63;
 
-/// What came of it. Counts are of extents, but for `requests`.
+/// Result of a run. Counts are of extents, except `requests`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Requests, all kinds.
     pub requests: u64,
-    /// Accesses by reads, and by references whose kind the format does not tell.
+    /// Accesses by reads, and by references of unknown kind.
     pub read_accesses: u64,
     /// Hits of those.
     pub read_hits: u64,
@@ -67,11 +67,11 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Runs a trace through a policy of so many extents of so many bytes.
-///
+/// Runs a trace through a policy of `capacity` extents.
+/// ///
 /// # Errors
-/// As the trace says, or it is too long for Belady's policy.
-///
+/// Those of the trace, or it is too long for Belady's policy.
+/// ///
 /// # Panics
 /// If the capacity or the extent size is out of bounds.
 pub fn run(

@@ -1,7 +1,7 @@
-//! A trace of which nothing can be found in a cache, however large it is.
-//!
-//! Job: leave out the requests that name an extent which an earlier one named, for comparisons of a cache without hits
-//! and no cache: one that is merely small finds what requests side by side share, and half an extent of the last.
+//! A trace without hits in a cache of any size.
+//! //!
+//! Job: drop the requests for an extent of an earlier request, for comparisons of a cache without hits and no cache: a
+//! merely small cache has hits between neighbouring requests, and on the last half-read extent.
 
 use zc_core::Set;
 use zc_trace::Op;
@@ -10,8 +10,8 @@ use crate::content::BLOCK_BYTES;
 use crate::load::{Step, Trace, block_key};
 
 impl Trace {
-    /// Without requests for what is no longer new, in extents of this size: 4 KiB at least. What a request that is
-    /// left out would have brought is not new either if it writes, as later reads would see something else.
+    /// Drops requests for known extents of this size, 4 KiB at least. The extents of a dropped write count as known,
+    /// as later reads would see other contents.
     #[must_use]
     pub fn without_repeats(mut self, extent_bytes: u32) -> Self {
         let extent_blocks = u64::from((extent_bytes / BLOCK_BYTES).max(1));

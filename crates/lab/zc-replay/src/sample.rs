@@ -1,9 +1,9 @@
-//! A sample of a trace: all requests for some extents, none for the others.
-//!
+//! Sample of a trace: all requests for some extents, none for the others.
+//! //!
 //! SHARDS (Waldspurger et al., FAST 2015) chooses addresses by hash, so that a cache smaller by the same rate has the
-//! same hit ratio. Chosen by address, two equal extents would seldom be in the sample both, and duplicates would
-//! vanish. So extents are chosen by what the trace first shows of them: what is equal then, stays together. Later
-//! contents do not count; how far off that is, a simulation of the whole trace tells.
+//! same hit ratio. With a choice by address, two equal extents would seldom both be in the sample, and duplicates
+//! would vanish. So extents are chosen by their first contents in the trace, which keeps equal ones together. Later
+//! contents do not count; a simulation of the whole trace shows the error of that.
 
 use zc_cache::seam::Digest;
 use zc_core::{Map, Set, u64_from_usize, usize_from_u32};
@@ -12,14 +12,14 @@ use zc_trace::Op;
 use crate::content::{BLOCK_BYTES, ContentId, Contents};
 use crate::load::{Step, Trace, block_key};
 
-/// A sample, and what it is a sample of.
+/// A sample, and facts about the whole trace.
 #[derive(Debug)]
 pub struct Sample {
     /// The requests.
     pub trace: Trace,
     /// Share of the extents that are in it, as chosen.
     pub rate: f64,
-    /// Parts of extents that reads of the whole trace ask for.
+    /// Parts of extents in reads of the whole trace.
     pub read_extents: u64,
     /// Extents that the whole trace touches.
     pub extents: u64,
@@ -41,10 +41,10 @@ struct Sampler<'a> {
 }
 
 impl Trace {
-    /// A sample of about so many extents, at most all.
-    ///
+    /// Returns a sample of about `extents_max` extents at most.
+    ///     ///
     /// # Panics
-    /// If the extent is no whole number of blocks of 4 KiB.
+    /// If the extent is not a whole number of blocks of 4 KiB.
     #[must_use]
     pub fn sample(&self, extent_bytes: u32, extents_max: u64) -> Sample {
         assert!(extent_bytes.is_multiple_of(BLOCK_BYTES) && extent_bytes > 0);
@@ -85,7 +85,7 @@ impl Trace {
 }
 
 impl Sampler<'_> {
-    /// Takes over what is chosen of a step: each run of extents as a request of its own.
+    /// Adds the chosen parts of a step: each run of extents as a request of its own.
     fn add(&mut self, step: &Step) {
         if step.op == Op::Flush {
             self.steps.push(*step);

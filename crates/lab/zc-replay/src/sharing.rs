@@ -1,4 +1,4 @@
-//! How often what enters a cache of distinct contents is there already: the duplicates that a cache of a size can find.
+//! Ratio of duplicates that a cache of a size can find among its insertions.
 
 use zc_core::u64_from_usize;
 use zc_policy::Kind;
@@ -6,9 +6,9 @@ use zc_trace::Op;
 
 use crate::load::{Trace, block_key};
 
-/// Blocks of 4 KiB that enter an LRU cache of so many contents, over those whose content it did not hold. Blocks enter
-/// when they are written, and when they are read and their content is not there.
-///
+/// Inserted blocks of 4 KiB of an LRU cache of `contents` contents, over those with new contents. Blocks are inserted
+/// when they are written, and when they are read and their content is absent.
+/// ///
 /// # Panics
 /// If the capacity is 0 or above [`zc_policy::CAPACITY_MAX`].
 #[must_use]

@@ -1,14 +1,13 @@
-//! How large a cache should be: hits and bytes written over cache sizes, with and without data reduction, from a
-//! sample.
-//!
-//! A sample at rate R runs through a cache that is smaller by R, in write-evict units that are smaller by R too, so
-//! that there are as many. Reads that the sample has too few or too many of are taken for hits, as SHARDS-adj does:
-//! they are those of the few extents that are read most.
-//!
-//! Units are written as extents come, so that a sample writes its share of them. Journal, checkpoints and region maps
-//! are written as time passes and as places become busy, of which a sample has nearly all: theirs are taken as they
-//! are. Of two traces, samples of 6 to 30 % wrote 0.45 to 0.95 times what the whole did; scaled like units, it would be
-//! 3 to 10 times.
+//! Sizing of a cache: hits and written bytes over cache sizes, with and without data reduction, from a sample.
+//! //!
+//! A sample at rate R runs through a cache smaller by R, in write-evict units smaller by R too, so that their number
+//! is unchanged. A surplus or lack of reads in the sample counts as hits, as in SHARDS-adj: it belongs to the few most
+//! read extents.
+//! //!
+//! Units are written as extents arrive, so that a sample writes its share of them. Journal, checkpoints and region
+//! maps are written by time and by the number of busy regions, of which a sample has nearly all, so these are not
+//! scaled. Of two traces, samples of 6 to 30 % wrote 0.45 to 0.95 times the bytes of the whole; scaled like units, it
+//! would be 3 to 10 times.
 
 use zc_config::{Compression, Config};
 use zc_core::limits::WEU_BYTES_MIN;
@@ -18,16 +17,16 @@ use crate::error::ReplayError;
 use crate::load::Trace;
 use crate::sample::Sample;
 
-/// Whether content is shared and compressed.
+/// Sharing and compression of contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduction {
-    /// As the configuration says.
+    /// The configured ones.
     Configured,
     /// Neither.
     None,
 }
 
-/// What a cache of one size would do.
+/// Estimate for a cache of one size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// Hits over extents read.
@@ -41,7 +40,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// What came of a sample of this rate, as of the whole.
+    /// Estimate for the whole trace, from the report of a sample.
     fn of(report: &Report, read_hit_ratio: f64, rate: f64) -> Self {
         let units = report.stats.weu_bytes_written;
         let metadata_bytes = (report.ssd_bytes_written() - units) as f64;
@@ -54,7 +53,7 @@ impl Estimate {
         sampled.of_whole(rate)
     }
 
-    /// What an estimate for this share of the addresses is for all of them.
+    /// Scales an estimate for this share of the addresses to all of them.
     #[must_use]
     pub fn of_whole(self, rate: f64) -> Self {
         let units = (self.written_bytes - self.metadata_bytes) / rate;
@@ -78,10 +77,10 @@ fn configured(config: &Config, reduction: Reduction, rate: f64) -> Config {
     config
 }
 
-/// Estimates a cache of so many bytes of units.
-///
+/// Estimates a cache of `unit_bytes` of units.
+/// ///
 /// # Errors
-/// As [`cache::run`].
+/// Those of [`cache::run`].
 pub fn estimate(
     sample: &Sample,
     config: &Config,

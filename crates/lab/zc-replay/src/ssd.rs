@@ -1,13 +1,13 @@
-//! The SSD below the cache: every operation of the cache manager on its device, as page operations of a model of flash.
-//!
-//! Blocks of 512 KiB on four planes unless said otherwise, so that 2 MiB written side by side lie side by side; page
-//! latencies of MLC flash.
-//! What is kept back is given in thousandths of what is exposed; the translation layer needs a few blocks at least.
-//!
-//! Invariants: a page has the offset that the daemon would write it to. Memory is some twenty bytes for each 4 KiB of
-//! the device.
-//!
-//! Out of scope: a journal on a device of its own is not on this one, and is not counted.
+//! The SSD below the cache: each operation of the cache manager on its device, as page operations of a flash model.
+//! //!
+//! Blocks of 512 KiB on four planes by default, so that 2 MiB written consecutively are contiguous; page latencies of
+//! MLC flash.
+//! //!
+//! Over-provisioning is in thousandths of the exposed capacity; the translation layer needs a few blocks at least.
+//! //!
+//! Invariants: a page has the offset of the daemon's write. Memory is some twenty bytes for each 4 KiB of the device.
+//! //!
+//! Out of scope: a journal on a device of its own is not counted.
 
 use zc_cache::seam::{Action, Source};
 use zc_core::u64_from_usize;
@@ -16,17 +16,17 @@ use zc_format::{Geometry, RECORDS_PER_BLOCK, REGION_MAP_BYTES, WeuHeader};
 
 /// Bytes of a flash page.
 const PAGE_BYTES: u32 = 4096;
-/// Blocks that are kept back at least: what a translation layer works with.
+/// Fewest spare blocks of a translation layer.
 const SPARE_BLOCKS_MIN: u64 = 8;
 /// Blocks of a device with log blocks at least, so that there is one of each kind.
 const HYBRID_BLOCKS_MIN: u64 = 48;
 
-/// How the SSD maps pages.
+/// Page mapping of the SSD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ssd {
-    /// Each for itself; so many thousandths are kept back.
+    /// Per page, with over-provisioning.
     PageMapped {
-        /// Of what is exposed.
+        /// Share of the exposed capacity.
         over_provisioning_permille: u32,
     },
     /// With log blocks, as in Nitro (section 5.4).
@@ -56,7 +56,7 @@ impl Default for Ssd {
     }
 }
 
-/// An SSD that watches what the manager does.
+/// SSD model, fed with the manager's actions.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     ftl: Box<dyn Ftl>,
@@ -78,7 +78,7 @@ impl Watcher {
                 let kept = exposed * u64::from(over_provisioning_permille) / 1000;
                 exposed + kept.max(SPARE_BLOCKS_MIN)
             }
-            // 17 % of all; what rounding takes is given back.
+            // 17 % of all; the rounding loss is added.
             Ssd::LogBlocks(_) => (exposed * 1000).div_ceil(830).max(HYBRID_BLOCKS_MIN) + 2,
         };
         let narrow = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX);
@@ -92,7 +92,7 @@ impl Watcher {
         Ok(Self { ftl, cache: cache.clone(), pages })
     }
 
-    /// What the SSD did.
+    /// Returns the counters of the SSD.
     pub(crate) fn stats(&self) -> Stats {
         self.ftl.stats()
     }
@@ -115,7 +115,7 @@ impl Watcher {
         }
     }
 
-    /// The manager wants this of its device.
+    /// Applies an action of the manager to the device.
     pub(crate) fn see(&mut self, action: &Action) {
         let page = u64::from(PAGE_BYTES);
         match action {

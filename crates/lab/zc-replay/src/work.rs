@@ -1,4 +1,4 @@
-//! What takes time: kept from the actions of the cache manager until the queues take it.
+//! Work that takes time: recorded from the actions of the cache manager until the queues take it.
 
 use zc_cache::seam::{Action, ExtentRead};
 use zc_core::WeuSlot;
@@ -6,10 +6,10 @@ use zc_format::EXTENT_HEADER_BYTES;
 
 use crate::content::BLOCK_BYTES;
 
-/// How extents that were found are read from the cache device: as the engine does, or otherwise, to see what that does.
+/// Manner of reading cached extents from the cache device: the engine's, or alternatives for comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HitReads {
-    /// Neighbours of a unit that a request wants in one piece, their headers between them.
+    /// Neighbours of a unit in one read, with the headers between them.
     Pieces,
     /// Every extent on its own, with its header.
     Extents,
@@ -20,7 +20,7 @@ pub enum HitReads {
 /// Bytes between the volumes of a trace.
 pub(crate) const VOLUME_GAP: u64 = 1 << 40;
 
-/// Where a volume's byte is on the disk.
+/// Returns the place of a volume's byte on the disk.
 pub(crate) const fn place(volume: u16, offset_bytes: u64) -> u64 {
     volume as u64 * VOLUME_GAP + offset_bytes
 }
@@ -41,7 +41,7 @@ pub(crate) enum Work {
         bytes: u64,
         decoded: u64,
     },
-    /// What the cache device has read goes to the host.
+    /// Transfer of bytes read on the cache device to the host.
     Transfer {
         bytes: u64,
     },
@@ -74,14 +74,14 @@ impl Work {
     }
 }
 
-/// Work, and whether a client waits for it.
+/// Work, with the request that waits for it, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) work: Work,
     pub(crate) foreground: bool,
 }
 
-/// Keeps what is asked for.
+/// Log of submitted work.
 #[derive(Debug)]
 pub(crate) struct WorkLog {
     all: Vec<Asked>,
@@ -91,12 +91,12 @@ pub(crate) struct WorkLog {
 }
 
 impl WorkLog {
-    /// Units of so many bytes; a die of the device reads `page_bytes` at once.
+    /// A log for units of `weu_bytes`; a die of the device reads `page_bytes` at once.
     pub(crate) const fn new(weu_bytes: u64, hits: HitReads, page_bytes: u64) -> Self {
         Self { all: Vec::new(), weu_bytes, hits, page_bytes }
     }
 
-    /// What was asked for since the last time.
+    /// Returns the work submitted since the last call.
     pub(crate) fn take(&mut self) -> Vec<Asked> {
         core::mem::take(&mut self.all)
     }

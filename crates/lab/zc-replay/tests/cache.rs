@@ -1,4 +1,4 @@
-//! The manager driven by traces: every read returns what was written last, and nothing that enters is lost count of.
+//! The manager driven by traces: each read returns the last write, and the counters of insertions agree.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
@@ -8,7 +8,7 @@ use zc_replay::cache::{CacheSize, Replay, Report, run};
 use zc_replay::{Blocks, Ratios, Ssd, Trace};
 use zc_trace::{Content, Op, Request};
 
-/// What a test may choose.
+/// Choices of a test.
 #[derive(Debug, Clone, Copy)]
 struct Choice {
     extent_kib: u32,
@@ -34,7 +34,7 @@ const PLAIN: Choice = Choice {
 
 fn config(choice: Choice) -> Config {
     let Choice { extent_kib, dedup, codec, mode, prefetch_kib, policy, packer } = choice;
-    // Without read-ahead there are no streams either: what is read is inserted at once.
+    // Without read-ahead there are no streams either: read extents are inserted at once.
     let threshold_kib = if prefetch_kib == 0 { 1 << 20 } else { 64 };
     let text = format!(
         "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"8 MiB\"\nweu_size = \"256 KiB\"\n\
@@ -64,7 +64,7 @@ fn replay(requests: &[Request], choice: Choice, units: u64) -> Report {
         .expect("replays")
 }
 
-/// Nothing that was offered is lost count of, and the device got what was stored.
+/// Each insertion is counted once, and the device received the stored bytes.
 fn check_books(report: &Report) -> Result<(), TestCaseError> {
     let stats = &report.stats;
     let known = stats.insert_stored + stats.insert_duplicates + stats.insert_zero;
@@ -74,7 +74,7 @@ fn check_books(report: &Report) -> Result<(), TestCaseError> {
     prop_assert_eq!(stats.insert_skipped, 0, "nothing is skipped where nothing takes time");
     prop_assert!(stats.stored_bytes <= stats.stored_raw_bytes);
     let extents = |count: u64| count * u64::from(report.geometry.extent_bytes);
-    // Of a dirty extent only what was written is stored.
+    // Of a dirty extent only the written part is stored.
     let (least, most) = (extents(stats.insert_stored), extents(stats.insert_stored + stats.dirty_stored));
     prop_assert!((least..=most).contains(&stats.stored_raw_bytes));
     // Written, or in the open units; a block of 4 KiB for every flush of dirty data.
@@ -213,7 +213,7 @@ fn a_cache_that_cannot_be_is_an_error() {
 
 #[test]
 fn recipes_turn_misses_into_hits() {
-    // The second half of the volume holds what the first does; both are read, a block at a time.
+    // The second half of the volume has the contents of the first; both are read, a block at a time.
     let requests: Vec<Request> =
         (0..64).map(|block| request(Op::Read, block, block, u128::from(block % 32) + 1)).collect();
     let hits = |recipes: bool, dedup: bool| {
@@ -264,8 +264,7 @@ fn ratios_and_origin_traffic_are_those_after_warming() {
     assert!((later.compression_ratio() - 1.0).abs() < 1e-9, "{}", later.compression_ratio());
 }
 
-/// Between rounds over contents that are used all the time come scans that are longer than the cache: what only recency
-/// protects has gone by then.
+/// Scans longer than the cache alternate with rounds over frequently used contents, which recency alone would evict.
 #[test]
 fn policies_that_count_uses_keep_them_through_a_scan() {
     let busy = (0..40).flat_map(|_| 0..64_u64);

@@ -1,4 +1,4 @@
-//! The hit ratios of caches of other sizes beside replays in caches of these sizes.
+//! Estimated hit ratios at other cache sizes, compared with replays at these sizes.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -151,7 +151,7 @@ fn clones_of_one_image_on_a_store() {
         if size == 1.0 {
             assert!(hit_ratio.is_ok_and(|hit_ratio| (hit_ratio - report.read_hit_ratio()).abs() < 0.02));
         } else {
-            // Hits by fingerprint are of content that came by another address.
+            // Hits by fingerprint are of contents with another address.
             assert_eq!(hit_ratio, Err(zc_cache::NoFigure::SharedContent), "{size} times");
         }
     }

@@ -10,7 +10,7 @@ use zc_policy::Kind;
 use zc_replay::plain;
 use zc_trace::{Op, Options, Reader, Request};
 
-/// The trace of this name, if traces are at hand; says so if not.
+/// Returns the trace of this name, if present; otherwise reports its absence.
 fn trace(name: &str) -> Option<Reader> {
     let Some(folder) = std::env::var_os("ZC_TRACES") else {
         println!("NOT CHECKED: {name}; ZC_TRACES does not name a folder of traces");

@@ -17,7 +17,7 @@ fn trace() -> Trace {
     let all: Vec<Request> = (0..150_000_u64)
         .map(|number| {
             let block = random(20_000) * random(20_000) / 20_000;
-            // Half of the addresses hold what others hold too.
+            // Half of the addresses have the contents of others.
             let held = if block.is_multiple_of(2) { block % 2000 } else { block };
             let write = random(10) < 3;
             let print = u128::from(if write { held + 1 + random(2) * 50_000 } else { held + 1 });

@@ -1,15 +1,15 @@
-//! FlaZ (Makatos et al., EuroSys 2010): a compressed cache of another kind, to be compared with the daemon's.
-//!
-//! Job: run a trace through FlaZ's two layers. The caching layer is direct-mapped and write-through, one block of 4 KiB
-//! a line (2.1). The compressing layer (`store.rs`) packs compressed blocks into *frames* (the paper's extents; ours
-//! are something else) of 32 KiB with a list inside each, gathers frames in a buffer with buckets by free space and
-//! ageing (2.2.1 to 2.2.3), and cleans (2.2.4). Metadata are cached in pages, the least recently used out first (4.7).
-//!
-//! Invariants: a line holds the block that was last put there, or nothing; every live block is in exactly one frame
-//! (`Store::check`). The device never holds more frames than it has room for: what does not fit is not cached.
-//!
-//! Out of scope: time, several CPUs, locks. Without compression it is the plain SSD cache of the paper's
-//! comparison: a block in every line, no frames.
+//! FlaZ (Makatos et al., EuroSys 2010): a compressed cache of another design, for comparison with the daemon's.
+//! //!
+//! Job: run a trace through FlaZ's two layers. The caching layer is direct-mapped and write-through, one block of 4
+//! KiB a line (2.1). The compressing layer (`store.rs`) packs compressed blocks into *frames* (the paper's extents,
+//! which differ from the daemon's) of 32 KiB with a list inside each, gathers frames in a buffer with buckets by free
+//! space and ageing (2.2.1 to 2.2.3), and cleans (2.2.4). Metadata are cached in pages with LRU replacement (4.7).
+//! //!
+//! Invariants: a line holds the last block put there, or nothing; every live block is in exactly one frame
+//! (`Store::check`). The device never holds more frames than its capacity: a block without space is not cached.
+//! //!
+//! Out of scope: time, several CPUs, locks. Without compression it is the plain SSD cache of the paper's comparison: a
+//! block in every line, no frames.
 
 mod store;
 
@@ -33,12 +33,11 @@ const METADATA_PAGE_BYTES: u64 = 4096;
 pub struct Settings {
     /// Bytes of the SSD.
     pub device_bytes: u64,
-    /// What blocks are compressed with; [`Codec::Raw`] for the uncompressed cache.
+    /// Codec of blocks; [`Codec::Raw`] for the uncompressed cache.
     pub codec: Codec,
-    /// Lines over blocks that the device has room for: the paper's "configurable multiple" (5.3). 1 without
-    /// compression.
+    /// Lines over blocks of the device: the paper's "configurable multiple" (5.3). 1 without compression.
     pub overbooking: f64,
-    /// How blocks are packed.
+    /// Packing of blocks.
     pub packing: Packing,
     /// DRAM for metadata, in bytes; `None` for all of them.
     pub metadata_cache_bytes: Option<u64>,
@@ -47,7 +46,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The paper's defaults on a device of so many bytes, compressed or not.
+    /// The paper's defaults on a device of `device_bytes`, compressed or not.
     #[must_use]
     pub fn new(device_bytes: u64, codec: Codec, overbooking: f64) -> Self {
         let packing = Packing::default();
@@ -55,14 +54,14 @@ impl Settings {
     }
 }
 
-/// What came of it. Blocks are of 4 KiB.
+/// Result of a run. Blocks are of 4 KiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Requests.
     pub requests: u64,
     /// Blocks read.
     pub reads: u64,
-    /// Of those, found in the cache.
+    /// Cached ones among them.
     pub read_hits: u64,
     /// Blocks written.
     pub writes: u64,
@@ -74,11 +73,11 @@ pub struct Outcome {
     pub put_bytes: u64,
     /// Bytes of the blocks put into the cache, after compression and with headers.
     pub packed_bytes: u64,
-    /// Blocks that found no room.
+    /// Blocks without space.
     pub no_room: u64,
     /// Metadata pages read and written.
     pub metadata_operations: u64,
-    /// What frames did.
+    /// Counters of frames.
     pub frames: Frames,
 }
 
@@ -90,7 +89,7 @@ impl Outcome {
     }
 }
 
-/// What a line says.
+/// State of a line.
 #[derive(Debug, Clone, Copy)]
 struct Line {
     block: u64,
@@ -101,7 +100,7 @@ struct Line {
 struct MetadataCache {
     pages_max: usize,
     uses: u64,
-    /// When a page was used last, and whether it was changed since it came.
+    /// Time of the last use of a page, and its dirty state.
     pages: Map<u64, (u64, bool)>,
     by_use: BTreeMap<u64, u64>,
 }
@@ -141,9 +140,9 @@ pub(crate) struct Cache<'a> {
 }
 
 /// Runs a trace through the cache.
-///
+/// ///
 /// # Panics
-/// If the device has no room for a frame.
+/// If the device is smaller than a frame.
 #[must_use]
 pub fn run(trace: &Trace, settings: Settings) -> Outcome {
     let mut cache = Cache::new(trace, settings);
@@ -221,7 +220,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Direct-mapped: the line of a block, whose metadata are looked at or changed.
+    /// Returns the line of a block (direct-mapped), and reads or changes its metadata.
     fn line(&mut self, block: u64, changes: bool) -> usize {
         let at = block % zc_core::u64_from_usize(self.lines.len());
         if let Some(metadata) = &mut self.metadata {

@@ -1,22 +1,22 @@
 //! Frames of compressed blocks: the buffer in which they are filled, and the cleaner.
-//!
-//! A block that is put goes into a frame of the buffer, into the fullest that has room (buckets by free space, the last
-//! one used first); if none has, a free frame joins the buffer. A frame leaves the buffer for the device when it is
-//! full, when it is older than the age, or when the buffer has no room for another: then the least recently used goes.
-//! Blocks on the device are never changed: a block that is put again leaves its old place dead.
+//! //!
+//! A block is put into the fullest frame of the buffer with enough space (buckets by free space, the last used first);
+//! without one, a free frame joins the buffer. A frame moves from the buffer to the device when it is full, when it
+//! exceeds the age, or when the buffer is full and it is the least recently used. Blocks on the device are never
+//! changed: the old place of an overwritten block is dead.
 
 use std::collections::VecDeque;
 
 use zc_core::{u64_from_usize, usize_from_u32, usize_from_u64};
 use zc_policy::{Kind, Policy};
 
-/// What a block carries inside a frame: number, size, next (2.2.1: below 0.6 % of a block that saves 40 %).
+/// Bytes beside a block in a frame: number, size, next (2.2.1: below 0.6 % of a block that saves 40 %).
 pub(super) const HEADER_BYTES: u32 = 14;
 /// Head of a frame: the first block and the free space.
 const FRAME_HEADER_BYTES: u32 = 16;
 /// Classes of free space.
 const BUCKETS: u32 = 16;
-/// A frame with less room than this is full: no block but the most compressible would fit.
+/// A frame with less space than this is full: only the most compressible blocks would fit.
 const FULL_BYTES: u32 = 512;
 /// The cleaner does not start for less than this share of the device: that much is lost at the ends of frames. Not from
 /// the paper.
@@ -35,7 +35,7 @@ pub struct Cleaner {
     pub scan_bytes: u32,
 }
 
-/// How blocks are packed.
+/// Packing of blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Packing {
     /// Size of a frame.
@@ -44,7 +44,7 @@ pub struct Packing {
     pub buffer_frames: usize,
     /// The longest that a frame stays there, in milliseconds.
     pub age_ms: u64,
-    /// The cleaner; without one, blocks find no room when no frame is free.
+    /// The cleaner; without one, blocks have no space when no frame is free.
     pub cleaner: Option<Cleaner>,
 }
 
@@ -57,7 +57,7 @@ impl Default for Packing {
     }
 }
 
-/// What frames did.
+/// Counters of frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Frames {
     /// Read from the device for hits.
@@ -94,7 +94,7 @@ pub(super) struct Store {
     packing: Packing,
     all: Vec<Frame>,
     free: VecDeque<u32>,
-    /// Where a line's block is.
+    /// Frame of each line's block.
     place: Vec<u32>,
     /// Open frames by free space; the last used stands last.
     buckets: Vec<Vec<u32>>,
@@ -167,7 +167,7 @@ impl Store {
         self.packing.frame_bytes.saturating_sub(FRAME_HEADER_BYTES + used)
     }
 
-    /// The class of so many free bytes: those of a higher class have more.
+    /// Returns the bucket of a number of free bytes; higher ones have more.
     fn bucket(&self, free: u32) -> usize {
         let class = u64::from(free) * u64::from(BUCKETS) / u64::from(self.packing.frame_bytes);
         usize_from_u64(class.min(u64::from(BUCKETS - 1)))
@@ -201,7 +201,7 @@ impl Store {
         }
     }
 
-    /// Puts a block of so many bytes, header included; whether there is room.
+    /// Puts a block of `bytes` bytes, header included; returns `true` if it fits.
     pub(super) fn put(&mut self, line: usize, bytes: u32) -> bool {
         self.forget(line);
         let Some(frame) = self.frame_for(bytes) else { return false };
@@ -230,7 +230,7 @@ impl Store {
         }
     }
 
-    /// The fullest open frame with room, or a free one.
+    /// Returns the fullest open frame with enough space, or a free one.
     fn frame_for(&mut self, bytes: u32) -> Option<u32> {
         let class = self.bucket(bytes);
         let fits = |number: &&u32| self.room(self.frame(**number).used) >= bytes;
@@ -334,7 +334,7 @@ impl Store {
         packed.into_iter().map(|(_, blocks)| blocks).collect()
     }
 
-    /// Whether everything is where it should be.
+    /// Returns the first broken invariant, if any.
     pub(super) fn check(&self) -> Result<(), String> {
         let mut live = vec![0_u32; self.all.len()];
         for (line, number) in self.place.iter().enumerate().filter(|(_, number)| **number != NONE) {

@@ -1,4 +1,4 @@
-//! FlaZ's layers: lines are direct-mapped, frames lose no block, the cleaner gains room.
+//! FlaZ's layers: lines are direct-mapped, frames lose no block, the cleaner frees space.
 
 use super::*;
 use crate::Ratios;
@@ -68,7 +68,7 @@ fn metadata_that_fit_are_read_once() {
 fn the_frame_that_was_used_least_recently_leaves_the_buffer() {
     let packing = Packing { frame_bytes: 8192, buffer_frames: 2, cleaner: None, ..Packing::default() };
     let mut store = Store::new(1 << 20, packing, 64);
-    // Each of two frames has no room for another such block.
+    // Neither of the two frames has space for another such block.
     assert!(store.put(0, 5000) && store.put(1, 5001));
     store.read(0);
     assert!(store.put(2, 5002));

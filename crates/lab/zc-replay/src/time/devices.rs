@@ -6,28 +6,28 @@ use zc_policy::{Kind, Policy};
 use super::profile::{DiskProfile, SsdProfile};
 use super::server::Server;
 
-/// Unit of what a disk's write memory holds.
+/// Block size of a disk's write memory.
 const MEMORY_BLOCK_BYTES: u64 = 4096;
 /// A write into memory.
 const MEMORY_NS: u64 = 50_000;
-/// So much background work may wait at a disk before writes have to wait.
+/// Bound on the background work of a disk; beyond it writes wait.
 const OWED_MAX_NS: u64 = 500_000_000;
 /// Seek from one track to the next.
 const TRACK_NS: u64 = 1_000_000;
 /// Share of its stroke that a disk's data take.
 const STROKE: f64 = 0.5;
-/// Writes from memory are sorted: they seek so much shorter.
+/// Divisor of seek distances for writes from memory, which are sorted.
 const SORTED: u64 = 4;
 
 /// One disk's arm.
 #[derive(Debug, Clone, Copy, Default)]
 struct Arm {
     server: Server,
-    /// Where it stands, in bytes of its disk.
+    /// Position of the head, in bytes of its disk.
     at: u64,
 }
 
-/// What one disk does of a request.
+/// One disk's part of a request.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     arm: usize,
@@ -54,7 +54,7 @@ const fn share(bytes: u64, per_s: u64) -> u64 {
 }
 
 impl Disks {
-    /// `scale` makes the write memory as much smaller as the volume is.
+    /// `memory_scale` reduces the write memory in proportion to the volume.
     pub(super) fn new(profile: DiskProfile, span: u64, memory_scale: f64) -> Self {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and smaller")]
         let memory = (profile.write_memory_bytes as f64 * memory_scale) as u64 / MEMORY_BLOCK_BYTES;
@@ -82,7 +82,8 @@ impl Disks {
         })
     }
 
-    /// So much is passed over rather than sought past: a track, of a store's log, which has headers between contents.
+    /// Returns the distance that is passed without a seek: a track, on a store's log, which has headers between
+    /// contents.
     const fn near_bytes(&self) -> u64 {
         if self.profile.is_store() {
             self.profile.bytes_per_s / 1_000_000 * self.profile.turn_ns / 1000
@@ -91,7 +92,7 @@ impl Disks {
         }
     }
 
-    /// What it takes the disk to get there and move the bytes.
+    /// Returns the time for positioning and transfer.
     fn cost(&mut self, part: Part, sorted: bool) -> u64 {
         let before = std::mem::replace(&mut self.arms[part.arm].at, part.at + part.bytes);
         let transfer = share(part.bytes, self.profile.bytes_per_s);
@@ -134,7 +135,7 @@ impl Disks {
         let blocks = first..(place + bytes).div_ceil(MEMORY_BLOCK_BYTES);
         let new =
             blocks.filter(|block| self.memory.as_mut().is_none_or(|memory| !memory.access(*block))).count();
-        // What is in memory already is overwritten there.
+        // Blocks in memory are overwritten there.
         let owed =
             if new == 0 { now } else { self.owe(now, place, u64_from_usize(new) * MEMORY_BLOCK_BYTES) };
         (now + MEMORY_NS).max(owed.saturating_sub(OWED_MAX_NS))
@@ -222,7 +223,7 @@ impl Ssd {
         self.dies(place, bytes).map(|die| self.dies[die].serve(now, ns)).max().unwrap_or(now)
     }
 
-    /// What was read goes to the host, in the order in which it is ready: when it is there.
+    /// Transfers read bytes to the host, in the order of completion; returns the time of arrival.
     pub(super) fn transfer(&mut self, now: u64, bytes: u64) -> u64 {
         self.host.serve(now, share(bytes, self.profile.bytes_per_s)) + self.profile.operation_ns
     }

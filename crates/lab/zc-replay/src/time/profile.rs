@@ -1,10 +1,10 @@
-//! What devices and processors take.
-//!
+//! Latencies and costs of devices and processors.
+//! //!
 //! Sources: FlaZ (Makatos et al., EuroSys 2010) Table 1 for its disk and SSD; Nitro (Li et al., USENIX ATC 2014) 5.4
 //! for the arrays and the measured rates of its SSD. Costs of hashing and compression are of one core of an AMD EPYC
-//! with SHA and AVX-512 instructions, by criterion (BLAKE3, `lz4_flex`, Zstandard 1, zlib 6 at 8 KiB); older processors
-//! are given as a multiple. Not from either: seeks from one track to the next (1 ms), how often the rest of a stripe is
-//! at hand.
+//! with SHA and AVX-512 instructions, by criterion (BLAKE3, `lz4_flex`, Zstandard 1, zlib 6 at 8 KiB); older
+//! processors are given as a multiple. From neither: seeks from one track to the next (1 ms), and the probability that
+//! the rest of a stripe is in memory.
 
 use zc_core::Codec;
 
@@ -25,7 +25,7 @@ pub struct DiskProfile {
     pub chunk_bytes: u64,
     /// Writes are answered from memory that keeps them, and go to disk when no client waits.
     pub write_memory_bytes: u64,
-    /// Data lie in a store of ours, which has so much memory for its pages; 0 for data in place.
+    /// Memory of zcached's store for its pages, if the data lie in one; 0 for data in place.
     pub store_memory_bytes: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct SsdProfile {
     pub program_ns: u64,
     /// Bytes per second over the host's interface.
     pub bytes_per_s: u64,
-    /// What the interface and the host add to every operation.
+    /// Overhead of interface and host per operation.
     pub operation_ns: u64,
 }
 
@@ -51,7 +51,7 @@ pub struct SsdProfile {
 pub struct CpuProfile {
     /// Cores.
     pub cores: u32,
-    /// How much longer everything takes than on the core that was measured.
+    /// Multiple of the measured core's durations.
     pub slowness: f64,
 }
 
@@ -175,13 +175,13 @@ const fn per_kib(codec: Codec) -> (u64, u64) {
         Codec::Zstd(_) => (2375, 343),
     }
 }
-/// What BLAKE3 takes, in nanoseconds per KiB.
+/// Cost of BLAKE3, in nanoseconds per KiB.
 const HASH_PER_KIB: u64 = 219;
-/// What a request costs without any data.
+/// Cost of a request without data.
 const REQUEST_NS: u64 = 4000;
 
 impl CpuProfile {
-    /// So many cores of the kind that was measured.
+    /// Cores of the measured kind.
     #[must_use]
     pub const fn measured(cores: u32) -> Self {
         Self { cores, slowness: 1.0 }
@@ -203,7 +203,7 @@ impl CpuProfile {
         self.scaled(REQUEST_NS)
     }
 
-    /// To hash so many bytes.
+    /// Returns the time to hash `bytes` bytes.
     #[must_use]
     pub fn hash_ns(&self, bytes: u64) -> u64 {
         self.scaled(bytes * HASH_PER_KIB / 1024)

@@ -1,7 +1,7 @@
-//! The queues: devices and cores that serve the work of requests, in the order of time.
-//!
-//! Invariants: a request is answered when all work that it waits for is done. Work in the background is served in
-//! between. What it does not do: know which cache asks for the work.
+//! Queues of devices and cores that serve the work of requests, in the order of time.
+//! //!
+//! Invariants: a request is answered when all work that it waits for is done. Background work is served in the gaps.
+//! The queues do not know the cache that submits the work.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,7 +18,7 @@ use crate::error::ReplayError;
 use crate::load::{Step, Trace};
 use crate::work::{Asked, VOLUME_GAP, Work};
 
-/// Where data lie that no cache has.
+/// Origin of uncached data.
 enum Origin<'a> {
     InPlace(Disks),
     Store(&'a mut Store),
@@ -94,7 +94,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A request that only warms the cache: what it writes is in the store, and takes no time.
+    /// Processes a request that only warms the cache: its writes reach the store, and take no time.
     fn pass(&mut self, step: &Step, trace: &Trace, asked: &[Asked]) {
         let Origin::Store(store) = &mut self.origin else { return };
         store.note(step, trace);
@@ -260,7 +260,7 @@ impl Queue<'_> {
     }
 }
 
-/// Sends a trace through the queues. `ask` tells the work of a request; the first `warm_requests` take no time.
+/// Simulates the queues over a trace. `ask` returns the work of a request; the first `warm_requests` take no time.
 pub(super) fn simulate(
     trace: &Trace,
     timing: &Timing,

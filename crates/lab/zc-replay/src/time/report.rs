@@ -1,4 +1,4 @@
-//! What came of a replay in time: rates and response times.
+//! Result of a replay in time: rates and response times.
 
 use zc_core::u64_from_usize;
 use zc_trace::Op;
@@ -6,7 +6,7 @@ use zc_trace::Op;
 /// Response times in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Latencies {
-    /// How many.
+    /// Number of requests.
     pub count: u64,
     /// Their mean.
     pub mean_us: f64,
@@ -20,7 +20,7 @@ pub struct Latencies {
     pub p999_us: f64,
 }
 
-/// What came of a replay in time.
+/// Result of a replay in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TimeReport {
     /// Requests answered.
@@ -31,11 +31,11 @@ pub struct TimeReport {
     pub reads: Latencies,
     /// Writes.
     pub writes: Latencies,
-    /// Work of the disks over what they could have done; above 1 what is left to do in the background.
+    /// Utilisation of the disks; above 1 with background work left at the end.
     pub disk_busy: f64,
-    /// Work of the SSD's dies over what they could have done.
+    /// Utilisation of the SSD's dies.
     pub ssd_busy: f64,
-    /// Work of the cores over what they could have done.
+    /// Utilisation of the cores.
     pub cpu_busy: f64,
 }
 
@@ -61,7 +61,7 @@ fn latencies(mut all: Vec<u64>) -> Latencies {
     if all.is_empty() {
         return Latencies::default();
     }
-    // Nearest rank: the smallest time that so many of all are not above.
+    // Nearest rank: the smallest time with that share of all at or below it.
     let at = |thousandths: usize| all[(all.len() * thousandths).div_ceil(1000) - 1] as f64 / 1000.0;
     Latencies {
         count: u64_from_usize(all.len()),

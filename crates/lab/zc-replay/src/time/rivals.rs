@@ -1,7 +1,7 @@
-//! The caches that the manager is compared with, in time: single extents, and FlaZ.
-//!
-//! Job: turn what a step of such a cache did into work for the queues. A client waits for what it reads and for its
-//! write to the origin. It waits neither for compression nor for what is written to the cache device.
+//! The caches for comparison with the manager, in time: single extents, and FlaZ.
+//! //!
+//! Job: convert the operations of such a cache's step into work for the queues. A client waits for its read and for
+//! its write to the origin. It waits neither for compression nor for writes to the cache device.
 
 use zc_core::Codec;
 use zc_trace::Op;
@@ -108,7 +108,7 @@ pub fn flaz(trace: &Trace, settings: Settings, timing: &Timing) -> Result<TimeRe
     })
 }
 
-/// What a step did.
+/// Returns the counters of a step.
 fn grown(before: &Outcome, after: &Outcome) -> Outcome {
     let mut grown = *after;
     grown.reads -= before.reads;

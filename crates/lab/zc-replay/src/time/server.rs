@@ -1,7 +1,7 @@
-//! A server that does one thing at a time: first the work that clients wait for, the rest in between.
-//!
-//! Foreground work is served in the order in which it comes. Background work is a sum of time that is due and worked off
-//! whenever nothing else is to be done; foreground work that comes meanwhile waits for half a piece of it.
+//! Server of one operation at a time: foreground work first, background work in the gaps.
+//! //!
+//! Foreground work is served in the order of arrival. Background work is a sum of time that is worked off whenever the
+//! server is idle; foreground work that arrives meanwhile waits for half an operation of it.
 
 /// One at a time.
 #[derive(Debug, Clone, Copy, Default)]
@@ -14,7 +14,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Time passes without foreground work until `now`; whether there was any such time.
+    /// Spends the time until `now` on background work; returns `true` if the server was idle.
     fn rest(&mut self, now: u64) -> bool {
         let is_idle = now > self.free_at;
         if is_idle {

@@ -1,15 +1,14 @@
-//! The origin as a store of ours on an array: what a capacity-optimized system is to Nitro's cache (Li et al., USENIX ATC
-//! 2014, section 3.1).
-//!
-//! Job: carry out reads and writes of volumes by the daemon's own pool ([`zc_pool_drive::Drive`]), whose operations take
-//! the time of the array's disks. Where data lie, which pages are read first, and what deduplication scattered, is the
-//! store's own doing.
-//!
-//! Invariants: blocks are made of their fingerprints, as large under LZ4 as the trace has them. Filling takes no time.
-//! The array has memory that takes writes, so that the log goes to the disks in whole stripes.
-//!
-//! It does not wait at more than one request at a time. A request finds what was asked before it in line at the
-//! disks, but its batch of the log is its own.
+//! The origin as a zcached store on an array, in the place of the capacity-optimized system behind Nitro's cache (Li
+//! et al., USENIX ATC 2014, section 3.1).
+//! //!
+//! Job: execute reads and writes of volumes with the daemon's own pool ([`zc_pool_drive::Drive`]), whose operations
+//! take the time of the array's disks. The pool decides placement, page reads and the scattering by deduplication.
+//! //!
+//! Invariants: blocks are generated from their fingerprints, as large under LZ4 as in the trace. Filling takes no
+//! time. The array has write memory, so that the log reaches the disks in whole stripes.
+//! //!
+//! It processes one request at a time. A request queues behind earlier ones at the disks, but its batch of the log is
+//! its own.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ use crate::work::VOLUME_GAP;
 const CHUNK_BYTES: u64 = 8 << 10;
 const CHUNK_SHIFT: u8 = 13;
 const SEGMENT_BYTES: u32 = 1 << 20;
-/// Room beside what the volumes hold: reserves, pages, and what is to be cleaned.
+/// Space beside the contents of volumes: reserves, pages, and garbage.
 const SPARE_BYTES: u64 = 192 << 20;
 /// Bytes of one write while a store is filled.
 const FILL_BYTES: u64 = 1 << 20;
@@ -68,7 +67,7 @@ impl Machine for Array {
                 let len_bytes = u64_from_usize(bytes.len());
                 (self.timed(now_ns, |disks| disks.append(now_ns, len_bytes)), Ended::Device(Ok(())))
             }
-            // The memory keeps what it was given.
+            // The memory keeps acknowledged writes.
             DeviceOperation::Flush | DeviceOperation::Discard { .. } => (now_ns, Ended::Device(Ok(()))),
         };
         (at_ns, ended)
@@ -81,7 +80,7 @@ impl Array {
     }
 }
 
-/// What the volumes of a trace hold now.
+/// Present contents of a trace's volumes.
 #[derive(Debug)]
 struct Held {
     contents: Arc<Contents>,
@@ -136,10 +135,11 @@ fn change(op: CatalogOp, id: RootId, source: RootId, size_bytes: u64) -> Catalog
 }
 
 impl Store {
-    /// An empty store for so many bytes of volumes. Its memory for pages is that of the profile, smaller by the scale of
-    /// the timing.
-    ///
+    /// Creates an empty store for `volume_bytes` of volumes. Its page memory is that of the profile, scaled like the
+    /// timing.
+    ///     ///
     /// # Errors
+    /// The store cannot be created.
     /// The store cannot be made.
     pub fn new(timing: &Timing, volume_bytes: u64) -> Result<Self, ReplayError> {
         let device_bytes = (volume_bytes + SPARE_BYTES).next_multiple_of(u64::from(SEGMENT_BYTES));
@@ -172,7 +172,7 @@ impl Store {
         })
     }
 
-    /// What a trace finds: its volumes with what they held before.
+    /// Creates a store with the volumes of a trace and their initial contents.
     pub(super) fn of(trace: &Trace, timing: &Timing) -> Result<Self, ReplayError> {
         let mut store = Self::new(timing, trace.footprint_bytes())?;
         for span in trace.spans() {
@@ -254,9 +254,10 @@ impl Store {
         self.put(volume.0, first_block * u64::from(BLOCK_BYTES), data)
     }
 
-    /// Nothing is asked for so long, as the store tells time while it is filled: it may clean and gather.
-    ///
+    /// Passes `ns` of idle time, in the store's clock while it is filled: it may clean and gather.
+    ///     ///
     /// # Errors
+    /// The store fails.
     /// The store fails.
     pub fn rest(&mut self, ns: u64) -> Result<(), ReplayError> {
         Ok(self.drive.rest(ns)?)
@@ -267,7 +268,7 @@ impl Store {
         self.shown = roots.iter().map(|root| root.0).collect();
     }
 
-    /// A replay begins: what it writes has the contents of this trace. Disks are idle.
+    /// Starts a replay: writes have the contents of this trace. Disks are idle.
     pub(super) fn begin(&mut self, trace: &Trace) {
         self.held = Some(Held { contents: Arc::clone(&trace.contents), blocks: trace.initial.clone() });
         self.began_ns = self.drive.now_ns();
@@ -280,16 +281,17 @@ impl Store {
         self.drive.machine_mut().is_timed = is_timed;
     }
 
-    /// A replay ended.
-    ///
+    /// Ends a replay.
+    ///     ///
     /// # Errors
+    /// The first failure of the store.
     /// What the store could not do.
     pub(super) fn end(&mut self) -> Result<(), ReplayError> {
         self.set_timed(false);
         self.failed.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// What a step writes is what its blocks hold from now on.
+    /// Records the writes of a step as the contents of their blocks.
     pub(super) fn note(&mut self, step: &Step, trace: &Trace) {
         let Some(held) = &mut self.held else { return };
         if step.op == Op::Write {
@@ -300,7 +302,7 @@ impl Store {
         }
     }
 
-    /// Asks at a moment of the replay: when it is answered.
+    /// Submits a request at a moment of the replay; returns the time of its completion.
     fn ask(&mut self, now_ns: u64, kind: RequestKind) -> u64 {
         match self.drive.ask_at(self.began_ns + now_ns, kind) {
             Ok((at_ns, _)) => at_ns - self.began_ns,

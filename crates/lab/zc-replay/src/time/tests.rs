@@ -92,12 +92,12 @@ fn arrivals_keep_to_the_trace() {
     assert_eq!(fast, bare(&trace, &timing("hdd", Arrival::Open { speed: 10.0 }), 0).unwrap());
 }
 
-/// Where reads begin: each a few MiB from the one before.
+/// Returns an offset for read `number`: successive ones are a few MiB apart.
 const fn far(number: u64) -> u64 {
     (number * 37 % 128) << 19
 }
 
-/// Writes of 8 KiB all over 64 MiB, then reads of so many bytes there.
+/// Random writes of 8 KiB over 64 MiB, then reads of `len_bytes` there.
 fn overwritten(len_bytes: u32) -> Trace {
     let at = |number: u64| number * 1201 % 8192 * 8192;
     let writes = (0..8192).map(move |number| Request::new(number, Op::Write, at(number), 8192));
@@ -137,7 +137,7 @@ fn a_store_that_was_filled_before_is_read_as_it_is_shown() {
         store.write(volume, first, &blocks).unwrap();
     }
     let snapshot = store.snapshot(volume).unwrap();
-    // Every other 8 KiB is new in the volume; the snapshot keeps what was.
+    // Every other 8 KiB of the volume is overwritten; the snapshot keeps the old contents.
     for first in (0..4096).step_by(4) {
         store.write(volume, first, &[content(10_000 + first), content(20_000 + first)]).unwrap();
     }

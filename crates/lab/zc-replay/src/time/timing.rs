@@ -1,33 +1,32 @@
-//! What a replay in time is told: devices, processors, and how requests come.
+//! Settings of a replay in time: devices, processors, and arrival of requests.
 
 use super::profile::Profile;
 use crate::work::HitReads;
 
-/// How requests come.
+/// Arrival of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrival {
-    /// From so many clients, each of which waits for its answer.
+    /// A number of clients, each of which waits for its answer.
     Closed {
-        /// How many.
+        /// Number of clients.
         clients: u32,
     },
-    /// At the times of the trace, so many times as fast.
+    /// The times of the trace, accelerated.
     Open {
-        /// How many times.
+        /// Acceleration.
         speed: f64,
     },
 }
 
-/// What a replay in time needs besides.
+/// Settings of a replay in time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timing {
     /// Devices and processors.
     pub profile: Profile,
-    /// How requests come.
+    /// Arrival of requests.
     pub arrival: Arrival,
-    /// How much smaller than in the profile the write memory of the array is, as the trace is smaller than what the
-    /// array was bought for.
+    /// Factor for the array's write memory, as the trace is smaller than the data of such an array.
     pub memory_scale: f64,
-    /// How extents are read.
+    /// Manner of reading extents.
     pub hits: HitReads,
 }
