@@ -1,12 +1,12 @@
-//! Ablations: what is left out of the models, or put wrongly, so that shapes which rest on it fail.
-//!
-//! Job: show which shapes could have come out otherwise. A shape that is [`crate::Standing::Asserted`] names the
-//! ablations that break it ([`crate::unbroken`] runs them). `zc-figures --ablation NAME` shows the
-//! figures that a broken model makes.
-//!
-//! It does not change anything that the daemon runs. Each figure asks its [`crate::Context`] what is left out.
+//! Ablations: mechanisms that are removed from the models or distorted, so that shapes which depend on them fail.
+//! //!
+//! Job: show the shapes that could have come out otherwise. A shape that is [`crate::Standing::Asserted`] names the
+//! ablations that break it ([`crate::unbroken`] runs them). `zc-figures --ablation NAME` shows the figures of a broken
+//! model.
+//! //!
+//! The daemon's code is unaffected. Each figure gets the ablation from its [`crate::Context`].
 
-/// What is left out, or wrong.
+/// Removed or distorted mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ablation {
     /// No content is stored twice.
@@ -19,13 +19,13 @@ pub enum Ablation {
     WholeIndex,
     /// Caches hold everything.
     EndlessRoom,
-    /// Caches have an eighth of their room.
+    /// Caches have an eighth of their capacity.
     LittleRoom,
     /// Processors take five hundred times as long.
     SlowCores,
     /// Processors take no time.
     FreeCores,
-    /// What was read before is read again.
+    /// Reads repeat earlier ones.
     Repeats,
     /// The SSD collects garbage and merges blocks at no cost.
     FreeCollection,
@@ -46,7 +46,7 @@ pub enum Ablation {
 }
 
 impl Ablation {
-    /// All of them, each with its name on the command line and what it does.
+    /// All ablations, each with its name on the command line and its effect.
     pub const ALL: [(Self, &'static str, &'static str); 17] = [
         (Self::UniqueContents, "unique-contents", "no content is stored twice"),
         (Self::Incompressible, "incompressible", "no content compresses"),
@@ -77,7 +77,7 @@ impl Ablation {
         self.entry().1
     }
 
-    /// What it does.
+    /// Returns the effect.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
         self.entry().2

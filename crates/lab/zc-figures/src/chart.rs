@@ -3,7 +3,7 @@
 /// One axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// What it shows, with its unit.
+    /// Quantity, with its unit.
     pub name: String,
     /// Powers of two at equal distances.
     pub log2: bool,
@@ -23,7 +23,7 @@ impl Axis {
     }
 }
 
-/// How a chart is drawn.
+/// Style of a chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
     /// Lines through points.
@@ -44,15 +44,15 @@ pub struct Series {
 /// A chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// What it shows.
+    /// Subject.
     pub title: String,
     /// From left to right.
     pub x: Axis,
     /// From bottom to top.
     pub y: Axis,
-    /// How it is drawn.
+    /// Style.
     pub look: Look,
-    /// What is drawn.
+    /// Data series.
     pub series: Vec<Series>,
 }
 

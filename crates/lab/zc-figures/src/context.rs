@@ -1,4 +1,4 @@
-//! What a figure may use: how large it may be, and folders with traces.
+//! Settings of a figure: scale, and folders with traces.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use crate::error::FigureError;
 /// zlib at the level that Linux takes by default.
 pub(crate) const ZLIB: Codec = Codec::Zlib(6);
 
-/// How large a figure's runs are.
+/// Scale of a figure's runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scale {
     /// Seconds per figure: volumes and write-evict units of an eighth, fewer points.
@@ -34,19 +34,19 @@ impl Scale {
     }
 }
 
-/// What a figure may use.
+/// Settings of a figure.
 #[derive(Debug, Clone, Default)]
 pub struct Context {
-    /// How large its runs are.
+    /// Scale of its runs.
     pub scale: Scale,
     /// Folder with block traces.
     pub traces: Option<PathBuf>,
     /// Folder with files whose compression is measured; `/usr` if none is named.
     pub files: Option<PathBuf>,
-    /// Folder with the FIU traces of Nitro's evaluation: files, or folders of them, whose names begin with
-    /// `webvm`, `homes` and `mail`, or as they came from FIU.
+    /// Folder with the FIU traces of Nitro's evaluation: files, or folders of them, with names that begin with
+    /// `webvm`, `homes` and `mail`, or with FIU's original names.
     pub fiu: Option<PathBuf>,
-    /// What is left out of the models, to see which shapes rest on it.
+    /// Ablation of the models, to find the shapes that depend on it.
     pub ablation: Option<Ablation>,
 }
 
@@ -71,7 +71,7 @@ impl Context {
         if self.are_incompressible() { (1.0, 0.0) } else { usual }
     }
 
-    /// Bytes of a cache that has so many.
+    /// Returns the capacity of a cache for `bytes` bytes.
     pub(crate) fn room(&self, bytes: u64, everything: u64) -> u64 {
         match self.ablation {
             Some(Ablation::EndlessRoom) => everything,
@@ -128,7 +128,7 @@ pub(crate) fn load(
 /// Times of several traces as one: every reader counts from the first request of its own.
 #[derive(Debug, Default)]
 struct Timeline {
-    /// What the clock of the first trace said at its beginning.
+    /// Initial clock value of the first trace.
     zero_ns: Option<u64>,
     /// When the present trace begins, once that is known.
     begins_ns: Option<u64>,
@@ -137,8 +137,8 @@ struct Timeline {
 }
 
 impl Timeline {
-    /// When a request of the present trace comes. The trace begins where its clock says if that lies behind all others,
-    /// and right behind them if it does not: clocks may start again with every file.
+    /// Returns the time of a request of the present trace. The trace begins at its clock's time if that is later than
+    /// all earlier ones, and directly after them otherwise: clocks may restart with every file.
     fn place(&mut self, clock_ns: u64, time_ns: u64) -> u64 {
         let begins = match (self.begins_ns, self.zero_ns) {
             (Some(begins), _) => begins,
@@ -180,7 +180,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, FigureError> {
     entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
 }
 
-/// A name cut into what is no number and the number after it: "x.10" comes behind "x.9".
+/// Splits a name at its numbers, so that "x.10" is sorted after "x.9".
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = vec![(String::new(), String::new())];
     for letter in name.chars() {
@@ -237,7 +237,7 @@ mod tests {
     fn files_follow_each_other_in_time() {
         let folder = tempfile::tempdir().unwrap();
         let print = "0123456789abcdef0123456789abcdef";
-        // Milliseconds by the clock of each file: the second goes on where the first ended, the third begins again.
+        // Milliseconds by the clock of each file: the second continues the first, the third restarts.
         for (number, times) in [(1, [1000, 1500]), (2, [4000, 4100]), (3, [1000, 1200])] {
             let line = |ms: u64| format!("{} 1 p {} 8 R 6 0 {print}\n", ms * 1_000_000, ms * 8);
             let text = times.map(line).concat();

@@ -1,11 +1,11 @@
-//! Why a figure could not be made.
+//! Errors of figures.
 
 use std::path::PathBuf;
 
 use zc_replay::ReplayError;
 use zc_trace::TraceError;
 
-/// Why a figure could not be made.
+/// Error that prevented a figure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FigureError {
@@ -22,7 +22,7 @@ pub enum FigureError {
     Trace {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: TraceError,
     },
     /// A replay ended early.
@@ -36,15 +36,15 @@ pub enum FigureError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A folder has none of the files that are looked for.
+    /// A folder contains none of the expected files.
     #[error("{} has no file whose name begins with \"{prefix}\"", path.display())]
     NoTrace {
         /// The folder.
         path: PathBuf,
-        /// What the names begin with.
+        /// Prefix of the file names.
         prefix: String,
     },
     /// Files are there, and nothing is in them that can be replayed.
@@ -52,15 +52,15 @@ pub enum FigureError {
     EmptyTrace {
         /// The folder.
         path: PathBuf,
-        /// What the names begin with.
+        /// Prefix of the file names.
         prefix: String,
         /// Lines that are none of the format.
         bad: u64,
     },
-    /// A simulator gave up.
+    /// A simulator failed.
     #[error("{what}")]
     Simulator {
-        /// What it says.
+        /// Its error message.
         what: String,
     },
 }

@@ -1,16 +1,16 @@
-//! Figures of the papers that zcached builds on: what they printed, and beside it what the simulators give.
-//!
-//! Job: for every figure run what it shows on generated or real traces ([`Figure::run`]), hold it against the paper's
-//! numbers ([`paper`], from `numbers.csv` beside this crate), assert what the paper's text says of its shape, and write
-//! the lot as CSV, SVG and one HTML file ([`report`]).
-//!
-//! Invariants: the same scale and traces give the same figures on every machine. Every number of a paper has its place
-//! in it. A shape that does not hold is an outcome, not an error; it is for the caller to fail.
-//!
-//! What came of it: `FIGURES.md` beside this crate.
-//!
-//! It does not simulate. Caches are in `zc-replay`, the SSD below them in `zc-flash`. To add a figure: a
-//! function that makes an [`Outcome`] of a [`Context`], and an entry in [`all`].
+//! Figures of the papers that zcached builds on: the published results, and those of the simulators beside them.
+//! //!
+//! Job: for each figure run its experiment on generated or real traces ([`Figure::run`]), compare the results with the
+//! paper's numbers ([`paper`], from `numbers.csv` beside this crate), assert the shape that the paper's text states,
+//! and write all of it as CSV, SVG and one HTML file ([`report`]).
+//! //!
+//! Invariants: the same scale and traces give the same figures on every machine. Each number of a paper has its place
+//! in it. A shape that does not hold is an outcome, not an error; the caller decides on failure.
+//! //!
+//! Results: `FIGURES.md` beside this crate.
+//! //!
+//! It does not simulate. Caches are in `zc-replay`, the SSD below them in `zc-flash`. To add a figure: a function that
+//! computes an [`Outcome`] from a [`Context`], and an entry in [`all`].
 #![forbid(unsafe_code)]
 
 mod ablation;
@@ -42,17 +42,17 @@ pub use standing::{Counts, Standing};
 pub struct Figure {
     /// Name on the command line and in file names: lower case, digits, hyphens.
     pub id: &'static str,
-    /// What it shows.
+    /// Subject.
     pub title: &'static str,
     /// Authors, where it was published, section and number.
     pub source: &'static str,
-    /// What is run here in its place.
+    /// Experiment run here in its place.
     pub ours: &'static str,
-    /// Why ours may differ, in words.
+    /// Reasons for possible differences, in words.
     pub differences: &'static str,
-    /// What it is worth as a whole.
+    /// Evidence value as a whole.
     pub standing: Standing,
-    /// The paper's numbers that ours stand beside, each with what that is worth.
+    /// The paper's numbers for comparison, each with its evidence value.
     pub numbers: &'static [(&'static str, Standing)],
     /// `true` if it is made, at small scale, by the tests: it takes seconds.
     pub quick: bool,
@@ -61,7 +61,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// What ours is worth beside a number of the paper; `None` if it does not stand beside that.
+    /// Returns the evidence value beside a number of the paper; `None` without a comparison.
     #[must_use]
     pub fn standing_of(&self, number: &str) -> Option<Standing> {
         self.numbers.iter().find(|(id, _)| *id == number).map(|(_, standing)| *standing)

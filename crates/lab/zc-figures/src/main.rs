@@ -1,4 +1,5 @@
-//! `zc-figures`: the figures of the papers, ours beside theirs. A program of its own, so that `zcsim` is built without.
+//! `zc-figures`: the figures of the papers, with the simulators' results beside them. It is a separate program, so
+//! that `zcsim` is built without it.
 #![expect(clippy::print_stderr, reason = "a program for people")]
 
 use std::io::{ErrorKind, Write as _};
@@ -14,7 +15,7 @@ const EXIT_STATUS: &str = "Exit status:
   1  a figure could not be made, or a shape does not hold
   2  wrong command line";
 
-/// Make the papers' figures, with ours beside them.
+/// Compute the papers' figures with the simulators
 #[derive(Debug, Parser)]
 #[command(name = "zc-figures", version, after_long_help = EXIT_STATUS)]
 struct Args {
@@ -38,9 +39,9 @@ struct Args {
     /// Size of the runs
     #[arg(long, value_enum, default_value = "small")]
     scale: ScaleArg,
-    /// Leave something out of the models, to see what rests on it
+    /// Remove a mechanism from the models, to find the shapes that depend on it
     ///
-    /// Shapes that are asserted fail for some of these
+    /// Asserted shapes fail under some ablations
     #[arg(long, value_name = "NAME", value_parser = ablation)]
     ablation: Option<Ablation>,
     /// Make each figure again under the ablations its shapes name

@@ -1,6 +1,6 @@
 //! The papers' numbers that no figure makes, each with the reason.
 
-/// Names in `numbers.csv`, and why nothing of ours stands beside them.
+/// Names in `numbers.csv`, and the reason for the missing counterpart.
 pub const NOT_HERE: [(&str, &str); 7] = [
     ("flaz.t3.mailbox1", "The authors' mail cannot be had"),
     ("flaz.t3.mailbox2", "The authors' mail cannot be had"),

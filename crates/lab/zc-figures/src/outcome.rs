@@ -1,4 +1,4 @@
-//! What came of a figure: charts, tables, numbers beside the paper's, shapes that were asserted, remarks.
+//! Outcome of a figure: charts, tables, numbers beside the paper's, asserted shapes, remarks.
 
 use crate::chart::Chart;
 use crate::{Ablation, Standing};
@@ -6,7 +6,7 @@ use crate::{Ablation, Standing};
 /// A table: every row has as many cells as there are columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// What it shows.
+    /// Subject.
     pub title: String,
     /// Names of the columns, with units.
     pub columns: Vec<String>,
@@ -14,7 +14,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// Our figure beside a number of a paper.
+/// A result beside a number of a paper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beside {
     /// Name of the paper's number in `numbers.csv`.
@@ -26,28 +26,28 @@ pub struct Beside {
 /// A claim about the shape of a figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
-    /// What is claimed.
+    /// The claim.
     pub claim: String,
     /// `true` if it holds here.
     pub holds: bool,
-    /// What was seen.
+    /// The observation.
     pub seen: String,
-    /// What the claim is worth.
+    /// Evidence value of the claim.
     pub standing: Standing,
 }
 
-/// What came of a figure.
+/// Outcome of a figure.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
     /// Charts.
     pub charts: Vec<Chart>,
     /// Tables: everything that charts show is in one.
     pub tables: Vec<Table>,
-    /// Numbers beside the paper's.
+    /// Results beside the paper's numbers.
     pub beside: Vec<Beside>,
-    /// Claims and whether they hold.
+    /// Claims and their observed truth.
     pub shapes: Vec<Shape>,
-    /// What has to be said of this run: which traces were used, which were not there.
+    /// Remarks on this run, such as used and missing traces.
     pub remarks: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl Outcome {
         self.tables.push(Table { title: title.to_owned(), columns, rows });
     }
 
-    /// Puts ours beside a number of the paper.
+    /// Adds a result beside a number of the paper.
     pub fn beside(&mut self, number: &'static str, ours: impl Into<String>) {
         self.beside.push(Beside { number, ours: ours.into() });
     }
@@ -92,7 +92,7 @@ impl Outcome {
         self.shape(Standing::Asserted(ablations), holds, claim, seen);
     }
 
-    /// Claims what a parameter was fitted to.
+    /// Adds a claim with a fitted parameter.
     pub fn fitted(
         &mut self,
         what: &'static str,
@@ -103,7 +103,7 @@ impl Outcome {
         self.shape(Standing::Fitted(what), holds, claim, seen);
     }
 
-    /// Holds ours to what was seen, where that is not what the paper has.
+    /// Compares a result with the present one, where it contradicts the paper.
     pub fn contradicted(
         &mut self,
         why: &'static str,
@@ -114,7 +114,7 @@ impl Outcome {
         self.shape(Standing::Contradicted(why), holds, claim, seen);
     }
 
-    /// Says something of this run, once.
+    /// Adds a remark on this run, once.
     pub fn remark(&mut self, remark: impl Into<String>) {
         let remark = remark.into();
         if !self.remarks.contains(&remark) {

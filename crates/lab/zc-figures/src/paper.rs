@@ -1,7 +1,7 @@
 //! The papers' numbers, each with its place, from `numbers.csv`.
-//!
-//! One line per number or row of numbers: `id,source,what,metric,value,unit`; no field has a comma, several values
-//! stand between bars. They are facts that the papers state in text or tables; curves that are only drawn are not here.
+//! //!
+//! One line per number or row of numbers: `id,source,what,metric,value,unit`; no field has a comma, several values are
+//! separated by bars. They are facts that the papers state in text or tables; curves that are only drawn are left out.
 
 const CSV: &str = include_str!("../numbers.csv");
 
@@ -12,9 +12,9 @@ pub struct Number {
     pub id: &'static str,
     /// Paper and place.
     pub source: &'static str,
-    /// What was measured.
+    /// Measured system.
     pub what: &'static str,
-    /// What it is.
+    /// Metric.
     pub metric: &'static str,
     /// As the paper states it.
     pub value: &'static str,

@@ -1,4 +1,4 @@
-//! The proof that what is called asserted can fail: each shape under the ablations that it names.
+//! Test that asserted shapes can fail: each shape is evaluated under the ablations that it names.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,11 @@ fn of(shape: &Shape) -> &'static [Ablation] {
     }
 }
 
-/// Makes a figure again under each ablation that its asserted shapes name. Tells of every shape that holds all the same,
-/// and of those that name none.
-///
+/// Recomputes a figure under each ablation that its asserted shapes name. Returns every shape that still holds, and
+/// those that name no ablation.
+/// ///
 /// # Errors
+/// A figure cannot be computed.
 /// A figure cannot be made.
 pub fn unbroken(figure: &Figure, context: &Context, whole: &Outcome) -> Result<Vec<String>, FigureError> {
     let mut all = Vec::new();

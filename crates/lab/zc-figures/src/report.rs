@@ -1,8 +1,8 @@
 //! Figures as text, CSV, SVG and one HTML file.
-//!
-//! Every shape and every number beside a paper's says what it is worth, and the report counts them.
-//!
-//! Invariants: the HTML file needs nothing from elsewhere. Text from figures and papers is escaped.
+//! //!
+//! Each shape and each number beside a paper's has its evidence value, and the report counts these.
+//! //!
+//! Invariants: the HTML file is self-contained. Text from figures and papers is escaped.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ fn not_here() -> Table {
     Table { title, columns, rows: NOT_HERE.iter().map(row).collect() }
 }
 
-/// How many figures, shapes and numbers are asserted, fitted, contradicted and not comparable.
+/// Returns the numbers of asserted, fitted, contradicted and not comparable figures, shapes and numbers.
 fn counts(figures: &[(Figure, Outcome)]) -> Vec<(&'static str, Counts)> {
     let shapes = figures.iter().flat_map(|(_, outcome)| &outcome.shapes).map(|shape| shape.standing);
     let numbers = figures.iter().flat_map(|(figure, _)| figure.numbers).map(|(_, standing)| *standing);
@@ -172,7 +172,7 @@ fn section(figure: &Figure, outcome: &Outcome, out: &mut String) {
     }
 }
 
-/// A table of how many of what are asserted, fitted, contradicted and not comparable.
+/// Appends a table of these numbers.
 fn count(figures: &[(Figure, Outcome)], out: &mut String) {
     let columns = std::iter::once("").chain(crate::Standing::WORDS).map(str::to_owned).collect();
     let row = |(what, counts): &(&str, Counts)| {

@@ -1,21 +1,22 @@
-//! What a figure, a shape or a number is worth: whether it could have come out otherwise.
-//!
-//! Job: tell what the models predict from what was put into them, and say where ours disagrees with a paper.
-//!
-//! Invariant: only what fails under an ablation is called asserted ([`crate::unbroken`]).
+//! Evidence value of a figure, a shape or a number: the possibility of another result.
+//! //!
+//! Job: separate predictions of the models from their inputs, and state disagreements with a paper.
+//! //!
+//! Invariant: only a claim that fails under an ablation is called asserted ([`crate::unbroken`]).
 
 use crate::Ablation;
 
-/// What a figure, a shape or a number is worth.
+/// Evidence value of a figure, a shape or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// Each of these ablations makes it fail. Of a figure or a number: a shape of it is so.
     Asserted(&'static [Ablation]),
-    /// A parameter was chosen so, or taken from the paper: which, and to what it was fitted.
+    /// A parameter was chosen so, or taken from the paper: its name, and the target of the fit.
     Fitted(&'static str),
-    /// Ours disagrees with the paper: by how much, and why. Such a shape holds ours to what was seen.
+    /// The result disagrees with the paper: extent and reason. Such a shape compares later results with the present
+    /// one.
     Contradicted(&'static str),
-    /// The paper's number is of something else: of what.
+    /// The paper's number has another subject, named here.
     NotComparable(&'static str),
 }
 
@@ -23,7 +24,7 @@ impl Standing {
     /// The words for the four kinds, in order.
     pub const WORDS: [&str; 4] = ["asserted", "fitted", "contradicted", "not comparable"];
 
-    /// Which of the four it is.
+    /// Returns the index of the kind, of four.
     #[must_use]
     pub const fn kind(self) -> usize {
         match self {
@@ -40,7 +41,7 @@ impl Standing {
         Self::WORDS[self.kind()]
     }
 
-    /// Why it is so; of what is asserted, when it fails.
+    /// Returns the reason; of an asserted claim, its failure condition.
     #[must_use]
     pub fn reason(self) -> String {
         match self {
@@ -53,12 +54,12 @@ impl Standing {
     }
 }
 
-/// How many there are of each kind.
+/// Counts by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts(pub [usize; 4]);
 
 impl Counts {
-    /// Of all these.
+    /// Counts all of these.
     pub fn of(all: impl IntoIterator<Item = Standing>) -> Self {
         let mut counts = Self::default();
         all.into_iter().for_each(|standing| counts.0[standing.kind()] += 1);

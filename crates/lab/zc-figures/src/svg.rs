@@ -11,7 +11,7 @@ const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 360.0;
 /// Left, top, right and bottom margins: names of the axes, title and legend.
 const MARGINS: (f64, f64, f64, f64) = (64.0, 34.0, 180.0, 48.0);
-/// Colours that those who confuse red and green tell apart (Okabe and Ito 2008).
+/// Colours that remain distinct under red-green colour blindness (Okabe and Ito 2008).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999"];
 /// Marks on an axis, about.
@@ -21,7 +21,7 @@ const LEGEND_STEP: f64 = 18.0;
 /// Largest number of points of a line that get a circle.
 const POINTS_MAX: usize = 64;
 
-/// A number as short as it can be told apart from its neighbours.
+/// Returns a number with the fewest digits that separate it from its neighbours.
 pub(crate) fn short(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 100.0 || v == v.round() => 0,
@@ -59,7 +59,7 @@ impl Scale {
             let ticks = steps(from, to, step).into_iter().map(f64::exp2).collect();
             return Self { log2: true, from, to, start, end, ticks };
         }
-        // From zero unless that would waste most of the room.
+        // From zero unless that would waste most of the space.
         let from = if low >= 0.0 && low < 0.6 * high { 0.0 } else { low };
         let span = if high > from { high - from } else { high.abs().max(1.0) };
         let raw = span / TICKS;

@@ -1,6 +1,6 @@
-//! Every figure that a paper drew from the FIU traces takes a folder with them. These are made up, a few
-//! thousand requests each, in their format: names of the machines, numbered files, fingerprints of home
-//! directories by the sector.
+//! Each figure of a paper with FIU traces accepts a folder with them. The traces of this test are generated, a few
+//! thousand requests each, in their format: names of the machines, numbered files, fingerprints of home directories by
+//! the sector.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -30,8 +30,7 @@ const FIGURES: [&str; 12] = [
 /// Figures that are made of generated workloads, too, to see that they differ.
 const COMPARED: [&str; 2] = ["nitro-6", "where"];
 
-/// Lines of a trace: 8,000 requests of 8 KiB. Flash of 2 % of a volume of which so much is accessed has some
-/// hundred blocks.
+/// Returns the lines of a trace: 8,000 requests of 8 KiB. Flash of 2 % of such a volume has some hundred blocks.
 fn lines(seed: u64, by_sector: bool) -> Vec<String> {
     let mix = Mix { writes_per_read: 4.0, spread: 1, repeated: 0.25, theta: 0.2 };
     let workload = Workload {

@@ -12,7 +12,7 @@ const OURS: &str = "A model of the codec and of the translation layer over made-
 const MADE_UP: &str = "The paper's files cannot be had. LINUX and DOCUMENT have as many parts that do not compress as make their \
                        copies as fast as in the paper's Figure 7; the other figures follow.";
 
-/// Why none of these shapes is asserted.
+/// Reason that none of these shapes is asserted.
 const FILES_FITTED: &str = "The made-up files: the shares of them that do not compress, to the speeds of the paper's Figure 7; the pages \
                             written follow from the same shares";
 const CORPUS: &str = "The made-up files: how they repeat themselves decides it";
@@ -118,7 +118,7 @@ fn table(outcome: &mut Outcome, title: &str, names: &[String], rows: &[(Kind, Ve
     outcome.table(title, &columns, cells.collect());
 }
 
-/// The smallest of some sizes that has so much of the gain of the largest over the first, on average over the files.
+/// Returns the smallest size with this share of the largest size's gain over the first, on average over the files.
 fn smallest(sizes: &[u32], rows: &[(Kind, Vec<f64>)], share: f64) -> u32 {
     let mean = |at: usize| rows.iter().map(|(_, ratios)| ratios[at]).sum::<f64>() / rows.len() as f64;
     let (first, last) = (mean(0), mean(sizes.len() - 1));

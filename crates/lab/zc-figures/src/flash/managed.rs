@@ -1,10 +1,11 @@
-//! What the production cache manager costs the SSD of Nitro's Figure 6.
-//!
-//! Job: replay the figure's workloads through the manager, on an SSD of the figure's kind, and count what that erases.
-//! Journal, checkpoints and region maps are among it, which the models of the figure do not have.
-//!
-//! Invariant: bytes are told, not blocks, so that SSDs of different sizes compare. Where a block of the generator stands
-//! for an extent of 8 KiB in the models, the manager has extents of 4 KiB, and what it erases counts twice.
+//! Wear by the production cache manager on the SSD of Nitro's Figure 6.
+//! //!
+//! Job: replay the figure's workloads through the manager, on an SSD of the figure's kind, and count the erases. They
+//! include journal, checkpoints and region maps, which the models of the figure do not have.
+//! //!
+//! Invariant: results are in bytes, not blocks, so that SSDs of different sizes compare. Where a block of the
+//! generator stands for an extent of 8 KiB in the models, the manager has extents of 4 KiB, and its erases count
+//! twice.
 
 use zc_replay::cache::Report;
 use zc_replay::{Blocks, Ssd};
@@ -16,10 +17,10 @@ use crate::{Ablation, Context, FigureError};
 const BLOCK_PAGES: u32 = 32;
 /// KiB of a unit, as in the models.
 const UNIT_KIB: u32 = 256;
-/// What an SSD as it is sold exposes, in per cent.
+/// Exposed share of a retail SSD, in per cent.
 const EXPOSED_PERCENT: f64 = 83.0;
 
-/// How the manager runs.
+/// Settings of the manager.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     pub(super) name: &'static str,
@@ -34,7 +35,7 @@ pub(super) const WAYS: [Way; 3] = [
     Way { name: "the manager, not compressed", discard: false, compressed: false },
 ];
 
-/// What came of it.
+/// Results of a run.
 #[derive(Debug)]
 pub(super) struct Managed {
     pub(super) way: Way,

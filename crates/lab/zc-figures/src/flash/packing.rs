@@ -15,7 +15,7 @@ const OURS: &str = "A model of an SSD that compresses (page-mapped, 64 pages of 
 const BP_32: Scheme = Scheme::BinPacking(32, Fit::First);
 const RE_32: Scheme = Scheme::Reordering(32);
 
-/// What layouts gain, they gain by compression.
+/// Ablation that breaks the gains of layouts, which come from compression.
 const COMPRESSED: &[Ablation] = &[Ablation::Incompressible];
 const WEAR: &str = "Ours writes 38 to 49 % more with chunk-4, the paper up to 109 %: 82 % savings leave garbage collection nothing to \
                     copy here, and the paper's own footprints differ by 54 % at most";
@@ -147,7 +147,7 @@ fn percent(ratio: f64) -> f64 {
     (ratio - 1.0) * 100.0
 }
 
-/// Asserts that ours lies beyond 1 by 0.6 to 1.6 times as much as the paper's: what is no more than 1 fails.
+/// Asserts that the excess of the result over 1 is 0.6 to 1.6 times the paper's: a result of 1 or less fails.
 fn within(outcome: &mut Outcome, what: &str, ours: f64, paper: f64) {
     let beyond = (ours - 1.0) / (paper - 1.0);
     outcome.asserted(
@@ -227,7 +227,7 @@ fn reads_and_writes(context: &Context) -> Result<Outcome, FigureError> {
     Ok(outcome)
 }
 
-/// Which of compaction and re-ordering writes less on the less compressible databases.
+/// Asserts the order of compaction and re-ordering by bytes written on the less compressible databases.
 fn order(rows: &[Row], outcome: &mut Outcome) -> Result<(), FigureError> {
     for level in ["MedComp", "LowComp"] {
         let compaction = of(rows, level, Scheme::Compaction)?.writes;

@@ -1,4 +1,4 @@
-//! Where to reduce: in the cache, inside the SSD, in both, in neither.
+//! Place of data reduction: in the cache, inside the SSD, in both, in neither.
 
 use zc_flash::nitro::Settings;
 use zc_flash::nitro::placement::{PLACES, Place, Row, row};
@@ -10,7 +10,7 @@ use crate::{Ablation, Axis, Chart, Context, Figure, FigureError, Outcome, Standi
 /// Bytes of an extent.
 const EXTENT_BYTES: u32 = 8192;
 
-/// The choices beside each other.
+/// Comparison of the places.
 pub(crate) const WHERE: Figure = Figure {
     id: "where",
     title: "Where to reduce: the cache, the SSD, both or neither",

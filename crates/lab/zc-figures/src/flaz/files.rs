@@ -12,7 +12,7 @@ use crate::context::ZLIB;
 use crate::{Ablation, Axis, Chart, Context, Figure, FigureError, Outcome, Standing};
 
 const OTHER_FILES: &str = "Other files, lz4 in the place of lzo, and a core ten years younger";
-/// What shapes of real files rest on.
+/// Ablations that break shapes of real files.
 const NOISE: &[Ablation] = &[Ablation::Incompressible];
 
 /// FlaZ's Table 2, its savings.
@@ -54,11 +54,11 @@ pub(crate) const TABLE_3: Figure = Figure {
 
 const BLOCK_BYTES: usize = 4096;
 const CHUNK_BYTES: usize = 128 << 10;
-/// Of each kind.
+/// Bound for each kind.
 const BYTES_MAX: usize = 8_000_000;
-/// Of each file.
+/// Bound for each file.
 const FILE_BYTES_MAX: u64 = 1_000_000;
-/// Files that are looked at.
+/// Bound on the number of files.
 const FILES_MAX: usize = 200_000;
 /// Kinds, with the ends of names; programs have none.
 const KINDS: [(&str, &[&str]); 5] = [
@@ -94,7 +94,7 @@ fn kind_of(path: &Path) -> Option<usize> {
     KINDS.iter().position(|(_, ends)| ends.contains(&end))
 }
 
-/// Files below a folder, in order of their paths, folder by folder; what cannot be read is passed over.
+/// Returns the files below a folder, in order of their paths, folder by folder; unreadable ones are skipped.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -187,7 +187,7 @@ fn run_kinds(context: &Context) -> Result<Outcome, FigureError> {
     let columns = ["kind", "MB", "lz4 4 KiB %", "zlib 4 KiB %", "zlib 128 KiB %", "blocks lz4 cannot %"];
     outcome.table("Size after compression", &columns, rows.collect());
     for (number, (name, sum)) in found.iter().enumerate() {
-        // What is compressed already has nothing to save.
+        // Compressed files have nothing to save.
         if *name == "compressed" {
             continue;
         }
@@ -213,7 +213,7 @@ fn run_kinds(context: &Context) -> Result<Outcome, FigureError> {
 fn run_blocks(context: &Context) -> Result<Outcome, FigureError> {
     let mut outcome = Outcome::default();
     let sums = measure(context, &mut outcome);
-    // What compresses: FlaZ sees less than 2 % that does not.
+    // The compressible kinds: FlaZ finds less than 2 % incompressible blocks.
     let all = sums[..4].iter().fold((0, 0, 0), |sum, s| (sum.0 + s.raw, sum.1 + s.lz4, sum.2 + s.zlib));
     let [lz4, zlib] = [all.1, all.2].map(|size| 100.0 - percent(size, all.0));
     let times = |codec| {

@@ -139,7 +139,7 @@ fn run_sizes(context: &Context) -> Result<Outcome, FigureError> {
     Ok(outcome)
 }
 
-/// What PostMark writes for each byte it puts, over the sizes of frames.
+/// Compares the write amplification of PostMark over frame sizes.
 fn written_per_byte(sizes: &[u32], written: &[f64], outcome: &mut Outcome) {
     let (small, large) = (written[0], written[5]);
     outcome.asserted(

@@ -78,7 +78,7 @@ pub(crate) const FIGURE_10: Figure = Figure {
     run: run_zlib,
 };
 
-/// Hits in per cent of caches of these shares of what is touched.
+/// Returns the hit ratios in per cent of caches of these shares of the footprint.
 fn hits(
     context: &Context,
     workload: &Loaded,
@@ -92,8 +92,8 @@ fn hits(
     })
 }
 
-/// Hits without compression, and with: so many times as many in caches below the largest. A little more is found even
-/// of what does not compress, as FlaZ has more lines than blocks.
+/// Compares hits without compression and with it: a multiple in caches below the largest. Even incompressible data
+/// have slightly more hits, as FlaZ has more lines than blocks.
 fn compare(
     context: &Context,
     workload: &Loaded,

@@ -49,7 +49,7 @@ pub(crate) const FIGURES_IN_TIME: Figure = Figure {
     run,
 };
 
-/// How much longer lz4 takes on these cores than on the one that was measured: 46 us of lzo for a block over 4.8 us.
+/// Slowdown of lz4 on these cores over the measured one: 46 us of lzo for a block over 4.8 us.
 const LIKE_LZO: f64 = 9.6;
 
 /// Disks, SSDs and clients of an experiment.
@@ -81,7 +81,7 @@ impl Machine {
     }
 }
 
-/// What three systems took.
+/// Results of three systems.
 #[derive(Debug, Clone, Copy)]
 struct Three {
     native: TimeReport,
@@ -90,22 +90,22 @@ struct Three {
 }
 
 impl Three {
-    /// How many per cent more requests a second the compressed cache answers than the plain one.
+    /// Returns the gain in requests per second of the compressed cache over the plain one, in per cent.
     fn throughput(&self) -> f64 {
         (self.packed.iops() / self.plain.iops() - 1.0) * 100.0
     }
 
-    /// How many per cent more it answers than a system without a cache.
+    /// Returns the gain over a system without a cache, in per cent.
     fn over_native(&self) -> f64 {
         (self.packed.iops() / self.native.iops() - 1.0) * 100.0
     }
 
-    /// How many per cent longer the whole run takes.
+    /// Returns the increase of the whole run's duration, in per cent.
     fn execution(&self) -> f64 {
         (self.packed.seconds / self.plain.seconds - 1.0) * 100.0
     }
 
-    /// How many per cent sooner requests that read are answered.
+    /// Returns the saving in read response time, in per cent.
     fn response(&self) -> f64 {
         (1.0 - self.packed.reads.mean_us / self.plain.reads.mean_us) * 100.0
     }
@@ -226,7 +226,7 @@ fn judge(one: &[Three], queries: &[Three], outcome: &mut Outcome) {
     );
 }
 
-/// Where ours comes out as the paper's does.
+/// Asserts the agreement with the paper.
 fn agreed(four: &[Three], server: &[Three], outcome: &mut Outcome) {
     let gains: Vec<f64> = four.iter().map(Three::throughput).collect();
     outcome.asserted(

@@ -1,17 +1,16 @@
-//! What FlaZ's evaluation runs, as block traces of the same proportions, smaller.
-//!
-//! From the paper (section 3): PostMark with 150 mailboxes of 10 to 100 MB, 600 transactions, 35 % reads,
-//! accesses of 64 KiB; TPC-H with 4 GB of data and 2.5 GB of indices, queries Q3, Q11 and Q14 one after the
-//! other, 40 % saved by lzo; SPECsfs with small random I/O over a tenth of a file set. Sizes are divided by 64 at
-//! small scale and by 8 at full.
-//!
-//! Not from the paper: files lie one behind the other, first fit; an append is a quarter of a file; the plans
-//! of queries and the memory before them (`zc_trace::tpch` says what they are), all queries twice, each time
-//! with parameters of their own; SPECsfs is the generator of `zc_trace::workload`, whose module says what is
-//! the benchmark's.
-//!
-//! Sizes after LZ4: TPC-H's are those of the rows that its generator makes. PostMark's are drawn so that as
-//! much is saved as lzo saved there; those after zlib are in the proportion of the paper's Tables 2 and 3.
+//! Workloads of FlaZ's evaluation, as block traces of the same proportions, smaller.
+//! //!
+//! From the paper (section 3): PostMark with 150 mailboxes of 10 to 100 MB, 600 transactions, 35 % reads, accesses of
+//! 64 KiB; TPC-H with 4 GB of data and 2.5 GB of indices, queries Q3, Q11 and Q14 in sequence, 40 % saved by lzo;
+//! SPECsfs with small random I/O over a tenth of a file set. Sizes are divided by 64 at small scale and by 8 at full.
+//! //!
+//! Not from the paper: files are allocated first fit, without gaps; an append is a quarter of a file; the plans of
+//! queries and the memory in front of them (documented in `zc_trace::tpch`), all queries twice, each time with
+//! parameters of their own; SPECsfs is the generator of `zc_trace::workload`, whose module documents the benchmark's
+//! share.
+//! //!
+//! Sizes after LZ4: TPC-H's are those of the rows of its generator. PostMark's are drawn to match the savings of lzo
+//! there; those after zlib are in the proportion of the paper's Tables 2 and 3.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -29,7 +28,7 @@ const BLOCK: u64 = 4096;
 /// PostMark's access.
 const ACCESS_BLOCKS: u64 = 16;
 
-/// A workload with what it needs of a compressed cache.
+/// A workload with its parameters for a compressed cache.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) name: &'static str,
@@ -40,7 +39,7 @@ pub(crate) struct Loaded {
     pub(crate) overbooking: f64,
 }
 
-/// What is left of a block under LZ4, and of that under zlib.
+/// Ratio of a block's size under LZ4, and that of zlib to it.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     lz4: f64,
@@ -116,7 +115,7 @@ fn divisor(context: &Context) -> u64 {
     }
 }
 
-/// Where files lie: first fit.
+/// Allocation of files: first fit.
 #[derive(Default)]
 struct Disk {
     free: Vec<(u64, u64)>,

@@ -45,13 +45,14 @@ const PAPER_BYTES: f64 = 38e9;
 const READS: u64 = 200;
 /// Bytes of the reads.
 const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// Bytes of the reads that fill the cache, and how often they ask for as much as the volume has.
+/// Bytes of the reads that fill the cache.
 const FILL_BYTES: u64 = 512 << 10;
+/// Bytes read while the cache is filled, in volume sizes.
 const FILL_TIMES: u64 = 3;
 /// Units, as per cent of the volume: half of it when contents compress two to one.
 const CACHE_PERCENT: f64 = 25.0;
 
-/// The columns: whether the last generation is read, and whether through the cache.
+/// The columns: name, last generation or first, with the cache or without.
 const COLUMNS: [(&str, bool, bool); 4] = [
     ("COS, generation 1", false, false),
     ("COS, generation 100", true, false),
@@ -74,7 +75,7 @@ fn volume(context: &Context) -> Workload {
     }
 }
 
-/// The volume after so many days.
+/// Returns a store with the volume after `days` days.
 fn aged(volume: &Workload, timing: &Timing, days: u64) -> Result<Store, FigureError> {
     let mut store = Store::new(timing, bytes_of(volume, DAYS, CHANGED))?;
     let mut generations = Generations::new(&mut store, *volume)?;

@@ -1,4 +1,4 @@
-//! Generations of a volume in a store of ours: what snapshots day by day leave on an array.
+//! Generations of a volume in a zcached store: the effect of daily snapshots on an array.
 
 use zc_core::u64_from_usize;
 use zc_replay::time::{Root, Store};
@@ -29,7 +29,7 @@ impl Generations {
         self.root
     }
 
-    /// A day comes: what it changed is written, run by run.
+    /// Writes the changes of a day, run by run.
     pub(crate) fn live(&mut self, store: &mut Store, day: u64) -> Result<(), FigureError> {
         let contents: Vec<Content> = self.volume.copy_of(day).filter_map(|line| line.content).collect();
         for (number, run) in contents.chunks(RUN_BLOCKS).enumerate() {
@@ -43,7 +43,7 @@ impl Generations {
     }
 }
 
-/// Bytes of a volume and all that so many days change of it, a tenth more.
+/// Returns the bytes of a volume and of all changes in `days` days, plus a tenth.
 pub(crate) fn bytes_of(volume: &Workload, days: u64, changed: f64) -> u64 {
     let volume_bytes = volume.blocks * 4096;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a volume")]

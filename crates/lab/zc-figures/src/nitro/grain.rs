@@ -13,7 +13,7 @@ const AHEAD: &str = "Extents are 9 to 10 points ahead of units, in the paper 1 t
 const OF_EXTENTS: &str = "Extents gain less by deduplication than the paper's 6 to 17 %: they free what is overwritten, so that \
                           they hit nearly everything without it";
 
-/// Nitro's Figure 4, extents beside write-evict units.
+/// Nitro's Figure 4 with single extents and with write-evict units.
 pub(crate) const FIGURE_4_GRAIN: Figure = Figure {
     id: "nitro-4-grain",
     title: "Read hits when single extents are evicted, and when whole write-evict units are",

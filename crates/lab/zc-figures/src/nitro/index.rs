@@ -1,4 +1,4 @@
-//! Figure 5: a fingerprint index for part of what is cached.
+//! Figure 5: a fingerprint index for part of the cached extents.
 
 use zc_replay::cache::Report;
 
@@ -10,7 +10,7 @@ use crate::{Ablation, Axis, Chart, Context, Figure, FigureError, Outcome, Standi
 
 /// Entries of the index over extents that are cached, in per cent: Nitro's index ratio.
 const RATIOS: [u8; 5] = [100, 75, 50, 25, 0];
-/// What the paper loses at most with half of the index.
+/// The paper's largest loss with half of the index.
 const PAPER_LOSS: f64 = 11.0;
 
 const LOSS: &str = "The paper loses 5 to 11 % with three quarters and half of the index, ours 0 to 3 %: what is read again soon is \

@@ -1,4 +1,4 @@
-//! What is put into the figures: the workloads of section 5.2, and the devices of Nitro and FlaZ.
+//! Inputs of the figures: the workloads of section 5.2, and the devices of Nitro and FlaZ.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -114,7 +114,7 @@ fn timing(name: &str, clients: u32) -> Result<Timing, FigureError> {
     Ok(Timing { profile, arrival, memory_scale: 1.0, hits: HitReads::Pieces })
 }
 
-/// What a run found, and what it is held to.
+/// Adds a measured value and its expected one.
 fn held(outcome: &mut Outcome, what: &str, found: f64, paper: f64) -> String {
     outcome.fitted(
         RATES,
@@ -174,7 +174,7 @@ fn run_devices(context: &Context) -> Result<Outcome, FigureError> {
     Ok(outcome)
 }
 
-/// Megabytes a second of overwrites of a full SSD, so many pages at a time.
+/// Returns the rate of overwrites of a full SSD in MB/s, `pages_at_once` pages each.
 fn overwritten(pages_at_once: u32) -> Result<f64, FigureError> {
     let failed = |error: zc_flash::GeometryError| FigureError::Simulator { what: error.to_string() };
     let geometry = Geometry::new(4096, 512, 512, 1, 1).map_err(failed)?;

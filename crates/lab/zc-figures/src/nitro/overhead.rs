@@ -1,4 +1,4 @@
-//! Figure 8: what the cache costs when it finds nothing, and when it finds everything.
+//! Figure 8: overhead of the cache without hits, and with hits only.
 
 use zc_replay::cache::Report;
 use zc_replay::time::profile::{CpuProfile, DiskProfile, Profile};
@@ -46,7 +46,7 @@ pub(crate) const FIGURE_8: Figure = Figure {
     run,
 };
 
-/// Of the paper, and of all variants here.
+/// Extent size of the paper, and of all variants here.
 const EXTENT_BYTES: u32 = 8 << 10;
 /// Requests under way.
 const CLIENTS: u32 = 8;
@@ -58,7 +58,7 @@ fn storm(machines: u32) -> Result<Trace, FigureError> {
     Ok(Trace::load(storm.map(Ok), Ratios::default())?)
 }
 
-/// Steps from how the daemon reads extents to how the paper's prototype may, each with what it is called.
+/// Steps from the daemon's way of reading extents to the presumable one of the paper's prototype, with names.
 const STEPS: [(HitReads, u32, &str); 4] = [
     (HitReads::Pieces, CLIENTS, "as the daemon reads"),
     (HitReads::Extents, CLIENTS, "an operation for each extent"),
@@ -89,7 +89,7 @@ const fn fast_origin(profile: Profile) -> Profile {
     Profile { disk, cpu: CpuProfile::measured(2), ..profile }
 }
 
-/// How much longer a read takes, in per cent.
+/// Returns the increase of the read response time, in per cent.
 fn over(with: &TimeReport, without: &TimeReport) -> f64 {
     (with.reads.mean_us / without.reads.mean_us - 1.0) * 100.0
 }
@@ -97,15 +97,15 @@ fn over(with: &TimeReport, without: &TimeReport) -> f64 {
 /// Something of each of the four variants.
 type Four = Vec<f64>;
 
-/// What came of the four variants.
+/// Results of the four variants.
 struct Found {
-    /// How much longer a read takes, in per cent.
+    /// Increase of the read response time, in per cent.
     overhead: Four,
-    /// Read hits in per cent: what the runs are named for.
+    /// Read hits in per cent, which identify the runs.
     hits: Four,
     /// Reads that were timed, of one variant as of all.
     reads: u64,
-    /// How long a read takes without the cache, in microseconds.
+    /// Read response time without the cache, in microseconds.
     bare_us: f64,
 }
 
@@ -150,7 +150,7 @@ fn run(context: &Context) -> Result<Outcome, FigureError> {
         .iter()
         .map(|(hits, clients, _)| all_hits(context, &trace, &timing(context, profile, *hits, *clients)))
         .collect::<Result<Vec<Found>, _>>()?;
-    // The same machines, but of what they ask for again only the first time: a small cache alone would have hits.
+    // The same machines without repeated requests: a small cache alone would have hits.
     let twice = storm(context.scale.pick(8, 60))?;
     let once = if context.ablates(Ablation::Repeats) { twice } else { twice.without_repeats(EXTENT_BYTES) };
     let without = no_hits(context, &once, &timing(context, profile, HitReads::Pieces, CLIENTS))?;
@@ -181,7 +181,7 @@ fn run(context: &Context) -> Result<Outcome, FigureError> {
     Ok(outcome)
 }
 
-/// What decompression costs one client: over processors that take no time.
+/// Returns the share of decompression for one client: the difference to processors that take no time.
 fn decompression(
     context: &Context,
     trace: &Trace,

@@ -1,4 +1,4 @@
-//! Section 6.2: what an origin that tells no fingerprints costs in hits.
+//! Section 6.2: loss of hits with an origin that supplies no fingerprints.
 
 use super::hits::weu_kib;
 use super::runs::{Variant, percent_of};
@@ -24,7 +24,7 @@ pub(crate) const RECIPES: Figure = Figure {
     run,
 };
 
-/// Names, and what origin and cache do.
+/// Names, and the behaviour of origin and cache.
 const KINDS: [(&str, bool, bool); 3] =
     [("told", true, false), ("learned", false, true), ("none", false, false)];
 

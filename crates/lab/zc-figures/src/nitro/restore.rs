@@ -40,8 +40,9 @@ pub(crate) const FIGURE_10: Figure = Figure {
     run,
 };
 
-/// Daily copies, and how many are told together.
+/// Number of daily copies.
 const DAYS: u64 = 100;
+/// Days that share a row.
 const GROUP: u64 = 25;
 /// Share of a volume that changes in a day: `(1 - CHANGED)^k` is 0.80 in the mean of k from 0 to 24, 0.20 from 75 to
 /// 99.
@@ -112,7 +113,8 @@ fn history(volume: &Workload, timing: &Timing) -> Result<(Store, Vec<Root>, Root
     Ok((store, days, primary))
 }
 
-/// What restores of some days took, one row a day: without a cache, then (ND,C) and (D,C) with each of the caches.
+/// Returns the restore times of some days, one row a day: without a cache, then (ND,C) and (D,C) with each of the
+/// caches.
 fn restores(
     context: &Context,
     volume: &Workload,

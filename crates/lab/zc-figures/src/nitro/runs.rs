@@ -18,7 +18,7 @@ pub(crate) struct Variant {
     pub(crate) codec: &'static str,
     pub(crate) extent_kib: u32,
     pub(crate) weu_kib: u32,
-    /// `true` if the origin tells fingerprints (the paper's COS).
+    /// `true` if the origin supplies fingerprints (the paper's COS).
     pub(crate) recipes: bool,
     /// `true` if the cache learns them.
     pub(crate) learned: bool,
@@ -26,13 +26,13 @@ pub(crate) struct Variant {
 }
 
 impl Variant {
-    /// The paper's default, reduction as told.
+    /// The paper's default, with the given data reduction.
     pub(crate) const fn new(dedup: bool, compressed: bool, weu_kib: u32) -> Self {
         let codec = if compressed { "lz4" } else { "none" };
         Self { dedup, codec, extent_kib: 8, weu_kib, recipes: true, learned: false, index_percent: 100 }
     }
 
-    /// The paper's four: what reduces most last.
+    /// The paper's four variants, by increasing data reduction.
     pub(crate) fn four(weu_kib: u32) -> [Self; 4] {
         [(false, false), (false, true), (true, false), (true, true)]
             .map(|(dedup, compressed)| Self::new(dedup, compressed, weu_kib))
@@ -57,7 +57,7 @@ impl Variant {
         Ok(Config::parse(&text, "a figure's configuration")?)
     }
 
-    /// Replays a trace through so many bytes of units, in time.
+    /// Replays a trace through `unit_bytes` of units, in time.
     pub(crate) fn time(
         &self,
         trace: &Trace,
@@ -67,7 +67,7 @@ impl Variant {
         Ok(self.time_from(trace, unit_bytes, timing, warm_requests(trace))?.1)
     }
 
-    /// Replays a trace in time after so many requests warmed the cache. Also returns what the cache did.
+    /// Replays a trace in time after `warm_requests` requests warmed the cache. Also returns the cache's report.
     pub(crate) fn time_from(
         &self,
         trace: &Trace,
@@ -94,7 +94,7 @@ impl Variant {
         Ok(time::run_on(store, trace, &self.config()?, replay, timing)?.1)
     }
 
-    /// Replays a trace through so many bytes of units on this SSD, with or without discards, from the start on.
+    /// Replays a trace through `unit_bytes` of units on this SSD, with or without discards, from the start.
     pub(crate) fn run_on(
         &self,
         ssd: Ssd,
@@ -109,7 +109,7 @@ impl Variant {
         Ok(cache::run(trace, &config, replay, |_| {})?)
     }
 
-    /// Replays a trace through so many bytes of units.
+    /// Replays a trace through `unit_bytes` of units.
     pub(crate) fn run(&self, trace: &Trace, unit_bytes: u64) -> Result<Report, FigureError> {
         let (size, warm_requests) = (CacheSize::Units(unit_bytes), warm_requests(trace));
         let replay = Replay { size, check: false, recipes: self.recipes, warm_requests, ssd: None };

@@ -45,7 +45,7 @@ const EXTENTS: &str = "In the paper extents lose 13 to 22 % of requests to units
                        48 % (COS): they have 10 to 14 points more hits (`nitro-4-grain`), and in the model an SSD writes them \
                        as fast as whole units";
 
-/// What stands beside ours.
+/// The paper's numbers beside the results.
 const NUMBERS: [(&str, Standing); 17] = [
     ("nitro.t2.cos.iops.webvm", Standing::Contradicted(COS)),
     ("nitro.t2.cos.iops.homes", Standing::Contradicted(COS)),
@@ -69,11 +69,11 @@ const NUMBERS: [(&str, Standing); 17] = [
 /// Columns of the table: the paper's, in its order.
 const COLUMNS: [&str; 5] = ["extents", "ND,NC", "ND,C", "D,NC", "D,C"];
 
-/// What every column gained, in per cent: requests a second, and read response time saved.
+/// Gains of each column, in per cent: requests per second, and read response time saved.
 struct Gains {
     iops: Vec<f64>,
     response: Vec<f64>,
-    /// What (D,C) gained in a cache that is empty at first, every request counted.
+    /// Gains of (D,C) in an initially empty cache, with all requests counted.
     cold: [f64; 2],
 }
 
@@ -137,7 +137,7 @@ fn run(context: &Context) -> Result<Outcome, FigureError> {
     Ok(outcome)
 }
 
-/// Rows of the table of one workload; the paper's go beside them.
+/// Returns the rows of one workload's table; the paper's numbers are added beside them.
 fn rows_of(system: &str, trace: &str, gains: &Gains, outcome: &mut Outcome) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (metric, values) in [("IOPS", &gains.iops), ("RRT", &gains.response)] {
@@ -152,7 +152,7 @@ fn rows_of(system: &str, trace: &str, gains: &Gains, outcome: &mut Outcome) -> V
     else {
         return rows;
     };
-    // Of what is left, in per cent of what the other leaves.
+    // Ratio of two remaining times, in per cent.
     let over = |one: f64, other: f64| ((100.0 + one) / (100.0 + other) - 1.0) * 100.0;
     let name = |value: f64| format!("{system} {trace} {value:.0}");
     outcome.beside("nitro.62.extent.iops", name(-over(extent_iops, unit_iops)));

@@ -1,4 +1,4 @@
-//! What the parameters that no paper tells make of Figure 4: skew and shared contents.
+//! Effect of the parameters that no paper states on Figure 4: skew and shared contents.
 
 use zc_replay::extent_lru::{self, ExtentLru};
 

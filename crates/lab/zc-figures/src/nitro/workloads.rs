@@ -1,10 +1,10 @@
-//! What Nitro's evaluation replays: three FIU traces, or what stands for them.
-//!
-//! The FIU traces cannot be shipped. What the paper tells of them (section 5.2: writes per read, share of the file
+//! Workloads of Nitro's evaluation: three FIU traces, or substitutes.
+//! //!
+//! The FIU traces cannot be shipped. The paper's facts about them (section 5.2: writes per read, share of the file
 //! system that is accessed; Figures 1 and 6.3: deduplication 1.5 to 2 times, repeated content "to the same, or a
-//! different, address") makes three generated workloads of the same proportions on smaller volumes. Not from the paper:
-//! Zipf's law with an exponent of 1.15, requests of 8 KiB, and how the repeated content divides (`sweep.rs` shows what
-//! other values of both make of the results): a quarter of writes brings what is there already in
+//! different, address") define three generated workloads of the same proportions on smaller volumes. Not from the
+//! paper: Zipf's law with an exponent of 1.15, requests of 8 KiB, and the division of the repeated content (`sweep.rs`
+//! has the results for other values of both): a quarter of writes repeats the present content of its address in
 //! *homes*, whose reuse distance of fingerprints the paper calls short, and in *mail*, a tenth in *webvm*; 45 to 50 %
 //! of the rest come from a pool of contents, a sixteenth as many as there are addresses in use.
 
@@ -18,7 +18,7 @@ use crate::context::{Context, load};
 use crate::error::FigureError;
 use crate::outcome::Outcome;
 
-/// What stands on a figure that had no FIU traces.
+/// Remark on a figure without FIU traces.
 const NOT_FIU: &str = "The FIU traces cannot be had here: these are generated workloads with their published proportions. \
                        With --fiu DIR the traces themselves are used.";
 /// Exponent of Zipf's law.
@@ -31,14 +31,14 @@ const FIU_LINES_SMALL: usize = 2_000_000;
 pub(crate) struct Shape {
     /// Name of the trace in the paper and in names of files: lower case.
     pub(crate) name: &'static str,
-    /// What names of the files may begin with: as in the paper, or as FIU names the machines.
+    /// Prefixes of the file names: as in the paper, or FIU's names of the machines.
     files: [&'static str; 2],
     /// Size of the file system in GB.
     volume_gb: u64,
-    /// How much of it is accessed, in per mille.
+    /// Accessed share of it, in per mille.
     accessed_permille: u64,
     writes_per_read: f64,
-    /// The file system over what is accessed.
+    /// Ratio of the file system to the accessed part.
     spread: u64,
     repeated: f64,
     shared: f64,
@@ -87,11 +87,11 @@ pub(crate) struct Loaded {
     pub(crate) name: &'static str,
     pub(crate) trace: Trace,
     pub(crate) volume_bytes: u64,
-    /// What has to be said of a trace that was not generated.
+    /// Remark on a trace that was not generated.
     remark: Option<String>,
 }
 
-/// What a cache over a model of the SSD sees.
+/// Requests to a cache over a model of the SSD.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// A workload of which each block stands for an extent.
@@ -117,7 +117,7 @@ impl Source {
         }
     }
 
-    /// The whole volume, and half as much again, so that nothing has to leave.
+    /// Returns the size of the whole volume, and half as much again, so that nothing is evicted.
     pub(crate) fn whole_bytes(&self, extent_bytes: u32) -> u64 {
         self.flash_bytes(extent_bytes) * 75
     }
@@ -157,20 +157,20 @@ impl Shape {
         shape.load(&Context { fiu: None, ..context.clone() })
     }
 
-    /// The trace, or what stands for it; what has to be said of it goes to the outcome.
+    /// Loads the trace or its substitute, with its remark added to the outcome.
     pub(crate) fn load_one(&self, context: &Context, outcome: &mut Outcome) -> Result<Loaded, FigureError> {
         let loaded = self.load(context)?;
         outcome.remark(loaded.remark.as_deref().unwrap_or(NOT_FIU));
         Ok(loaded)
     }
 
-    /// The trace, or what stands for it.
+    /// Loads the trace or its substitute.
     pub(crate) fn load(&self, context: &Context) -> Result<Loaded, FigureError> {
         let name = self.name;
         if let Some(folder) = &context.fiu {
             let lines = context.scale.pick(FIU_LINES_SMALL, REQUESTS_MAX);
             let (trace, bad) = load(folder, &self.files, Some(Format::Fiu), lines)?;
-            // Of a part of the trace the volume is as much less as less of it is accessed.
+            // For a part of the trace the volume is scaled by the accessed size.
             let of_part = trace.footprint_bytes() * 1000 / self.accessed_permille;
             let volume_bytes = of_part.min(self.volume_gb * 1_000_000_000);
             let remark = Some(format!(
