@@ -106,7 +106,7 @@ impl BlockFile {
         if kind == FileKind::Regular {
             lock(path, &file, options.write)?;
         } else if options.write && is_write_protected(&metadata) {
-            let reason = "the device is read-only (`blockdev --getro` says 1), and was to be written";
+            let reason = "the device is read-only (`blockdev --getro` prints 1)";
             return Err(IoError::new(ErrorKind::Invalid, "open", path.display().to_string(), reason));
         }
         if known.is_none() {
@@ -182,7 +182,7 @@ impl BlockFile {
     /// When it is a device, opened for reading only, or the file system refuses.
     pub fn extend(&self, len_bytes: u64) -> Result<(), IoError> {
         let refusal = match self.kind {
-            FileKind::Block => Some("only files can be made longer; a device has the length it has"),
+            FileKind::Block => Some("only files can be extended; the size of a device is fixed"),
             FileKind::Regular if !self.write => Some("it is opened for reading only"),
             FileKind::Regular => None,
         };
@@ -436,8 +436,7 @@ fn lock(path: &Path, file: &File, write: bool) -> Result<(), IoError> {
     match result {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let reason = "another process (or another part of this configuration) has it open";
-            return Err(IoError::in_use("lock", place(), reason));
+            return Err(IoError::in_use("lock", place(), in_use::lock_holder(file)));
         }
         Err(TryLockError::Error(error)) => return Err(IoError::from_io("lock", place(), error)),
     }
@@ -561,7 +560,7 @@ mod tests {
         let read = OpenOptions::default();
         for options in [WRITE, read] {
             let error = BlockFile::open(&path, options).unwrap_err();
-            assert!(error.to_string().contains("has it open"), "{error}");
+            assert!(error.to_string().contains("in use by another part of this configuration"), "{error}");
         }
         drop(writer);
         let _one = BlockFile::open(&path, read).unwrap();

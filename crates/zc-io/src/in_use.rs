@@ -54,6 +54,29 @@ pub(crate) fn file_use(path: &Path) -> Option<String> {
     None
 }
 
+/// Returns the process that holds a lock on a file as a clause: "in use by process 27299 (zcached)".
+pub(crate) fn lock_holder(file: &fs::File) -> String {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    match file.metadata().ok().and_then(|metadata| lock_process(&locks, metadata.dev(), metadata.ino())) {
+        Some(pid) if pid == std::process::id() => "in use by another part of this configuration".to_owned(),
+        Some(pid) => match fs::read_to_string(format!("/proc/{pid}/comm")) {
+            Ok(name) => format!("in use by process {pid} ({})", name.trim_end()),
+            Err(_) => format!("in use by process {pid}"),
+        },
+        None => "in use by another process, or another part of this configuration".to_owned(),
+    }
+}
+
+/// Returns the holder of a flock(2) lock, from the text of /proc/locks (proc(5): fields 2, 5 and 6). Waiters have an
+/// arrow in place of the kind, and holders outside of this pid namespace no number above 0.
+fn lock_process(locks: &str, device: u64, inode: u64) -> Option<u32> {
+    let place = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+    let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let held =
+        lines.find(|fields| fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&place.as_str()))?;
+    held.get(4)?.parse().ok().filter(|pid| *pid > 0)
+}
+
 /// Returns `true` if a device is rotational; `None` if the kernel does not report it.
 pub(crate) fn rotational(major: u32, minor: u32) -> Option<bool> {
     queue_attribute(major, minor, "rotational").map(|text| text == "1")
@@ -155,6 +178,17 @@ mod tests {
         assert_eq!(written_of(stat), Some(62));
         assert_eq!(written_of("56 0 2104 5 16 7 38 2 0 0 10\n"), Some(38), "a kernel before 4.18");
         assert_eq!(written_of(""), None);
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_found_by_device_and_inode() {
+        let locks = "1: POSIX  ADVISORY  READ 50 fe:01:7 0 EOF\n2: FLOCK  ADVISORY  WRITE 27299 fe:01:7 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 99 fe:01:8 0 EOF\n3: FLOCK  ADVISORY  READ -1 08:11:9 0 EOF\n";
+        let process = |major, minor, inode| lock_process(locks, rustix::fs::makedev(major, minor), inode);
+        assert_eq!(process(254, 1, 7), Some(27299));
+        assert_eq!(process(254, 1, 8), None, "a waiter holds nothing");
+        assert_eq!(process(8, 17, 9), None, "a process of another namespace");
+        assert_eq!(process(254, 2, 7), None);
     }
 
     #[test]

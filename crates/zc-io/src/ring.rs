@@ -80,7 +80,7 @@ pub struct Features {
 
 /// The ring is full; the refused operation is returned.
 #[derive(Debug, thiserror::Error)]
-#[error("the ring holds as many operations as it may")]
+#[error("the ring is full")]
 pub struct RingFull {
     /// The refused operation.
     pub operation: Box<Operation>,
