@@ -39,7 +39,7 @@ impl World {
         assert!(begun.into_iter().any(is_begun), "{kind} is no event: {events}");
         let output = self.zcctl_output(&["status"]);
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-        for part in [&found.follows, &format!("do: {}", found.command)] {
+        for part in [&found.follows, &format!("action: {}", found.command)] {
             assert!(shown.contains(part.as_str()) && !part.is_empty(), "{part} in {shown}");
         }
         let code = if status["verdict"]["state"] == "FAILED" { 3 } else { 1 };

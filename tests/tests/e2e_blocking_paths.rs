@@ -96,9 +96,9 @@ fn check_config_ends_whatever_the_configuration_names_blocks() {
             pipe(&file);
         }
     }
-    assert!(check(&world.configure()).contains("it is no regular file"));
+    assert!(check(&world.configure()).contains("it is not a regular file"));
     pipe(&world.path("state/moved.json"));
-    assert!(check(&world.configure()).contains("it is no regular file"));
+    assert!(check(&world.configure()).contains("it is not a regular file"));
 }
 
 /// A file on a file server that is gone: FUSE, whose server is stopped.

@@ -61,7 +61,7 @@ fn a_mode_that_takes_a_restart_is_reported_and_leaves_nothing_dirty_behind() {
     let text = said(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(
-        text.contains("takes a restart") && text.contains("mode") && text.contains("until then"),
+        text.contains("needs a restart") && text.contains("mode") && text.contains("until then"),
         "{text}"
     );
     assert!(!text.contains("in force"), "{text}");

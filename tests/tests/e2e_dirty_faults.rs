@@ -199,7 +199,7 @@ fn a_volume_does_not_become_read_only_while_its_origin_lacks_something() {
     let expected = image(8);
     write(&world, 0, &expected);
     let (code, said) = zcctl(&world, &["set-mode", "disk", "read-only"]);
-    assert!(code == Some(2) && said.contains("takes a restart"), "{said}");
+    assert!(code == Some(2) && said.contains("needs a restart"), "{said}");
     kept(&world, daemon);
     let read_only = world.volumes[0].2.replace("write-back", "read-only");
     let write_back = std::mem::replace(&mut world.volumes[0].2, read_only.clone());

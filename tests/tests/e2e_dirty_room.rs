@@ -168,7 +168,7 @@ fn a_volume_whose_origin_does_not_answer_or_refuses_leaves_its_neighbour_room() 
         keeps_writing(&world, "good", 5_000);
         if !hangs {
             let reason =
-                world.reason("writes-wait").of(&["wait for room for dirty data", "other volumes have room"]);
+                world.reason("writes-wait").of(&["wait for space for dirty data", "other volumes have room"]);
             reason.advises(&format!("look at {}", slow.path().display()));
             slow.fail(false);
         }

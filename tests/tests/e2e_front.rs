@@ -305,8 +305,7 @@ fn a_revoked_certificate_ends_its_connections_and_lets_no_client_in() {
     let log = daemon.log_path().to_owned();
     assert_eq!(daemon.terminate().code(), Some(0));
     let log = std::fs::read_to_string(log).unwrap();
-    for line in ["client disconnected by a reload: its certificate does not hold any more", "client refused"]
-    {
+    for line in ["client disconnected by a reload: its certificate is no longer valid", "client refused"] {
         let revoked = |logged: &str| logged.contains(line) && logged.contains("Revoked");
         assert!(log.lines().any(revoked), "{line}: {log}");
     }

@@ -49,7 +49,7 @@ fn reads_and_writes_go_on_when_the_cache_hangs() {
     // A region that no write has marked.
     client.write(12 * MIB, &changed).expect("a write to an unmarked region");
     expected[at..at + changed.len()].copy_from_slice(&changed);
-    world.stats_until("the cache is out of order", |stats| stats["cache_healthy"] == false);
+    world.stats_until("the cache is offline", |stats| stats["cache_healthy"] == false);
     let status = world.status();
     assert!(status["cache"]["fault"].to_string().contains("no answer in time"), "{status}");
     same(&client.read(0, expected.len()).expect("a read of all"), &expected, "after the failure");

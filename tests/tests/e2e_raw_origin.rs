@@ -203,7 +203,7 @@ fn dirty_data_is_not_written_over_what_another_program_wrote() {
     for _ in 0..2 {
         let said = world.refused(&[]);
         for part in
-            ["was written since zcached last stopped in order", "--trust-dirty disk", "--drop-dirty disk"]
+            ["was written since zcached last stopped cleanly", "--trust-dirty disk", "--drop-dirty disk"]
         {
             assert!(said.contains(part), "{part} in {said}");
         }

@@ -90,7 +90,7 @@ fn a_cache_that_failed_and_works_again() {
     world.is_healthy();
     cache.fail(true);
     write(&world, "disk", 0, &raw(1, 8));
-    let reason = world.reason("cache-failed").of(&["out of order"]);
+    let reason = world.reason("cache-failed").of(&["offline"]);
     cache.fail(false);
     reason.run(&world, "zcctl reattach");
     world.reason("cold-start").run(&world, "zcctl clear disk");

@@ -457,12 +457,12 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     let mut text = vec![0; 64 << 20];
     text[1080..1082].copy_from_slice(b"\x53\xef");
     std::fs::write(world.path("other"), &text).expect("cannot make a file system");
-    refused("other", &[], "holds ext; --force");
+    refused("other", &[], "contains an ext2/3/4 file system; --force");
     // Another daemon's cache is in use, and after that used.
     let mut other = World::new(48, 1);
     other.cache_path = world.path("new");
     let neighbour = other.start();
-    refused("new", &["--force"], "has it open");
+    refused("new", &["--force"], "in use by process");
     assert_eq!(neighbour.terminate().code(), Some(0));
     refused("new", &[], "is a cache that was used");
     let output = replace(&world, "new", &["--force"]);

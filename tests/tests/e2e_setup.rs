@@ -166,7 +166,8 @@ fn what_is_in_use_or_holds_something_is_left_alone() {
 fn configured(rig: &Rig, origins: &[&str]) -> PathBuf {
     let folder = rig.folder.path().display();
     let mut text = format!(
-        "[cache]\npath = \"{folder}/cache.img\"\nsize = \"16 MiB\"\nstate_dir = \"{folder}/state\"\n[nbd]\nlisten = []\n\
+        "[cache]\npath = \"{folder}/cache.img\"\nsize = \"16 MiB\"\nstate_dir = \"{folder}/state\"\n[nbd]\nlisten = \
+         []\n\
          unix = [\"{folder}/nbd.sock\"]\n[control]\nsocket = \"{folder}/control.sock\"\n"
     );
     for (number, origin) in origins.iter().enumerate() {
@@ -197,9 +198,9 @@ fn check_config_refuses_the_devices_that_a_start_refuses() {
     let twin = Disk::over(&rig.folder.path().join("full.image"));
     both_refuse(
         &configured(&rig, &[&rig.full.device, &twin.device]),
-        "has bytes of the same file or disk below it as volume \"v0\": origin",
+        "overlaps on the underlying file or disk with volume \"v0\": origin",
     );
     // A file and a loop device over it.
     let image = rig.folder.path().join("full.image").display().to_string();
-    both_refuse(&configured(&rig, &[&image, &twin.device]), "has bytes of the same file or disk below it as");
+    both_refuse(&configured(&rig, &[&image, &twin.device]), "overlaps on the underlying file or disk with");
 }

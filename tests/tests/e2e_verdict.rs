@@ -29,7 +29,7 @@ fn verdict_is(world: &World, state: &str, words: &[&str]) {
     }
     let reasons = answer["verdict"]["reasons"].as_array().map_or(0, Vec::len);
     assert_eq!(reasons > 0, code > 0, "{answer}");
-    assert_eq!(shown.matches("    do: ").count(), reasons, "{shown}");
+    assert_eq!(shown.matches("    action: ").count(), reasons, "{shown}");
 }
 
 fn image(seed: u64) -> Vec<u8> {
@@ -58,7 +58,7 @@ fn failed_verifications_and_a_cold_start_are_not_healthy() {
     verdict_is(
         &world,
         "DEGRADED",
-        &["volume disk", "started cold", "a cold start was asked for", "zcctl clear disk"],
+        &["volume disk", "started cold", "a cold start was requested", "zcctl clear disk"],
     );
     assert!(world.zcctl_output(&["clear", "disk"]).status.success());
     verdict_is(&world, "HEALTHY", &[]);
@@ -128,7 +128,7 @@ fn a_cache_out_of_order_is_degraded_and_a_fenced_volume_failed() {
     client.write(0, &[7; 65536]).expect("write-through clients see no error");
     client.flush().expect("flush");
     world.stats_until("the failure is known", |stats| stats["cache_healthy"] == false);
-    verdict_is(&world, "DEGRADED", &["out of order", "zcctl reattach"]);
+    verdict_is(&world, "DEGRADED", &["offline", "zcctl reattach"]);
     cache.fail(false);
     assert!(world.zcctl_output(&["reattach"]).status.success());
     let mut client = world.connect("back");

@@ -291,7 +291,7 @@ fn settings_change_in_the_file_and_at_once_or_after_a_restart() {
     assert!(answer.contains("in force: mode, nbd.description"), "{answer}");
     assert_eq!(World::volume_of(&world.status(), "disk").expect("served")["info"]["mode"], "write-back");
     let answer = volume(&world, &["set", "disk", "direct=true", "max_dirty_age=9 s"], 1);
-    assert!(answer.contains("in force: max_dirty_age\ntakes a restart: volume \"disk\": direct"), "{answer}");
+    assert!(answer.contains("in force: max_dirty_age\nneeds a restart: volume \"disk\": direct"), "{answer}");
     let before = file(&world);
     for (given, why) in [
         (["set", "disk", "mode=write-behind"], "is not one of"),

@@ -135,7 +135,7 @@ fn died_with_nothing_dirty(seed: u64, lines: &str) -> (World, FilteredFile, Daem
     world.origin_is("disk", &expected);
     cache.fail(true);
     reads(&world, &expected, "while the cache dies");
-    world.stats_until("the cache is out of order", |stats| stats["cache_healthy"] == false);
+    world.stats_until("the cache is offline", |stats| stats["cache_healthy"] == false);
     (world, cache, daemon, expected)
 }
 

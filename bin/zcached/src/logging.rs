@@ -20,7 +20,7 @@ pub(crate) fn start(level: &str) -> Result<SetLogLevel, String> {
 }
 
 fn parse(level: &str) -> Result<EnvFilter, String> {
-    EnvFilter::try_new(level).map_err(|error| format!("\"{level}\" is no log filter: {error}"))
+    EnvFilter::try_new(level).map_err(|error| format!("\"{level}\" is not a log filter: {error}"))
 }
 
 /// Writes whole lines, with names in place of the numbers of errors.

@@ -268,7 +268,7 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
     if user.is_none() && zc_ublk::guard::is_wanted() {
         for failed in zc_ublk::guard::stand_below_file_systems() {
             tracing::warn!(
-                "when memory runs short, a file system on a block device of this daemon may wait for itself: {failed}"
+                "under memory pressure, a file system on a block device of this daemon may deadlock: {failed}"
             );
         }
     }
@@ -302,7 +302,7 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             tracing::warn!(
-                "stopped, but not in order, for the reason above; the next start treats this as a crash"
+                "stopped, but not cleanly, for the reason above; the next start treats this as a crash"
             );
             ExitCode::SUCCESS
         }

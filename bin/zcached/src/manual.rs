@@ -19,13 +19,13 @@ const SHIPPED: &str = include_str!("../../../configs/zcached.toml");
 /// Text of the manual beyond the command line; also the end of `zcached --help`.
 pub(crate) const MORE: &str = "\
 Signals:
-  SIGTERM, SIGINT  stop in order: requests are answered and dirty data stays on the cache
+  SIGTERM, SIGINT  stop cleanly: requests are answered and dirty data stays on the cache
   SIGHUP           read the configuration again and apply what a running daemon can, as `zcctl reload` does
 
 Exit status:
   0  ended in order
   1  failed
-  2  a mistake in command line or configuration, or things that do not belong together; nothing was touched
+  2  a mistake in command line or configuration, or cache and origins that do not match; nothing was changed
 
 Files:
   /etc/zcached.toml          configuration, see zcached.toml(5)

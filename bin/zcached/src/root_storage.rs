@@ -45,7 +45,7 @@ pub(crate) fn keep(file: &Path, mistake: u8) -> Result<u8, String> {
         .map_err(|error| format!("{}: cannot write: {error}", file.display()))?;
     if zc_ublk::guard::is_wanted() {
         for failed in zc_ublk::guard::stand_below_file_systems() {
-            say(&format!("when memory runs short, this process may wait for its own daemon: {failed}"));
+            say(&format!("under memory pressure, this process may deadlock with its own daemon: {failed}"));
         }
     }
     let mut daemon = without(given, &[OPTION]);

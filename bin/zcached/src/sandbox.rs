@@ -58,7 +58,8 @@ pub(crate) fn user(config: &Config, named: Option<&str>) -> Result<Option<User>,
     }
     match config.volumes.iter().find(|volume| volume.ublk.attach) {
         Some(volume) => Err(format!(
-            "volume \"{}\": ublk.attach needs root, and the daemon is to become another user; leave one of them out",
+            "volume \"{}\": ublk.attach needs root, and the daemon is configured to run as another user; remove one \
+             of them",
             volume.name
         )),
         None => Ok(Some(user)),
@@ -122,7 +123,7 @@ fn set_core_dumps(allowed: bool) {
         tracing::warn!("sandbox.core_dumps is true: a core dump holds data of volumes, and private keys");
     }
     if let Err(error) = zc_io::set_core_dumps(allowed) {
-        tracing::warn!("sandbox.core_dumps = {allowed} cannot be put in force: {error}");
+        tracing::warn!("sandbox.core_dumps = {allowed} cannot be applied: {error}");
     }
 }
 
@@ -319,7 +320,8 @@ fn add_storage(folders: &mut Folders, path: &Path, found: Storage) {
         folders.written.push(parent(path));
     } else {
         tracing::warn!(
-            "sandbox: {} does not answer, so the daemon cannot open files there later; restart it when the path is back",
+            "sandbox: {} does not answer, so the daemon cannot open files there later; restart it when the path is \
+             back",
             path.display()
         );
     }

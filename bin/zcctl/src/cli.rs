@@ -176,7 +176,7 @@ pub(crate) enum Online {
     /// index-short, origin-missing, volume-refused, dirty-doubtful, origin-errors, origin-refused, origin-full,
     /// origin-unreachable, writes-wait, origin-truncated, unreachable, fenced, recovery-point-late, dirty-stuck,
     /// dirty-unreadable, dirty-unserved, commits-dropped, cold-start, store-low-space, store-full, store-failed,
-    /// store-dropped; low-space (writes wait for room for dirty data); and back-to-normal, when nothing is wrong any
+    /// store-dropped; low-space (writes wait for space for dirty data); and back-to-normal, when nothing is wrong any
     /// more. The daemon keeps the newest 1024. With --follow also daemon-gone and daemon-back.
     ///
     /// With --exec, the executables of a folder run for each event that is printed, in the order of their names, one at

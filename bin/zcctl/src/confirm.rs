@@ -30,9 +30,9 @@ impl Consent {
             return Ok(());
         }
         if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-            bail!("{loss}; nothing is changed, --yes does it");
+            bail!("{loss}; nothing was changed; repeat with --yes to do it");
         }
-        write!(std::io::stderr(), "{loss}.\nType yes to go on: ")?;
+        write!(std::io::stderr(), "{loss}.\nType yes to continue: ")?;
         let mut answer = String::new();
         std::io::stdin().lock().read_line(&mut answer)?;
         if is_yes(&answer) { Ok(()) } else { bail!("nothing is changed") }

@@ -79,7 +79,8 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
             format!("{place} is for the user that the daemon runs as, and for root")
         } else if error.kind() == std::io::ErrorKind::WouldBlock {
             format!(
-                "what listens at {place} takes no connections: the daemon is stopped (SIGSTOP) or overloaded, or another \
+                "the program listening at {place} accepts no connections: the daemon is stopped (SIGSTOP) or \
+                 overloaded, or another \
                  program listens there"
             )
         } else {
@@ -91,12 +92,12 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
     })?;
     let is_slow = SLOW.iter().any(|slow| request["cmd"] == **slow);
     stream.set_read_timeout(Some(if is_slow { DEVICE_WAIT } else { ANSWER_WAIT }))?;
-    writeln!(&stream, "{request}").with_context(|| format!("cannot ask the daemon at {place}"))?;
+    writeln!(&stream, "{request}").with_context(|| format!("cannot reach the daemon at {place}"))?;
     let mut line = String::new();
     let mut input = BufReader::new((&stream).take(ANSWER_BYTES_MAX));
     input.read_line(&mut line).with_context(|| format!("the daemon at {place} does not answer"))?;
     let answer: Value =
-        serde_json::from_str(&line).with_context(|| format!("what answers at {place} is no zcached"))?;
+        serde_json::from_str(&line).with_context(|| format!("the program at {place} is not zcached"))?;
     if answer["ok"] != json!(true) {
         bail!(
             "{}",

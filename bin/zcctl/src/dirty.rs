@@ -50,8 +50,7 @@ struct Look {
 
 impl Look {
     fn of(uptime_ms: &Value, dirty: &Value) -> anyhow::Result<Self> {
-        let number =
-            |value: &Value| value.as_u64().context("the daemon's answer has no number where one belongs");
+        let number = |value: &Value| value.as_u64().context("the daemon's reply lacks a number");
         Ok(Self {
             uptime_ms: number(uptime_ms)?,
             bytes: number(&dirty["bytes"])?,
@@ -130,8 +129,8 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
             let name = text::clean(volume);
             writeln!(
                 std::io::stderr(),
-                "zcctl: the origin of volume {name} has errors; what it refuses is tried again until it does not, also \
-                 when this command is interrupted"
+                "zcctl: the origin of volume {name} has errors; refused writes are retried until they succeed, even \
+                 if this command is interrupted"
             )?;
         }
     }
@@ -249,7 +248,8 @@ pub(crate) fn drop_dirty(
         return Ok(ExitCode::SUCCESS);
     }
     let loss = format!(
-        "this would lose {} of acknowledged writes to volume {}, the oldest {} ago, for good; its origin would be as it was \
+        "this would lose {} of acknowledged writes to volume {}, the oldest {} ago, for good; its origin would be \
+         as it was \
          before them (`zcctl flush` loses nothing)",
         size(look.bytes),
         text::clean(volume),
@@ -319,8 +319,9 @@ pub(crate) fn give_up_unreadable(
             return Ok(ExitCode::SUCCESS);
         }
         let loss = format!(
-            "this would put zeros in place of {} of volume {name} that cannot be read from the cache, the first at offset \
-             {}, for good (to write these bytes anew and flush loses nothing)",
+            "this would put zeros in place of {} of volume {name} that cannot be read from the cache, the first at \
+             offset \
+             {}, for good (rewriting these bytes and flushing loses nothing)",
             size(bytes),
             number("stuck_offset_bytes")
         );
@@ -362,8 +363,9 @@ pub(crate) fn accept_loss(
             bail!("volume \"{name}\" is not fenced");
         }
         let loss = format!(
-            "this would serve volume {name} as it was found: without the writes that a damaged journal does not tell of, or \
-             on an origin that is not what it was. If the undamaged cache, or the right origin, may come back, wait for it"
+            "this would serve volume {name} in its recovered state: without writes that only the damaged journal \
+             recorded, or on an origin that has changed. If the undamaged cache, or the right origin, may come \
+             back, wait for it"
         );
         if consent.dry_run {
             return shown(&loss, &json!({"volume": volume, "dry_run": true}), daemon, out);
@@ -374,7 +376,7 @@ pub(crate) fn accept_loss(
     if daemon.json {
         writeln!(out, "{answer:#}")?;
     } else {
-        writeln!(out, "{name} is served as it was found")?;
+        writeln!(out, "{name} is served in its recovered state")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -390,8 +392,8 @@ pub(crate) fn reattached(answer: &Value, out: &mut dyn Write) -> anyhow::Result<
     for name in answer["lost_writes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         writeln!(
             out,
-            "{0}: writes that no client had flushed are lost, and its next flush fails once; unmount what uses it, check \
-             it (fsck), and mount it again",
+            "{0}: writes that no client had flushed are lost, and its next flush fails once; unmount its file \
+             systems, run fsck, and mount them again",
             text::clean(name)
         )?;
     }

@@ -43,8 +43,8 @@ impl Hooks {
     /// When it is no folder, or other users may change it.
     pub(crate) fn open(folder: &Path, limit_s: u16, socket: &Path) -> anyhow::Result<Self> {
         let found = std::fs::metadata(folder);
-        let metadata = found.with_context(|| format!("cannot look at {}", folder.display()))?;
-        ensure!(metadata.is_dir(), "{} is no folder", folder.display());
+        let metadata = found.with_context(|| format!("cannot inspect {}", folder.display()))?;
+        ensure!(metadata.is_dir(), "{} is not a folder", folder.display());
         ensure!(
             is_ours(&metadata),
             "other users may change {}; only root and this user may: `chmod go-w`",
@@ -52,7 +52,7 @@ impl Hooks {
         );
         let limit = Duration::from_secs(u64::from(limit_s));
         let folder = std::fs::canonicalize(folder)
-            .with_context(|| format!("cannot tell where {} is", folder.display()))?;
+            .with_context(|| format!("cannot determine the path of {}", folder.display()))?;
         Ok(Self { folder, limit, socket: socket.to_owned() })
     }
 

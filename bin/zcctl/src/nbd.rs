@@ -38,7 +38,7 @@ pub(crate) fn attach(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyh
     let known = volume_of(&status, volume).with_context(|| format!("there is no volume \"{volume}\""))?;
     if let Some(device) = known["info"]["device"].as_str() {
         bail!(
-            "volume \"{volume}\" is {} already; two devices would not know of each other's writes",
+            "volume \"{volume}\" is {} already; two devices would have incoherent caches",
             text::clean(device)
         );
     }
@@ -152,10 +152,10 @@ fn write_out(path: &Path) -> anyhow::Result<()> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let device = rustix::fs::open(path, flags, Mode::empty());
     if device.as_ref().err() == Some(&rustix::io::Errno::BUSY) {
-        bail!("{} is in use: unmount it and let go of what is built on it, or use --force", path.display());
+        bail!("{} is in use: unmount it and release the devices built on it, or use --force", path.display());
     }
     let device = device.with_context(|| format!("{} cannot be opened", path.display()))?;
-    rustix::fs::fsync(&device).with_context(|| format!("{} cannot be written out", path.display()))
+    rustix::fs::fsync(&device).with_context(|| format!("{} cannot be flushed", path.display()))
 }
 
 fn run(command: &mut Command) -> anyhow::Result<()> {

@@ -43,7 +43,7 @@ pub(crate) fn run(daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCo
             of_daemon(&status, &connections, Path::new("/"))
         }
         Err(error) if is_unanswered(&error) => of_state(&state_dir),
-        Err(error) => vec![format!("it cannot be found out what the daemon serves: {error:#}")],
+        Err(error) => vec![format!("cannot determine what the daemon serves: {error:#}")],
     };
     let found: Vec<String> = found.iter().map(|line| text::clean(line)).collect();
     if daemon.json {
@@ -53,7 +53,7 @@ pub(crate) fn run(daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCo
         bail!("{}", found.join("\nzcctl: "));
     }
     if !daemon.json {
-        writeln!(out, "nothing speaks against a stop")?;
+        writeln!(out, "no obstacles to a stop")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -68,13 +68,14 @@ fn is_unanswered(error: &anyhow::Error) -> bool {
 fn of_state(dir: &Path) -> Vec<String> {
     let caches = match zc_engine::remembered(dir) {
         Ok(caches) => caches,
-        Err(error) => return vec![format!("it cannot be found out what caches have: {error}")],
+        Err(error) => return vec![format!("cannot determine the dirty data of caches: {error}")],
     };
     let volumes = caches.iter().flat_map(|cache| cache.volumes.iter().map(move |volume| (cache, volume)));
     let dirty = volumes.filter(|(_, volume)| volume.may_be_dirty);
     let line = |(cache, volume): (&zc_engine::RememberedCache, &zc_engine::RememberedVolume)| {
         format!(
-            "the cache {} has dirty data of volume \"{}\", which its origin {} lacks: start the daemon, then `zcctl stop \
+            "the cache {} has dirty data of volume \"{}\", not yet on its origin {}: start the daemon, then `zcctl \
+             stop \
              --flush`",
             cache.uuid,
             volume.name,
@@ -93,7 +94,7 @@ fn of_daemon(status: &Value, connections: &Value, root: &Path) -> Vec<String> {
         let (dirty, bytes) = (&volume["dirty"], volume["dirty"]["bytes"].as_u64().unwrap_or(0));
         if bytes > 0 || dirty["fenced"] == json!(true) {
             found.push(format!(
-                "volume \"{}\" has {} of dirty data, which its origin lacks: `zcctl stop --flush` writes it there",
+                "volume \"{}\" has {} of dirty data, not yet on its origin: `zcctl stop --flush` writes it there",
                 name(&volume["name"]),
                 size(bytes)
             ));
@@ -101,7 +102,8 @@ fn of_daemon(status: &Value, connections: &Value, root: &Path) -> Vec<String> {
     }
     for volume in list("unserved_dirty") {
         found.push(format!(
-            "the cache has dirty data of volume \"{}\", which is not served: add it to the configuration, restart the \
+            "the cache has dirty data of volume \"{}\", which is not served: add it to the configuration, restart \
+             the \
              daemon, then `zcctl stop --flush`",
             name(&volume["name"])
         ));
@@ -141,7 +143,7 @@ fn users_of(device: &str, own_pid: &str, root: &Path) -> Vec<(String, String)> {
         if is_of_device(&path, device) {
             let holders = names(&block.join(&part).join("holders"));
             found.extend(
-                holders.into_iter().map(|holder| (path.clone(), format!("/dev/{holder} lies on it"))),
+                holders.into_iter().map(|holder| (path.clone(), format!("/dev/{holder} is built on it"))),
             );
         }
     }

@@ -94,7 +94,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
         Online::Cache(command) => return cache::run(command, out),
         Online::Stats { daemon, prometheus: true, .. } => {
             let answer = ask(&daemon.socket, &json!({"cmd": "metrics"}))?;
-            out.write_all(answer["text"].as_str().context("the daemon tells no numbers")?.as_bytes())?;
+            out.write_all(answer["text"].as_str().context("the daemon's reply has no metrics")?.as_bytes())?;
         }
         Online::Stats { daemon, watch: None, .. } => one(daemon, &json!({"cmd": "stats"}), stats, out)?,
         Online::Stats { daemon, watch: Some(seconds), .. } => {
@@ -139,7 +139,7 @@ fn show_status(daemon: &Daemon, listing: &Listing, out: &mut dyn Write) -> anyho
         Some("HEALTHY") => Ok(ExitCode::SUCCESS),
         Some("DEGRADED") => Ok(ExitCode::from(EXIT_DEGRADED)),
         Some("FAILED") => Ok(ExitCode::from(EXIT_FAILED)),
-        _ => bail!("the daemon gives no verdict on itself; it is of another version"),
+        _ => bail!("the daemon reports no verdict; it has another version"),
     }
 }
 
@@ -219,8 +219,8 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         let about = |kind| reason[kind].as_str().map(|name| format!("{kind} {}: ", text::clean(name)));
         let about = about("volume").or_else(|| about("store")).unwrap_or_default();
         writeln!(out, "  {}  {about}{}", part("level"), part("what"))?;
-        writeln!(out, "    so: {}", part("follows"))?;
-        writeln!(out, "    do: {}", part("command"))?;
+        writeln!(out, "    effect: {}", part("follows"))?;
+        writeln!(out, "    action: {}", part("command"))?;
     }
     text::pairs(
         out,
@@ -545,7 +545,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(!text.contains("idle"), "{text}");
         for part in [
-            "50.0 % of 4 extents read; 25.0 % more were read ahead",
+            "50.0 % of 4 extents read; 25.0 % more were prefetched",
             "half 25.0 %, 4 times 62.5 %",
             "7.0 MiB",
             "25.0 %",

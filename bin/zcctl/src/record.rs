@@ -62,7 +62,7 @@ pub(crate) struct StartArgs {
 pub(crate) fn run(command: &Record, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
         Record::Start(args) => {
-            let path = std::path::absolute(&args.to).context("cannot tell where the file is to be")?;
+            let path = std::path::absolute(&args.to).context("cannot determine the path of the file")?;
             let request = json!({
                 "cmd": "record-start", "volume": args.volume, "path": path, "share": args.share,
                 "max_bytes": args.max_bytes.0, "duration_ms": args.duration.map(|duration| duration.0),
@@ -100,9 +100,9 @@ fn rows(recording: &Value) -> [(&'static str, String); 8] {
 fn state(recording: &Value) -> String {
     let ended = match recording["ended"].as_str() {
         None => return "records".to_owned(),
-        Some("asked") => "ended as asked",
-        Some("time") => "ended: its time was over",
-        Some("size") => "ended: the file has its size",
+        Some("asked") => "ended on request",
+        Some("time") => "ended: duration reached",
+        Some("size") => "ended: size reached",
         Some("stopped") => "ended with the daemon",
         Some(_) => "FAILED",
     };
@@ -142,6 +142,6 @@ mod tests {
         let mut out = Vec::new();
         status(&json!({"recordings": []}), &mut out).unwrap();
         assert!(String::from_utf8(out).unwrap().contains("no volume"));
-        assert_eq!(state(&json!({"ended": "size"})), "ended: the file has its size");
+        assert_eq!(state(&json!({"ended": "size"})), "ended: size reached");
     }
 }

@@ -34,8 +34,11 @@ pub(crate) fn string(value: &Value) -> String {
 pub(crate) fn hit_ratio(extents: &Value) -> String {
     let n = |name: &str| number(&extents[name]);
     let (read, hits, ahead) = (n("read"), n("hits"), n("read_ahead"));
+    if read == 0 {
+        return "no reads yet".to_owned();
+    }
     format!(
-        "{} of {} extents read; {} more were read ahead",
+        "{} of {} extents read; {} more were prefetched",
         share(hits, read),
         count(read),
         share(ahead, read)

@@ -46,7 +46,7 @@ fn connection(remote: &Value) -> String {
     };
     let state = match remote["outage_ms"].as_u64() {
         None => "up".to_owned(),
-        Some(ms) => format!("out of reach for {} s: {}", ms / 1000, string(&remote["why"])),
+        Some(ms) => format!("unreachable for {} s: {}", ms / 1000, string(&remote["why"])),
     };
     format!("{state}{again}{owed}")
 }

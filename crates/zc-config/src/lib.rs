@@ -77,7 +77,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The file is too large for a configuration.
-    #[error("{file}: this is no configuration, it has more than {limit}", limit = ByteSize(limits::FILE_BYTES_MAX))]
+    #[error("{file}: this is not a configuration: it exceeds {limit}", limit = ByteSize(limits::FILE_BYTES_MAX))]
     TooLarge {
         /// The file's name as given.
         file: String,
@@ -97,7 +97,7 @@ impl Config {
         let read = || {
             let bytes = SmallFile::read(path, limits::FILE_BYTES_MAX)?.bytes;
             String::from_utf8(bytes)
-                .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
+                .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
         };
         let text = read().map_err(|source| match source.kind() {
             io::ErrorKind::FileTooLarge => ConfigError::TooLarge { file: file.clone() },

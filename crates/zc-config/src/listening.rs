@@ -20,7 +20,7 @@ pub(crate) fn check(sheet: &mut Sheet) {
                 format!("{address} is listed twice")
             } else {
                 format!(
-                    "{address} is taken already by {}, {}{both}; leave one of them out",
+                    "{address} is in use already by {}, {}{both}; remove one of them",
                     other.key, other.address
                 )
             };
@@ -33,7 +33,7 @@ pub(crate) fn check(sheet: &mut Sheet) {
 }
 
 /// Explanation for messages about the IPv6 wildcard.
-const BOTH: &str = " ([::] is all addresses of IPv4, too)";
+const BOTH: &str = " ([::] includes all IPv4 addresses)";
 
 fn has_both(address: SocketAddr) -> bool {
     address.ip() == IpAddr::from([0_u8; 16])

@@ -30,7 +30,7 @@ impl Config {
         });
         let in_memory = self.volumes.iter().filter(volatile).map(|volume| {
             let why = match volume.ack {
-                Some(_) => "as asked with ack = \"volatile\"",
+                Some(_) => "as configured with ack = \"volatile\"",
                 None if self.cache.journal_path.is_some() => {
                     "the default unless journal_path turns out to be persistent memory"
                 }
@@ -49,7 +49,7 @@ impl Config {
         let unordered = self.volumes.iter().filter(coalesced).map(|volume| {
             format!(
                 "volume \"{}\": with destage = \"coalesce\" the cache must not be lost while it has dirty data: the \
-                 origin alone may then be no state that the volume ever had",
+                 origin alone may then have a state that the volume never had",
                 volume.name
             )
         });
@@ -58,7 +58,8 @@ impl Config {
             let gap_ms = u64::from(DestageWindow::longest_gap_minutes(&volume.destage_window)?) * 60_000;
             (volume.max_dirty_age_ms / 2 < gap_ms).then(|| {
                 format!(
-                    "volume \"{}\": destage_window leaves {} between two windows, and dirty data goes to the origin at \
+                    "volume \"{}\": destage_window leaves {} between two windows, and dirty data goes to the origin \
+                     at \
                      half of max_dirty_age in any case, which is after {}",
                     volume.name,
                     Millis(gap_ms),
@@ -78,8 +79,9 @@ impl Config {
         let open = metrics.into_iter().filter_map(|(key, address)| {
             let address = address.filter(is_reachable)?;
             Some(format!(
-                "metrics.{key}: whoever reaches {address} reads the names, sizes and counters of all volumes, without TLS \
-                 and without a password; let a firewall keep others out"
+                "metrics.{key}: every program that reaches {address} can read the names, sizes and counters of all \
+                 volumes, without TLS \
+                 and without a password; restrict access with a firewall"
             ))
         });
         let volumes = self.volumes.iter().filter(|volume| volume.nbd.export);
@@ -90,15 +92,16 @@ impl Config {
         let clients = self.nbd.listen.iter().filter(|address| is_reachable(address)).filter_map(|address| {
             if !plain.is_empty() {
                 return Some(format!(
-                    "nbd.listen: clients of {address} may use these volumes without TLS, so the network between can read \
+                    "nbd.listen: clients of {address} may use these volumes without TLS, so the network between can \
+                     read \
                      and change their data: {}; set tls = \"required\" in [nbd], or listen on a loopback address",
                     brief(&plain)
                 ));
             }
             self.nbd.tls_client_ca.is_none().then(|| {
                 format!(
-                    "nbd.listen: every client that reaches {address} may use the exports, because TLS asks for no \
-                     certificate; set tls_client_ca in [nbd]"
+                    "nbd.listen: every client that reaches {address} may use the exports, because TLS requires no \
+                     client certificate; set tls_client_ca in [nbd]"
                 )
             })
         });
@@ -113,7 +116,7 @@ impl Config {
         self.volumes.iter().filter(move |volume| !is_reached(volume)).map(|volume| {
             let why = if volume.nbd.export { "[nbd] listens nowhere" } else { "nbd.export is false" };
             format!(
-                "volume \"{0}\": no client reaches it until `zcctl attach {0}`: {why}, and ublk.attach is not set",
+                "volume \"{0}\": no client can access it until `zcctl attach {0}`: {why}, and ublk.attach is not set",
                 volume.name
             )
         })

@@ -32,7 +32,7 @@ impl SmallFile {
         let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
         let mut bytes = Vec::new();
         file.take(most_bytes + 1).read_to_end(&mut bytes)?;

@@ -50,7 +50,7 @@ pub struct NotAWindow;
 
 impl fmt::Display for NotAWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no time of day, such as 22:00-06:00")
+        f.write_str("not a time of day such as 22:00-06:00")
     }
 }
 

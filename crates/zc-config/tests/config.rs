@@ -187,7 +187,9 @@ fn what_may_surprise_is_noted() {
         with("", "[metrics]\npage = \"[::]:9\"\n").concat().contains("metrics.page: whoever reaches [::]:9")
     );
     let nowhere = "[nbd]\nlisten = []\n";
-    assert!(with("", nowhere).concat().contains("volume \"a\": no client reaches it until `zcctl attach a`"));
+    assert!(
+        with("", nowhere).concat().contains("volume \"a\": no client can access it until `zcctl attach a`")
+    );
     assert!(with("", "nbd.export = false\n").concat().contains("nbd.export is false"));
     assert!(with("", &format!("ublk.attach = true\n{nowhere}")).is_empty());
     let learned = "learned_recipes = \"4 MiB\"\n";
@@ -386,7 +388,8 @@ proptest! {
 
 #[test]
 fn an_origin_may_be_a_volume_of_a_store_that_there_is() {
-    let text = "[[store]]\nname = \"tank\"\npath = \"/dev/pool\"\nclean_rate = \"5 MiB\"\ngather = true\n[[volume]]\nname = \"a\"\norigin = \
+    let text = "[[store]]\nname = \"tank\"\npath = \"/dev/pool\"\nclean_rate = \"5 MiB\"\ngather = \
+        true\n[[volume]]\nname = \"a\"\norigin = \
                 \"store:tank/db@mon\"\nmode = \"read-only\"\n[[volume]]\nname = \"b\"\norigin = \"./store:x/y\"\n";
     let config = volumes(text);
     let origin = config.volumes[0].in_store.as_ref().unwrap();

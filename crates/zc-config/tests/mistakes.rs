@@ -31,12 +31,14 @@ fn shares_of_the_cache_that_are_too_much_are_named_with_their_line() {
     let cases = [
         (
             two("10 GiB", "reserve = \"50 %\"", "reserve = \"30.01 %\""),
-            "t.toml:11: volume.reserve: 30.01 % makes 80.01 % of the cache with the reserves above it; all together may be \
+            "t.toml:11: volume.reserve: 30.01 % makes 80.01 % of the cache with the reserves above it; all together \
+             may be \
              80 %",
         ),
         (
             two("10 GiB", "reserve = \"5 GiB\"", "reserve = \"40 %\""),
-            "t.toml:11: volume.reserve: 40 % makes 90 % of the cache with the reserves above it; all together may be 80 %",
+            "t.toml:11: volume.reserve: 40 % makes 90 % of the cache with the reserves above it; all together may \
+             be 80 %",
         ),
         (
             two("10 GiB", "reserve = \"2 GiB\"\nquota = \"1 GiB\"", ""),
@@ -138,7 +140,8 @@ fn pins_that_are_no_ranges_or_too_much_are_named_with_their_line() {
         ),
         (
             two("pin = [\"0-4GiB\"]", "reserve = \"30.01 %\""),
-            "t.toml:7: volume.pin: pins take 50 % of the cache, with a quarter more for what is overwritten, and reserves \
+            "t.toml:7: volume.pin: pins take 50 % of the cache, with a quarter more for what is overwritten, and \
+             reserves \
              30.01 %; together they may take 80 %",
         ),
         (
@@ -193,7 +196,8 @@ fn mistakes_in_sizes_and_numbers_of_the_cache() {
         ),
         (
             "extent_size = true",
-            "3: cache.extent_size: true is not a size such as \"8 KiB\": a whole number of bytes, or of K, M, G, T or P, KiB to PiB",
+            "3: cache.extent_size: true is not a size such as \"8 KiB\": a whole number of bytes, or of K, M, G, T \
+             or P, KiB to PiB",
         ),
         ("weu_size = \"8 MiB\"", "3: cache.weu_size: 8 MiB is not a power of two between 32 KiB and 4 MiB"),
         (
@@ -229,7 +233,8 @@ fn mistakes_in_sizes_and_numbers_of_the_cache() {
         ),
         (
             "weu_max_age = \"3 weeks\"",
-            "3: cache.weu_max_age: \"3 weeks\" is not a duration such as \"30 s\": a whole number of ms, s, min, h or d",
+            "3: cache.weu_max_age: \"3 weeks\" is not a duration such as \"30 s\": a whole number of ms, s, min, h \
+             or d",
         ),
         (
             "weu_max_age = 30",
@@ -290,7 +295,7 @@ fn mistakes_in_words_and_keys_of_the_cache() {
         ("destage_idle = \"1 ms\"", "3: cache.destage_idle: 1 ms is not between 10 ms and 1 h"),
         (
             "destage_window = [\"22-06\"]",
-            "3: cache.destage_window: \"22-06\" is no time of day, such as 22:00-06:00",
+            "3: cache.destage_window: \"22-06\" is not a time of day such as 22:00-06:00",
         ),
         ("destage_writes = 0", "3: cache.destage_writes: 0 is not between 1 and 1024"),
         (
@@ -404,7 +409,8 @@ fn mistakes_in_the_other_sections() {
         ),
         (
             "[nbd]\nidle_timeout = \"8 weeks\"",
-            "7: nbd.idle_timeout: \"8 weeks\" is not a duration such as \"30 s\": a whole number of ms, s, min, h or d",
+            "7: nbd.idle_timeout: \"8 weeks\" is not a duration such as \"30 s\": a whole number of ms, s, min, h \
+             or d",
         ),
         (
             "[nbd]\nunix = [\"/var/lib/zcached/.\"]",
@@ -430,7 +436,8 @@ fn mistakes_in_the_other_sections() {
         ("[volumes]\n", "6: volumes: there is no such section; did you mean \"volume\"?"),
         (
             "[telemetry]\n",
-            "6: telemetry: there is no such section; there are cache, store, volume, nbd, control, metrics, sandbox, log",
+            "6: telemetry: there is no such section; there are cache, store, volume, nbd, control, metrics, \
+             sandbox, log",
         ),
     ];
     for (lines, expected) in cases {
@@ -506,7 +513,7 @@ fn large_files_are_bounded() {
     );
 
     let long = "#".repeat((1 << 20) + 1);
-    assert_eq!(refusal(&long), "t.toml: this is no configuration, it has more than 1 MiB");
+    assert_eq!(refusal(&long), "t.toml: this is not a configuration: it exceeds 1 MiB");
     let nested = format!("[cache]\npath = {}", "[".repeat(100_000));
     assert!(refusal(&nested).starts_with("t.toml:"));
 }
@@ -589,16 +596,16 @@ fn addresses_that_cannot_be_listened_on_together_are_named_with_their_line() {
     let cases = [
         (
             "[nbd]\nlisten = [\"[::]:1\",\n\"0.0.0.0:1\"]",
-            "8: nbd.listen: 0.0.0.0:1 is taken already by nbd.listen, [::]:1 ([::] is all addresses of IPv4, too); leave \
-             one of them out",
+            "8: nbd.listen: 0.0.0.0:1 is in use already by nbd.listen, [::]:1 ([::] includes all IPv4 addresses); \
+             remove one of them",
         ),
         (
             "[metrics]\nlisten = \"127.0.0.1:10809\"",
-            "7: metrics.listen: 127.0.0.1:10809 is taken already by nbd.listen, 127.0.0.1:10809; leave one of them out",
+            "7: metrics.listen: 127.0.0.1:10809 is in use already by nbd.listen, 127.0.0.1:10809; remove one of them",
         ),
         (
             "[metrics]\nlisten = \"127.0.0.1:9\"\npage = \"0.0.0.0:9\"",
-            "8: metrics.page: 0.0.0.0:9 is taken already by metrics.listen, 127.0.0.1:9; leave one of them out",
+            "8: metrics.page: 0.0.0.0:9 is in use already by metrics.listen, 127.0.0.1:9; remove one of them",
         ),
     ];
     for (lines, expected) in cases {

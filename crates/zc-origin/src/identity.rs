@@ -35,7 +35,7 @@ pub fn compare(remembered: &Identity, present: &Identity) -> Likeness {
         return Likeness::Changed(format!("has grown from {before} to {now} bytes"));
     }
     if remembered.mtime_ns != present.mtime_ns {
-        return Likeness::Changed("was written since zcached last stopped in order".to_owned());
+        return Likeness::Changed("was written since zcached last stopped cleanly".to_owned());
     }
     // Device numbers change between boots and are irrelevant if everything else is equal.
     Likeness::Same

@@ -78,7 +78,9 @@ pub enum SandboxError {
         source: io::Error,
     },
     /// Root could be regained after the change of user.
-    #[error("the user {user} was assumed and root could be regained; this kernel does not drop root's saved ids")]
+    #[error(
+        "the user {user} was assumed and root could be regained; this kernel does not drop root's saved ids"
+    )]
     WayBack {
         /// The user.
         user: u32,

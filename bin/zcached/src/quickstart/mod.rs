@@ -76,7 +76,8 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
         .len();
     writeln!(
         out,
-        "  volumes  a, and b, its clone with {} of the blocks changed; {} each\n  cache    {}, a third of both volumes\n",
+        "  volumes  a, and b, its clone with {} of the blocks changed; {} each\n  cache    {}, a third of both \
+         volumes\n",
         report::percent(volumes::differing_share(image_bytes)),
         report::size(image_bytes),
         report::size(place::cache_bytes(image_bytes)),
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
         out.flush()?;
         engine.wait()?;
     } else if !engine.stop()? {
-        bail!("the cache could not be closed in order, so it may start cold; its directory may be full");
+        bail!("the cache could not be closed cleanly, so it may start cold; its directory may be full");
     }
     writeln!(out, "\nStopped. The next start in this directory finds the cache warm.")?;
     Ok(ExitCode::SUCCESS)

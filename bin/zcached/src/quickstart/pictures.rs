@@ -19,7 +19,7 @@ pub(crate) fn room(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let rows = [("volumes show", shown_bytes), ("store takes", stored_bytes), ("cache takes", ssd_bytes)];
-    writeln!(out, "\n  Room, of both volumes together:\n")?;
+    writeln!(out, "\n  Space of both volumes together:\n")?;
     bars(&rows.map(|(name, bytes)| (name, bytes, size(bytes))), out)
 }
 

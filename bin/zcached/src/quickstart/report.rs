@@ -160,8 +160,8 @@ pub(crate) fn first_hits(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<
     if first.and_then(Line::hit_ratio).is_some_and(|hits| hits > 0.5) {
         writeln!(
             out,
-            "  The first read has hits because the cache took in what was stored; it finds the clone's content by\n  \
-             fingerprints that the store gives."
+            "  The first read has hits because the cache inserted the data as it was stored; it finds the clone's\n \
+              content by the store's fingerprints."
         )?;
     }
     Ok(())
@@ -185,7 +185,7 @@ pub(crate) fn no_faster(lines: &[Line], origin: Origin, out: &mut dyn Write) -> 
         if origin == Origin::PageCache {
             writeln!(
                 out,
-                "  The store's file is read through this machine's page cache, the cache's file past it, with direct I/O.\n  \
+                "  The store's file is read through this machine's page cache, the cache's file with direct I/O.\n  \
                  So a hit saves little time here. The slow disk below shows what it saves."
             )?;
         }

@@ -53,8 +53,8 @@ pub(crate) struct ResizeArgs {
 /// Moves the cache.
 pub(super) fn replace(args: &ReplaceArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let daemon = &args.daemon;
-    let device = std::path::absolute(&args.device).context("cannot tell where the device is")?;
-    let path = device.to_str().context("the path of the device is no UTF-8")?;
+    let device = std::path::absolute(&args.device).context("cannot determine the path of the device")?;
+    let path = device.to_str().context("the path of the device is not UTF-8")?;
     let holds = content(&device);
     refuse_filled(&device, &holds, args.force)?;
     let file = held_file(daemon)?;
@@ -88,7 +88,8 @@ pub(super) fn replace(args: &ReplaceArgs, out: &mut dyn Write) -> anyhow::Result
     let Err(error) = written else { return Ok(ExitCode::SUCCESS) };
     writeln!(
         std::io::stderr(),
-        "zcctl: {} is not changed: {error:#}. Write the new path there as cache.path. Until then the daemon finds its cache \
+        "zcctl: {} is not changed: {error:#}. Write the new path there as cache.path. Until then the daemon finds \
+         its cache \
          by a record in its state directory",
         file.path().display()
     )?;
@@ -106,7 +107,8 @@ pub(super) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> anyhow::Result<E
         return Ok(ExitCode::SUCCESS);
     }
     let loss = format!(
-        "{place} has {bytes} now. The cache would be made anew, and the {} that it holds would be read from the origins \
+        "{place} has {bytes} now. The cache would be made anew, and the {} that it holds would be read from the \
+         origins \
          again; no volume loses data",
         size(number(&plan["used_bytes"]))
     );
@@ -139,7 +141,7 @@ fn refuse_filled(device: &Path, holds: &Content, force: bool) -> anyhow::Result<
     match holds {
         Content::Nothing | Content::Known(CACHE) | Content::Unreadable(_) => Ok(()),
         _ if force => Ok(()),
-        other => bail!("{} holds {}; --force destroys it", device.display(), other.describe()),
+        other => bail!("{} contains {}; --force destroys it", device.display(), other.object()),
     }
 }
 

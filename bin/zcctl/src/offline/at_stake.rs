@@ -64,7 +64,7 @@ impl Memory {
     fn silence(&self) -> String {
         match &self.caches {
             Err(error) => error.clone(),
-            Ok(_) => format!("the state directory {} does not know the cache", self.dir.display()),
+            Ok(_) => format!("the state directory {} has no record of the cache", self.dir.display()),
         }
     }
 }

@@ -94,13 +94,11 @@ fn check_superblocks(image: &Image, report: &mut Report) {
         report.note(format!("superblock copy {copy} is older than the newest: a rewrite was interrupted"));
     }
     if !image.superblock.clean {
-        report.note(
-            "the last session did not end cleanly; the next start reads the journal and goes on".to_owned(),
-        );
+        report.note("the last session did not end cleanly; the next start replays the journal".to_owned());
     }
     if image.superblock.distrusted && !image.superblock.clean {
-        let text =
-            "the last session trusted no mapping and did not end in order, so the next start trusts none";
+        let text = "the last session distrusted all mappings and did not end cleanly, so the next start distrusts them as \
+             well";
         report.problem(Class::RegionMap, text.to_owned());
     }
     report.count("session", image.superblock.session);

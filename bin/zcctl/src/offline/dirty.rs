@@ -86,7 +86,7 @@ impl Dirty {
             }
             if !volume.open.is_empty() {
                 let text = format!(
-                    "volume {}: {} dirty records without a commit; no client was told that they are durable",
+                    "volume {}: {} dirty records without a commit; none was acknowledged as durable",
                     id.0,
                     volume.open.len()
                 );

@@ -67,7 +67,7 @@ fn superblock(superblock: &Superblock) -> Value {
 fn volumes(image: &Image) -> anyhow::Result<Value> {
     let tables = image.volume_tables();
     let Some((table, copy)) = newest(&tables, |table| table.sequence) else {
-        bail!("both copies of the volume table are damaged; `zcctl check` tells what else is");
+        bail!("both copies of the volume table are damaged; `zcctl check` lists further damage");
     };
     let rows: Vec<Value> = table.records.iter().map(volume).collect();
     Ok(json!({"sequence": table.sequence, "copy": copy, "volumes": rows}))
@@ -112,7 +112,7 @@ fn regions(image: &Image) -> anyhow::Result<Value> {
 fn checkpoint(image: &Image) -> anyhow::Result<Value> {
     let headers = image.checkpoints();
     let Some((header, area)) = newest(&headers, |header| header.sequence) else {
-        bail!("no checkpoint header is valid: there is none yet, or both are damaged (`zcctl check` tells)");
+        bail!("no checkpoint header is valid: there is none yet, or both are damaged (see `zcctl check`)");
     };
     let found = image.checkpoint_records(header, area);
     let rows: Vec<Value> = found.records.iter().map(record).collect();

@@ -17,6 +17,7 @@ use zc_io::{AlignedBuf, BlockFile, OpenOptions};
 
 use super::at_stake::AtStake;
 use super::cli::{Fingerprint, FormatArgs};
+use crate::setup::signature::{self, Content};
 use crate::units::size;
 
 /// A file or device for `zc_cache`, limited to a size, and its journal's.
@@ -150,7 +151,8 @@ fn refuse_dirty(
     let at_stake = AtStake::find(file, journal, &args.state_dir);
     if !at_stake.is_nothing() && !args.discard_dirty {
         bail!(
-            "{} holds {}; no origin has it, and --force would destroy it. To keep it, start zcached with this cache, then \
+            "{} holds {}; no origin has it, and --force would destroy it. To keep it, start zcached with this \
+             cache, then \
              `zcctl stop --flush`. To lose it for good, add --discard-dirty",
             args.path.display(),
             at_stake.describe()
@@ -185,7 +187,10 @@ fn refuse_used(file: &BlockFile) -> anyhow::Result<()> {
 fn refuse_filled(file: &BlockFile) -> anyhow::Result<()> {
     let place = file.path().display();
     if let Some(at) = file.first_filled()? {
-        bail!("{place} holds something (byte {at} is not zero); --force destroys it");
+        match signature::content(file.path()) {
+            known @ Content::Known(_) => bail!("{place} contains {}; --force destroys it", known.object()),
+            _ => bail!("{place} contains data (byte {at} is not zero); --force destroys it"),
+        }
     }
     Ok(())
 }

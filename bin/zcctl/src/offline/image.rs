@@ -328,10 +328,10 @@ fn label_fault(journal: &BlockFile, superblock: &Superblock) -> anyhow::Result<O
         Found::Valid(label) if label == JournalLabel::of(superblock) => Ok(None),
         Found::Valid(_) => bail!("{place} is the journal of another cache"),
         Found::Blank | Found::IndexImage => {
-            Ok(Some(format!("{place} does not say whose journal it is: its first block is zero")))
+            Ok(Some(format!("{place} does not identify its cache: its first block is zero")))
         }
-        Found::Damaged(fault) => Ok(Some(format!("{place} does not say whose journal it is: {fault}"))),
-        Found::Unreadable(why) => Ok(Some(format!("{place} does not say whose journal it is: {why}"))),
+        Found::Damaged(fault) => Ok(Some(format!("{place} does not identify its cache: {fault}"))),
+        Found::Unreadable(why) => Ok(Some(format!("{place} does not identify its cache: {why}"))),
     }
 }
 

@@ -544,7 +544,7 @@ fn format_refuses_what_is_used() {
     assert_eq!(format(&path, &["--force"]).0, 0);
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
     let (code, text) = format(&path, &[]);
-    assert!(code == 2 && text.contains("holds something"), "{text}");
+    assert!(code == 2 && text.contains("contains "), "{text}");
     let (code, text) = format(&path, &["--size", "2 MiB"]);
     assert!(code == 2 && text.contains("1.0 MiB"), "{text}");
     assert_eq!(format(&dir.path().join("none"), &[]).0, 2, "a missing file needs a size");
@@ -617,7 +617,7 @@ fn a_journal_elsewhere_has_to_be_named_and_has_to_be_the_right_one() {
 
     let other = dir.path().join("other.img");
     let (code, text) = format(&other, &more);
-    assert!(code == 2 && text.contains("holds something"), "{text}");
+    assert!(code == 2 && text.contains("contains "), "{text}");
     assert_eq!(format(&other, &[&more[..], &["--force"]].concat()).0, 0);
     let (code, text) = run(&["check", cache_name, "--journal", journal_name]);
     assert!(code == 2 && text.contains("the journal of another cache"), "{text}");

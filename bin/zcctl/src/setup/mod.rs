@@ -95,7 +95,7 @@ fn show_disks(args: &SetupArgs, disks: &[Disk], out: &mut dyn Write) -> anyhow::
         let use_of_it = match &disk.used {
             Some(used) => used.clone(),
             None if disk.is_free() && disk.rotational == Some(false) => {
-                "free: it may be the cache".to_owned()
+                "free: usable as the cache".to_owned()
             }
             None => "free".to_owned(),
         };
@@ -184,7 +184,7 @@ fn show_plan(args: &SetupArgs, plan: &Plan, out: &mut dyn Write) -> anyhow::Resu
         writeln!(out, "  {command}")?;
     }
     if !lines.is_empty() {
-        writeln!(out, "Lines for /etc/fstab, behind the folders that you choose:")?;
+        writeln!(out, "Lines for /etc/fstab; adapt the mount points:")?;
     }
     for line in lines {
         writeln!(out, "  {line}")?;

@@ -207,12 +207,12 @@ fn check_cache(cache: &Disk) -> anyhow::Result<()> {
     if let Some(used) = &cache.used {
         bail!("{place} cannot be the cache: {used}");
     }
-    ensure!(!cache.read_only, "{place} cannot be the cache: it takes no writes");
+    ensure!(!cache.read_only, "{place} cannot be the cache: it is read-only");
     match &cache.content {
         Content::Nothing => Ok(()),
         Content::Unreadable(why) => bail!("{place} cannot be read ({why}); setup needs root"),
         content => bail!(
-            "{place} cannot be the cache: it holds {}, and setup writes to empty devices alone. If nothing of it is \
+            "{place} cannot be the cache: it contains {}, and setup writes only to empty devices. If none of it is \
              needed, `blkdiscard {place}` empties an SSD",
             content.describe()
         ),
@@ -223,10 +223,10 @@ fn check_origin(origin: &Disk) -> anyhow::Result<()> {
     let place = describe(origin);
     if let Some(used) = &origin.used {
         bail!(
-            "{place} cannot be an origin: {used}. End that first; a program beside zcached would destroy its data"
+            "{place} cannot be an origin: {used}. End that first, because another program would corrupt its data"
         );
     }
-    ensure!(!origin.read_only, "{place} cannot be an origin: it takes no writes");
+    ensure!(!origin.read_only, "{place} cannot be an origin: it is read-only");
     match &origin.content {
         Content::Known(CACHE | STORE) => {
             bail!("{place} cannot be an origin: it is {}", origin.content.describe())
@@ -247,7 +247,7 @@ fn warnings(cache: &Disk, origins: &[Origin]) -> Vec<String> {
     let mut warnings = Vec::new();
     if cache.rotational != Some(false) {
         warnings.push(format!(
-            "{} is no SSD, as far as the kernel knows; the cache will be slow",
+            "{} is not an SSD according to the kernel; the cache will be slow",
             describe(cache)
         ));
     }
@@ -311,7 +311,7 @@ fn config(
     }
     writeln!(out, "\n[control]\nsocket = {}", text(wish.socket)?)?;
     let parsed =
-        Config::parse(&out, "the configuration").context("the daemon would not take the configuration")?;
+        Config::parse(&out, "the configuration").context("the daemon would refuse the configuration")?;
     Ok((out, parsed))
 }
 

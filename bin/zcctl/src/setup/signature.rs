@@ -42,6 +42,23 @@ impl Content {
             Self::Unreadable(why) => format!("cannot be read: {}", zc_io::name_errnos(why)),
         }
     }
+
+    /// Returns the object of "the device contains": "an ext2/3/4 file system".
+    pub(crate) fn object(&self) -> String {
+        match self {
+            Self::Known("ext") => "an ext2/3/4 file system".to_owned(),
+            Self::Known("xfs") => "an XFS file system".to_owned(),
+            Self::Known(name @ ("btrfs" | "f2fs" | "squashfs" | "ntfs" | "vfat")) => {
+                format!("a {name} file system")
+            }
+            Self::Known(name @ ("iso9660" | "exfat")) => format!("an {name} file system"),
+            Self::Known("swap") => "swap space".to_owned(),
+            Self::Known(name) if name.contains(' ') => (*name).to_owned(),
+            Self::Known(name) => format!("a {name} signature"),
+            Self::Nothing => "nothing".to_owned(),
+            Self::Unknown | Self::Unreadable(_) => "unknown data".to_owned(),
+        }
+    }
 }
 
 /// The name that a cache of ours has here.

@@ -48,7 +48,7 @@ impl Image {
         let is_block = kind.is_block_device();
         ensure!(
             kind.is_file() || is_block,
-            "{place} is {}, and no image: name a file or a block device; nothing was made",
+            "{place} is {}, not an image: name a file or a block device; nothing was made",
             if kind.is_dir() { "a folder" } else { "neither a file nor a block device" }
         );
         let len = if is_block { file.seek(SeekFrom::End(0))? } else { file.metadata()?.len() };

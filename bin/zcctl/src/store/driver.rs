@@ -34,8 +34,8 @@ pub(super) fn warn_of_dropped(commits: u64) -> anyhow::Result<()> {
     if commits > 0 {
         writeln!(
             std::io::stderr(),
-            "warning: when the store was opened, the last write of its log was damaged and does not count. What was \
-             flushed in the last moments before may be gone. `zcctl store accept-loss STORE` takes note"
+            "warning: when the store was opened, the last write of its log was damaged and does not count. Data \
+             flushed just before may be lost; acknowledge this with `zcctl store accept-loss STORE`"
         )?;
     }
     Ok(())

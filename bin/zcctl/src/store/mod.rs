@@ -155,8 +155,8 @@ fn would_roll_back(answer: &Value) -> String {
     let (volume, snapshot) = (string(answer, "name"), string(answer, "snapshot"));
     let of = |key| size(number(answer, key));
     format!(
-        "volume \"{volume}\" ({}) would become what its snapshot \"{snapshot}\" ({}) is, and what was written to it since \
-         would be lost: {} of it are stored nowhere else",
+        "volume \"{volume}\" ({}) would become what its snapshot \"{snapshot}\" ({}) is, and writes since then \
+         would be lost: {} of them are stored nowhere else",
         of("size_bytes"),
         of("snapshot_size_bytes"),
         of("loses_bytes")
@@ -166,7 +166,8 @@ fn would_roll_back(answer: &Value) -> String {
 fn would_delete(what: &str, answer: &Value) -> String {
     let of = |key| size(number(answer, key));
     format!(
-        "{what} \"{}\" ({}, {} used) would be lost, and with it {} that are stored nowhere else; {} would become free",
+        "{what} \"{}\" ({}, {} used) would be lost, and with it {} that are stored nowhere else; {} would become \
+         free",
         string(answer, "name"),
         of("size_bytes"),
         of("used_bytes"),
@@ -200,7 +201,7 @@ fn clean(pool: &Pool, out: &mut dyn Write) -> anyhow::Result<()> {
     let answer = json!({ "freed_bytes": freed, "free_bytes": free, "dropped_commits": dropped });
     answered(pool, &answer, out, |answer, out| {
         let (freed, free) = (size(number(answer, "freed_bytes")), size(number(answer, "free_bytes")));
-        Ok(writeln!(out, "{freed} became free, {free} are")?)
+        Ok(writeln!(out, "freed {freed}; {free} free")?)
     })
 }
 
@@ -208,7 +209,7 @@ fn create(path: &Path, wanted: Option<u64>, force: bool) -> anyhow::Result<()> {
     let was_there = path.exists();
     let file = driver::lock(path, wanted)?;
     if !force && file.first_filled()?.is_some() {
-        bail!("{} is not empty; to lose what is there, add --force", path.display());
+        bail!("{} is not empty; add --force to destroy its contents", path.display());
     }
     let made = zc_pool_io::make(&file);
     if made.is_err() && !was_there {
@@ -232,9 +233,9 @@ fn status(pool: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         Some("full") => {
             "full: writes fail; delete snapshots or volumes; the daemon, or `zcctl store clean`, frees them"
         }
-        Some("failed") => "failed: its device failed; mend the device, then restart the daemon",
+        Some("failed") => "failed: its device failed; repair the device, then restart the daemon",
         Some("dropped") => {
-            "dropped: its last changes are gone, flushed ones perhaps among them; run `zcctl store scrub`"
+            "dropped: its last changes are lost, possibly including flushed ones; run `zcctl store scrub`"
         }
         _ => "ok",
     };
@@ -297,7 +298,8 @@ fn accept_loss(pool: &Pool, consent: &Consent, out: &mut dyn Write) -> anyhow::R
         return Ok(());
     }
     consent.ask(
-        "the device lost a part of the log, and later changes with it. The store would go back to the volumes above, as they \
+        "the device lost a part of the log, and later changes with it. The store would go back to the volumes \
+         above, as they \
          were before; a cache of them then starts cold. If an undamaged copy of the device may come back, \
          wait for it",
     )?;
@@ -312,8 +314,7 @@ fn accept_dropped(pool: &Pool, driver: Driver, consent: &Consent, out: &mut dyn 
     let answer = Order::Volumes {}.carry_out(driver.client())?;
     answered(pool, &answer, out, volumes)?;
     if !consent.dry_run {
-        consent
-            .ask("the next flush of a volume would fail, so that its client knows. It does not after this")?;
+        consent.ask("the next flush of a volume would fail, to notify its client. After this it does not")?;
         driver.acknowledge_dropped();
     }
     driver.close()

@@ -99,7 +99,7 @@ impl Pool {
     pub(super) fn path(&self) -> anyhow::Result<&Path> {
         if let Some(name) = self.name() {
             bail!(
-                "this needs a store that no daemon has open, by its path; there is no file or device \"{name}\""
+                "this needs the path of a store that no daemon has open; there is no file or device \"{name}\""
             );
         }
         Ok(&self.pool)

@@ -45,7 +45,7 @@ impl std::str::FromStr for Setting {
         };
         let key = key.trim();
         if !key.split('.').all(plain) || key.split('.').count() > 2 {
-            return Err(format!("\"{key}\" is no key: write one such as mode or nbd.export"));
+            return Err(format!("\"{key}\" is not a key: write one such as mode or nbd.export"));
         }
         Ok(Self::new(key, value))
     }
@@ -143,7 +143,7 @@ fn missing(name: &str) -> anyhow::Error {
 }
 
 fn parse(text: &str) -> anyhow::Result<DocumentMut> {
-    text.parse().context("the configuration is no TOML")
+    text.parse().context("the configuration is not TOML")
 }
 
 fn volumes(document: &mut DocumentMut) -> anyhow::Result<&mut ArrayOfTables> {
@@ -169,7 +169,7 @@ fn put(table: &mut dyn TableLike, setting: &Setting) -> anyhow::Result<()> {
             };
             let group_item = table.entry(group).or_insert_with(dotted);
             let group =
-                group_item.as_table_like_mut().with_context(|| format!("{group} is no group of keys"))?;
+                group_item.as_table_like_mut().with_context(|| format!("{group} is not a group of keys"))?;
             (group, key)
         }
     };
@@ -179,7 +179,7 @@ fn put(table: &mut dyn TableLike, setting: &Setting) -> anyhow::Result<()> {
             *value.decor_mut() = old.decor().clone();
             *old = value;
         }
-        Some(_) => bail!("{} is no key with a value", setting.key),
+        Some(_) => bail!("{} is not a key with a value", setting.key),
         None => drop(table.insert(key, Item::Value(value))),
     }
     Ok(())
@@ -297,7 +297,8 @@ listen = []
         let added = add(TEXT, "new", &given).unwrap();
         let place = TEXT.find("\n# Who may connect.").unwrap();
         let (before, after) = TEXT.split_at(place);
-        let volume = "\n[[volume]]\nname = \"new\"\norigin = \"/dev/sdd\"\nmode = \"write-back\"\nnbd.read_only = true\n\
+        let volume = "\n[[volume]]\nname = \"new\"\norigin = \"/dev/sdd\"\nmode = \"write-back\"\nnbd.read_only = \
+            true\n\
                       create_size = \"10 GiB\"\n";
         assert_eq!(added, format!("{before}{volume}{after}"));
         assert!(add(TEXT, "vm", &given).unwrap_err().to_string().contains("already"));

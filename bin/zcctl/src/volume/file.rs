@@ -50,7 +50,8 @@ impl ConfigFile {
         let path = path.canonicalize().with_context(|| format!("cannot find {}", path.display()))?;
         if is_mount_point(&path).with_context(|| format!("cannot examine {}", path.display()))? {
             bail!(
-                "{} is mounted as a single file, so it cannot be replaced: edit it where it comes from, in place, and \
+                "{} is mounted as a single file, so it cannot be replaced: edit it where it comes from, in place, \
+                 and \
                  `zcctl reload`; or mount its directory instead, and this command can change it",
                 path.display()
             );
@@ -65,7 +66,7 @@ impl ConfigFile {
                 OpenOptions::new().read(true).custom_flags(flags).open(&path).with_context(fail)?;
             ensure!(
                 file.metadata().with_context(fail)?.is_file(),
-                "{}: it is no regular file",
+                "{}: it is not a regular file",
                 path.display()
             );
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -158,7 +159,7 @@ impl ConfigFile {
         let now = std::fs::read_to_string(&self.path)
             .with_context(|| format!("cannot read {}", self.path.display()))?;
         if now != self.text || !is_at(&self.file, &self.path)? {
-            bail!("another program changed {} meanwhile; nothing is written", self.path.display());
+            bail!("another program changed {} at the same time; nothing was written", self.path.display());
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ use crate::warm::{self, WarmArgs};
 use edit::Setting;
 use file::{ConfigFile, Replaced};
 
-/// Exit status of a change that is written and takes a restart.
+/// Exit status of a change that is written and needs a restart.
 pub(crate) const EXIT_LATER: u8 = 1;
 
 /// Volumes of a running daemon.
@@ -47,7 +47,7 @@ pub(crate) enum VolumeCommand {
     ///
     /// The volume is written to the daemon's configuration file, behind the last one.
     ///
-    /// Exit status: 0 it is served, 1 it is served and a part of its settings takes a restart, 2 not possible, and
+    /// Exit status: 0 it is served, 1 it is served and a part of its settings needs a restart, 2 not possible, and
     /// nothing is changed.
     Add(AddArgs),
     /// Remove a volume once it has no dirty data; its origin stays.
@@ -100,7 +100,7 @@ pub(crate) enum VolumeCommand {
     },
     /// Change settings of a volume, in the file and in the daemon.
     ///
-    /// Exit status: 0 in force, 1 written, and a part of it takes a restart, 2 not possible, and nothing is changed.
+    /// Exit status: 0 in force, 1 written, and a part of it needs a restart, 2 not possible, and nothing is changed.
     Set {
         /// Name of the volume.
         volume: String,
@@ -118,7 +118,7 @@ pub(crate) enum VolumeCommand {
     Pin(PinArgs),
     /// Unpin ranges of a volume; they age like anything else.
     ///
-    /// Exit status: 0 in force, 1 written, and takes a restart, 2 not possible, and nothing is changed.
+    /// Exit status: 0 in force, 1 written, and needs a restart, 2 not possible, and nothing is changed.
     Unpin(PinArgs),
 }
 
@@ -182,7 +182,7 @@ fn key_of(volume: &str) -> String {
 /// The daemon's configuration file, locked, as the daemon has read it.
 pub(crate) fn held_file(daemon: &Daemon) -> anyhow::Result<ConfigFile> {
     let answer = ask(&daemon.socket, &json!({"cmd": "config"}))?;
-    let path = answer["path"].as_str().context("the daemon does not tell its configuration file")?;
+    let path = answer["path"].as_str().context("the daemon does not report its configuration file")?;
     let file = ConfigFile::open(Path::new(path))?;
     // Queried with the lock held: no other `zcctl` changes it from now on.
     let answer = ask(&daemon.socket, &json!({"cmd": "config"}))?;
@@ -190,7 +190,7 @@ pub(crate) fn held_file(daemon: &Daemon) -> anyhow::Result<ConfigFile> {
         answer["unread"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if !unread.is_empty() {
         bail!(
-            "{} has changes that the daemon has not read: {}; `zcctl reload` first, or take them back",
+            "{} has changes that the daemon has not read: {}; `zcctl reload` first, or revert them",
             file.path().display(),
             text::clean_lines(&unread.join(", "))
         );
@@ -219,7 +219,7 @@ fn write(file: &ConfigFile, new: &str, daemon: &Daemon) -> anyhow::Result<(Value
 }
 
 pub(crate) fn check(candidate: &Path, daemon: &Daemon) -> anyhow::Result<Value> {
-    let path = candidate.to_str().context("the path of the configuration is no UTF-8")?;
+    let path = candidate.to_str().context("the path of the configuration is not UTF-8")?;
     ask(&daemon.socket, &json!({"cmd": "check-config", "path": path}))
 }
 
@@ -238,7 +238,7 @@ fn reload(
         match back {
             Ok(()) => error.context("nothing is changed"),
             Err(worse) => error
-                .context(format!("the configuration file is changed and could not be put back: {worse:#}")),
+                .context(format!("the configuration file is changed and could not be restored: {worse:#}")),
         }
     })
 }
@@ -252,7 +252,7 @@ fn show_change(answer: &Value, line: &str, daemon: &Daemon, out: &mut dyn Write)
     } else {
         writeln!(out, "{line}")?;
         for key in &later {
-            writeln!(out, "takes a restart: {}", text::clean(key))?;
+            writeln!(out, "needs a restart: {}", text::clean(key))?;
         }
     }
     Ok(if later.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_LATER) })
@@ -315,7 +315,7 @@ fn add(args: &AddArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
 fn is_served_already(volume: &str, origin: &str, daemon: &Daemon) -> anyhow::Result<bool> {
     let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
     if is_in(&status["absent"], volume) {
-        bail!("volume \"{volume}\" is in the configuration, but not served: `zcctl status` says why");
+        bail!("volume \"{volume}\" is in the configuration, but not served: `zcctl status` shows the reason");
     }
     let Some(entry) = entry_of(&status, volume) else { return Ok(false) };
     let served = entry["info"]["origin"].as_str().unwrap_or_default();
@@ -339,8 +339,8 @@ fn absolute(origin: &str) -> anyhow::Result<String> {
         // As the daemon writes it.
         return Ok(origin.parse::<NbdUri>()?.to_string());
     }
-    let path = std::path::absolute(origin).context("cannot tell where the origin is")?;
-    path.into_os_string().into_string().map_err(|_| anyhow::anyhow!("the path of the origin is no UTF-8"))
+    let path = std::path::absolute(origin).context("cannot determine the path of the origin")?;
+    path.into_os_string().into_string().map_err(|_| anyhow::anyhow!("the path of the origin is not UTF-8"))
 }
 
 /// Options of a removal.
@@ -393,7 +393,8 @@ fn remove(volume: &str, how: &Removal, daemon: &Daemon, out: &mut dyn Write) -> 
     let is_served = is_in(&status["volumes"], volume);
     if !is_served && is_in(&status["unserved_dirty"], volume) {
         bail!(
-            "volume \"{volume}\" is not served, and the cache has dirty data of it; bring its origin back, or start the \
+            "volume \"{volume}\" is not served, and the cache has dirty data of it; bring its origin back, or start \
+             the \
              daemon with --drop-dirty {volume}"
         );
     }
@@ -494,7 +495,8 @@ fn in_the_way(status: &Value, volume: &str, daemon: &Daemon) -> anyhow::Result<(
         .collect();
     if !peers.is_empty() {
         bail!(
-            "clients of volume \"{volume}\" are connected: {}; let them go, or `zcctl disconnect --volume {volume}`",
+            "clients of volume \"{volume}\" are connected: {}; close them, or type `zcctl disconnect --volume \
+             {volume}`",
             peers.join(", ")
         );
     }

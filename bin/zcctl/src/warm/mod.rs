@@ -79,7 +79,7 @@ pub(crate) fn run(args: &WarmArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
     if end.number("failed_bytes") > 0 {
         writeln!(
             std::io::stderr(),
-            "zcctl: the origin failed where {} were to be read; `zcctl status` says more",
+            "zcctl: the origin failed to return {}; see `zcctl status`",
             size(end.number("failed_bytes"))
         )?;
     }
@@ -103,7 +103,7 @@ impl Wanted {
         let entries = status["volumes"].as_array().into_iter().flatten();
         let entry = entries.into_iter().find(|entry| entry["name"] == json!(args.volume));
         let entry = entry.with_context(|| format!("there is no volume \"{}\"", args.volume))?;
-        let volume_bytes = entry["info"]["size_bytes"].as_u64().context("the daemon tells no size")?;
+        let volume_bytes = entry["info"]["size_bytes"].as_u64().context("the daemon reports no size")?;
         let mut spans = args.range.clone();
         if let Some(path) = &args.from {
             spans.extend(of_file(path)?);
@@ -190,9 +190,9 @@ impl Look {
         let how = match self.answer["warm"]["ended"].as_str() {
             Some("done") => "warm".to_owned(),
             Some("asked") => "cancelled".to_owned(),
-            Some("stopped") => "ended, as the daemon stops".to_owned(),
-            Some("no-cache") => "ended, as the volume uses no cache any more".to_owned(),
-            _ => "ended, as the daemon was not asked about it for too long".to_owned(),
+            Some("stopped") => "ended, because the daemon stops".to_owned(),
+            Some("no-cache") => "ended, because the volume no longer uses the cache".to_owned(),
+            _ => "ended, because its client stopped polling".to_owned(),
         };
         format!(
             "{how}: {} of {} in {}; {} of them read from the origin",

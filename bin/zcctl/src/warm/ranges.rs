@@ -62,7 +62,8 @@ pub(crate) fn of_recording(path: &Path, volume_bytes: u64) -> anyhow::Result<Mos
     let place = || format!("cannot read the recording {}", path.display());
     let mut input = BufReader::new(File::open(path).with_context(place)?);
     let decoder = Decoder::new(&mut input).with_context(place)?;
-    let mut decoder = decoder.map_err(|why| anyhow::anyhow!("{} is no recording: {why}", path.display()))?;
+    let mut decoder =
+        decoder.map_err(|why| anyhow::anyhow!("{} is not a recording: {why}", path.display()))?;
     let header = *decoder.header();
     if header.volume_bytes > volume_bytes {
         bail!(

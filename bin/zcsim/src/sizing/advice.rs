@@ -145,8 +145,10 @@ impl Curve {
             ));
         }
         text.push_str(
-            "\nThe hit ratio is the share of the extents read that come without the origin, as zcsim run and zcctl stats \
-             have it; the first use of what was read ahead is no hit. Written are units, journal, checkpoints and region \
+            "\nThe hit ratio is the share of the extents read that come without the origin, as zcsim run and zcctl \
+             stats \
+             have it; the first use of a prefetched extent is no hit. Written are units, journal, checkpoints and \
+             region \
              maps, as zcsim run counts them.\n\n",
         );
         text
@@ -178,7 +180,8 @@ impl Curve {
             );
         };
         let mut text = format!(
-            "Recommended: a cache of {}, {} % of what is touched. It answers {} of the reads; one of {} would answer {}.\n",
+            "Recommended: a cache of {}, {} % of what is touched. It answers {} of the reads; one of {} would \
+             answer {}.\n",
             whole(point.unit_bytes),
             point.share,
             percent(point.reduced.read_hit_ratio),
