@@ -1,5 +1,5 @@
-//! The whole way through the manager, without bytes: a hit, a miss with insertion, a duplicate. What is measured is
-//! the manager's own work per 8 KiB request, with every operation answered at once.
+//! The manager's full path without bytes: a hit, a miss with insertion, a duplicate. Measured is the manager's own
+//! work per 8 KiB request, with every operation answered at once.
 
 use std::hint::black_box;
 
@@ -39,7 +39,7 @@ fn path(c: &mut Criterion) {
     group.finish();
 }
 
-/// A hit beside volumes with dirty data that no client uses.
+/// A hit beside volumes with dirty data and without clients.
 fn idle_volumes(c: &mut Criterion) {
     let mut group = c.benchmark_group("manager/hit_beside_dirty_volumes");
     for volumes in [0, 1, 100, 1000] {

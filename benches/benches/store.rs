@@ -44,7 +44,7 @@ impl Client {
         client
     }
 
-    /// Sends so many requests; the processor time of pool and store.
+    /// Sends `count` requests; returns the processor time of pool and store.
     fn send(
         &mut self,
         requests: u64,
@@ -110,7 +110,7 @@ fn requests(c: &mut Criterion) {
     group.finish();
 }
 
-/// What one segment takes that the cleaner empties, with its share of marking and sweeping.
+/// The cleaning of one segment, with its share of marking and sweeping.
 fn clean(c: &mut Criterion) {
     let mut group = c.benchmark_group("store");
     group.sample_size(20);
@@ -133,7 +133,7 @@ fn clean(c: &mut Criterion) {
     group.finish();
 }
 
-/// Opens a pool after a crash, with so many overwrites in its log behind the last checkpoint.
+/// Opens a pool after a crash, with overwrites in its log after the last checkpoint.
 fn open(c: &mut Criterion) {
     let mut group = c.benchmark_group("store/open_after_overwrites");
     group.sample_size(10);

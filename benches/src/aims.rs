@@ -1,4 +1,4 @@
-//! The aims of all benches, and what was seen of them.
+//! Goals of all benches, and their results.
 
 use serde_json::{Value, json};
 use zc_report::Bound::{self, AtLeast, AtMost};
@@ -6,7 +6,7 @@ use zc_report::{Spread, Table, verdict};
 
 use crate::measure::{Measured, Series};
 
-/// An aim: a figure of `own`, less that of `less`, over the sum of those of `over`, keeps a bound.
+/// A goal: a bound on a figure of `own`, less that of `less`, over the sum of those of `over`.
 struct Aim {
     bench: &'static str,
     /// Names of cases; `*` stands for anything.
@@ -64,7 +64,7 @@ const NULL: &[&str] = &["null export (zc-nbd)"];
 const AIMS: &[Aim] = &[
     aim("nbd", "*k random read, QD1", NULLS, "per_second", &["bare socket round trip"], AtLeast(0.9)),
     aim("nbd", "*k random read, QD32, 2 *", NULL, "per_second", &["nbdkit null"], AtLeast(2.0)),
-    // Medians: means of a machine that does other things too tell of those.
+    // Medians: means would include other load of the machine.
     aim("nbd", "*k random read, QD1*", HITS, "p50_us", &[RAW, "bare socket round trip"], AtMost(1.05)),
     aim("nbd", "*k random read, QD32*", HITS, "per_second", &[RAW], AtLeast(0.95)),
     aim("nbd", "*k random read, QD32*", HITS, "per_second", &[QEMU], AtLeast(1.25)),
@@ -82,7 +82,7 @@ const AIMS: &[Aim] = &[
     aim("cpu", "128k hit, QD8", NOISE, "cpu_us", &["floor +"], AtMost(1.2)),
     aim("cpu", "128k hit, QD8", LZ4, "cpu_us", &["floor +"], AtMost(1.6)),
     aim("cpu", "8k hit, QD1, one core", BOTH, "p50_us", &["floor"], AtMost(1.08)),
-    // Write-back without what it takes later, until the origin has the bytes.
+    // Write-back without its destaging.
     aim("cpu", "*k write*", NOISE_WRITES, "cpu_us", &["bytes alone, noise"], AtMost(1.3))
         .less("zcached, pass-through"),
     aim("cpu", "*k write*", LZ4_WRITES, "cpu_us", &["bytes alone, LZ4"], AtMost(1.3))
@@ -105,7 +105,7 @@ const AIMS: &[Aim] = &[
     aim("store", "*front to back", &["pool"], "last_over_first", &[], AtLeast(0.5)),
 ];
 
-/// Returns `true` if a name is as a pattern says, in which `*` stands for anything.
+/// Returns `true` if a name matches a pattern, in which `*` stands for anything.
 fn matches(name: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => name == pattern,
@@ -115,7 +115,7 @@ fn matches(name: &str, pattern: &str) -> bool {
     }
 }
 
-/// What was seen of an aim.
+/// Result of a goal.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) case: String,
@@ -153,7 +153,7 @@ fn seen_of(aim: &Aim, all: &Measured, case: &str, own: &str) -> Option<Seen> {
     Some(Seen { case: case.to_owned(), what, bound: aim.bound, spread, met, note: note(series) })
 }
 
-/// All aims of a bench that its figures tell of.
+/// Returns the results of all goals with figures in this bench.
 pub(crate) fn seen(bench: &str, all: &Measured) -> Vec<Seen> {
     let mut found = Vec::new();
     for aim in AIMS.iter().filter(|aim| aim.bench == bench) {

@@ -18,14 +18,14 @@ pub fn now_ns() -> u64 {
     u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds that this thread has run: what else the machine does is not in it.
+/// Returns the run time of this thread in nanoseconds, without other load of the machine.
 #[must_use]
 pub fn thread_ns() -> u64 {
     let time = Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Lets time pass: between attempts to reach a server that starts.
+/// Waits between attempts to reach a starting server.
 pub fn pause(time: Duration) {
     let timeout = rustix::event::Timespec::try_from(time).ok();
     // An interruption ends the pause early, which does no harm.

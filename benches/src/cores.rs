@@ -1,13 +1,13 @@
-//! `cargo xtask bench cores`: what more I/O threads bring.
-//!
-//! Job: daemons with one thread and with two answer the same hits, in rotating order. A thread's time per hit is what its
-//! process runs and what it waits for another's turn; of that, one part passes in turns, which threads have one after the
-//! other. From both follows what two threads can serve beside one, whatever the load generator takes of the cores. From
-//! the times of one thread a queueing model follows for more ([`crate::model`]).
-//!
+//! `cargo xtask bench cores`: gain of more I/O threads.
+//! //!
+//! Job: daemons with one thread and with two answer the same hits, in rotating order. A thread's time per hit is its
+//! process's run time and its waiting time for another's turn; part of that is serialised in turns. Both determine the
+//! rate of two threads relative to one, independent of the load generator's share of the cores. A queueing model
+//! extrapolates the times of one thread to more ([`crate::model`]).
+//! //!
 //! Invariants: daemons may use all cores; the client is bound to one.
-//!
-//! It does not measure more threads than this machine has cores for, or the bandwidth of memory and devices.
+//! //!
+//! Out of scope: more threads than this machine has cores, and the bandwidth of memory and devices.
 
 use zc_report::{Table, figure};
 
@@ -65,7 +65,7 @@ one with 2. Microseconds for each hit: medians over rounds, with the least and t
 waited for it. Hits of threads with a core each are those of a hit that takes CPU and waiting of one; the load generator's
 time is not in it.";
 
-/// Adds what so many threads with a core each serve when a hit takes that time of one, and the model's rates.
+/// Adds the rates of several threads with a core each, derived from one thread's time per hit, and the model's rates.
 fn derived(all: &mut Measured) {
     for one in &mut all.0 {
         let threads = if one.target == NAMES[0] { 1.0 } else { 2.0 };

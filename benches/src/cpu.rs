@@ -1,19 +1,18 @@
 //! `cargo xtask bench cpu`: CPU microseconds of a server's process for each request, beside a floor.
-//!
-//! Job: on a machine that others use too, rates of two runs differ by half; what a server's process runs for each
-//! request differs by a few per cent. So each server is bound to one core and the load generator to another, or to the
-//! same one.
-//!
-//! The floor is [`crate::floor_server`]: one thread that receives, does the raw I/O past the page cache, and sends; "+"
-//! with one CRC-32C and one copy of the bytes; "null" without the file. The aims say what the daemon may take beside it.
-//!
-//! Invariants: what a run of writes may take over pass-through is measured in the same round: one fingerprint, one
+//! //!
+//! Job: on a shared machine, rates of two runs differ by half; the run time of a server's process per request differs
+//! by a few per cent. So each server is bound to one core and the load generator to another, or to the same one.
+//! //!
+//! The floor is [`crate::floor_server`]: one thread that receives, does direct I/O, and sends; "+" with one CRC-32C
+//! and one copy of the bytes; "null" without the file. The aims bound the daemon's cost beside it.
+//! //!
+//! Invariants: the allowance of a run of writes over pass-through is measured in the same round: one fingerprint, one
 //! attempt to compress, one CRC-32C and one copy of the bytes.
-//!
+//! //!
 //! `cpu.md` and `cpu.json` beside this crate are a run with `--out benches`.
-//!
-//! It does not compare rates or latencies (`nbd` does), count allocations, or see the work that the kernel does
-//! in other processes' time.
+//! //!
+//! It does not compare rates or latencies (`nbd` does), count allocations, or include the kernel's work in other
+//! processes' time.
 
 use crate::harness::field::{Case, Field, Link, Place, Target};
 use crate::harness::servers::is_installed;
@@ -38,7 +37,7 @@ pub(crate) struct Args {
     /// Take every case over TCP
     #[arg(long)]
     tcp: bool,
-    /// Two rounds of 100 ms on small files: a look, not a result
+    /// Two rounds of 100 ms on small files: a smoke test, not a result
     #[arg(long, conflicts_with_all = ["time", "rounds", "size"])]
     quick: bool,
 }
@@ -69,7 +68,7 @@ const VOLUMES: [Volume; 5] = [
     Volume::new("back-noise", "write-back", Content::Noise),
     Volume::new("back-halving", "write-back", Content::Halving),
 ];
-/// Size of the cache, in sizes of one volume: four of them are cached, and writes need room.
+/// Size of the cache, in sizes of one volume: four of them are cached, and writes need space.
 const CACHE_VOLUMES: u64 = 6;
 
 const COLUMNS: &[Column] = &[
@@ -84,7 +83,7 @@ const COLUMNS: &[Column] = &[
     ("taken in", Cell::Percent("inserted", "offered")),
 ];
 
-/// What the page says about itself.
+/// Introduction of the page.
 const PREFACE: &str = "\
 Microseconds of the server's process for each request, user and system: medians over rounds. The server has one core. The
 load generator has another one, or the same one where a row says so. `cargo xtask bench cpu` makes this page. The floor
@@ -93,7 +92,7 @@ and makes one copy of the bytes, too; \"null\" is without the file. \"Bytes alon
 compress, one CRC-32C and one copy of what a write brings. In tables of cases the column \"later\" has what write-back
 takes afterwards, until the origin has the bytes.";
 
-/// Every case: hits first, because writes change what is there.
+/// All cases: hits first, because writes change the contents.
 const CASES: [(&str, u32, u32, u32, Link, bool); 12] = [
     ("hit", 8, 1, 1, Link::Unix, false),
     ("hit", 8, 1, 1, Link::Unix, true),
@@ -134,7 +133,7 @@ fn cases(connections: Option<u32>, tcp: bool) -> Vec<Case> {
         }
         let op = if verb == "hit" { Op::Read } else { Op::Write(Content::Noise) };
         let order = if kib > 8 { Order::Sequential } else { Order::Random };
-        // Connections share what is in flight.
+        // Connections share the requests in flight.
         let load = Load { connections, ..Load::new(op, order, kib, (depth / connections).max(1)) };
         if cases.iter().all(|case| case.name != name) {
             cases.push(Case { link, one_core, ..Case::new(name, load) });

@@ -33,8 +33,8 @@ fn print(number: u64) -> Fingerprint {
 }
 
 impl Driver {
-    /// A cache of `device_bytes` with room for `entries` in each index, over one large volume.
-    ///
+    /// Creates a cache of `device_bytes` with `entries` entries in each index, over one large volume.
+    ///     ///
     /// # Panics
     /// When the device is too small for a cache.
     #[must_use]
@@ -55,7 +55,7 @@ impl Driver {
             prefetch_threshold_bytes: 1 << 30,
             prefetch_max_bytes: 0,
             regions_active_max: 128,
-            // What is dirty stays so.
+            // Dirty data stay dirty.
             dirty: DirtyConfig { idle_ms: NEVER_MS, scrub_interval_ms: 0, ..DirtyConfig::default() },
             ..ManagerConfig::new(geometry, FingerprintKind::Blake3, entries)
         };
@@ -74,7 +74,7 @@ impl Driver {
         self.read_run(extent, 1);
     }
 
-    /// Reads so many extents in one request.
+    /// Reads `count` extents in one request.
     pub fn read_run(&mut self, extent: u64, count: u64) {
         self.next += 1;
         if self.next.is_multiple_of(256) {
@@ -91,7 +91,7 @@ impl Driver {
         }));
     }
 
-    /// Adds volumes in write-back with one flushed extent each, from number 1 on, of which no client asks anything more.
+    /// Adds volumes in write-back with one flushed extent each, from number 1 on, without further requests.
     pub fn add_dirty_volumes(&mut self, count: u16) {
         for number in 1..=count {
             let id = VolumeId(number);

@@ -1,16 +1,16 @@
-//! The least that a server can do: `bench floor-server SOCKET`, in a process of its own.
-//!
-//! Job: one thread with one io_uring receives NBD requests, reads or writes a file past the page cache, and sends the
-//! replies. With a file it serves three exports: `raw` does only that. `plus` also takes one CRC-32C and makes one copy
-//! of a request's bytes, as every cache does that checks what it stores. `null` answers without the file. Without a file
-//! it serves an export without a name, and answers from a buffer of noise by the daemon's own session machine: what the
-//! daemon takes longer than that is what its cache costs.
-//!
-//! Invariants: no byte is copied that need not be. Data and header of a READ's reply lie in one buffer and leave as one
-//! piece. All replies of a turn leave in one send for each connection. With many reads on their way a turn waits for
-//! half of them, as the daemon does: without, the floor is higher.
-//!
-//! It does not check addresses, flush, or bound what clients leave unsent. It serves the benchmarks' own client.
+//! Lower bound of a server's cost: `bench floor-server SOCKET`, in a process of its own.
+//! //!
+//! Job: one thread with one io_uring receives NBD requests, reads or writes a file with direct I/O, and sends the
+//! replies. With a file it serves three exports: `raw` does only that. `plus` adds one CRC-32C and one copy of a
+//! request's bytes, as each cache with checksums does. `null` answers without the file. Without a file it serves an
+//! export without a name, and answers from a buffer of noise with the daemon's own session machine: the difference to
+//! the daemon is the cost of its cache.
+//! //!
+//! Invariants: no byte is copied needlessly. Data and header of a READ's reply are in one buffer and sent in one
+//! piece. All replies of a turn are sent in one call per connection. With many reads in flight a turn waits for half
+//! of them, as in the daemon: without that, the floor is higher.
+//! //!
+//! It does not check addresses, flush, or bound unsent replies. It serves the benchmarks' own client.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -44,7 +44,7 @@ const POOL_BYTES: usize = 256 << 20;
 const GATHER_READS_MIN: usize = 8;
 const GATHER_MAX: usize = 16;
 const GATHER_TIME_US: u32 = 100;
-/// How long a client that does not read may hold up others.
+/// Longest delay by a client that does not read.
 const STUCK: Duration = Duration::from_millis(10);
 
 /// Serve the least that a server can do
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Size of the export without a file
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     size: u64,
-    /// How long the server looks for requests before it sleeps
+    /// Time to poll for requests before sleeping
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     poll_max: u32,
     /// Address to serve on, too
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     tcp: Option<SocketAddr>,
 }
 
-/// What is done for a request; the number is the export's token.
+/// Work for a request; the number is the export's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     Raw,
@@ -85,7 +85,7 @@ impl Work {
     }
 }
 
-/// What a completion is the end of. A number stands for a connection or a request.
+/// Operation of a completion. A number identifies a connection or a request.
 #[derive(Debug, Clone, Copy)]
 enum Token {
     Accept(u64),
@@ -115,11 +115,11 @@ impl Token {
     }
 }
 
-/// What comes next on a connection.
+/// Next input of a connection.
 enum Incoming {
     /// A request's header.
     Header,
-    /// The payload of a WRITE; so many bytes of it are there.
+    /// Payload of a WRITE; `filled` bytes of it have arrived.
     Payload { header: RequestHeader, buf: AlignedBuf, filled: usize },
     /// The rest of a payload, which goes straight into its buffer. The receive buffer rests.
     Rest { header: RequestHeader, resting: AlignedBuf },
@@ -193,7 +193,7 @@ impl Conn {
         }
     }
 
-    /// Goes on with the handshake.
+    /// Continues the handshake.
     fn shake_hands(&mut self, bytes: &mut &[u8], exports: &[ExportInfo]) -> Step {
         let Some(session) = &mut self.session else { return Step::Wait };
         while let Some(event) = session.next_event(bytes, exports, &mut self.replies.heads) {
@@ -244,7 +244,7 @@ impl Conn {
         SimpleReply { error: 0, cookie }.encode(&mut self.replies.heads);
     }
 
-    /// What to receive next: the rest of a payload, or what comes.
+    /// Returns the next receive: the rest of a payload, or anything.
     fn receive(&mut self, memory: AlignedBuf) -> Operation {
         let fd = SharedFd::clone(&self.fd);
         match std::mem::replace(&mut self.incoming, Incoming::Header) {
@@ -316,7 +316,7 @@ impl Server {
         self.submit(operation, Token::Receive(id))
     }
 
-    /// Does what a request asks.
+    /// Executes a request.
     fn request(
         &mut self,
         id: u64,
@@ -357,7 +357,7 @@ impl Server {
         }
     }
 
-    /// Carries out everything in `memory`, then receives more. False when the client leaves.
+    /// Processes everything in `memory`, then receives more. Returns `false` when the client disconnects.
     fn received(&mut self, id: u64, memory: AlignedBuf, count: usize) -> anyhow::Result<bool> {
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(false) };
         if conn.work == Work::Session {

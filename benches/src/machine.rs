@@ -1,4 +1,4 @@
-//! What this machine is, in a line, for reports.
+//! Description of this machine in a line, for reports.
 
 /// Cores, CPU and kernel.
 pub(crate) fn machine() -> String {
@@ -11,7 +11,7 @@ pub(crate) fn machine() -> String {
     format!("{cores} x {}, Linux {}", model.unwrap_or("unknown CPU"), kernel.trim())
 }
 
-/// Load averages over one, five and fifteen minutes: what else the machine did.
+/// Returns the load averages over one, five and fifteen minutes: the other load of the machine.
 pub(crate) fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_ascii_whitespace().take(3).collect::<Vec<_>>().join(", ")

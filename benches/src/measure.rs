@@ -1,8 +1,8 @@
 //! Short runs and their figures.
-//!
+//! //!
 //! Job: run every target of a case in each round, in rotating order, and keep the named figures of each run.
-//!
-//! Invariants: what else the machine does hits all targets alike. A ratio is the median of ratios within rounds.
+//! //!
+//! Invariants: other load of the machine affects all targets alike. A ratio is the median of ratios within rounds.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ impl Sample {
         ])
     }
 
-    /// What counters counted since `before`.
+    /// Returns the counts since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let since = |(name, now): (&&'static str, &f64)| (*name, now - before.get(name).unwrap_or(0.0));
         Self(self.0.iter().map(since).collect())
@@ -142,8 +142,8 @@ impl Measured {
         cases
     }
 
-    /// A figure of a target, less that of another, over the sum of those of others, round by round; `None` if one of
-    /// them was not measured.
+    /// Returns a target's figure, less that of another, over the sum of those of others, round by round; `None` if one
+    /// of them is missing.
     pub(crate) fn ratio(
         &self,
         case: &str,
@@ -162,7 +162,7 @@ impl Measured {
         if !over.is_empty() {
             let rounds = over.iter().map(Vec::len).min().unwrap_or(0).min(ratios.len());
             let sum = |round: usize| over.iter().map(|values| values[round]).sum::<f64>();
-            // A round in which nothing was counted says nothing.
+            // Rounds without counts are skipped.
             let counted = (0..rounds).filter(|round| sum(*round) > 0.0);
             ratios = counted.map(|round| ratios[round] / sum(round)).collect();
         }

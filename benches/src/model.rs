@@ -1,12 +1,12 @@
-//! A closed queueing network: threads that run by themselves, and take turns.
-//!
-//! Job: the rate of so many threads, each of which has a core. A hit takes a thread `alone_us` by itself and `turn_us` in
-//! turns. The exact mean value analysis (Reiser and Lavenberg, JACM 1980) of one station with a queue and one without,
-//! for times that vary as exponential ones do. Times that vary less queue less, so it errs to the low side.
-//!
-//! It does not know that caches and memory are shared.
+//! A closed queueing network: threads with parallel and serialised parts.
+//! //!
+//! Job: the rate of `threads` threads with a core each. A hit takes `alone_us` in parallel and `turn_us` serialised.
+//! The exact mean value analysis (Reiser and Lavenberg, JACM 1980) of one station with a queue and one without, for
+//! exponentially distributed times. Times of smaller variance queue less, so the result is a lower bound.
+//! //!
+//! It does not model shared caches and memory.
 
-/// What a hit takes of one thread, in microseconds.
+/// Times of a hit on one thread, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Times {
     /// Outside turns: mostly the kernel's part.
@@ -16,7 +16,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Hits per second of so many threads.
+    /// Hits per second of `threads` threads.
     pub(crate) fn rate(self, threads: u32) -> f64 {
         let (mut queued, mut rate_per_us) = (0.0, 0.0);
         for thread in 1..=threads {

@@ -1,9 +1,10 @@
-//! `cargo xtask bench nbd`: the daemon beside other servers, the file itself and a bare socket, in one interleaved run.
-//!
-//! `nbd.md`, `nbd.json` and `nbd.svg` beside this crate are a run with `--out benches`. `nbd-notes.md` has what was tried
-//! for hits and writes, and what bounds them.
-//!
-//! It does not judge. The report names aims and what was reached.
+//! `cargo xtask bench nbd`: the daemon beside other servers, the file itself and a bare socket, in one interleaved
+//! run.
+//! //!
+//! `nbd.md`, `nbd.json` and `nbd.svg` beside this crate are a run with `--out benches`. `nbd-notes.md` has the
+//! experiments on hits and writes, and their bottlenecks.
+//! //!
+//! It does not judge. The report lists goals and results.
 
 use std::fmt::Write as _;
 
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     folders: Folders,
     #[command(flatten)]
     runs: Runs,
-    /// Write whole profiles of the daemon too, beside the lines of them in the report
+    /// Also write complete profiles of the daemon, beside the lines of them in the report
     #[arg(long)]
     profile: bool,
 }
@@ -92,7 +93,7 @@ fn case(op: Op, order: Order, kib: u32, depth: u32, connections: u32) -> Case {
     Case::new(name, Load { connections, ..Load::new(op, order, kib, depth) })
 }
 
-/// Every case: reads first, because writes change what is there.
+/// All cases: reads first, because writes change the contents.
 fn cases() -> Vec<Case> {
     let (write, mut cases) = (Op::Write(Content::Noise), Vec::new());
     for kib in [8, 4] {

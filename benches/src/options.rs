@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use crate::machine::{load, machine};
 
-/// Where files go.
+/// Folders of files.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Folders {
     /// Folder on the SSD to be measured; files are made in it and removed again
     #[arg(long, default_value = "target/bench/files")]
     dir: PathBuf,
-    /// Where the report goes
+    /// Folder for the report
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
 }
 
-/// How much is measured.
+/// Amount of measurement.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Runs {
     /// Length of one run; each bench has its own default
@@ -57,7 +57,7 @@ impl Runs {
     }
 }
 
-/// What a bench works with.
+/// Environment of a bench.
 #[derive(Debug)]
 pub(crate) struct Work {
     /// Files, sockets and logs; goes with this value.
@@ -70,13 +70,13 @@ pub(crate) struct Work {
     pub(crate) size_bytes: u64,
     /// Only cases whose name contains this.
     pub(crate) only: Option<String>,
-    /// What the machine is, and how it is measured.
+    /// Description of machine and method.
     pub(crate) machine: String,
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // What is left after an error is in the way of nothing.
+        // Errors of the removal are ignored: leftovers do not matter.
         let _removed = std::fs::remove_dir_all(&self.dir);
     }
 }

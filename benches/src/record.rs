@@ -1,6 +1,7 @@
-//! `cargo xtask bench record`: what recording a volume costs.
-//!
+//! `cargo xtask bench record`: overhead of recording a volume.
+//! //!
 //! Job: the same loads on one daemon, without a recording, with one of everything and with a sample of one in sixteen,
+//! run by run in turns. CPU time is that of the daemon, including the recorder's thread and the closing of its file.
 //! run by run in turns. CPU time is that of the daemon, the recorder's thread and the end of its file included.
 
 use std::path::Path;
@@ -16,7 +17,7 @@ use crate::measure::{Measured, Sample, rounds};
 use crate::options::{Folders, Runs};
 use crate::report::{Cell, Column, case_table};
 
-/// Measure what recording a volume costs
+/// Measure the overhead of recording a volume
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -29,7 +30,7 @@ pub(crate) struct Args {
 const SHARES: [(&str, Option<&str>); 3] =
     [("not recorded", None), ("all recorded", Some("1/1")), ("1/16 recorded", Some("1/16"))];
 const WRITE: Op = Op::Write(Content::Halving);
-/// The loads: name, what, requests in flight.
+/// The loads: name, operation, requests in flight.
 const CASES: [(&str, Op, u32); 4] = [
     ("4 KiB random reads, all hits, one at a time", Op::Read, 1),
     ("4 KiB random reads, all hits, 32 at a time", Op::Read, 32),

@@ -12,7 +12,7 @@ use zc_report::{Table, figure};
 use crate::aims;
 use crate::measure::{Measured, Series};
 
-/// What a column of a table of cases shows.
+/// Content of a column in a table of cases.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cell {
     /// A figure's median.
@@ -33,7 +33,7 @@ pub(crate) enum Cell {
     Percent(&'static str, &'static str),
 }
 
-/// A head, and what stands below.
+/// Heading and contents.
 pub(crate) type Column = (&'static str, Cell);
 
 fn cell(all: &Measured, series: &Series, cell: Cell) -> String {
@@ -122,10 +122,10 @@ pub(crate) struct Report<'a> {
     /// Name of the bench, and of its files.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// What the machine is, and how it was measured.
+    /// Description of machine and method.
     pub(crate) machine: String,
     pub(crate) preface: String,
-    /// What follows the aims.
+    /// Sections after the aims.
     pub(crate) sections: String,
     /// Tables of all cases follow, if there are columns.
     pub(crate) columns: &'a [Column],

@@ -152,7 +152,7 @@ struct Loading<'a> {
     image: &'a mut Image,
     geometry: &'a Geometry,
     read_bytes: u64,
-    /// Whether the end was clean, once it is there.
+    /// Result of the stop: `true` if it was clean.
     stopped: Option<bool>,
 }
 
@@ -171,7 +171,7 @@ impl Backend for Loading<'_> {
         unreachable!("a start compresses nothing")
     }
 
-    /// The sample of what is cached is what the origin holds.
+    /// The probed contents of the cache equal those of the origin.
     fn compare(&mut self, _left: BufSlice, _right: BufSlice) -> bool {
         true
     }
@@ -204,7 +204,7 @@ impl Backend for Loading<'_> {
     }
 }
 
-/// Goes on until the index is complete; what the clock shows then.
+/// Runs until the index is complete; returns the clock.
 fn load(loading: &mut Loading<'_>, turns: &mut Turns) -> u64 {
     turns.settle(loading);
     let mut now_ms = 0;
@@ -286,7 +286,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// What this process took of processors.
+/// Returns the CPU time of this process.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()

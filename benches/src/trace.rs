@@ -1,4 +1,4 @@
-//! `cargo xtask bench trace FILE...`: what reading a trace costs, and what replaying it does.
+//! `cargo xtask bench trace FILE...`: cost of reading a trace, and of replaying it.
 //!
 //! `trace.md` beside this crate is a run with `--out benches`.
 
@@ -31,10 +31,10 @@ pub(crate) struct Args {
     /// Rounds; each trace is measured once in each
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// Size of the cache, in per cent of what the trace touches
+    /// Size of the cache, in per cent of the trace's footprint
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     share: u32,
-    /// Where the report goes
+    /// Folder for the report
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
 }

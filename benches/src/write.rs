@@ -1,14 +1,14 @@
 //! `cargo xtask bench write`: write-back beside write-through, the file itself and an origin of 300 requests a second.
-//!
-//! Job: three questions. What does a durable write cost (4 KiB, one in flight, FUA or FLUSH with each)? What do writes
-//! without flushes get (32 in flight), on a fast origin and on a slow one? Does the engine ever pause, when the cache is
-//! full and evicts for every unit it writes?
-//!
-//! Invariants: before the next target, what is dirty goes to the origin, so that no run's destaging falls into another's
-//! measurement. Cache, origins and the bare file lie on one file system and are opened with direct I/O. Slices of a full
-//! cache and of pass-through take turns, so that pauses of the disk or of the machine show in both.
-//!
-//! It does not check what was written (the tests do).
+//! //!
+//! Job: three measurements. The cost of a durable write (4 KiB, one in flight, FUA or FLUSH with each); the rate of
+//! writes without flushes (32 in flight), on a fast origin and on a slow one; pauses of the engine when the cache is
+//! full and evicts for each written unit.
+//! //!
+//! Invariants: before the next target, dirty data are destaged, so that no run's destaging affects another's
+//! measurement. Cache, origins and the bare file are on one file system and are opened with direct I/O. Slices of a
+//! full cache and of pass-through alternate, so that pauses of the disk or of the machine appear in both.
+//! //!
+//! It does not verify written data (the tests do).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     folders: Folders,
     #[command(flatten)]
     runs: Runs,
-    /// How long the full cache is looked at for pauses, and pass-through beside it; 0: not
+    /// Seconds to observe pauses of the full cache, and of pass-through; 0: none
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pauses: u64,
 }
@@ -57,21 +57,21 @@ const VOLUMES: [Volume; 4] = [
     Volume::new("write-back", "write-back", Content::Halving),
     Volume::new("write-back-durable", "write-back", Content::Halving),
 ];
-/// The cache is so many times as large as a volume.
+/// Size of the cache in volumes.
 const CACHE_VOLUMES: u64 = 4;
 
 /// Time of each request of the slow origin, and its name in tables.
 const SLOW_DELAY: &str = "3ms";
 const SLOW: &str = "slow origin, 4k random write, QD32";
-/// Writes are measured for so long: less than fills the cache to its watermark.
+/// Duration of write measurements: the cache stays below its watermark.
 const SLOW_NS: u64 = 2_000_000_000;
 
 const PAUSES: &str = "pauses, 4k random write, QD1";
 const FULL: &str = "write-back, full cache";
 const PASS: &str = "pass-through";
-/// Length of a slice while pauses are looked for.
+/// Length of a slice in the measurement of pauses.
 const SLICE_NS: u64 = 5_000_000_000;
-/// The cache is so many times smaller than the volume.
+/// Ratio of the volume to the cache.
 const PAUSES_TIMES: u64 = 4;
 /// Steps of the histogram of pauses, and their ends in milliseconds.
 const STEPS: [(&str, f64); 8] = [
@@ -183,7 +183,8 @@ fn steps(histogram: &Histogram<u64>) -> Sample {
     sample.with("over_10_ms", over).with("longest_ms", histogram.max() as f64 / 1e6)
 }
 
-/// Single writes while the cache is full and evicts for every unit it writes, so many seconds, and of pass-through.
+/// Measures single writes for `seconds` seconds while the cache is full and evicts for each written unit, and of
+/// pass-through.
 fn pauses(work: &Work, seconds: u64) -> anyhow::Result<[Series; 2]> {
     let dir = work.dir.join("pause");
     let modes = ["write-back", "pass-through"].map(|mode| Volume::new(mode, mode, Content::Noise));
@@ -196,7 +197,7 @@ fn pauses(work: &Work, seconds: u64) -> anyhow::Result<[Series; 2]> {
         seed: 5,
         ..Load::new(Op::Write(Content::Noise), Order::Sequential, 128, 2)
     };
-    // Full before it is looked at.
+    // Fills the cache first.
     load::run(daemon.socket(), "write-back", whole)?;
     let before = daemon.counters()?;
     let mut latencies = [histogram(), histogram()];

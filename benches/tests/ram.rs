@@ -1,10 +1,10 @@
-//! RAM per cached extent, counted by the allocator: everything the manager holds after ten million extents went through
-//! the real insertion path, divided by extents. The bounds are the project's: 16 bytes is the aim, 29 (the Nitro
-//! paper's fingerprint entry alone) must never be reached.
-//!
-//! Unique contents are ten million extents; half duplicates and the cap are three, or as many as `ZC_BENCH_RAM_EXTENTS`
-//! says (ten million each take minutes). With ten million: 14.2 bytes per extent unique, 14.2 half duplicates, 24.7 at
-//! a cap that holds a fifth of them, where the tables of 27,000 slots are shared by fewer extents.
+//! RAM per cached extent, counted by the allocator: all memory of the manager after ten million insertions, divided by
+//! extents. The bounds are the project's: 16 bytes is the goal, 29 (the Nitro paper's fingerprint entry alone) must
+//! never be reached.
+//! //!
+//! Unique contents are ten million extents; half duplicates and the cap are three million each, or
+//! `ZC_BENCH_RAM_EXTENTS` (ten million each take minutes). With ten million: 14.2 bytes per extent unique, 14.2 half
+//! duplicates, 24.7 at a cap of a fifth of them, where the tables of 27,000 slots are shared by fewer extents.
 #![expect(clippy::print_stdout, reason = "the figures are the point")]
 
 use std::alloc::System;
@@ -40,7 +40,7 @@ fn ten_million_extents() {
     let extents = asked.map_or(3_000_000, |text| text.parse().expect("ZC_BENCH_RAM_EXTENTS is a number"));
     let device_bytes = extents * 5461;
     let half = thousandths(extents, 2, device_bytes, extents);
-    // The cap: room for a fifth of what comes. The indexes stay at their size, old mappings go.
+    // The cap: indexes for a fifth of the extents. They keep their size, and old mappings are evicted.
     let capped = thousandths(extents, 1, device_bytes, extents / 5);
     println!("bytes per extent: unique {unique}, half duplicates {half}, at the cap {capped} (thousandths)");
     assert!(unique < 16_000 && half < 16_000, "above the aim of 16 bytes");

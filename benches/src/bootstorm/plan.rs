@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     template: Template,
     shape: Shape,
     machines: u32,
-    /// What the template's volume holds.
+    /// Contents of the template's volume.
     image: Vec<u8>,
     /// Requests of each machine.
     steps: Vec<Vec<Step>>,
@@ -75,7 +75,7 @@ impl Plan {
         self.written.push(written);
     }
 
-    /// How many machines boot.
+    /// Returns the number of machines.
     pub(crate) fn machines(&self) -> usize {
         self.steps.len()
     }
@@ -95,7 +95,7 @@ impl Plan {
         &self.payloads
     }
 
-    /// What each machine does in a slice of its boot.
+    /// Returns the steps of each machine in a slice of its boot.
     pub(crate) fn slice(&self, slice: usize, slices: usize) -> Vec<&[Step]> {
         let part = |steps: &'_ [Step], at: usize| steps.len() * at / slices;
         self.steps.iter().map(|steps| &steps[part(steps, slice)..part(steps, slice + 1)]).collect()
@@ -140,7 +140,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Brings what boots have written back to what it was.
+    /// Restores the blocks that boots have written.
     pub(crate) fn restore(&self, folder: &Path) -> anyhow::Result<()> {
         for (machine, written) in self.written.iter().enumerate() {
             let path = folder.join(format!("{}.img", volume_name(machine)));

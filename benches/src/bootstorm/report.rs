@@ -17,7 +17,8 @@ pub(crate) fn case(setting: Setting, is_full: bool) -> String {
     format!("{} at {} %", setting.name(), if is_full { 100 } else { 0 })
 }
 
-/// What the paper reached (Nitro, section 6.2 and Figure 8), as ratios; at 0 % and with deduplication at most so much.
+/// Returns the paper's results (Nitro, section 6.2 and Figure 8), as ratios; at 0 % and with deduplication upper
+/// bounds.
 fn paper(case: &str) -> f64 {
     match case {
         "ND,NC at 100 %" => 1.02,
@@ -32,7 +33,7 @@ fn paper(case: &str) -> f64 {
 fn quartiles(all: &Measured, case: &str, name: &str) -> [f64; 3] {
     let [pass, cached] =
         [PASS, CACHED].map(|target| all.of(case, target).map_or_else(Vec::new, |one| one.values(name)));
-    // A slice without requests of the kind says nothing.
+    // Slices without requests of the kind are skipped.
     let both = pass.into_iter().zip(cached).filter(|(pass, _)| *pass > 0.0);
     let mut ratios: Vec<f64> = both.map(|(pass, cached)| cached / pass).collect();
     ratios.sort_by(f64::total_cmp);
@@ -43,7 +44,7 @@ fn quartiles(all: &Measured, case: &str, name: &str) -> [f64; 3] {
     [at(1), median(ratios.clone()), at(3)]
 }
 
-/// The latencies of every case, beside those of pass-through.
+/// Table of the latencies of all cases, beside those of pass-through.
 pub(crate) fn latencies(all: &Measured) -> String {
     let heads = [
         "",
@@ -92,7 +93,7 @@ const CONTENTS: &[Column] = &[
     ("insertions skipped, %", Cell::Median("skipped_percent")),
 ];
 
-/// What the storm is, in a paragraph.
+/// Paragraph about the storm.
 pub(crate) fn storm(plan: &Plan, source: &str, options: &Options) -> String {
     let (reads, bytes) = plan.template().reads();
     let pace = match options.boot_ns {
@@ -112,7 +113,7 @@ pub(crate) fn storm(plan: &Plan, source: &str, options: &Options) -> String {
     )
 }
 
-/// What follows the aims.
+/// Sections after the aims.
 pub(crate) fn sections(all: &Measured) -> String {
     format!(
         "\n## Read latency\n\nPass-through is the same daemon over the same data, uncompressed, on the same SSD. At 0 % the cache \

@@ -14,10 +14,10 @@ use crate::harness::usage::{Profile, cpu_ns};
 use crate::load::{Pace, Replay, Replayed};
 use crate::measure::{Measured, Sample, Series, rounds};
 
-/// Boots are read so often, at most, until all of them are in the cache.
+/// Most passes over the boots until all of them are cached.
 const PASSES_MAX: u32 = 12;
 
-/// Room for everything that boots read, uncompressed, and for the cache's own needs.
+/// Returns the size for everything that boots read, uncompressed, with the cache's own overhead.
 pub(crate) fn full_cache_bytes(machines: u64, volume_bytes: u64) -> u64 {
     (machines * volume_bytes / 100 * 115 + (160 << 20)).next_multiple_of(2 << 20)
 }
@@ -84,9 +84,9 @@ fn warm_up(side: &mut Side, plan: &Plan) -> anyhow::Result<()> {
     bail!("after {PASSES_MAX} boots some of what they read is still not in the cache")
 }
 
-/// What is in the cache, and how it was read.
+/// Returns the counters of contents and of reads.
 fn counted(is_full: bool, filled: &Sample, measured: &Sample) -> Sample {
-    // At 0 % the measured boots are what was offered.
+    // At 0 % the measured boots are the offered ones.
     let held = if is_full { filled } else { measured };
     let get = |name| held.get(name).unwrap_or(0.0);
     let percent = |share: Option<f64>| share.map(|share| share * 100.0);
@@ -100,7 +100,7 @@ fn counted(is_full: bool, filled: &Sample, measured: &Sample) -> Sample {
         .with("skipped_percent", percent(held.share("skipped", "offered")))
 }
 
-/// A configuration beside the pass-through.
+/// Measures a configuration beside the pass-through.
 fn measure(
     plan: &Plan,
     options: &Options,

@@ -6,7 +6,7 @@ use super::plan::volume_name;
 use crate::harness::daemon::Daemon;
 use crate::harness::volumes::{HITS_FROM_SSD, table};
 
-/// How the cache is set up.
+/// Settings of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) dedup: bool,

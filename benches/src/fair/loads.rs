@@ -1,6 +1,7 @@
-//! What runs beside the quiet client: clients that mean harm, or only much.
-//!
-//! Invariants: a load ends within [`super::raw::PATIENCE`] of being told to; it talks to the daemon of this run alone.
+//! Loads beside the quiet client: malicious or heavy clients.
+//! //!
+//! Invariants: a load ends within [`super::raw::PATIENCE`] of the request to end; it connects to the daemon of this
+//! run alone.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -21,7 +22,7 @@ use super::raw::{
 };
 use crate::clock::pause;
 
-/// Where a load goes.
+/// Target of a load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) socket: &'a Path,
@@ -48,7 +49,7 @@ pub(crate) struct Load {
     pub(crate) name: &'static str,
     pub(crate) threads: usize,
     pub(crate) write_back: bool,
-    /// One thread of it, until it is told to end.
+    /// One thread of it, until the request to end.
     pub(crate) run: fn(Place<'_>),
 }
 
@@ -136,7 +137,7 @@ fn flushes(place: Place<'_>) {
     keep_asking(place, 32, 0, |number| header(FLUSH, number, 0, 0));
 }
 
-/// Small writes with a flush behind each: what a flush has to make durable is there.
+/// Small writes with a flush after each, so that flushes always have data to make durable.
 fn syncs(place: Place<'_>) {
     keep_asking(place, 16, 16, |number| {
         let write = header(WRITE, number, (number % 4096) << 12, 4096);
@@ -167,7 +168,7 @@ fn lists(place: Place<'_>) {
     }
 }
 
-/// A monitor that has no measure. Who can reach the control socket is trusted, but may be mistaken.
+/// A monitor without a rate limit. Users of the control socket are trusted, but may be mistaken.
 fn looks(place: Place<'_>) {
     while place.goes_on() {
         let Ok(stream) = UnixStream::connect(place.control) else { continue };

@@ -1,16 +1,16 @@
-//! `cargo xtask bench fair`: a quiet client beside clients that mean harm, or only much.
-//!
+//! `cargo xtask bench fair`: a quiet client beside malicious or heavy clients.
+//! //!
 //! Job: the quiet client writes 128 KiB and reads 4 KiB in turn, one request at a time, alone and beside each load. A
-//! load may make its median four times and its 99th percentile ten times as long as alone, plus the time of one request
-//! of the largest size (a read of 32 MiB), and may keep a newcomer from another source out for no more than a second.
-//!
+//! load may multiply its median by four and its 99th percentile by ten, plus the time of one request of the largest
+//! size (a read of 32 MiB), and may delay a new client of another source by at most a second.
+//! //!
 //! Invariants: the quiet client has a volume of its own; loads share another one. Cache and origins are on one disk.
-//! `fair.md` beside this crate is a run with `--out benches`. What of this can be counted in turns instead of measured
-//! is a test: `beside_any_load_a_quiet_client_begins_within_a_few_turns` in `zc-engine`.
-//!
-//! The kept run met all bounds. The last row is the closest: 50 clients that left 128 zeroings of a whole volume each
-//! made the 99th percentile 24 ms, and 63 ms before a piece of a zeroing was charged what it takes.
-//!
+//! `fair.md` beside this crate is a run with `--out benches`. The part that can be counted in turns instead of
+//! measured is a test: `beside_any_load_a_quiet_client_begins_within_a_few_turns` in `zc-engine`.
+//! //!
+//! The kept run met all bounds. The last row is the closest: 50 clients with 128 zeroings of a whole volume each in
+//! flight made the 99th percentile 24 ms, and 63 ms before a piece of a zeroing was charged its cost.
+//! //!
 //! It does not measure throughput.
 
 mod loads;
@@ -36,7 +36,7 @@ use crate::measure::{Measured, Sample, Series};
 use crate::options::Folders;
 use crate::report::Report;
 
-/// Measure a quiet client beside clients that mean harm, or only much
+/// Measure a quiet client beside malicious or heavy clients
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -100,7 +100,7 @@ fn quiet(socket: &Path, for_ns: u64) -> anyhow::Result<Sample> {
     Ok(Sample::new([("median_ms", at(50)), ("p99_ms", at(99)), ("longest_ms", longest)]))
 }
 
-/// How long a newcomer takes to choose an export, trying again as often as it is refused.
+/// Returns the time of a new client to choose an export, with retries after refusals.
 fn newcomer_ns(tcp: &str) -> u64 {
     let began = now_ns();
     while attached_by_tcp(tcp, "quiet").is_err() && now_ns() - began < NEWCOMER_MAX_NS {
@@ -158,7 +158,7 @@ fn measure(load: &Load, dir: &Path, for_ns: u64) -> anyhow::Result<Measured> {
     Ok(Measured(found.map(|(target, sample)| Series::new(load.name, target, vec![sample])).to_vec()))
 }
 
-/// How long a newcomer takes when every place is taken by idle clients of one source.
+/// Measures the time of a new client while all connections are used by idle clients of one source.
 pub(crate) fn full_house(dir: &Path) -> anyhow::Result<Series> {
     let (dir, tcp) = (dir.join("idle"), free_address()?);
     let daemon = start(&dir, tcp, false)?;

@@ -116,7 +116,7 @@ pub(crate) fn ask(stream: &mut UnixStream, request: &[u8], reply_bytes: usize) -
     take(stream, 16 + reply_bytes)
 }
 
-/// Takes so many bytes of replies.
+/// Receives `bytes` bytes of replies.
 pub(crate) fn take(stream: &mut UnixStream, bytes: usize) -> std::io::Result<()> {
     let mut sink = vec![0; bytes.min(1 << 20)];
     let mut left = bytes;

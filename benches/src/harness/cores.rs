@@ -1,6 +1,6 @@
-//! Which core the servers run on, and which the load generator.
-//!
-//! Invariants: a process stays on the core that this thread was on when it started it, with all its threads.
+//! Binding of servers and load generator to cores.
+//! //!
+//! Invariants: a process stays, with all its threads, on the core of this thread at its start.
 
 use anyhow::{Context as _, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

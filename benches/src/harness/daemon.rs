@@ -18,9 +18,9 @@ use tempfile::TempDir;
 use super::servers::{Server, beside};
 use crate::measure::Sample;
 
-/// Where Linux keeps files in memory for whoever wants to.
+/// Folder of files in memory on Linux.
 const MEMORY_DIR: &str = "/dev/shm";
-/// Looks at insertions that go on after a run, and the time between two.
+/// Bound on polls for the end of insertions after a run, and the interval.
 const SETTLE_LOOKS_MAX: u32 = 100;
 const SETTLE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -33,7 +33,7 @@ pub(crate) struct Daemon {
     _run: TempDir,
 }
 
-/// What benches count: names in reports, and the counters of the manager whose sum each is.
+/// Counters in benches: names in reports, and the summands among the counters of the manager.
 const COUNTERS: [(&str, &[&str]); 13] = [
     ("reads", &["reads"]),
     ("hits", &["read_hits"]),
@@ -98,7 +98,7 @@ impl Daemon {
         &self.control
     }
 
-    /// The counters that benches look at.
+    /// Returns the counters of benches.
     pub(crate) fn counters(&self) -> anyhow::Result<Sample> {
         let stats = ask(&self.control, &serde_json::json!({ "cmd": "stats" }))?;
         let of = |part: &str, name: &str| {

@@ -1,10 +1,10 @@
-//! The servers that a bench compares, and one way to measure each.
-//!
-//! Job: start servers; run cases against targets in rotating order; note what the server's process used.
-//!
-//! Invariants: the same client with the same requests for every server. Runs of writes end when the daemon has taken in
-//! what it was given, and origins get dirty data outside the runs. CPU is that of the server's process alone.
-//! System calls are counted and profiles taken in runs of their own, because both cost time.
+//! The servers of a comparison, and one way to measure each.
+//! //!
+//! Job: start servers; run cases against targets in rotating order; record the resource use of the server's process.
+//! //!
+//! Invariants: the same client with the same requests for every server. Runs of writes end when the daemon has
+//! inserted all data, and destaging happens outside the runs. CPU is that of the server's process alone. System calls
+//! are counted and profiles taken in runs of their own, because both cost time.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,20 +25,20 @@ use crate::measure::{Measured, Sample, Series, rounds};
 use crate::options::Work;
 use crate::report::{Column, case_table};
 
-/// Connections and paths that were never used are slow at first: so long every run goes before it counts.
+/// Warm-up of each run: new connections and paths are slow at first.
 const WARM_NS: u64 = 30_000_000;
 /// System calls are counted and profiles taken in runs of these lengths.
 const COUNT_NS: u64 = 100_000_000;
 const PROFILE_NS: u64 = 500_000_000;
 
-/// A server, or what stands in for one.
+/// A server, or its substitute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The file itself, by `fio`.
     File,
     /// A bare socket round trip with the same number of bytes.
     PingPong,
-    /// What the bytes of a write cost by themselves.
+    /// Cost of a write's bytes alone.
     Bytes,
     /// `bench floor-server` with a file.
     Floor,
@@ -57,7 +57,7 @@ pub(crate) struct Target {
     pub(crate) name: &'static str,
     pub(crate) place: Place,
     pub(crate) export: &'static str,
-    /// What is written to it.
+    /// Contents of writes.
     pub(crate) content: Content,
 }
 
@@ -71,7 +71,7 @@ impl Target {
     }
 }
 
-/// How clients reach a server.
+/// Connection of clients to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
     Unix,
@@ -79,7 +79,7 @@ pub(crate) enum Link {
     Tls,
 }
 
-/// What is asked.
+/// Load of a case.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) name: String,
@@ -137,7 +137,7 @@ impl Field {
     /// Starts a server.
     pub(crate) fn start(&mut self, place: Place) -> anyhow::Result<()> {
         let (dir, file, size_bytes) = (&self.dir, &self.file, self.size_bytes);
-        // What is started from here on stays on the servers' core.
+        // Processes started from here on stay on the servers' core.
         self.run_on_server_core()?;
         let (server, tcp) = match place {
             Place::Floor => {
@@ -156,7 +156,7 @@ impl Field {
         self.run_on_client_core()
     }
 
-    /// Starts the next daemon, whose cache is so many times as large as a volume, and fills the volumes that are to be.
+    /// Starts the next daemon, with a cache size in multiples of a volume, and fills the volumes that need it.
     pub(crate) fn start_daemon(
         &mut self,
         cache: &'static str,
@@ -256,7 +256,7 @@ impl Field {
             .with("waited_us", seen.get("turns_waited_us").map(each))
             .and(seen);
         if let Some(daemon) = daemon.filter(|_| case.writes() && target.export.contains("back")) {
-            // What write-back leaves goes to the origin now, so that no other run meets it.
+            // Destages dirty data now, so that no other run is affected.
             daemon.flush(target.export)?;
             let later = Tasks::of(pid)?.since(&ended);
             sample = sample.with("later_us", each(later.cpu_ns as f64 / 1000.0));
@@ -280,7 +280,7 @@ impl Field {
         Ok(profile.end())
     }
 
-    /// Measures all targets of each case that `has` them. `is_profiled` says where profiles are taken.
+    /// Measures all targets of each case that `has` them. `is_profiled` selects runs with profiles.
     pub(crate) fn compare(
         &self,
         work: &Work,

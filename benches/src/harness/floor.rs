@@ -1,4 +1,4 @@
-//! What no server can be faster than: a bare round trip through a socket, and the file itself.
+//! Lower bounds of any server: a bare round trip through a socket, and the file itself.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -1,6 +1,6 @@
-//! What the benchmarks of the daemon share: the daemon itself, other servers, and what a process uses.
-//!
-//! It does not choose volumes or loads; each benchmark does.
+//! Common parts of the daemon's benchmarks: the daemon itself, other servers, and resource use of a process.
+//! //!
+//! Each benchmark chooses its volumes and loads.
 
 pub(crate) mod certificate;
 pub(crate) mod cores;

@@ -15,7 +15,7 @@ pub(crate) struct Replies {
 }
 
 impl Replies {
-    /// Data follows what was appended.
+    /// Appends data after the header.
     pub(crate) fn push_data(&mut self, data: SharedBuf, len_bytes: usize) {
         self.close();
         self.push(Segment::new(data, 0..len_bytes));
@@ -26,8 +26,8 @@ impl Replies {
         self.segments.push(segment);
     }
 
-    /// One send with all replies, and whether it is small enough to end while it is submitted. None while another is
-    /// under way.
+    /// Returns one send with all replies, with `true` if it is small enough to complete during submission. `None`
+    /// while another is in flight.
     pub(crate) fn send(&mut self, fd: &SharedFd) -> Option<(Operation, bool)> {
         if self.is_sending {
             return None;

@@ -1,7 +1,6 @@
-//! The servers that are compared, as child processes with a Unix socket each.
-//!
-//! Invariants: a server that was started is ended when its value goes; one that does not come up is an error with what
-//! it said last.
+//! The compared servers, as child processes with a Unix socket each.
+//! //!
+//! Invariants: dropping a server ends its process; a failed start is an error with the last output.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -25,7 +24,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `command` and waits until something answers on `socket`; what it says goes to a file beside that.
+    /// Starts `command` and waits until `socket` accepts connections; the output goes to a file beside it.
     pub(crate) fn start(command: &mut Command, socket: &Path) -> anyhow::Result<Self> {
         let shown = command.get_program().to_string_lossy().into_owned();
         let log = socket.with_extension("log");
@@ -64,7 +63,7 @@ impl Drop for Server {
     }
 }
 
-/// The program of that name beside our own executable.
+/// Returns the program of that name beside this executable.
 pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let program = own.parent().unwrap_or_else(|| Path::new(".")).join(name);
@@ -100,7 +99,7 @@ fn nbdkit(dir: &Path, socket: &str, plugin: &[String]) -> anyhow::Result<Server>
     Server::start(&mut command, &socket)
 }
 
-/// Our own null export; it looks for requests for so long before it sleeps.
+/// Starts the null export of this program; it polls for `poll_max_us` before it sleeps.
 pub(crate) fn null(dir: &Path, size_bytes: u64, poll_max_us: u32) -> anyhow::Result<Server> {
     let socket = dir.join(format!("null-{poll_max_us}.sock"));
     let mut command = floor_server(&socket)?;

@@ -1,16 +1,16 @@
-//! What the threads of a process have run, and how often the kernel switched between them and others.
-//!
-//! Invariants: times are the scheduler's, in nanoseconds: /proc/PID/stat counts in steps of ten milliseconds, too coarse
-//! for one short run. Threads of the process that the kernel made for its io_uring count.
-//!
-//! It does not see what a thread ran that began and ended between two looks.
+//! Run times and context switches of a process's threads.
+//! //!
+//! Invariants: times are the scheduler's, in nanoseconds: /proc/PID/stat counts in steps of ten milliseconds, too
+//! coarse for one short run. The kernel's io_uring threads of the process count.
+//! //!
+//! Threads that start and end between two readings are missed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context as _;
 
-/// Sums over threads, or the difference of two looks.
+/// Sums over threads, or the difference of two readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Used {
     /// Nanoseconds of user and system time.
@@ -24,7 +24,7 @@ pub(crate) struct Used {
 pub(crate) struct Tasks(BTreeMap<u32, Used>);
 
 impl Tasks {
-    /// Looks at a process.
+    /// Reads the tasks of a process.
     pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
         let dir = Path::new("/proc").join(pid.to_string()).join("task");
         let entries = std::fs::read_dir(&dir).with_context(|| format!("process {pid} is gone"))?;
@@ -40,7 +40,7 @@ impl Tasks {
         Ok(Self(tasks))
     }
 
-    /// What was used since `before`.
+    /// Returns the use since `before`.
     pub(crate) fn since(&self, before: &Self) -> Used {
         let mut sum = Used::default();
         for (id, now) in &self.0 {

@@ -1,4 +1,4 @@
-//! What a server's process uses: CPU time from /proc, system calls from `perf stat`.
+//! Resource use of a server's process: CPU time from /proc, system calls from `perf stat`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -38,7 +38,7 @@ impl SyscallCount {
         let mut command = Command::new("perf");
         command.args(["stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", &pid.to_string()]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().ok()?;
-        // It says nothing when it has attached; a server without load makes no system calls meanwhile.
+        // It does not report that it has attached; a server without load makes no system calls meanwhile.
         pause(Duration::from_millis(300));
         Some(Self(child))
     }

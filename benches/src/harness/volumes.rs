@@ -14,7 +14,7 @@ use super::certificate;
 use super::daemon::{Daemon, fill_file, make_cache};
 use crate::load::{self, Content, Load, Op, Order};
 
-/// Reading a volume over and over until everything is a hit ends after so many times.
+/// Most passes over a volume until all reads are hits.
 const PASSES_MAX: u32 = 8;
 /// Lines of a cache without read buffer and read-ahead: every hit comes from the SSD.
 pub(crate) const HITS_FROM_SSD: &str = "read_buffer = 0\nprefetch_max = 0\nweu_max_age = \"500 ms\"\n";
@@ -24,7 +24,7 @@ pub(crate) const HITS_FROM_SSD: &str = "read_buffer = 0\nprefetch_max = 0\nweu_m
 pub(crate) struct Volume {
     pub(crate) name: &'static str,
     pub(crate) mode: &'static str,
-    /// What it is filled with.
+    /// Its contents.
     pub(crate) content: Content,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Setting {
     pub(crate) size_bytes: u64,
     /// Further lines of the cache's table.
     pub(crate) cache: &'static str,
-    /// An address of TCP to serve on, too, with TLS for those who ask for it.
+    /// A TCP address for an additional listener, with optional TLS.
     pub(crate) tcp: Option<SocketAddr>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn start(dir: &Path, setting: Setting, volumes: &[Volume]) -> anyhow:
         let origin = dir.join(format!("{name}.img"));
         // Written, not sparse: a file system answers holes without its disk.
         fill_file(&origin, size_bytes)?;
-        // A volume says by its name that it acknowledges what is durable.
+        // Volumes with durable acknowledgement are recognised by name.
         let ack = if name.ends_with("durable") { "\nack = \"durable\"" } else { "" };
         write!(tables, "{}", table(name, &origin, &format!("direct = true\nmode = {mode:?}{ack}")))?;
     }

@@ -1,4 +1,4 @@
-//! What the bytes of writes cost by themselves: the least that a cache that stores them has to do.
+//! Cost of a write's bytes alone: the least work of a cache that stores them.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::load::{Content, Payloads};
 
 /// Bytes of an extent.
 const EXTENT_BYTES: u32 = 8 << 10;
-/// Long enough for the clock, short beside a run.
+/// Long for the clock, short for a run.
 const TIME_NS: u64 = 20_000_000;
-/// Blocks between two looks at the clock.
+/// Blocks between two readings of the clock.
 const BLOCKS: u64 = 16;
 
 /// Microseconds for a fingerprint, an attempt to compress, a CRC-32C and a copy of `block_bytes` of such contents, on
@@ -35,7 +35,7 @@ pub(crate) fn us_per_block(content: Content, block_bytes: u32, seed: u64) -> any
     Ok(own_tasks()?.since(&before).cpu_ns as f64 / 1000.0 / blocks as f64)
 }
 
-/// This process. The scheduler notes what a thread ran when the thread sleeps.
+/// Returns the tasks of this process. The scheduler updates a thread's run time when it sleeps.
 fn own_tasks() -> anyhow::Result<Tasks> {
     pause(Duration::from_millis(1));
     Tasks::of(std::process::id())

@@ -1,6 +1,6 @@
 //! One connection of the load generator.
-//!
-//! Invariants: nothing is allocated per request once the connection has warmed up, apart from what the session does.
+//! //!
+//! Invariants: requests allocate nothing once the connection has warmed up, apart from the session's allocations.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -71,7 +71,7 @@ impl Stream {
         }
     }
 
-    /// Lets what was encrypted leave.
+    /// Sends encrypted bytes.
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Tls(stream) => stream.flush(),
@@ -199,7 +199,7 @@ impl Link {
         Ok(())
     }
 
-    /// Asks for the FLUSH that the last write needs, if that has ended.
+    /// Sends the FLUSH for the last write, if that has ended.
     pub(super) fn flush_if_due(&mut self) -> anyhow::Result<()> {
         if self.started.is_empty()
             && let Some(began_ns) = self.unflushed.take()

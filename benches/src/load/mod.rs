@@ -1,13 +1,13 @@
-//! The load generator: one thread, a few connections, as many requests in flight on each as asked.
-//!
-//! Job: drive any NBD server alike ([`run`]), or replay what many machines do at once ([`Replay`]), and tell how many
-//! requests were answered and how long each took. All requests that a turn's replies make room for leave in one send;
-//! all replies that have arrived are taken in one receive. One connection blocks in the receive, several in `poll`.
-//!
-//! Invariants: a request's latency counts from before its bytes are handed to the socket until its last reply byte was
-//! received. An error reply ends the run: speed of errors is not worth knowing.
-//!
-//! It does not check what was read (the tests do), or open more than a handful of connections.
+//! The load generator: one thread, a few connections, with a given number of requests in flight on each.
+//! //!
+//! Job: drive any NBD server in the same way ([`run`]), or replay many machines at once ([`Replay`]), and report the
+//! number of answered requests and their latencies. All requests that a turn's replies allow are sent in one call; all
+//! replies that have arrived are received in one call. One connection blocks in the receive, several in `poll`.
+//! //!
+//! Invariants: a request's latency is measured from before its bytes are passed to the socket until its last reply
+//! byte was received. An error reply ends the run: the speed of errors is of no interest.
+//! //!
+//! It does not verify read data (the tests do), or open more than a handful of connections.
 
 mod link;
 mod payload;
@@ -27,7 +27,7 @@ use link::Link;
 pub(crate) use payload::{Content, Payloads};
 pub(crate) use replay::{Pace, Replay, Replayed, Step};
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Address<'a> {
     /// On a Unix socket.
@@ -44,7 +44,7 @@ impl<'a> From<&'a Path> for Address<'a> {
     }
 }
 
-/// What is asked of the server.
+/// Operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     /// READ.
@@ -53,7 +53,7 @@ pub(crate) enum Op {
     Write(Content),
 }
 
-/// Where requests go.
+/// Order of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Anywhere, aligned to the request's length.
@@ -62,7 +62,7 @@ pub(crate) enum Order {
     Sequential,
 }
 
-/// What makes writes durable.
+/// Durability of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
     /// Nothing.
@@ -106,7 +106,7 @@ impl Load {
     }
 }
 
-/// What a load came to.
+/// Result of a load.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) requests: u64,
@@ -162,7 +162,7 @@ struct Driver {
 }
 
 impl Driver {
-    /// Sends what the connection has room for.
+    /// Sends requests up to the connection's queue depth.
     fn refill(&mut self, index: usize, now_ns: u64) -> anyhow::Result<()> {
         let link = &mut self.links[index];
         // A FLUSH that is due is sent after the end, too: it belongs to a request that began before.

@@ -16,7 +16,7 @@ const PIECE_BYTES: usize = 8 << 10;
 /// Bytes that contents are taken from.
 const POOL_BYTES: usize = 16 << 20;
 
-/// What a write's bytes are.
+/// Contents of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Does not compress, occurs once.
@@ -27,7 +27,7 @@ pub(crate) enum Content {
     HalfDuplicate,
 }
 
-/// Where the bytes of writes come from.
+/// Source of the bytes of writes.
 #[derive(Debug)]
 pub(crate) struct Payloads {
     pool: Vec<u8>,
@@ -69,7 +69,7 @@ impl Payloads {
         range
     }
 
-    /// Where payloads lie.
+    /// Returns the memory of payloads.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.pool
     }

@@ -1,8 +1,9 @@
-//! Many machines at once, each with a connection and one request in flight, as machines that boot have.
-//!
-//! Job: replay steps that were given beforehand, with pauses between an answer and the machine's next request.
-//!
-//! Invariants: latency counts from before the request is handed to the socket; pauses are drawn from the exponential
+//! Many machines at once, each with a connection and one request in flight, like booting machines.
+//! //!
+//! Job: replay prepared steps, with pauses between an answer and the machine's next request.
+//! //!
+//! Invariants: latency is measured from before the request is passed to the socket; pauses depend on the exponential
+//! distribution and the seed alone, so that each server gets the same requests.
 //! distribution and the seed alone, so every server is asked the same.
 
 use std::ops::Range;
@@ -23,23 +24,23 @@ use crate::clock::now_ns;
 pub(crate) struct Step {
     pub(crate) offset: u64,
     pub(crate) len_bytes: u32,
-    /// Where the bytes of a write lie; `None` for a read.
+    /// Position of a write's bytes; `None` for a read.
     pub(crate) payload: Option<Range<usize>>,
 }
 
-/// How fast machines are.
+/// Speed of machines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     /// Mean pause between an answer and the machine's next request, in nanoseconds; 0 for none.
     pub(crate) pause_ns: u64,
-    /// Tells the pauses of one run from another's.
+    /// Seed of the pauses.
     pub(crate) seed: u64,
 }
 
-/// Reads up to this length are told apart from longer ones: the daemon decodes them without another thread.
+/// Longest short read, reported separately: the daemon decodes it without another thread.
 pub(crate) const SHORT_BYTES: u32 = 32 << 10;
 
-/// What came of it.
+/// Result of a replay.
 #[derive(Debug)]
 pub(crate) struct Replayed {
     /// Latencies of reads of up to [`SHORT_BYTES`] in nanoseconds.
@@ -52,7 +53,7 @@ pub(crate) struct Replayed {
     pub(crate) elapsed_ns: u64,
 }
 
-/// What a machine is at.
+/// State of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Its next request is due then.
@@ -121,7 +122,7 @@ impl Replay {
         Ok(done)
     }
 
-    /// Says goodbye.
+    /// Disconnects.
     pub(crate) fn close(self) -> anyhow::Result<()> {
         self.links.into_iter().try_for_each(Link::close)
     }
@@ -140,7 +141,7 @@ impl Run<'_> {
         self.states[machine] = if more { State::Pausing(now_ns + pause_ns) } else { State::Done };
     }
 
-    /// Sends what is due. When the next is, if one is still to come.
+    /// Sends due requests. Returns the time of the next, if any is left.
     fn send_due(&mut self) -> anyhow::Result<Option<u64>> {
         let mut next_ns = None;
         for machine in 0..self.states.len() {
@@ -167,7 +168,7 @@ impl Run<'_> {
         Ok(next_ns)
     }
 
-    /// Whether there is more to do after this.
+    /// Runs a turn; returns `true` if work is left.
     fn turn(&mut self) -> anyhow::Result<bool> {
         let next_ns = self.send_due()?;
         let busy: Vec<usize> = (0..self.states.len())

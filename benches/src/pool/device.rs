@@ -1,10 +1,10 @@
-//! A device in memory, and what its operations would cost.
-//!
-//! Job: keep bytes, count operations, tell when each would have ended.
-//!
-//! Invariants: one operation at a time, in the order in which they came. The same operations take the same time on every
+//! A device in memory with a cost model.
+//! //!
+//! Job: keep bytes, count operations, compute their completion times.
+//! //!
+//! Invariants: one operation at a time, in the order of submission. The same operations take the same time on every
 //! machine.
-//!
+//! //!
 //! It does not lose, tear or reorder anything; `zc-sim` does.
 
 use bytes::Bytes;
@@ -14,18 +14,19 @@ use zc_store::limits::BLOCK_BYTES;
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// What operations cost.
+/// Costs of operations.
 #[derive(Debug, Clone, Copy)]
 pub struct Model {
-    /// What it is called.
+    /// Name.
     pub name: &'static str,
-    /// To get to another place. What begins a little behind the end of the last operation waits until that is passed.
+    /// Seek to another place. An operation that starts slightly after the end of the last one waits for the gap to
+    /// pass.
     pub seek_ns: u64,
-    /// Of each operation.
+    /// Per operation.
     pub operation_ns: u64,
-    /// Of each flush.
+    /// Per flush.
     pub flush_ns: u64,
-    /// What one operation transfers.
+    /// Transfer rate of one operation.
     pub bytes_per_s: u64,
 }
 
@@ -46,7 +47,7 @@ pub const DISK: Model = Model {
 };
 
 impl Model {
-    /// What an operation costs that goes on where the last one ended.
+    /// Returns the cost of an operation that continues the last one.
     #[must_use]
     pub fn transfer_ns(&self, len_bytes: u64) -> u64 {
         let transfer_ns = u128::from(len_bytes) * NS_PER_S / u128::from(self.bytes_per_s.max(1));
@@ -54,7 +55,7 @@ impl Model {
     }
 }
 
-/// What was asked of a device.
+/// Counts of a device's operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Writes.
@@ -72,7 +73,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// What came since an earlier look.
+    /// Returns the difference to an earlier reading.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
         Self {
@@ -92,9 +93,9 @@ pub(crate) struct Device {
     model: Model,
     bytes: Vec<u8>,
     tally: Tally,
-    /// When all that was asked has ended.
+    /// Completion time of all submitted operations.
     free_at_ns: u64,
-    /// Where the last operation ended.
+    /// End of the last operation.
     at_bytes: u64,
     /// The last operation was a read: its last block is in the device's buffer.
     has_read: bool,
@@ -113,12 +114,12 @@ impl Device {
         }
     }
 
-    /// What was asked of it so far.
+    /// Returns the operations so far.
     pub(crate) const fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Carries out an operation that is given now: when it ends, and how.
+    /// Executes an operation submitted now; returns its completion time and result.
     pub(crate) fn begin(&mut self, now_ns: u64, operation: &DeviceOperation) -> (u64, Ended) {
         let (cost_ns, ended) = match operation {
             DeviceOperation::Read { offset_bytes, len_bytes } => {

@@ -1,8 +1,8 @@
 //! A pool on a device in memory, in the device's time.
-//!
-//! Job: make the pool and its volume, and count what processors really took beside the device's time ([`Cpu`]).
-//!
-//! Invariants: processors take no time of the device, so that a run gives the same times everywhere.
+//! //!
+//! Job: create the pool and its volume, and measure real processor time beside the device's time ([`Cpu`]).
+//! //!
+//! Invariants: processor time does not advance the device's clock, so that a run gives the same times everywhere.
 
 mod device;
 
@@ -25,7 +25,7 @@ pub const VOLUME: RootId = RootId(1);
 /// A pool that is to be.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
-    /// What its device costs.
+    /// Cost model of its device.
     pub model: Model,
     /// Bytes of it.
     pub device_bytes: u64,
@@ -51,7 +51,7 @@ impl Place {
     }
 }
 
-/// What processors took, in nanoseconds.
+/// Processor times, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cpu {
     /// The pool and the store in it.
@@ -113,13 +113,13 @@ impl Rig {
         self.drive.pool()
     }
 
-    /// What was asked of the device so far.
+    /// Operations of the device so far.
     #[must_use]
     pub const fn tally(&self) -> Tally {
         self.drive.machine().device.tally()
     }
 
-    /// What processors took so far.
+    /// Processor times so far.
     #[must_use]
     pub const fn cpu(&self) -> Cpu {
         self.drive.machine().cpu
@@ -140,17 +140,17 @@ impl Rig {
     }
 
     /// Waits for the next answer.
-    ///
+    ///     ///
     /// # Errors
-    /// There is nothing left that could bring one.
+    /// No operation is left that could complete one.
     pub fn answer(&mut self) -> Result<Answered, DriveError> {
         self.drive.answer()
     }
 
-    /// Asks, and waits for the answer.
-    ///
+    /// Submits a request, and waits for the answer.
+    ///     ///
     /// # Errors
-    /// It is an error.
+    /// Those of the answer.
     pub fn ask(&mut self, kind: RequestKind) -> Result<Answer, DriveError> {
         self.drive.ask(kind)
     }
@@ -163,10 +163,10 @@ impl Rig {
         self.drive.clean()
     }
 
-    /// Nothing is asked for so long; the pool may clean.
-    ///
+    /// Passes `ns` of idle time; the pool may clean.
+    ///     ///
     /// # Errors
-    /// The pool breaks the rules of its seam.
+    /// The pool violates its interface.
     pub fn rest(&mut self, ns: u64) -> Result<(), DriveError> {
         self.drive.rest(ns)
     }

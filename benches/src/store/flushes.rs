@@ -1,7 +1,6 @@
-//! A flush behind many small writes: how they reach the device.
-//!
-//! Job: write a thousand times anywhere, flush, count. Beside it stands what a bare device has to do: each write where
-//! it belongs.
+//! A flush after many small writes: their operations on the device.
+//! //!
+//! Job: write a thousand times at random, flush, count. The comparison is a bare device: each write in its place.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -16,7 +15,7 @@ use crate::pool::{CHUNK_BYTES, Place, VOLUME};
 /// Writes before a flush.
 pub(crate) const WRITES: u64 = 1000;
 
-/// Writes noise of so many bytes [`WRITES`] times, all at once, and flushes.
+/// Writes noise of `len_bytes` bytes [`WRITES`] times, all at once, and flushes.
 pub(crate) fn run(place: Place, volume_bytes: u64, len_bytes: u64) -> anyhow::Result<Sample> {
     let mut rig = place.rig()?;
     filled(&mut rig, volume_bytes / CHUNK_BYTES)?;

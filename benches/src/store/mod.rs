@@ -1,18 +1,18 @@
-//! `cargo xtask bench store`: what a pool asks of its device, and how long clients wait for it.
-//!
-//! Job: drive the daemon's own pool ([`zc_pool::Pool`]) on a device in memory whose operations cost what an SSD's or a
-//! disk's do, count what it was asked, and say it per byte of a client.
-//!
+//! `cargo xtask bench store`: operations of a pool on its device, and waiting times of clients.
+//! //!
+//! Job: drive the daemon's own pool ([`zc_pool::Pool`]) on a device in memory with the costs of an SSD or a disk,
+//! count its operations, and report them per byte of a client.
+//! //!
 //! Invariants: counts and times are the same in every run and on every machine; processor times are not. `store.md`
 //! beside this crate is a run with `--out benches`.
-//!
-//! What the kept run fell short of, and why. The log takes the client's byte, pages, headers and what is moved. A victim
-//! gives what is not moved out of it. With a share `m` of each victim moved, the device writes
-//! (1 + pages + headers) / (1 - m) bytes: a byte of pages costs as much as a byte of a client. One write at a time has a
-//! header of a block for itself, half of what it brings. A checkpoint writes its pages at once: what clients write
-//! meanwhile waits behind up to 8 MiB. In pools of some GiB and more, tables have more pages than may be changed between
-//! two checkpoints, so that writes all over a volume change pages for one of them each.
-//!
+//! //!
+//! Missed goals of the kept run, and reasons. The log contains the client's byte, pages, headers and moved data. A
+//! victim frees its unmoved share. With a share `m` of each victim moved, the device writes (1 + pages + headers) / (1
+//! - m) bytes: a byte of pages costs as much as a byte of a client. One write at a time has a header of a block for
+//! itself, half of its data. A checkpoint writes its pages at once: writes of clients meanwhile wait behind up to 8
+//! MiB. In pools of some GiB and more, tables have more pages than may be changed between two checkpoints, so that
+//! random writes over a volume change pages for one of them each.
+//! //!
 //! It does not measure a real device or the daemon (`bench rivals` does that for the cache).
 
 mod flushes;
@@ -29,7 +29,7 @@ use crate::report::{Cell, Column, Report, case_table, target_table};
 use overwrite::{Case, Pattern, Rounds};
 use programs::Program;
 
-/// Count what a pool asks of its device, and measure how long clients wait for it
+/// Count the operations of a pool on its device, and measure the waiting times of clients
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Size of the device in memory
@@ -44,14 +44,14 @@ pub(crate) struct Args {
     /// Only loads whose name contains this, such as "zipf"
     #[arg(long, default_value = "")]
     only: String,
-    /// Where the report goes
+    /// Folder for the report
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
 }
 
 /// Bytes of a segment: the default of a new pool.
 const SEGMENT_BYTES: u32 = zc_store::limits::SEGMENT_BYTES_DEFAULT;
-/// Of a pool with as many segments as one eight times as large has of the default ones.
+/// Segment size that gives a pool as many segments as one of eight times the size has of the default ones.
 const SMALL_SEGMENT_BYTES: u32 = SEGMENT_BYTES / 8;
 
 /// In the segments that a new pool has.
@@ -156,7 +156,7 @@ with whatever else it did; the device's time is the model's. Sixteen requests at
 what is to be cleaned. ZBD's paper has 0.66 to 1.80 times as many requests a second with compression.
 ";
 
-/// What is measured, and the sections of the report.
+/// Measurements, and the sections of the report.
 #[derive(Debug, Default)]
 struct Progress {
     only: String,
@@ -203,7 +203,7 @@ fn generations(progress: &mut Progress, place: Place, volume_bytes: u64) -> anyh
     Ok(())
 }
 
-/// Runs everything whose name contains what is wanted.
+/// Runs all measurements whose names contain the wanted text.
 fn measured(args: &Args) -> anyhow::Result<Progress> {
     let device_bytes = args.device << 20;
     let rounds = Rounds { before_percent: args.before, counted_percent: args.counted };

@@ -1,9 +1,9 @@
-//! Random overwrites of a full volume: what the cleaner costs.
-//!
-//! Job: fill a volume with noise, overwrite it in chunks until what is left of the first fill has been moved or
-//! replaced, then count.
-//!
-//! Invariants: contents are noise, never repeated: what a client writes is what the device must take at least.
+//! Random overwrites of a full volume: cost of the cleaner.
+//! //!
+//! Job: fill a volume with noise, overwrite it in chunks until the rest of the first fill has been moved or replaced,
+//! then count.
+//! //!
+//! Invariants: contents are noise, never repeated, so that the device writes at least the client's bytes.
 
 use anyhow::Context as _;
 use hdrhistogram::Histogram;
@@ -25,7 +25,7 @@ const FILL_CHUNKS: u64 = 16;
 /// Requests at once while a volume is filled.
 const FILL_DEPTH: usize = 32;
 
-/// Which chunks are written.
+/// Pattern of written chunks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pattern {
     /// Each as often as any other.
@@ -109,7 +109,7 @@ impl Draw {
     }
 }
 
-/// Writes that are under way, and what came of those that were.
+/// Writes in flight, and results of completed ones.
 #[derive(Debug)]
 pub(super) struct Writer {
     seed: u64,
@@ -178,7 +178,7 @@ impl Writer {
     }
 }
 
-/// A volume of so many chunks, written once from front to back.
+/// Returns a volume of `chunks` chunks, written once from front to back.
 pub(super) fn filled(rig: &mut Rig, chunks: u64) -> anyhow::Result<()> {
     rig.catalog(CatalogOp::Create, VOLUME, VOLUME, chunks * CHUNK_BYTES)?;
     let mut writer = Writer::new(rig, 1 << 40)?;
@@ -190,7 +190,7 @@ pub(super) fn filled(rig: &mut Rig, chunks: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How much is overwritten, per 100 chunks of the volume.
+/// Amount of overwrites, per 100 chunks of the volume.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rounds {
     /// Before anything is counted.

@@ -1,12 +1,12 @@
 //! Programs on a volume with compression, and on one without: ZBD's experiment.
-//!
-//! Job: fill a volume with what PostMark, TPC-C, TPC-H or a file server like SPECsfs's finds, send the program's
-//! requests, so many at once, and tell how long the device and the processors took (Klonatos et al., "Transparent
-//! online storage compression at the block-level", ACM TOS 2012: -34 % to +80 % with compression).
-//!
-//! Invariants: both volumes are asked for the same. TPC-H's bytes are those of its generator; of the others only sizes
-//! under LZ4 are known, and their bytes are noise of that size with zeros behind it.
-//!
+//! //!
+//! Job: fill a volume with the initial data of PostMark, TPC-C, TPC-H or a file server like SPECsfs's, send the
+//! program's requests at a given depth, and report device and processor time (Klonatos et al., "Transparent online
+//! storage compression at the block-level", ACM TOS 2012: -34 % to +80 % with compression).
+//! //!
+//! Invariants: both volumes get the same requests. TPC-H's bytes are those of its generator; of the others only sizes
+//! under LZ4 are known, and their bytes are noise of that size followed by zeros.
+//! //!
 //! It does not deduplicate, so that compression alone makes the difference.
 
 use anyhow::Context as _;
@@ -24,7 +24,7 @@ use crate::pool::{Place, Rig, VOLUME};
 const BLOCK_BYTES: usize = 4096;
 /// Bytes of a volume.
 const VOLUME_BYTES: u64 = 192 << 20;
-/// Files of PostMark, of 500 to 10,000 bytes: as many as the volume has room for.
+/// Files of PostMark, of 500 to 10,000 bytes: as many as fit on the volume.
 const POSTMARK_FILES: u64 = 10_000;
 /// Lines of a program that are sent, a block each.
 const LINES: usize = 60_000;
@@ -61,7 +61,7 @@ impl Program {
     }
 }
 
-/// What a program finds, and what it asks for.
+/// Initial data and requests of a program.
 struct Script {
     image: Vec<u8>,
     requests: Vec<Request>,

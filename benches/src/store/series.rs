@@ -1,9 +1,9 @@
-//! A series of snapshots on a disk: what the last generation costs to read, beside the first.
-//!
-//! Job: write a volume, read it; change a part of it, keep a snapshot, let the oldest go, a hundred times; read it again
-//! (Nitro, section 6.3 and Figure 9).
-//!
-//! Invariants: both generations are read by the same requests. The floor is the same bytes side by side on a bare
+//! A series of snapshots on a disk: read cost of the last generation beside the first.
+//! //!
+//! Job: write a volume, read it; change a part of it, create a snapshot, delete the oldest, a hundred times; read it
+//! again (Nitro, section 6.3 and Figure 9).
+//! //!
+//! Invariants: both generations are read by the same requests. The floor is the same bytes contiguously on a bare
 //! device.
 
 use rand::{RngExt as _, SeedableRng as _};
@@ -33,7 +33,7 @@ const RANDOM_READS: u64 = 200;
 
 const MIB: f64 = 1_048_576.0;
 
-/// Which reads there are: bytes, and whether they lie anywhere.
+/// Kinds of reads: bytes, and `true` for random ones.
 fn kinds() -> impl Iterator<Item = (u64, bool)> {
     std::iter::once((SEQUENTIAL_BYTES, false)).chain(RANDOM_BYTES.map(|len_bytes| (len_bytes, true)))
 }
@@ -91,7 +91,7 @@ fn name(len_bytes: u64, is_random: bool) -> String {
     format!("{size}, {}", if is_random { "random" } else { "front to back" })
 }
 
-/// Runs the series: rates of reads in MiB/s, and what all generations take.
+/// Runs the series: rates of reads in MiB/s, and the space of all generations.
 pub(crate) fn run(
     place: Place,
     volume_bytes: u64,
@@ -149,7 +149,7 @@ mod tests {
         let place = Place { model: DISK, device_bytes: 64 << 20, segment_bytes: 256 << 10 };
         let (reads, space) = run(place, 8 << 20, 20).unwrap();
         assert_eq!(space.get("shown_mib"), Some((1 + KEPT) as f64 * 8.0));
-        // What changes compresses two to one.
+        // Changed data compress two to one.
         assert!(space.get("written_a_changed_byte").unwrap() > 0.5);
         assert!(reads.iter().all(|read| read.median("first") > 0.0 && read.median("last") > 0.0));
         assert!(reads[0].median("first") > reads[1].median("first"), "small random reads seek");
