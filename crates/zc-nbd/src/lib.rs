@@ -32,7 +32,7 @@
 //! | minimum block above 1 | enforced if the export says so | obeyed, no read-modify-write |
 //! | `RESIZE` (experimental) | no | no |
 //!
-//! A client and a server joined in memory; a driver moves the same bytes through sockets:
+//! A client and a server joined in memory; a driver moves the same bytes through sockets (`examples/ram_server`):
 //!
 //! ```
 //! use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession};

@@ -9,6 +9,8 @@
 //! It does not overlap operations. The daemon starts them and receives completions in later turns, in the order of
 //! kernel and threads (`zc-engine`). The simulator chooses by seed when each takes effect, its result and the effect
 //! of a power failure on it, and needs operation numbers for that (`zc-sim`). Both dispatch actions themselves.
+//!
+//! The smallest complete backend is `examples/file_cache`: a cache over a file.
 #![forbid(unsafe_code)]
 
 mod turns;
