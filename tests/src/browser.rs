@@ -1,15 +1,16 @@
-//! A real browser without a window, which is told what to do over a pipe (Chrome DevTools Protocol).
-//!
-//! Job: open pages, run expressions in them, and keep what the browser complained of and asked servers for.
-//! Invariants: names of hosts lead nowhere, so a page reaches this machine alone; the browser's own files lie in a folder
-//! of the test. What it does not do: judge.
+//! A headless browser, controlled over a pipe (Chrome DevTools Protocol).
+//! //!
+//! Job: open pages, evaluate expressions in them, and record the browser's complaints and requests.
+//! //!
+//! Invariants: host names do not resolve, so a page reaches this machine alone; the browser's own files are in a
+//! folder of the test. The test judges.
 
 use crate::{Companion, bounded, run_ok, temp_dir};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::process::Command;
 
-/// Gives the browser its pipes where it wants them: descriptor 3 to be told, 4 to answer.
+/// Passes the browser its pipes: descriptor 3 for commands, 4 for answers.
 const WITH_PIPES: &str = "exec \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null";
 
 /// A browser with one page.
@@ -20,9 +21,9 @@ pub struct Browser {
     companion: Companion,
     session: Option<String>,
     last_id: u64,
-    /// What the page's console said: errors and warnings, its own and the browser's.
+    /// Output of the page's console: errors and warnings, its own and the browser's.
     pub complaints: Vec<String>,
-    /// The URLs that the page asked for.
+    /// The URLs requested by the page.
     pub requests: Vec<String>,
     _folder: tempfile::TempDir,
 }
@@ -65,8 +66,8 @@ impl Browser {
         browser
     }
 
-    /// Carries out a method of the protocol.
-    ///
+    /// Calls a method of the protocol.
+    ///     ///
     /// # Panics
     /// The browser refuses it, or has ended.
     pub fn call(&mut self, method: &str, params: &Value) -> Value {
@@ -84,7 +85,7 @@ impl Browser {
         answer["result"].take()
     }
 
-    /// The next message; notes what it complains of.
+    /// Returns the next message; records its complaints.
     fn next(&mut self) -> Value {
         let mut message = Vec::new();
         self.from.read_until(0, &mut message).expect("cannot read from the browser");
@@ -123,8 +124,8 @@ impl Browser {
         while self.next()["method"] != "Page.loadEventFired" {}
     }
 
-    /// The value of an expression in the page, or what its promise brings.
-    ///
+    /// Returns the value of an expression in the page, or the result of its promise.
+    ///     ///
     /// # Panics
     /// The page throws.
     pub fn value(&mut self, expression: &str) -> Value {

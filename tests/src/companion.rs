@@ -1,5 +1,5 @@
-//! Programs of others that run beside a test: a load generator, a proxy, a file server.
-//!
+//! Other programs beside a test: a load generator, a proxy, a file server.
+//! //!
 //! Invariant: none outlives its test; each is ended by its own process id.
 
 use crate::daemon::DEADLINE;
@@ -31,9 +31,8 @@ impl Companion {
         Self(command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
     }
 
-    /// Starts a program whose input and output are pipes that the test holds the other ends of: what it reads, and what
-    /// it writes to both outputs.
-    ///
+    /// Starts a program with pipes to the test: its input, and both of its outputs.
+    ///     ///
     /// # Panics
     /// It cannot be started, or there are no pipes.
     #[must_use]
@@ -82,10 +81,10 @@ impl Companion {
         waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT).expect("the program stops");
     }
 
-    /// Lets a stopped one go on.
-    ///
+    /// Resumes a stopped program.
+    ///     ///
     /// # Panics
-    /// It is not there.
+    /// It does not exist.
     pub fn resume(&self) {
         kill_process(Pid::from_child(&self.0), Signal::CONT).expect("cannot resume a program");
     }
@@ -101,13 +100,13 @@ impl Companion {
 
 impl Drop for Companion {
     fn drop(&mut self) {
-        // It may have ended by itself; reaping it is what counts.
+        // It may have ended by itself; only reaping it matters.
         self.0.kill().ok();
         self.0.wait().ok();
     }
 }
 
-/// A named pipe through which a program says one word when it is ready.
+/// A named pipe through which a program reports that it is ready.
 #[derive(Debug)]
 pub struct Word {
     path: PathBuf,
@@ -127,7 +126,7 @@ impl Word {
         Self { path, pipe }
     }
 
-    /// Where a program is to write.
+    /// Returns the path for the program.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

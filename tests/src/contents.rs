@@ -1,7 +1,8 @@
-//! A small cache that tests fill to the brim, and what of a volume is in it.
-//!
-//! Job: bring contents into the cache, and tell by the daemon's counters whether a read needed the origin.
-//! It does not know what should be there.
+//! A small cache that tests fill completely, and a volume's cached contents.
+//! //!
+//! Job: insert contents into the cache, and detect from the daemon's counters if a read needed the origin.
+//! //!
+//! Expected contents are for the test.
 
 use core::ops::Range;
 
@@ -49,7 +50,7 @@ impl World {
         missed(&self.stats()) == before
     }
 
-    /// How a command of `zcctl volume` ends, and what it says.
+    /// Returns exit status and output of a command of `zcctl volume`.
     #[must_use]
     pub fn zcctl_volume(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.zcctl_output(&[&["volume"], arguments].concat());
@@ -58,7 +59,7 @@ impl World {
     }
 }
 
-/// Extents that clients read and that came from the origin, in parts.
+/// Extents in clients' reads that came from the origin, in parts.
 fn missed(stats: &Value) -> u64 {
     let of = |name: &str| stats["extents"][name].as_u64().expect("a number");
     of("read") - of("hits")

@@ -1,8 +1,8 @@
 //! A daemon under test that cannot outlive its test.
-//!
-//! Readiness is the daemon's own word: it gets a `NOTIFY_SOCKET` and sends `READY=1` when it serves, as it does to
-//! systemd. A thread copies its log to a file and, when the log ends because the daemon did, sends a word of our own
-//! to the same socket. So one blocking receive learns of both, and nothing polls.
+//! //!
+//! Readiness is reported by the daemon itself: it gets a `NOTIFY_SOCKET` and sends `READY=1` when it serves, as it
+//! does to systemd. A thread copies its log to a file and, when the log ends because the daemon did, sends a message
+//! of the tests to the same socket. So one blocking receive waits for both, without polling.
 
 use crate::program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,7 +23,7 @@ pub const DEADLINE: Duration = Duration::from_secs(120);
 /// Lines of the daemon's log that a failure shows.
 const LOG_TAIL_LINES: usize = 40;
 
-/// What the log's reader sends when the daemon's log ended.
+/// Message of the log's reader at the end of the daemon's log.
 const LOG_ENDED: &[u8] = b"zc-tests: the log ended";
 
 /// A running `zcached`. Dropping it kills and reaps this process, and no other.
@@ -51,11 +51,11 @@ impl Lines {
 }
 
 impl Daemon {
-    /// Starts `zcached --config CONFIG` and returns when it serves. Its log is `zcached.log` beside the
-    /// configuration; a restarted daemon appends to it.
-    ///
+    /// Starts `zcached --config CONFIG` and returns when it serves. Its log is `zcached.log` beside the configuration;
+    /// a restarted daemon appends to it.
+    ///     ///
     /// # Panics
-    /// It ends or hangs before it is ready; the message holds the end of its log.
+    /// It ends or hangs before it is ready; the message contains the end of its log.
     #[must_use]
     pub fn start(config: &Path) -> Self {
         let mut command = Command::new(program("zcached"));
@@ -115,8 +115,8 @@ impl Daemon {
         self.kill_and_reap();
     }
 
-    /// Asks the daemon to stop (SIGTERM) and waits until it has.
-    ///
+    /// Stops the daemon (SIGTERM) and waits for its end.
+    ///     ///
     /// # Panics
     /// It does not stop within [`DEADLINE`].
     pub fn terminate(mut self) -> ExitStatus {
@@ -178,7 +178,7 @@ impl Daemon {
     }
 
     fn kill_and_reap(&mut self) {
-        // Killing a process that ended by itself fails; the reaping below is what counts.
+        // Killing a process that ended by itself fails; only the reaping below matters.
         self.child.kill().ok();
         self.reap();
     }
@@ -217,7 +217,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A datagram socket that gives up after [`DEADLINE`], and its address.
+/// Returns a datagram socket that times out after [`DEADLINE`], and its address.
 fn notify_socket(folder: &Path) -> (UnixDatagram, PathBuf) {
     let address = folder.join("notify.sock");
     std::fs::remove_file(&address).ok();
@@ -230,7 +230,7 @@ fn notify_socket(folder: &Path) -> (UnixDatagram, PathBuf) {
     (socket, address)
 }
 
-/// Copies the daemon's log to `log`, line by line, until it ends; then says so to `address`.
+/// Copies the daemon's log to `log`, line by line, until it ends; then sends a message to `address`.
 fn copy_log(stderr: ChildStderr, log: &Path, lines: Arc<Lines>, address: PathBuf) -> JoinHandle<()> {
     let mut file = File::options()
         .create(true)

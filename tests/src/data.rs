@@ -1,7 +1,7 @@
 //! Data with known reducibility, the same for the same seed on every machine.
-//!
-//! Invariant: a block depends on the seed, its kind and its content number only, so a test can recompute what it
-//! expects instead of keeping a copy.
+//! //!
+//! Invariant: a block depends on the seed, its kind and its content number only, so a test can recompute the expected
+//! bytes instead of keeping a copy.
 
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 
@@ -14,8 +14,8 @@ pub fn rng(seed: u64) -> Rng {
     Rng::seed_from_u64(seed)
 }
 
-/// The seed in `ZC_SEED`, or `default`; says which, so that a failure can be repeated.
-///
+/// Returns the seed in `ZC_SEED`, or `default`, and prints it, so that a failure can be repeated.
+/// ///
 /// # Panics
 /// `ZC_SEED` is not a number.
 #[must_use]
@@ -28,7 +28,7 @@ pub fn seed_from_env(default: u64) -> u64 {
     seed
 }
 
-/// How well a block reduces.
+/// Reducibility of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockKind {
     /// Only zeros.

@@ -15,7 +15,7 @@ pub struct FilteredFile {
 }
 
 impl FilteredFile {
-    /// Shows `image` as a file that fails when told to.
+    /// Presents `image` as a file that fails on demand.
     #[must_use]
     pub fn failing(world: &World, image: &Path) -> Self {
         let trigger = world.path("fail-now");
@@ -25,13 +25,13 @@ impl FilteredFile {
         file
     }
 
-    /// Shows `image` as a file whose writes fail when told to.
+    /// Presents `image` as a file with writes that fail on demand.
     #[must_use]
     pub fn failing_writes(world: &World, image: &Path) -> Self {
         Self::failing_at(world, image, "pwrite")
     }
 
-    /// Shows `image` as a file whose reads fail when told to.
+    /// Presents `image` as a file with reads that fail on demand.
     #[must_use]
     pub fn failing_reads(world: &World, image: &Path) -> Self {
         Self::failing_at(world, image, "pread")
@@ -72,7 +72,7 @@ impl FilteredFile {
         Self { fuse, mount, trigger: None }
     }
 
-    /// Where it is.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.mount
@@ -96,10 +96,10 @@ impl FilteredFile {
 }
 
 impl FilteredFile {
-    /// From now on no request is answered, until what is returned is dropped.
-    ///
+    /// Suspends all answers until the returned value is dropped.
+    ///     ///
     /// # Panics
-    /// The server cannot be told.
+    /// The server cannot be reached.
     #[must_use]
     pub fn hang(&self) -> Hanging<'_> {
         let pid = Pid::from_child(&self.fuse);

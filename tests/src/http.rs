@@ -1,4 +1,4 @@
-//! Plain HTTP/1.1, by hand: what is sent is what the test says.
+//! Plain HTTP/1.1, with requests written by the test.
 
 use crate::DEADLINE;
 use std::io::{Read as _, Write as _};

@@ -1,8 +1,8 @@
-//! Where the programs under test are, freshly built.
-//!
-//! Cargo tells a test the path of binaries of its own package only; ours are other packages. So they are built here,
-//! once per test process, by the same cargo, into the same target directory and profile as the test itself. When
-//! they are up to date that costs a fraction of a second.
+//! Paths of the programs under test, freshly built.
+//! //!
+//! Cargo passes a test the paths of its own package's binaries only; these are other packages. So they are built here,
+//! once per test process, by the same cargo, into the same target directory and profile as the test itself. When they
+//! are up to date that costs a fraction of a second.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,8 +55,8 @@ fn build() -> PathBuf {
     // Without packages: with the features of the default members, whose dependencies a build of the tests has compiled.
     cargo.args(["--bin", "zcached", "--bin", "zcctl", "--bin", "zcsim"]);
     cargo.arg("--target-dir").arg(target).current_dir(workspace());
-    // What cargo tells a test about itself must not reach build scripts: some ask for these variables, and everything
-    // that needs them would be built anew each time that the one who calls cargo changes.
+    // Cargo's variables about the test must not reach build scripts: some depend on these variables, and would be
+    // rebuilt whenever cargo's caller changes.
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_a_package(&name.to_string_lossy())) {
         cargo.env_remove(name);
     }

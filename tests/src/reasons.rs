@@ -9,11 +9,11 @@ use crate::{World, program, run_ok};
 /// A reason that `zcctl status` gives.
 #[derive(Debug, Clone)]
 pub struct Reason {
-    /// What happened.
+    /// Cause.
     pub what: String,
-    /// What follows from it.
+    /// Effect.
     pub follows: String,
-    /// What to do.
+    /// Action.
     pub command: String,
 }
 
@@ -32,7 +32,7 @@ impl World {
         let reason = find(&status).expect("it was there");
         let text = |name: &str| reason[name].as_str().unwrap_or_default().to_owned();
         let found = Reason { what: text("what"), follows: text("follows"), command: text("command") };
-        // The events hold what began; the status of now may count more of it.
+        // The events contain the original report; the present status may count more of it.
         let events = self.control(&json!({ "cmd": "events", "after": 0 }));
         let begun = events["events"].as_array().into_iter().flatten();
         let is_begun = |event: &Value| event["event"] == kind && event["change"] == "begins";
@@ -88,10 +88,10 @@ impl Reason {
         run_ok(shell.env("ZCACHED_SOCKET", world.control_socket()));
     }
 
-    /// Checks that the advice has these words, which the test carries out itself.
-    ///
+    /// Checks that the advice contains these words, which the test executes itself.
+    ///     ///
     /// # Panics
-    /// It lacks them.
+    /// They are missing.
     pub fn advises(&self, words: &str) {
         assert!(self.command.contains(words), "{words} in {self:?}");
     }

@@ -1,4 +1,4 @@
-//! Real clients: find them, run them, show what they said when they fail.
+//! Real clients: find them, run them, print their output when they fail.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -44,10 +44,10 @@ pub fn python_nbd() -> Command {
     Command::new(PYTHON)
 }
 
-/// Runs `command` to its end and returns what it wrote.
-///
+/// Runs `command` to its end and returns its output.
+/// ///
 /// # Panics
-/// It cannot be started or reports failure; the message holds the command and both of its outputs.
+/// It cannot be started or reports failure; the message contains the command and both of its outputs.
 pub fn run_ok(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
     assert!(

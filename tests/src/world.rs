@@ -18,7 +18,7 @@ pub const MIB: u64 = 1 << 20;
 /// Shortest time between two polls of the counters. Polls without a pause take a core from the daemon and other tests.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A folder for one daemon, which is started when the test says so.
+/// A folder for one daemon, which the test starts.
 #[derive(Debug)]
 pub struct World {
     dir: tempfile::TempDir,
@@ -28,9 +28,9 @@ pub struct World {
     pub volumes: Vec<(String, u64, String)>,
     /// Lines for `[nbd]`; there is one Unix socket.
     pub nbd: String,
-    /// Where the cache is, relative to the folder or absolute.
+    /// Path of the cache, relative to the folder or absolute.
     pub cache_path: PathBuf,
-    /// Where the control socket is, relative to the folder or absolute.
+    /// Path of the control socket, relative to the folder or absolute.
     pub control_path: PathBuf,
 }
 
@@ -135,10 +135,10 @@ impl World {
         Daemon::spawn(daemon, self.dir.path())
     }
 
-    /// Starts a daemon that must refuse; returns what it said.
-    ///
+    /// Starts a daemon that must refuse; returns its error output.
+    ///     ///
     /// # Panics
-    /// It does not refuse, or not as it should.
+    /// It does not refuse, or with the wrong status.
     #[must_use]
     pub fn refused(&self, arguments: &[&str]) -> String {
         // One that does not refuse would serve until a test stops it.
@@ -197,14 +197,14 @@ impl World {
         stats["manager"][name].as_u64().unwrap_or_else(|| panic!("no counter {name} in {stats}"))
     }
 
-    /// What the daemon says of itself.
+    /// Returns the daemon's status.
     #[must_use]
     pub fn status(&self) -> Value {
         self.control(&serde_json::json!({ "cmd": "status" }))
     }
 
-    /// Asks for the counters until `done` holds, and returns them.
-    ///
+    /// Polls the counters until `done` holds, and returns them.
+    ///     ///
     /// # Panics
     /// It does not hold within [`DEADLINE`] of the daemon's own clock.
     pub fn stats_until(&self, what: &str, mut done: impl FnMut(&Value) -> bool) -> Value {
@@ -225,13 +225,13 @@ impl World {
     fn pause(&self) {
         if let Ok(mut stream) = UnixStream::connect(self.control_socket()) {
             stream.set_read_timeout(Some(PAUSE)).expect("cannot set a read timeout");
-            // The daemon has nothing to say on it.
+            // The daemon sends nothing on it.
             stream.read_exact(&mut [0]).ok();
         }
     }
 
-    /// Asks for the status until `done` holds, and returns it.
-    ///
+    /// Polls the status until `done` holds, and returns it.
+    ///     ///
     /// # Panics
     /// It does not hold within [`DEADLINE`] of the daemon's own clock.
     pub fn status_until(&self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
@@ -243,16 +243,16 @@ impl World {
         status
     }
 
-    /// What the status says of a volume; nothing if it is not served.
+    /// Returns the status of a volume; `None` if it is not served.
     #[must_use]
     pub fn volume_of(status: &Value, volume: &str) -> Option<Value> {
         status["volumes"].as_array()?.iter().find(|served| served["name"] == volume).cloned()
     }
 
-    /// Waits until a volume is served and clients can have it; returns what the status says of it.
-    ///
+    /// Waits until a volume is served and accepts clients; returns its status.
+    ///     ///
     /// # Panics
-    /// As [`World::status_until`].
+    /// Those of [`World::status_until`].
     #[must_use]
     pub fn serves(&self, volume: &str) -> Value {
         let status =
@@ -305,8 +305,8 @@ impl World {
         });
     }
 
-    /// Runs `zcctl` on this daemon with `--json` and returns what it said.
-    ///
+    /// Runs `zcctl` on this daemon with `--json` and returns its output.
+    ///     ///
     /// # Panics
     /// It fails or its output is not JSON.
     #[must_use]
@@ -327,10 +327,10 @@ impl World {
         zcctl.output().expect("cannot start zcctl")
     }
 
-    /// Whether the whole origin holds these bytes; names the first difference.
-    ///
+    /// Checks that the whole origin has these bytes; reports the first difference.
+    ///     ///
     /// # Panics
-    /// It does not.
+    /// It has other bytes.
     pub fn origin_is(&self, volume: &str, expected: &[u8]) {
         let bytes = std::fs::read(self.origin(volume)).expect("cannot read the origin");
         same(&bytes, expected, &format!("the origin of {volume}"));

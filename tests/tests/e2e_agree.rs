@@ -1,9 +1,9 @@
 //! Simulator and daemon agree: one trace, with real bytes through `zcached` over NBD and with fingerprints through
-//! `zcsim run`, under one configuration file, gives the same hits, duplicates, evictions and bytes of units written. So
-//! does what the daemon itself recorded of the run.
-//!
-//! One client waits for each insertion to end before its next request, so that operations end in the simulator's order.
-//! Journal, checkpoints and region maps are written by the clock; their bytes are not compared.
+//! `zcsim run`, under one configuration file, gives the same hits, duplicates, evictions and bytes of units written.
+//! So does the daemon's own recording of the run.
+//! //!
+//! One client waits for each insertion to end before its next request, so that operations end in the simulator's
+//! order. Journal, checkpoints and region maps are written by the clock; their bytes are not compared.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -50,7 +50,7 @@ const COUNTERS: [&str; 22] = [
     "file_index_len",
 ];
 
-/// What blocks hold, and a trace of it.
+/// Contents of blocks, and a trace of them.
 struct Script {
     data: DataGen,
     reducer: Reducer,
@@ -177,7 +177,7 @@ fn same_counters(world: &World, ours: &Value, trace: &Path) {
         COUNTERS.iter().map(value).collect::<Vec<_>>().join("\n")
     };
     assert_eq!(shown(ours), shown(theirs), "daemon and simulator on {}", trace.display());
-    // Whether a hit came from a unit's buffer or from the device is a matter of time, their sum is not.
+    // Hits in a unit's buffer and on the device depend on timing, their sum does not.
     let hits = |counters: &Value| {
         let of = |name: &str| counters[name].as_u64().expect("a counter");
         of("extent_hits_device") + of("extent_hits_memory")

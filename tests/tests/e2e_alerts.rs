@@ -1,4 +1,4 @@
-//! What ships for Prometheus and Grafana: alert rules, and a dashboard whose queries a real Prometheus answers.
+//! Shipped files for Prometheus and Grafana: alert rules, and a dashboard with queries that a real Prometheus answers.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -28,7 +28,7 @@ fn world() -> World {
     world
 }
 
-/// The queries of all panels, with what Grafana puts in for its variables.
+/// Returns the queries of all panels, with Grafana's values for its variables.
 fn queries() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(DASHBOARD).expect("the dashboard is JSON");
     let panels = dashboard["panels"].as_array().expect("it has panels");
@@ -72,7 +72,7 @@ fn rules_and_dashboard_name_families_that_there_are() {
     }
 }
 
-/// What Prometheus answers to a query; `None` while it takes no connection.
+/// Returns the answer of Prometheus to a query; `None` while it accepts no connection.
 fn ask(port: u16, query: &str) -> Option<Value> {
     let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;

@@ -49,7 +49,7 @@ impl Drop for Fuse {
     }
 }
 
-/// Files and what they hold, by path below the mount point.
+/// Files and their contents, by path below the mount point.
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// Makes, overwrites in part, renames and removes files.
@@ -113,7 +113,7 @@ fn a_file_system_on_a_fuse_file_outlives_remounts_and_a_restart() {
         assert_eq!(daemon.terminate().code(), Some(0));
         daemon = world.start();
     }
-    // The origin alone is the file system: what remains when the cache is taken away.
+    // The origin alone is the file system after the cache is removed.
     assert_eq!(daemon.terminate().code(), Some(0));
     let origin = world.origin("disk").display().to_string();
     let mount = Mount::new(&["-o", "loop,ro", &origin], world.path("mounted"));
@@ -122,7 +122,7 @@ fn a_file_system_on_a_fuse_file_outlives_remounts_and_a_restart() {
 }
 
 /// Writes an image through the proxy at `uri` over four connections, changes it in place, reads it back through the
-/// proxy and past it, and looks at the origin.
+/// proxy and directly, and checks the origin.
 fn through(world: &World, uri: &str, seed: u64) {
     let mut bytes = DataGen::new(seed, 8192).mixed(4096);
     let (image, back) = (world.path("image"), world.path("back"));
@@ -165,7 +165,7 @@ fn nbdkit_with_filters_exports_us_again() {
     let world = World::new(16, 32);
     let daemon = world.start();
     let upstream = format!("uri={}", world.uri("disk"));
-    // Requests cut small and rounded out, flushes where the client asked for FUA, reads ahead of the client.
+    // Small and rounded requests, flushes for the client's FUA, read-ahead.
     let filters: [&[&str]; 3] = [
         &["--filter=blocksize", "nbd", &upstream, "minblock=4K", "maxdata=32K", "maxlen=1M"],
         &["--filter=fua", "--filter=readahead", "nbd", &upstream, "fuamode=emulate"],
@@ -178,7 +178,7 @@ fn nbdkit_with_filters_exports_us_again() {
         if number < 2 {
             through(&world, &uri, 10 + u64::try_from(number).expect("small"));
         } else {
-            // What is written over a copy-on-write proxy stays there.
+            // Writes to a copy-on-write proxy stay there.
             let before = read_file(&world.origin("disk"));
             run_ok(bounded("qemu-io").args(["-f", "raw", "-c", "write -P 0x99 0 8M", &uri]));
             run_ok(bounded("qemu-io").args(["-f", "raw", "-c", "read -P 0x99 0 8M", &uri]));

@@ -1,4 +1,4 @@
-//! The audit log: who connected, who was refused, and what operators did, each with a name and a verdict.
+//! The audit log: connections, refusals, and operators' commands, each with a name and a verdict.
 
 #![expect(clippy::unwrap_used, reason = "a test; what fails here is a failure")]
 
@@ -23,14 +23,14 @@ fn wait_for(world: &World, daemon: &Daemon, words: &[&str]) {
     world.stats_until(&format!("a line with {words:?}"), |_| audit(daemon).iter().any(has));
 }
 
-/// Lets a second of the daemon's clock pass: refusals are told once in a second.
+/// Waits for a second of the daemon's clock: refusals are logged once per second.
 fn next_second(world: &World) {
     let uptime_ms = |stats: &serde_json::Value| stats["uptime_ms"].as_u64().unwrap();
     let until = uptime_ms(&world.stats()) + 1001;
     world.stats_until("a second", |stats| uptime_ms(stats) > until);
 }
 
-/// What a client is told whose name for an export stands in the log.
+/// Requests an export by a name that appears in the log.
 fn ask_for(world: &World, export: &str) {
     let uri = world.uri(export).parse().unwrap();
     NbdClient::connect(&uri).unwrap_err();
@@ -44,10 +44,10 @@ fn clients_and_refusals_are_logged_with_peer_export_and_reason() {
     drop(world.connect("disk"));
     wait_for(&world, &daemon, &["client attached", &peer, "export=\"disk\"", "connection="]);
     wait_for(&world, &daemon, &["client gone", &peer, "export=\"disk\"", "connection="]);
-    // A name of the client's choice cannot look like a line of its own.
+    // A name of the client's choice cannot forge a line.
     ask_for(&world, "no%0Aaudit:%20client%20attached");
     wait_for(&world, &daemon, &["client refused: \"no\\naudit: client attached\": ", &peer]);
-    // No NBD at all. What is refused within the same second is counted in the next line.
+    // Not NBD at all. Refusals within the same second are counted in the next line.
     ask_for(&world, "other");
     next_second(&world);
     let mut stream = UnixStream::connect(world.path("nbd.sock")).unwrap();

@@ -1,4 +1,4 @@
-//! Paths of a configuration that block who opens them: the control plane answers, and the daemon ends, all the same.
+//! Configured paths on which an open blocks: the control plane still answers, and the daemon still ends.
 
 #![expect(clippy::unwrap_used, reason = "a test; what fails here is a failure")]
 
@@ -15,7 +15,7 @@ fn pipe(path: &Path) {
     run_ok(Command::new("mkfifo").arg(path));
 }
 
-/// What `check-config` says of a configuration that it must refuse.
+/// Returns the output of `check-config` for a configuration that it must refuse.
 fn check(config: &Path) -> String {
     let mut check = bounded("env");
     let output = check.arg(program("zcached")).arg("check-config").arg(config).output().unwrap();

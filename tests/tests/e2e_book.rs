@@ -1,8 +1,8 @@
-//! The command blocks of the book and of README: each runs as it is written, or says why it cannot run here.
-//!
-//! The words behind the language of a block say which: `recipe=NAME` has a test of its own in `e2e_recipes`,
-//! `run=MACHINE` runs here line by line, `norun=REASON` does not run. As in the recipes, files stand for devices, and
-//! lines that mount, make file systems or attach block devices are left to the virtual machine's tests.
+//! The command blocks of the book and of README: each runs as it is written, or states why it cannot run here.
+//! //!
+//! The words after the language of a block decide: `recipe=NAME` has a test of its own in `e2e_recipes`, `run=MACHINE`
+//! runs here line by line, `norun=REASON` does not run. As in the recipes, files stand for devices, and lines that
+//! mount, make file systems or attach block devices are left to the virtual machine's tests.
 
 #![expect(
     clippy::expect_used,
@@ -35,7 +35,7 @@ const MACHINES: [&str; 6] = ["serving", "stopped", "new", "bare-store", "store",
 const COMMANDS: [&str; 2] = ["sh", "console"];
 /// Languages of all others.
 const OTHERS: [&str; 6] = ["text", "toml", "ini", "json", "xml", "rust"];
-/// Sparse files: what the book's commands name fits.
+/// Sparse files, large enough for the book's commands.
 const VOLUME_MIB: u64 = 16 << 10;
 const SSD_MIB: u64 = 64 << 10;
 

@@ -1,4 +1,4 @@
-//! What the programs say when something is wrong, and that nothing is touched then.
+//! Error messages of the programs, and that nothing is changed then.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use zc_tests::{DataGen, MIB, Mount, World, bounded, program, read_file, run_ok, same};
 
-/// A daemon that must refuse: exit code 2, nothing on standard output, and each of `says` on one line.
+/// Checks that a daemon refuses: exit code 2, nothing on standard output, and each of `says` on one line.
 fn refuses(config: &Path, says: &[&str]) {
     let mut command = Command::new(program("zcached"));
     let output = command.arg("--config").arg(config).output().expect("cannot start zcached");
@@ -143,7 +143,7 @@ fn a_reload_changes_the_mode_and_names_what_it_cannot_change() {
         assert_eq!(answer["ok"], fits, "{answer}");
     }
     assert_eq!(world.status()["volumes"][0]["info"]["mode"], "write-through");
-    // A reload of a file with mistakes changes nothing and says why.
+    // A reload of a file with mistakes changes nothing and reports why.
     std::fs::write(world.path("zcached.toml"), "[cache]\npath = 7\n")
         .expect("cannot write the configuration");
     let answer = world.control(&json!({ "cmd": "reload" }));
@@ -241,7 +241,7 @@ fn a_block_device_that_is_read_only_is_refused_at_the_start() {
 #[test]
 fn zcctl_stop_returns_when_the_daemon_has_ended() {
     let world = World::new(16, 16);
-    // Ended, whether or not its parent has asked for its status.
+    // Ended, also before its parent has read its status.
     let has_ended = |pid: u32| match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
         Err(_) => true,

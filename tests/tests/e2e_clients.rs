@@ -1,6 +1,6 @@
-//! Clients that other people wrote: libnbd's tools and Python, qemu, fio.
-//!
-//! Each gets a daemon of its own with a small cache, uses it in full, and what it left is compared.
+//! Clients of other projects: libnbd's tools and Python, qemu, fio.
+//! //!
+//! Each gets a daemon of its own with a small cache, uses all of it, and the resulting contents are compared.
 
 use std::process::Command;
 use zc_tests::{DataGen, MIB, World, bounded, python_nbd, read_file, require_tool, run_ok, same};

@@ -1,5 +1,5 @@
-//! Flushed data whose copy on the cache device is damaged, and a kill right after the flush: an extent that cannot be
-//! read is an error, and every other one is what was written last.
+//! Flushed data with a damaged copy on the cache device, and a kill right after the flush: an unreadable extent is an
+//! error, and each other one has its last write.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -11,7 +11,7 @@ const VOLUME_MIB: u64 = 16;
 const EXTENT: usize = 8192;
 const MIB: usize = 1 << 20;
 
-/// A world with one write-back volume whose dirty data stays on the cache until a command asks.
+/// A world with one write-back volume whose dirty data stays on the cache until a command.
 fn world(lines: &str) -> World {
     let mut world = World::new(256, VOLUME_MIB);
     world.cache.push_str("weu_size = \"256 KiB\"\n");
@@ -32,7 +32,7 @@ fn write(world: &World, offset: usize, bytes: &[u8]) {
     client.flush().expect("flush");
 }
 
-/// Changes what the cache file holds of these bytes, wherever that is. Returns how many copies there were.
+/// Changes the cache file's copies of these bytes, at any place. Returns the number of copies.
 fn damage(world: &World, bytes: &[u8], change: impl Fn(&[u8], usize) -> (u64, Vec<u8>)) -> usize {
     let cache = read_file(&world.cache_file());
     let file = std::fs::File::options().write(true).open(world.cache_file()).expect("the cache file");
@@ -56,7 +56,7 @@ fn is_zeroed(_: &[u8], at: usize) -> (u64, Vec<u8>) {
     ((at / 4096 * 4096) as u64, vec![0; 4096])
 }
 
-/// Reads each extent: it is what is expected, or it cannot be read. Returns the numbers of the latter.
+/// Reads each extent: it is as expected, or unreadable. Returns the numbers of the latter.
 fn unreadable(world: &World, expected: &[u8]) -> Vec<usize> {
     let mut client = world.connect("disk");
     let extents = expected.chunks(EXTENT).enumerate();
@@ -98,7 +98,7 @@ fn damage_of_the_last_commit_right_after_a_kill_is_an_error_where_it_is_and_nowh
     });
     let said = status(&world);
     assert!(said.contains("DEGRADED") && said.contains("cannot be read from the cache"), "{said}");
-    // What is written anew is whole again, and goes home.
+    // New writes are intact, and destaged.
     for number in failed {
         let at = number * EXTENT;
         write(&world, at, &expected[at..at + EXTENT]);
@@ -109,7 +109,7 @@ fn damage_of_the_last_commit_right_after_a_kill_is_an_error_where_it_is_and_nowh
     same(&read_file(&world.origin("disk"))[..expected.len()], &expected, "the origin");
 }
 
-/// X is clean in the cache and rots; then X is written elsewhere, with other data beside it.
+/// X is clean in the cache and is corrupted; then X is written elsewhere, with other data beside it.
 fn content_that_rotted_before(lines: &str, others: usize) {
     let world = world(lines);
     let daemon = world.start();

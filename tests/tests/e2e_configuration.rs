@@ -69,7 +69,7 @@ fn a_mode_that_takes_a_restart_is_reported_and_leaves_nothing_dirty_behind() {
     assert_eq!(status_of(&world, "disk")["info"]["mode"], "write-through");
     client.write(65536, &[8; 65536]).expect("write");
     world.stats_until("the origin has all", |stats| stats["dirty"]["disk"]["bytes"] == 0);
-    // Taken back, it is as before; asked again, it is said again.
+    // Reverted, it is as before; repeated, it is reported again.
     assert_eq!(set("mode=write-back").status.code(), Some(0));
     assert_eq!(status_of(&world, "disk")["info"]["mode"], "write-back");
     client.write(0, &[9; 65536]).expect("write");

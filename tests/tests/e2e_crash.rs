@@ -1,7 +1,7 @@
-//! `kill -9` under load, over and over, and what a restart keeps.
-//!
-//! The load knows which writes were acknowledged: those must be there. Of those in flight each sector is old or new,
-//! and stays what it was first read as. `ZC_KILL_CYCLES` sets the number of kills.
+//! Repeated `kill -9` under load, and the data after a restart.
+//! //!
+//! The load records acknowledged writes: those must be present. Of those in flight each sector is old or new, and does
+//! not change after its first read. `ZC_KILL_CYCLES` sets the number of kills.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -29,7 +29,7 @@ fn half_duplicates(seed: u64, mib: u64) -> Vec<u8> {
     image
 }
 
-/// Writes until `acked` writes are acknowledged, then kills in the middle of more. Returns what had no answer.
+/// Writes until `acked` writes are acknowledged, then kills during more. Returns the unanswered ones.
 fn load_and_kill(
     daemon: zc_tests::Daemon,
     client: &mut NbdClient,
@@ -74,7 +74,7 @@ fn acknowledge(client: &mut NbdClient, pending: &mut Vec<Pending>, twin: &mut [u
     Some(())
 }
 
-/// Sectors of writes in flight may be old or new; the twin takes over what is found.
+/// Sectors of writes in flight may be old or new; the twin adopts the present ones.
 fn adopt(found: &[u8], pending: &[Pending], twin: &mut [u8]) {
     for (_, at, bytes) in pending {
         for (index, new) in bytes.chunks(512).enumerate() {
@@ -132,7 +132,7 @@ fn acknowledged_writes_outlive_kill_9_again_and_again() {
     world.origin_is("disk", &twin);
 }
 
-/// Writes the volume no faster than it is taken in: what is skipped under pressure is not what these tests are about.
+/// Writes the volume no faster than it is inserted: skipped insertions are not the subject of these tests.
 fn fill(world: &World, image: &[u8]) {
     for (piece, at) in image.chunks(8 << 20).zip((0_u64..).step_by(8 << 20)) {
         world.connect("disk").write(at, piece).expect("fill");

@@ -1,5 +1,5 @@
-//! Write-back where something went wrong that an operator or time has to put right: an origin that fails while it is
-//! brought what it lacks, a journal that is lost, a cache or an origin that is not what it was.
+//! Faults of write-back that an operator or time must correct: an origin that fails during destaging, a lost journal,
+//! a changed cache or origin.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -13,7 +13,7 @@ const MIB_BYTES: usize = 1 << 20;
 /// The first pause of destaging after a failure.
 const PAUSE_MS: u64 = 250;
 
-/// A world with one write-back volume whose dirty data stays on the cache until a command asks.
+/// A world with one write-back volume whose dirty data stays on the cache until a command.
 fn world() -> World {
     let mut world = World::new(256, VOLUME_MIB);
     world.cache.push_str("weu_size = \"256 KiB\"\n");
@@ -34,7 +34,7 @@ fn write(world: &World, offset: u64, bytes: &[u8]) {
     client.flush().expect("flush");
 }
 
-/// The first flush after dirty data was given up tells of it.
+/// Checks that the first flush after dirty data was given up reports the loss.
 fn loss_is_told(world: &World) {
     let mut client = world.connect("disk");
     client.flush().expect_err("writes that were acknowledged are lost");
@@ -50,7 +50,7 @@ fn dirty(world: &World) -> Value {
     world.stats()["dirty"]["disk"].clone()
 }
 
-/// Runs `zcctl` and returns its exit status and what it said of a failure.
+/// Runs `zcctl` and returns its exit status and error output.
 fn zcctl(world: &World, arguments: &[&str]) -> (Option<i32>, String) {
     let output = world.zcctl_output(arguments);
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -94,7 +94,7 @@ fn an_origin_that_refuses_what_it_lacks_gets_it_when_it_works_again() {
     assert_eq!(read_file(&behind), before, "errors are errors");
     let log = String::from_utf8(read_file(daemon.log_path())).expect("the log is text");
     assert!(log.contains("its origin refuses what the cache has for it"), "{log}");
-    // Meanwhile clients read and write as ever, over a crash, too.
+    // Meanwhile clients read and write as before, also after a crash.
     is(&world, &expected, "the volume while its origin fails");
     expected[4096..12288].fill(7);
     write(&world, 4096, &expected[4096..12288]);
@@ -122,7 +122,7 @@ fn a_stop_does_not_wait_for_an_origin_that_refuses() {
     let expected = image(1);
     origin.fail(true);
     write(&world, 0, &expected[..MIB_BYTES]);
-    // More than there is room for.
+    // More than the available space.
     let (mut client, rest) = (world.connect("disk"), expected[MIB_BYTES..].to_vec());
     let waiting = std::thread::spawn(move || client.write(MIB, &rest));
     let _stats = world.stats_until("a write waits, and the origin has refused", |stats| {
@@ -155,7 +155,7 @@ fn a_changed_origin_gets_the_dirty_data_that_is_trusted() {
     is(&world, &expected, "our writes over theirs");
     let before = dirty(&world);
     assert_eq!(before["bytes"], half, "{before}");
-    // What was decided once stays decided.
+    // A decision survives a kill.
     daemon.kill9();
     let daemon = world.start();
     is(&world, &expected, "our writes over theirs after a kill");
@@ -219,10 +219,10 @@ fn a_volume_does_not_become_read_only_while_its_origin_lacks_something() {
     world.origin_is("disk", &expected);
 }
 
-/// A file and what was in it.
+/// A file and its former contents.
 type Copied = (PathBuf, Vec<u8>);
 
-/// A world whose journal was lost while its volume was dirty. Returns what was flushed, and copies of cache and
+/// A world whose journal was lost while its volume was dirty. Returns the flushed data, and copies of cache and
 /// journal.
 fn journal_lost(seed: u64) -> (World, Vec<u8>, [Copied; 2]) {
     let mut world = world();
@@ -234,7 +234,7 @@ fn journal_lost(seed: u64) -> (World, Vec<u8>, [Copied; 2]) {
     daemon.kill9();
     let copies = [world.cache_file(), journal.clone()].map(|path| (path.clone(), read_file(&path)));
     std::fs::remove_file(journal).expect("cannot remove the journal");
-    // The intent log knows it all, too, but does not outlive the machine.
+    // The intent log has all of it, too, but does not survive a crash of the machine.
     std::fs::remove_file(world.volatile_file("intent").expect("there is one")).expect("cannot remove it");
     (world, flushed, copies)
 }

@@ -1,4 +1,5 @@
-//! Room for dirty data: an origin without space, or a slow one, stops its own volume alone, until something is discarded.
+//! Space for dirty data: an origin without space, or a slow one, stops its own volume alone, until a discard frees
+//! space.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -42,7 +43,7 @@ fn fill(client: &mut NbdClient, mibs: u64) -> u64 {
     panic!("{mibs} MiB were taken in");
 }
 
-/// Overwrites a volume's own blocks, flushes, and compares. Without shares of the room this does not end.
+/// Overwrites a volume's own blocks, flushes, and compares. Without shares of the space this does not end.
 fn keeps_writing(world: &World, volume: &str, seed: u64) {
     let mut client = world.connect(volume);
     for round in 0..200_u64 {
@@ -56,7 +57,7 @@ fn keeps_writing(world: &World, volume: &str, seed: u64) {
     }
 }
 
-/// The kinds of what is wrong, with their volumes.
+/// Returns the kinds of present reasons, with their volumes.
 fn reasons(world: &World) -> Vec<(String, String)> {
     let status = world.status();
     let reasons = status["verdict"]["reasons"].as_array().expect("a list").clone();
@@ -64,7 +65,7 @@ fn reasons(world: &World) -> Vec<(String, String)> {
     reasons.iter().map(|reason| (text(&reason["kind"]), text(&reason["volume"]))).collect()
 }
 
-/// Fills the volume `thin`, whose origin has less space than it; a neighbour goes on; discards make room.
+/// Fills the volume `thin`, whose origin has less space than the volume; a neighbour is served; discards free space.
 fn fills_up_and_goes_on(world: &World, mibs: u64) {
     let daemon = world.start();
     let mut client = world.connect("thin");
@@ -74,13 +75,13 @@ fn fills_up_and_goes_on(world: &World, mibs: u64) {
     let reason = world.reason("origin-full").of(&["has no space for", "is kept in the cache, reads go on"]);
     reason.advises("discard in the volume (fstrim), which goes to the origin at once");
     keeps_writing(world, "good", 1_000);
-    // It is refused again, and what was acknowledged is there.
+    // It is refused again, and acknowledged writes are intact.
     assert!(client.write(taken * MIB, &piece(taken)).is_err());
     for number in 0..taken {
         let found = client.read(number * MIB, 1 << 20).expect("read");
         same(&found, &piece(number), "what was acknowledged");
     }
-    // Clean and dirty ranges alike, and beside a write that waits.
+    // Clean and dirty ranges alike, and beside a waiting write.
     let kept = taken - 4..taken;
     client.trim(0, kept.start * MIB).expect("a discard is carried out");
     client.flush().expect("flush");

@@ -1,6 +1,6 @@
-//! Commands that wait until dirty data is on the origin end while clients write: `flush`, `store snapshot`, `cache
-//! replace`, `cache resize` and `stop --flush`. Each ends when what was dirty at the call is there, however old dirty
-//! data may become, and reports what was written.
+//! Commands that wait for destaging end while clients write: `flush`, `store snapshot`, `cache replace`, `cache
+//! resize` and `stop --flush`. Each ends when the data that was dirty at the call is on the origin, whatever the bound
+//! on the age of dirty data, and reports the written bytes.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -14,11 +14,11 @@ use zc_tests::{MIB, World, program, read_file, require_tool, same};
 
 const VOLUME_MIB: u64 = 16;
 const BLOCK: usize = 64 << 10;
-/// The client writes to the first 4 MiB; what a test writes once lies behind.
+/// The client writes to the first 4 MiB; single writes of a test are behind that.
 const BUSY_BLOCKS: u64 = 64;
 const STILL: u64 = 8 * MIB;
 
-/// Dirty data stays on the cache until a command asks.
+/// Dirty data stays on the cache until a command.
 fn lazy(mut world: World) -> World {
     world.cache.push_str(
         "weu_size = \"256 KiB\"\ndirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\n",
@@ -66,7 +66,7 @@ fn while_busy<T>(world: &World, pace: Option<Duration>, work: impl FnOnce() -> T
     })
 }
 
-/// Writes what stays as it is, and returns it.
+/// Writes data that stays unchanged, and returns it.
 fn write_still(world: &World) -> Vec<u8> {
     let bytes: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
     let mut client = world.connect("disk");
@@ -75,7 +75,7 @@ fn write_still(world: &World) -> Vec<u8> {
     bytes
 }
 
-/// The origin has what [`write_still`] wrote.
+/// Checks that the origin has the data of [`write_still`].
 fn origin_has(world: &World, still: &[u8]) {
     let at = usize::try_from(STILL).expect("small");
     same(&read_file(&world.origin("disk"))[at..][..still.len()], still, "the origin");
@@ -107,7 +107,7 @@ fn a_flush_ends_while_a_client_writes_and_counts_what_it_wrote() {
         assert!(flushed >= least, "{answer}");
         origin_has(&world, &still);
     }
-    // Writes after the call are not what it waits for: they stay dirty, and no drain goes on for them.
+    // It does not wait for writes after the call: they stay dirty, and no drain continues for them.
     let dirty = &world.stats()["dirty"]["disk"];
     assert_eq!(dirty["draining"], false, "{dirty}");
     let text = zcctl(&world, &["flush", "disk"]);

@@ -1,4 +1,4 @@
-//! Content of volumes that are removed leaves the cache device when the operator says so.
+//! Content of removed volumes is erased from the cache device on request.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 

@@ -1,7 +1,7 @@
-//! A cache file that rots, goes back in time, shrinks, vanishes or fills, and an origin that fails.
-//!
-//! Clients of a write-through volume see no error and right bytes, whatever the cache device does; errors of the
-//! origin they do see. Damage is done through a file handle of our own; the daemon reads past the page cache.
+//! A cache file that is corrupted, rolled back, truncated, removed or filled, and an origin that fails.
+//! //!
+//! Clients of a write-through volume see no error and right bytes under any fault of the cache device; errors of the
+//! origin are visible. The test does the damage through its own file handle; the daemon reads with direct I/O.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -90,7 +90,7 @@ fn blocks_overwritten_or_rolled_back_are_not_served() {
         let _image = writes_right(&world, seed);
     }
     let image = writes_right(&world, 8);
-    // What was not inserted because the machine was busy is now.
+    // Insertions that were skipped on a busy machine happen now.
     reads_right(&world, &image);
     world.settled();
     let file = open(&world.cache_file());
@@ -233,7 +233,7 @@ fn a_flush_on_one_connection_covers_what_another_was_told_is_written() {
     for round in 0..4_u64 {
         one.write(round << 16, &[7; 65536]).expect("write");
         two.flush().expect("flush");
-        // What reached the origin, in order; both were told of the end of their requests.
+        // Writes in the order of arrival at the origin; both requests were completed.
         let requests = String::from_utf8(read_file(&log)).expect("the log is text");
         let last = |name: &str| requests.rfind(name);
         assert!(last(" Write ").is_some_and(|write| last(" Flush ") > Some(write)), "{requests}");

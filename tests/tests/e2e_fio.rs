@@ -1,10 +1,10 @@
-//! `kill -9` of the daemon under fio, which then verifies what was acknowledged to it.
-//!
-//! fio's own record says which writes were (`verify_state_save`): when the daemon is dead, a trigger makes fio save it,
-//! and a second fio verifies exactly those writes after the restart. Each of fio's connections has one write in flight,
-//! because fio takes acknowledgements to be in order. Cycles differ in their seed and, because fio does not compare
-//! seeds when it only verifies, in the checksum: a block of an earlier cycle fails verification. Some starts are killed
-//! as well, at some moment in their first 150 ms. `ZC_KILL_CYCLES` sets the number of kills.
+//! `kill -9` of the daemon under fio, which then verifies its acknowledged writes.
+//! //!
+//! fio's own record lists them (`verify_state_save`): when the daemon is dead, a trigger makes fio save it, and a
+//! second fio verifies exactly those writes after the restart. Each of fio's connections has one write in flight,
+//! because fio assumes acknowledgements in order. Cycles differ in their seed and, because fio does not compare seeds
+//! when it only verifies, in the checksum: a block of an earlier cycle fails verification. Some starts are killed as
+//! well, within their first 150 ms. `ZC_KILL_CYCLES` sets the number of kills.
 
 #![expect(
     clippy::expect_used,
@@ -28,11 +28,11 @@ const VOLUME_MIB: u64 = 64;
 /// Writes before a kill; the whole volume takes about twice as many as the most.
 const WRITES: std::ops::Range<u64> = 100..1600;
 
-/// Milliseconds after which a start is killed: in its beginning, while it tells the journal what the intent log alone
-/// knew, while it loads, or after.
+/// Milliseconds until a start is killed: at its beginning, while it copies the intent log's records to the journal,
+/// while it loads, or after.
 const START_MS: std::ops::Range<u64> = 5..150;
 
-/// What `timeout` says of a program that it killed.
+/// Exit status of `timeout` for a killed program.
 const KILLED: i32 = 137;
 
 /// The checksums of the cycles, in turn.
@@ -56,7 +56,7 @@ fn fio(world: &World, folder: &Path, seed: u64) -> Command {
     fio
 }
 
-/// fio writing, told to save its record when `trigger` appears, and to say so when it has.
+/// A writing fio, which saves its record when `trigger` appears, and reports that.
 #[derive(Debug)]
 struct Load {
     fio: Companion,
@@ -87,7 +87,7 @@ impl Load {
         Self { fio: Companion::start(&mut command), trigger, saved }
     }
 
-    /// The daemon is dead: what has been acknowledged is now in the folder.
+    /// The daemon is dead: saves the acknowledged writes to the folder.
     fn save(mut self) {
         File::create(&self.trigger).expect("cannot trigger fio");
         self.saved.wait("fio's record");
@@ -95,7 +95,7 @@ impl Load {
     }
 }
 
-/// A daemon that is killed so many milliseconds after its start began.
+/// A daemon that is killed `after_ms` milliseconds after its start.
 fn killed_while_it_starts(world: &World, after_ms: u64) {
     let mut daemon = Command::new(require_tool("timeout"));
     // In the foreground it does not kill itself as well, and so ends after the daemon has.
@@ -109,7 +109,7 @@ fn killed_while_it_starts(world: &World, after_ms: u64) {
     assert_eq!(status.code(), Some(KILLED), "the daemon ended by itself");
 }
 
-/// fio verifying what the record says was acknowledged.
+/// Returns the command with which fio verifies the acknowledged writes of the record.
 fn verification(world: &World, folder: &Path, seed: u64) -> Command {
     let mut command = fio(world, folder, seed);
     command.args(["--verify_only", "--verify_state_load=1", "--verify_fatal=1", "--output-format=json"]);
@@ -134,7 +134,7 @@ fn fio_finds_every_acknowledged_write_after_kill_9_again_and_again() {
     assert!(hits > 0, "not one read after a kill was a hit");
 }
 
-/// Here an acknowledged write is on the cache device; the origin follows and has everything when asked for it.
+/// Here an acknowledged write is on the cache device; the origin follows and is complete after a flush command.
 #[test]
 fn fio_finds_every_acknowledged_write_of_write_back_after_kill_9() {
     let mut world = World::new(96, VOLUME_MIB);
@@ -181,7 +181,7 @@ fn kill_cycles(world: &World, seed: u64, check: impl Fn(&[u8])) -> u64 {
         hits += world.counter("extent_hits_device");
         // The sample that a start compares with the origin would hide a stale cache by dropping it.
         assert_eq!(world.counter("probes_differed"), 0);
-        // What was in flight is old or new, and the same for cache and origin, now and later.
+        // Writes in flight are old or new, and the same for cache and origin, now and later.
         let mut client = world.connect("disk");
         let found = client.read(0, size).expect("read all");
         check(&found);

@@ -1,4 +1,4 @@
-//! What scripts and supervisors read: events, tables of words, whom a stop concerns, several mistakes at once.
+//! Input of scripts and supervisors: events, tables of words, scope of a stop, several mistakes at once.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -57,7 +57,7 @@ fn programs_run_for_each_event_and_none_holds_up_the_next_or_the_daemon() {
     let mut world = World::new(16, 16);
     world.volumes.push(("late".to_owned(), MIB, String::new()));
     std::fs::create_dir(world.origin("late")).expect("nothing that can be opened");
-    // One that hangs and has a child that does, one that fails, one that tells all that it was given.
+    // One hook hangs with a child that hangs, one fails, one prints its input.
     hook(&world, "10-hangs", "tail -f /dev/null &\ntail -f /dev/null");
     hook(&world, "20-fails", "exit 3");
     hook(
@@ -81,7 +81,7 @@ fn programs_run_for_each_event_and_none_holds_up_the_next_or_the_daemon() {
         ZCACHED_NUMBER ZCACHED_SOCKET ZCACHED_UNIX_S ZCACHED_UPTIME_MS ZCACHED_VOLUME ZCACHED_WHAT";
     assert_eq!(next(), event);
     assert_eq!(next(), "origin-missing begins late 1");
-    // What ends the event is told as well, with all hooks.
+    // The end of an event is reported as well, with all hooks.
     std::fs::remove_dir(world.origin("late")).expect("it was ours");
     assert!(world.zcctl_output(&["reload"]).status.success());
     let before: Vec<_> = lines.by_ref().take_while(|line| line != "origin-missing ends late 2").collect();

@@ -1,4 +1,4 @@
-//! `zcctl format` does not destroy dirty data without being told to.
+//! `zcctl format` destroys dirty data only with explicit consent.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -32,7 +32,7 @@ fn leave_dirty(world: &World) {
     cache.lock().expect("it works");
 }
 
-/// Runs `zcctl format` on the cache; whether it did it, and what it said.
+/// Runs `zcctl format` on the cache; returns `true` on success, and the output.
 fn format(world: &World, arguments: &[&str]) -> (bool, String) {
     let mut zcctl = std::process::Command::new(zc_tests::program("zcctl"));
     zcctl.arg("format").arg(world.cache_file()).arg("--state-dir").arg(world.path("state")).args(arguments);
@@ -96,7 +96,7 @@ fn what_cannot_be_read_counts_as_dirty() {
         leave_dirty(&world);
         damage(&world);
         is_refused(&world, &["unknown amount", "volume \"disk\""]);
-        // Nor does a state directory that knows nothing prove that there is none.
+        // An empty state directory does not prove the absence of dirty data either.
         std::fs::remove_dir_all(world.path("state")).expect("it works");
         is_refused(&world, &["unknown amount", "does not know the cache"]);
         assert!(format(&world, &["--force", "--discard-dirty"]).0);
@@ -118,7 +118,7 @@ fn the_state_directory_proves_that_a_damaged_cache_has_no_dirty_data() {
     }
 }
 
-/// How many of the blocks of `content` a file still holds.
+/// Returns the number of blocks of `content` that are still in a file.
 fn found(file: &std::path::Path, content: &[u8]) -> usize {
     let bytes = std::fs::read(file).expect("it works");
     let places: BTreeSet<&[u8]> = bytes.windows(16).step_by(16).collect();

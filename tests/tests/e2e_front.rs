@@ -1,4 +1,4 @@
-//! The rules of who may connect and how: TLS with certificates, rules per export, modes of sockets, passed sockets.
+//! Access rules: TLS with certificates, rules per export, modes of sockets, passed sockets.
 
 #![expect(clippy::unwrap_used, reason = "a test; what fails here is a failure")]
 
@@ -16,14 +16,14 @@ fn tool(name: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap_or_else(|_| panic!("{name} writes text"))
 }
 
-/// What a tool says when it fails.
+/// Returns the error output of a failing tool.
 fn failure(name: &str, arguments: &[&str]) -> String {
     let output = bounded(name).args(arguments).output().unwrap();
     assert!(!output.status.success(), "{name} {arguments:?} should fail");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A folder as libnbd and qemu want it: authority and the client's pair.
+/// Creates a folder in the layout of libnbd and qemu: authority and the client's pair.
 fn client_folder(from: &Path, to: &Path, name: &str) {
     std::fs::create_dir_all(to).unwrap();
     for (source, target) in [
@@ -176,7 +176,7 @@ impl Held {
         line
     }
 
-    /// What becomes of a read.
+    /// Returns the result of a read.
     fn read(&mut self) -> String {
         self.0.stdin.as_mut().unwrap().write_all(b"read\n").unwrap();
         self.line()
@@ -201,7 +201,7 @@ fn connections_end_with_the_authority_that_let_them_in() {
     let reload = serde_json::json!({ "cmd": "reload" });
     assert_eq!(world.control(&reload)["ok"], true);
     assert_eq!([one.read(), two.read(), plain.read()], ["served\n"; 3], "the same authority");
-    // Another authority beside it for a while, and a client that has a certificate of that one.
+    // A second authority for a while, and a client with its certificate.
     let authorities = tls.join("ca-cert.pem");
     let old = std::fs::read(&authorities).unwrap();
     authority(&tls);
@@ -219,7 +219,7 @@ fn connections_end_with_the_authority_that_let_them_in() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// An authority's record of what it signed, beside its certificate.
+/// An authority's record of its signatures, beside its certificate.
 struct Record {
     config: String,
     lists: PathBuf,
@@ -245,12 +245,12 @@ impl Record {
         run_ok(Command::new(require_tool("openssl")).args(["ca", "-config", &self.config]).args(arguments));
     }
 
-    /// Writes the list anew.
+    /// Rewrites the list.
     fn list(&self) {
         self.openssl(&["-gencrl", "-out", &self.lists.display().to_string()]);
     }
 
-    /// Revokes a certificate that stands beside the record, and writes the list anew.
+    /// Revokes a certificate in the record, and rewrites the list.
     fn revoke(&self, name: &str) {
         self.openssl(&[
             "-revoke",
@@ -291,7 +291,7 @@ fn a_revoked_certificate_ends_its_connections_and_lets_no_client_in() {
     }
     assert_eq!(held[1].read(), "served\n");
     failure("nbdinfo", &["--size", &one]);
-    // A list of another authority says nothing of this one's certificates: that is a refusal.
+    // The list of another authority does not cover this one's certificates: that is a refusal.
     let stranger = world.path("stranger");
     authority(&stranger);
     let other = Record::begin(&stranger);

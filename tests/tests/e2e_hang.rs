@@ -1,6 +1,6 @@
-//! A cache device that does not answer: volumes go on without it.
-//!
-//! The device is a file in FUSE whose server is stopped: the kernel holds its operations as it does those of a disk.
+//! A cache device that does not answer: volumes are served without it.
+//! //!
+//! The device is a file in FUSE whose server is stopped: the kernel holds its operations like those of a disk.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -124,7 +124,7 @@ fn a_state_directory_that_hangs_holds_nothing_up() {
     world.settled();
 
     let frozen = Frozen::new(&state);
-    // What voids what is cached, what is dirty, and what a kill would lose.
+    // Writes that invalidate cached data, dirty data, and data that a kill would lose.
     let changed = DataGen::new(2, 8192).mixed(128);
     expected[..changed.len()].copy_from_slice(&changed);
     client.write(0, &changed).expect("write");
@@ -175,7 +175,7 @@ fn a_state_directory_that_hangs_with_the_intent_log_in_it_costs_the_log() {
     daemon.kill9();
     drop((client, back));
 
-    // What the log was asked to write when it hung has come to the file since. It is not all, and is not read.
+    // Log writes that were submitted when it hung have reached the file since. They are incomplete, and are not read.
     let _daemon = world.start();
     assert_eq!(world.status()["verdict"]["state"], "HEALTHY", "the next session has a log");
     same(&world.connect("disk").read(0, expected.len()).expect("read"), &expected, "after a kill");

@@ -12,7 +12,7 @@ const VOLUME_MIB: u64 = 16;
 const PIECE: &[u8] = b"zcIp";
 const BLOCK: usize = 4096;
 
-/// What a start read of its indexes, once they are complete.
+/// Starts; returns the reads of its indexes, once they are complete.
 fn started(world: &World) -> (Daemon, Value) {
     let daemon = world.start();
     let stats = world.stats_until("the index is complete", |stats| !stats["index_loaded_ms"].is_null());

@@ -1,4 +1,4 @@
-//! Several I/O threads: each serves, clients see what they wrote, and a kill or a stop under load loses nothing.
+//! Several I/O threads: each serves, clients read their own writes, and a kill or a stop under load loses nothing.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -12,12 +12,12 @@ const THREADS: usize = 4;
 /// More than one for each thread, so that threads wait for each other.
 const CLIENTS: usize = 8;
 const PART_BYTES: usize = 2 << 20;
-/// Behind the clients' own parts: what all of them read and none writes.
+/// Start of the part after the clients' own ones, which all of them read and none writes.
 const COMMON: usize = CLIENTS * PART_BYTES;
 const COMMON_BYTES: usize = 4 << 20;
 const VOLUME_BYTES: usize = COMMON + COMMON_BYTES;
 const STEPS: usize = 300;
-/// What was acknowledged outlives a kill, without a flush.
+/// Acknowledged data survives a kill, without a flush.
 const WRITE_BACK: &str = "mode = \"write-back\"\nack = \"durable\"\n";
 
 fn world() -> World {
@@ -32,8 +32,8 @@ fn at(offset: usize) -> u64 {
     u64::try_from(offset).expect("volumes are small")
 }
 
-/// What a client does until its steps are done or the daemon ends. Its part of the volume as it was acknowledged, and
-/// the write that had no answer: where, and what.
+/// Runs a client's steps until they are done or the daemon ends. Returns its part of the volume as acknowledged, and
+/// the unanswered write: position and bytes.
 fn work(
     mut client: NbdClient,
     number: usize,
@@ -66,7 +66,7 @@ fn work(
     (twin, None)
 }
 
-/// Has all clients work at once, half of them on each volume; in `meanwhile` the test does something else.
+/// Runs all clients at once, half of them on each volume, and `meanwhile` beside them.
 fn at_once(
     world: &World,
     images: &mut [Vec<u8>; 2],

@@ -58,7 +58,7 @@ fn read(client: &mut NbdClient, offset: u64) {
     client.submit(NbdRequest::Read { offset, len_bytes: 4096 }).expect("a read is sent");
 }
 
-/// What a rate with its burst lets through until the daemon has run for so long.
+/// Returns the most that a rate with its burst allows until this uptime.
 fn at_most(per_s: u64, burst: u64, stats: &Value) -> u64 {
     burst + per_s * (number(&stats["uptime_ms"]) + 1) / 1000 + 1
 }
@@ -99,13 +99,13 @@ fn bytes_are_limited_and_a_request_beyond_the_burst_passes() {
     let mut client = world.connect("slow");
     for round in 0..4 {
         client.write(round * LEN, &[7; 512 << 10]).expect("a write beyond the burst");
-        // Reads and flushes are free beside it.
+        // Reads and flushes are exempt.
         client.flush().expect("a flush");
         client.read(0, 1 << 20).expect("a read");
     }
     let stats = world.stats();
     let (written, most) = (number(&stats["traffic"]["slow"]["write_bytes"]), at_most(LEN, 64 << 10, &stats));
-    // The last one is made up for by those that come later.
+    // The last request may exceed the limit; later ones compensate for it.
     assert!(written == 4 * LEN && written - LEN <= most, "{written} bytes, and {most} were allowed");
     assert_eq!(number(&stats["limits"]["slow"]["waited"]), 3, "all writes but the first");
     assert_eq!(daemon.terminate().code(), Some(0));
@@ -199,7 +199,7 @@ fn an_origin_is_asked_no_more_than_its_limit_and_hits_do_not_wait() {
     }
     assert_eq!(world.stats()["origin_limits"], before["origin_limits"], "a hit asks nothing of the origin");
 
-    // Writes are held to it, and what waits for it at a stop goes to the origin.
+    // Writes are limited, and waiting data is destaged at a stop.
     let set = world.zcctl_output(&["volume", "set", "slow", "limits.origin_iops=1"]);
     assert_eq!(set.status.code(), Some(0), "{}", String::from_utf8_lossy(&set.stderr));
     for extent in 0..10 {

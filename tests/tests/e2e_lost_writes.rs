@@ -1,8 +1,8 @@
-//! Acknowledged writes that a killed daemon takes along: the next flush says so, once, and for nothing else.
+//! Acknowledged writes that a killed daemon loses: the next flush reports it, once, and no other loss.
 
 use zc_tests::{MIB, World};
 
-/// A world whose volume writes back, and stays dirty until it is asked.
+/// A world whose volume writes back, and stays dirty until a command.
 fn world(ack: &str) -> World {
     let mut world = World::new(64, 16);
     world.cache.push_str("weu_size = \"256 KiB\"\ndestage_idle = \"1 h\"\n");
@@ -25,7 +25,7 @@ fn a_loss_is_told_once_whatever_the_new_configuration_says() {
     daemon.kill9();
     set_ack(&mut world, "durable");
     let daemon = world.start();
-    // It is owed until a client hears of it, over kills and an orderly stop.
+    // The report is due until a client receives it, over kills and an orderly stop.
     daemon.kill9();
     let daemon = world.start();
     assert_eq!(daemon.terminate().code(), Some(0));

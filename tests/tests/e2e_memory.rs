@@ -1,4 +1,4 @@
-//! Memory of the daemon: what a flood of requests took goes back to the system.
+//! Memory of the daemon: memory used during a flood of requests is returned to the system.
 
 #![expect(clippy::unwrap_used, reason = "a test; what fails here is a failure")]
 
@@ -14,7 +14,7 @@ fn resident_bytes(daemon: &Daemon) -> u64 {
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// A client that asks for `count` reads and takes no reply.
+/// Returns a client that submits `count` reads and receives no reply.
 fn greedy(world: &World, count: u32, len_bytes: u32) -> UnixStream {
     let mut stream = UnixStream::connect(world.path("nbd.sock")).unwrap();
     // The greeting; flags; the default export; its size and flags.

@@ -19,7 +19,7 @@ fn world() -> World {
     world
 }
 
-/// Where the daemon says that its numbers are.
+/// Returns the address of the metrics, from the daemon's log.
 fn address(world: &World) -> SocketAddr {
     let status = world.status();
     let url = status["metrics"].as_str().expect("the status says where the numbers are");
@@ -37,7 +37,7 @@ fn value<'p>(page: &'p str, sample: &str) -> &'p str {
     line.unwrap_or_else(|| panic!("no {sample} in\n{page}"))
 }
 
-/// Prometheus's own tool must have nothing to say of a page.
+/// Checks that Prometheus's own tool has no complaint about a page.
 fn is_clean(page: &str) {
     let mut tool = Command::new(require_tool("promtool"));
     let tool =
@@ -127,7 +127,7 @@ fn who_knows_open_metrics_gets_it_and_nothing_else_is_served() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// Clients that say nothing, or only a part of what they have to say, are more than there are places.
+/// Silent clients, and those with incomplete requests, outnumber the connections.
 #[test]
 fn silent_clients_do_not_hold_up_a_scrape() {
     let world = world();

@@ -1,4 +1,4 @@
-//! The example of a storage plugin that the book has: every call, each of them repeated, and what it refuses.
+//! The book's example of a storage plugin: all calls, each of them repeated, and its refusals.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -9,7 +9,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use zc_tests::{MIB, World, bounded, program};
 
-/// What the plugin answers to these calls, in order.
+/// Returns the plugin's answers to these calls, in order.
 fn answers(world: &World, calls: &[Value]) -> Vec<Value> {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/examples/node.py");
     let mut command = bounded("python3");

@@ -1,4 +1,4 @@
-//! The live page: what it serves and to whom, what its numbers are called, and how a real browser shows them.
+//! The live page: its contents and access, the names of its numbers, and its display in a real browser.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -28,7 +28,7 @@ fn world() -> World {
     world
 }
 
-/// Where the daemon says that the page is.
+/// Returns the URL of the page, from the daemon's log.
 fn url(world: &World) -> String {
     world.status()["page"].as_str().expect("the status says where the page is").to_owned()
 }
@@ -95,7 +95,7 @@ fn without_an_address_there_is_no_page() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// The rows of the table of members in the documents: the member, and the words in backquotes beside it.
+/// Returns the rows of the table of members in the documents: the member, and the words in backquotes beside it.
 fn documented() -> Vec<(String, BTreeSet<String>)> {
     let text = String::from_utf8(read_file(&workspace().join("docs/src/operations.md"))).expect("it is text");
     let (_, table) = text.split_once("| Member of `/live.json` |").expect("there is a table of members");
@@ -217,7 +217,7 @@ fn a_browser_shows_numbers_that_move_on_any_screen() {
     let reason = browser.value("document.querySelector('#reasons').textContent");
     assert!(reason.as_str().is_some_and(|text| text.contains("volume late: it is not served")), "{reason}");
 
-    // What is mended is healthy on the page, and its log has both.
+    // A repaired fault is healthy on the page, and its log has both.
     std::fs::remove_dir(world.origin("late")).expect("it was ours");
     assert!(world.zcctl_output(&["reload"]).status.success());
     browser.until("document.querySelector('#verdict-state').textContent === 'HEALTHY: nothing to do'");
@@ -262,7 +262,7 @@ fn a_browser_shows_numbers_that_move_on_any_screen() {
     assert!(strange.iter().all(|asked| *asked == "data:,"), "{strange:?}");
     assert_eq!(browser.complaints, Vec::<String>::new());
 
-    // A daemon that has gone is told, and the page goes on when it is back.
+    // A stopped daemon is reported, and the page continues when it is back.
     assert_eq!(daemon.terminate().code(), Some(0));
     browser.until("!document.querySelector('#lost').hidden");
     browser.close();

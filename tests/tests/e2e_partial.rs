@@ -1,6 +1,6 @@
-//! Small writes into a cached set: its hits stay.
-//!
-//! What is counted are reads of whole extents that needed nothing from the origin, as `zcctl stats` tells it.
+//! Small writes into a cached set do not cost its hits.
+//! //!
+//! Counted are reads of whole extents without the origin, from `zcctl stats`.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -69,7 +69,7 @@ fn read_extents(world: &World, client: &mut NbdClient, twin: &[u8], random: &mut
 
 #[test]
 fn small_random_overwrites_of_a_cached_set_keep_95_percent_of_its_hits() {
-    // The set fits: what is lost is lost to the overwrites, not to evictions.
+    // The set fits: any loss is due to the overwrites, not to evictions.
     let mut world = World::new(96, VOLUME_MIB);
     world.cache.push_str("read_buffer = 0\n");
     let mut random = rng(seed_from_env(60));

@@ -1,7 +1,6 @@
-//! Pinned ranges, as an operator sets them: they are brought into the cache, outlive floods and restarts, and are
-//! bounded.
-//!
-//! What is in the cache is told by the daemon's counters.
+//! Pinned ranges of an operator: they are read into the cache, survive floods and restarts, and are bounded.
+//! //!
+//! Cached contents are inferred from the daemon's counters.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -17,7 +16,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().expect("a number")
 }
 
-/// Waits until all that is pinned of the volume, so many MiB, is cached.
+/// Waits until all pinned ranges of the volume, `mib` MiB, are cached.
 fn kept(world: &World, mib: u64) {
     world.stats_until("all that is pinned is cached", |stats| {
         let pins = &stats["pins"]["db"];
@@ -31,7 +30,7 @@ fn what_is_pinned_is_brought_into_the_cache_and_outlives_floods_and_restarts() {
     let daemon = world.start();
     kept(&world, 4);
     let (mut db, mut flood) = (world.connect("db"), world.connect("flood"));
-    // What is written to a pinned range is kept as well.
+    // Writes to a pinned range are kept as well.
     world.fill(&mut db, 4..5, 1);
     world.fill(&mut flood, 0..64, 2);
     assert!(world.counter("evictions") > 40, "the cache is full");
@@ -53,7 +52,7 @@ fn what_is_pinned_is_brought_into_the_cache_and_outlives_floods_and_restarts() {
     assert_eq!(code, Some(0), "{said}");
     kept(&world, 3);
 
-    // More than there is room for, also without an end.
+    // More than the available space, also without an end.
     for (ranges, what) in [("16MiB-48MiB", "32 MiB"), ("32MiB-", "32 MiB")] {
         let (code, said) = world.zcctl_volume(&["pin", "db", ranges]);
         assert!(
@@ -78,7 +77,7 @@ fn what_is_pinned_is_brought_into_the_cache_and_outlives_floods_and_restarts() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// The commands write the configuration file, and a start knows the pins from there.
+/// The commands write the configuration file, and a start reads the pins from it.
 #[test]
 fn what_was_pinned_live_holds_after_a_kill() {
     let world = world("");

@@ -1,4 +1,4 @@
-//! A virtual machine on a volume, as the book says it: the daemon may be restarted under it.
+//! A virtual machine on a volume, as documented: the daemon may be restarted under it.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -9,7 +9,7 @@ use zc_tests::{Companion, World, require_tool};
 
 const BOOK: &str = include_str!("../../docs/src/devices.md");
 
-/// What the book gives to `-drive`, with the socket of this world.
+/// Returns the book's argument of `-drive`, with the socket of this world.
 fn drive(world: &World) -> String {
     let line =
         BOOK.lines().find(|line| line.starts_with("qemu-system-x86_64 -drive '")).expect("the book has it");
@@ -20,7 +20,7 @@ fn drive(world: &World) -> String {
     here
 }
 
-/// What the monitor of QEMU says to a write, and to a read after the daemon was restarted.
+/// Returns the results of QEMU's monitor for a write, and for a read after a restart of the daemon.
 fn across_a_restart(world: &World, drive: &str) -> [String; 2] {
     let daemon = world.start();
     let mut command = Command::new(require_tool("qemu-system-x86_64"));
@@ -50,7 +50,7 @@ fn a_machine_goes_on_after_a_restart_with_what_the_book_says() {
     let [wrote, read] = across_a_restart(&world, &drive);
     assert!(wrote.contains("wrote 65536/65536"), "{wrote}");
     assert!(read.contains("read 65536/65536"), "{read}");
-    // What the delay is for.
+    // The reason for the delay.
     let (without, _) = drive.split_once(",file.reconnect-delay=").expect("the book has it");
     let [wrote, read] = across_a_restart(&world, without);
     assert!(wrote.contains("wrote 65536/65536"), "{wrote}");

@@ -33,7 +33,7 @@ impl Disk {
         run_ok(mkfs.arg("-q").arg(&self.device));
     }
 
-    /// Mounts the raw disk, changes it as `change` says, and unmounts.
+    /// Mounts the raw disk, applies `change`, and unmounts.
     fn mounted(&self, world: &World, options: &str, change: impl FnOnce(&Path)) {
         let mount = Mount::new(&["-o", options, self.text()], world.path("mount"));
         change(mount.path());
@@ -67,7 +67,7 @@ fn read_all(world: &World, disk: &Disk, what: &str) {
     world.settled();
 }
 
-/// Why the volume started cold; empty if it did not.
+/// Returns the reason of the volume's cold start; empty without one.
 fn cold_reason(world: &World) -> String {
     let status = world.status();
     let volumes = status["volumes"].as_array().expect("volumes are listed");
@@ -176,7 +176,7 @@ fn a_write_to_no_landmark_is_noticed_within_a_boot() {
     dd.args(["if=/dev/urandom", "bs=4096", "count=1", "seek=5000", "conv=notrunc,fsync"]);
     run_ok(dd.arg(format!("of={}", disk.text())));
     is_cold(&world, &disk, "the kernel counts 8 more sectors");
-    // After a kill zcached itself may have written: then nothing is said of writes by others.
+    // After a kill zcached itself may have written: then writes by others are not reported.
     let daemon = world.start();
     world.connect("disk").write(0, &[3; 4096]).expect("write");
     daemon.kill9();

@@ -12,7 +12,7 @@ use zc_tests::{BlockKind, Daemon, DataGen, FilteredFile, MIB, World, program, re
 const VOLUME_MIB: u64 = 16;
 const EXTENT: usize = 8192;
 
-/// A world with the volume `back`, whose dirty data stays on the cache until a command asks, beside `disk`.
+/// A world with the volume `back`, whose dirty data stays on the cache until a command, beside `disk`.
 fn world() -> World {
     let mut world = World::new(64, VOLUME_MIB);
     world.cache.push_str("weu_size = \"256 KiB\"\nread_buffer = 0\nprefetch_max = 0\n");
@@ -22,7 +22,7 @@ fn world() -> World {
     world
 }
 
-/// A file of so many MiB of zeros that can fail, and the world that has it as its cache, formatted.
+/// Returns a file of `mib` MiB of zeros that can fail, and the world with it as its formatted cache.
 fn with_failing_cache(mut world: World, failing: fn(&World, &Path) -> FilteredFile) -> (World, FilteredFile) {
     let behind = world.path("behind.img");
     File::create(&behind).and_then(|file| file.set_len(64 * MIB)).expect("cannot make the cache");
@@ -56,7 +56,7 @@ fn kept(world: &World, daemon: Daemon) {
     assert_eq!(daemon.wait().code(), Some(0));
 }
 
-/// Damages what a file holds of these bytes: flips a bit, or zeroes the page.
+/// Damages a file's copies of these bytes: flips a bit, or zeroes the page.
 fn damage(path: &Path, bytes: &[u8], page: bool) {
     let held = read_file(path);
     let at = held.windows(64).position(|window| window == &bytes[..64]).expect("it is there");

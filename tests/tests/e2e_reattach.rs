@@ -12,7 +12,7 @@ use zc_tests::{DataGen, FilteredFile, MIB, World, read_file, run_ok, same};
 const VOLUME_MIB: u64 = 16;
 const CACHE: u64 = 64 * MIB;
 
-/// A world whose cache fails on demand. `disk` is in write-back and stays dirty until a command asks, `other` is in
+/// A world whose cache fails on demand. `disk` is in write-back and stays dirty until a command, `other` is in
 /// write-through. Returns the file behind the cache as well.
 fn world() -> (World, FilteredFile, PathBuf) {
     let mut world = World::new(64, VOLUME_MIB);
@@ -49,17 +49,17 @@ fn reattach(world: &World) {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
-/// Runs `zcctl reattach`, which must fail; returns what it said.
+/// Runs `zcctl reattach`, which must fail; returns its error output.
 fn refusal(world: &World) -> String {
     let output = world.zcctl_output(&["reattach"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Asks for what only the cache has until the cache is given up.
+/// Reads data that only the cache has, until the cache is given up.
 fn fenced(world: &World, client: &mut NbdClient) {
     let _stats = world.stats_until("the volume is fenced", |stats| {
-        // What is still in memory may be read.
+        // Data in memory may still be read.
         for offset in (0..VOLUME_MIB).map(|mib| mib * MIB) {
             client.read(offset, 65536).ok();
         }
@@ -120,7 +120,7 @@ fn data_counts_as_given_up_when_the_device_was_told_or_need_not_be() {
     is(&mut disk, &before, "what the origin has");
     disk.flush().expect_err("it tells of what was given up");
     write(&mut disk, 0, &[5; 4096]);
-    // The device comes back with what was given up, and no client sees it again.
+    // The device returns with the given-up data, which no client sees again.
     cache.fail(false);
     drop(disk);
     daemon.kill9();
@@ -135,7 +135,7 @@ fn a_command_that_finds_the_device_failed_tells_those_who_use_it() {
     let daemon = world.start();
     world.settled();
     cache.fail(true);
-    // Nothing else is written: only the command meets the error, and the kernel tells of some errors once.
+    // Nothing else is written: only the command meets the error, as the kernel reports some errors once.
     let output = world.zcctl_output(&["set-mode", "other", "write-back"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && said.contains("cache-link"), "{said}");
@@ -200,7 +200,7 @@ fn clients_that_lost_unflushed_writes_learn_of_it() {
     let (mut disk, mut other) = (world.connect("disk"), world.connect("other"));
     let mut ours = image(3);
     write(&mut disk, 0, &ours);
-    // Else its proof may be what the device refuses first.
+    // Otherwise its test write may be the one that the device refuses first.
     let _stats = world
         .stats_until("the flushed commit is proved", |stats| stats["dirty"]["disk"]["unproved"] == false);
     cache.fail(true);
@@ -223,7 +223,7 @@ fn clients_that_lost_unflushed_writes_learn_of_it() {
     let log = String::from_utf8(read_file(daemon.log_path())).expect("the log is text");
     assert!(log.contains("no client had flushed"), "{log}");
     let found = world.connect("disk").read(0, ours.len()).expect("read");
-    // What was not flushed is there or not, sector by sector.
+    // Unflushed data is present or not, sector by sector.
     for (new, old) in found.chunks(512).zip(ours.chunks_mut(512)).take(2048) {
         assert!(new == old || new == [0x77; 512], "neither the old nor the new");
         old.copy_from_slice(new);

@@ -71,13 +71,13 @@ impl Machine {
         }
     }
 
-    /// Carries out one line as an operator would.
+    /// Executes one line like an operator.
     pub(crate) fn line(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["mount" | "umount" | "mkfs.ext4", ..] | ["systemctl", "disable", ..] => {}
             ["zcctl", "ublk", "probe"] | ["systemctl", "enable", "--now", "zcached-events"] => {}
-            // What a block device is attached to is served.
+            // The target of an attached block device is served.
             ["zcctl", "attach", ..] if self.daemon.is_none() => self.systemctl("start"),
             ["zcctl", "attach", ..] => {}
             ["systemctl", "enable", "--now", _] => self.systemctl("start"),

@@ -1,6 +1,6 @@
-//! Recordings as their user meets them: `zcctl record`, `zcsim info`, kills, refusals.
-//!
-//! That a recording replays to the daemon's own counters is `e2e_agree`'s.
+//! Recordings for their user: `zcctl record`, `zcsim info`, kills, refusals.
+//! //!
+//! That a recording replays to the daemon's own counters is in `e2e_agree`.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -113,7 +113,7 @@ fn a_recording_ends_with_the_daemon_and_a_kill_is_told() {
     let daemon = world.start();
     assert_eq!(start(&world, &[]), Ok(()));
     world.connect("disk").write(0, &[2; 8192]).expect("a write");
-    // Once it is in the file, which is when nothing came for a moment.
+    // After it was written to the file, which happens after a moment without requests.
     world.stats_until("the write is recorded", |_| recording(&world)["requests"] == json!(1));
     daemon.kill9();
     let answer = info(&trace);

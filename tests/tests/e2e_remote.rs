@@ -1,7 +1,8 @@
-//! NBD exports of other servers as origins: nbdkit over Unix sockets, TCP and TLS, qemu-nbd with qcow2, another zcached.
-//!
-//! Servers are killed under a verified load. One of them loses at a kill what was not flushed: nbdkit with a cache that
-//! is written back. `ZC_KILL_CYCLES` sets the number of kills.
+//! NBD exports of other servers as origins: nbdkit over Unix sockets, TCP and TLS, qemu-nbd with qcow2, another
+//! zcached.
+//! //!
+//! Servers are killed under a verified load. One of them loses unflushed data at a kill: nbdkit with a write-back
+//! cache. `ZC_KILL_CYCLES` sets the number of kills.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -146,14 +147,14 @@ impl Load {
         Self { thread, ends, progress }
     }
 
-    /// Waits until so many operations are done.
+    /// Waits until `operations` more operations are done.
     fn goes_on(&self, operations: usize) {
         for _ in 0..operations {
             self.progress.recv_timeout(PATIENCE).expect("the load goes on");
         }
     }
 
-    /// Flushes and returns what the volume holds.
+    /// Flushes and returns the volume's contents.
     fn end(self) -> Vec<u8> {
         self.ends.store(true, Ordering::SeqCst);
         self.thread.join().expect("no operation failed")
@@ -295,11 +296,11 @@ fn a_server_that_tls_does_not_prove_is_not_used() {
     assert!(daemon.terminate().success());
 }
 
-/// Kills the server under a load, so often, and checks every byte.
+/// Kills the server under a load `kills` times, and checks every byte.
 fn survives_kills(mode: &str, kills: usize) {
     let dir = zc_tests::temp_dir();
     let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
-    // Its cache is a file without a name: a kill loses what was not flushed.
+    // Its cache is an unnamed file: a kill loses unflushed data.
     let filters = ["--filter=cache"];
     let mut server = Server::nbdkit(Place::Unix(socket), &file, &filters);
     server.arguments.push("cache=writeback".to_owned());

@@ -1,4 +1,4 @@
-//! Removing the package: refused while that would strand dirty data or pull a volume away from who uses it.
+//! Removal of the package: refused if it would strand dirty data or remove a volume in use.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 

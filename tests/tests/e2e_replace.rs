@@ -1,4 +1,4 @@
-//! The cache moves to another device, or is made anew on its own, while clients are served: `zcctl cache replace` and
+//! The cache moves to another device, or is recreated on its own, while clients are served: `zcctl cache replace` and
 //! `zcctl cache resize`.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
@@ -15,7 +15,7 @@ use zc_tests::{Daemon, DataGen, FilteredFile, MIB, World, read_file, same};
 const VOLUME_MIB: u64 = 16;
 const BLOCK: usize = 8192;
 
-/// A world with an SSD and a new one, and the volume `disk`. In write-back it stays dirty until a command asks.
+/// A world with an SSD and a new one, and the volume `disk`. In write-back it stays dirty until a command.
 fn world(mode: &str) -> World {
     let mut world = World::new(48, VOLUME_MIB);
     world.cache.push_str(
@@ -266,13 +266,13 @@ fn a_start_finds_the_cache_that_was_moved_although_the_configuration_does_not_sa
     // A reload does not find another path either.
     assert_eq!(world.control(&json!({"cmd": "reload"}))["needs_restart"], json!([]));
     daemon.kill9();
-    // The old device does not pass for the cache: what the new one has is missed.
+    // The old device is not accepted as the cache: the new one's contents are missing.
     std::fs::remove_file(world.path("state/moved.json")).expect("the record is there");
     let refusal = world.refused(&[]);
     assert!(refusal.contains("dirty data") && refusal.contains("disk"), "{refusal}");
 }
 
-/// Returns `true` if the state directory says that the last session on the cache ended in order.
+/// Returns `true` if the state directory records an orderly end of the last session on the cache.
 fn is_closed(world: &World) -> bool {
     let files = std::fs::read_dir(world.path("state")).into_iter().flatten().flatten();
     let states = files.filter(|file| file.file_name().to_string_lossy().len() == 37);
@@ -281,7 +281,7 @@ fn is_closed(world: &World) -> bool {
         .any(|text| text.contains("\"clean\": true"))
 }
 
-/// Whether a step of a move has been taken.
+/// Returns `true` if a step of a move is complete.
 type Moment = fn(&World) -> bool;
 
 /// Steps of a move that the file system shows.
@@ -316,7 +316,7 @@ fn ends_at_any_step(end: fn(Daemon)) {
         let daemon = start_again(&world);
         assert_eq!(world.status()["cache"]["healthy"], true, "{what}");
         is(&world, &bytes, what);
-        // It goes on from there: once more, to the same device.
+        // It continues from there: once more, to the same device.
         bytes[..65536].fill(9);
         write(&mut world.connect("disk"), 0, &bytes[..65536]);
         world.loaded();
@@ -341,7 +341,7 @@ fn a_stop_at_any_step_is_one_in_order_and_loses_nothing() {
     ends_at_any_step(|daemon| assert_eq!(daemon.terminate().code(), Some(0)));
 }
 
-/// A world whose volume has an origin that fails when it is told to.
+/// A world whose volume has an origin that fails on demand.
 fn with_filtered_origin(mode: &str) -> (World, FilteredFile) {
     let mut world = world(mode);
     device(&world.origin("disk"), VOLUME_MIB);
@@ -350,7 +350,7 @@ fn with_filtered_origin(mode: &str) -> (World, FilteredFile) {
     (world, origin)
 }
 
-/// Begins a move that waits for the origin, and calls `meanwhile` then; returns what the daemon answers.
+/// Starts a move that waits for the origin, and calls `meanwhile` then; returns the daemon's answer.
 fn move_that_waits(world: &World, device: &Path, meanwhile: impl FnOnce()) -> Option<Value> {
     let request = json!({"cmd": "replace-cache", "path": device.display().to_string()});
     std::thread::scope(|scope| {
@@ -414,7 +414,7 @@ fn a_new_device_that_fails_when_the_old_cache_is_closed_leaves_the_old_one_in_us
     let volume = &world.status()["volumes"][0]["info"];
     assert!(volume["mode"] == "write-back" && volume["cold_reason"].is_string(), "{volume}");
     is(&world, &bytes, "the volume on the old device");
-    // Write-back goes on there, over a kill, too.
+    // Write-back continues there, also after a kill.
     bytes[..65536].fill(5);
     write(&mut world.connect("disk"), 0, &bytes[..65536]);
     assert!(world.stats()["dirty"]["disk"]["bytes"].as_u64() >= Some(65536), "{}", world.stats());

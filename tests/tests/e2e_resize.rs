@@ -17,8 +17,7 @@ const NEW: u64 = 2 * MIB + 512;
 fn world(lines: &str) -> World {
     let mut world = World::new(32, 0);
     world.cache.push_str("weu_size = \"256 KiB\"\nread_buffer = 0\nprefetch_max = 0\n");
-    // Nothing goes to the origin by itself, as long as there are fewer versions than half of what such a small cache
-    // keeps.
+    // Nothing is destaged without a command, as long as the versions are fewer than half of this small cache's bound.
     world.cache.push_str("dirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\n");
     world.volumes = vec![("disk".to_owned(), OLD, lines.to_owned())];
     world
@@ -186,7 +185,7 @@ fn a_truncated_origin_makes_a_smaller_volume_that_says_so() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// Writes an image, truncates the origin while it is served, and waits until the daemon says so.
+/// Writes an image, truncates the origin while it is served, and waits until the daemon reports it.
 fn truncated_while_served(world: &World, image: &[u8], now_bytes: u64) {
     let mut client = world.connect("disk");
     client.write(0, image).expect("write");
@@ -208,7 +207,7 @@ fn a_truncation_is_noticed_while_zcached_serves_and_no_write_hides_it() {
     let mut image = image(OLD);
     let daemon = world.start();
     truncated_while_served(&world, &image, half);
-    // What is written and flushed now stays on the cache: on the origin it would hide the loss.
+    // Flushed data stays on the cache from here on: on the origin it would hide the loss.
     let mut client = world.connect("disk");
     let end = usize::try_from(OLD).expect("small");
     client.write(OLD - 4096, &[8; 4096]).expect("write");
@@ -238,7 +237,7 @@ fn what_was_cached_of_an_origin_that_was_truncated_while_served_is_not_believed_
         let mut image = image(OLD);
         let daemon = world.start();
         truncated_while_served(&world, &image, half);
-        // As long again before the end: its length tells nothing any more.
+        // The former length before the end, so that the length proves nothing.
         cut(&world, OLD);
         image[usize::try_from(half).expect("small")..].fill(0);
         if kill {

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Kept<'a> {
     world: &'a World,
     mark: PathBuf,
-    /// What daemons tell a service manager.
+    /// Messages of daemons to a service manager.
     notes: UnixDatagram,
     keeper: Option<Companion>,
 }

@@ -1,4 +1,4 @@
-//! Dirty data that rots on the cache device under a running daemon: what was written later reaches the origin.
+//! Dirty data that is corrupted on the cache device under a running daemon: later writes reach the origin.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -10,7 +10,7 @@ use zc_tests::{BlockKind, DataGen, World, read_file, same};
 const VOLUME_MIB: u64 = 16;
 const EXTENT: usize = 8192;
 
-/// A world with one write-back volume whose dirty data stays on the cache until a command asks.
+/// A world with one write-back volume whose dirty data stays on the cache until a command.
 fn world() -> World {
     let mut world = World::new(256, VOLUME_MIB);
     world.cache.push_str("weu_size = \"256 KiB\"\n");
@@ -40,7 +40,7 @@ fn dirty(world: &World) -> Value {
     world.stats()["dirty"]["disk"].clone()
 }
 
-/// Flips a bit of what the cache file holds of these bytes.
+/// Flips a bit in the cache file's copies of these bytes.
 fn rot(world: &World, bytes: &[u8]) {
     let cache = read_file(&world.cache_file());
     let at = cache.windows(64).position(|window| window == &bytes[..64]).expect("it is on the cache");
@@ -55,7 +55,7 @@ fn a_rotten_extent_that_was_written_anew_does_not_keep_the_volume_from_its_origi
     let daemon = world.start();
     let mut expected = raw(1, VOLUME_MIB << 7);
     write(&world, 0, &expected);
-    // What is read from memory cannot rot: another start reads the device.
+    // Data in memory is not corrupted: another start reads the device.
     assert_eq!(world.zcctl_output(&["stop", "--keep-dirty"]).status.code(), Some(0));
     assert_eq!(daemon.wait().code(), Some(0));
     let place = 100 * EXTENT;

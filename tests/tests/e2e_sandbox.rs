@@ -1,5 +1,5 @@
-//! What a serving daemon has given up, and what its operator is told about it. The other end-to-end tests run under the
-//! same bounds, which are on by default.
+//! Privileges that a serving daemon has given up, and the operator's information about them. The other end-to-end
+//! tests run under the same bounds, which are on by default.
 
 #![expect(clippy::unwrap_used, reason = "a test; what fails here is a failure")]
 
@@ -127,7 +127,7 @@ fn the_daemon_becomes_another_user_and_owns_what_it_makes() {
     }
     assert_eq!(daemon.terminate().code(), Some(0));
 
-    // What it may not open stops the start, and not a later reload.
+    // A denied path stops the start, and not a later reload.
     std::fs::set_permissions(world.origin("disk"), std::fs::Permissions::from_mode(0o600)).unwrap();
     chown(world.origin("disk"), Some(0), Some(0)).unwrap();
     let mut daemon = zc_tests::bounded("env");
@@ -166,7 +166,7 @@ fn core_dumps_are_off_unless_they_are_asked_for() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// What a killed daemon leaves, sockets, intent log and dirty data, must be in reach of the next one's bounds.
+/// Remains of a killed daemon, sockets, intent log and dirty data, must be accessible within the next one's bounds.
 #[test]
 fn a_daemon_that_was_killed_within_its_bounds_starts_again_within_them() {
     let mut world = world(REQUIRED);

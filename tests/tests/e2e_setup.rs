@@ -1,5 +1,5 @@
-//! `zcctl setup`: devices are listed and planned with, and what is in use or holds something is left alone.
-//!
+//! `zcctl setup`: devices are listed and used in plans, and those in use or with contents are left alone.
+//! //!
 //! Needs root, for loop devices and mounts.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
@@ -177,7 +177,7 @@ fn configured(rig: &Rig, origins: &[&str]) -> PathBuf {
     rig.config()
 }
 
-/// Check and start both refuse a configuration, and say why.
+/// Check and start both refuse a configuration, with the reason.
 fn both_refuse(config: &Path, why: &str) {
     let commands = [&["check-config"][..], &["--config"]];
     for arguments in commands {

@@ -1,4 +1,5 @@
-//! Fair shares: what volumes get while one of them floods the daemon. Judged by counts of requests in the same window.
+//! Fair shares: service of volumes while one of them floods the daemon. Judged by counts of requests in the same
+//! window.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -11,12 +12,12 @@ use zc_tests::{MIB, World};
 const VOLUMES: usize = 8;
 /// Connections of the volume that floods; the others have one each.
 const FLOOD: usize = 16;
-/// Requests that each connection has in flight: more than the daemon begins between two looks of a client.
+/// Requests in flight per connection: more than the daemon starts between two visits of a client.
 const DEPTH: u64 = 64;
 /// Requests of all volumes in the window.
 const WINDOW: u64 = 20_000;
 
-/// Asks for what costs the daemon much and the client little: it looks every extent of a MiB up.
+/// Submits a request that is expensive for the daemon and cheap for the client: a lookup of every extent of a MiB.
 fn ask(client: &mut NbdClient) {
     client.submit(NbdRequest::Prefetch { offset: 0, len_bytes: MIB }).expect("a request is sent");
 }
@@ -29,7 +30,7 @@ struct Answered {
 }
 
 impl Answered {
-    /// Counts an answer; whether the window is still open.
+    /// Counts an answer; returns `true` while the window is open.
     fn count(&self, volume: usize) -> bool {
         let is_open = self.all.fetch_add(1, Ordering::Relaxed) < WINDOW;
         self.by_volume[volume].fetch_add(u64::from(is_open), Ordering::Relaxed);

@@ -138,7 +138,7 @@ fn an_origin_that_cannot_be_opened_takes_only_its_volume_out_of_service() {
 
     let said = world.refused(&["--drop-dirty", "back"]);
     assert!(said.contains("back"), "an answer needs its origin: {said}");
-    // Three times half of the cache: what is dirty of a volume that is away makes no room.
+    // Three times half of the cache: dirty data of an absent volume frees no space.
     for round in 0..3 {
         let daemon = world.start();
         let status = world.status();
@@ -297,7 +297,7 @@ fn an_origin_that_was_served_before_is_not_made_anew() {
         if lose_the_cache {
             std::fs::remove_file(world.cache_file()).expect("the cache goes");
         }
-        // The second start knows no less than the first.
+        // The second start has the same information as the first.
         for _ in 0..2 {
             let daemon = world.start();
             let status = world.status();
@@ -429,7 +429,7 @@ fn a_reload_goes_on_without_a_missing_origin_and_takes_it_up_when_it_is_back() {
     assert_eq!(world.status()["absent"][0]["name"], "late");
 
     std::fs::remove_dir(world.origin("late")).expect("it was ours");
-    // Whoever looks first, the reload or the daemon by itself.
+    // Either the reload finds it first, or the daemon.
     assert_eq!(reload()["ok"], true);
     let _served = world.serves("late");
     assert_eq!(world.status()["absent"].as_array().map(Vec::len), Some(0));
@@ -620,7 +620,7 @@ fn one_volume_starts_cold_when_it_is_named() {
     assert!(said.contains("\"none\"") && said.contains("disk"), "{said}");
 }
 
-/// What `zcached check-config` says, and whether it ends well. It leaves everything as it was.
+/// Returns the output of `zcached check-config`, and `true` on success. It leaves everything unchanged.
 fn checked(world: &World) -> (bool, String) {
     let listed = || {
         let entries = std::fs::read_dir(world.path("")).expect("there is a folder");

@@ -1,4 +1,4 @@
-//! What clients are told about cache and origin: block status, holes, prefetch, fast zeros.
+//! Facts for clients about cache and origin: block status, holes, prefetch, fast zeros.
 
 use std::os::unix::fs::FileExt;
 

@@ -1,4 +1,4 @@
-//! `zcctl store` on a file: what goes in comes out, sharing is accounted for, space returns, damage is found.
+//! `zcctl store` on a file: contents are returned, sharing is accounted for, space is freed, damage is found.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -29,7 +29,7 @@ impl Store {
         self.dir.path().join(name)
     }
 
-    /// Runs `zcctl store COMMAND POOL ARGUMENTS`: its exit status, and what it said.
+    /// Runs `zcctl store COMMAND POOL ARGUMENTS`: its exit status, and its output.
     fn run(&self, command: &[&str], arguments: &[&str]) -> (Option<i32>, String) {
         let mut zcctl = Command::new(program("zcctl"));
         zcctl.arg("store").args(command).arg(self.path("pool")).args(arguments);
@@ -290,7 +290,7 @@ fn a_store_that_cannot_be_made_leaves_no_file() {
     assert!(code == Some(2) && said.contains("too small"), "{said}");
     assert!(!store.path("pool").exists(), "a second try would find a file of the wrong size");
     store.done(&["create"], &["--size", "128 MiB"]);
-    // What was there before stays.
+    // Earlier contents stay.
     std::fs::write(store.path("pool"), [0; 4096]).expect("it works");
     let (code, said) = store.run(&["create"], &[]);
     assert!(code == Some(2) && said.contains("too small") && store.path("pool").exists(), "{said}");

@@ -69,7 +69,7 @@ impl Storm {
         Self { world, rng: rng(seed), images, served, next: 0, refused: 0 }
     }
 
-    /// `zcctl store` at the daemon. Whether it was done.
+    /// Runs `zcctl store` at the daemon; returns `true` on success.
     fn order(&self, arguments: &[&str]) -> bool {
         let mut all = vec!["store", arguments[0], "tank"];
         all.extend(&arguments[1..]);

@@ -1,4 +1,4 @@
-//! Volumes of a store behind the cache: served, restarted, killed, rolled back, and restored from what is cached.
+//! Volumes of a store behind the cache: served, restarted, killed, rolled back, and restored from cached contents.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -195,14 +195,14 @@ fn a_restored_snapshot_comes_from_the_cache_as_far_as_it_is_equal_to_what_is_cac
     write(&mut client, 0, &new);
     drop(client);
     assert_eq!(daemon.terminate().code(), Some(0));
-    // A cache that knows the volume as it is now, and nothing of the snapshot.
+    // A cache with the present state of the volume, and nothing of the snapshot.
     std::fs::remove_file(rig.world.cache_file()).expect("it was there");
     std::fs::remove_dir_all(rig.world.path("state")).expect("it was there");
     let lines = "origin = \"store:tank/disk@old\"\nmode = \"read-only\"\n".to_owned();
     rig.world.volumes.push(("old".to_owned(), 0, lines));
     let daemon = rig.world.start();
     let mut client = rig.world.connect("disk");
-    // What was read ahead and used once is not cached.
+    // Prefetched extents with one use are not cached.
     for _ in 0..2 {
         for (at, piece) in (0..).step_by(512 << 10).zip(new.chunks(512 << 10)) {
             is(&mut client, at, piece, "the volume");
@@ -224,7 +224,7 @@ fn a_restored_snapshot_comes_from_the_cache_as_far_as_it_is_equal_to_what_is_cac
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// `zcctl store COMMAND tank ARGUMENTS` at the daemon: exit status and what it said.
+/// Runs `zcctl store COMMAND tank ARGUMENTS` at the daemon: exit status and output.
 fn ordered(rig: &Rig, command: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let output = rig.world.zcctl_output(&[&["store", command, "tank"], arguments].concat());
     let said = [output.stdout, output.stderr].concat();
@@ -312,7 +312,7 @@ fn what_a_daemon_serves_of_a_store_is_neither_deleted_nor_changed_under_its_cach
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// What `nbdinfo --map` says of a volume: offset, length, flags.
+/// Returns the output of `nbdinfo --map` for a volume: offset, length, flags.
 fn map_of(rig: &Rig, volume: &str) -> Vec<(u64, u64, u64)> {
     let mut nbdinfo = zc_tests::bounded("nbdinfo");
     nbdinfo.args(["--map", &rig.world.uri(volume)]);
@@ -351,7 +351,7 @@ fn what_a_volume_never_held_or_discarded_is_told_as_a_hole_and_takes_no_space() 
     assert_eq!(status["state"], "ok");
 }
 
-/// What `zcached check-config` says, and whether it ends well. It leaves the store as it was.
+/// Returns the output of `zcached check-config`, and `true` on success. It leaves the store unchanged.
 fn checked(rig: &Rig) -> (bool, String) {
     let changed = || std::fs::metadata(rig.pool()).and_then(|pool| pool.modified()).expect("there is a pool");
     let before = changed();
@@ -461,7 +461,7 @@ fn a_store_whose_device_lost_flushed_data_goes_back_when_the_operator_accepts_th
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// Kinds of what the daemon says is wrong with the store.
+/// Returns the kinds of the store's reasons in the daemon's status.
 fn troubles(rig: &Rig) -> Vec<String> {
     let status = rig.world.status();
     let reasons = status["verdict"]["reasons"].as_array().expect("a list").iter();
@@ -506,7 +506,7 @@ fn a_store_that_fills_up_is_told_before_and_takes_writes_again_when_space_is_fre
         events["events"].as_array().expect("a list").iter().filter(is).count()
     };
     assert_eq!((of("store-full", "begins"), of("store-full", "ends")), (1, 1), "{events}");
-    // On the way to full, and on the way back if the verdict was looked at just then.
+    // While it fills, and after a discard if the verdict was read just then.
     let low = (of("store-low-space", "begins"), of("store-low-space", "ends"));
     assert!(low.0 == low.1 && (1..=3).contains(&low.0), "{events}");
     assert_eq!(daemon.terminate().code(), Some(0));

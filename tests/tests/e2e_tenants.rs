@@ -1,4 +1,4 @@
-//! Tenants of one cache: what a client can learn of volumes that are not its own.
+//! Tenants of one cache: information of a client about volumes of others.
 
 use zc_tests::{BlockKind, DataGen, MIB, World, bounded, rng, run_ok};
 
@@ -22,7 +22,7 @@ fn blocks(seed: u64, first: u64, count: u64) -> Vec<u8> {
     (first..first + count).flat_map(|number| generator.block(BlockKind::Incompressible, number)).collect()
 }
 
-/// Whether each of the guesser's first extents is cached, as its client is told.
+/// Returns, for each of the guesser's first extents, `true` if its client sees it as cached.
 fn cached(world: &World) -> Vec<bool> {
     let mut info = bounded("nbdinfo");
     info.args(["--map=x-zcached:residency", &world.uri("guesser")]);
@@ -37,8 +37,9 @@ fn cached(world: &World) -> Vec<bool> {
     cached
 }
 
-/// The attack: guesses at what the victim holds are written to a volume of one's own, then that volume is flooded while
-/// the victim uses its data. What is still cached was right. How many of the guesses that tells apart.
+/// The attack: guesses at the victim's data are written to the attacker's volume, then that volume is flooded while
+/// the victim uses its data. A guess that is still cached was right. Returns the number of guesses that this
+/// distinguishes.
 #[expect(clippy::unwrap_used, reason = "a helper of tests")]
 fn told_apart(world: &World) -> usize {
     let secrets = blocks(1, 0, GUESSES);
@@ -74,7 +75,7 @@ fn guesses_at_another_domain_s_data_are_told_apart_by_chance_alone() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// What SECURITY.md says of one domain is so: this is why there are several.
+/// The statement of SECURITY.md about one domain is true: this is why there are several.
 #[test]
 fn guesses_at_data_of_one_s_own_domain_are_told_apart() {
     let world = world("one", "one");

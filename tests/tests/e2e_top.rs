@@ -1,4 +1,4 @@
-//! `zcctl top` on a terminal: it shows the volumes, and leaves the terminal when asked.
+//! `zcctl top` on a terminal: it lists the volumes, and quits on request.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};

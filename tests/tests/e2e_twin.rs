@@ -13,7 +13,7 @@ use zc_tests::{BlockKind, DataGen, MIB, Rng, World, rng, same, seed_from_env};
 const VOLUME_MIB: u64 = 64;
 const BATCH: usize = 16;
 
-/// One request of a batch with what it must give.
+/// One request of a batch with its expected result.
 #[derive(Debug)]
 enum Expect {
     Data(u64, Vec<u8>),
@@ -104,7 +104,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// A trimmed range reads as something stable: what it reads as is what the twin takes over.
+/// A trimmed range has stable contents, which the twin adopts.
 fn trim(client: &mut NbdClient, twin: &mut [u8], random: &mut Rng) {
     let (offset, len) = range(random);
     client.trim(offset, u64::try_from(len).expect("small")).expect("trim");

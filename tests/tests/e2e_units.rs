@@ -1,5 +1,5 @@
-//! The units for systemd: what they leave a daemon that was taken over, as `systemd-analyze security` counts it. What
-//! root does with files of the daemon: the rule for udev, and the scripts of the initramfs.
+//! The units for systemd: the exposure of a daemon that was taken over, as counted by `systemd-analyze security`.
+//! Root's operations on files of the daemon: the rule for udev, and the scripts of the initramfs.
 
 #![expect(clippy::unwrap_used, reason = "a test; what fails here is a failure")]
 
@@ -8,7 +8,8 @@ use std::process::Command;
 
 use zc_tests::require_tool;
 
-/// Returns `true` if the unit is exposed at most so much; ten times the figure that the tool prints, 100 is the worst.
+/// Returns `true` if the unit's exposure is at most `threshold`, ten times the figure that the tool prints; 100 is the
+/// worst.
 fn is_within(unit: &Path, threshold: u32) -> bool {
     let mut command = Command::new(require_tool("systemd-analyze"));
     command.args(["security", "--offline=true", "--no-pager", &format!("--threshold={threshold}")]).arg(unit);
@@ -30,11 +31,11 @@ fn units_are_exposed_no_more_than_promised() {
     assert!(!is_within(&bare, 30));
 }
 
-/// What fstab says of a file system on a volume, as systemd makes it a unit.
+/// A file system on a volume in fstab, as systemd converts it to a unit.
 const MOUNT: &str = "[Unit]\nAfter=zcached.service\nBefore=local-fs.target\n\
     [Mount]\nWhat=/dev/disk/by-id/zcached-vm\nWhere=/mnt/data\nType=ext4\n";
 
-/// What systemd has to say of a boot with these units, in which `/mnt/data` is on a volume.
+/// Returns systemd's complaints about a boot with these units, in which `/mnt/data` is on a volume.
 fn boot_problems(units: &[(&str, String)]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let want = |target: &str, unit: &str| {
@@ -72,7 +73,7 @@ fn a_boot_with_a_file_system_on_a_volume_has_no_ordering_cycle() {
     // With a socket that systemd opens.
     let with_socket = service.replace("# Requires=zcached.socket", "Requires=zcached.socket");
     assert_eq!(boot_problems(&[("zcached.service", with_socket), ("zcached.socket", socket)]), "");
-    // The check can fail: services come behind local-fs.target unless they say otherwise.
+    // The check can fail: services are ordered after local-fs.target by default.
     let usual = service.replace("DefaultDependencies=no\n", "");
     assert!(boot_problems(&[("zcached.service", usual)]).contains("ordering cycle"));
 }
@@ -130,7 +131,7 @@ fn the_rule_for_udev_takes_names_of_volumes_and_nothing_else() {
     }
 }
 
-/// Runs the hook of mkinitramfs with this line in its settings, as far as its checks; returns what it says.
+/// Runs the hook of mkinitramfs with this line in its settings, up to its checks; returns its output.
 fn hook(state: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {

@@ -1,4 +1,4 @@
-//! `zcctl status` says how a daemon is: in one word, with reasons, and by its exit status.
+//! `zcctl status` reports the health of a daemon: in one word, with reasons, and by its exit status.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -10,7 +10,7 @@ use zc_tests::{DataGen, FilteredFile, MIB, World, read_file};
 
 const VOLUME_MIB: u64 = 16;
 
-/// The verdict as JSON and as text say it must be this, with a reason that has these words; the exit status follows.
+/// Checks the verdict as JSON and as text, with a reason that contains these words; the exit status follows.
 fn verdict_is(world: &World, state: &str, words: &[&str]) {
     let code = match state {
         "HEALTHY" => 0,

@@ -37,7 +37,7 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Runs `zcctl volume`; what it said.
+/// Runs `zcctl volume`; returns its output.
 fn volume(world: &World, arguments: &[&str], status: i32) -> String {
     let output = world.zcctl_output(&[&["volume"], arguments].concat());
     assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", said(&output));
@@ -69,7 +69,7 @@ fn is_served(world: &World, name: &str) -> bool {
     World::volume_of(&world.status(), name).is_some()
 }
 
-/// Clients of a volume that read and write it all the time, and check what they read.
+/// Clients of a volume that continuously read and write it, and verify their reads.
 struct Load {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
@@ -245,7 +245,7 @@ fn a_volume_in_use_stays_and_dirty_data_goes_to_the_origin_first() {
     assert!(answer["needs_restart"][0].to_string().contains("1048576 bytes of dirty data"), "{answer}");
     assert_eq!(world.counter("destaged_bytes"), 0, "nothing was brought to the origin unasked");
 
-    // The file has what the daemon could not do: that is not ours to change.
+    // The file contains a change that the daemon could not make: it is left in place.
     std::fs::write(world.path("zcached.toml"), &before).expect("back");
     assert_eq!(world.control(&json!({ "cmd": "reload" }))["needs_restart"], json!([]));
     let answer = volume(&world, &["remove", "back"], 0);

@@ -1,6 +1,6 @@
-//! `zcctl volume warm` as its user meets it: ranges, files, interrupts, reloads, stops, refusals.
-//!
-//! The recipe with a recording is `e2e_recipes`'.
+//! `zcctl volume warm` for its user: ranges, files, interrupts, reloads, stops, refusals.
+//! //!
+//! The recipe with a recording is in `e2e_recipes`.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -39,7 +39,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Extents that clients read and that came from the origin, in parts.
+/// Extents in clients' reads that came from the origin, in parts.
 fn missed(world: &World) -> u64 {
     let extents = world.stats()["extents"].clone();
     extents["read"].as_u64().expect("a number") - extents["hits"].as_u64().expect("a number")
@@ -87,7 +87,7 @@ fn an_interrupt_cancels_and_a_reload_does_not() {
     let refused = warm(&world, &["--range", "0-1MiB"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("is being warmed already"), "{}", text(&refused.stderr));
-    // Clients are served meanwhile.
+    // Clients are served at the same time.
     let got = world.connect("disk").read(12 * MIB, 65536).expect("a read");
     same(&got, &bytes[12 << 20..(12 << 20) + 65536], "the volume");
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("a number")).expect("a process");

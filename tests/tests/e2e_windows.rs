@@ -1,4 +1,4 @@
-//! Windows for destaging as an operator meets them: dirty data waits, a window opens while the daemon runs, bounds hold.
+//! Destage windows for an operator: dirty data waits, a window opens while the daemon runs, bounds hold.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -29,8 +29,8 @@ fn dirty(stats: &Value, volume: &str) -> u64 {
     stats["dirty"][volume]["bytes"].as_u64().expect("a number")
 }
 
-/// Writes to the volume with the window, then to the other, and waits until that one is clean. What dirty data the first
-/// has left.
+/// Writes to the volume with the window, then to the other, and waits until that one is clean. Returns the first one's
+/// remaining dirty data.
 fn left_when_the_other_is_clean(world: &World) -> u64 {
     for volume in ["disk", "other"] {
         let mut client = world.connect(volume);
@@ -72,7 +72,7 @@ fn the_cache_has_the_window_of_volumes_that_have_none() {
     let shown = world.zcctl_output(&["volume", "show", "disk"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("destage_window"), "{shown}");
-    // A reload does not open it. What was written over stays dirty as well: a flush lies between.
+    // A reload does not open it. Overwritten data stays dirty as well: a flush is between.
     assert_eq!(world.control(&json!({"cmd": "reload"}))["ok"], json!(true));
     assert_eq!(left_when_the_other_is_clean(&world), 2 * 65536);
     assert!(daemon.terminate().success());

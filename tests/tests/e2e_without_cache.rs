@@ -1,4 +1,4 @@
-//! A start that does not find its cache device: it goes on without, if it may.
+//! A start without its cache device: it serves without the cache, if that is allowed.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -11,7 +11,7 @@ use zc_tests::{Companion, Daemon, DataGen, FilteredFile, MIB, World, bounded, pr
 
 const VOLUME_MIB: u64 = 16;
 
-/// A world whose cache file has a name that can be taken away, and which says no size that a new one could have.
+/// A world whose cache file can be removed, without a configured size with which a new one could be created.
 fn world() -> (World, PathBuf) {
     let mut world = World::new(64, VOLUME_MIB);
     world.cache =
@@ -39,7 +39,7 @@ fn reads(world: &World, expected: &[u8], what: &str) {
     same(&world.connect("disk").read(0, expected.len()).expect(what), expected, what);
 }
 
-/// The daemon serves without its cache, and says why.
+/// Checks that the daemon serves without its cache, and reports the reason.
 fn is_without(world: &World, why: &str) {
     let status = world.status();
     let (healthy, fault) = (&status["cache"]["healthy"], status["cache"]["fault"].to_string());
@@ -56,7 +56,7 @@ fn a_missing_cache_costs_speed_and_nothing_of_it_is_believed_when_it_is_back() {
     let (world, behind) = world();
     symlink(&behind, world.cache_file()).expect("cannot name the cache");
     let mut expected = image(1);
-    // Killed, so that the origin's time of change proves nothing: what was written meanwhile must be known otherwise.
+    // Killed, so that the origin's time of change proves nothing: writes in between must be detected in another way.
     let daemon = world.start();
     write(&world, 0, &expected);
     reads(&world, &expected, "before");
@@ -146,7 +146,7 @@ fn a_cache_that_died_with_nothing_dirty_is_done_without() {
     write(&world, 0, &expected[..4096]);
     assert_eq!(daemon.terminate().code(), Some(0));
     world.origin_is("disk", &expected);
-    // It is not there any more: no data is missing, and none of it is believed when it is back.
+    // The cache is gone: no data is missing, and its contents are distrusted when it returns.
     let daemon = world.start();
     is_without(&world, "failed while its metadata was");
     expected[..512].fill(10);
@@ -155,7 +155,8 @@ fn a_cache_that_died_with_nothing_dirty_is_done_without() {
     is_back(&world, &cache, &expected);
 }
 
-/// The cache works again: the volume has what its origin got without it, which nothing old is written over.
+/// Checks that the cache works again: the volume has the data that its origin got without it, and nothing old
+/// overwrites it.
 fn is_back(world: &World, cache: &FilteredFile, expected: &[u8]) {
     cache.fail(false);
     let daemon = world.start();
@@ -213,7 +214,7 @@ fn a_cache_that_has_what_an_origin_lacks_is_not_done_without() {
         said.contains("does not exist") && said.contains("dirty data") && said.contains("--drop-dirty"),
         "{said}"
     );
-    // Given up: then it may, and what was given up never comes back.
+    // Given up: then it may start, and the given-up data never returns.
     let daemon = world.start_with(&["--drop-dirty", "disk"]);
     is_without(&world, "does not exist");
     let expected = [&[9; 4096][..], &[0; 61440]].concat();

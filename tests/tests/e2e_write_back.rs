@@ -1,8 +1,8 @@
-//! Write-back with the real daemon: what a flush promised outlives kills, the loss and return of the cache, full disks
-//! and changes of mode; the origin gets everything in the end.
-//!
-//! The load knows which writes were issued, answered and flushed, sector by sector. After a kill each sector holds what
-//! the last flush found or something issued later, and stays what it was first read as. `ZC_KILL_CYCLES` sets the
+//! Write-back with the real daemon: flushed data survives kills, the loss and return of the cache, full disks and
+//! changes of mode; the origin gets everything in the end.
+//! //!
+//! The load records the issued, answered and flushed writes, sector by sector. After a kill each sector has the
+//! contents at the last flush or of a later write, and does not change after its first read. `ZC_KILL_CYCLES` sets the
 //! number of kills, `ZC_SEED` repeats a run.
 
 #![expect(
@@ -30,7 +30,7 @@ const IN_FLIGHT: usize = 12;
 /// Contents of sectors; 0 is zeros.
 const CONTENTS: u16 = 500;
 
-/// Dirty data stays on the cache until a command asks.
+/// Dirty data stays on the cache until a command.
 const LAZY: &str = "dirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\n";
 
 /// A world with one write-back volume; `eager` begins to destage at once.
@@ -50,7 +50,7 @@ struct Version {
     write: u64,
 }
 
-/// What each sector may hold: what the last flush found, and what was issued since.
+/// Legal contents of each sector: those at the last flush, and those issued since.
 struct Twin {
     base: Vec<u16>,
     later: BTreeMap<usize, Vec<Version>>,
@@ -96,7 +96,7 @@ impl Twin {
         }
     }
 
-    /// After a kill: takes over what is found if it is legal.
+    /// After a kill: adopts the present contents if they are legal.
     fn adopt(&mut self, found: &[u8], origin: &[u8]) {
         assert_eq!(found.len(), SECTORS * SECTOR);
         for (sector, bytes) in found.chunks(SECTOR).enumerate() {
@@ -140,14 +140,14 @@ impl Open {
     }
 }
 
-/// A client that writes and flushes, and knows what it may expect.
+/// A client that writes and flushes, with its expected results.
 struct Load {
     client: NbdClient,
     open: Vec<Open>,
     writes: u64,
-    /// A kill may have taken acknowledged writes along, which one flush of this session has to say.
+    /// A kill may have lost acknowledged writes, which one flush of this session must report.
     may_hear_of_loss: bool,
-    /// Flushes that were under way beside the one that said so: those that waited with it fail with it.
+    /// Flushes in flight beside the reporting one: those that waited with it fail with it.
     beside: Vec<u64>,
 }
 
@@ -201,8 +201,7 @@ impl Load {
         self.open.push(Open::Write { cookie, write: self.writes, first, sectors, fua });
     }
 
-    /// Returns `true` if a request that failed is the flush that says what a kill took along, or one that waited with
-    /// it.
+    /// Returns `true` if a failed request is the flush that reports the loss of a kill, or one that waited with it.
     fn says_the_loss(&mut self, request: &Open) -> bool {
         if !matches!(request, Open::Flush { .. }) {
             return false;
@@ -241,7 +240,7 @@ impl Load {
         Some(())
     }
 
-    /// Writes until so many requests were answered.
+    /// Writes until `answers` requests were answered.
     fn run(&mut self, answers: usize, twin: &mut Twin, random: &mut Rng) {
         for _ in 0..answers {
             while self.open.len() < IN_FLIGHT {
@@ -354,7 +353,7 @@ fn the_origin_is_every_flushed_byte_after_zcctl_flush() {
     world.origin_is("disk", &image);
     assert_eq!(dirty(&world)["bytes"], 0);
     assert_eq!(daemon.terminate().code(), Some(0));
-    // What is clean needs this cache no more.
+    // Clean data no longer needs this cache.
     std::fs::remove_file(world.cache_file()).expect("cannot remove the cache");
     let daemon = world.start();
     same(&read_all(&world), &image, "the volume with a new cache");
@@ -372,7 +371,7 @@ fn a_stop_is_refused_while_the_origin_lacks_something_unless_told_otherwise() {
     assert!(refusal.status.code() == Some(2) && said.contains("--keep-dirty"), "{refusal:?}");
     assert_eq!(world.zcctl_output(&["stop", "--keep-dirty"]).status.code(), Some(0));
     assert_eq!(daemon.wait().code(), Some(0));
-    // An orderly stop makes durable what no flush covered.
+    // An orderly stop makes unflushed writes durable.
     assert_ne!(read_file(&world.origin("disk")), image, "nothing was left to keep");
     let daemon = world.start();
     same(&read_all(&world), &image, "the volume after an orderly stop");
@@ -582,8 +581,8 @@ fn an_old_image_of_the_cache_is_refused() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
-/// The cache fails under a volume with dirty data: it is fenced, one in write-through goes on, and when the cache works
-/// again everything that was flushed is there.
+/// The cache fails under a volume with dirty data: it is fenced, one in write-through is served, and when the cache
+/// works again all flushed data is present.
 fn full_disk(on_cache_loss: &str) {
     let mut world = world(64, false);
     world.volumes[0].2.push_str(&format!("on_cache_loss = \"{on_cache_loss}\"\n"));
@@ -614,7 +613,7 @@ fn full_disk(on_cache_loss: &str) {
         same(&found, &data.block(BlockKind::Incompressible, 0), "what can still be read is right");
     }
     client.write(0, &[1; 512]).expect_err("a fenced volume takes nothing");
-    // The last block is not among what was flushed.
+    // The last block was not flushed.
     let clean = client.read(u64::try_from(size() - 65536).expect("small"), 65536);
     assert_eq!(clean.is_ok(), on_cache_loss == "read-only", "{:?}", clean.err());
     let flush = world.zcctl_output(&["flush", "disk"]);

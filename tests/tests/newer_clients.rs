@@ -5,7 +5,7 @@
 use std::process::Command;
 use zc_tests::{DataGen, MIB, NewerClients, World, read_file, run_ok, same};
 
-/// A disk of which one extent, one TRIM and one WRITE_ZEROES are longer than 32 bits can say.
+/// A disk with one extent, one TRIM and one WRITE_ZEROES longer than 32 bits allow.
 const DISK_MIB: u64 = 6 << 10;
 
 fn text(command: &mut Command) -> String {

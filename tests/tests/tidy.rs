@@ -1,8 +1,8 @@
-//! Rules about the tree itself, checked like any other behaviour: layers, sizes, headers, words that must not appear.
-//!
-//! Every rule is a function over the files (or over cargo's metadata) that returns what breaks it. Each has a test
-//! over the real tree and a test over a sample that breaks it, so that a rule that went blind is noticed.
-//!
+//! Rules about the tree itself, checked like any other behaviour: layers, sizes, headers, forbidden words.
+//! //!
+//! Each rule is a function over the files (or over cargo's metadata) that returns the violations. Each has a test over
+//! the real tree and a test over a violating sample, so that an ineffective rule is noticed.
+//! //!
 //! The files are those that git tracks and those it would track: ignored ones are not judged.
 
 #![expect(clippy::expect_used, reason = "a test; what it cannot read is a failure")]
@@ -38,7 +38,7 @@ const FILE_LINES_MAX: usize = 1000;
 /// Widest line of a comment; rustfmt leaves comments alone.
 const COMMENT_COLUMNS_MAX: usize = 122;
 
-/// What may stand at the top level, besides files and dot folders.
+/// Allowed folders at the top level, besides files and dot folders.
 const TOP_FOLDERS: &[&str] = &["crates", "bin", "benches", "tests", "configs", "docs"];
 
 /// The layers, lowest first. A crate may depend on crates of lower layers.
@@ -85,7 +85,7 @@ const SANS_IO: &[&str] = &[
     "crates/zc-remote/src/",
 ];
 
-/// What a sans-IO crate must not name.
+/// Names that a sans-IO crate must not contain.
 const IO_WORDS: &[&str] = &[
     "Instant::now",
     "SystemTime",
@@ -124,7 +124,7 @@ impl File {
     }
 }
 
-/// Every file that git tracks or would track; what is no text, such as a picture, has none.
+/// Returns every file that git tracks or would track; other than text, such as a picture, is read as empty.
 fn tree() -> Vec<File> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(workspace());
@@ -145,7 +145,7 @@ fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or_default()
 }
 
-/// A line of code without the strings in it. `inside`: it begins within one, and whether the next line does.
+/// Returns a line of code without its strings. `inside`: it begins within one; set for the next line.
 fn without_strings(line: &str, inside: &mut bool) -> String {
     let line = line.replace("'\"'", "").replace("\\\\", "").replace("\\\"", "");
     let mut kept = String::new();
@@ -158,7 +158,7 @@ fn without_strings(line: &str, inside: &mut bool) -> String {
             kept.push(' ');
         }
     }
-    // A string goes on behind the end of a line only after a backslash; else a quote was of another kind.
+    // A string continues after the end of a line only after a backslash; else a quote was of another kind.
     *inside &= line.ends_with('\\');
     code(&kept).to_owned()
 }
@@ -171,7 +171,7 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// `path:line: what`, for each line of Rust code in `text` for which `broken` holds.
+/// Returns `path:line: message` for each line of Rust code in `text` for which `broken` holds.
 fn lines<'a>(
     path: &'a str,
     text: &'a str,
@@ -312,8 +312,7 @@ fn changelog_order(files: &[File]) -> Vec<String> {
     if releases.count() == 0 { vec!["CHANGELOG.md: no release".to_owned()] } else { careless }
 }
 
-/// A workspace member, the folder of the tree that it is in, and what it depends on. The flag tells a dependency of its
-/// tests only.
+/// A workspace member, its folder in the tree, and its dependencies. The flag marks a dependency of its tests only.
 #[derive(Debug)]
 struct Member {
     name: String,
@@ -359,7 +358,7 @@ fn layer_violations(members: &[Member]) -> Vec<String> {
             let Some(theirs) = layer_of.get(name.as_str()) else { continue };
             let sideways = SIDEWAYS.contains(&(member.name.as_str(), name.as_str()));
             let rivals = own == theirs && LAYERS[*own].contains(&"zc-engine");
-            // Tests may look sideways and up, but the two drivers never see each other.
+            // Tests may depend on siblings and higher layers, but the two drivers never on each other.
             if rivals || (!dev && own <= theirs && !sideways) {
                 found.push(format!("{} depends on {name}, which is not below it", member.name));
             }
@@ -368,16 +367,16 @@ fn layer_violations(members: &[Member]) -> Vec<String> {
     found
 }
 
-/// Where a crate's folder puts it, by what it may depend on.
+/// Layer of a crate's folder, which determines its allowed dependencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// What ships.
+    /// Shipped code.
     Product,
     /// Simulator, conformance, models, tasks.
     Proof,
     /// Traces, workloads, policies, replay, figures.
     Lab,
-    /// Programs and tests that bring them together.
+    /// Programs and tests that combine them.
     Top,
 }
 

@@ -1,21 +1,21 @@
 //! The rule that modules of a crate do not use each other in a circle.
-//!
-//! What is read is the text: paths that begin with `crate`, `self`, `super` or a child module. A name that a module only
-//! re-exports leads on to the module that has it.
-//!
-//! Two grades. Among siblings no circle is allowed in any crate: what a module uses counts for all folders around it.
-//! In the crates of [`STRICT`] a parent and its children form no circle, either.
+//! //!
+//! The rule reads the text: paths that begin with `crate`, `self`, `super` or a child module. A name that a module
+//! only re-exports is followed to its module.
+//! //!
+//! Two grades. Among siblings no circle is allowed in any crate: uses count for all folders around a module. In the
+//! crates of [`STRICT`] a parent and its children form no circle, either.
 
 use super::{File, assert_none, tree, without_strings};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Crates in which children do not use what their parent has of its own, if the parent uses them.
+/// Crates in which children do not use their parent's own items, if the parent uses them.
 const STRICT: &[&str] =
     &["bin/zcctl", "bin/zcsim", "bin/zcached", "crates/lab/zc-replay", "crates/zc-cache"];
 
 /// Circles that stand: the crate, and the module whose children form it.
 const STANDING: &[(&str, &str)] = &[
-    // The store has its methods beside what they are about: one owner, its work in several files.
+    // The store has its methods beside their subjects: one owner, its work in several files.
     ("crates/zc-store", ""),
     // A buffer goes back to its pool when it is dropped.
     ("crates/zc-io", ""),
@@ -27,7 +27,7 @@ type Path = Vec<String>;
 /// The modules that each module uses.
 type Arrows = BTreeMap<Path, BTreeSet<Path>>;
 
-/// What a module names: its imports, and paths within its code.
+/// Names in a module: its imports, and paths within its code.
 #[derive(Debug, Default)]
 struct Named {
     imports: Vec<Path>,
@@ -47,7 +47,7 @@ fn place(path: &str) -> Option<(&str, Path)> {
     Some((home, names))
 }
 
-/// Names and signs of the code that ships: without comments and strings, and without what is compiled for tests.
+/// Returns names and signs of the shipped code: without comments and strings, and without code compiled for tests.
 fn tokens(file: &File) -> Vec<String> {
     let tests = ["\nmod tests {", "\npub(super) mod tests {", "\npub(crate) mod tests {"];
     let end = tests.iter().filter_map(|opening| file.text.find(opening)).min().unwrap_or(file.text.len());
@@ -112,7 +112,7 @@ fn used(tokens: &[String]) -> (Vec<Path>, usize) {
     (paths, at)
 }
 
-/// What a module with this code names.
+/// Returns the names in a module with this code.
 fn named(tokens: &[String]) -> Named {
     let (mut found, mut at) = (Named::default(), 0);
     while at < tokens.len() {

@@ -1,10 +1,10 @@
-//! Rules about the words of comments: a doc comment says in its first words what it is about.
-//!
-//! What is read is the first line of each comment. The lines behind it may begin with any word.
+//! Rules about the words of comments: the first words of a doc comment name its subject.
+//! //!
+//! The rules read the first line of each comment. Later lines may begin with any word.
 
 use super::{File, assert_none, tree};
 
-/// First words that leave open what a comment is about.
+/// First words that do not name the subject.
 const NAMELESS: &[&str] = &["It", "Those", "Who", "The same"];
 
 /// The text in a line of a doc comment; `None` for any other line.

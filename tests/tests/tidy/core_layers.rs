@@ -1,4 +1,5 @@
-//! Rules about the cache manager's inside: arrows between its layers go down, and only `manager` knows all of it.
+//! Rules about the inside of the cache manager: dependencies between its layers go down, and only `manager` uses all
+//! of it.
 
 use crate::{File, code, has_word, tree};
 use std::collections::BTreeSet;

@@ -1,12 +1,12 @@
-//! Rules about documents: links lead somewhere, the book is whole, README is short.
-//!
-//! What is read is the Markdown of this tree: ATX headings, fenced blocks, inline links. Links to other hosts are not
+//! Rules about documents: links resolve, the book is complete, README is short.
+//! //!
+//! The rules read the Markdown of this tree: ATX headings, fenced blocks, inline links. Links to other hosts are not
 //! followed.
 
 use super::{File, assert_none, tree};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most words in README; the rest is told in the book.
+/// Most words in README; the rest belongs in the book.
 const README_WORDS_MAX: usize = 900;
 
 /// Most words in a sentence of README, CONTRIBUTING and the book.
@@ -28,7 +28,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A line without what stands between backquotes.
+/// Returns a line without its text between backquotes.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }

@@ -1,13 +1,13 @@
 //! Rules about the folders within a crate: imports go one way, and a folder's state has its methods there.
-//!
-//! What is read is the text: `crate::NAME` in code names a folder or a file of the crate's root, and so on below.
+//! //!
+//! The rules read the text: `crate::NAME` in code names a folder or a file of the crate's root, and so on below.
 
 use super::{File, assert_none, code, tree};
 
 /// The sources below a path of modules, and the modules there from the top: each uses those behind it.
 struct Layout {
     sources: &'static str,
-    /// How code names what is there.
+    /// Its path in code.
     path: &'static str,
     order: &'static [&'static str],
 }

@@ -1,6 +1,6 @@
-//! Rule about what comments and documents mention between backquotes: types, functions and files exist.
-//!
-//! Judged are doc comments and the Markdown of crates and of the root. The book also names what is elsewhere, such as
+//! Rule about the names between backquotes in comments and documents: types, functions and files exist.
+//! //!
+//! Judged are doc comments and the Markdown of crates and of the root. The book also names external things, such as
 //! systemd's settings and keys of TOML, and is not judged.
 
 use super::{File, assert_none, code, tree};
@@ -37,7 +37,7 @@ impl Known {
         Self { words, paths }
     }
 
-    /// Returns `true` if what stands between backquotes exists, or is no name of a type, a function or a file.
+    /// Returns `true` if the text between backquotes exists, or is not a name of a type, a function or a file.
     fn has(&self, mention: &str) -> bool {
         let name = mention.strip_suffix("()").unwrap_or(mention);
         if is_file(name) {

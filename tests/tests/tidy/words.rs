@@ -1,16 +1,17 @@
-//! Rules about words: sentences name their actor, and names say what they are.
-//!
-//! What is read is the text. Names are read in code alone: comments and strings may use such a word as English does.
+//! Rules about words: sentences name their actor, and names are descriptive.
+//! //!
+//! The rules read the text. Names are read in code alone: comments and strings may use such a word in its English
+//! meaning.
 
 use super::{File, assert_none, has_word, tree, without_strings};
 
-/// Words that hide who acts: the daemon, a client, the operator, another program.
+/// Words that hide the actor: the daemon, a client, the operator, another program.
 const NO_ACTORS: &[&str] = &["nobody", "somebody", "someone", "anybody", "anyone", "everybody", "everyone"];
 
-/// Names that do not say what they are.
+/// Names without a meaning to the reader.
 const NO_NAMES: &[&str] = &["told", "custody", "stand_in", "haggle"];
 
-/// Names of files, without their ending, that do not say what is in them.
+/// Names of files, without their ending, that do not describe their contents.
 const NO_FILES: &[&str] = &["added", "places", "told", "custody", "stand_in", "haggle"];
 
 /// Files with text that people read.
