@@ -189,7 +189,7 @@ fn a_cache_file_has_its_space_when_it_is_made_or_is_not_made() {
     world.cache.push_str("direct = false\n");
     world.cache_path = small.path().join("cache.img");
     let said = world.refused(&["--cold"]);
-    assert!(said.contains("there is no room for") && said.contains("small/cache.img"), "{said}");
+    assert!(said.contains("there is no space for") && said.contains("small/cache.img"), "{said}");
     assert!(!world.cache_file().exists(), "a file was left behind");
 }
 

@@ -93,7 +93,7 @@ fn an_origin_that_refuses_what_it_lacks_gets_it_when_it_works_again() {
     );
     assert_eq!(read_file(&behind), before, "errors are errors");
     let log = String::from_utf8(read_file(daemon.log_path())).expect("the log is text");
-    assert!(log.contains("its origin refuses what the cache has for it"), "{log}");
+    assert!(log.contains("its origin refuses dirty data"), "{log}");
     // Meanwhile clients read and write as before, also after a crash.
     is(&world, &expected, "the volume while its origin fails");
     expected[4096..12288].fill(7);

@@ -72,7 +72,8 @@ fn fills_up_and_goes_on(world: &World, mibs: u64) {
     let taken = fill(&mut client, mibs);
     assert!(dirty(world, "thin")["no_space"] == true, "{}", dirty(world, "thin"));
     assert!(reasons(world).contains(&("origin-full".to_owned(), "thin".to_owned())), "{:?}", reasons(world));
-    let reason = world.reason("origin-full").of(&["has no space for", "is kept in the cache, reads go on"]);
+    let reason =
+        world.reason("origin-full").of(&["has no space for", "is kept in the cache, reads continue"]);
     reason.advises("discard in the volume (fstrim), which goes to the origin at once");
     keeps_writing(world, "good", 1_000);
     // It is refused again, and acknowledged writes are intact.
@@ -168,8 +169,9 @@ fn a_volume_whose_origin_does_not_answer_or_refuses_leaves_its_neighbour_room() 
         world.stats_until("a write waits", |stats| stats["dirty"]["slow"]["waiting_writes"] != 0);
         keeps_writing(&world, "good", 5_000);
         if !hangs {
-            let reason =
-                world.reason("writes-wait").of(&["wait for space for dirty data", "other volumes have room"]);
+            let reason = world
+                .reason("writes-wait")
+                .of(&["wait for space for dirty data", "other volumes have space"]);
             reason.advises(&format!("look at {}", slow.path().display()));
             slow.fail(false);
         }

@@ -156,14 +156,12 @@ fn dirty_data_that_cannot_be_read() {
         world.connect("back").read(place as u64, EXTENT).expect_err("it is nowhere");
         let unreadable = world.reason("dirty-unreadable").of(&["could not be read from the cache"]);
         let _began = world.control(&serde_json::json!({ "cmd": "flush", "volume": "back" }));
-        let stuck = world
-            .reason("dirty-stuck")
-            .of(&["8192 bytes at offset 819200", "nothing that was written later"]);
+        let stuck = world.reason("dirty-stuck").of(&["8192 bytes at offset 819200", "no later write"]);
         if give_up {
             stuck.run(&world, "zcctl drop-dirty back --unreadable --yes");
             world.connect("back").flush().expect_err("a client is told of the loss once");
         } else {
-            stuck.advises("write these bytes anew and flush");
+            stuck.advises("rewrite these bytes and flush");
             write(&world, "back", place as u64, &raw(2, 1));
         }
         unreadable.run(&world, "zcctl clear back");
@@ -190,7 +188,9 @@ fn commits_that_a_power_cut_left_incomplete() {
     lose_last(&world.cache_file(), *b"zcJb");
     std::fs::remove_file(world.volatile_file("intent").expect("there is one")).expect("cannot remove it");
     let daemon = world.start();
-    let reason = world.reason("commits-dropped").of(&["incomplete on the cache", "their next flush fails"]);
+    let reason = world
+        .reason("commits-dropped")
+        .of(&["incomplete on the cache", "the next flush of surviving clients"]);
     reason.advises("compare the volume with a backup");
     reason.run(&world, "zcctl clear back");
     assert!(world.zcctl_output(&["clear"]).status.success());
@@ -248,8 +248,9 @@ fn a_recovery_point_that_is_too_old() {
     let daemon = world.start();
     origin.fail(true);
     write(&world, "disk", 0, &raw(2, 8));
-    let reason =
-        world.reason("recovery-point-late").of(&["max_dirty_age is 1 s", "more is lost than was allowed"]);
+    let reason = world
+        .reason("recovery-point-late")
+        .of(&["max_dirty_age is 1 s", "more data is lost than max_dirty_age allows"]);
     origin.fail(false);
     reason.run(&world, "zcctl flush disk");
     world.is_healthy();
@@ -449,7 +450,7 @@ fn a_store_whose_device_fails() {
     pool.fail(true);
     let mut client = world.connect("thin");
     client.write(0, &raw(2, 64)).and_then(|()| client.flush()).expect_err("its device fails");
-    let reason = world.reason("store-failed").of(&["its device failed", "what was flushed is kept"]);
+    let reason = world.reason("store-failed").of(&["its device failed", "flushed data is kept"]);
     pool.fail(false);
     reason.advises("when the device works: systemctl restart zcached");
     let _code = daemon.terminate();

@@ -382,7 +382,7 @@ fn requests_fail_when_the_outage_lasts_too_long_and_work_again_after_it() {
         reasons.contains("origin-unreachable") && reasons.contains("fail until it is back")
     });
     assert!(remote(&status)["expired"].as_u64().is_some_and(|count| count > 0), "{status}");
-    let reason = world.reason("origin-unreachable").of(&["its origin has been out of reach"]);
+    let reason = world.reason("origin-unreachable").of(&["its origin has been unreachable"]);
     reason.advises("start the server of");
     server.start();
     until_connected(&world, true);
@@ -409,7 +409,7 @@ fn writes_go_on_in_write_back_while_the_server_is_away() {
     client.flush().expect("flush");
     same(&client.read(0, bytes.len()).expect("read"), &bytes, "dirty data");
     let status = world.status();
-    assert!(status["verdict"].to_string().contains("at this rate writes wait for room in"), "{status}");
+    assert!(status["verdict"].to_string().contains("at this rate writes wait for space in"), "{status}");
     server.start();
     flush(&world);
     same(&read_file(&file)[..bytes.len()], &bytes, "the server has it");

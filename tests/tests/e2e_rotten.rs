@@ -69,7 +69,7 @@ fn a_rotten_extent_that_was_written_anew_does_not_keep_the_volume_from_its_origi
             .clone();
     assert!(stuck["stuck_bytes"] == EXTENT && stuck["stuck_offset_bytes"] == place, "{stuck}");
     let status = String::from_utf8_lossy(&world.zcctl_output(&["status"]).stdout).into_owned();
-    for part in ["DEGRADED", "8192 bytes at offset 819200", "write these bytes anew"] {
+    for part in ["DEGRADED", "8192 bytes at offset 819200", "rewrite these bytes"] {
         assert!(status.contains(part), "{part}: {status}");
     }
     let anew = raw(2, 1);

@@ -611,7 +611,7 @@ fn one_volume_starts_cold_when_it_is_named() {
         let status = world.status();
         let is_cold = |volume: &str| {
             let volume = World::volume_of(&status, volume).expect("served");
-            volume["info"]["cold_reason"].as_str().is_some_and(|reason| reason.contains("asked"))
+            volume["info"]["cold_reason"].as_str().is_some_and(|reason| reason.contains("requested"))
         };
         assert_eq!(["disk", "other"].map(is_cold), expected, "{arguments:?}");
         assert_eq!(daemon.terminate().code(), Some(0));
@@ -645,7 +645,7 @@ fn check_config_finds_what_a_start_refuses() {
         ("another layout", "was formatted with", |world| world.cache.push_str("extent_size = \"16 KiB\"\n")),
         ("no cache", "holds no cache", |world| overwrite(world, 0, CACHE_MIB * MIB)),
         ("no origin", "neither a regular file nor", |world| away(world, "disk")),
-        ("no socket", "is no socket", |world| {
+        ("no socket", "is not a socket", |world| {
             std::fs::write(world.path("control.sock"), "no socket").expect("a file in its place");
         }),
         ("a damaged state file", "damaged", |world| {
@@ -672,7 +672,7 @@ fn check_config_finds_what_a_start_refuses() {
         let daemon = world.start();
         let (is_fine, said) = checked(&world);
         assert!(
-            is_fine && said.contains("the running daemon has it"),
+            is_fine && said.contains("in use by the running daemon"),
             "{what}: while the daemon runs: {said}"
         );
         assert_eq!(daemon.terminate().code(), Some(0));

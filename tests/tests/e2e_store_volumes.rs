@@ -376,7 +376,7 @@ fn check_config_opens_stores_and_leaves_them_as_they_are() {
     let daemon = rig.world.start();
     write(&mut rig.world.connect("disk"), 0, &contents(1, 100));
     let (is_fine, said) = checked_beside_a_daemon(&rig);
-    assert!(is_fine && said.contains("the running daemon has it"), "while the daemon runs: {said}");
+    assert!(is_fine && said.contains("in use by the running daemon"), "while the daemon runs: {said}");
     daemon.kill9();
     // The kernel keeps the lock until the last operation of the process has ended.
     let pool = std::fs::File::open(rig.pool()).expect("the pool");

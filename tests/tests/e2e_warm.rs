@@ -118,7 +118,7 @@ fn what_makes_no_sense_is_refused() {
         (vec!["--range", "1MiB-17MiB"], "is not in the volume"),
         (vec!["--range", "2MiB-1MiB"], "its end is not behind its start"),
         (vec!["--from", "/nonexistent"], "cannot read the file"),
-        (vec!["--trace", "/dev/null"], "is no recording"),
+        (vec!["--trace", "/dev/null"], "is not a recording"),
         (vec![], "required"),
     ];
     for (arguments, why) in wrong {

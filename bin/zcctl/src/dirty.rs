@@ -249,8 +249,7 @@ pub(crate) fn drop_dirty(
     }
     let loss = format!(
         "this would lose {} of acknowledged writes to volume {}, the oldest {} ago, for good; its origin would be \
-         as it was \
-         before them (`zcctl flush` loses nothing)",
+         as it was before them (`zcctl flush` loses nothing)",
         size(look.bytes),
         text::clean(volume),
         duration(look.oldest_age_ms)
@@ -320,8 +319,7 @@ pub(crate) fn give_up_unreadable(
         }
         let loss = format!(
             "this would put zeros in place of {} of volume {name} that cannot be read from the cache, the first at \
-             offset \
-             {}, for good (rewriting these bytes and flushing loses nothing)",
+             offset {}, for good (rewriting these bytes and flushing loses nothing)",
             size(bytes),
             number("stuck_offset_bytes")
         );

@@ -75,8 +75,7 @@ fn of_state(dir: &Path) -> Vec<String> {
     let line = |(cache, volume): (&zc_engine::RememberedCache, &zc_engine::RememberedVolume)| {
         format!(
             "the cache {} has dirty data of volume \"{}\", not yet on its origin {}: start the daemon, then `zcctl \
-             stop \
-             --flush`",
+             stop --flush`",
             cache.uuid,
             volume.name,
             volume.origin.display()
@@ -103,8 +102,7 @@ fn of_daemon(status: &Value, connections: &Value, root: &Path) -> Vec<String> {
     for volume in list("unserved_dirty") {
         found.push(format!(
             "the cache has dirty data of volume \"{}\", which is not served: add it to the configuration, restart \
-             the \
-             daemon, then `zcctl stop --flush`",
+             the daemon, then `zcctl stop --flush`",
             name(&volume["name"])
         ));
     }
@@ -239,6 +237,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(of_state(&dir.path().join("none")), [""; 0]);
         fs::write(dir.path().join(format!("{}.json", "0".repeat(32))), "{").unwrap();
-        assert!(of_state(dir.path())[0].starts_with("it cannot be found out"), "{:?}", of_state(dir.path()));
+        assert!(of_state(dir.path())[0].starts_with("cannot determine"), "{:?}", of_state(dir.path()));
     }
 }

@@ -453,7 +453,7 @@ fn pins_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    text::table(out, &["pins of", "pinned", "has room", "cached"], &rows)?;
+    text::table(out, &["pins of", "pinned", "space", "cached"], &rows)?;
     Ok(writeln!(out)?)
 }
 

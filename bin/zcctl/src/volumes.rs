@@ -134,8 +134,8 @@ fn pinned(of: &Value) -> String {
     let (pinned, kept, cached) = (n("pinned_bytes"), n("kept_bytes"), n("cached_bytes"));
     let of_that =
         if cached >= pinned { "all of it cached".to_owned() } else { format!("{} cached", size(cached)) };
-    let room = if kept < pinned { format!(", room for {}", size(kept)) } else { String::new() };
-    format!("{}, {of_that}{room}", size(pinned))
+    let space = if kept < pinned { format!(", space for {}", size(kept)) } else { String::new() };
+    format!("{}, {of_that}{space}", size(pinned))
 }
 
 /// Formats number and duration of waits for the volume's limits.
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(pinned(&pins), "8.0 MiB, all of it cached");
         pins["kept_bytes"] = json!(6 << 20);
         pins["cached_bytes"] = json!(5 << 20);
-        assert_eq!(pinned(&pins), "8.0 MiB, 5.0 MiB cached, room for 6.0 MiB");
+        assert_eq!(pinned(&pins), "8.0 MiB, 5.0 MiB cached, space for 6.0 MiB");
     }
 
     #[test]

@@ -59,8 +59,7 @@ impl Config {
             (volume.max_dirty_age_ms / 2 < gap_ms).then(|| {
                 format!(
                     "volume \"{}\": destage_window leaves {} between two windows, and dirty data goes to the origin \
-                     at \
-                     half of max_dirty_age in any case, which is after {}",
+                     at half of max_dirty_age in any case, which is after {}",
                     volume.name,
                     Millis(gap_ms),
                     Millis(volume.max_dirty_age_ms / 2)
@@ -93,8 +92,8 @@ impl Config {
             if !plain.is_empty() {
                 return Some(format!(
                     "nbd.listen: clients of {address} may use these volumes without TLS, so the network between can \
-                     read \
-                     and change their data: {}; set tls = \"required\" in [nbd], or listen on a loopback address",
+                     read and change their data: {}; set tls = \"required\" in [nbd], or listen on a loopback \
+                     address",
                     brief(&plain)
                 ));
             }

@@ -32,8 +32,7 @@ fn shares_of_the_cache_that_are_too_much_are_named_with_their_line() {
         (
             two("10 GiB", "reserve = \"50 %\"", "reserve = \"30.01 %\""),
             "t.toml:11: volume.reserve: 30.01 % makes 80.01 % of the cache with the reserves above it; all together \
-             may be \
-             80 %",
+             may be 80 %",
         ),
         (
             two("10 GiB", "reserve = \"5 GiB\"", "reserve = \"40 %\""),
@@ -141,8 +140,7 @@ fn pins_that_are_no_ranges_or_too_much_are_named_with_their_line() {
         (
             two("pin = [\"0-4GiB\"]", "reserve = \"30.01 %\""),
             "t.toml:7: volume.pin: pins take 50 % of the cache, with a quarter more for what is overwritten, and \
-             reserves \
-             30.01 %; together they may take 80 %",
+             reserves 30.01 %; together they may take 80 %",
         ),
         (
             two("pin = [\"4GiB-1GiB\"]", ""),

@@ -89,8 +89,7 @@ pub(super) fn replace(args: &ReplaceArgs, out: &mut dyn Write) -> anyhow::Result
     writeln!(
         std::io::stderr(),
         "zcctl: {} is not changed: {error:#}. Write the new path there as cache.path. Until then the daemon finds \
-         its cache \
-         by a record in its state directory",
+         its cache by a record in its state directory",
         file.path().display()
     )?;
     Ok(ExitCode::from(EXIT_LATER))
@@ -108,8 +107,7 @@ pub(super) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> anyhow::Result<E
     }
     let loss = format!(
         "{place} has {bytes} now. The cache would be made anew, and the {} that it holds would be read from the \
-         origins \
-         again; no volume loses data",
+         origins again; no volume loses data",
         size(number(&plan["used_bytes"]))
     );
     if args.consent.dry_run {

@@ -152,8 +152,7 @@ fn refuse_dirty(
     if !at_stake.is_nothing() && !args.discard_dirty {
         bail!(
             "{} holds {}; no origin has it, and --force would destroy it. To keep it, start zcached with this \
-             cache, then \
-             `zcctl stop --flush`. To lose it for good, add --discard-dirty",
+             cache, then `zcctl stop --flush`. To lose it for good, add --discard-dirty",
             args.path.display(),
             at_stake.describe()
         );

@@ -299,9 +299,8 @@ fn accept_loss(pool: &Pool, consent: &Consent, out: &mut dyn Write) -> anyhow::R
     }
     consent.ask(
         "the device lost a part of the log, and later changes with it. The store would go back to the volumes \
-         above, as they \
-         were before; a cache of them then starts cold. If an undamaged copy of the device may come back, \
-         wait for it",
+         above, as they were before; a cache of them then starts cold. If an undamaged copy of the device may come \
+         back, wait for it",
     )?;
     let driver = Driver::open_beyond_loss(path)?;
     // The end of an abandoned log may be torn as well.

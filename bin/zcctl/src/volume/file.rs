@@ -51,8 +51,7 @@ impl ConfigFile {
         if is_mount_point(&path).with_context(|| format!("cannot examine {}", path.display()))? {
             bail!(
                 "{} is mounted as a single file, so it cannot be replaced: edit it where it comes from, in place, \
-                 and \
-                 `zcctl reload`; or mount its directory instead, and this command can change it",
+                 and `zcctl reload`; or mount its directory instead, and this command can change it",
                 path.display()
             );
         }

@@ -394,8 +394,7 @@ fn remove(volume: &str, how: &Removal, daemon: &Daemon, out: &mut dyn Write) -> 
     if !is_served && is_in(&status["unserved_dirty"], volume) {
         bail!(
             "volume \"{volume}\" is not served, and the cache has dirty data of it; bring its origin back, or start \
-             the \
-             daemon with --drop-dirty {volume}"
+             the daemon with --drop-dirty {volume}"
         );
     }
     in_the_way(&status, volume, daemon)?;

@@ -67,7 +67,7 @@ pub(super) fn print(args: &Args) -> anyhow::Result<()> {
         ("read from SSD", megabytes(outcome.ssd_read_bytes)),
         ("written to SSD", megabytes(outcome.ssd_written_bytes)),
         ("cleaner", cleaner),
-        ("no room", format!("{} blocks", outcome.no_room)),
+        ("no space", format!("{} blocks", outcome.no_room)),
     ];
     lines.iter().for_each(|(name, value)| line(name, value));
     let sized_by_others = trace.sized_by_others(args.codec.codec());

@@ -146,10 +146,8 @@ impl Curve {
         }
         text.push_str(
             "\nThe hit ratio is the share of the extents read that come without the origin, as zcsim run and zcctl \
-             stats \
-             have it; the first use of a prefetched extent is no hit. Written are units, journal, checkpoints and \
-             region \
-             maps, as zcsim run counts them.\n\n",
+             stats have it; the first use of a prefetched extent is no hit. Written are units, journal, checkpoints \
+             and region maps, as zcsim run counts them.\n\n",
         );
         text
     }

@@ -91,8 +91,7 @@ impl Shared {
         if !dropped.await.map_err(|_| "the data plane has ended".to_owned())? {
             return Err(format!(
                 "the cache device failed before it recorded that the dirty data of volume \"{name}\" is dropped, so \
-                 the \
-                 volume still has it; type `zcctl drop-dirty {name}` again to drop it without the device"
+                 the volume still has it; type `zcctl drop-dirty {name}` again to drop it without the device"
             ));
         }
         let owned = name.to_owned();
@@ -120,8 +119,7 @@ impl Shared {
         if !given_up.await.map_err(|_| "the data plane has ended".to_owned())? {
             return Err(format!(
                 "the unreadable dirty data of volume \"{name}\" stays: the cache device failed, or the volume is \
-                 fenced; \
-                 `zcctl status` shows the remedy"
+                 fenced; `zcctl status` shows the remedy"
             ));
         }
         let lost = dirty.map_or(0, |dirty| dirty.unreadable_bytes);
@@ -187,8 +185,7 @@ fn dirty_refusal(stats: &ShardStats) -> Option<String> {
     (!dirty.is_empty()).then(|| {
         format!(
             "the cache has dirty data: {}; flush first (`zcctl stop --flush`), or leave it on the cache until the \
-             next \
-             start (`zcctl stop --keep-dirty`)",
+             next start (`zcctl stop --keep-dirty`)",
             dirty.join(", ")
         )
     })

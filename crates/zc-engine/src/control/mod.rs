@@ -862,8 +862,7 @@ impl Shared {
         if live_mode(config.mode, wanted) != wanted {
             return Err(format!(
                 "a change from or to read-only needs a restart: `zcctl volume set {name} mode={mode}`, then `zcctl \
-                 stop \
-                 --flush`, and start the daemon"
+                 stop --flush`, and start the daemon"
             ));
         }
         let config = VolumeConfig { mode: wanted, ..config.clone() };

@@ -62,7 +62,7 @@ use crate::state::moved::Moved;
 pub(crate) enum Target {
     /// On another device.
     Other { path: PathBuf, force: bool },
-    /// The same device, in its present size.
+    /// Present device, in its present size.
     Same,
 }
 
@@ -119,8 +119,7 @@ impl Shared {
         if in_force.config.cache.journal_path.is_some() {
             return Err("the cache has its journal on a device of its own, which cannot be moved with it while the \
                         daemon runs: `zcctl stop --flush`, `zcctl format --journal JOURNAL NEW-DEVICE`, name that \
-                        device as \
-                        cache.path, and start the daemon"
+                        device as cache.path, and start the daemon"
                 .to_owned());
         }
         if stats.cache_healthy && stats.index_loaded_ms.is_none() {
@@ -242,8 +241,8 @@ impl Shared {
             if looks == 0 {
                 return Err(format!(
                     "{left} are still dirty, because the origins are too slow; `zcctl flush` the volumes first. If \
-                     their \
-                     clients write faster than the origins, `zcctl set-mode VOLUME write-through` before that"
+                     their clients write faster than the origins, `zcctl set-mode VOLUME write-through` before \
+                     that"
                 ));
             }
             looks -= 1;

@@ -85,8 +85,7 @@ fn check_wanted(name: &str, wanted_bytes: u64, before_bytes: u64) -> Result<(), 
     if wanted_bytes < before_bytes {
         return Err(format!(
             "volume \"{name}\" has {before_bytes} bytes and only grows: to make it smaller, stop the daemon, shrink \
-             the \
-             origin and start again; what the cache holds of the volume starts cold then"
+             the origin and start again; what the cache holds of the volume starts cold then"
         ));
     }
     if !wanted_bytes.is_multiple_of(u64::from(zc_core::SECTOR_BYTES)) {

@@ -380,9 +380,8 @@ impl Worker {
         if plan.went_back && info.state != DeviceState::Dead {
             tracing::error!(
                 "volume \"{}\" may have lost its newest unflushed writes, so the daemon removes {} instead of \
-                 taking it \
-                 over. Requests to it fail: unmount what is mounted from it, and mount it again (`ack = \"durable\"` \
-                 prevents this)",
+                 taking it over. Requests to it fail: unmount what is mounted from it, and mount it again (`ack = \
+                 \"durable\"` prevents this)",
                 plan.name,
                 info.path()
             );

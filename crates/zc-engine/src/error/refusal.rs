@@ -33,8 +33,7 @@ pub enum Refusal {
     /// The requests exceed the capacity of the daemon.
     #[error(
         "{connections} connections and {at_once} requests of block devices are more than the {most} that can be \
-         served at \
-         once: lower nbd.connections_max, or ublk.queues and ublk.queue_depth of volumes"
+         served at once: lower nbd.connections_max, or ublk.queues and ublk.queue_depth of volumes"
     )]
     TooManyRequests {
         /// Connections that the configuration allows.
@@ -47,8 +46,7 @@ pub enum Refusal {
     /// The daemon may not open enough files.
     #[error(
         "{most} files may be open at once (RLIMIT_NOFILE), and the daemon needs {needed}; raise the limit (`ulimit \
-         -n`, \
-         LimitNOFILE)"
+         -n`, LimitNOFILE)"
     )]
     FewDescriptors {
         /// The limit.
@@ -113,8 +111,7 @@ pub enum Refusal {
     /// The cache was formatted with other settings than configured.
     #[error(
         "the cache {} was formatted with {differs}; change the configuration. To have it as configured, start it \
-         once as \
-         it was formatted, `zcctl stop --flush`, then `zcctl format --force`", .place.display()
+         once as it was formatted, `zcctl stop --flush`, then `zcctl format --force`", .place.display()
     )]
     FormattedOtherwise {
         /// The cache.
@@ -264,8 +261,7 @@ pub enum Refusal {
     /// A volume's dirty data was written in another dedup domain.
     #[error(
         "volume \"{volume}\" has dirty data on the cache {}, and {what}; set it back until the origin {origin} has \
-         the \
-         dirty data (`zcctl stop --flush`), or start with --drop-dirty {volume} to discard it",
+         the dirty data (`zcctl stop --flush`), or start with --drop-dirty {volume} to discard it",
         .cache.display(), origin = .origin.display()
     )]
     DirtyInOtherDomain {
@@ -296,8 +292,7 @@ pub enum Refusal {
     /// An answer about dirty data is for a volume that cannot be served.
     #[error(
         "{error}; --trust-dirty and --drop-dirty are for a volume that is served: fix this, or start without the \
-         option \
-         for volume \"{volume}\", and the other volumes are served"
+         option for volume \"{volume}\", and the other volumes are served"
     )]
     AnswerForAbsent {
         /// The volume.
@@ -326,8 +321,7 @@ pub enum Refusal {
     /// An origin that was served before is not there.
     #[error(
         "volume \"{volume}\" was served before, and its origin {origin} is missing; restore it. For an empty \
-         volume, make \
-         the origin yourself (`truncate --size=SIZE {origin}` for a file)", origin = .origin.display()
+         volume, make the origin yourself (`truncate --size=SIZE {origin}` for a file)", origin = .origin.display()
     )]
     OriginGone {
         /// The volume.
@@ -406,8 +400,7 @@ pub enum Refusal {
     /// A remote origin is to be made longer.
     #[error(
         "{origin} has {len_bytes} bytes, and an NBD export cannot be made longer from here: resize it to {wanted} \
-         bytes on \
-         its server, then `zcctl resize` again"
+         bytes on its server, then `zcctl resize` again"
     )]
     ExportNotGrown {
         /// Its URI.
@@ -430,8 +423,7 @@ pub enum Refusal {
     /// A snapshot cannot be written.
     #[error(
         "\"{volume}\" of store \"{store}\" is a snapshot and never changes: serve it with mode = \"read-only\", or \
-         make a \
-         clone of it with `zcctl store clone`"
+         make a clone of it with `zcctl store clone`"
     )]
     Snapshot {
         /// The store.

@@ -407,7 +407,7 @@ const DRIVER: &[Number<Driver>] = &[
     }),
     counter(
         "driver_connections_displaced",
-        "Connections closed before they chose an export, to make room.",
+        "Connections closed before they chose an export, to admit new ones.",
         |of| Value::Whole(of.connections_displaced),
     ),
     counter("driver_accept_errors", "Failed attempts to accept a connection.", |of| {

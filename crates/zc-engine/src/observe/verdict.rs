@@ -346,22 +346,19 @@ fn remedy(name: &str, why: &str) -> (&'static str, String) {
     if is_about(&["cannot start as read-only"]) {
         let command = format!(
             "zcctl volume set {name} mode=write-through; when it is served: zcctl flush {name}; zcctl volume set \
-             {name} \
-             mode=read-only; zcctl stop --flush; then start the daemon"
+             {name} mode=read-only; zcctl stop --flush; then start the daemon"
         );
         ("dirty-doubtful", command)
     } else if is_about(&["--trust-dirty"]) {
         let command = format!(
             "restore the previous cache and origin; else zcctl stop --keep-dirty, and start once with --trust-dirty \
-             {name} \
-             (its dirty data goes to the origin as it is) or --drop-dirty {name} (it is lost)"
+             {name} (its dirty data goes to the origin as it is) or --drop-dirty {name} (it is lost)"
         );
         ("dirty-doubtful", command)
     } else if is_about(&["--drop-dirty"]) {
         let command = format!(
             "restore what the reason names; else zcctl stop --keep-dirty, and start once with --drop-dirty {name} \
-             (its \
-             dirty data is lost)"
+             (its dirty data is lost)"
         );
         ("dirty-doubtful", command)
     } else if is_about(&["is a snapshot and never changes"]) {
@@ -372,8 +369,7 @@ fn remedy(name: &str, why: &str) -> (&'static str, String) {
         ("origin-missing", format!("truncate --size=SIZE its origin; {looks}"))
     } else if is_about(&["(EACCES)", "(EPERM)"]) {
         let command = "let the daemon's user open its origin (chown, chmod; sandbox.paths names folders beside \
-            those of the \
-                       configuration)";
+            those of the configuration)";
         ("origin-missing", format!("{command}; {looks}"))
     } else if is_about(&["does not answer"]) {
         ("origin-missing", format!("check the server or device behind its origin; {looks}"))
@@ -452,7 +448,7 @@ fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, stats: &ShardStats) -
             format!("; {} of dirty data wait for it, and writes wait for space", ByteSize(bytes))
         }
         (bytes, Some(left_ms)) => format!(
-            "; {} of dirty data wait for it, and at this rate writes wait for room in {} s",
+            "; {} of dirty data wait for it, and at this rate writes wait for space in {} s",
             ByteSize(bytes),
             left_ms / 1000
         ),
@@ -497,8 +493,7 @@ fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty, cache_healthy: bool) 
             follows: "its requests fail; its dirty data is kept".to_owned(),
             command: format!(
                 "when the cache is back: zcctl reattach; to continue without it, and lose its dirty data: zcctl \
-                 drop-dirty \
-                 {name} --yes"
+                 drop-dirty {name} --yes"
             ),
         });
     }
@@ -580,8 +575,7 @@ fn of_room(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
                 ByteSize(dirty.bytes)
             ),
             "acknowledged data is kept in the cache, reads continue; when its space in the cache is full, writes \
-             fail with \
-             ENOSPC after full_wait",
+             fail with ENOSPC after full_wait",
             format!(
                 "discard in the volume (fstrim), which goes to the origin at once, or make space under {origin}; it \
                  is retried automatically"
@@ -734,9 +728,9 @@ mod tests {
         let reason = of(&remote, fill).unwrap();
         assert_eq!(reason.level, Level::Degraded);
         assert!(reason.what.contains("for 60 s: gone"), "{reason:?}");
-        assert!(reason.follows.contains("writes wait for room in 180 s"), "{reason:?}");
+        assert!(reason.follows.contains("writes wait for space in 180 s"), "{reason:?}");
         let full = DirtyFill { records: 100, ..fill };
-        assert!(of(&remote, full).unwrap().follows.ends_with("and writes wait for room"));
+        assert!(of(&remote, full).unwrap().follows.ends_with("and writes wait for space"));
         assert!(of(&remote, DirtyFill::default()).unwrap().follows.ends_with("wait for it"));
         let bounded = RemoteOrigin { outage_max_ms: Some(60_000), ..remote };
         assert_eq!(of(&bounded, fill).unwrap().level, Level::Failed);

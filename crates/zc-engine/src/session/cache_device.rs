@@ -145,8 +145,7 @@ impl CacheDevice {
         if more_bytes >= u64::from(weu_bytes) {
             tracing::warn!(
                 "{} has {} that the cache does not use: it has grown since the cache was made. `zcctl cache resize` \
-                 makes \
-                 the cache as large, and empty",
+                 makes the cache as large, and empty",
                 self.file.path().display(),
                 ByteSize(more_bytes)
             );

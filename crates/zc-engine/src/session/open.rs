@@ -522,8 +522,7 @@ pub(crate) fn judge(
     let why = |volume: &zc_config::VolumeConfig| {
         format!(
             "volume \"{}\" has dirty data on the cache {}, so it cannot start as read-only; start it in another \
-             mode, \
-             `zcctl flush {0}`, then change the mode",
+             mode, `zcctl flush {0}`, then change the mode",
             volume.name,
             known.cache_path.display()
         )

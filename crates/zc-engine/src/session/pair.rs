@@ -377,8 +377,7 @@ fn reason(
         return Ok(Some("it was not served since the daemon started".to_owned()));
     }
     let given_up = "its cached data was dropped: it was not in the configuration, its origin was truncated or \
-        written without \
-                    the cache, or the cache failed";
+        written without the cache, or the cache failed";
     let is_given_up = entry.is_some_and(|entry| entry.stamp != record.stamp);
     Ok(doubt(known, candidate, entry, &likeness).or_else(|| is_given_up.then(|| given_up.to_owned())))
 }
@@ -518,7 +517,7 @@ mod tests {
         elsewhere.volumes.get_mut("v").unwrap().dedup_domain = "tenant".to_owned();
         assert!(cold(&table(5), &elsewhere, FILE).contains("dedup_domain was \"tenant\""));
         let asked = verdict(&table(5), &state(9, true, 5), FILE, true).unwrap();
-        assert!(asked.cold_reason.unwrap().contains("asked"));
+        assert!(asked.cold_reason.unwrap().contains("requested"));
     }
 
     #[test]
@@ -600,7 +599,7 @@ mod tests {
             let names = [name.to_owned()];
             dirty_verdict(|_, _, _| {}, Answers { cold: &names, ..Answers::default() }).unwrap()
         };
-        assert!(cold("v").cold_reason.unwrap().contains("asked") && cold("v").may_be_dirty);
+        assert!(cold("v").cold_reason.unwrap().contains("requested") && cold("v").may_be_dirty);
         let (table, state) = (table(5), state(9, true, 5));
         let known = Known {
             cache_path: Path::new("/cache"),

@@ -80,8 +80,7 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
     if paired.lost_writes {
         tracing::warn!(
             "volume \"{}\": acknowledged writes that no flush covered are lost or may be lost; the next flush of a \
-             client \
-             fails once, to notify the client (`ack = \"durable\"` prevents such a loss)",
+             client fails once, to notify the client (`ack = \"durable\"` prevents such a loss)",
             volume.name
         );
     }

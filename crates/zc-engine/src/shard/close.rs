@@ -38,8 +38,7 @@ impl Closer {
                 if let Err(error) = ledger.give_up(&name, newest_epoch) {
                     tracing::warn!(
                         "volume \"{name}\": the next start will wait for the cache, although the origin has all \
-                         data: \
-                         {error}"
+                         data: {error}"
                     );
                 }
             }
@@ -64,8 +63,7 @@ impl Closer {
             match self.said_void() {
                 Ok(()) => tracing::warn!(
                     "the cache device records that intent log and risk file are invalid; a killed daemon restarts \
-                     as after a \
-                     power cut"
+                     as after a power cut"
                 ),
                 Err(error) if needed => return Err(error),
                 Err(error) => tracing::error!("the risk file cannot be removed: {error}"),
@@ -138,8 +136,7 @@ pub(crate) fn in_time<T: Send + 'static>(
     Keeper::on_thread(of, CLOSE_WAIT_MS)?.change(work).unwrap_or_else(|NoAnswer| {
         tracing::error!(
             "the state directory or the cache device does not answer, so the end of this session is not recorded; \
-             the \
-             next start treats it as a kill"
+             the next start treats it as a kill"
         );
         let place = "the state directory or the cache device, which records the end of a session,".to_owned();
         Err(EngineError::NoAnswer { place })
@@ -226,10 +223,8 @@ impl Left {
         if self.was_truncated && self.mark.len_bytes < before {
             tracing::error!(
                 "volume \"{name}\": {origin} was truncated from {before} to {now} bytes while it was served; make \
-                 it {before} \
-                 bytes long again before the next start (`truncate --size={before}` for a file), or the volume \
-                 starts with \
-                 {now} bytes, and not at all while it has dirty data",
+                 it {before} bytes long again before the next start (`truncate --size={before}` for a file), or the \
+                 volume starts with {now} bytes, and not at all while it has dirty data",
                 origin = entry.path.display(),
                 now = self.mark.len_bytes,
             );

@@ -215,9 +215,8 @@ fn note_dirty(volumes: &mut Volumes, volume: VolumeId, note: Note, cache_failed:
             volume.dropped_commits += 1;
             tracing::error!(
                 "volume \"{name}\": commits after epoch {epoch} are not complete on the cache and do not count. \
-                 They were \
-                 in flight when the last session was cut off, or the cache device lost them within the moment \
-                 after a flush; the volume holds what was flushed before"
+                 They were in flight when the last session was cut off, or the cache device lost them within the \
+                 moment after a flush; the volume holds what was flushed before"
             );
         }
         _ if cache_failed => tracing::error!(

@@ -89,7 +89,7 @@ fn an_origin_that_is_gone_is_refused_and_a_restored_one_is_cold() {
     std::fs::remove_file(rig.path("v.img")).unwrap();
     let before = std::fs::read(rig.path("cache.img")).unwrap();
     let error = rig.try_start(&["v"], false).unwrap_err().to_string();
-    assert!(error.contains("is gone; bring it back"), "{error}");
+    assert!(error.contains("is missing; restore it"), "{error}");
     assert!(!rig.path("v.img").exists(), "nothing was created");
     assert!(std::fs::read(rig.path("cache.img")).unwrap() == before, "untouched");
     std::fs::rename(rig.path("copy.img"), rig.path("v.img")).unwrap();

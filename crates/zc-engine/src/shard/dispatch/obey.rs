@@ -308,8 +308,7 @@ impl Shard {
             let name = &self.volumes.used(*id).name;
             tracing::warn!(
                 "volume \"{name}\": acknowledged writes that no client had flushed are lost with the failed cache \
-                 device; \
-                 its connections are closed, and the next flush fails once"
+                 device; its connections are closed, and the next flush fails once"
             );
         }
         self.clients.nbd_mut().close_connections_of(&mut self.volumes, lost);
