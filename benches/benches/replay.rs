@@ -1,6 +1,6 @@
 //! Traces through the production cache manager without bytes: blocks of 4 KiB per second, with all operations of a
 //! request (results of hashing and compression are looked up).
-//! //!
+//!
 //! With `ZC_TRACES` naming a folder that has `zc_deb12-desktop-job.fp.xz`, on that trace; else on a synthetic boot,
 //! read three times. The trace is in memory; reading it is not measured.
 #![expect(clippy::expect_used, reason = "benchmarks")]

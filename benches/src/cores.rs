@@ -1,12 +1,12 @@
 //! `cargo xtask bench cores`: gain of more I/O threads.
-//! //!
+//!
 //! Job: daemons with one thread and with two answer the same hits, in rotating order. A thread's time per hit is its
 //! process's run time and its waiting time for another's turn; part of that is serialised in turns. Both determine the
 //! rate of two threads relative to one, independent of the load generator's share of the cores. A queueing model
 //! extrapolates the times of one thread to more ([`crate::model`]).
-//! //!
+//!
 //! Invariants: daemons may use all cores; the client is bound to one.
-//! //!
+//!
 //! Out of scope: more threads than this machine has cores, and the bandwidth of memory and devices.
 
 use zc_report::{Table, figure};

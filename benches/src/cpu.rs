@@ -1,16 +1,16 @@
 //! `cargo xtask bench cpu`: CPU microseconds of a server's process for each request, beside a floor.
-//! //!
+//!
 //! Job: on a shared machine, rates of two runs differ by half; the run time of a server's process per request differs
 //! by a few per cent. So each server is bound to one core and the load generator to another, or to the same one.
-//! //!
+//!
 //! The floor is [`crate::floor_server`]: one thread that receives, does direct I/O, and sends; "+" with one CRC-32C
 //! and one copy of the bytes; "null" without the file. The aims bound the daemon's cost beside it.
-//! //!
+//!
 //! Invariants: the allowance of a run of writes over pass-through is measured in the same round: one fingerprint, one
 //! attempt to compress, one CRC-32C and one copy of the bytes.
-//! //!
+//!
 //! `cpu.md` and `cpu.json` beside this crate are a run with `--out benches`.
-//! //!
+//!
 //! It does not compare rates or latencies (`nbd` does), count allocations, or include the kernel's work in other
 //! processes' time.
 

@@ -1,7 +1,7 @@
 //! Test data: compressible, incompressible and repeating.
-//! //!
+//!
 //! Job: patterns named by their ratio under LZ4, which a test checks.
-//! //!
+//!
 //! Invariants: the same arguments give the same bytes on every machine.
 
 use rand::{Rng as _, RngExt as _, SeedableRng as _};

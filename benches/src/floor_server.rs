@@ -1,15 +1,15 @@
 //! Lower bound of a server's cost: `bench floor-server SOCKET`, in a process of its own.
-//! //!
+//!
 //! Job: one thread with one io_uring receives NBD requests, reads or writes a file with direct I/O, and sends the
 //! replies. With a file it serves three exports: `raw` does only that. `plus` adds one CRC-32C and one copy of a
 //! request's bytes, as each cache with checksums does. `null` answers without the file. Without a file it serves an
 //! export without a name, and answers from a buffer of noise with the daemon's own session machine: the difference to
 //! the daemon is the cost of its cache.
-//! //!
+//!
 //! Invariants: no byte is copied needlessly. Data and header of a READ's reply are in one buffer and sent in one
 //! piece. All replies of a turn are sent in one call per connection. With many reads in flight a turn waits for half
 //! of them, as in the daemon: without that, the floor is higher.
-//! //!
+//!
 //! It does not check addresses, flush, or bound unsent replies. It serves the benchmarks' own client.
 
 use std::net::{SocketAddr, TcpListener};

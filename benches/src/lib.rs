@@ -1,9 +1,9 @@
 //! Criterion benchmarks of the hot loops (`cargo bench -p zc-bench`), and one program, `bench`, for measurements too
 //! large for a test (`cargo xtask bench NAME`).
-//! //!
+//!
 //! Job: measure; assert nothing. `measure` runs targets in turns and keeps figures, `report` prints them, and `aims`
 //! contains the goals of all benches.
-//! //!
+//!
 //! Machines differ and are noisy: compare runs of one machine, interleaved.
 #![expect(clippy::print_stdout, reason = "benches are for people who wait for them")]
 

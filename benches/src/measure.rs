@@ -1,7 +1,7 @@
 //! Short runs and their figures.
-//! //!
+//!
 //! Job: run every target of a case in each round, in rotating order, and keep the named figures of each run.
-//! //!
+//!
 //! Invariants: other load of the machine affects all targets alike. A ratio is the median of ratios within rounds.
 
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! A closed queueing network: threads with parallel and serialised parts.
-//! //!
+//!
 //! Job: the rate of `threads` threads with a core each. A hit takes `alone_us` in parallel and `turn_us` serialised.
 //! The exact mean value analysis (Reiser and Lavenberg, JACM 1980) of one station with a queue and one without, for
 //! exponentially distributed times. Times of smaller variance queue less, so the result is a lower bound.
-//! //!
+//!
 //! It does not model shared caches and memory.
 
 /// Times of a hit on one thread, in microseconds.

@@ -1,9 +1,9 @@
 //! `cargo xtask bench nbd`: the daemon beside other servers, the file itself and a bare socket, in one interleaved
 //! run.
-//! //!
+//!
 //! `nbd.md`, `nbd.json` and `nbd.svg` beside this crate are a run with `--out benches`. `nbd-notes.md` has the
 //! experiments on hits and writes, and their bottlenecks.
-//! //!
+//!
 //! It does not judge. The report lists goals and results.
 
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
 //! `cargo xtask bench record`: overhead of recording a volume.
-//! //!
+//!
 //! Job: the same loads on one daemon, without a recording, with one of everything and with a sample of one in sixteen,
 //! run by run in turns. CPU time is that of the daemon, including the recorder's thread and the closing of its file.
 //! run by run in turns. CPU time is that of the daemon, the recorder's thread and the end of its file included.

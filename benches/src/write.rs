@@ -1,13 +1,13 @@
 //! `cargo xtask bench write`: write-back beside write-through, the file itself and an origin of 300 requests a second.
-//! //!
+//!
 //! Job: three measurements. The cost of a durable write (4 KiB, one in flight, FUA or FLUSH with each); the rate of
 //! writes without flushes (32 in flight), on a fast origin and on a slow one; pauses of the engine when the cache is
 //! full and evicts for each written unit.
-//! //!
+//!
 //! Invariants: before the next target, dirty data are destaged, so that no run's destaging affects another's
 //! measurement. Cache, origins and the bare file are on one file system and are opened with direct I/O. Slices of a
 //! full cache and of pass-through alternate, so that pauses of the disk or of the machine appear in both.
-//! //!
+//!
 //! It does not verify written data (the tests do).
 
 use std::fs::File;

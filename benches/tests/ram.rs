@@ -1,7 +1,7 @@
 //! RAM per cached extent, counted by the allocator: all memory of the manager after ten million insertions, divided by
 //! extents. The bounds are the project's: 16 bytes is the goal, 29 (the Nitro paper's fingerprint entry alone) must
 //! never be reached.
-//! //!
+//!
 //! Unique contents are ten million extents; half duplicates and the cap are three million each, or
 //! `ZC_BENCH_RAM_EXTENTS` (ten million each take minutes). With ten million: 14.2 bytes per extent unique, 14.2 half
 //! duplicates, 24.7 at a cap of a fifth of them, where the tables of 27,000 slots are shared by fewer extents.

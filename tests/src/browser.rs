@@ -1,7 +1,7 @@
 //! A headless browser, controlled over a pipe (Chrome DevTools Protocol).
-//! //!
+//!
 //! Job: open pages, evaluate expressions in them, and record the browser's complaints and requests.
-//! //!
+//!
 //! Invariants: host names do not resolve, so a page reaches this machine alone; the browser's own files are in a
 //! folder of the test. The test judges.
 

@@ -1,5 +1,5 @@
 //! Other programs beside a test: a load generator, a proxy, a file server.
-//! //!
+//!
 //! Invariant: none outlives its test; each is ended by its own process id.
 
 use crate::daemon::DEADLINE;

@@ -1,7 +1,7 @@
 //! A small cache that tests fill completely, and a volume's cached contents.
-//! //!
+//!
 //! Job: insert contents into the cache, and detect from the daemon's counters if a read needed the origin.
-//! //!
+//!
 //! Expected contents are for the test.
 
 use core::ops::Range;

@@ -1,5 +1,5 @@
 //! A daemon under test that cannot outlive its test.
-//! //!
+//!
 //! Readiness is reported by the daemon itself: it gets a `NOTIFY_SOCKET` and sends `READY=1` when it serves, as it
 //! does to systemd. A thread copies its log to a file and, when the log ends because the daemon did, sends a message
 //! of the tests to the same socket. So one blocking receive waits for both, without polling.

@@ -1,5 +1,5 @@
 //! Data with known reducibility, the same for the same seed on every machine.
-//! //!
+//!
 //! Invariant: a block depends on the seed, its kind and its content number only, so a test can recompute the expected
 //! bytes instead of keeping a copy.
 
@@ -15,7 +15,7 @@ pub fn rng(seed: u64) -> Rng {
 }
 
 /// Returns the seed in `ZC_SEED`, or `default`, and prints it, so that a failure can be repeated.
-/// ///
+///
 /// # Panics
 /// `ZC_SEED` is not a number.
 #[must_use]

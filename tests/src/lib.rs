@@ -1,11 +1,11 @@
 //! Helpers of the end-to-end tests: the programs, a daemon that cannot outlive its test, data, real clients.
-//! //!
+//!
 //! Job: reduce a test to its checks. Tests are in `tests/tests/e2e_*.rs`; `tidy.rs` beside them checks the tree
 //! itself.
-//! //!
+//!
 //! Invariants: helpers never wait for time to pass (only for events, with a deadline that turns a hang into a
 //! failure); only processes started by the test are signalled, each by its own id; a missing tool fails the test.
-//! //!
+//!
 //! Errors are not handled: each helper panics with one sentence that contains the operation and its object.
 #![forbid(unsafe_code)]
 #![expect(
@@ -44,9 +44,9 @@ pub use tools::{bounded, python_nbd, require_tool, run_ok};
 pub use world::{MIB, World, read_file, same};
 
 /// Creates a directory that is removed when the guard is dropped. Set `ZC_KEEP_TMP` to keep a test's files.
-/// ///
+///
 /// The path is short, so that Unix socket paths in it stay below their 107 bytes.
-/// ///
+///
 /// # Panics
 /// The directory cannot be created.
 #[must_use]

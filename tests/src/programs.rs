@@ -1,5 +1,5 @@
 //! Paths of the programs under test, freshly built.
-//! //!
+//!
 //! Cargo passes a test the paths of its own package's binaries only; these are other packages. So they are built here,
 //! once per test process, by the same cargo, into the same target directory and profile as the test itself. When they
 //! are up to date that costs a fraction of a second.

@@ -45,7 +45,7 @@ pub fn python_nbd() -> Command {
 }
 
 /// Runs `command` to its end and returns its output.
-/// ///
+///
 /// # Panics
 /// It cannot be started or reports failure; the message contains the command and both of its outputs.
 pub fn run_ok(command: &mut Command) -> Output {

@@ -1,7 +1,7 @@
 //! Simulator and daemon agree: one trace, with real bytes through `zcached` over NBD and with fingerprints through
 //! `zcsim run`, under one configuration file, gives the same hits, duplicates, evictions and bytes of units written.
 //! So does the daemon's own recording of the run.
-//! //!
+//!
 //! One client waits for each insertion to end before its next request, so that operations end in the simulator's
 //! order. Journal, checkpoints and region maps are written by the clock; their bytes are not compared.
 

@@ -1,5 +1,5 @@
 //! The command blocks of the book and of README: each runs as it is written, or states why it cannot run here.
-//! //!
+//!
 //! The words after the language of a block decide: `recipe=NAME` has a test of its own in `e2e_recipes`, `run=MACHINE`
 //! runs here line by line, `norun=REASON` does not run. As in the recipes, files stand for devices, and lines that
 //! mount, make file systems or attach block devices are left to the virtual machine's tests.

@@ -1,5 +1,5 @@
 //! Clients of other projects: libnbd's tools and Python, qemu, fio.
-//! //!
+//!
 //! Each gets a daemon of its own with a small cache, uses all of it, and the resulting contents are compared.
 
 use std::process::Command;

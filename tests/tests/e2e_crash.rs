@@ -1,5 +1,5 @@
 //! Repeated `kill -9` under load, and the data after a restart.
-//! //!
+//!
 //! The load records acknowledged writes: those must be present. Of those in flight each sector is old or new, and does
 //! not change after its first read. `ZC_KILL_CYCLES` sets the number of kills.
 

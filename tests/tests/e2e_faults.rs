@@ -1,5 +1,5 @@
 //! A cache file that is corrupted, rolled back, truncated, removed or filled, and an origin that fails.
-//! //!
+//!
 //! Clients of a write-through volume see no error and right bytes under any fault of the cache device; errors of the
 //! origin are visible. The test does the damage through its own file handle; the daemon reads with direct I/O.
 

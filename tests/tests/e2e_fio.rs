@@ -1,5 +1,5 @@
 //! `kill -9` of the daemon under fio, which then verifies its acknowledged writes.
-//! //!
+//!
 //! fio's own record lists them (`verify_state_save`): when the daemon is dead, a trigger makes fio save it, and a
 //! second fio verifies exactly those writes after the restart. Each of fio's connections has one write in flight,
 //! because fio assumes acknowledgements in order. Cycles differ in their seed and, because fio does not compare seeds

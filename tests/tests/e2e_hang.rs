@@ -1,5 +1,5 @@
 //! A cache device that does not answer: volumes are served without it.
-//! //!
+//!
 //! The device is a file in FUSE whose server is stopped: the kernel holds its operations like those of a disk.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]

@@ -1,5 +1,5 @@
 //! Small writes into a cached set do not cost its hits.
-//! //!
+//!
 //! Counted are reads of whole extents without the origin, from `zcctl stats`.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]

@@ -1,5 +1,5 @@
 //! Pinned ranges of an operator: they are read into the cache, survive floods and restarts, and are bounded.
-//! //!
+//!
 //! Cached contents are inferred from the daemon's counters.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]

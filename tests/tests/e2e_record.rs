@@ -1,5 +1,5 @@
 //! Recordings for their user: `zcctl record`, `zcsim info`, kills, refusals.
-//! //!
+//!
 //! That a recording replays to the daemon's own counters is in `e2e_agree`.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]

@@ -1,6 +1,6 @@
 //! NBD exports of other servers as origins: nbdkit over Unix sockets, TCP and TLS, qemu-nbd with qcow2, another
 //! zcached.
-//! //!
+//!
 //! Servers are killed under a verified load. One of them loses unflushed data at a kill: nbdkit with a write-back
 //! cache. `ZC_KILL_CYCLES` sets the number of kills.
 

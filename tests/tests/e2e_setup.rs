@@ -1,5 +1,5 @@
 //! `zcctl setup`: devices are listed and used in plans, and those in use or with contents are left alone.
-//! //!
+//!
 //! Needs root, for loop devices and mounts.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]

@@ -1,5 +1,5 @@
 //! `zcctl volume warm` for its user: ranges, files, interrupts, reloads, stops, refusals.
-//! //!
+//!
 //! The recipe with a recording is in `e2e_recipes`.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]

@@ -1,6 +1,6 @@
 //! Write-back with the real daemon: flushed data survives kills, the loss and return of the cache, full disks and
 //! changes of mode; the origin gets everything in the end.
-//! //!
+//!
 //! The load records the issued, answered and flushed writes, sector by sector. After a kill each sector has the
 //! contents at the last flush or of a later write, and does not change after its first read. `ZC_KILL_CYCLES` sets the
 //! number of kills, `ZC_SEED` repeats a run.

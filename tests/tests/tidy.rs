@@ -1,8 +1,8 @@
 //! Rules about the tree itself, checked like any other behaviour: layers, sizes, headers, forbidden words.
-//! //!
+//!
 //! Each rule is a function over the files (or over cargo's metadata) that returns the violations. Each has a test over
 //! the real tree and a test over a violating sample, so that an ineffective rule is noticed.
-//! //!
+//!
 //! The files are those that git tracks and those it would track: ignored ones are not judged.
 
 #![expect(clippy::expect_used, reason = "a test; what it cannot read is a failure")]

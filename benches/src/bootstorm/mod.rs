@@ -1,11 +1,11 @@
 //! `cargo xtask bench bootstorm`: overhead of the cache while many machines boot from clones of one image.
-//! //!
+//!
 //! Job: Figure 8 of the Nitro paper (Li et al., USENIX ATC 2014) on the daemon. Volumes are clones of a boot trace
 //! ([`zc_trace::storm`]) with real bytes ([`zc_trace::contents`]); each machine has a connection and one request in
 //! flight, with pauses between (a booting machine processes its data). The same boots are sent to a daemon in
 //! pass-through over a copy of the same volumes on the same SSD. Ratios of read latencies: a nearly empty cache (0 %)
 //! shows the overhead of a miss, a full one (100 %) that of a hit over the same data uncompressed on the SSD.
-//! //!
+//!
 //! Invariants: the boots are cut into slices, and each slice is sent to both daemons in turn, in alternating order, so
 //! that other load on the machine affects both alike; a figure is the median over slices, a ratio the median of ratios
 //! within slices. Cache file and origins are opened with direct I/O, read buffer and read-ahead are off: each hit is
@@ -32,7 +32,7 @@
 //! Rejected variants: 12 slices instead of 60 (quartiles of ratios as wide, medians less stable); the cache at 0 % on
 //! the SSD of the origins (median ratios 0.6 to 3.3: its writes and the origins' reads queue behind each other) and on
 //! tmpfs (the figures above; 1.3 to 1.9, though the shard copies the bytes that a disk would fetch itself).
-//! //!
+//!
 //! It does not judge, or verify read contents (tests do). The paper's origin was a RAID of hard disks, this one is on
 //! the SSD: at 0 % an overhead of a few microseconds is a far larger share here.
 

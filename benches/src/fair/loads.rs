@@ -1,5 +1,5 @@
 //! Loads beside the quiet client: malicious or heavy clients.
-//! //!
+//!
 //! Invariants: a load ends within [`super::raw::PATIENCE`] of the request to end; it connects to the daemon of this
 //! run alone.
 

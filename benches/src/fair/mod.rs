@@ -1,16 +1,16 @@
 //! `cargo xtask bench fair`: a quiet client beside malicious or heavy clients.
-//! //!
+//!
 //! Job: the quiet client writes 128 KiB and reads 4 KiB in turn, one request at a time, alone and beside each load. A
 //! load may multiply its median by four and its 99th percentile by ten, plus the time of one request of the largest
 //! size (a read of 32 MiB), and may delay a new client of another source by at most a second.
-//! //!
+//!
 //! Invariants: the quiet client has a volume of its own; loads share another one. Cache and origins are on one disk.
 //! `fair.md` beside this crate is a run with `--out benches`. The part that can be counted in turns instead of
 //! measured is a test: `beside_any_load_a_quiet_client_begins_within_a_few_turns` in `zc-engine`.
-//! //!
+//!
 //! The kept run met all bounds. The last row is the closest: 50 clients with 128 zeroings of a whole volume each in
 //! flight made the 99th percentile 24 ms, and 63 ms before a piece of a zeroing was charged its cost.
-//! //!
+//!
 //! It does not measure throughput.
 
 mod loads;

@@ -1,5 +1,5 @@
 //! Binding of servers and load generator to cores.
-//! //!
+//!
 //! Invariants: a process stays, with all its threads, on the core of this thread at its start.
 
 use anyhow::{Context as _, ensure};

@@ -1,7 +1,7 @@
 //! The servers of a comparison, and one way to measure each.
-//! //!
+//!
 //! Job: start servers; run cases against targets in rotating order; record the resource use of the server's process.
-//! //!
+//!
 //! Invariants: the same client with the same requests for every server. Runs of writes end when the daemon has
 //! inserted all data, and destaging happens outside the runs. CPU is that of the server's process alone. System calls
 //! are counted and profiles taken in runs of their own, because both cost time.

@@ -1,5 +1,5 @@
 //! Common parts of the daemon's benchmarks: the daemon itself, other servers, and resource use of a process.
-//! //!
+//!
 //! Each benchmark chooses its volumes and loads.
 
 pub(crate) mod certificate;

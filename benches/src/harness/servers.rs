@@ -1,5 +1,5 @@
 //! The compared servers, as child processes with a Unix socket each.
-//! //!
+//!
 //! Invariants: dropping a server ends its process; a failed start is an error with the last output.
 
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! Run times and context switches of a process's threads.
-//! //!
+//!
 //! Invariants: times are the scheduler's, in nanoseconds: /proc/PID/stat counts in steps of ten milliseconds, too
 //! coarse for one short run. The kernel's io_uring threads of the process count.
-//! //!
+//!
 //! Threads that start and end between two readings are missed.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! One connection of the load generator.
-//! //!
+//!
 //! Invariants: requests allocate nothing once the connection has warmed up, apart from the session's allocations.
 
 use std::io::{self, IoSlice, Read as _, Write as _};

@@ -1,12 +1,12 @@
 //! The load generator: one thread, a few connections, with a given number of requests in flight on each.
-//! //!
+//!
 //! Job: drive any NBD server in the same way ([`run`]), or replay many machines at once ([`Replay`]), and report the
 //! number of answered requests and their latencies. All requests that a turn's replies allow are sent in one call; all
 //! replies that have arrived are received in one call. One connection blocks in the receive, several in `poll`.
-//! //!
+//!
 //! Invariants: a request's latency is measured from before its bytes are passed to the socket until its last reply
 //! byte was received. An error reply ends the run: the speed of errors is of no interest.
-//! //!
+//!
 //! It does not verify read data (the tests do), or open more than a handful of connections.
 
 mod link;

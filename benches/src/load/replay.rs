@@ -1,7 +1,7 @@
 //! Many machines at once, each with a connection and one request in flight, like booting machines.
-//! //!
+//!
 //! Job: replay prepared steps, with pauses between an answer and the machine's next request.
-//! //!
+//!
 //! Invariants: latency is measured from before the request is passed to the socket; pauses depend on the exponential
 //! distribution and the seed alone, so that each server gets the same requests.
 //! distribution and the seed alone, so every server is asked the same.

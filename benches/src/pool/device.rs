@@ -1,10 +1,10 @@
 //! A device in memory with a cost model.
-//! //!
+//!
 //! Job: keep bytes, count operations, compute their completion times.
-//! //!
+//!
 //! Invariants: one operation at a time, in the order of submission. The same operations take the same time on every
 //! machine.
-//! //!
+//!
 //! It does not lose, tear or reorder anything; `zc-sim` does.
 
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! A pool on a device in memory, in the device's time.
-//! //!
+//!
 //! Job: create the pool and its volume, and measure real processor time beside the device's time ([`Cpu`]).
-//! //!
+//!
 //! Invariants: processor time does not advance the device's clock, so that a run gives the same times everywhere.
 
 mod device;

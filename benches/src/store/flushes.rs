@@ -1,5 +1,5 @@
 //! A flush after many small writes: their operations on the device.
-//! //!
+//!
 //! Job: write a thousand times at random, flush, count. The comparison is a bare device: each write in its place.
 
 use rand::{RngExt as _, SeedableRng as _};

@@ -1,18 +1,18 @@
 //! `cargo xtask bench store`: operations of a pool on its device, and waiting times of clients.
-//! //!
+//!
 //! Job: drive the daemon's own pool ([`zc_pool::Pool`]) on a device in memory with the costs of an SSD or a disk,
 //! count its operations, and report them per byte of a client.
-//! //!
+//!
 //! Invariants: counts and times are the same in every run and on every machine; processor times are not. `store.md`
 //! beside this crate is a run with `--out benches`.
-//! //!
+//!
 //! Missed goals of the kept run, and reasons. The log contains the client's byte, pages, headers and moved data. A
 //! victim frees its unmoved share. With a share `m` of each victim moved, the device writes (1 + pages + headers) / (1
 //! - m) bytes: a byte of pages costs as much as a byte of a client. One write at a time has a header of a block for
 //! itself, half of its data. A checkpoint writes its pages at once: writes of clients meanwhile wait behind up to 8
 //! MiB. In pools of some GiB and more, tables have more pages than may be changed between two checkpoints, so that
 //! random writes over a volume change pages for one of them each.
-//! //!
+//!
 //! It does not measure a real device or the daemon (`bench rivals` does that for the cache).
 
 mod flushes;

@@ -1,8 +1,8 @@
 //! Random overwrites of a full volume: cost of the cleaner.
-//! //!
+//!
 //! Job: fill a volume with noise, overwrite it in chunks until the rest of the first fill has been moved or replaced,
 //! then count.
-//! //!
+//!
 //! Invariants: contents are noise, never repeated, so that the device writes at least the client's bytes.
 
 use anyhow::Context as _;

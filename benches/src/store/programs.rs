@@ -1,12 +1,12 @@
 //! Programs on a volume with compression, and on one without: ZBD's experiment.
-//! //!
+//!
 //! Job: fill a volume with the initial data of PostMark, TPC-C, TPC-H or a file server like SPECsfs's, send the
 //! program's requests at a given depth, and report device and processor time (Klonatos et al., "Transparent online
 //! storage compression at the block-level", ACM TOS 2012: -34 % to +80 % with compression).
-//! //!
+//!
 //! Invariants: both volumes get the same requests. TPC-H's bytes are those of its generator; of the others only sizes
 //! under LZ4 are known, and their bytes are noise of that size followed by zeros.
-//! //!
+//!
 //! It does not deduplicate, so that compression alone makes the difference.
 
 use anyhow::Context as _;

@@ -1,8 +1,8 @@
 //! A series of snapshots on a disk: read cost of the last generation beside the first.
-//! //!
+//!
 //! Job: write a volume, read it; change a part of it, create a snapshot, delete the oldest, a hundred times; read it
 //! again (Nitro, section 6.3 and Figure 9).
-//! //!
+//!
 //! Invariants: both generations are read by the same requests. The floor is the same bytes contiguously on a bare
 //! device.
 

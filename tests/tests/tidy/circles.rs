@@ -1,8 +1,8 @@
 //! The rule that modules of a crate do not use each other in a circle.
-//! //!
+//!
 //! The rule reads the text: paths that begin with `crate`, `self`, `super` or a child module. A name that a module
 //! only re-exports is followed to its module.
-//! //!
+//!
 //! Two grades. Among siblings no circle is allowed in any crate: uses count for all folders around a module. In the
 //! crates of [`STRICT`] a parent and its children form no circle, either.
 

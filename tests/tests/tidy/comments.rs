@@ -1,5 +1,5 @@
 //! Rules about the words of comments: the first words of a doc comment name its subject.
-//! //!
+//!
 //! The rules read the first line of each comment. Later lines may begin with any word.
 
 use super::{File, assert_none, tree};

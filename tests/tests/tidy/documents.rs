@@ -1,5 +1,5 @@
 //! Rules about documents: links resolve, the book is complete, README is short.
-//! //!
+//!
 //! The rules read the Markdown of this tree: ATX headings, fenced blocks, inline links. Links to other hosts are not
 //! followed.
 

@@ -1,5 +1,5 @@
 //! Rules about the folders within a crate: imports go one way, and a folder's state has its methods there.
-//! //!
+//!
 //! The rules read the text: `crate::NAME` in code names a folder or a file of the crate's root, and so on below.
 
 use super::{File, assert_none, code, tree};

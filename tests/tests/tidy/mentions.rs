@@ -1,5 +1,5 @@
 //! Rule about the names between backquotes in comments and documents: types, functions and files exist.
-//! //!
+//!
 //! Judged are doc comments and the Markdown of crates and of the root. The book also names external things, such as
 //! systemd's settings and keys of TOML, and is not judged.
 

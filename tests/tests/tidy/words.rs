@@ -1,5 +1,5 @@
 //! Rules about words: sentences name their actor, and names are descriptive.
-//! //!
+//!
 //! The rules read the text. Names are read in code alone: comments and strings may use such a word in its English
 //! meaning.
 

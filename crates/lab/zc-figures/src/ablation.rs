@@ -1,9 +1,9 @@
 //! Ablations: mechanisms that are removed from the models or distorted, so that shapes which depend on them fail.
-//! //!
+//!
 //! Job: show the shapes that could have come out otherwise. A shape that is [`crate::Standing::Asserted`] names the
 //! ablations that break it ([`crate::unbroken`] runs them). `zc-figures --ablation NAME` shows the figures of a broken
 //! model.
-//! //!
+//!
 //! The daemon's code is unaffected. Each figure gets the ablation from its [`crate::Context`].
 
 /// Removed or distorted mechanism.

@@ -1,14 +1,14 @@
 //! Figures of the papers that zcached builds on: the published results, and those of the simulators beside them.
-//! //!
+//!
 //! Job: for each figure run its experiment on generated or real traces ([`Figure::run`]), compare the results with the
 //! paper's numbers ([`paper`], from `numbers.csv` beside this crate), assert the shape that the paper's text states,
 //! and write all of it as CSV, SVG and one HTML file ([`report`]).
-//! //!
+//!
 //! Invariants: the same scale and traces give the same figures on every machine. Each number of a paper has its place
 //! in it. A shape that does not hold is an outcome, not an error; the caller decides on failure.
-//! //!
+//!
 //! Results: `FIGURES.md` beside this crate.
-//! //!
+//!
 //! It does not simulate. Caches are in `zc-replay`, the SSD below them in `zc-flash`. To add a figure: a function that
 //! computes an [`Outcome`] from a [`Context`], and an entry in [`all`].
 #![forbid(unsafe_code)]

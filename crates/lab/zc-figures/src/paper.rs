@@ -1,5 +1,5 @@
 //! The papers' numbers, each with its place, from `numbers.csv`.
-//! //!
+//!
 //! One line per number or row of numbers: `id,source,what,metric,value,unit`; no field has a comma, several values are
 //! separated by bars. They are facts that the papers state in text or tables; curves that are only drawn are left out.
 

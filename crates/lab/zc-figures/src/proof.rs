@@ -16,7 +16,7 @@ fn of(shape: &Shape) -> &'static [Ablation] {
 
 /// Recomputes a figure under each ablation that its asserted shapes name. Returns every shape that still holds, and
 /// those that name no ablation.
-/// ///
+///
 /// # Errors
 /// A figure cannot be computed.
 /// A figure cannot be made.

@@ -1,7 +1,7 @@
 //! Figures as text, CSV, SVG and one HTML file.
-//! //!
+//!
 //! Each shape and each number beside a paper's has its evidence value, and the report counts these.
-//! //!
+//!
 //! Invariants: the HTML file is self-contained. Text from figures and papers is escaped.
 
 use std::fmt::Write as _;

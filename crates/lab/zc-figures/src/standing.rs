@@ -1,7 +1,7 @@
 //! Evidence value of a figure, a shape or a number: the possibility of another result.
-//! //!
+//!
 //! Job: separate predictions of the models from their inputs, and state disagreements with a paper.
-//! //!
+//!
 //! Invariant: only a claim that fails under an ablation is called asserted ([`crate::unbroken`]).
 
 use crate::Ablation;

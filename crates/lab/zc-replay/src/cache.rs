@@ -1,5 +1,5 @@
 //! Replay of a trace through the production cache manager, under the daemon's configuration.
-//! //!
+//!
 //! The configuration's volumes are the trace's devices, in order; further devices get the settings of the last volume.
 //! Its files and devices are not opened.
 
@@ -191,7 +191,7 @@ fn plan(config: &Config, device_bytes: u64) -> Result<Geometry, ReplayError> {
 }
 
 /// Returns the smallest device with `unit_bytes` of units, and the reserved metadata.
-/// ///
+///
 /// # Errors
 /// No device has so many.
 pub fn device_bytes(config: &Config, unit_bytes: u64) -> Result<u64, ReplayError> {
@@ -312,7 +312,7 @@ impl<'a> Running<'a> {
 }
 
 /// Replays a trace. `progress` receives the number of completed requests at intervals.
-/// ///
+///
 /// # Errors
 /// The cache has no valid layout, or the manager fails without an injected fault.
 pub fn run(

@@ -1,18 +1,18 @@
 //! Contents of blocks without their bytes: identities, fingerprints of whole extents, and compressed sizes.
-//! //!
+//!
 //! A content is that of one block of 4 KiB. Traces with fingerprints name it; in others each write has a new one.
-//! //!
+//!
 //! # Sizes
 //! Traces contain the size of a block after LZ4 and Zstandard at level 1. Without it, a ratio is drawn from a normal
 //! distribution (Nitro 5.2: mean 2, variance 0.25) and is at least 1; equal contents have equal sizes. That is the
 //! ratio of LZ4; Zstandard's sizes are 21 % smaller. Sizes of zlib are in no trace; they are assumed to be
 //! Zstandard's.
-//! //!
+//!
 //! An extent of several blocks compresses better than its blocks. The factors come from root file systems of Debian 12
 //! and 13, compressed as 4, 8, 16, 32 and 128 KiB: together they store 1.785, 1.851, 1.913, 1.934 and 1.982 times less
 //! under LZ4 and 2.261, 2.362, 2.439, 2.426 and 2.459 under Zstandard; 64 KiB is interpolated. Incompressible blocks,
 //! about one in eight there, gain nothing from being joined.
-//! //!
+//!
 //! Error of the model on other data: 400 files of a Debian system (programs, libraries, documents of 64 KiB to 20 MB,
 //! the first MiB of each) compressed both ways. The sum over all extents is 1.1, 1.6, 3.4, 4.5 and 3.4 % too large at
 //! 8 to 128 KiB under LZ4 (0.8, 1.5, 3.4, 4.4, 4.0 % under Zstandard), where the plain sum of their blocks is 5 to 16

@@ -1,8 +1,8 @@
 //! Driver without bytes: executes the actions of the cache manager, with content numbers in the place of bytes.
-//! //!
+//!
 //! Each operation completes at once, in the order of submission; the next request is submitted when no action is left.
 //! So no insertion is skipped for lack of time or memory, and the same trace gives the same figures.
-//! //!
+//!
 //! Invariants: copied, compressed, stored and read contents are followed block by block, so that a read returns the
 //! contents of a real one; with [`Driver::check`] each read is compared with the last write.
 

@@ -1,6 +1,6 @@
 //! Cache of single extents with LRU replacement, with or without deduplication: the baseline of Nitro (Li et al.,
 //! USENIX ATC 2014, 5.3) for write-evict units.
-//! //!
+//!
 //! Extents are stored uncompressed and without metadata on the device, each in its own place. Writes are written
 //! through and cached if they cover a whole extent or the extent is cached. With deduplication, equal extents are
 //! stored once, and evicted when none of them was used recently; with recipes, a read finds contents that were stored
@@ -75,7 +75,7 @@ pub(crate) struct Cache<'a> {
 }
 
 /// Runs a trace through the cache.
-/// ///
+///
 /// # Panics
 /// If the cache is smaller than an extent, or larger than [`zc_policy::CAPACITY_MAX`].
 #[must_use]

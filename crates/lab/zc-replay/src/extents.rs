@@ -55,7 +55,7 @@ impl Extents {
 
 /// Number of different extents that a trace reads or writes; discards do not count, since they insert nothing. Takes
 /// about ten bytes of memory for each.
-/// ///
+///
 /// # Errors
 /// Those of the trace.
 pub fn footprint(

@@ -1,5 +1,5 @@
 //! Contents of a trace's blocks during the run, and of its extents.
-//! //!
+//!
 //! Invariants: the contents of a block are those of the last write, zeros after a discard, and initially those of the
 //! trace; unknown contents are unique.
 

@@ -1,12 +1,12 @@
 //! A trace in memory, prepared for the cache manager.
-//! //!
+//!
 //! Job: cut requests to blocks of 4 KiB, join split requests, number devices and contents, and find the initial
 //! contents of each block: those of its first read, if it was not written before (the first pass of Nitro's simulator,
 //! section 5.2). Blocks of unknown contents have unique ones.
-//! //!
+//!
 //! Consecutive lines of one block each, with one time and kind, are one request, and so are those marked as such.
 //! Reads and writes are rounded out to whole blocks, discards in; the rounded ones are counted.
-//! //!
+//!
 //! Memory: 32 bytes per request, 4 per block written, about 20 per block of the footprint, 50 per content.
 
 use std::hash::{BuildHasher as _, Hasher as _};

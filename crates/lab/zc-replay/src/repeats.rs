@@ -1,5 +1,5 @@
 //! A trace without hits in a cache of any size.
-//! //!
+//!
 //! Job: drop the requests for an extent of an earlier request, for comparisons of a cache without hits and no cache: a
 //! merely small cache has hits between neighbouring requests, and on the last half-read extent.
 

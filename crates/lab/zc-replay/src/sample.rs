@@ -1,5 +1,5 @@
 //! Sample of a trace: all requests for some extents, none for the others.
-//! //!
+//!
 //! SHARDS (Waldspurger et al., FAST 2015) chooses addresses by hash, so that a cache smaller by the same rate has the
 //! same hit ratio. With a choice by address, two equal extents would seldom both be in the sample, and duplicates
 //! would vanish. So extents are chosen by their first contents in the trace, which keeps equal ones together. Later

@@ -8,7 +8,7 @@ use crate::load::{Trace, block_key};
 
 /// Inserted blocks of 4 KiB of an LRU cache of `contents` contents, over those with new contents. Blocks are inserted
 /// when they are written, and when they are read and their content is absent.
-/// ///
+///
 /// # Panics
 /// If the capacity is 0 or above [`zc_policy::CAPACITY_MAX`].
 #[must_use]

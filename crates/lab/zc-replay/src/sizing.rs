@@ -1,9 +1,9 @@
 //! Sizing of a cache: hits and written bytes over cache sizes, with and without data reduction, from a sample.
-//! //!
+//!
 //! A sample at rate R runs through a cache smaller by R, in write-evict units smaller by R too, so that their number
 //! is unchanged. A surplus or lack of reads in the sample counts as hits, as in SHARDS-adj: it belongs to the few most
 //! read extents.
-//! //!
+//!
 //! Units are written as extents arrive, so that a sample writes its share of them. Journal, checkpoints and region
 //! maps are written by time and by the number of busy regions, of which a sample has nearly all, so these are not
 //! scaled. Of two traces, samples of 6 to 30 % wrote 0.45 to 0.95 times the bytes of the whole; scaled like units, it
@@ -78,7 +78,7 @@ fn configured(config: &Config, reduction: Reduction, rate: f64) -> Config {
 }
 
 /// Estimates a cache of `unit_bytes` of units.
-/// ///
+///
 /// # Errors
 /// Those of [`cache::run`].
 pub fn estimate(

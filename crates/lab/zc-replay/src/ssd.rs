@@ -1,12 +1,12 @@
 //! The SSD below the cache: each operation of the cache manager on its device, as page operations of a flash model.
-//! //!
+//!
 //! Blocks of 512 KiB on four planes by default, so that 2 MiB written consecutively are contiguous; page latencies of
 //! MLC flash.
-//! //!
+//!
 //! Over-provisioning is in thousandths of the exposed capacity; the translation layer needs a few blocks at least.
-//! //!
+//!
 //! Invariants: a page has the offset of the daemon's write. Memory is some twenty bytes for each 4 KiB of the device.
-//! //!
+//!
 //! Out of scope: a journal on a device of its own is not counted.
 
 use zc_cache::seam::{Action, Source};

@@ -1,8 +1,8 @@
 //! Wear by the production cache manager on the SSD of Nitro's Figure 6.
-//! //!
+//!
 //! Job: replay the figure's workloads through the manager, on an SSD of the figure's kind, and count the erases. They
 //! include journal, checkpoints and region maps, which the models of the figure do not have.
-//! //!
+//!
 //! Invariant: results are in bytes, not blocks, so that SSDs of different sizes compare. Where a block of the
 //! generator stands for an extent of 8 KiB in the models, the manager has extents of 4 KiB, and its erases count
 //! twice.

@@ -1,14 +1,14 @@
 //! Workloads of FlaZ's evaluation, as block traces of the same proportions, smaller.
-//! //!
+//!
 //! From the paper (section 3): PostMark with 150 mailboxes of 10 to 100 MB, 600 transactions, 35 % reads, accesses of
 //! 64 KiB; TPC-H with 4 GB of data and 2.5 GB of indices, queries Q3, Q11 and Q14 in sequence, 40 % saved by lzo;
 //! SPECsfs with small random I/O over a tenth of a file set. Sizes are divided by 64 at small scale and by 8 at full.
-//! //!
+//!
 //! Not from the paper: files are allocated first fit, without gaps; an append is a quarter of a file; the plans of
 //! queries and the memory in front of them (documented in `zc_trace::tpch`), all queries twice, each time with
 //! parameters of their own; SPECsfs is the generator of `zc_trace::workload`, whose module documents the benchmark's
 //! share.
-//! //!
+//!
 //! Sizes after LZ4: TPC-H's are those of the rows of its generator. PostMark's are drawn to match the savings of lzo
 //! there; those after zlib are in the proportion of the paper's Tables 2 and 3.
 

@@ -1,5 +1,5 @@
 //! Workloads of Nitro's evaluation: three FIU traces, or substitutes.
-//! //!
+//!
 //! The FIU traces cannot be shipped. The paper's facts about them (section 5.2: writes per read, share of the file
 //! system that is accessed; Figures 1 and 6.3: deduplication 1.5 to 2 times, repeated content "to the same, or a
 //! different, address") define three generated workloads of the same proportions on smaller volumes. Not from the

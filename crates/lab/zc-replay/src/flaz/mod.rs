@@ -1,13 +1,13 @@
 //! FlaZ (Makatos et al., EuroSys 2010): a compressed cache of another design, for comparison with the daemon's.
-//! //!
+//!
 //! Job: run a trace through FlaZ's two layers. The caching layer is direct-mapped and write-through, one block of 4
 //! KiB a line (2.1). The compressing layer (`store.rs`) packs compressed blocks into *frames* (the paper's extents,
 //! which differ from the daemon's) of 32 KiB with a list inside each, gathers frames in a buffer with buckets by free
 //! space and ageing (2.2.1 to 2.2.3), and cleans (2.2.4). Metadata are cached in pages with LRU replacement (4.7).
-//! //!
+//!
 //! Invariants: a line holds the last block put there, or nothing; every live block is in exactly one frame
 //! (`Store::check`). The device never holds more frames than its capacity: a block without space is not cached.
-//! //!
+//!
 //! Out of scope: time, several CPUs, locks. Without compression it is the plain SSD cache of the paper's comparison: a
 //! block in every line, no frames.
 
@@ -140,7 +140,7 @@ pub(crate) struct Cache<'a> {
 }
 
 /// Runs a trace through the cache.
-/// ///
+///
 /// # Panics
 /// If the device is smaller than a frame.
 #[must_use]

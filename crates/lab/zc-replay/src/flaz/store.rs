@@ -1,5 +1,5 @@
 //! Frames of compressed blocks: the buffer in which they are filled, and the cleaner.
-//! //!
+//!
 //! A block is put into the fullest frame of the buffer with enough space (buckets by free space, the last used first);
 //! without one, a free frame joins the buffer. A frame moves from the buffer to the device when it is full, when it
 //! exceeds the age, or when the buffer is full and it is the least recently used. Blocks on the device are never

@@ -1,14 +1,14 @@
 //! Time: durations of a replayed trace on a disk, an SSD and some cores.
-//! //!
+//!
 //! Job: a discrete-event simulation over the operations of the cache manager. The manager decides in the order of the
 //! trace, as without time ([`crate::cache`]); its operations for a request then pass through queues: spindles that
 //! seek, turn and transfer, dies and an interface, cores that hash, compress and decompress. A request is answered
 //! when everything that it needs is done; background work (hashing, compression, units, journal) is done in the gaps.
-//! //!
+//!
 //! Requests come from a number of clients with one outstanding each, or at the times of the trace.
-//! //!
+//!
 //! Invariants: events are processed in the order of time; the same trace and profile give the same report.
-//! //!
+//!
 //! Out of scope: feedback of time. Insertions are never skipped for lack of time, and hits do not depend on the speed
 //! of devices. Processors do not preempt; device caches are not modelled, except the write memory of arrays.
 
@@ -37,7 +37,7 @@ pub use stored::{Root, Store};
 pub use timing::{Arrival, Timing};
 
 /// Replays a trace through the cache manager in time.
-/// ///
+///
 /// # Errors
 /// Those of [`cache::run`]; or the profile's store fails.
 /// As [`cache::run`]; or the store that the profile has cannot go on.
@@ -108,7 +108,7 @@ pub fn on_ssd(trace: &Trace, timing: &Timing, warm_requests: u64) -> Result<Time
 }
 
 /// Simulates a trace without a cache: each request goes to the origin.
-/// ///
+///
 /// # Errors
 /// Only a failure of the store.
 /// None that a trace in memory could cause, but for a store that cannot go on.
@@ -117,7 +117,7 @@ pub fn bare(trace: &Trace, timing: &Timing, warm_requests: u64) -> Result<TimeRe
 }
 
 /// Simulates a trace without a cache over a store that was filled before, and that has the volumes of the trace.
-/// ///
+///
 /// # Errors
 /// The store fails.
 /// The store cannot go on.

@@ -1,5 +1,5 @@
 //! Latencies and costs of devices and processors.
-//! //!
+//!
 //! Sources: FlaZ (Makatos et al., EuroSys 2010) Table 1 for its disk and SSD; Nitro (Li et al., USENIX ATC 2014) 5.4
 //! for the arrays and the measured rates of its SSD. Costs of hashing and compression are of one core of an AMD EPYC
 //! with SHA and AVX-512 instructions, by criterion (BLAKE3, `lz4_flex`, Zstandard 1, zlib 6 at 8 KiB); older

@@ -1,5 +1,5 @@
 //! Queues of devices and cores that serve the work of requests, in the order of time.
-//! //!
+//!
 //! Invariants: a request is answered when all work that it waits for is done. Background work is served in the gaps.
 //! The queues do not know the cache that submits the work.
 

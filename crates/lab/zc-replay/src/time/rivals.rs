@@ -1,5 +1,5 @@
 //! The caches for comparison with the manager, in time: single extents, and FlaZ.
-//! //!
+//!
 //! Job: convert the operations of such a cache's step into work for the queues. A client waits for its read and for
 //! its write to the origin. It waits neither for compression nor for writes to the cache device.
 

@@ -1,5 +1,5 @@
 //! Server of one operation at a time: foreground work first, background work in the gaps.
-//! //!
+//!
 //! Foreground work is served in the order of arrival. Background work is a sum of time that is worked off whenever the
 //! server is idle; foreground work that arrives meanwhile waits for half an operation of it.
 

@@ -1,12 +1,12 @@
 //! The origin as a zcached store on an array, in the place of the capacity-optimized system behind Nitro's cache (Li
 //! et al., USENIX ATC 2014, section 3.1).
-//! //!
+//!
 //! Job: execute reads and writes of volumes with the daemon's own pool ([`zc_pool_drive::Drive`]), whose operations
 //! take the time of the array's disks. The pool decides placement, page reads and the scattering by deduplication.
-//! //!
+//!
 //! Invariants: blocks are generated from their fingerprints, as large under LZ4 as in the trace. Filling takes no
 //! time. The array has write memory, so that the log reaches the disks in whole stripes.
-//! //!
+//!
 //! It processes one request at a time. A request queues behind earlier ones at the disks, but its batch of the log is
 //! its own.
 
