@@ -184,7 +184,7 @@ fn an_old_image_of_the_cache_or_one_without_a_record_is_served_when_it_is_truste
     is(&world, &old, "the older state, believed from now on");
     kept(&world, daemon);
     std::fs::remove_dir_all(world.path("state")).expect("cannot remove the state directory");
-    assert!(world.refused(&[]).contains("does not know the volume"));
+    assert!(world.refused(&[]).contains("has no record of the volume"));
     let daemon = world.start_with(&["--trust-dirty", "disk"]);
     is(&world, &old, "what no table remembers");
     flushed(&world);

@@ -98,7 +98,7 @@ fn what_cannot_be_read_counts_as_dirty() {
         is_refused(&world, &["unknown amount", "volume \"disk\""]);
         // An empty state directory does not prove the absence of dirty data either.
         std::fs::remove_dir_all(world.path("state")).expect("it works");
-        is_refused(&world, &["unknown amount", "does not know the cache"]);
+        is_refused(&world, &["unknown amount", "has no record of the cache"]);
         assert!(format(&world, &["--force", "--discard-dirty"]).0);
     }
 }

@@ -138,7 +138,7 @@ fn what_is_in_use_or_holds_something_is_left_alone() {
     let rig = Rig::new();
     let (empty, full) = (rig.empty.device.as_str(), rig.full.device.as_str());
     let before = rig.full.bytes();
-    rig.refused(&["--cache", full, "--origin", empty, "--yes"], "it holds ext");
+    rig.refused(&["--cache", full, "--origin", empty, "--yes"], "it contains an ext2/3/4 file system");
     rig.refused(&["--cache", empty, "--origin", empty, "--yes"], "it overlaps");
     rig.refused(&["--cache", "/dev/null", "--origin", full, "--yes"], "is no disk");
     rig.refused(&["--origin", "/dev/none", "--yes"], "cannot use /dev/none");
@@ -150,7 +150,7 @@ fn what_is_in_use_or_holds_something_is_left_alone() {
     let device = std::fs::File::options().write(true).open(empty).expect("the device");
     device.write_all_at(b"x", 32 * MIB).and_then(|()| device.sync_all()).expect("a byte");
     drop(device);
-    rig.refused(&["--cache", empty, "--origin", full, "--yes"], "it holds unknown data");
+    rig.refused(&["--cache", empty, "--origin", full, "--yes"], "it contains unknown data");
     let device = std::fs::File::options().write(true).open(empty).expect("the device");
     device.write_all_at(&[0], 32 * MIB).and_then(|()| device.sync_all()).expect("a byte");
     drop(device);

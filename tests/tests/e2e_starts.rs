@@ -643,7 +643,7 @@ fn check_config_finds_what_a_start_refuses() {
     type Case = (&'static str, &'static str, fn(&mut World));
     let cases: [Case; 8] = [
         ("another layout", "was formatted with", |world| world.cache.push_str("extent_size = \"16 KiB\"\n")),
-        ("no cache", "holds no cache", |world| overwrite(world, 0, CACHE_MIB * MIB)),
+        ("no cache", "contains no cache", |world| overwrite(world, 0, CACHE_MIB * MIB)),
         ("no origin", "neither a regular file nor", |world| away(world, "disk")),
         ("no socket", "is not a socket", |world| {
             std::fs::write(world.path("control.sock"), "no socket").expect("a file in its place");

@@ -138,7 +138,7 @@ mod tests {
         let (answer, _) = with_daemon("{\"ok\":false,\"error\":\"a:1: x\\na:2: y\"}\n", &json!({}));
         assert_eq!(answer.unwrap_err().to_string(), "a:1: x\na:2: y");
         let (answer, _) = with_daemon("HTTP/1.1 400\r\n", &json!({}));
-        assert!(answer.unwrap_err().to_string().contains("no zcached"));
+        assert!(answer.unwrap_err().to_string().contains("not zcached"));
         assert!(
             ask(Path::new("/nonexistent/x.sock"), &json!({})).unwrap_err().to_string().contains("--socket")
         );
@@ -153,6 +153,6 @@ mod tests {
         net::listen(&fd, 0).unwrap();
         let _first_fills_the_queue = UnixStream::connect(&path).unwrap();
         let error = ask(&path, &json!({"cmd": "status"})).unwrap_err();
-        assert!(error.to_string().contains("takes no connections"), "{error}");
+        assert!(error.to_string().contains("accepts no connections"), "{error}");
     }
 }

@@ -220,7 +220,7 @@ mod tests {
             "192.0.2.1:7 is connected to volume \"clean\"",
             "/dev/ublkb1 (volume \"vm\") is mounted at /mnt",
             "/dev/ublkb1p2 (volume \"vm\") is in use: it is swap space",
-            "/dev/ublkb1p3 (volume \"vm\") is in use: /dev/dm-0 lies on it",
+            "/dev/ublkb1p3 (volume \"vm\") is in use: /dev/dm-0 is built on it",
             "/dev/ublkb1 (volume \"vm\") is in use: qemu (process 7) has it open",
         ];
         assert_eq!(found.len(), starts.len(), "{found:#?}");

@@ -170,7 +170,7 @@ fn what_may_surprise_is_noted() {
     assert!(with("", &format!("{back}ack = \"durable\"\n")).is_empty());
     let noted = |cache, volume: &str| with(cache, &format!("{back}{volume}")).concat();
     assert!(noted("", "").contains("volume \"a\"") && noted("", "").contains("(the default)"));
-    assert!(noted("", "ack = \"volatile\"\n").contains("as asked"));
+    assert!(noted("", "ack = \"volatile\"\n").contains("as configured"));
     assert!(noted("journal_path = \"/j\"\n", "").contains("persistent memory"));
     let coalesce = "ack = \"durable\"\ndestage = \"coalesce\"\n";
     assert!(with("", coalesce).is_empty() && noted("", coalesce).contains("must not be lost"));
@@ -184,7 +184,9 @@ fn what_may_surprise_is_noted() {
     assert!(with("", &metrics("127.0.0.1")).is_empty() && with("", &metrics("[::1]")).is_empty());
     assert!(with("", &metrics("0.0.0.0")).concat().contains("without TLS"));
     assert!(
-        with("", "[metrics]\npage = \"[::]:9\"\n").concat().contains("metrics.page: whoever reaches [::]:9")
+        with("", "[metrics]\npage = \"[::]:9\"\n")
+            .concat()
+            .contains("metrics.page: every program that reaches [::]:9")
     );
     let nowhere = "[nbd]\nlisten = []\n";
     assert!(

@@ -160,8 +160,8 @@ pub(crate) fn first_hits(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<
     if first.and_then(Line::hit_ratio).is_some_and(|hits| hits > 0.5) {
         writeln!(
             out,
-            "  The first read has hits because the cache inserted the data as it was stored; it finds the clone's\n \
-              content by the store's fingerprints."
+            "  The first read has hits because the cache inserted the data as it was stored; it finds the clone's\n  \
+             content by the store's fingerprints."
         )?;
     }
     Ok(())
@@ -379,9 +379,13 @@ mod tests {
         };
         let lines = [pass(Phase::FirstRead, 2, 99, [0, 60]), pass(Phase::SecondRead, 3, 100, [60, 157])];
         let text = shown(&lines, Origin::PageCache);
-        for part in
-            ["second read is slower than", "97.0 % of its reads", "60.0 % before", "page cache", "took in"]
-        {
+        for part in [
+            "second read is slower than",
+            "97.0 % of its reads",
+            "60.0 % before",
+            "page cache",
+            "inserted the data",
+        ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         assert!(!shown(&lines, Origin::Slow).contains("page cache"));

@@ -214,7 +214,7 @@ fn check_cache(cache: &Disk) -> anyhow::Result<()> {
         content => bail!(
             "{place} cannot be the cache: it contains {}, and setup writes only to empty devices. If none of it is \
              needed, `blkdiscard {place}` empties an SSD",
-            content.describe()
+            content.object()
         ),
     }
 }
@@ -416,16 +416,16 @@ mod tests {
         let made = machine();
         assert!(
             refusal(&made, Some("sda"), &["sdb"])
-                .contains("it holds ext, and setup writes to empty devices alone")
+                .contains("it contains an ext2/3/4 file system, and setup writes only to empty devices")
         );
         assert!(refusal(&made, Some("sdc"), &["sdb"]).contains("sdc1 on it: it is mounted at /home"));
         assert!(refusal(&made, Some("sdc1"), &["sdb"]).contains("it is mounted at /home"));
         assert!(refusal(&made, Some("none"), &["sdb"]).contains("cannot use"));
         made.write("sys/block/nvme0n1/ro", b"1\n");
-        assert!(refusal(&made, Some("nvme0n1"), &["sdb"]).contains("it takes no writes"));
+        assert!(refusal(&made, Some("nvme0n1"), &["sdb"]).contains("it is read-only"));
         assert!(refusal(&made, None, &["sdb"]).contains("no SSD is free"));
         let slow = planned(&made, Some("sdb"), &["sda"]).unwrap();
-        assert!(slow.warnings[0].contains("is no SSD"), "{:?}", slow.warnings);
+        assert!(slow.warnings[0].contains("is not an SSD"), "{:?}", slow.warnings);
     }
 
     #[test]

@@ -212,7 +212,7 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         let refused = |name: &str| format!("{:#}", Image::open(&at(name)).unwrap_err());
         std::fs::create_dir(at("folder")).unwrap();
-        assert!(refused("folder").contains("is a folder, and no image"), "{}", refused("folder"));
+        assert!(refused("folder").contains("is a folder, not an image"), "{}", refused("folder"));
         rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RUSR).unwrap();
         assert!(refused("fifo").contains("neither a file nor a block device"), "{}", refused("fifo"));
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();

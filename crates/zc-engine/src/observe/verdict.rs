@@ -838,7 +838,7 @@ mod tests {
             (snapshot, "volume-refused", "mode=read-only"),
             (none, "origin-missing", "create-volume"),
             (empty, "origin-missing", "truncate"),
-            (gone, "origin-missing", "bring its origin back"),
+            (gone, "origin-missing", "restore its origin"),
         ] {
             let (found, command) = remedy("v", &refusal.to_string());
             assert!(found == kind && command.contains(words), "{refusal}: {found}, {command}");

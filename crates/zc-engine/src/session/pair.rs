@@ -508,7 +508,7 @@ mod tests {
         };
         assert!(cold(&table(5), &state(9, true, 6), FILE).contains("was dropped"));
         assert!(cold(&table(5), &state(12, true, 5), FILE).contains("older image"));
-        assert!(cold(&table(5), &State::default(), FILE).contains("does not know"));
+        assert!(cold(&table(5), &State::default(), FILE).contains("has no record"));
         let longer = Identity { len_bytes: 2 << 20, ..FILE };
         assert!(cold(&table(5), &state(9, true, 5), longer).contains("bytes"));
         let newer = Identity { mtime_ns: 60, ..FILE };
@@ -683,7 +683,7 @@ mod tests {
             (|_, _, origin| origin.mtime_ns = 60, "written"),
             (|_, _, origin| origin.len_bytes = 2 << 20, "bytes"),
             (|_, _, origin| origin.inode = 77, "/srv/new.img"),
-            (|_, state, _| state.volumes.clear(), "does not know"),
+            (|_, state, _| state.volumes.clear(), "has no record"),
             (
                 // Not served in an interrupted session: the earlier record remains valid.
                 |_, state, origin| {
@@ -746,7 +746,7 @@ mod tests {
     fn dirty_data_of_a_volume_that_the_cache_does_not_know_is_missed() {
         let unknown = |table: &mut VolumeTable, _: &mut State, _: &mut Identity| table.records.clear();
         let error = dirty_verdict(unknown, Answers::default()).unwrap_err().to_string();
-        assert!(error.contains("does not know the volume") && error.contains("--drop-dirty v"), "{error}");
+        assert!(error.contains("has no record of the volume") && error.contains("--drop-dirty v"), "{error}");
         let name = ["v".to_owned()];
         // There is nothing to trust.
         dirty_verdict(unknown, Answers { trust: &name, ..Answers::default() }).unwrap_err();

@@ -127,7 +127,7 @@ fn what_was_fixed_at_format_is_not_changed_silently() {
     std::fs::write(rig.path("cache.img"), vec![7; 24 << 20]).unwrap();
     let engine = rig.start(&["v"]);
     let stats = engine.stats().unwrap();
-    assert!(!stats.cache_healthy && stats.cache_fault.unwrap().contains("holds no cache"));
+    assert!(!stats.cache_healthy && stats.cache_fault.unwrap().contains("contains no cache"));
     drop(engine);
     assert!(std::fs::read(rig.path("cache.img")).unwrap() == vec![7; 24 << 20]);
 }
