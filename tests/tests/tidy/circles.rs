@@ -10,8 +10,7 @@ use super::{File, assert_none, tree, without_strings};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Crates in which children do not use their parent's own items, if the parent uses them.
-const STRICT: &[&str] =
-    &["bin/zcctl", "bin/zcsim", "bin/zcached", "crates/lab/zc-replay", "crates/zc-cache"];
+const STRICT: &[&str] = &["bin/zcctl", "bin/zcsim", "bin/zcached", "crates/lab/zc-replay", "crates/zc-cache"];
 
 /// Circles that stand: the crate, and the module whose children form it.
 const STANDING: &[(&str, &str)] = &[
