@@ -172,7 +172,7 @@ fn a_volume_whose_origin_does_not_answer_or_refuses_leaves_its_neighbour_room() 
             let reason = world
                 .reason("writes-wait")
                 .of(&["wait for space for dirty data", "other volumes have space"]);
-            reason.advises(&format!("look at {}", slow.path().display()));
+            reason.advises(&format!("check {}", slow.path().display()));
             slow.fail(false);
         }
         drop(hanging);

@@ -211,7 +211,7 @@ fn an_origin_whose_errors_clients_saw() {
     world.connect("disk").read(MIB, 65536).expect_err("the origin fails");
     let reason = world.reason("origin-errors").of(&["its origin failed", "got an error"]);
     origin.fail(false);
-    reason.advises(&format!("look at {}", origin.path().display()));
+    reason.advises(&format!("check {}", origin.path().display()));
     reason.run(&world, "zcctl clear disk");
     world.connect("disk").read(MIB, 65536).expect("the origin works");
     world.is_healthy();
@@ -231,7 +231,7 @@ fn an_origin_that_refuses_dirty_data() {
     let _began = world.control(&serde_json::json!({ "cmd": "flush", "volume": "back" }));
     let reason =
         world.reason("origin-refused").of(&["refuses dirty data", "EIO", "no request of a client fails"]);
-    reason.advises(&format!("make {} take writes", origin.path().display()));
+    reason.advises(&format!("make {} writable", origin.path().display()));
     origin.fail(false);
     reason.run(&world, "zcctl flush back");
     world.is_healthy();
@@ -356,7 +356,7 @@ fn origins_that_are_missing() {
         let found = reasons.iter().find(|reason| reason["volume"] == volume).expect("it is not served");
         found["command"].as_str().expect("a text").to_owned()
     };
-    assert!(command("late").contains("bring its origin back"), "{status}");
+    assert!(command("late").contains("restore its origin"), "{status}");
     assert!(command("empty").contains("truncate --size=SIZE its origin"), "{status}");
     std::fs::remove_dir(world.origin("late")).expect("it was ours");
     run_ok(Command::new("truncate").arg("--size=1M").arg(&empty));

@@ -88,7 +88,7 @@ fn a_recording_that_is_full_ends_by_itself_and_is_told_once() {
     let stop = || world.zcctl_output(&["record", "stop", "disk"]);
     let answer = stop();
     let shown = String::from_utf8_lossy(&answer.stdout).into_owned();
-    assert!(answer.status.success() && shown.contains("the file has its size"), "{shown}");
+    assert!(answer.status.success() && shown.contains("size reached"), "{shown}");
     assert!(!stop().status.success(), "it was told");
     client.read(0, 4096).expect("the volume goes on");
     assert!(daemon.terminate().success());

@@ -84,7 +84,7 @@ fn a_rotten_extent_that_was_written_anew_does_not_keep_the_volume_from_its_origi
     assert_eq!(dirty(&world)["bytes"], 0);
     // By the session before the kill or by this one.
     let log = String::from_utf8_lossy(&read_file(daemon.log_path())).into_owned();
-    assert!(log.contains("of extent 100 rotted on the cache and were written anew since"), "{log}");
+    assert!(log.contains("of extent 100 were corrupt on the cache and have been rewritten since"), "{log}");
     assert_eq!(daemon.terminate().code(), Some(0));
     world.origin_is("disk", &expected);
 }

@@ -302,7 +302,7 @@ fn an_origin_that_was_served_before_is_not_made_anew() {
             let daemon = world.start();
             let status = world.status();
             let why = status["absent"][0]["why"].to_string();
-            assert!(status["absent"][0]["name"] == "disk" && why.contains("is gone"), "{status}");
+            assert!(status["absent"][0]["name"] == "disk" && why.contains("is missing"), "{status}");
             assert!(!origin.exists(), "an empty one was made in its place");
             let default = NbdClient::connect(&world.uri("").parse().expect("the URI is well formed"));
             assert!(default.is_err(), "who names no export gets no other volume");
@@ -454,7 +454,7 @@ fn something_that_never_was_the_cache_is_not_served_without() {
     let world = World::new(CACHE_MIB, VOLUME_MIB);
     std::fs::write(world.cache_file(), vec![0x5a; 32 << 20]).expect("cannot write");
     let said = world.refused(&[]);
-    assert!(said.contains("something else") && said.contains("zcctl format"), "{said}");
+    assert!(said.contains("no cache but other data") && said.contains("zcctl format"), "{said}");
     assert!(!world.origin("disk").exists(), "a refused start makes no origin");
 }
 

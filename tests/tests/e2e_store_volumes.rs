@@ -284,8 +284,8 @@ fn what_a_daemon_serves_of_a_store_is_neither_deleted_nor_changed_under_its_cach
     write(&mut rig.world.connect("disk"), 0, &old);
     done(&rig, "snapshot", &["disk", "disk@old"]);
     for (command, arguments, word) in [
-        ("delete-volume", &["disk", "--yes"][..], "serves"),
-        ("rollback", &["disk", "disk@old", "--yes"], "serves"),
+        ("delete-volume", &["disk", "--yes"][..], "in use by volume"),
+        ("rollback", &["disk", "disk@old", "--yes"], "in use by volume"),
         ("grow", &["disk", "32 MiB"], "zcctl resize disk"),
         ("snapshot", &["nothing", "disk@new"], "no volume \"nothing\""),
         ("snapshot", &["disk", "disk@old"], "already"),
@@ -491,7 +491,7 @@ fn a_store_that_fills_up_is_told_before_and_takes_writes_again_when_space_is_fre
     assert_eq!(troubles(&rig), ["store-full"]);
     assert_eq!(rig.world.status()["verdict"]["state"], "FAILED");
     let reason =
-        rig.world.reason("store-full").of(&["nothing is left", "nothing that was acknowledged is lost"]);
+        rig.world.reason("store-full").of(&["no space is left", "nothing that was acknowledged is lost"]);
     reason.advises("discard in the volumes (fstrim)");
     reason.run(&rig.world, "zcctl store snapshots tank");
     for number in 0..written {
