@@ -543,7 +543,10 @@ fn a_cache_takes_the_room_that_its_device_got_while_no_daemon_ran() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert!(size() > before * 3 / 2, "{} slots, {before} before", size());
     let again = resize();
-    assert!(again.status.code() == Some(2) && said(&again).contains("is not larger than the cache"), "{again:?}");
+    assert!(
+        again.status.code() == Some(2) && said(&again).contains("is not larger than the cache"),
+        "{again:?}"
+    );
     is(&world, &bytes, "the volume");
     // Once before the stop, once after it: both count.
     grow(128);
@@ -569,7 +572,10 @@ fn a_cache_takes_the_room_that_its_device_has_got() {
     let before = size();
     let resize = |options: &[&str]| world.zcctl_output(&[&["cache", "resize"], options].concat());
     let same_size = resize(&["--yes"]);
-    assert!(same_size.status.code() == Some(2) && said(&same_size).contains("is not larger than the cache"), "{same_size:?}");
+    assert!(
+        same_size.status.code() == Some(2) && said(&same_size).contains("is not larger than the cache"),
+        "{same_size:?}"
+    );
     let file = File::options().write(true).open(world.path("cache.img")).expect("the cache is there");
     file.set_len(96 * MIB).expect("it grows");
     let asked = resize(&[]);
