@@ -7,11 +7,11 @@
 //! beside this crate is a run with `--out benches`.
 //!
 //! Missed goals of the kept run, and reasons. The log contains the client's byte, pages, headers and moved data. A
-//! victim frees its unmoved share. With a share `m` of each victim moved, the device writes (1 + pages + headers) / (1
-//! - m) bytes: a byte of pages costs as much as a byte of a client. One write at a time has a header of a block for
-//! itself, half of its data. A checkpoint writes its pages at once: writes of clients meanwhile wait behind up to 8
-//! MiB. In pools of some GiB and more, tables have more pages than may be changed between two checkpoints, so that
-//! random writes over a volume change pages for one of them each.
+//! victim frees its unmoved share. With a share `m` of each victim moved, the device writes
+//! `(1 + pages + headers) / (1 - m)` bytes: a byte of pages costs as much as a byte of a client. One write at a time
+//! has a header of a block for itself, half of its data. A checkpoint writes its pages at once: writes of clients
+//! meanwhile wait behind up to 8 MiB. In pools of some GiB and more, tables have more pages than may be changed between
+//! two checkpoints, so that random writes over a volume change pages for one of them each.
 //!
 //! It does not measure a real device or the daemon (`bench rivals` does that for the cache).
 
