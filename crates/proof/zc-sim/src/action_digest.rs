@@ -1,17 +1,18 @@
-//! A digest over every action of the cache manager, in order.
+//! Digest over every action of the cache manager, in order.
 //!
-//! Job: tell whether two builds of the manager do the same under one seed. A change that only moves code keeps it.
+//! Job: show if two builds of the manager act identically under one seed. A change that only moves code keeps the
+//! digest.
 //!
-//! Invariants: it goes by values and by the order of variants and fields, not by names. Actions that leave with
-//! another event give another digest, even in the same order.
+//! Invariants: the digest covers values and the order of variants and fields, not names. Actions emitted for another
+//! event change it, even in the same order.
 //!
-//! What it does not do: compare builds of different toolchains, whose standard hash may differ.
+//! It does not compare builds of different toolchains, whose standard hash may differ.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use zc_cache::seam::Action;
 
-/// The digest of what one seed has done so far.
+/// Digest of the actions of one seed so far.
 #[derive(Debug, Clone)]
 pub(crate) struct ActionDigest(DefaultHasher);
 
@@ -22,7 +23,7 @@ impl ActionDigest {
         Self(hasher)
     }
 
-    /// Adds the actions that one event has led to.
+    /// Adds the actions caused by one event.
     pub(crate) fn add(&mut self, actions: &[Action]) {
         actions.hash(&mut self.0);
     }

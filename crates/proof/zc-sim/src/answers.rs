@@ -1,4 +1,5 @@
-//! Answers: judged by what is legal to read, and by what explains an error.
+//! Checks answers to clients: the values read against the legal ones, and errors against the faults that explain
+//! them.
 
 use core::ops::Range;
 
@@ -72,12 +73,12 @@ impl World {
         }
     }
 
-    /// Returns `true` if the manager holds that dirty data of the volume is out of reach.
+    /// Returns `true` if the manager reports dirty data of the volume as out of reach.
     fn is_fenced(&self, volume: usize) -> bool {
         self.dirty(volume).is_some_and(|dirty| dirty.fenced)
     }
 
-    /// What explains that a request failed, if anything does.
+    /// Returns the fault that explains a failed request, if any.
     fn explain(&mut self, client: &Client, error: ErrorKind) -> Option<&'static str> {
         let volume = client.volume();
         let extent = self.cache.geometry().extent_bytes as usize;
@@ -102,14 +103,14 @@ impl World {
         if healthy && !self.is_fenced(volume) {
             return self.explain_in_order(client, error);
         }
-        // A cache that is out of order fails what it was asked for before, and what meets dirty data that it has.
+        // A failed cache fails requests issued before the failure, and requests that overlap its dirty data.
         let was_under_way = self.trouble.failed_at.is_some_and(|at| client.start() <= at);
         let is_out_of_reach = was_under_way || self.is_out_of_reach(volume);
         (client.is_buffered() && is_out_of_reach && (self.is_excused(volume) || self.trouble.forged))
             .then_some("requests failed: dirty data out of reach")
     }
 
-    /// The reason why a request may fail where the cache is in order and the volume is not fenced.
+    /// Returns the reason for which a request may fail while the cache is healthy and the volume is not fenced.
     fn explain_in_order(&mut self, client: &Client, error: ErrorKind) -> Option<&'static str> {
         match client.kind() {
             ClientKind::Read(buf) => {
@@ -117,7 +118,7 @@ impl World {
                 let explains = |(bytes, since): &(Range<u32>, u64)| {
                     let first = (client.offset() + bytes.start as usize) / SECTOR;
                     let end = (client.offset() + bytes.end as usize).div_ceil(SECTOR);
-                    // Damage that is older than all that the sector may hold is not damage of its own copy.
+                    // Damage older than every version that the sector may hold is not damage of its own copy.
                     let oracle = self.models.oracle(client.volume());
                     (first..end).any(|sector| oracle.written_by(sector, *since))
                 };
@@ -131,14 +132,14 @@ impl World {
         }
     }
 
-    /// Returns `true` if dirty data of the volume cannot be read and stands in the way of what comes after it.
+    /// Returns `true` if dirty data of the volume cannot be read and blocks later writes.
     fn is_stuck(&self, volume: usize) -> bool {
         let troubled = self.trouble.session || self.trouble.damaged || self.trouble.rotten;
         troubled && self.dirty(volume).is_some_and(|state| state.stuck_bytes > 0)
     }
 
-    /// Returns `true` if another volume occupies room with dirty data that its origin does not take, or the volume's own
-    /// origin had no space.
+    /// Returns `true` if capacity is held by dirty data of another volume that its origin rejects, or if the volume's
+    /// own origin had no space.
     fn is_crowded(&self, volume: usize) -> bool {
         if self.excuses.had_no_space(volume) {
             return true;
@@ -149,7 +150,7 @@ impl World {
         })
     }
 
-    /// A flush failed. Returns `true` if a loss explains it.
+    /// Records a failed flush. Returns `true` if a loss explains it.
     fn told_loss(&mut self, client: &Client) -> bool {
         let (volume, now) = (client.volume(), self.env.now());
         let owes = self.manager.as_ref().is_some_and(|manager| manager.owes_loss(VolumeId(volume as u16)));
@@ -160,16 +161,15 @@ impl World {
         is_explained
     }
 
-    /// A request failed: only the origin or the volume's mode may be the reason. What it wrote, if anything, is
-    /// uncertain; a refused one wrote nothing.
+    /// Records a failed request, which only the origin or the volume's mode may explain. Its written sectors become
+    /// uncertain, unless it was refused: a refused write changes nothing.
     fn refused(&mut self, req: ReqId, client: &Client, error: ErrorKind) {
         let writes = client.kind().writes();
-        // A write that waited while its volume left write-back may have been taken in before, in part.
+        // A write that waited while its volume left write-back may already have been accepted in part.
         let refused = error == ErrorKind::ReadOnly && writes;
         let read_only = refused && !client.is_buffered();
         let is_told = matches!(client.kind(), ClientKind::Flush) && self.told_loss(client);
         if is_told {
-            // What it was for.
         } else if refused {
             self.env.note("writes refused: read-only");
         } else if let Some(why) = self.explain(client, error) {
@@ -178,11 +178,11 @@ impl World {
             self.env.violate(format!("request {req:?} failed: {error} (G4)"));
         }
         if self.trouble.rotten {
-            // What was to take the place of a rotten extent has found no room for that: it stays rotten.
+            // The rewrite of a corrupt extent found no capacity, so the extent stays corrupt.
             self.trouble.lie(true);
         }
         if writes {
-            // A part of what a store refused may be in its memory, and shows until it is opened again.
+            // A store may keep a part of a rejected write in memory, and serve it until it is reopened.
             let is_in_store = self.pooled.as_ref().is_some_and(|pooled| pooled.has(client.volume()));
             let in_memory = client.is_buffered() || self.writes_back(client.volume()) || is_in_store;
             let now = self.env.now();

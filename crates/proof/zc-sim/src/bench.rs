@@ -1,4 +1,4 @@
-//! What an operation of a device meets beside that device.
+//! Simulation state that device operations use besides the device itself.
 
 use crate::drawn::Faults;
 use crate::env::Env;
@@ -10,7 +10,7 @@ use crate::promise::Promise;
 use crate::state::StateDir;
 use crate::trouble::Trouble;
 
-/// The parts of the machine that devices read, and tell of what they do.
+/// Parts of the machine that devices read, and to which they report faults.
 pub(crate) struct Bench<'a> {
     pub(crate) env: &'a mut Env,
     pub(crate) faults: &'a mut Faults,

@@ -1,8 +1,8 @@
-//! Starts, stops, kills and power cuts, and what the machine keeps beside the cache device: the state directory's
-//! session number and the intent log.
+//! Starts, stops, kills and power cuts, with the state kept outside the cache device: the state directory's session
+//! number and the intent log.
 //!
-//! A start may itself be cut off between any two of its I/Os, by a power cut or a kill, and again; so may the marking
-//! of a clean stop. While no daemon serves it the device may be replaced by an older image of itself.
+//! A start may be cut off between any two of its I/Os by a power cut or a kill, repeatedly; so may the clean mark of
+//! a stop. While no daemon serves the device, it may be replaced by an older image of itself.
 
 use zc_cache::CacheManager;
 use zc_cache::startup::{self, OpenOptions, Opened, StartError};
@@ -22,9 +22,9 @@ use crate::trouble::Trouble;
 use crate::twin::compare_starts;
 use crate::world::World;
 
-/// I/Os of a start among which one is chosen to be the last.
+/// I/Os of a start, one of which may be drawn as the last.
 pub(crate) const START_IOS: u32 = 24;
-/// Starts, however often it takes.
+/// Starts the daemon, repeating starts that are cut off.
 pub(crate) fn start(world: &mut World) {
     swap_image(world);
     look_for_state(world);
@@ -42,7 +42,7 @@ pub(crate) fn start(world: &mut World) {
     world.crashes.started(&mut world.env, world.plan.habits.crash_after_start);
 }
 
-/// Opens the cache, however often it takes.
+/// Opens the cache, repeating attempts that are cut off.
 fn open_cache(world: &mut World, records: &mut Vec<Record>) -> Opened {
     loop {
         records.clear();
@@ -50,7 +50,7 @@ fn open_cache(world: &mut World, records: &mut Vec<Record>) -> Opened {
             None => cut_off_start(world, "cut off while opening"),
             Some(Ok(opened)) => return opened,
             Some(Err(error)) => {
-                // All copies of the superblock are damaged: a new cache.
+                // All copies of the superblock are damaged: the cache is formatted.
                 world.env.trace(|| format!("formatted anew: {error}"));
                 world.env.note("formatted anew");
                 world.promise.forget();
@@ -68,7 +68,7 @@ fn open_cache(world: &mut World, records: &mut Vec<Record>) -> Opened {
     }
 }
 
-/// The crash that follows a start or a flush, if it is its turn.
+/// Returns `true` if the crash that follows a start or a flush is due.
 pub(crate) fn crashes_early(world: &mut World) -> bool {
     let due = world.crashes.turn();
     if due {
@@ -82,7 +82,7 @@ pub(crate) fn crashes_early(world: &mut World) -> bool {
     due
 }
 
-/// Opens the cache; `None` if that was cut off.
+/// Opens the cache. Returns `None` if the attempt was cut off.
 pub(crate) fn open(world: &mut World, records: &mut Vec<Record>) -> Option<Result<Opened, StartError>> {
     let before = match startup::read_superblock(&mut world.cache.raw(None, false)) {
         Ok(before) => before,
@@ -93,8 +93,8 @@ pub(crate) fn open(world: &mut World, records: &mut Vec<Record>) -> Option<Resul
         world.env.note("older images noticed");
         world.state.distrust_all();
     }
-    // Also when the intent log completes the journal: until that is durable, the session that begins now relies on
-    // the marks that it found.
+    // Also checked when the intent log completes the journal: until that is durable, the new session relies on the
+    // marks that it found.
     let broken = world.promise.is_broken_unseen(&world.cache.disk().seen, world.cache.geometry());
     if broken {
         world.env.note("lost region maps that nothing tells of");
@@ -125,7 +125,7 @@ pub(crate) fn open(world: &mut World, records: &mut Vec<Record>) -> Option<Resul
     Some(opened)
 }
 
-/// The start ends here: the power goes, or the process dies.
+/// Cuts the start off by a power cut or a kill.
 pub(crate) fn cut_off_start(world: &mut World, what: &'static str) {
     world.env.trace(|| what.to_owned());
     world.env.note(what);
@@ -134,7 +134,7 @@ pub(crate) fn cut_off_start(world: &mut World, what: &'static str) {
     if world.env.random_bool(0.6) {
         lose_power(world);
     }
-    // The session may have begun, and the intent log is that of the one before it.
+    // The session may have begun, and the intent log is that of the previous session.
     if world.trouble.lied_slots {
         forgive_slots(world, false);
     }
@@ -203,7 +203,7 @@ pub(crate) fn serve(world: &mut World, mut opened: Opened, records: &[Record]) {
     world.carry_out(actions);
 }
 
-/// The settings of all volumes for the manager that begins.
+/// Writes the settings of all volumes for the new manager.
 fn configure_all(world: &mut World, was_clean: bool) {
     let exchanges = world.exchange.is_under_way();
     if !exchanges {
@@ -218,7 +218,7 @@ fn configure_all(world: &mut World, was_clean: bool) {
     }
 }
 
-/// What a start decides about a volume before the manager hears of it.
+/// Draws the changes to a volume that precede the manager's start.
 fn configure_start(world: &mut World, volume: usize, was_clean: bool) {
     if world.plan.sharing && world.env.random_bool(0.2) {
         world.volumes[volume].share = shares::draw(world.env.rng(), world.cache.geometry());
@@ -227,7 +227,7 @@ fn configure_start(world: &mut World, volume: usize, was_clean: bool) {
         let size_bytes = world.volumes[volume].size_bytes;
         world.volumes[volume].pins = pins::draw(world.env.rng(), size_bytes);
     }
-    // Who is not served may be written elsewhere; its change time tells, where it matters.
+    // A volume that is not served may be written by another program; its change time reveals that where it matters.
     let is_served = volume == 0 || world.env.random_bool(0.93);
     world.volumes.serve(volume, is_served);
     let is_known = !world.state.may_be_dirty(volume) && !world.volumes.is_free(volume);
@@ -238,7 +238,8 @@ fn configure_start(world: &mut World, volume: usize, was_clean: bool) {
         world.state.distrust(volume);
         world.env.note("store: volumes cold after a commit was lost");
     }
-    // What was given up without the device is told again before it is called clean, and lies in the old domain.
+    // Data given up while the device was absent is repeated to the device before the volume is called clean. It lies
+    // in the old domain.
     let may_move =
         world.plan.moving && !world.state.may_be_dirty(volume) && !world.state.was_given_up(volume);
     if may_move && world.env.random_bool(0.2) {
@@ -259,7 +260,7 @@ fn configure_start(world: &mut World, volume: usize, was_clean: bool) {
     world.state.note_dirty(volume, config.mode == Mode::WriteBack);
 }
 
-/// The configuration file says something else than the last session heard.
+/// Changes configuration files between sessions.
 fn change_settings_while_stopped(world: &mut World) {
     for volume in 0..world.volumes.len() {
         if !world.env.is_mended() && world.env.random_bool(0.03) {
@@ -270,7 +271,7 @@ fn change_settings_while_stopped(world: &mut World) {
     }
 }
 
-/// What the device does not remember of fences is told to the session, and kept for the next.
+/// Passes fences that the device does not record to the session, and keeps them for the next one.
 fn remember_fences(world: &mut World, opened: &mut Opened) {
     if !opened.start.dirty_complete {
         world.state.fence_dirty();
@@ -281,14 +282,14 @@ fn remember_fences(world: &mut World, opened: &mut Opened) {
     }
 }
 
-/// The journal's device has failed, and another one is put in its place.
+/// Replaces the journal's device after it failed.
 fn replace_journal(world: &mut World) {
     if !world.faults.is_journal_gone(world.env.now()) || world.env.is_mended() {
         return;
     }
     world.faults.journal_gone = None;
     let range = disk::journal_range(world.cache.geometry());
-    // The label before the ring.
+    // The label precedes the ring.
     let at = range.start - PAGE;
     world.cache.disk_mut().damage(at, &vec![0; range.end - at]);
     world.promise.forget();
@@ -296,9 +297,9 @@ fn replace_journal(world: &mut World) {
     world.env.note("journal devices replaced");
 }
 
-/// An image of the device is kept, or one that was kept takes its place.
+/// Saves an image of the device, or restores a saved one.
 fn swap_image(world: &mut World) {
-    // A daemon that knows of dirty data refuses an older image; here no older image is put in its place.
+    // A daemon with a record of dirty data refuses an older image, so none is restored here.
     if !world.faults.rollback || world.state.any_dirty() {
         return;
     }
@@ -337,7 +338,7 @@ pub(crate) fn kill(world: &mut World) {
     start(world);
 }
 
-/// The settings of a volume for the next manager: those that it has.
+/// Writes the settings of a volume for the next manager, unchanged.
 fn configure_again(world: &mut World, volume: usize, was_clean: bool) {
     let begins_cold = begins_cold(world);
     let is_served = world.volumes.is_served(volume);
@@ -357,12 +358,12 @@ fn configure_again(world: &mut World, volume: usize, was_clean: bool) {
     }
 }
 
-/// Returns `true` if a session begins that believes no mapping, because the origins were written without it.
+/// Returns `true` if the new session trusts no mapping, because the origins were written without it.
 fn begins_cold(world: &World) -> bool {
     world.exchange.is_same_cache() && !world.env.has_bug(DriverBug::ExchangeTrusts)
 }
 
-/// A start needs the state directory. It is mended first, and may have been lost.
+/// Provides the state directory that a start needs: repairs it, or loses it.
 fn look_for_state(world: &mut World) {
     if world.faults.is_state_failing(world.env.now()) {
         world.env.note("starts that waited for the state directory");
@@ -380,7 +381,7 @@ fn lose_state(world: &mut World) {
     for volume in 0..world.volumes.len() {
         let was_given_up = world.state.forget_given_up_of(volume);
         let was_fenced = world.state.complete(volume);
-        // The device still says that the volume may be dirty.
+        // The device still records that the volume may be dirty.
         world.state.note_dirty(volume, was_given_up);
         if was_given_up || was_fenced {
             forgive(world, volume);

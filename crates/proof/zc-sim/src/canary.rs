@@ -1,8 +1,9 @@
-//! Deliberate bugs: proof that the judges of the simulator would notice.
+//! Deliberate bugs: proof that the simulator's judges detect them.
 //!
-//! Job: name each bug, and say who carries it out. Some are the driver's, and need nothing of the manager: any build of
-//! the simulator has them. The others are patches of the manager (`canaries` beside this crate's sources), which
-//! `cargo xtask canaries` applies to a copy of the tree and builds with `--cfg zc_canary`. No other build has them.
+//! Job: name each bug and the part that implements it. Some are bugs of the driver and need no change of the manager,
+//! so every build of the simulator has them. The others are patches of the manager (`canaries` beside this crate's
+//! sources), which `cargo xtask canaries` applies to a copy of the tree and builds with `--cfg zc_canary`. No other
+//! build has them.
 
 #[cfg(zc_canary)]
 use zc_cache::config::Canary as Bug;
@@ -12,9 +13,9 @@ use crate::profile::Profile;
 /// A deliberate bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Canary {
-    /// Of the driver.
+    /// Bug of the driver.
     Driver(DriverBug),
-    /// Of the manager.
+    /// Bug of the manager.
     #[cfg(zc_canary)]
     Manager(Bug),
 }
@@ -24,25 +25,25 @@ pub enum Canary {
 pub enum DriverBug {
     /// G3: a stored extent that fails verification is served.
     TrustExtent,
-    /// G5: the intent log keeps what the journal has.
+    /// G5: the intent log keeps records that the journal already has.
     RepeatIntents,
-    /// G5: a restart does not look for summaries.
+    /// G5: a restart does not search for summaries.
     ForgetSummaries,
-    /// G5: after a kill nothing says which commits were durable.
+    /// G5: after a kill nothing records which commits were durable.
     ForgetProofs,
-    /// G2: a killed daemon takes along what its store had answered and not flushed.
+    /// G2: a kill discards writes that the store acknowledged and did not flush.
     KillTakesStore,
-    /// G1: the buffers of requests that wait for the next manager go with those of the old one.
+    /// G1: buffers of requests held for the next manager are dropped with those of the old one.
     ExchangeBuffers,
-    /// Requests that wait for the next manager are in line twice.
+    /// Requests held for the next manager are submitted twice.
     ExchangeRepeats,
-    /// G1: a device that is taken up again is believed, although the origins were written since.
+    /// G1: a reattached device is trusted although the origins were written since.
     ExchangeTrusts,
-    /// G5: a manager that takes over does not know that acknowledged writes are lost.
+    /// G5: a manager that takes over loses the record of lost acknowledged writes.
     ExchangeForgets,
 }
 
-/// The deliberate bugs of this build, with the guarantee that each breaks, or what else.
+/// Deliberate bugs of this build, each with the guarantee or property that it breaks.
 pub const CANARIES: &[(&str, Canary)] = &[
     ("g3-trust-extent", Canary::Driver(DriverBug::TrustExtent)),
     ("g5-repeat-intents", Canary::Driver(DriverBug::RepeatIntents)),
@@ -96,7 +97,7 @@ pub const CANARIES: &[(&str, Canary)] = &[
 ];
 
 impl Canary {
-    /// The kind of machine in which it is looked for, if a mixture of all would seldom show it.
+    /// Profile under which the bug is searched for, if a mixture of all seldom shows it.
     #[must_use]
     pub const fn profile(self) -> Option<Profile> {
         match self {
@@ -116,7 +117,7 @@ impl Canary {
     }
 }
 
-/// Whether this build has the manager's deliberate bugs too, and the mark that says so.
+/// Returns the canary mark if this build includes the manager's deliberate bugs.
 #[must_use]
 pub fn manager_bugs() -> Option<&'static str> {
     #[cfg(zc_canary)]

@@ -1,6 +1,6 @@
-//! Clients: requests that wait for their answer, and the numbers of requests, buffers and contents.
+//! Clients: unanswered requests, and the numbers of requests, buffers and contents.
 //!
-//! Invariants: a number is used once in a run, over crashes too.
+//! Invariant: a number is used once in a run, across crashes too.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use zc_core::{BufId, ReqId};
 
 use crate::content::{self, SECTOR};
 
-/// A request that was not answered yet.
+/// Unanswered request.
 #[derive(Debug)]
 pub(crate) struct Client {
     volume: usize,
@@ -17,13 +17,12 @@ pub(crate) struct Client {
     len: usize,
     kind: ClientKind,
     start: u64,
-    /// The volume may have written back when it was submitted.
+    /// The volume may have been in write-back when the request was submitted.
     is_buffered: bool,
-    /// The volume's settings, if they say that an answer means durable.
+    /// Number of the volume's settings if, under them, an answer means durable.
     settled: Option<u64>,
 }
 
-/// Kind of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ClientKind {
     Read(BufId),
@@ -41,12 +40,13 @@ impl ClientKind {
 }
 
 impl Client {
-    /// A request of so many bytes from there, issued at `start`.
+    /// Creates a request issued at `start`; offset and length are in bytes.
     pub(crate) const fn new(volume: usize, offset: usize, len: usize, kind: ClientKind, start: u64) -> Self {
         Self { volume, offset, len, kind, start, is_buffered: false, settled: None }
     }
 
-    /// `is_buffered`: the volume may write back. `settled`: the volume's settings, if an answer means durable by them.
+    /// Sets the volume's state: `is_buffered` if it may write back, and `settled` to the number of its settings if an
+    /// answer means durable.
     pub(crate) const fn under(self, is_buffered: bool, settled: Option<u64>) -> Self {
         Self { is_buffered, settled, ..self }
     }
@@ -55,17 +55,17 @@ impl Client {
         self.volume
     }
 
-    /// First byte of the volume.
+    /// Returns the first byte in the volume.
     pub(crate) const fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Bytes of the volume.
+    /// Returns the byte range in the volume.
     pub(crate) const fn bytes(&self) -> Range<usize> {
         self.offset..self.offset + self.len
     }
 
-    /// Sectors of the volume.
+    /// Returns the sector range in the volume.
     pub(crate) const fn sectors(&self) -> Range<usize> {
         self.offset / SECTOR..self.offset / SECTOR + self.len / SECTOR
     }
@@ -74,7 +74,7 @@ impl Client {
         self.kind
     }
 
-    /// When it was issued.
+    /// Returns the time of issue.
     pub(crate) const fn start(&self) -> u64 {
         self.start
     }
@@ -87,19 +87,19 @@ impl Client {
         self.settled
     }
 
-    /// Returns `true` if it may change contents of a volume.
+    /// Returns `true` if the request may change contents of the volume.
     fn may_write(&self, volume: usize) -> bool {
         self.volume == volume && !matches!(self.kind, ClientKind::Read(_) | ClientKind::Hint)
     }
 }
 
-/// All requests that wait.
+/// All unanswered requests.
 #[derive(Debug)]
 pub(crate) struct Clients {
     waiting: BTreeMap<u64, Client>,
-    /// The next number of a request or a buffer.
+    /// Next number of a request or a buffer.
     next: u64,
-    /// The newest content that one write alone has.
+    /// Newest content that is unique to one write.
     content: u64,
 }
 
@@ -108,7 +108,7 @@ impl Clients {
         Self { waiting: BTreeMap::new(), next: 1, content: content::POOL }
     }
 
-    /// Returns the clients for a copy of the machine, none of which waits.
+    /// Returns the clients for a copy of the machine, with no request outstanding.
     pub(crate) const fn fork(&self) -> Self {
         Self { waiting: BTreeMap::new(), next: self.next, content: self.content }
     }
@@ -125,12 +125,11 @@ impl Clients {
         self.waiting.contains_key(&req.0)
     }
 
-    /// The process has ended: no request is answered any more.
+    /// Drops all requests: the process has ended.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
     }
 
-    /// The number that comes next.
     pub(crate) const fn next(&self) -> u64 {
         self.next
     }
@@ -140,20 +139,20 @@ impl Clients {
         BufId(self.next)
     }
 
-    /// The content of a sector that no other write has.
+    /// Returns new sector content that no other write uses.
     pub(crate) const fn new_content(&mut self) -> u64 {
         self.content += 1;
         self.content
     }
 
-    /// So many contents in a row: the first of them.
+    /// Returns the first of `sectors` consecutive new contents.
     pub(crate) const fn new_contents(&mut self, sectors: usize) -> u64 {
         let first = self.content + 1;
         self.content += sectors as u64;
         first
     }
 
-    /// A client asks, and waits.
+    /// Records a client's request as outstanding.
     pub(crate) fn ask(&mut self, client: Client) -> ReqId {
         let req = self.next;
         self.next += 1;
@@ -161,29 +160,29 @@ impl Clients {
         ReqId(req)
     }
 
-    /// A client is answered.
+    /// Removes an answered request.
     pub(crate) fn take(&mut self, req: ReqId) -> Option<Client> {
         self.waiting.remove(&req.0)
     }
 
-    /// When the oldest read that waits was issued.
+    /// Returns the issue time of the oldest outstanding read.
     pub(crate) fn oldest_read(&self) -> u64 {
         let reads = self.waiting.values().filter(|client| matches!(client.kind, ClientKind::Read(_)));
         reads.map(|client| client.start).min().unwrap_or(u64::MAX)
     }
 
-    /// Returns `true` if a request waits that may change contents of the volume.
+    /// Returns `true` if an outstanding request may change contents of the volume.
     pub(crate) fn may_write(&self, volume: usize) -> bool {
         self.waiting.values().any(|client| client.may_write(volume))
     }
 
-    /// A volume goes to write-back: what waits or is flushed meanwhile may be served so.
+    /// Marks outstanding requests of a volume that enters write-back, since they may be served in that mode.
     pub(crate) fn writes_back(&mut self, volume: usize) {
         let clients = self.waiting.values_mut().filter(|client| client.volume == volume);
         clients.for_each(|client| client.is_buffered = true);
     }
 
-    /// A request that no manager had is issued again now. Returns the request, and when it was issued before.
+    /// Reissues a request that no manager received. Returns the request and its former issue time.
     pub(crate) fn issue_again(&mut self, req: ReqId, now: u64) -> Option<(&mut Client, u64)> {
         let client = self.waiting.get_mut(&req.0)?;
         let issued = core::mem::replace(&mut client.start, now);
@@ -192,7 +191,7 @@ impl Clients {
 }
 
 impl Client {
-    /// The volume may write back now.
+    /// Records that the volume may write back now.
     pub(crate) const fn may_be_buffered(&mut self, is_buffered: bool) {
         self.is_buffered |= is_buffered;
     }

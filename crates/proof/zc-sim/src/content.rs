@@ -1,14 +1,15 @@
-//! Contents of sectors: a number each, from which its 512 bytes follow.
+//! Sector contents: one number each, from which its 512 bytes are derived.
 
 use zc_core::{SECTOR_BYTES, usize_from_u32};
 
-/// As the lengths of slices are counted.
+/// Sector size as a slice length.
 pub(crate) const SECTOR: usize = usize_from_u32(SECTOR_BYTES);
 
-/// Contents of the pool are shared between writes: duplicates. Larger numbers are used once.
+/// Upper bound of the shared pool's content numbers. Pool contents are shared between writes (duplicates); larger numbers
+/// are used once.
 pub(crate) const POOL: u64 = 1 << 20;
 
-/// The bytes of a sector. 0 is zeros; of the others a third does not compress.
+/// Fills in the bytes of a sector: zeros for 0. A third of the other contents is incompressible.
 pub(crate) fn fill(id: u64, sector: &mut [u8]) {
     sector.fill(0);
     if id == 0 {
@@ -25,7 +26,7 @@ pub(crate) fn fill(id: u64, sector: &mut [u8]) {
     sector[..8].copy_from_slice(&id.to_le_bytes());
 }
 
-/// The number of a sector's contents, or `None` if these are no contents at all.
+/// Returns the number of a sector's content, or `None` if the bytes match no content.
 pub(crate) fn identify(sector: &[u8]) -> Option<u64> {
     let id = u64::from_le_bytes(sector[..8].try_into().ok()?);
     let mut expected = [0; SECTOR];

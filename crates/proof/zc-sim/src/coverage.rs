@@ -1,9 +1,9 @@
-//! What a set of runs has seen: a fuzzer that never reaches a path proves nothing about it.
+//! Coverage of a set of runs: a fuzzer that never reaches a path proves nothing about it.
 
 use std::collections::BTreeMap;
 
-/// Things that must have happened in a full run. A comparison of contents that differ is none of them: no seed has two
-/// contents with one SHA-1, and the tests of the manager make one (`compares_differed` in `tests/manager`).
+/// Events that a full run must reach. A content comparison that finds a difference is not among them: no seed has two
+/// contents with one SHA-1, and the tests of the manager construct one (`compares_differed` in `tests/manager`).
 pub const REQUIRED: &[&str] = &[
     "event Submit",
     "event OriginDone",
@@ -244,12 +244,12 @@ pub const REQUIRED: &[&str] = &[
     "store: power cuts in a recovery",
 ];
 
-/// Writes whose contents no other write has,
+/// Counter of writes whose content is unique.
 pub(crate) const NEW_CONTENTS: &str = "writes of new contents";
-/// and those of zeros, or of contents of the pool.
+/// Counter of writes of zeros or of pool contents.
 pub(crate) const KNOWN_CONTENTS: &str = "writes of known contents";
 
-/// What counts as a crash.
+/// Counters of crashes.
 const CRASHES: [&str; 4] =
     ["power cuts", "kills", "cut off while opening", "cut off while marking a clean stop"];
 
@@ -260,12 +260,10 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Counts one more.
     pub(crate) fn note(&mut self, name: &'static str) {
         self.add(name, 1);
     }
 
-    /// Counts more.
     pub(crate) fn add(&mut self, name: &'static str, count: u64) {
         *self.counts.entry(name).or_default() += count;
     }
@@ -277,14 +275,14 @@ impl Coverage {
         }
     }
 
-    /// What had to happen and did not.
+    /// Returns the required names that never occurred.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         REQUIRED.iter().copied().filter(|name| self.count(name) == 0).collect()
     }
 
-    /// Of all writes, the share in percent with contents that no other write has. A sector that holds what others hold
-    /// too may be wrong and look right.
+    /// Returns the percentage of writes with unique content. A sector whose content is shared may be wrong
+    /// undetected.
     #[must_use]
     pub fn unique_percent(&self) -> u64 {
         let [unique, known] = [NEW_CONTENTS, KNOWN_CONTENTS].map(|name| self.count(name));
@@ -295,13 +293,13 @@ impl Coverage {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// Power cuts and kills, those of a start or a stop included.
+    /// Returns the number of power cuts and kills, including those of starts and stops.
     #[must_use]
     pub fn crashes(&self) -> u64 {
         CRASHES.iter().map(|name| self.count(name)).sum()
     }
 
-    /// All counts by name.
+    /// Returns all counts by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.counts.iter().map(|(name, count)| (*name, *count))
     }

@@ -1,20 +1,19 @@
-//! Crashes that are due: within a start, and soon after a start or a flush.
+//! Scheduled crashes: during a start, and soon after a start or a flush.
 
 use crate::env::Env;
 
-/// Turns after a start in which a crash finds it still at work.
+/// Turns after a start within which a crash interrupts its remaining work.
 const HASTY_TURNS: u32 = 40;
-/// Turns after a flush in which a crash finds what it promised as it was then.
+/// Turns after a flush within which a crash tests its promise before other events fulfil it.
 const AIMED_TURNS: u32 = 6;
 
-/// Crashes that are due.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Crashes {
-    /// Some starts are followed by a crash.
+    /// The seed lets crashes follow some starts.
     is_hasty: bool,
-    /// A crash comes after so many turns.
+    /// Turns until the crash.
     due_in: Option<u32>,
-    /// The next start is cut off after so many I/Os.
+    /// I/Os after which the next start is cut off.
     start_cut_at: Option<u32>,
 }
 
@@ -23,7 +22,7 @@ impl Crashes {
         Self { is_hasty, ..Self::default() }
     }
 
-    /// The next start is cut off after so many I/Os.
+    /// Cuts the next start off after `ios` I/Os.
     pub(crate) const fn cut_start(&mut self, ios: Option<u32>) {
         self.start_cut_at = ios;
     }
@@ -32,13 +31,13 @@ impl Crashes {
         self.start_cut_at.take()
     }
 
-    /// A start has ended: a crash may follow while it still acts on what it found.
+    /// Schedules a crash while a completed start still acts on the state that it found.
     pub(crate) fn started(&mut self, env: &mut Env, chance: f64) {
         let is_soon = self.is_hasty && env.random_bool(chance);
         self.due_in = is_soon.then(|| env.random_range(0..HASTY_TURNS));
     }
 
-    /// A flush has ended: what it promised is put to the test soon, before anything else makes it true.
+    /// Schedules a crash that tests a completed flush before other events fulfil its promise.
     pub(crate) fn flushed(&mut self, env: &mut Env, chance: f64) {
         if self.due_in.is_none() && env.happens(chance) {
             env.note("crashes aimed behind a flush");
@@ -46,14 +45,14 @@ impl Crashes {
         }
     }
 
-    /// A turn begins. Returns `true` if the crash is due in it.
+    /// Begins a turn. Returns `true` if the crash is due in it.
     pub(crate) fn turn(&mut self) -> bool {
         let is_due = self.due_in == Some(0);
         self.due_in = self.due_in.and_then(|turns| turns.checked_sub(1));
         is_due
     }
 
-    /// No crash comes any more.
+    /// Cancels scheduled crashes.
     pub(crate) fn call_off(&mut self) {
         *self = Self::default();
     }

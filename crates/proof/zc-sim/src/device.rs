@@ -1,6 +1,6 @@
-//! What the cache device does: it carries out, fails, forgets, mistakes one place for another, comes back.
+//! Simulated cache device: executes, fails, forgets or misplaces operations, and recovers.
 //!
-//! Every write goes through one door and every read through another: the faults (`faults`) are there, once for all zones.
+//! All writes pass one function and all reads another: the faults (`faults`) are injected there, once for all zones.
 
 use zc_cache::seam::{Action, Event, ExtentRead, ImageBytes, Source};
 use zc_core::{BufId, ErrorKind, OpId, WeuSlot, limits};
@@ -15,7 +15,7 @@ use crate::media::Raw;
 use crate::placed::PlacedExtents;
 use crate::zone::Zone;
 
-/// The cache device, and the journal's own behind it if it has one.
+/// Cache device, followed by its separate journal device if it has one.
 #[derive(Debug)]
 pub(crate) struct CacheDevice {
     disk: Disk,
@@ -23,7 +23,7 @@ pub(crate) struct CacheDevice {
     faults: DeviceFaults,
     placed: PlacedExtents,
     newest_journal: u64,
-    /// An older image, with its session.
+    /// Older image, with its session.
     older: Option<(u64, Vec<u8>)>,
 }
 
@@ -67,12 +67,13 @@ impl CacheDevice {
         &mut self.placed
     }
 
-    /// The device as a start sees it, cut off after so many I/Os. It `forgets` what is written, or not.
+    /// Returns the device as a start sees it, cut off after `left` I/Os. `forgets`: it acknowledges writes and drops
+    /// them.
     pub(crate) const fn raw(&mut self, left: Option<u32>, forgets: bool) -> Raw<'_> {
         Raw::new(&mut self.disk, &self.geometry, left, forgets)
     }
 
-    /// The device has another layout: nothing of what it held comes back.
+    /// Installs another layout: nothing of the former contents comes back.
     pub(crate) fn use_geometry(&mut self, geometry: Geometry) {
         self.geometry = geometry;
         self.faults.device_replaced();
@@ -80,8 +81,8 @@ impl CacheDevice {
         self.older = None;
     }
 
-    /// An image of the device is kept, or one that was kept takes its place, while no session after `session` serves it.
-    /// Returns `true` if it did.
+    /// Saves an image of the device, or restores a saved one that is older than `session`. Returns `true` if one was
+    /// restored.
     pub(crate) fn swap_image(&mut self, env: &mut Env, session: u64) -> bool {
         let is_older = self.older.as_ref().is_some_and(|(older, _)| *older < session);
         if is_older && env.random_bool(0.2) {
@@ -97,24 +98,24 @@ impl CacheDevice {
 }
 
 impl CacheDevice {
-    /// The faults, and what they strike.
+    /// Returns the faults and the state that they act on.
     fn strike<'a, 'b>(&'a mut self, cx: &'a mut Bench<'b>) -> (&'a mut DeviceFaults, Strike<'a, 'b>) {
         (&mut self.faults, Strike { disk: &mut self.disk, geometry: &self.geometry, cx })
     }
 
-    /// A moment in which something may happen to the device that the manager did not ask for.
+    /// Lets the device decay independently of the manager's requests.
     pub(crate) fn decay(&mut self, cx: &mut Bench<'_>) {
         let (faults, mut at) = self.strike(cx);
         faults.decays(&mut at);
     }
 
-    /// No session serves the device.
+    /// Lets the device decay while no session serves it.
     pub(crate) fn rest(&mut self, cx: &mut Bench<'_>) {
         let (faults, mut at) = self.strike(cx);
         faults.rests(&mut at);
     }
 
-    /// A write takes effect, unless a fault ends it.
+    /// Executes a write, unless a fault completes it instead.
     fn cache_write(&mut self, cx: &mut Bench<'_>, write: &Write<'_>) -> Result<(), ErrorKind> {
         let (faults, mut at) = self.strike(cx);
         faults.writes(&mut at, write).unwrap_or_else(|| {
@@ -123,7 +124,7 @@ impl CacheDevice {
         })
     }
 
-    /// The bytes at a place of the device, or those of another place, and from where they are.
+    /// Returns the bytes at an offset of the device, or those of another place, with their actual offset.
     fn cache_read(
         &mut self,
         cx: &mut Bench<'_>,
@@ -212,7 +213,7 @@ impl CacheDevice {
         }
     }
 
-    /// The end of a write that, if it is `durable`, ends when its bytes are.
+    /// Completes a write; a successful `durable` one is persisted.
     fn persist_durable(&mut self, cx: &mut Bench<'_>, op: OpId, durable: bool, done: Event) -> Event {
         if durable && matches!(done, Event::DeviceDone { result: Ok(()), .. }) {
             self.disk.persist(op.0);
@@ -296,8 +297,8 @@ impl CacheDevice {
         }
     }
 
-    /// Verifies and delivers one extent whose bytes came `from` that place of the device. If it fails, and a fault
-    /// explains that, its readers may be told.
+    /// Verifies and delivers one extent whose bytes were read `from` that offset. If it fails and a fault explains
+    /// that, its readers may get an error.
     fn extract_judged(
         &mut self,
         cx: &mut Bench<'_>,
@@ -314,7 +315,7 @@ impl CacheDevice {
             let at = (self.geometry.slot_offset(slot) + u64::from(part.expected.offset_bytes)) as usize;
             let len = EXTENT_HEADER_BYTES + part.expected.raw_bytes;
             let elsewhere = from != (self.geometry.slot_offset(slot) + u64::from(start_bytes)) as usize;
-            // Where the journal or a checkpoint was not what it had been, another unit may have taken the slot.
+            // After damage to the journal or a checkpoint, another unit may have taken the slot.
             let is_record_old = cx.trouble.lied_metadata || cx.trouble.old_records;
             if elsewhere || is_record_old {
                 cx.excuses.unreadable(part);
@@ -384,7 +385,7 @@ impl CacheDevice {
     }
 }
 
-/// Nothing that the buffer held before is written between the extents of a clean unit.
+/// Checks that no earlier contents of the buffer are written in the gaps between the extents of a clean unit.
 fn check_gaps(bytes: &[u8], header: &WeuHeader) {
     if header.entries.iter().any(|entry| entry.dirty.is_some()) {
         return;

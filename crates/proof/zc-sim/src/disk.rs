@@ -1,8 +1,8 @@
-//! A simulated device with a volatile write cache: what was written since the last flush may be lost, in any subset and
-//! torn at sector borders, when the power goes.
+//! Simulated device with a volatile write cache: a power cut loses any subset of the writes since the last flush,
+//! torn at sector boundaries.
 //!
-//! A flush covers the writes that had *ended* when it was issued. Of those that were in flight then, or came later, it
-//! covers any.
+//! A flush covers the writes that had *ended* when it was issued. Of writes in flight or issued later, it covers any
+//! subset.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
 use zc_format::{Geometry, JOURNAL_DEVICE};
 
-/// Where a place of the cache device, or of its journal device, is on the simulated one: the journal device lies behind
-/// the other. A flush is of both, as the driver's is.
+/// Returns the offset on the simulated device for an offset of the cache device or of its journal device. The journal
+/// device lies behind the cache device. A flush covers both, as the driver's does.
 pub(crate) fn address(geometry: &Geometry, offset_bytes: u64) -> usize {
     match offset_bytes.checked_sub(JOURNAL_DEVICE) {
         Some(behind) => (geometry.device_bytes + behind) as usize,
@@ -20,34 +20,34 @@ pub(crate) fn address(geometry: &Geometry, offset_bytes: u64) -> usize {
     }
 }
 
-/// Where the ring of the journal begins and ends on the simulated device.
+/// Returns the range of the journal ring on the simulated device.
 pub(crate) fn journal_range(geometry: &Geometry) -> Range<usize> {
     let start = address(geometry, geometry.journal_offset);
     start..start + geometry.journal_blocks as usize * PAGE
 }
 
-/// Bytes of the simulated device.
+/// Returns the length of the simulated device.
 pub(crate) fn device_bytes(geometry: &Geometry) -> usize {
     (geometry.device_bytes as usize).max(journal_range(geometry).end)
 }
 
-/// Smallest piece that is written whole.
+/// Smallest piece that is written atomically, in bytes.
 const PIECE: usize = 512;
-/// What becomes unreadable at once.
+/// Unit of unreadable data, in bytes.
 pub(crate) const PAGE: usize = 4096;
 
-/// A write that no flush has covered.
+/// Write that no flush has covered.
 #[derive(Debug, Clone)]
 struct Unflushed {
     at: usize,
     data: Vec<u8>,
-    /// Which write of the device it is.
+    /// Number of the write on this device.
     number: u64,
-    /// The operation, in the order of issue; 0 for those of a start.
+    /// Operation, numbered in the order of issue; 0 for writes of a start.
     op: u64,
-    /// The operation that waits for the write's end; taken when it ended.
+    /// Operation that waits for the write's completion; `None` once it completed.
     owner: Option<u64>,
-    /// When it ended, in the disk's own time.
+    /// Completion time, in the disk's own clock.
     ended: u64,
 }
 
@@ -57,34 +57,33 @@ impl Unflushed {
     }
 }
 
-/// The device.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
-    /// What a read sees.
+    /// Contents as reads return them.
     pub(crate) seen: Vec<u8>,
     durable: Vec<u8>,
     log: Vec<Unflushed>,
     clock: u64,
-    /// Writes that took effect.
+    /// Number of writes that took effect.
     pub(crate) written: u64,
     unreadable: BTreeSet<usize>,
-    /// Pages that do not hold what the device acknowledged, as a read sees them, with the last write before that,
+    /// Pages that differ from the acknowledged contents as reads return them, with the last write before the damage.
     tainted: BTreeMap<usize, u64>,
-    /// and as a power cut leaves them.
+    /// Pages that differ from the acknowledged contents after a power cut.
     tainted_durably: BTreeMap<usize, u64>,
-    /// When each page was tainted last, in the world's time; some have been written since.
+    /// Time at which each page was last tainted, in the world's clock; some have been written since.
     tainted_at: BTreeMap<usize, u64>,
-    /// The world's time.
+    /// Time in the world's clock.
     pub(crate) now: u64,
 }
 
-/// Pages that so many bytes from there fill.
+/// Returns the pages that the byte range covers completely.
 fn filled(at: usize, len: usize) -> Range<usize> {
     let first = at.div_ceil(PAGE);
     first..((at + len) / PAGE).max(first)
 }
 
-/// A write of so many bytes is durable: the pages that it fills are not tainted, unless they were after it.
+/// Clears the taint of pages that a durable write covers completely, unless they were tainted after it.
 fn wash(tainted: &mut BTreeMap<usize, u64>, at: usize, len: usize, number: u64) {
     for page in filled(at, len) {
         if tainted.get(&page).is_some_and(|since| *since < number) {
@@ -109,7 +108,7 @@ impl Disk {
         }
     }
 
-    /// The device has another length. What lay behind the end is gone, and what is new holds zeros.
+    /// Changes the length. Contents beyond the new end are lost; new space reads as zeros.
     pub(crate) fn resize(&mut self, len: usize) {
         self.settle();
         self.seen.resize(len, 0);
@@ -121,13 +120,13 @@ impl Disk {
         }
     }
 
-    /// The device becomes longer by this, which is durable.
+    /// Appends bytes, which are durable.
     pub(crate) fn grow(&mut self, rest: &[u8]) {
         self.seen.extend_from_slice(rest);
         self.durable.extend_from_slice(rest);
     }
 
-    /// A write of operation `owner` takes effect; [`Disk::ended`] tells when it is over.
+    /// Executes a write of operation `owner`; [`Disk::ended`] records its completion.
     pub(crate) fn write(&mut self, at: usize, data: &[u8], owner: u64) {
         self.put(at, data);
         let data = data.to_vec();
@@ -135,7 +134,7 @@ impl Disk {
         self.log.push(Unflushed { at, data, number, op: owner, owner: Some(owner), ended: u64::MAX });
     }
 
-    /// A write that is over at once.
+    /// Executes a write that completes at once.
     pub(crate) fn write_now(&mut self, at: usize, data: &[u8]) {
         self.put(at, data);
         self.clock += 1;
@@ -143,12 +142,12 @@ impl Disk {
         self.log.push(Unflushed { at, data: data.to_vec(), number, op: 0, owner: None, ended: self.clock });
     }
 
-    /// The operations of the writes that no flush has covered, in the order in which they took effect.
+    /// Returns the operations of the writes that no flush has covered, in execution order.
     pub(crate) fn unflushed(&self) -> impl Iterator<Item = u64> + '_ {
         self.log.iter().map(|write| write.op)
     }
 
-    /// The power goes: of the unflushed writes, in their order, these are kept.
+    /// Cuts the power, keeping the unflushed writes that `keeps` selects by index.
     pub(crate) fn cut_to(&mut self, mut keeps: impl FnMut(usize) -> bool) {
         let log = core::mem::take(&mut self.log);
         for (index, write) in log.iter().enumerate() {
@@ -161,7 +160,7 @@ impl Disk {
         self.tainted.clone_from(&self.tainted_durably);
     }
 
-    /// A read sees what is durable. Nothing but these writes was not.
+    /// Reverts reads to the durable contents. Only these writes were not durable.
     fn go_back(&mut self, log: &[Unflushed]) {
         for write in log {
             self.seen[write.range()].copy_from_slice(&self.durable[write.range()]);
@@ -177,7 +176,7 @@ impl Disk {
         filled(at, data.len()).for_each(|page| _ = self.tainted.remove(&page));
     }
 
-    /// What was acknowledged for these bytes is not there, now and after a power cut.
+    /// Marks bytes as differing from the acknowledged contents, now and after a power cut.
     pub(crate) fn taint(&mut self, at: usize, len: usize) {
         let pages = at / PAGE..(at + len).div_ceil(PAGE);
         self.tainted.extend(pages.clone().map(|page| (page, self.written)));
@@ -185,18 +184,18 @@ impl Disk {
         self.tainted_at.extend(pages.map(|page| (page, self.now)));
     }
 
-    /// When bytes that are not what the device acknowledged became so, the last of them.
+    /// Returns the time at which the latest of the tainted bytes in the range was tainted.
     pub(crate) fn tainted_since(&self, at: usize, len: usize) -> Option<u64> {
         let tainted = self.tainted.range(at / PAGE..(at + len).div_ceil(PAGE));
         tainted.map(|(page, _)| self.tainted_at.get(page).copied().unwrap_or(0)).max()
     }
 
-    /// Returns `true` if some of these bytes are not what the device acknowledged.
+    /// Returns `true` if some of these bytes differ from the acknowledged contents.
     pub(crate) fn is_tainted(&self, at: usize, len: usize) -> bool {
         self.tainted.range(at / PAGE..(at + len).div_ceil(PAGE)).next().is_some()
     }
 
-    /// The operation's writes are over.
+    /// Records that the operation's writes completed.
     pub(crate) fn ended(&mut self, owner: u64) {
         self.clock += 1;
         for write in self.log.iter_mut().filter(|write| write.owner == Some(owner)) {
@@ -205,7 +204,7 @@ impl Disk {
         }
     }
 
-    /// No client waits any more: whatever took effect is over.
+    /// Completes all executed writes, because no client waits any more.
     pub(crate) fn all_ended(&mut self) {
         self.clock += 1;
         for write in self.log.iter_mut().filter(|write| write.owner.is_some()) {
@@ -214,23 +213,23 @@ impl Disk {
         }
     }
 
-    /// A flush is issued: what ended before this moment it must cover.
+    /// Returns the issue time of a flush, which must cover all writes completed before.
     pub(crate) fn flush_issued(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
 
-    /// The flush that was issued at `issued` takes effect.
+    /// Executes the flush that was issued at `issued`.
     pub(crate) fn flush(&mut self, issued: u64, rng: &mut Pcg64Mcg) {
         self.cover(|write| write.ended < issued || rng.random_bool(0.5));
     }
 
-    /// The operation's writes become durable (FUA), and no others but what they overwrote.
+    /// Makes the operation's writes durable (FUA), and no others except those that they overwrote.
     pub(crate) fn persist(&mut self, owner: u64) {
         self.cover(|write| write.owner == Some(owner));
     }
 
-    /// Makes writes durable: the chosen ones, and what those overwrite.
+    /// Makes the selected writes durable, with the writes that those overwrite.
     fn cover(&mut self, mut chooses: impl FnMut(&Unflushed) -> bool) {
         let mut covered = vec![false; self.seen.len().div_ceil(PIECE)];
         let mut chosen = vec![false; self.log.len()];
@@ -253,7 +252,7 @@ impl Disk {
         });
     }
 
-    /// For each piece, what a power cut may leave there.
+    /// Returns, for each piece, the contents that a power cut may leave.
     pub(crate) fn possible(&self) -> Vec<Vec<&[u8]>> {
         let mut possible: Vec<Vec<&[u8]>> = self.durable.chunks(PIECE).map(|piece| vec![piece]).collect();
         for write in &self.log {
@@ -264,7 +263,7 @@ impl Disk {
         possible
     }
 
-    /// A flush failed: of what had ended, each piece of these may be lost, now and for good.
+    /// Fails a flush: pieces of completed writes for which `may_lose` holds may be lost for good.
     pub(crate) fn lose_unflushed(&mut self, rng: &mut Pcg64Mcg, may_lose: impl Fn(usize) -> bool) {
         let keep = [0.0, 0.5, 0.9][rng.random_range(0..3)];
         let log = core::mem::take(&mut self.log);
@@ -287,7 +286,7 @@ impl Disk {
         }
     }
 
-    /// Everything becomes durable.
+    /// Makes everything durable.
     pub(crate) fn settle(&mut self) {
         for write in core::mem::take(&mut self.log) {
             self.durable[write.range()].copy_from_slice(&self.seen[write.range()]);
@@ -295,29 +294,29 @@ impl Disk {
         self.tainted_durably.clone_from(&self.tainted);
     }
 
-    /// Damage that no write made: it is there now and after a power cut.
+    /// Damages bytes, both as read and as durable, without a write.
     pub(crate) fn damage(&mut self, at: usize, data: &[u8]) {
         self.seen[at..at + data.len()].copy_from_slice(data);
         self.durable[at..at + data.len()].copy_from_slice(data);
         self.taint(at, data.len());
     }
 
-    /// A page cannot be read until it is written again.
+    /// Makes a page unreadable until it is rewritten.
     pub(crate) fn make_unreadable(&mut self, at: usize) {
         self.unreadable.insert(at / PAGE);
     }
 
-    /// Pages that could not be read can be.
+    /// Makes all pages readable again.
     pub(crate) fn mend(&mut self) {
         self.unreadable.clear();
     }
 
-    /// Returns `true` if a read would fail.
+    /// Returns `true` if a read of the range would fail.
     pub(crate) fn is_unreadable(&self, at: usize, len: usize) -> bool {
         self.unreadable.range(at / PAGE..(at + len).div_ceil(PAGE)).next().is_some()
     }
 
-    /// The whole device holds something else.
+    /// Replaces the contents of the whole device.
     pub(crate) fn restore(&mut self, image: &[u8]) {
         self.seen.copy_from_slice(image);
         self.durable.copy_from_slice(image);
@@ -326,7 +325,7 @@ impl Disk {
         self.unreadable.clear();
     }
 
-    /// The power goes: each piece of each unflushed write is kept or lost.
+    /// Cuts the power: each piece of each unflushed write is kept or lost.
     pub(crate) fn power_cut(&mut self, rng: &mut Pcg64Mcg) {
         let keep = [0.0, 0.5, 0.9, 1.0][rng.random_range(0..4)];
         let piece = if rng.random_bool(0.5) { PIECE } else { PAGE };
@@ -421,10 +420,10 @@ mod tests {
     #[test]
     fn a_write_that_was_under_way_before_a_page_was_tainted_does_not_wash_it() {
         let mut disk = Disk::new(4 * PAGE);
-        // A write that is lost is acknowledged, and one before it becomes durable.
+        // A lost write is acknowledged, and a write before it becomes durable.
         disk.write(PAGE, &[1; PAGE], 1);
         disk.taint(PAGE, PAGE);
-        // A write that goes to another place is itself what does not belong there.
+        // A misdirected write is itself the wrong content of its place.
         disk.write(2 * PAGE, &[2; PAGE], 2);
         disk.taint(2 * PAGE, PAGE);
         disk.persist(1);

@@ -1,94 +1,94 @@
-//! Faults that a seed draws: which of them a machine has, and when.
+//! Faults that a seed draws: which ones a machine has, and their times.
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
 
-/// Turns in which an origin has space, or has none.
+/// Turns for which an origin keeps having space, or none.
 const FULL_SPAN: u64 = 512;
 
 /// Faults that a seed may have. Rates are shares of operations.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
-    /// Bits of the cache device rot, slots go back to what they were.
+    /// Bit rot in the cache device, and slots rolled back to former contents.
     pub(crate) rot: bool,
-    /// Dirty extents rot and are written anew, the devices doing what they say but for that.
+    /// Dirty extents become corrupt and are rewritten, on devices that are otherwise honest.
     pub(crate) rot_dirty: bool,
     /// Pages of the cache device become unreadable or zero.
     pub(crate) latent: bool,
     pub(crate) read_errors: f64,
-    /// Reads that bring what lies elsewhere.
+    /// Reads that return bytes of another place.
     pub(crate) misread: f64,
-    /// WEU writes that fail, in part or in whole.
+    /// WEU writes that fail, completely or in part.
     pub(crate) write_errors: f64,
     /// Metadata writes and flushes that fail.
     pub(crate) meta_errors: f64,
     /// Acknowledged writes that never reach the medium.
     pub(crate) lost: f64,
-    /// Writes that land elsewhere.
+    /// Writes that land at another place.
     pub(crate) misdirected: f64,
-    /// Old writes are carried out once more.
+    /// Old writes that are executed a second time.
     pub(crate) replayed: bool,
-    /// Reads that take long: see the queue of operations.
+    /// Slow reads: see the operation queue.
     pub(crate) slow: bool,
-    /// The image is replaced by an older one while no daemon serves it.
+    /// An older image replaces the device while no daemon serves it.
     pub(crate) rollback: bool,
-    /// When the device is dead.
+    /// Period during which the device is dead.
     pub(crate) dead: Option<(u64, u64)>,
-    /// Records in the state directory that fail.
+    /// State directory records that fail.
     pub(crate) record_errors: f64,
-    /// When nothing can be changed in the state directory.
+    /// Period during which the state directory rejects changes.
     pub(crate) state_gone: Option<(u64, u64)>,
-    /// From when on the journal's own device is dead. It is replaced before the next session.
+    /// Time from which the separate journal device is dead. It is replaced before the next session.
     pub(crate) journal_gone: Option<u64>,
-    /// When changes of the state directory do not end.
+    /// Period during which state directory changes do not complete.
     pub(crate) state_hangs: Option<(u64, u64)>,
-    /// When cache device and state directory are full together.
+    /// Period during which cache device and state directory are both full.
     pub(crate) full: Option<(u64, u64)>,
-    /// Between two sessions the state directory may be lost.
+    /// The state directory may be lost between two sessions.
     pub(crate) state_lost: bool,
-    /// Not of the cache device: of the origins.
+    /// Errors of the origins, not of the cache device.
     pub(crate) origin_errors: bool,
-    /// When all operations of all origins fail.
+    /// Period during which all operations of all origins fail.
     pub(crate) origins_gone: Option<(u64, u64)>,
-    /// The origin of the first volume has no space now and then: in this share of spans of 512 turns.
+    /// Share of 512-turn spans in which the first volume's origin has no space.
     pub(crate) origin_full: f64,
-    /// The span in which a discard made space there.
+    /// Span in which a discard made space on that origin.
     pub(crate) freed_in: Option<u64>,
 }
 
 impl Faults {
-    /// What the cache device has acknowledged may not be there, or not as it was.
+    /// Returns `true` if acknowledged data on the cache device may be missing or changed.
     pub(crate) fn may_lie(&self) -> bool {
         let is_lying = self.lost > 0.0 || self.misdirected > 0.0;
         is_lying || self.rot || self.rot_dirty || self.latent || self.replayed || self.rollback
     }
 
-    /// The cache device does not answer at this moment.
+    /// Returns `true` if the cache device does not answer at `now`.
     pub(crate) fn is_dead(&self, now: u64) -> bool {
         self.dead.is_some_and(|(from, to)| (from..to).contains(&now))
     }
 
-    /// The journal's own device is dead.
+    /// Returns `true` if the separate journal device is dead.
     pub(crate) fn is_journal_gone(&self, now: u64) -> bool {
         self.journal_gone.is_some_and(|from| now >= from)
     }
 
-    /// Cache device and state directory are on one file system, which is full.
+    /// Returns `true` if cache device and state directory share a file system that is full.
     pub(crate) fn is_full(&self, now: u64) -> bool {
         self.full.is_some_and(|(from, to)| (from..to).contains(&now))
     }
 
-    /// Nothing can be changed in the state directory now.
+    /// Returns `true` if the state directory rejects changes at `now`.
     pub(crate) fn is_state_failing(&self, now: u64) -> bool {
         self.is_full(now) || self.state_gone.is_some_and(|(from, to)| (from..to).contains(&now))
     }
 
-    /// What is asked of the state directory does not end now.
+    /// Returns `true` if requests to the state directory hang at `now`.
     pub(crate) fn is_state_hanging(&self, now: u64) -> bool {
         self.state_hangs.is_some_and(|(from, to)| (from..to).contains(&now))
     }
 
-    /// The state directory is mended.
+    /// Repairs the state directory.
     pub(crate) const fn mend_state(&mut self) {
         self.state_gone = None;
         self.full = None;
@@ -107,7 +107,7 @@ impl Faults {
         volume == 0 && is_full && self.freed_in != Some(span)
     }
 
-    /// A discard made space at the origin that is full.
+    /// Records that a discard made space on the full origin.
     pub(crate) const fn free_origin(&mut self, now: u64) {
         self.freed_in = Some(now / FULL_SPAN);
     }
@@ -145,7 +145,7 @@ impl Faults {
     }
 }
 
-/// From some moment on, for a while or until the machine is started anew.
+/// Draws a period of failure: temporary, or until the machine restarts.
 fn dead(rng: &mut Pcg64Mcg) -> (u64, u64) {
     let from = rng.random_range(500..6000);
     (from, if rng.random_bool(0.5) { u64::MAX } else { from + rng.random_range(5..400) })

@@ -1,4 +1,4 @@
-//! Ends of a session: what is lost with the process, and with the power.
+//! Ends of a session: which state is lost with the process, and which with the power.
 
 use zc_cache::seam::Action;
 
@@ -6,7 +6,7 @@ use crate::disk::Disk;
 use crate::stored::pool_loses_power;
 use crate::world::World;
 
-/// The process ends, one way or another. After a `clean` stop it is known which volumes have dirty data.
+/// Ends the process. Only a `clean` stop determines which volumes have dirty data.
 pub(crate) fn gone(world: &mut World, clean: bool) {
     session_ends(world, clean);
     world.exchange.call_off();
@@ -14,7 +14,6 @@ pub(crate) fn gone(world: &mut World, clean: bool) {
     world.clients.clear();
 }
 
-/// The session is over.
 pub(crate) fn session_ends(world: &mut World, clean: bool) {
     for volume in 0..world.volumes.len() {
         let stays = world.state.may_be_dirty(volume) && !clean;
@@ -53,7 +52,7 @@ pub(crate) fn session_ends(world: &mut World, clean: bool) {
     world.origins.iter_mut().for_each(Disk::all_ended);
 }
 
-/// Some of what is in flight happens, wholly or in part, and the manager does not hear of it.
+/// Executes some operations in flight, completely or in part, without notifying the manager.
 pub(crate) fn cut_off(world: &mut World) {
     let pending = world.queue.take_pending();
     for (action, issued) in pending {
@@ -79,7 +78,7 @@ pub(crate) fn cut_off(world: &mut World) {
     }
 }
 
-/// Volatile memory is lost, everywhere.
+/// Loses all volatile memory of the machine and its devices.
 pub(crate) fn lose_power(world: &mut World) {
     world.cache.disk_mut().power_cut(world.env.rng());
     pool_loses_power(world);
@@ -93,7 +92,7 @@ pub(crate) fn lose_power(world: &mut World) {
     decay_while_off(world);
 }
 
-/// What is in the memory of the process is lost.
+/// Loses the memory of the process.
 pub(crate) fn process_dies(world: &mut World) {
     let now = world.env.now();
     world.losses.kill();

@@ -1,7 +1,7 @@
-//! Time, chance and findings: what all parts of a simulated machine share.
+//! Time, chance and findings, shared by all parts of a simulated machine.
 //!
-//! Invariants: all chance of a turn follows from the seed and the turn's number, so that turns can be left out of a run.
-//! The first violation stays; what is found later may follow from it.
+//! Invariants: all chance of a turn follows from the seed and the turn's number, so turns can be left out of a run.
+//! The first violation is kept; later ones may be consequences of it.
 
 use rand::distr::uniform::{SampleRange, SampleUniform};
 use rand::{RngExt as _, SeedableRng as _};
@@ -10,7 +10,7 @@ use rand_pcg::Pcg64Mcg;
 use crate::canary::{Canary, DriverBug};
 use crate::coverage::Coverage;
 
-/// State that every part of a run reads and adds to.
+/// State that every part of a run reads and updates.
 #[derive(Debug, Clone)]
 pub(crate) struct Env {
     rng: Pcg64Mcg,
@@ -19,12 +19,12 @@ pub(crate) struct Env {
     now_ms: u64,
     coverage: Coverage,
     violation: Option<String>,
-    /// Over all values that clients read, and when.
+    /// Digest over all values that clients read, and the times of the reads.
     digest: u64,
     canary: Option<Canary>,
-    /// The run is at its end: nothing fails and nothing is cut off any more.
+    /// The run is in its final phase, without faults or crashes.
     is_mended: bool,
-    /// What rotted keeps the store from opening: the run ends here, and the violation is none.
+    /// Corruption keeps the store from opening: the run ends here, without a violation.
     is_over: bool,
     out: Option<fn(&str)>,
 }
@@ -46,12 +46,12 @@ impl Env {
         }
     }
 
-    /// Returns the state for a copy of the machine in another run, with nothing found yet.
+    /// Returns the state for a copy of the machine in another run, without findings.
     pub(crate) fn fork(&self, out: Option<fn(&str)>) -> Self {
         Self { coverage: Coverage::default(), violation: None, out, ..self.clone() }
     }
 
-    /// From here on chance depends on the seed and the turn alone: turns can be left out of a run.
+    /// Seeds chance from the seed and the turn's number alone, so turns can be left out of a run.
     pub(crate) fn begin_turn(&mut self, turn: u64) {
         let mixed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ turn.wrapping_mul(0xd6e8_feb8_6659_fd93);
         self.rng = Pcg64Mcg::seed_from_u64(mixed);
@@ -73,12 +73,12 @@ impl Env {
         self.rng.random_range(range)
     }
 
-    /// Draws if the rate is not zero.
+    /// Draws, unless the rate is zero.
     pub(crate) fn happens(&mut self, rate: f64) -> bool {
         rate > 0.0 && self.rng.random_bool(rate)
     }
 
-    /// Logical time: it advances with each event, and with each thing that is ordered among events.
+    /// Returns the logical time, which advances with each event and with each step that is ordered among events.
     pub(crate) const fn now(&self) -> u64 {
         self.now
     }
@@ -87,7 +87,7 @@ impl Env {
         self.now += 1;
     }
 
-    /// The machine's clock, in milliseconds.
+    /// Returns the machine's clock, in milliseconds.
     pub(crate) const fn now_ms(&self) -> u64 {
         self.now_ms
     }
@@ -96,7 +96,7 @@ impl Env {
         self.now_ms += ms;
     }
 
-    /// Returns `true` from the moment on from which nothing fails any more.
+    /// Returns `true` in the final phase, in which nothing fails.
     pub(crate) const fn is_mended(&self) -> bool {
         self.is_mended
     }
@@ -105,7 +105,7 @@ impl Env {
         self.is_mended = true;
     }
 
-    /// The run ends here, and what was found is no violation.
+    /// Ends the run without a violation.
     pub(crate) const fn end(&mut self) {
         self.is_over = true;
     }
@@ -119,7 +119,7 @@ impl Env {
         self.canary == Some(Canary::Driver(bug))
     }
 
-    /// The manager's deliberate bug, if the run has one.
+    /// Returns the manager's deliberate bug, if the run has one.
     #[cfg(zc_canary)]
     pub(crate) fn manager_bug(&self) -> Option<zc_cache::config::Canary> {
         match self.canary {
@@ -134,7 +134,7 @@ impl Env {
         }
     }
 
-    /// Counts something that has happened.
+    /// Counts an occurrence.
     pub(crate) fn note(&mut self, what: &'static str) {
         self.coverage.note(what);
     }
@@ -147,7 +147,7 @@ impl Env {
         &self.coverage
     }
 
-    /// A guarantee is broken.
+    /// Records a broken guarantee; the first one is kept.
     pub(crate) fn violate(&mut self, text: impl Into<String>) {
         if self.violation.is_none() {
             let text = text.into();
@@ -164,12 +164,12 @@ impl Env {
         self.violation.take()
     }
 
-    /// A client has read this value.
+    /// Adds a value read by a client to the digest.
     pub(crate) const fn saw(&mut self, value: u64) {
         self.digest = self.digest.rotate_left(5) ^ value ^ self.now;
     }
 
-    /// Hash over all that clients have read.
+    /// Returns the hash over all values that clients have read.
     pub(crate) const fn digest(&self) -> u64 {
         self.digest
     }

@@ -1,48 +1,48 @@
-//! Guarantee G6, judged on the origin alone: what it would hold if the power went now and the cache were lost.
+//! Checks guarantee G6 on the origin alone: its contents if the power failed now and the cache were lost.
 //!
-//! Job: of all the worlds that the origin's unflushed writes allow, is there one that holds a write of a later epoch
-//! and lacks one of an earlier epoch? Epochs are those of the clients, delimited by their flushes: a write that was
-//! submitted after a flush was answered is of a later epoch than a write that was answered before that flush was
-//! submitted. Writes that are not so divided may be of either.
+//! Job: search the states that the origin's unflushed writes allow for one that holds a write of a later epoch and
+//! lacks one of an earlier epoch. Epochs are delimited by the clients' flushes. A write submitted after a flush was
+//! answered belongs to a later epoch than a write answered before that flush was submitted. Writes without such an
+//! order may belong to either epoch.
 //!
-//! How: a world's *evidence* is the submission of the latest flush that some write on the origin had to follow. All
-//! that was answered before that moment must be there, or something newer in its place. Contents may be shared between
-//! writes; then the write that says least is taken, so that no world is accused wrongly. The guarantee holds in every
-//! mode: in write-through a flush is the origin's.
+//! Method: the *evidence* of a state is the submission time of the latest flush that some write on the origin had to
+//! follow. Every write answered before that time must be present, or a newer one in its place. Contents may be shared
+//! between writes; then the write with the weakest evidence is assumed, so no state is rejected wrongly. The
+//! guarantee holds in every mode: in write-through a flush is the origin's.
 //!
-//! What it does not do: judge what clients read (that is `oracle`).
+//! It does not check reads of clients (`oracle` does).
 
-/// A write of a sector, as far as it may still be on the origin.
+/// Write of a sector that may still be on the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Write {
     value: u64,
     issued: u64,
-    /// When it was answered; `u64::MAX` while it is in flight.
+    /// Time of the answer; `u64::MAX` while it is in flight.
     ended: u64,
-    /// Answered with success, and not lost in a crash: it can be missed.
+    /// Answered with success, and not lost in a crash: its absence is a violation.
     required: bool,
     /// Durable when it was answered.
     durable: bool,
-    /// What was answered before this moment is of an earlier epoch.
+    /// Writes answered before this time belong to an earlier epoch.
     after: u64,
-    /// A client discarded the sector.
+    /// The write is a client's discard.
     discards: bool,
 }
 
-/// The writes of a volume.
+/// Writes of a volume.
 #[derive(Debug, Clone)]
 pub(crate) struct OriginJudge {
     sectors: Vec<Vec<Write>>,
-    /// The submission of the latest flush that was answered.
+    /// Submission time of the latest answered flush.
     barrier: u64,
-    /// The volume was not promised any of this.
+    /// The volume lacks this guarantee.
     excused: bool,
-    /// The origin had no space at some time: discards may be there before what came before them, and what they cover may
-    /// be left out.
+    /// The origin had no space at some time: discards may be executed before earlier writes, and writes that they
+    /// cover may be omitted.
     discards_overtake: bool,
 }
 
-/// The evidence of a set of worlds: the sector that has it, and the best of all other sectors.
+/// Evidence of a set of states: the sector with the latest evidence, and the latest of all other sectors.
 #[derive(Debug, Clone, Copy, Default)]
 struct Evidence {
     sector: usize,
@@ -55,22 +55,22 @@ impl OriginJudge {
         Self { sectors: vec![vec![known(0)]; sectors], barrier: 0, excused: false, discards_overtake: false }
     }
 
-    /// The origin has no space.
+    /// Records that the origin has no space, so discards may overtake writes.
     pub(crate) fn discards_overtake(&mut self) {
         self.discards_overtake = true;
     }
 
-    /// The volume destages past flushes, now or once: nothing is asked of its origin any more.
+    /// Stops checking the origin, because the volume destages past flushes or once did.
     pub(crate) fn excuse(&mut self) {
         self.excused = true;
     }
 
-    /// The volume becomes a sector longer, in which the origin has this.
+    /// Adds a sector with this content on the origin.
     pub(crate) fn grow(&mut self, value: u64) {
         self.sectors.push(vec![known(value)]);
     }
 
-    /// A write of `value` is submitted.
+    /// Records a submitted write of `value`.
     pub(crate) fn issue(&mut self, sector: usize, value: u64, now: u64) {
         let after = self.barrier;
         self.sectors[sector].push(Write {
@@ -84,7 +84,7 @@ impl OriginJudge {
         });
     }
 
-    /// A discard is submitted.
+    /// Records a submitted discard.
     pub(crate) fn discard(&mut self, sector: usize, now: u64) {
         self.issue(sector, 0, now);
         if let Some(write) = self.sectors[sector].last_mut() {
@@ -92,7 +92,7 @@ impl OriginJudge {
         }
     }
 
-    /// A write was answered. The write is `required` unless it failed or need not happen at all.
+    /// Records an answered write. It is `required` unless it failed or may be omitted.
     pub(crate) fn end(&mut self, sector: usize, issued: u64, now: u64, required: bool, durable: bool) {
         for write in &mut self.sectors[sector] {
             if write.issued == issued && write.ended == u64::MAX {
@@ -101,24 +101,24 @@ impl OriginJudge {
         }
     }
 
-    /// A write was refused: nothing was written.
+    /// Removes a refused write, which wrote nothing.
     pub(crate) fn withdraw(&mut self, sector: usize, issued: u64) {
         self.sectors[sector].retain(|write| write.issued != issued || write.ended != u64::MAX);
     }
 
-    /// A flush that was submitted at `issued` was answered.
+    /// Records that the flush submitted at `issued` was answered.
     pub(crate) fn flushed(&mut self, issued: u64) {
         self.barrier = self.barrier.max(issued);
     }
 
-    /// A write that was issued at `issued` and has not begun is issued again.
+    /// Reissues a write that was issued at `issued` and has not begun.
     pub(crate) fn issue_again(&mut self, sector: usize, issued: u64, now: u64) {
         let after = self.barrier;
         let held = self.sectors[sector].iter_mut().filter(|w| w.issued == issued && w.ended == u64::MAX);
         held.for_each(|write| (write.issued, write.after) = (now, after));
     }
 
-    /// What was not durable may be lost, and what was in flight has ended: no client can miss it.
+    /// Records a crash: writes that are not durable may be lost, and those in flight end without being required.
     pub(crate) fn crashed(&mut self, now: u64) {
         self.lost();
         for write in self.sectors.iter_mut().flatten().filter(|write| write.ended == u64::MAX) {
@@ -126,7 +126,7 @@ impl OriginJudge {
         }
     }
 
-    /// What was answered and is not durable may be lost.
+    /// Records that answered writes that are not durable may be lost.
     pub(crate) fn lost(&mut self) {
         let barrier = self.barrier;
         let answered = self.sectors.iter_mut().flatten().filter(|write| write.ended != u64::MAX);
@@ -135,23 +135,22 @@ impl OriginJudge {
             .for_each(|write| write.required = false);
     }
 
-    /// The sector is known to hold this.
+    /// Sets the known content of the sector.
     pub(crate) fn set(&mut self, sector: usize, value: u64) {
         self.sectors[sector] = vec![known(value)];
     }
 
-    /// Dirty data is lost beyond what the guarantee can tell: any of these may be there.
+    /// Accepts any of these values, after dirty data was lost beyond the guarantee.
     pub(crate) fn forgive(&mut self, sector: usize, values: &[u64], now: u64) {
         let any = |value: &u64| Write { ended: now, required: false, ..known(*value) };
-        // What is in flight may still come after it.
+        // Writes in flight may still follow.
         let in_flight = self.sectors[sector].iter().filter(|write| write.ended == u64::MAX).copied();
         self.sectors[sector] = values.iter().map(any).chain(in_flight).collect();
     }
 
-    /// Judges all worlds in which each sector holds one of its `possible` values.
+    /// Checks all states in which each sector holds one of its `possible` values.
     ///
-    /// # Errors
-    /// What one of them lacks.
+    /// # Errors The write that one of the states lacks.
     pub(crate) fn judge(&mut self, possible: &[Vec<u64>]) -> Result<(), String> {
         if self.excused {
             return Ok(());
@@ -167,7 +166,7 @@ impl OriginJudge {
                 }
             }
         }
-        // Every world has all that was answered before this moment.
+        // Every state has all writes answered before this time.
         let mut sectors = core::mem::take(&mut self.sectors);
         for writes in sectors.iter_mut().filter(|writes| writes.len() > 1) {
             let all = writes.clone();
@@ -221,7 +220,7 @@ impl OriginJudge {
     }
 }
 
-/// A value that has been there from the beginning.
+/// Returns the write of a value present from the beginning.
 fn known(value: u64) -> Write {
     Write { value, issued: 0, ended: 0, required: true, durable: true, after: 0, discards: false }
 }
@@ -230,7 +229,7 @@ fn known(value: u64) -> Write {
 mod tests {
     use super::*;
 
-    /// Three sectors. Sector 0 is written, flushed; then sector 1, flushed; then sector 2.
+    /// Builds three sectors: sector 0 is written and flushed, then sector 1, then sector 2 without a flush.
     fn three_epochs() -> OriginJudge {
         let mut judge = OriginJudge::new(3);
         for sector in 0..3 {

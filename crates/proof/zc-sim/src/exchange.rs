@@ -1,8 +1,8 @@
-//! State of an exchange of managers in a process that lives on.
+//! State of an exchange of managers in a process that survives it.
 //!
-//! Job: hold requests back while no manager serves, in their order, and tell on which device the next one begins.
+//! Job: hold requests back in order while no manager serves, and record the device on which the next one begins.
 //!
-//! What it does not do: drive an exchange (`turns/exchange`).
+//! It does not drive an exchange (`turns/exchange` does).
 
 use std::collections::BTreeSet;
 
@@ -12,24 +12,23 @@ use zc_core::BufId;
 /// State of the device for the next manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// As the old one left it, and not to be believed.
+    /// Left by the old manager, and not trusted.
     Cold,
-    /// Made empty.
+    /// Formatted empty.
     Empty,
 }
 
-/// State of an exchange.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     is_drawn: bool,
-    /// Requests that wait for the pause to end.
+    /// Requests that wait for the end of the pause.
     held: Option<Vec<Request>>,
-    /// The next manager's device, while its session begins.
+    /// Device of the next manager, while its session begins.
     device: Option<Device>,
 }
 
 impl Exchange {
-    /// `is_drawn`: the seed exchanges managers.
+    /// Creates the state; `is_drawn` if the seed exchanges managers.
     pub(crate) fn new(is_drawn: bool) -> Self {
         Self { is_drawn, ..Self::default() }
     }
@@ -48,17 +47,17 @@ impl Exchange {
         self.device == Some(Device::Cold)
     }
 
-    /// The process has ended.
+    /// Abandons the exchange when the process ends.
     pub(crate) fn call_off(&mut self) {
         (self.held, self.device) = (None, None);
     }
 
-    /// Number of requests that are held back.
+    /// Returns the number of requests held back.
     pub(crate) fn holds(&self) -> usize {
         self.held.as_ref().map_or(0, Vec::len)
     }
 
-    /// From here on requests are held back.
+    /// Starts holding requests back.
     pub(crate) fn pause(&mut self) {
         self.held = Some(Vec::new());
     }
@@ -70,28 +69,28 @@ impl Exchange {
         None
     }
 
-    /// Ends a pause: requests are not held back any more. Returns the ones that were, in their order.
+    /// Ends a pause. Returns the held requests in order.
     pub(crate) fn release(&mut self) -> Vec<Request> {
         self.held.take().unwrap_or_default()
     }
 
-    /// Buffers of the requests that are held back.
+    /// Returns the buffers of held requests.
     pub(crate) fn buffers(&self) -> BTreeSet<BufId> {
         self.held.iter().flatten().filter_map(buffer).collect()
     }
 
-    /// The device of the next manager, whose session begins or has begun.
+    /// Sets the device of the next manager, whose session begins or has begun.
     pub(crate) const fn begin_on(&mut self, device: Option<Device>) {
         self.device = device;
     }
 
-    /// Returns `true` if that session begins on a device that was made empty.
+    /// Returns `true` if that session begins on an empty device.
     pub(crate) fn is_empty_cache(&self) -> bool {
         self.device == Some(Device::Empty)
     }
 }
 
-/// The buffer of a request, if it has one.
+/// Returns the buffer of a request, if it has one.
 pub(crate) const fn buffer(request: &Request) -> Option<BufId> {
     match request.kind {
         RequestKind::Read { buf } | RequestKind::Write { buf, .. } => Some(buf),

@@ -1,12 +1,12 @@
-//! Why a request may fail although the cache is in order and its volume is not fenced.
+//! Faults that excuse a failed request while the cache is healthy and the volume is not fenced.
 //!
-//! Job: remember what faults explain, sector by sector, and judge each failure by it. A read may fail if an extent that
-//! it needs could not be read, and a fault explains that: the read itself failed, it brought another place's bytes, or
-//! its own pages do not hold what the device acknowledged. Or an origin failed where the request is, while it was under
-//! way. A write may fail if it waits for room, and dirty data that stands in the way cannot go to its origin.
+//! Job: record the explanations sector by sector, and check each failure against them. A read may fail if a needed
+//! extent was unreadable because of a fault: a read error, bytes of another place, or pages that differ from the
+//! acknowledged contents. It may also fail if an origin failed at its range while it was in progress. A write may
+//! fail while it waits for capacity held by dirty data that its origin rejects.
 //!
-//! What it does not do: judge a cache that is out of order, or a fenced volume (`write_back`). There a request may fail
-//! that was under way when the cache failed, or whose volume has dirty data out of reach.
+//! It does not check a failed cache or a fenced volume (`answers` does). There a request may fail if it was in
+//! progress when the cache failed, or if its volume has dirty data out of reach.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,60 +14,58 @@ use std::collections::{BTreeMap, BTreeSet};
 use zc_cache::seam::{Action, ExtentRead};
 use zc_core::{BufId, OpId};
 
-/// What explains failures.
+/// Explanations of failures.
 #[derive(Debug, Default)]
 pub(crate) struct Excuses {
-    /// Buffers into which something should have been read, and a fault explains that it was not: which bytes of the
-    /// buffer, and when the fault was.
+    /// Byte ranges of buffers that a fault kept from being read, with the time of the fault.
     unread: BTreeMap<BufId, Vec<(Range<u32>, u64)>>,
-    /// Errors of origins.
     origins: Vec<OriginError>,
-    /// Volumes whose origin failed a flush that no client has heard of: the next flush of a client fails.
+    /// Volumes whose origin failed a flush that no client was notified of: a client's next flush fails.
     owed: BTreeSet<usize>,
     /// Volumes whose origin had no space in this session.
     no_space: BTreeSet<usize>,
-    /// When a flush of a client told last, by volume: what was asked for before that may have failed with it.
+    /// Time of the last failed flush of a client, by volume: flushes issued before it may have failed with it.
     reported: BTreeMap<usize, u64>,
 }
 
-/// An operation of an origin that failed.
+/// Failed operation of an origin.
 #[derive(Debug, Clone, Copy)]
 struct OriginError {
     op: OpId,
     volume: usize,
-    /// Its bytes; a flush has all.
+    /// First byte; a flush covers all bytes.
     start: u64,
     end: u64,
-    /// The operation was to make written data durable. That data may be lost, and clients have to hear of it.
+    /// The operation makes written data durable. That data may be lost, and clients must be notified.
     flushes: bool,
-    /// When the manager heard of it.
+    /// Time at which the manager was notified.
     at: u64,
 }
 
 impl Excuses {
-    /// An extent could not be read, and a fault explains that.
+    /// Records an extent that a fault made unreadable.
     pub(crate) fn unreadable(&mut self, part: &ExtentRead) {
         self.unreadable_since(part, u64::MAX);
     }
 
-    /// An extent could not be read, as the device has not had it since then.
+    /// Records an extent that is unreadable because the device lost it at `since`.
     pub(crate) fn unreadable_since(&mut self, part: &ExtentRead, since: u64) {
         let bytes = part.dest.start_bytes..part.dest.start_bytes + part.dest.len_bytes;
         self.unread.entry(part.dest.buf).or_default().push((bytes, since));
     }
 
-    /// The faults that may explain that a read into this buffer failed. It has ended.
+    /// Removes and returns the faults that may explain a failed read into this buffer. The read has ended.
     pub(crate) fn take_unread(&mut self, buf: BufId) -> Vec<(Range<u32>, u64)> {
         self.unread.remove(&buf).unwrap_or_default()
     }
 
-    /// An operation of an origin failed at these bytes.
+    /// Records a failed operation of an origin at these bytes.
     fn origin_failed(&mut self, op: OpId, volume: usize, bytes: Range<u64>, flushes: bool) {
         let Range { start, end } = bytes;
         self.origins.push(OriginError { op, volume, start, end, flushes, at: u64::MAX });
     }
 
-    /// An operation fails: requests at its bytes may.
+    /// Records a failing operation, which may fail requests at its bytes.
     pub(crate) fn note_failed(&mut self, action: &Action) {
         let (op, volume, start, len, flushes) = match action {
             Action::OriginRead { op, volume, offset_bytes, dest } => {
@@ -87,7 +85,7 @@ impl Excuses {
         self.origin_failed(*op, usize::from(volume.0), bytes, flushes);
     }
 
-    /// The manager hears of a failed operation of an origin.
+    /// Records that the manager was notified of a failed operation of an origin.
     pub(crate) fn heard(&mut self, op: OpId, now: u64) {
         for error in self.origins.iter_mut().filter(|error| error.op == op) {
             error.at = now;
@@ -97,8 +95,8 @@ impl Excuses {
         }
     }
 
-    /// Whether a client's flush that was asked for at `asked` may have failed for an earlier one of the origin. `owes`:
-    /// the manager has not told that yet, so this one failed for something else.
+    /// Returns `true` if a client's flush issued at `asked` may have failed for an earlier one of the origin. `owes`:
+    /// the manager has not reported that one yet, so this flush failed for another reason.
     pub(crate) fn explains_flush(&mut self, volume: usize, asked: u64, now: u64, owes: bool) -> bool {
         if !owes && self.owed.remove(&volume) {
             self.reported.insert(volume, now);
@@ -106,29 +104,29 @@ impl Excuses {
         self.reported.get(&volume).is_some_and(|reported| asked <= *reported)
     }
 
-    /// The origin of a volume has no space.
+    /// Records that the origin of a volume has no space.
     pub(crate) fn no_space(&mut self, volume: usize) {
         self.no_space.insert(volume);
     }
 
-    /// Returns `true` if the origin of a volume had no space in this session: writes may fail for that.
+    /// Returns `true` if the origin of a volume had no space in this session, which excuses failed writes.
     pub(crate) fn had_no_space(&self, volume: usize) -> bool {
         self.no_space.contains(&volume)
     }
 
-    /// Returns `true` if an operation of the origin failed at these bytes since then.
+    /// Returns `true` if an operation of the origin failed at these bytes at or after `since`.
     pub(crate) fn has_origin_failed(&self, volume: usize, start: u64, end: u64, since: u64) -> bool {
         let there = |error: &OriginError| error.volume == volume && error.start < end && start < error.end;
         self.origins.iter().any(|error| error.at >= since && there(error))
     }
 
-    /// Returns `true` if the origin of any volume failed a flush in this session. Writes that wait for room in the map
-    /// fail when the last of several flushes has ended, which may be long after the one that failed.
+    /// Returns `true` if the origin of any volume failed a flush in this session. Writes that wait for capacity in
+    /// the map fail when the last of several flushes ends, possibly long after the one that failed.
     pub(crate) fn has_flush_failed(&self) -> bool {
         self.origins.iter().any(|error| error.flushes && error.at != u64::MAX)
     }
 
-    /// The session is over.
+    /// Clears all explanations at the end of a session.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }

@@ -1,12 +1,12 @@
-//! The exhaustive mode: a fixed small workload, and a crash after every single device write.
+//! Exhaustive mode: a fixed small workload, and a crash after every device write.
 //!
-//! Job: after each write that a device carries out, cut the power with every subset of the last three unflushed writes
-//! of all devices, with all older unflushed writes kept and with all of them lost; recover, read everything, and judge.
-//! Each recovery is itself cut off, at an I/O of the start or a few steps of the session after it, which go through all
-//! values in turn, and done again.
+//! Job: after each executed device write, cut the power with every subset of the last three unflushed writes of all
+//! devices, and with all older unflushed writes kept or lost. Then recover, read everything, and check it. Each
+//! recovery is itself cut off and repeated, at an I/O of the start or a few steps into the session after it; these
+//! points cycle through all values.
 //!
-//! Invariants: the workload is the same in every run and for every share of it. What it does not do: tear writes, or
-//! damage them; the seeds do.
+//! Invariant: the workload is the same in every run and for every share of it. It does not tear or damage writes; the
+//! seeds do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -29,43 +29,43 @@ use crate::world::World;
 
 /// Unflushed writes of which every subset is kept.
 const SUBSET_WRITES: usize = 3;
-/// Steps of a session after which its crash is the second one.
+/// Steps of a session before its second crash; an upper bound.
 const SECOND_STEPS: u64 = 40;
 
-/// Which workload, and which share of its crashes.
+/// Workload, and share of its crashes.
 #[derive(Debug, Clone, Copy)]
 pub struct Exhaustive {
     /// The volumes write back.
     pub write_back: bool,
-    /// How many volumes there are; they share content.
+    /// Number of volumes, which share content.
     pub volumes: u16,
-    /// Client requests.
+    /// Number of client requests.
     pub ops: u64,
-    /// Crash points with this remainder are tried,
+    /// Remainder of the crash points to try, modulo `parts`.
     pub part: u64,
-    /// of a division by this.
+    /// Divisor for `part`.
     pub parts: u64,
-    /// This crash point only.
+    /// Only crash point to try, if set.
     pub point: Option<u64>,
-    /// Where the events and actions after the crash go, for people.
+    /// Receives the events and actions after the crash, as text.
     pub trace: Option<fn(&str)>,
 }
 
-/// What was tried.
+/// Extent of the exploration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExhaustiveReport {
-    /// Client requests.
+    /// Number of client requests.
     pub ops: u64,
-    /// Device writes after which the power went.
+    /// Number of device writes after which the power was cut.
     pub points: u64,
-    /// Crashes, each with another subset of the unflushed writes.
+    /// Number of crashes, each with another subset of the unflushed writes.
     pub crashes: u64,
-    /// Crashes of a recovery.
+    /// Number of crashes during a recovery.
     pub second_crashes: u64,
 }
 
 impl ExhaustiveReport {
-    /// Adds what another share of the same workload has tried.
+    /// Adds the report of another share of the same workload.
     pub fn add(&mut self, other: &Self) {
         self.ops = self.ops.max(other.ops);
         self.points += other.points;
@@ -76,8 +76,7 @@ impl ExhaustiveReport {
 
 /// Runs a workload and all its crashes.
 ///
-/// # Errors
-/// The first violation; its `seed` is the crash point.
+/// # Errors The first violation; its `seed` is the crash point.
 pub fn run_exhaustive(options: &Exhaustive) -> Result<ExhaustiveReport, Violation> {
     let rng = Pcg64Mcg::seed_from_u64(1);
     let _plain = Options {
@@ -114,12 +113,12 @@ pub fn run_exhaustive(options: &Exhaustive) -> Result<ExhaustiveReport, Violatio
     Ok(report)
 }
 
-/// Writes that devices have carried out.
+/// Returns the number of writes that devices have executed.
 fn written_by(world: &World) -> u64 {
     world.origins.iter().map(|origin| origin.written).sum::<u64>() + world.cache.disk().written
 }
 
-/// A request, a moment, or a step of some operation. True if it was a request.
+/// Submits a request, advances time, or advances an operation. Returns `true` for a request.
 fn act(world: &mut World) -> bool {
     match world.env.random_range(0..100) {
         0..30 if world.in_flight() < 4 => {
@@ -150,7 +149,7 @@ fn client_asks(world: &mut World) {
     }
 }
 
-/// All crashes at this moment.
+/// Explores all crashes at this moment.
 fn explore(
     world: &World,
     options: &Exhaustive,
@@ -189,7 +188,8 @@ fn explore(
     Ok(())
 }
 
-/// The unflushed writes of all devices, in the order of issue: device and place in its log. The cache is device 0.
+/// Returns the unflushed writes of all devices in the order of issue, as device and index in its log. The cache is
+/// device 0.
 fn unflushed(world: &World) -> Vec<(usize, usize)> {
     let disks = core::iter::once(world.cache.disk()).chain(world.origins.iter()).enumerate();
     let mut writes: Vec<(u64, usize, usize)> = disks
@@ -199,7 +199,7 @@ fn unflushed(world: &World) -> Vec<(usize, usize)> {
     writes.into_iter().map(|(_, disk, index)| (disk, index)).collect()
 }
 
-/// Starts, is cut off again, starts, and everything is read.
+/// Starts, is cut off again, restarts and reads everything.
 fn recover(world: &mut World, turn: u64) {
     let early = turn.is_multiple_of(2);
     if early {
@@ -225,7 +225,7 @@ fn recover(world: &mut World, turn: u64) {
     }
 }
 
-/// A copy of the machine after a power cut that kept these unflushed writes.
+/// Returns a copy of the machine after a power cut that kept these unflushed writes.
 fn after_cut(world: &World, kept: &[(usize, usize)], turn: u64, out: Option<fn(&str)>) -> World {
     let mut cut = world.fork(out);
     cut.env.begin_turn(turn);

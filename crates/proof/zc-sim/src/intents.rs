@@ -1,23 +1,23 @@
-//! The intent log, and which session may believe it.
+//! Intent log, and the sessions that may trust it.
 
 use zc_core::JournalSeq;
 use zc_format::Record;
 
-/// The intent log of a session. It outlives the process, and not the machine.
+/// Intent log of a session. It survives the process, but not a restart of the machine.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct IntentLog {
     records: Vec<Record>,
-    /// The newest journal block of the session that was written, as far as the manager was told.
+    /// Newest journal block of the session reported to the manager as written.
     journal_written: JournalSeq,
-    /// The newest journal block as of the last trim of the intent log: the log was trimmed up to there.
+    /// Newest journal block as of the last trim of the intent log, which discarded records up to it.
     journal_needed: JournalSeq,
     forgotten: u64,
     is_ready: bool,
     is_lost: bool,
-    /// The session whose intents they are.
+    /// Session that the intents belong to.
     owner: u64,
     boot: u8,
-    /// The boot in which that session began.
+    /// Boot in which that session began.
     owner_boot: u8,
 }
 
@@ -30,7 +30,7 @@ impl IntentLog {
         self.records.push(record);
     }
 
-    /// So many records of the session are not needed any more.
+    /// Discards the session's first `records` records, which are no longer needed.
     pub(crate) fn trim(&mut self, records: u64) {
         let count = usize::try_from(records - self.forgotten).expect("small");
         self.records.drain(..count);
@@ -38,7 +38,7 @@ impl IntentLog {
         self.journal_needed = self.journal_written;
     }
 
-    /// A start may believe the log from here on.
+    /// Marks the log as trusted by later starts.
     pub(crate) const fn ready(&mut self) {
         self.is_ready = !self.is_lost;
     }
@@ -53,32 +53,30 @@ impl IntentLog {
         self.is_ready && self.boot == self.owner_boot
     }
 
-    /// The machine starts anew.
     pub(crate) const fn reboot(&mut self) {
         self.boot = self.boot.wrapping_add(1);
     }
 
-    /// The current boot.
     pub(crate) const fn boot(&self) -> u8 {
         self.boot
     }
 
-    /// The session whose log a start may believe.
+    /// Returns the session whose log a start may trust.
     pub(crate) fn session(&self) -> Option<u64> {
         self.is_ready.then_some(self.owner)
     }
 
-    /// The journal block up to which the log was trimmed.
+    /// Returns the journal block up to which the log was trimmed.
     pub(crate) const fn journal_needed(&self) -> JournalSeq {
         self.journal_needed
     }
 
-    /// A journal block was written, as far as the manager is told.
+    /// Records a journal block reported to the manager as written.
     pub(crate) fn journal_written(&mut self, block: JournalSeq) {
         self.journal_written = self.journal_written.max(block);
     }
 
-    /// A session begins a log of its own. Returns the records of the one before.
+    /// Begins the log of a new session. Returns the records of the previous one.
     pub(crate) fn begin(&mut self, owner: u64) -> Vec<Record> {
         let records = core::mem::take(&mut self.records);
         *self = Self { owner, boot: self.boot, owner_boot: self.boot, ..Self::default() };

@@ -1,4 +1,4 @@
-//! Origins judged alone: what they would hold if the power went now and the cache were lost (G5, G6).
+//! Checks origins alone: their contents if the power failed now and the cache were lost (G5, G6).
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -7,7 +7,7 @@ use zc_reduce::Reducer;
 use crate::content;
 use crate::world::World;
 
-/// For each sector of an origin, what it may hold after a power cut.
+/// Returns the values that each sector of an origin may hold after a power cut.
 fn possible(world: &mut World, volume: usize) -> Option<Vec<Vec<u64>>> {
     let mut possible = Vec::new();
     for (sector, pieces) in world.origins[volume].possible().into_iter().enumerate() {
@@ -24,7 +24,7 @@ fn possible(world: &mut World, volume: usize) -> Option<Vec<Vec<u64>>> {
     Some(possible)
 }
 
-/// The power goes and the cache is lost: what would be left?
+/// Checks the contents that would remain if the power failed and the cache were lost.
 pub(crate) fn judge_origins(world: &mut World) {
     let is_told = look_into_store(world);
     for volume in 0..world.origins.len() {
@@ -45,7 +45,7 @@ pub(crate) fn judge_origins(world: &mut World) {
     world.env.note("origins judged alone");
 }
 
-/// What the origin of a volume without dirty data must have and does not.
+/// Returns the required content that the origin of a volume without dirty data lacks.
 fn lacking(world: &World, volume: usize, possible: &[Vec<u64>]) -> Option<String> {
     let oracle = world.models.oracle(volume);
     possible.iter().enumerate().find_map(|(sector, values)| {
@@ -57,8 +57,8 @@ fn lacking(world: &World, volume: usize, possible: &[Vec<u64>]) -> Option<String
     })
 }
 
-/// The power goes now, the cache is lost, and the store is opened alone: what its volumes hold then. It is what
-/// their origins hold, for whoever judges them. False when damage keeps that from being told.
+/// Opens the store alone on a copy after a power cut, without the cache, and takes its volumes' contents as those of
+/// their origins. Returns `false` if damage prevents that.
 fn look_into_store(world: &mut World) -> bool {
     let Some(pooled) = &world.pooled else { return true };
     let mut rng = Pcg64Mcg::seed_from_u64(world.env.rng().random());

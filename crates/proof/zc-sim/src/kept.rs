@@ -1,12 +1,12 @@
-//! What the cache device keeps of dirty data, copy by copy, and which sectors its damage may take.
+//! Dirty data copies on the cache device, and the sectors that their damage may lose.
 //!
-//! Job: follow the manager's records (its intent log), so that for each sector of a volume the copies are known that a
-//! restart relies on; and follow which commits the device proves. At a crash after the device lied in its slots, only
-//! these sectors are forgiven: those of a volume's last commit, if a copy of it is damaged, nothing on the device
-//! proves it, and no intent log is left. What is damaged of a proved commit cannot be read, and never shows older
-//! bytes: nothing is forgiven for that. A device that was idle for a while has proved the last commit of every volume.
+//! Job: follow the manager's records (its intent log) to determine, for each sector of a volume, the copies that a
+//! restart relies on, and the commits that the device proves. After a crash of a device that lied in its slots, only
+//! sectors of a volume's last commit are forgiven. The commit must have a damaged copy, no proof on the device, and
+//! no intent log. Damage to a proved commit makes it unreadable and never exposes older bytes, so it is not forgiven.
+//! A device that was idle for a while has proved the last commit of every volume.
 //!
-//! What it does not do: judge what is read (`oracle`), or failed requests (`excuses`).
+//! It does not check reads (`oracle`) or failed requests (`excuses`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,29 +17,30 @@ use crate::content::SECTOR;
 use crate::disk::{Disk, PAGE};
 use crate::oracle::Oracle;
 
-/// An idle device has proved the last commit after so long: 10 ms, two ticks of up to 40 ms, and a commit of others.
+/// Time after which an idle device has proved the last commit: 10 ms, two ticks of up to 40 ms, and a commit of
+/// others.
 const PROVED_MS: u64 = 200;
 
-/// One dirty record.
+/// Copy of one dirty record.
 #[derive(Debug, Clone, Copy)]
 struct Copy {
     /// First sector of the volume, and the one after the last.
     start: usize,
     end: usize,
-    /// Bytes of the device, unless it is zeros.
+    /// Bytes of the device; `None` for zeros.
     at: Option<(usize, usize)>,
 }
 
-/// Knowledge of one volume.
+/// State of one volume.
 #[derive(Debug, Default, Clone)]
 struct Volume {
     dangling: Vec<Copy>,
-    /// Committed and not clean, oldest first.
+    /// Committed epochs that are not clean, oldest first.
     epochs: VecDeque<(u64, Vec<Copy>)>,
-    /// The last epoch that was recorded as durable, and when.
+    /// Last epoch recorded as durable, and the time of that record.
     durable: u64,
     durable_ms: u64,
-    /// The last epoch that the device proves.
+    /// Last epoch that the device proves.
     proved: u64,
 }
 
@@ -53,33 +54,33 @@ struct Block {
     records: Vec<Record>,
 }
 
-/// Knowledge of all volumes.
+/// State of all volumes.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Kept {
     volumes: BTreeMap<VolumeId, Volume>,
-    /// Summaries in units that are being filled: the page, and what it says.
+    /// Summaries in units that are being filled, by buffer and page.
     summaries: BTreeMap<(BufId, u32), Vec<Record>>,
-    /// Places of summaries that no durable journal block repeats.
+    /// Pages of summaries that no durable journal block repeats.
     chain: Vec<usize>,
-    /// Journal blocks from the first one that is not durable on.
+    /// Journal blocks, starting with the first that is not durable.
     unflushed: Vec<Block>,
-    /// Flushes in flight, and how many of these blocks each covers.
+    /// Flushes in flight, with the number of these blocks that each covers.
     flushes: BTreeMap<OpId, usize>,
 }
 
 impl Kept {
-    /// Returns `true` if a summary that no durable journal block repeats is not what the device acknowledged.
+    /// Returns `true` if a summary that no durable journal block repeats differs from the acknowledged contents.
     pub(crate) fn is_chain_tainted(&self, disk: &Disk) -> bool {
         self.chain.iter().any(|page| disk.is_tainted(*page, PAGE))
     }
 
-    /// Sectors of last commits that are not proved, and of which a copy was damaged after it was written, by volume.
+    /// Returns, by volume, the sectors of unproved last commits of which a copy was damaged after it was written.
     pub(crate) fn doubtful(&self, disk: &Disk, oracles: &[Oracle]) -> Vec<(usize, Vec<usize>)> {
         let mut doubtful = Vec::new();
         for (volume, known) in &self.volumes {
             let last = known.epochs.iter().find(|(epoch, _)| *epoch == known.durable);
             let Some((epoch, copies)) = last else { continue };
-            // What was damaged before it was written was no copy of it.
+            // A place damaged before the write held no copy of it.
             let damaged = |copy: &Copy| {
                 let since = copy.at.and_then(|(at, len)| disk.tainted_since(at, len));
                 let oracle = &oracles[usize::from(volume.0)];
@@ -95,19 +96,18 @@ impl Kept {
         doubtful
     }
 
-    /// A new cache.
+    /// Clears everything for a new cache.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// The session is over.
     pub(crate) fn session_over(&mut self) {
         self.summaries.clear();
         self.unflushed.clear();
         self.flushes.clear();
     }
 
-    /// A session has begun, durably: all that its start counted is proved, but for the last commits of these volumes.
+    /// Records a durable session start: all commits counted by it are proved, except the last ones of these volumes.
     pub(crate) fn session_began(&mut self, unproved: &[VolumeId]) {
         for (volume, known) in &mut self.volumes {
             if !unproved.contains(volume) {
@@ -116,7 +116,7 @@ impl Kept {
         }
     }
 
-    /// The manager records something. `place` gives the device's bytes of a dirty record.
+    /// Applies a record. `copy` is the copy of a dirty record.
     fn record(&mut self, record: &Record, copy: Option<Copy>, now_ms: u64) {
         match *record {
             Record::Dirty { key, .. } | Record::DirtyZero { key, .. } => {
@@ -125,7 +125,7 @@ impl Kept {
             Record::Committed { volume, epoch } => {
                 let known = self.volumes.entry(volume).or_default();
                 let copies = core::mem::take(&mut known.dangling);
-                // A start repeats what the journal lacked, and gives the number of what was in flight again.
+                // A start repeats records that the journal lacked, and reuses the number of the commit in flight.
                 known.epochs.retain(|(number, _)| *number < epoch);
                 known.epochs.push_back((epoch, copies));
             }
@@ -151,7 +151,7 @@ impl Kept {
         }
     }
 
-    /// These records are durable on the device.
+    /// Applies records that are durable on the device.
     fn proves(&mut self, records: &[Record]) {
         for record in records {
             let (volume, epoch) = match *record {
@@ -164,12 +164,12 @@ impl Kept {
         }
     }
 
-    /// A summary is put into a unit's memory.
+    /// Records a summary added to a unit in memory.
     pub(crate) fn summarized(&mut self, weu: BufId, place: &SummaryPlace, summary: &Summary) {
         self.summaries.insert((weu, place.page), summary.records.clone());
     }
 
-    /// A piece of a unit is durable. It begins at this byte of the device, and of its unit.
+    /// Records a durable piece of a unit. It begins at byte `at` of the device and `start_bytes` of its unit.
     pub(crate) fn part_durable(&mut self, weu: BufId, at: usize, start_bytes: u32, len_bytes: u32) {
         let pages = start_bytes / limits::BLOCK_BYTES..(start_bytes + len_bytes) / limits::BLOCK_BYTES;
         for page in pages.clone() {
@@ -180,7 +180,8 @@ impl Kept {
         }
     }
 
-    /// A journal block was written, and is `durable` by itself. A restart reaches it if all before it are.
+    /// Records a written journal block, which is `durable` by itself. A restart reaches it if all blocks before it
+    /// are durable.
     pub(crate) fn block_written(&mut self, op: OpId, block: &JournalBlock, durable: bool) {
         if durable && self.unflushed.is_empty() {
             self.chain.clear();
@@ -191,13 +192,13 @@ impl Kept {
         }
     }
 
-    /// A flush is issued: it covers what has ended.
+    /// Records an issued flush, which covers completed writes.
     pub(crate) fn flush_issued(&mut self, op: OpId) {
         let covered = self.unflushed.iter().take_while(|block| block.ended).count();
         self.flushes.insert(op, covered);
     }
 
-    /// An operation ended.
+    /// Records the completion of an operation.
     pub(crate) fn ended(&mut self, op: OpId, well: bool) {
         if let Some(block) = self.unflushed.iter_mut().find(|block| block.op == op) {
             block.ended = true;
@@ -214,7 +215,7 @@ impl Kept {
         self.flushes.values_mut().for_each(|count| *count = count.saturating_sub(reached));
     }
 
-    /// The manager records something.
+    /// Follows a record of the manager.
     pub(crate) fn follow(&mut self, record: &Record, geometry: &Geometry, now_ms: u64) {
         let sectors = geometry.extent_bytes as usize / SECTOR;
         let sectors_of = |extent: u64, first: u8, last: u8| {
@@ -237,7 +238,7 @@ impl Kept {
         self.record(record, copy, now_ms);
     }
 
-    /// A volume whose last commit is not proved after so long, if there is one.
+    /// Describes a volume whose last commit is still not proved after [`PROVED_MS`], if there is one.
     pub(crate) fn late(&self, now_ms: u64) -> Option<String> {
         let late = |known: &&Volume| {
             known.proved < known.durable && now_ms.saturating_sub(known.durable_ms) > PROVED_MS

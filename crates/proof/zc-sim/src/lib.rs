@@ -1,112 +1,113 @@
 //! Deterministic simulation of manager, format and recovery.
 //!
-//! Job: run the production cache manager over simulated devices under one seed, with operations that end in random
-//! order, power cuts, killed processes and faults of the cache device, and check every byte that a client reads
-//! against a model disk, and what the origins hold alone against the epochs of the clients (guarantees G1 to G7),
-//! and every record of shared content against the borders of dedup domains (G9).
+//! Job: run the production cache manager over simulated devices under one seed, with operations that complete in
+//! random order, power cuts, killed processes and faults of the cache device. Check every byte that a client reads
+//! against a model disk, the contents of the origins alone against the epochs of the clients (guarantees G1 to G7), and
+//! every record of shared content against the boundaries of dedup domains (G9).
 //!
-//! In half of the seeds volumes write back. Two more judgements hold there. A request may fail where a fault explains
-//! it (the cache device may hold what only it has; `excuses`), and never return wrong bytes. A read fails only if a copy
-//! that its sectors rely on was damaged after they were written. Where the device lied about metadata that it kept
-//! (lost, misdirected or repeated writes, rot), a restart may show any bytes that a sector once had, and keeps to them.
-//! Lies about slots are judged sector by sector (`kept`): they excuse only the last commit of a volume, and that only
-//! until the device can prove it: at the end of a log, what was lost cannot be distinguished from what never was.
+//! In half of the seeds volumes write back, with two more rules. A request may fail if a fault explains it, because the
+//! cache device may hold data that only it has (`excuses`), but it never returns wrong bytes. A read fails only if a copy
+//! that its sectors rely on was damaged after they were written. If the device lied about metadata that it kept (lost,
+//! misdirected or repeated writes, bit rot), a restart may expose any former bytes of a sector, which then stay. Lies
+//! about slots are checked sector by sector (`kept`). They excuse only the last commit of a volume, and only until the
+//! device can prove it: at the end of a log, lost data cannot be distinguished from data never written.
 //!
 //! At the end of a seed all faults are switched off, and everything has to come to an end (`liveness`).
 //!
 //! Invariants: one seed, one run: no clock, no thread, no I/O. A failing seed replays to the same event.
 //!
-//! # The atlas of faults
-//! What may happen where (each counted in [`Coverage`] and required of a full run), and what must hold all the same.
-//! *miss*: the extent comes from the origin. *cold*: no mapping is believed, stored contents still serve to share.
+//! # Fault matrix
+//! Faults by place (each counted in [`Coverage`] and required of a full run), and the result that must hold under them.
+//! *miss*: the extent is read from the origin. *cold*: mappings are distrusted, stored contents can still be shared.
 //!
 //! | fault | superblock | region map | checkpoint | journal | WEU body | WEU header |
 //! |---|---|---|---|---|---|---|
 //! | power cut: unflushed writes kept, lost or torn, 512 or 4096 bytes | older copy | older copy, or cold | older area | shorter | miss | miss |
 //! | the same inside a start, between any two of its I/Os, soon after it, and again | older copy | untouched | untouched | untouched | untouched | untouched |
-//! | process killed: what is in flight happens or not | nothing distrusted, but for a lost intent log | | | | | |
+//! | process killed: operations in flight happen or not | nothing distrusted, except for a lost intent log | | | | | |
 //! | bit rot | other copy | cold | older area or cold | shorter or cold | miss | miss |
-//! | the same of a dirty extent that is then written anew | - | - | - | - | G5, G6: what was written later reaches the origin | - |
+//! | bit rot in a dirty extent that is then rewritten | - | - | - | - | G5, G6: later writes reach the origin | - |
 //! | unreadable or zeroed pages | other copy | cold | older area or cold | shorter or cold | miss | miss |
-//! | write lost, misdirected, or an old one repeated | older copy, told by the state directory | noticed if mentioned, **else not** | older area or cold | shorter or cold | miss | miss, also of the next start |
-//! | what a misdirected write hits | - | as bit rot | as bit rot | as bit rot | miss | miss |
-//! | slot rolled back as a whole | | | | | miss | not believed |
-//! | read that brings another place's bytes | - | - | - | - | miss | not believed, then or later |
-//! | write error, device full, in part written or not | - | pass-through | pass-through | pass-through | slot given up | slot given up |
+//! | write lost, misdirected, or an old one repeated | older copy, detected by the state directory | detected if mentioned, **otherwise not** | older area or cold | shorter or cold | miss | miss, also of the next start |
+//! | target of a misdirected write | - | as bit rot | as bit rot | as bit rot | miss | miss |
+//! | slot rolled back as a whole | | | | | miss | distrusted |
+//! | read that returns another place's bytes | - | - | - | - | miss | distrusted, then or later |
+//! | write error, device full, partly written or not | - | pass-through | pass-through | pass-through | slot abandoned | slot abandoned |
 //! | flush error | | pass-through | pass-through | pass-through | | |
 //! | device dead, for a while or until the next start | - | pass-through | pass-through | pass-through | miss | miss |
 //! | operations of one zone stalled while others pass | - | writes wait | no client waits | writes may wait | no client waits (G8) | no client waits |
-//! | the journal on a device of its own, which dies and is replaced | untouched | untouched | untouched | pass-through; then cold, dirty volumes fenced | miss | miss |
-//! | the whole image replaced by one of an earlier session | cold: the state directory knows a later session | | | | | |
+//! | the journal on a separate device, which dies and is replaced | untouched | untouched | untouched | pass-through; then cold, dirty volumes fenced | miss | miss |
+//! | the whole image replaced by one of an earlier session | cold: the state directory records a later session | | | | | |
 //!
 //! | fault of an origin | must hold |
 //! |---|---|
 //! | power cut: any subset of unflushed writes, torn | G2: stable after the first read |
 //! | errors; a failed write may have happened in part | G1: uncertain bytes are not cached |
-//! | a failed flush, that lost writes | G2: what is left is read, whatever the cache had (in write-through) |
-//! | a file written by another program while stopped (its change time tells) | that volume starts cold |
-//! | it grows while it is served, and the volume with it; either end may cut an extent | G1: what the origin has there is read |
+//! | a failed flush that lost writes | G2: the remaining data is read, whatever the cache had (in write-through) |
+//! | a file written by another program while stopped (its change time reveals it) | that volume starts cold |
+//! | an origin grows while it is served, and the volume with it; either end may cut an extent | G1: reads return the origin's data |
 //!
 //! | fault of the state directory | must hold |
 //! |---|---|
-//! | a record fails, or hangs and is carried out later or not | G2, G4: what needs it waits, fails after 30 s, or goes where marks are |
+//! | a record fails, or hangs and is executed later or not | G2, G4: dependent writes wait, fail after 30 s, or go to marked regions |
 //! | nothing can be changed for a while, alone or full together with the cache device | the same; intent log and risk file are withdrawn |
-//! | it fails when a session ends in order | that session did not |
-//! | it is lost between two sessions | cold; dirty data counts once it is trusted; what it alone knew is forgiven |
-//! | the configuration changes between two sessions, `ack` included | G5: whether a loss is told goes by the old settings |
+//! | it fails when a session ends in order | that session counts as unclean |
+//! | it is lost between two sessions | cold; dirty data counts once it is trusted; facts that it alone recorded are forgiven |
+//! | the configuration changes between two sessions, `ack` included | G5: the old settings decide if a loss is reported |
 //!
-//! | exchange of the manager in a process that lives on (`exchange`) | must hold |
+//! | exchange of the manager in a process that survives it (`exchange`) | must hold |
 //! |---|---|
-//! | the cache device fails, with or without losing what no flush covered, and is taken up again | as after a kill; cold |
-//! | an empty device of another length takes over, another one or the same | nothing is excused: the origins have all |
-//! | requests wait meanwhile | each is answered once; nothing older is legal afterwards |
+//! | the cache device fails, with or without losing unflushed data, and is reattached | as after a kill; cold |
+//! | an empty device of another length takes over, another one or the same | nothing is excused: the origins have all data |
+//! | requests wait during the exchange | each is answered once; nothing older is legal afterwards |
 //! | the process ends between any two steps | a start finds the old device or the new one |
 //!
 //! A flush, of either device, covers the writes that had *ended* when it was issued, and any others. In all cases: G1,
 //! G2, G3, G7 for every byte read, and G4: no request fails unless its origin failed it or its volume is read-only.
 //!
 //! # Parts
-//! A file that stands below uses only what stands above it. Each part has its state to itself; `world` puts them
-//! together: events go in, actions come out.
+//! A file uses only the files above its row. Each part owns its state; `world` combines them: events go in, actions come
+//! out.
 //!
 //! | part | files |
 //! |---|---|
 //! | time, chance, findings | `env`, `coverage`, `canary` |
-//! | what a seed draws | `profile`, `drawn`, `plan`, `setup` |
+//! | draws of a seed | `profile`, `drawn`, `plan`, `setup` |
 //! | devices | `disk`, `faults`, `device`, `origin`, `pooled`, `state` with `intents` |
 //! | the process | `memory`, `queue`, `volumes`, `clients`, `exchange` |
-//! | what is legal | `oracle` and `epochs` in `models`; `judges`, `promise`, `losses`, `kept` |
-//! | what excuses | `trouble`, `excuses`, `forgive` |
+//! | legal behaviour | `oracle` and `epochs` in `models`; `judges`, `promise`, `losses`, `kept` |
+//! | excuses | `trouble`, `excuses`, `forgive` |
 //! | the machine | `bench`, `world`, `answers` |
-//! | what happens to it | `settings`, `requests`, `ends`, `boot`, `rest`, then `turns`, `run`, `exhaustive` |
+//! | events of the machine | `settings`, `requests`, `ends`, `boot`, `rest`, then `turns`, `run`, `exhaustive` |
 //!
 //! # A new fault, judge or turn
-//! *A fault of the cache device* is a file in `faults`: a type with `faults::Fault`, and a line in the list. Say, writes
-//! without their last page: `writes` draws, lets the other pages through, and taints that one.
+//! *A fault of the cache device* is a file in `faults`: a type with `faults::Fault`, and a line in the list. Example:
+//! writes without their last page. `writes` draws, passes the other pages on, and taints that one.
 //!
-//! *A judge of the manager* is a file in `judges`: a type with `judges::Judge`, and a line in the list. Say, no slot is
-//! erased while a read of it is under way: `wants` sees both actions, `comes` the end of the read, `took` tells.
+//! *A judge of the manager* is a file in `judges`: a type with `judges::Judge`, and a line in the list. Example: no
+//! slot is erased while a read of it is in progress. `wants` sees both actions, `comes` the end of the read, and `took`
+//! reports.
 //!
-//! *A turn* is a file in `turns`: a function of the machine, and a number of its own in the list of `run`.
+//! *A turn* is a file in `turns`: a function of the machine, and a unique number in the list of `run`.
 //!
-//! Each leaves the other seeds what they were if it draws nothing in seeds that do not have it. `zcsim fuzz` ends with
-//! digests of values and actions, which must be equal then.
+//! Each addition keeps other seeds' schedules if it draws nothing in seeds that do not have it. `zcsim fuzz` ends with
+//! digests of values and actions, which must then be equal.
 //!
-//! # What no write-through cache can tell
+//! # Faults that no write-through cache can detect
 //! The oracle accepts these and nothing else.
 //! - *A lost region map.* An update of the region map is acknowledged and flushed, but it is not on the medium, and the
-//!   power goes before the device keeps any journal block or checkpoint that mentions it (or it is replaced by its own
-//!   predecessor in the same place). Both copies are whole, all agrees, and the origin was written in a region that
-//!   nothing calls written. A judge that reads the medium with the codecs alone (`promise`) decides that this is so
-//!   before the start; such a start is then made cold, and counted. One mention on the medium, and the restart has to
-//!   notice by itself.
+//!   power fails before the device keeps any journal block or checkpoint that mentions it (or its own predecessor
+//!   replaces it in the same place). Both copies are intact and consistent, and the origin was written in a region that
+//!   nothing marks as written. A judge that reads the medium with the codecs alone (`promise`) detects this before the
+//!   start; such a start is then made cold, and counted. With a single mention on the medium, the restart has to detect
+//!   it by itself.
 //! - *Not simulated, as it is the same in kind*: a device that drops whole flushes (any of its promises may be the lost
-//!   region map); an image of the cache taken and put back *within* one session that was then cut off; a block device
-//!   as origin that is written elsewhere while stopped (only the sample that is compared at a start may meet the
-//!   change); damage that keeps a CRC-32C valid.
-//! - *Loss of all four superblocks, or of both volume tables*: there is no cache any more. It is formatted anew.
+//!   region map); an image of the cache taken and restored *within* one session that was then cut off; a block device
+//!   as origin that is written elsewhere while stopped (only the sample that is compared at a start may detect
+//!   the change); damage that keeps a CRC-32C valid.
+//! - *Loss of all four superblocks, or of both volume tables*: the cache no longer exists. It is formatted again.
 //!
-//! What it does not do: measure anything, or know the daemon.
+//! It does not measure anything, or include the daemon.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::cast_possible_truncation,

@@ -1,53 +1,54 @@
-//! Acknowledged writes that are lost, and whether clients hear of it.
+//! Lost acknowledged writes, and the notification of clients about them.
 //!
-//! Job: be the driver that remembers what [`zc_cache::loss`] judges by: in the state directory which volumes acknowledge
-//! from memory and to which a loss is owed, in the risk file what a kill would take. And judge what comes of it: a client
-//! that lives over a loss has no flush that succeeds before one has failed; a flush fails for nothing else; what the
-//! risk file calls safe survives a kill.
+//! Job: play the driver that records the facts from which [`zc_cache::loss`] decides. The state directory holds the
+//! volumes that acknowledge from memory and those that owe a loss; the risk file holds the writes that a kill would
+//! lose. Check the results: a client that survives a loss has no successful flush before a failed one; a flush fails
+//! for no other reason; data that the risk file calls safe survives a kill.
 //!
-//! A cache device that is taken up again while the daemon runs is, to the manager, such a kill.
+//! To the manager, a cache device that is reattached while the daemon runs is such a kill.
 
 use zc_cache::CacheManager;
 use zc_cache::config::VolumeConfig;
 use zc_cache::loss::Before;
 use zc_core::{Ack, Mode, VolumeId};
 
-/// What is known of one volume.
+/// State of one volume.
 #[derive(Debug, Clone, Copy, Default)]
 struct Volume {
     /// State directory: the session may acknowledge from memory.
     volatile: bool,
-    /// State directory: a loss has not been told.
+    /// State directory: a loss has not been reported.
     owed: bool,
-    /// Risk file: a kill takes acknowledged writes along, or a loss has not been told.
+    /// Risk file: a kill loses acknowledged writes, or a loss has not been reported.
     at_risk: bool,
-    /// In truth a client lives whose acknowledged writes are gone, and no flush has failed since.
+    /// In truth a client lives whose acknowledged writes are lost, and no flush has failed since.
     untold: bool,
     /// A flush may fail for a loss.
     may_fail: bool,
-    /// Flushes that were asked for until then may have failed together with the one that told.
+    /// Flushes issued up to this time may have failed together with the one that reported the loss.
     told_at: u64,
     /// An operator trusts the cache device with its dirty data, newest or not: that counts as a loss.
     trusted: bool,
 }
 
-/// What is known of all.
+/// State of all volumes.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Losses {
     volumes: Vec<Volume>,
     /// Session and boot of the risk file.
     owner: (u64, u8),
-    /// The start under way believes the risk file.
+    /// The current start trusts the risk file.
     believed: bool,
-    /// The start finds an older image of the device, which says nothing of how the last session ended.
+    /// The start found an older image of the device, which does not record the end of the last session.
     older: bool,
-    /// Clients of the session before live.
+    /// Clients of the previous session still live.
     clients_live: bool,
-    /// Volumes with commits that the start under way did not count, though clients may have been answered.
+    /// Volumes with commits that the current start did not count, though clients may have been answered.
     dropped: Vec<VolumeId>,
 }
 
-/// A volume with dirty data of an earlier session writes back until it is clean, whatever its mode.
+/// Returns `true` if writes may be acknowledged from memory. A volume with dirty data of an earlier session writes
+/// back until it is clean, whatever its mode.
 fn is_volatile(config: &VolumeConfig) -> bool {
     let writes_back = config.mode == Mode::WriteBack || config.may_be_dirty;
     writes_back && config.write_back.ack == Ack::Volatile
@@ -58,24 +59,24 @@ impl Losses {
         Self { volumes: vec![Volume::default(); volumes], ..Self::default() }
     }
 
-    /// A start finds a device whose last session was this one; the state directory knows of one that was `newest`.
+    /// Records a start from a device whose last session was `session`, while the state directory holds `newest`.
     pub(crate) fn found(&mut self, session: u64, newest: u64, boot: u8) {
         self.believed = self.owner == (session, boot);
         self.older = session < newest;
     }
 
-    /// Another cache takes the place: what the state directory knows is of the old one.
+    /// Forgets the state of the old cache when another one replaces it.
     pub(crate) fn forget(&mut self) {
         self.volumes.fill(Volume::default());
         self.believed = false;
     }
 
-    /// The risk file could not be written, and is withdrawn.
+    /// Withdraws the risk file after it could not be written.
     pub(crate) fn lose_risks(&mut self) {
         self.owner = (0, 0);
     }
 
-    /// The state directory is lost. That a loss is owed for a volume that is clean is forgotten.
+    /// Loses the state directory, and with it the record that a loss is owed for a clean volume.
     pub(crate) fn lose(&mut self, volume: usize, may_be_dirty: bool) {
         self.lose_risks();
         let known = &mut self.volumes[volume];
@@ -83,12 +84,12 @@ impl Losses {
         *known = Volume { untold, trusted: may_be_dirty, ..Volume::default() };
     }
 
-    /// Commits that the start under way does not count though clients may have been answered.
+    /// Records commits that the current start does not count though clients may have been answered.
     pub(crate) fn dropped(&mut self, volumes: &[VolumeId]) {
         self.dropped = volumes.to_vec();
     }
 
-    /// The machine starts anew. Clients on other machines live on, if there are any.
+    /// Restarts the machine. Clients on other machines live on if `clients_live`.
     pub(crate) fn reboot(&mut self, clients_live: bool) {
         self.clients_live = clients_live;
         if !clients_live {
@@ -96,23 +97,23 @@ impl Losses {
         }
     }
 
-    /// The daemon dies, or ends, while clients live.
+    /// Ends the daemon while clients live.
     pub(crate) fn kill(&mut self) {
         self.clients_live = true;
     }
 
-    /// Returns `true` if the risk file says that a kill now takes nothing that was acknowledged.
+    /// Returns `true` if the risk file says that a kill now loses no acknowledged write.
     pub(crate) fn is_safe(&self, volume: usize) -> bool {
         !self.volumes[volume].at_risk
     }
 
-    /// The settings of a volume, before the manager has them.
+    /// Records the settings of a volume before the manager applies them.
     pub(crate) fn configured(&mut self, volume: usize, config: &VolumeConfig) {
         self.volumes[volume].volatile |= is_volatile(config);
     }
 
-    /// A volume of the session that begins; whether its clients must be told of a loss. The new settings of `ack` do not
-    /// count for that.
+    /// Begins the session of a volume. Returns `true` if its clients must be notified of a loss. A change of `ack`
+    /// does not count for that.
     pub(crate) fn begin(
         &mut self,
         volume: usize,
@@ -133,8 +134,8 @@ impl Losses {
         lost
     }
 
-    /// A volume of a session on an empty cache, in the process of the session before. Returns whether its clients are
-    /// still to learn of a loss.
+    /// Begins a volume's session on an empty cache, in the process of the previous session. Returns `true` if its
+    /// clients have not been notified of a loss yet.
     pub(crate) fn begin_empty(&mut self, volume: usize, config: &VolumeConfig) -> bool {
         let known = &mut self.volumes[volume];
         (known.volatile, known.trusted) = (is_volatile(config), false);
@@ -142,7 +143,7 @@ impl Losses {
         known.owed
     }
 
-    /// A volume that the session does not serve. Its clients meet errors, but its dirty data and what it owes stay.
+    /// Leaves a volume out of the session. Its clients get errors, but its dirty data and its owed loss stay.
     pub(crate) fn put_aside(&mut self, volume: usize, may_be_dirty: bool, was_clean: bool) {
         let ended_in_order = was_clean && !self.older;
         let known = &mut self.volumes[volume];
@@ -150,28 +151,28 @@ impl Losses {
         (known.volatile, known.untold) = (false, false);
     }
 
-    /// The volume is served after all; whether its clients must be told of a loss.
+    /// Serves the volume after all. Returns `true` if its clients must be notified of a loss.
     pub(crate) fn taken_up(&mut self, volume: usize) -> bool {
         self.volumes[volume].may_fail = self.volumes[volume].owed;
         self.volumes[volume].owed
     }
 
-    /// The volume is another one.
+    /// Replaces the volume by another one.
     pub(crate) fn replaced(&mut self, volume: usize) {
         self.volumes[volume] = Volume::default();
     }
 
-    /// The risk file of this session.
+    /// Records the session that owns the risk file.
     pub(crate) fn own(&mut self, session: u64, boot: u8) {
         self.owner = (session, boot);
     }
 
-    /// An operator gives up what was acknowledged.
+    /// Records that an operator gave up acknowledged data.
     pub(crate) fn given_up(&mut self, volume: usize) {
         self.volumes[volume].may_fail = true;
     }
 
-    /// Notes what is at risk after an event.
+    /// Records the data at risk after an event.
     pub(crate) fn note(&mut self, manager: &CacheManager) {
         for (number, volume) in self.volumes.iter_mut().enumerate() {
             let id = VolumeId(number as u16);
@@ -179,7 +180,7 @@ impl Losses {
         }
     }
 
-    /// The session is over. `clean`: in order, which the state directory hears.
+    /// Ends the session; `clean` if in order, which the state directory records.
     pub(crate) fn over(&mut self, manager: &CacheManager, clean: bool) {
         for (number, volume) in self.volumes.iter_mut().enumerate() {
             let id = VolumeId(number as u16);
@@ -190,21 +191,21 @@ impl Losses {
         }
     }
 
-    /// The manager has closed its cache in the middle of the process, which keeps what it owes.
+    /// Records that the manager closed its cache within a process, which keeps the owed losses.
     pub(crate) fn closed(&mut self, manager: &CacheManager) {
         for (number, volume) in self.volumes.iter_mut().enumerate() {
             volume.owed = manager.owes_loss(VolumeId(number as u16));
         }
     }
 
-    /// A flush succeeded. What is wrong with that, if anything.
+    /// Returns a violation in a successful flush, if there is one.
     pub(crate) fn flush_succeeded(&self, volume: usize) -> Option<String> {
         let text = "a flush succeeds although acknowledged writes are lost and no client was told (G5)";
         self.volumes[volume].untold.then(|| format!("volume {volume}: {text}"))
     }
 
-    /// A flush that was asked for then failed. `owes`: the manager has not told the loss yet. Returns whether a loss
-    /// explains it, and whether it told one.
+    /// Records a failed flush that was issued at `asked_at`. `owes`: the manager has not reported the loss yet.
+    /// Returns `true` if a loss explains the failure, and `true` if the flush reported one.
     pub(crate) fn flush_failed(
         &mut self,
         volume: usize,
@@ -227,7 +228,7 @@ impl Losses {
 mod tests {
     use super::*;
 
-    /// A volume that acknowledges from memory, and lost that to a power cut that its clients outlived.
+    /// Builds a volume that acknowledges from memory and lost data to a power cut that its clients survived.
     fn after_a_power_cut() -> (Losses, VolumeConfig) {
         let mut config = VolumeConfig::new(VolumeId(0), 1 << 20, 1 << 20);
         config.mode = Mode::WriteBack;

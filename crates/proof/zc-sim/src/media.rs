@@ -1,4 +1,4 @@
-//! The cache device as the code of a start sees it, which may be cut off between any two I/Os.
+//! Cache device as seen by the code of a start, which may be cut off between any two I/Os.
 
 use zc_cache::startup::Media;
 use zc_core::ErrorKind;
@@ -6,15 +6,15 @@ use zc_format::Geometry;
 
 use crate::disk::{self, Disk};
 
-/// The cache device as a start sees it.
+/// Cache device as a start sees it.
 pub(crate) struct Raw<'a> {
     disk: &'a mut Disk,
     geometry: &'a Geometry,
-    /// I/Os after which it is cut off.
+    /// I/Os until the device is cut off.
     left: Option<u32>,
-    /// The start was cut off: nothing that came back after that moment counts.
+    /// The start was cut off: later results do not count.
     cut: bool,
-    /// The device acknowledges writes and forgets them.
+    /// The device acknowledges writes and drops them.
     forgets: bool,
 }
 
@@ -28,7 +28,6 @@ impl<'a> Raw<'a> {
         Self { disk, geometry, left, cut: false, forgets }
     }
 
-    /// Returns `true` if it was cut off.
     pub(crate) const fn is_cut(&self) -> bool {
         self.cut
     }

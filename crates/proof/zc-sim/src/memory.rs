@@ -1,9 +1,9 @@
-//! The memory of the process: buffers, and what is kept of whole extents in them; and the workers, who hash, compress and
-//! compare what is there.
+//! Memory of the process: buffers, cached fingerprints and encodings of whole extents in them, and the workers that
+//! hash, compress and compare.
 //!
-//! Reads keep fingerprints and encodings of whole extents for origins that store contents as the cache does. One that is
-//! not of the bytes it came with would be wrong data in a store later. So every one of them is compared with the bytes
-//! when they go to an origin, of whatever kind, and a write into bytes of which something is kept is a violation.
+//! Reads keep fingerprints and encodings of whole extents for origins that store contents as the cache does. A kept
+//! value that does not match its bytes would later put wrong data into a store. Therefore each is compared with the
+//! bytes when they are written to an origin of any kind, and a write into bytes with kept values is a violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,9 @@ use zc_reduce::Reducer;
 
 use crate::env::Env;
 
-/// Buffers of the process.
 pub(crate) struct Memory {
     bufs: BTreeMap<BufId, Vec<u8>>,
-    /// What is kept of whole extents, by the place in the buffer.
+    /// Values kept for whole extents, by offset in the buffer.
     known: BTreeMap<BufId, BTreeMap<u32, KnownChunk>>,
     reducer: Reducer,
     extent_bytes: u32,
@@ -32,7 +31,7 @@ impl Memory {
         &mut self.reducer
     }
 
-    /// A buffer with these bytes, which the manager or a client has now.
+    /// Adds a buffer with these bytes, which the manager or a client now owns.
     pub(crate) fn insert(&mut self, buf: BufId, bytes: Vec<u8>) {
         assert!(self.bufs.insert(buf, bytes).is_none(), "{buf:?} is there already");
     }
@@ -42,22 +41,22 @@ impl Memory {
         self.known.remove(&buf);
     }
 
-    /// The process has ended.
+    /// Drops all buffers at the end of the process.
     pub(crate) fn clear(&mut self) {
         self.bufs.clear();
     }
 
-    /// The manager goes, and what it kept.
+    /// Drops the kept values with the manager.
     pub(crate) fn forget_known(&mut self) {
         self.known.clear();
     }
 
-    /// All other buffers go.
+    /// Drops all other buffers.
     pub(crate) fn keep_only(&mut self, bufs: &BTreeSet<BufId>) {
         self.bufs.retain(|buf, _| bufs.contains(buf));
     }
 
-    /// All buffers are filled with zeros.
+    /// Fills all buffers with zeros.
     pub(crate) fn wipe(&mut self) {
         self.bufs.values_mut().for_each(|bytes| bytes.fill(0));
     }
@@ -89,7 +88,7 @@ impl Memory {
         self.bytes_mut(s.buf)[at..at + s.len_bytes as usize].copy_from_slice(data);
     }
 
-    /// An extent was read and decoded: what that told is kept if it is wanted.
+    /// Keeps the fingerprint and encoding of a decoded extent, if requested.
     pub(crate) fn keep(&mut self, part: &ExtentRead, codec: Codec, payload: &[u8], raw: &[u8]) {
         if !part.keep {
             return;
@@ -106,7 +105,7 @@ impl Memory {
         of_buf.insert(part.dest.start_bytes, KnownChunk { print, encoding });
     }
 
-    /// Bytes of a buffer are about to change: nothing may be kept of them.
+    /// Checks that no value is kept for bytes of a buffer that are about to change.
     fn keeps_nothing_of(&self, env: &mut Env, bytes: BufSlice) {
         let end = bytes.start_bytes + bytes.len_bytes;
         let Some(known) = self.known.get(&bytes.buf) else { return };
@@ -116,8 +115,8 @@ impl Memory {
         }
     }
 
-    /// What is kept of whole extents among bytes that go to an origin, by the offset from the first byte. Each is
-    /// compared with the bytes.
+    /// Returns the values kept for whole extents among bytes written to an origin, by the offset from the first byte.
+    /// Each is compared with the bytes.
     pub(crate) fn known_in(&mut self, env: &mut Env, bytes: BufSlice) -> Vec<(u32, KnownChunk)> {
         let extent_bytes = self.extent_bytes;
         let end = bytes.start_bytes + bytes.len_bytes;
@@ -148,7 +147,7 @@ impl Memory {
         }
     }
 
-    /// What the workers do with buffers.
+    /// Executes a job of the workers on buffers.
     pub(crate) fn work(&mut self, action: &Action, kind: FingerprintKind) -> Event {
         match action {
             Action::Hash { op, src, domain } => {

@@ -1,4 +1,4 @@
-//! Models of the volumes: what clients may read (G1, G2), and what the origins may hold alone (G6).
+//! Models of the volumes: legal reads of clients (G1, G2), and legal contents of the origins alone (G6).
 
 use zc_cache::config::VolumeConfig;
 use zc_core::Destage;
@@ -13,7 +13,7 @@ use crate::oracle::Oracle;
 pub(crate) struct Models {
     oracles: Vec<Oracle>,
     origins: Vec<OriginJudge>,
-    /// Sectors that an operator gives up, and since when.
+    /// Sectors that an operator gives up, with the time of that.
     given_up: Vec<(usize, u64)>,
 }
 
@@ -31,7 +31,7 @@ impl Models {
         models
     }
 
-    /// A volume that destages past flushes was not promised what the origin's model judges.
+    /// Excuses a volume that destages past flushes from the origin's model.
     pub(crate) fn configured(&mut self, volume: usize, config: &VolumeConfig) {
         if config.write_back.destage == Destage::Coalesce {
             self.origins[volume].excuse();
@@ -54,47 +54,47 @@ impl Models {
         &mut self.origins[volume]
     }
 
-    /// Both models of a volume.
+    /// Returns both models of a volume.
     pub(crate) fn both(&mut self, volume: usize) -> (&mut Oracle, &mut OriginJudge) {
         (&mut self.oracles[volume], &mut self.origins[volume])
     }
 
-    /// The volume is another one, and has no sector yet.
+    /// Replaces the volume by one without sectors.
     pub(crate) fn replace(&mut self, volume: usize) {
         self.oracles[volume] = Oracle::new(0);
         self.origins[volume] = OriginJudge::new(0);
     }
 
-    /// The volume becomes a sector longer, that has held this since before a client asks.
+    /// Adds a sector that holds this value from before any request.
     pub(crate) fn grow(&mut self, volume: usize, value: u64) {
         self.oracles[volume].grow(value);
         self.origins[volume].grow(value);
     }
 
-    /// A write of `value` starts.
+    /// Records the start of a write of `value`.
     pub(crate) fn issue(&mut self, volume: usize, sector: usize, value: u64, now: u64) {
         self.oracles[volume].issue(sector, value, now);
         self.origins[volume].issue(sector, value, now);
     }
 
-    /// A discard starts.
+    /// Records the start of a discard.
     pub(crate) fn discard(&mut self, volume: usize, sector: usize, now: u64) {
         self.oracles[volume].issue(sector, 0, now);
         self.origins[volume].discard(sector, now);
     }
 
-    /// A write that was issued at `issued` and has not begun is issued again.
+    /// Reissues a write that was issued at `issued` and has not begun.
     pub(crate) fn issue_again(&mut self, volume: usize, sector: usize, issued: u64, now: u64) {
         self.oracles[volume].issue_again(sector, issued, now);
         self.origins[volume].issue_again(sector, issued, now);
     }
 
-    /// The oldest read that waits was issued then.
+    /// Sets the issue time of the oldest outstanding read.
     pub(crate) fn oldest_read(&mut self, issued: u64) {
         self.oracles.iter_mut().for_each(|oracle| oracle.oldest_read = issued);
     }
 
-    /// Allows these sectors anything that they ever held.
+    /// Accepts any former content of these sectors.
     pub(crate) fn forgive(&mut self, volume: usize, sectors: &[usize], now: u64) {
         let all = self.oracles[volume].sectors();
         for sector in sectors.iter().copied().filter(|sector| *sector < all) {
@@ -103,7 +103,7 @@ impl Models {
         }
     }
 
-    /// Sectors whose bytes rotted do not go to the origin: it may hold there what it held.
+    /// Lets the origin keep former contents of corrupt sectors that are not destaged.
     pub(crate) fn left_out(&mut self, volume: usize, sectors: impl Iterator<Item = usize>, now: u64) {
         let all = self.oracles[volume].sectors();
         for sector in sectors.filter(|sector| *sector < all) {
@@ -111,7 +111,8 @@ impl Models {
         }
     }
 
-    /// The manager writes zeros where an operator gave up what cannot be read: from now on a reader may get them.
+    /// Records that the manager zeroes sectors that an operator gave up as unreadable: readers may get zeros from now
+    /// on.
     pub(crate) fn zeros_began(&mut self, env: &mut Env, volume: usize, sectors: impl Iterator<Item = usize>) {
         env.advance();
         let (now, all) = (env.now(), self.oracles[volume].sectors());
@@ -121,7 +122,7 @@ impl Models {
         }
     }
 
-    /// These zeros are durable, or it is unknown whether they are.
+    /// Records the end of these zeros; without `done` it is unknown if they are durable.
     pub(crate) fn zeros_ended(&mut self, volume: usize, done: bool, now: u64) {
         for (sector, began) in core::mem::take(&mut self.given_up) {
             if done {
@@ -133,19 +134,18 @@ impl Models {
         }
     }
 
-    /// A failed flush of the origin says that writes may be lost.
+    /// Records a failed flush of the origin, after which writes may be lost.
     pub(crate) fn lost(&mut self, volume: usize, now: u64) {
         self.oracles[volume].lost(now);
         self.origins[volume].lost();
     }
 
-    /// The power goes.
     pub(crate) fn power_cut(&mut self, now: u64) {
         self.oracles.iter_mut().for_each(|oracle| oracle.power_cut(now));
         self.origins.iter_mut().for_each(|judge| judge.crashed(now));
     }
 
-    /// The process dies. `is_safe`: the volume said that all it had acknowledged is elsewhere.
+    /// Records a kill. `is_safe`: the volume reported that all acknowledged data is stored elsewhere.
     pub(crate) fn killed(&mut self, is_safe: impl Fn(usize) -> bool, now: u64) {
         for (volume, oracle) in self.oracles.iter_mut().enumerate() {
             if is_safe(volume) {
@@ -156,7 +156,7 @@ impl Models {
         self.origins.iter_mut().for_each(|judge| judge.crashed(now));
     }
 
-    /// The manager goes while requests are held back from it. `is_safe`: as for a kill.
+    /// Records that the manager left while requests are held back from it. `is_safe`: as for a kill.
     pub(crate) fn exchanged(&mut self, is_safe: impl Fn(usize) -> bool, now: u64) {
         for (volume, oracle) in self.oracles.iter_mut().enumerate() {
             if is_safe(volume) {
@@ -167,7 +167,7 @@ impl Models {
         self.origins.iter_mut().for_each(OriginJudge::lost);
     }
 
-    /// The process ended in order.
+    /// Records that the process ended in order.
     pub(crate) fn nothing_in_memory(&mut self) {
         self.oracles.iter_mut().for_each(Oracle::nothing_in_memory);
     }

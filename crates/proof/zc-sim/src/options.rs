@@ -10,14 +10,14 @@ use crate::profile::Profile;
 pub struct Options {
     /// Client requests.
     pub ops: u64,
-    /// A deliberate bug.
+    /// Deliberate bug to enable.
     pub canary: Option<Canary>,
-    /// The replacement policy; `None`: the seed decides.
+    /// Replacement policy; `None`: the seed decides.
     pub replacement: Option<Replacement>,
-    /// Where extents go in a WEU; `None`: the seed decides.
+    /// Placement of extents in a WEU; `None`: the seed decides.
     pub packer: Option<Packer>,
-    /// The kind of machine; `None`: the seed decides.
+    /// Kind of machine; `None`: the seed decides.
     pub profile: Option<Profile>,
-    /// Where every event and action goes, for people.
+    /// Receives every event and action as text.
     pub trace: Option<fn(&str)>,
 }

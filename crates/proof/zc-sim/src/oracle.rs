@@ -1,36 +1,36 @@
-//! The model disk: for every sector the values that are legal to see, now and after a power cut.
+//! Model disk: the legal values of every sector, now and after a power cut.
 
 /// One version of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Version {
     value: u64,
     issued: u64,
-    /// When the client asked for it; a crash does not change that.
+    /// Issue time, unchanged by a crash.
     written: u64,
-    /// When the write was answered; `u64::MAX` while it is in flight.
+    /// Time of the answer; `u64::MAX` while the write is in flight.
     ended: u64,
     durable: bool,
-    /// Answered when the daemon may have had it in memory alone.
+    /// Answered when it may have been in the daemon's memory only.
     in_memory: bool,
-    /// Its client was told that it may not be there: the daemon need not keep it.
+    /// The client got an error, so the daemon need not keep it.
     uncertain: bool,
 }
 
 impl Version {
-    /// Returns `true` if the version outlives the process.
+    /// Returns `true` if the version survives the process.
     fn outlives(&self) -> bool {
         self.ended != u64::MAX && (self.durable || !self.in_memory)
     }
 }
 
-/// A volume's model.
+/// Model of a volume.
 #[derive(Debug, Clone)]
 pub(crate) struct Oracle {
     sectors: Vec<Vec<Version>>,
     pinned: Vec<Option<(u64, u64)>>,
-    /// All values that a sector ever had, without repeats in a row.
+    /// All values that each sector ever had, without adjacent repeats.
     ever: Vec<Vec<u64>>,
-    /// Start of the oldest read in flight: what it may see is kept.
+    /// Issue time of the oldest read in flight: versions that it may see are kept.
     pub(crate) oldest_read: u64,
 }
 
@@ -44,7 +44,7 @@ impl Oracle {
         }
     }
 
-    /// The volume becomes a sector longer, that has held this since before a client asks.
+    /// Adds a sector that holds this value from before any request.
     pub(crate) fn grow(&mut self, value: u64) {
         self.sectors.push(vec![known(value, 0)]);
         self.pinned.push(None);
@@ -55,7 +55,7 @@ impl Oracle {
         self.sectors.len()
     }
 
-    /// A write of `value` starts.
+    /// Records the start of a write of `value`.
     pub(crate) fn issue(&mut self, sector: usize, value: u64, now: u64) {
         let version = Version {
             value,
@@ -73,7 +73,7 @@ impl Oracle {
         }
     }
 
-    /// The write that was issued at `issued` ended well.
+    /// Records success of the write issued at `issued`.
     pub(crate) fn end(&mut self, sector: usize, issued: u64, now: u64, durable: bool, in_memory: bool) {
         for version in self.sectors[sector].iter_mut().filter(|v| v.issued == issued && v.ended == u64::MAX) {
             *version = Version { ended: now, durable, in_memory, ..*version };
@@ -81,7 +81,7 @@ impl Oracle {
         self.prune(sector);
     }
 
-    /// The write ended, but may have written or not: what was legal before it stays so beside it.
+    /// Records a write that ended with an unknown effect: the values legal before it stay legal.
     pub(crate) fn end_uncertain(&mut self, sector: usize, issued: u64, now: u64, in_memory: bool) {
         let all = self.sectors[sector].clone();
         let legal = |v: &Version| !all.iter().any(|f| f.ended != u64::MAX && f.issued > v.ended);
@@ -96,12 +96,12 @@ impl Oracle {
         }
     }
 
-    /// The write was refused: nothing was written.
+    /// Removes a refused write, which wrote nothing.
     pub(crate) fn withdraw(&mut self, sector: usize, issued: u64) {
         self.sectors[sector].retain(|v| v.issued != issued || v.ended != u64::MAX);
     }
 
-    /// Versions overtaken by a later durable one are gone for good.
+    /// Removes versions overtaken by a later durable one.
     fn prune(&mut self, sector: usize) {
         let versions = self.sectors[sector].clone();
         let oldest = self.oldest_read;
@@ -109,7 +109,7 @@ impl Oracle {
         self.sectors[sector].retain(|v| !gone(v));
     }
 
-    /// A flush that was issued at `issued` ended well.
+    /// Records success of the flush issued at `issued`.
     pub(crate) fn flushed(&mut self, issued: u64) {
         for sector in 0..self.sectors.len() {
             let mut any = false;
@@ -123,12 +123,12 @@ impl Oracle {
         }
     }
 
-    /// No write of the sector is in flight.
+    /// Returns `true` if no write of the sector is in flight.
     pub(crate) fn is_quiet(&self, sector: usize) -> bool {
         self.sectors[sector].iter().all(|version| version.ended != u64::MAX)
     }
 
-    /// A flush failed: of what was answered and is not durable, anything may be left.
+    /// Records a failed flush: any answered version that is not durable may be left.
     pub(crate) fn lost(&mut self, now: u64) {
         for (versions, pinned) in self.sectors.iter_mut().zip(&mut self.pinned) {
             let all = versions.clone();
@@ -141,7 +141,7 @@ impl Oracle {
         }
     }
 
-    /// Values that a read between `start` and now may see.
+    /// Returns `true` if a read between `start` and now may return this value.
     pub(crate) fn may_see(&self, sector: usize, start: u64, value: u64) -> bool {
         if let Some((pinned, since)) = self.pinned[sector]
             && start > since
@@ -155,7 +155,7 @@ impl Oracle {
             .any(|v| !versions.iter().any(|f| f.ended < start && f.issued > v.ended))
     }
 
-    /// A read saw a value; if nothing was in flight it stays that.
+    /// Records the value that a read returned; it is fixed if no write was in flight.
     pub(crate) fn saw(&mut self, sector: usize, start: u64, value: u64, now: u64) {
         let quiet = self.sectors[sector].iter().all(|v| v.ended < start);
         if !quiet {
@@ -168,7 +168,7 @@ impl Oracle {
         }
     }
 
-    /// The power went: of what was not flushed anything may be left.
+    /// Records a power cut: any of the unflushed versions may be left.
     pub(crate) fn power_cut(&mut self, now: u64) {
         for (versions, pinned) in self.sectors.iter_mut().zip(&mut self.pinned) {
             let all = versions.clone();
@@ -180,7 +180,8 @@ impl Oracle {
         }
     }
 
-    /// The process died: what was answered stays, unless it was in memory alone; what was in flight may have happened.
+    /// Records a kill: answered versions stay unless they were in memory only, and writes in flight may have
+    /// happened.
     pub(crate) fn killed(&mut self, now: u64) {
         for (versions, pinned) in self.sectors.iter_mut().zip(&mut self.pinned) {
             if versions.iter().all(Version::outlives) {
@@ -195,7 +196,8 @@ impl Oracle {
         }
     }
 
-    /// The manager goes while writes in flight are held back from it: these have not begun. The rest is as after a kill.
+    /// Records that the manager left while writes in flight are held back from it: these have not begun. The rest is
+    /// as after a kill.
     pub(crate) fn exchanged(&mut self, now: u64) {
         let held: Vec<Vec<Version>> = self.sectors.iter().map(|versions| in_flight(versions)).collect();
         for versions in &mut self.sectors {
@@ -210,43 +212,45 @@ impl Oracle {
         }
     }
 
-    /// A write that was issued at `issued` and has not begun is issued again.
+    /// Reissues a write that was issued at `issued` and has not begun.
     pub(crate) fn issue_again(&mut self, sector: usize, issued: u64, now: u64) {
         let held = self.sectors[sector].iter_mut().filter(|v| v.issued == issued && v.ended == u64::MAX);
         held.for_each(|version| version.issued = now);
     }
 
-    /// The process dies, and said that all it had acknowledged is elsewhere. What it refused may be in its memory.
+    /// Records that a dying process had reported all acknowledged data as stored elsewhere. Refused writes may be in
+    /// its memory.
     pub(crate) fn acknowledged_is_safe(&mut self) {
         for versions in self.sectors.iter_mut().filter(|versions| !versions.iter().any(|v| v.uncertain)) {
             versions.iter_mut().for_each(|version| version.in_memory = false);
         }
     }
 
-    /// The process ended in order.
+    /// Records that the process ended in order.
     pub(crate) fn nothing_in_memory(&mut self) {
         self.sectors.iter_mut().flatten().for_each(|version| version.in_memory = false);
     }
 
-    /// More was lost than a guarantee speaks of: anything that was ever there may be there now, and then stays.
+    /// Forgives a loss beyond the guarantees: the sector may hold any former value now, and keeps the one that is
+    /// read.
     pub(crate) fn forgive(&mut self, sector: usize, now: u64) -> &[u64] {
         let values = &mut self.ever[sector];
         values.sort_unstable();
         values.dedup();
         let any = |value: &u64| Version { durable: false, written: 0, ..known(*value, now) };
-        // A write in flight may still come after it.
+        // A write in flight may still follow.
         let in_flight = in_flight(&self.sectors[sector]);
         self.sectors[sector] = values.iter().map(any).chain(in_flight).collect();
         self.pinned[sector] = None;
         values
     }
 
-    /// Returns `true` if something that may be there was written by then.
+    /// Returns `true` if a version that may be present was written by then.
     pub(crate) fn written_by(&self, sector: usize, then: u64) -> bool {
         self.sectors.get(sector).is_none_or(|versions| versions.iter().any(|version| version.written <= then))
     }
 
-    /// All that was ever there.
+    /// Returns all values that the sector ever had.
     pub(crate) fn ever(&self, sector: usize) -> &[u64] {
         &self.ever[sector]
     }
@@ -267,7 +271,7 @@ fn in_flight(versions: &[Version]) -> Vec<Version> {
     versions.iter().filter(|version| version.ended == u64::MAX).copied().collect()
 }
 
-/// What is there and durable.
+/// Returns a present, durable version.
 fn known(value: u64, now: u64) -> Version {
     Version {
         value,

@@ -1,4 +1,4 @@
-//! What the origins do: they carry out, or fail, and a failed write may have happened in part.
+//! Simulated origins: execute or fail operations; a failed write may have been executed in part.
 
 use core::ops::{Index, IndexMut};
 
@@ -11,14 +11,14 @@ use crate::content::SECTOR;
 use crate::disk::Disk;
 use crate::env::Env;
 
-/// Of an origin's operations, how many fail in a seed whose origins do.
+/// Share of an origin's operations that fail in seeds with origin errors.
 const ERROR_RATE: f64 = 0.01;
-/// A discard that is so long makes space for the rest of such a span.
+/// Minimum length of a discard that makes space for the rest of the current span.
 const FREES_BYTES: u64 = 8 << 10;
-/// Where a sector is torn: before it the old bytes, from there on the new ones.
+/// Byte at which a sector is torn: old bytes before it, new bytes from there.
 const TORN: usize = 32;
 
-/// The origins. Of volumes in a store: what that held when it was last looked into.
+/// Origins. For volumes in a store, their contents when the store was last inspected.
 #[derive(Debug, Clone)]
 pub(crate) struct Origins {
     disks: Vec<Disk>,
@@ -55,12 +55,12 @@ impl Origins {
         self.disks.iter_mut()
     }
 
-    /// Another origin takes the place of the volume's, empty.
+    /// Replaces the volume's origin by an empty one.
     pub(crate) fn replace(&mut self, volume: usize) {
         self.disks[volume] = Disk::new(0);
     }
 
-    /// What an origin answers that knows its fingerprints.
+    /// Answers a fingerprint request as an origin that stores fingerprints does.
     pub(crate) fn recipe(&self, action: &Action, kind: FingerprintKind, extent: usize) -> Event {
         let Action::WantRecipe { op, volume, first, count, domain } = action else {
             panic!("{action:?} asks for no recipe")
@@ -102,7 +102,7 @@ impl Origins {
         }
     }
 
-    /// Carries out an operation of an origin. A flush covers what had ended when it was issued.
+    /// Executes an operation of an origin. A flush covers writes completed when it was issued.
     pub(crate) fn perform(
         &mut self,
         cx: &mut Bench<'_>,
@@ -161,7 +161,7 @@ impl Origins {
         Event::OriginDone { op, result: if fails { Err(error) } else { Ok(()) } }
     }
 
-    /// Sectors that a write in flight is about to change are half of it already: no copy is atomic.
+    /// Half-applies writes in flight to the sectors read: no copy is atomic.
     fn tear(
         cx: &mut Bench<'_>,
         pending: &[(Action, u64)],
@@ -197,7 +197,7 @@ impl Origins {
         }
     }
 
-    /// Two writes of a sector in flight together could leave a mixture on the origin.
+    /// Checks that no other write of the same sectors is in flight, which could leave a mixture on the origin.
     fn meets_no_write(
         cx: &mut Bench<'_>,
         pending: &[(Action, u64)],
@@ -225,7 +225,8 @@ impl Origins {
         }
     }
 
-    /// A failed flush says once that writes may be lost; they are, but not parts of one that is still under way.
+    /// Loses unflushed writes for a failed flush, which reports the loss once. Writes still in progress are not lost
+    /// in part.
     fn lose_unflushed(&mut self, cx: &mut Bench<'_>, volume: usize) {
         cx.env.note("failed flushes that lost writes");
         cx.env.advance();
@@ -234,7 +235,7 @@ impl Origins {
         cx.models.lost(volume, cx.env.now());
     }
 
-    /// Writes; when it fails, each sector or not.
+    /// Executes a write; if it fails, each sector is written or not.
     fn store(
         &mut self,
         env: &mut Env,

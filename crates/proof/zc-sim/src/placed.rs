@@ -1,20 +1,20 @@
-//! Extents that were placed last, for what rots them.
+//! Recently placed extents, as targets of corruption.
 
 use std::collections::VecDeque;
 
 use zc_format::ExtentHeader;
 
-/// So many placed extents are remembered.
+/// Maximum number of extents remembered.
 const PLACED_MAX: usize = 64;
 
-/// Where an extent, or a piece of one, was placed.
+/// Placement of an extent, or of a piece of one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placed {
     pub(crate) header: ExtentHeader,
     pub(crate) offset_bytes: u32,
 }
 
-/// The extents that were placed last.
+/// Most recently placed extents.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PlacedExtents(VecDeque<Placed>);
 

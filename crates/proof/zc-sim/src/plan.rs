@@ -1,24 +1,24 @@
-//! What a seed draws of its course: habits, and which kinds of turns it has.
+//! Draws of a seed that shape its run: habits, and the kinds of turns.
 
 use crate::profile::Habits;
 
-/// What is drawn once, and holds for the run.
+/// Properties drawn once for the whole run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
-    /// What clients do, and when the machine is cut off.
+    /// Habits of clients, and chances of crashes.
     pub(crate) habits: Habits,
     /// Volumes may write back.
     pub(crate) write_back: bool,
-    /// At times one client syncs after each write, and no other client is there.
+    /// At times only one client is active, and it syncs after each write.
     pub(crate) syncing: bool,
-    /// At times a volume grows.
+    /// Volumes grow at times.
     pub(crate) growing: bool,
-    /// At times a volume comes back in another domain.
+    /// Volumes return in another domain at times.
     pub(crate) moving: bool,
-    /// At times another volume takes the number of one.
+    /// Another volume takes over a number at times.
     pub(crate) replacing: bool,
     /// Volumes have shares of the cache, which change.
     pub(crate) sharing: bool,
-    /// Ranges of volumes are pinned, and others later.
+    /// Ranges of volumes are pinned; the pins change later.
     pub(crate) pinning: bool,
 }

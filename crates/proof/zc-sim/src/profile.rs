@@ -1,8 +1,8 @@
-//! Profiles: what kind of machine a seed is.
+//! Profiles: the kind of machine that a seed simulates.
 //!
-//! Job: most faults need several unlikely things together. Drawn one by one from wide ranges they hardly ever meet, so
-//! each seed draws a profile first, which narrows some ranges to where one kind of fault lives (swarm testing). The
-//! plain profile narrows nothing.
+//! Job: most faults need several unlikely events together. Drawn independently from wide ranges these hardly ever
+//! coincide, so each seed first draws a profile, which narrows some ranges to those of one kind of fault (swarm
+//! testing). The plain profile narrows nothing.
 
 use rand::RngExt as _;
 use rand::SeedableRng as _;
@@ -13,48 +13,48 @@ use crate::zone::Zone;
 /// Kinds of machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Anything.
+    /// Unrestricted ranges.
     Plain,
     /// Two to four volumes write back, share content, and flush often; crashes follow flushes; pieces and flushes of
     /// the device hang.
     Shared,
-    /// Generations of one bit or two, and dirty data that stays: the few slots that are left are used again and again,
+    /// Generations of one or two bits, and lasting dirty data. The few remaining slots are reused again and again,
     /// and old index entries look like new ones.
     Tiny,
     /// Starts are cut off and followed by crashes, and clients write at once.
     Restarts,
-    /// Dirty extents rot on a device that is honest but for that, and are written anew: what was written later has to
-    /// reach the origin.
+    /// Dirty extents become corrupt on an otherwise honest device and are rewritten; later writes have to reach the
+    /// origin.
     Rotting,
-    /// Little but the schedules of `aimed`, on a device that is honest.
+    /// Mostly the schedules of `aimed`, on an honest device.
     Aimed,
-    /// The first of several volumes has an origin without space at times, until something is discarded there. There is
-    /// little room for dirty data.
+    /// The first of several volumes has an origin without space at times, until a discard. Capacity for dirty data is
+    /// small.
     Full,
 }
 
-/// What clients do, and when the machine is cut off.
+/// Habits of clients, and chances of crashes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Habits {
-    /// Of 100 requests, how many are flushes.
+    /// Number of flushes in 100 requests.
     pub(crate) flushes: u32,
-    /// Of the writes, the share of those with contents of the pool.
+    /// Share of writes that use pool contents.
     pub(crate) duplicates: f64,
-    /// Of the writes, the share of those that are durable when they end.
+    /// Share of writes that are durable when they complete.
     pub(crate) fua: f64,
-    /// Of the flushes that end, the share of those that a crash follows within a few turns.
+    /// Share of completed flushes that a crash follows within a few turns.
     pub(crate) crash_after_flush: f64,
-    /// What hangs most often, and then for a short time; after it, at times, flushes of the cache device do.
+    /// Zone that hangs most often, for short times; at times flushes of the cache device hang after it.
     pub(crate) hangs: Option<Zone>,
-    /// After so many numbers the pool of contents is another one; 0: never.
+    /// Request numbers after which the pool of contents changes; 0: never.
     pub(crate) pool_turns: u64,
-    /// A volume serves mostly the first so many of its bytes.
+    /// Leading bytes of a volume that receive most requests.
     pub(crate) hot_bytes: Option<usize>,
-    /// A start is followed by a crash this often.
+    /// Chance that a crash follows a start.
     pub(crate) crash_after_start: f64,
-    /// Of the sessions that would end by chance, the share of those that do.
+    /// Share of random session ends that are carried out.
     pub(crate) ends: f64,
-    /// Of 1000 turns, how many are one of the schedules in [`crate::aimed`].
+    /// Number in 1000 turns that are schedules of `aimed`.
     pub(crate) aimed: u32,
 }
 
@@ -87,7 +87,7 @@ impl Profile {
         ("full", Self::Full),
     ];
 
-    /// What a seed draws: nearly half of the seeds are plain.
+    /// Draws the profile of a seed; nearly half of the seeds are plain.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         match Pcg64Mcg::seed_from_u64(seed ^ 0x5057).random_range(0..16) {

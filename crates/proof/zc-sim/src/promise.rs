@@ -1,15 +1,15 @@
-//! What the cache device has promised to keep, and whether anything on it tells that it did not.
+//! Promises of the cache device, and a check that the medium reveals broken ones.
 //!
-//! The region map is the one structure whose loss can go unnoticed: each update lies alone in one of two copies, and
-//! nothing but later journal blocks and checkpoints mentions it. The judge here reads the medium with the codecs
-//! alone, apart from `zc_cache::startup`, so that it does not excuse what a restart could have noticed.
+//! The region map is the only structure whose loss can go undetected: each update is stored once, in one of two
+//! copies, and only later journal blocks and checkpoints mention it. This judge reads the medium with the codecs
+//! alone, apart from `zc_cache::startup`, so that it does not excuse damage that a restart could have detected.
 
 use std::collections::BTreeMap;
 
 use zc_core::{JournalSeq, OpId};
 use zc_format::{BLOCK, CheckpointHeader, Geometry, JournalBlock, RegionMap};
 
-/// The newest region map that the device acknowledged before a flush that it acknowledged.
+/// Newest region map that the device acknowledged before a flush that it acknowledged.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Promise {
     writes: BTreeMap<OpId, u64>,
@@ -27,7 +27,7 @@ impl Promise {
         self.flushes.insert(op, self.ended);
     }
 
-    /// The manager hears of an operation's end.
+    /// Records an operation's completion as reported to the manager.
     pub(crate) fn ended(&mut self, op: OpId, well: bool) {
         let (written, flushed) = (self.writes.remove(&op), self.flushes.remove(&op));
         if well {
@@ -36,20 +36,19 @@ impl Promise {
         }
     }
 
-    /// The session is over.
     pub(crate) fn session_over(&mut self) {
         self.writes.clear();
         self.flushes.clear();
         self.ended = 0;
     }
 
-    /// Another medium: nothing was promised.
+    /// Forgets all promises when the medium is replaced.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// The map that was promised is not there, and the medium does not tell: what is there looks whole, and nothing
-    /// that a restart reads mentions a newer one.
+    /// Returns `true` if the promised map is missing and the medium does not reveal it: the present map is intact,
+    /// and nothing that a restart reads mentions a newer one.
     pub(crate) fn is_broken_unseen(&self, media: &[u8], geometry: &Geometry) -> bool {
         let copies = [0, 1].map(|copy| {
             let at = geometry.region_map[copy] as usize;
@@ -61,7 +60,7 @@ impl Promise {
     }
 }
 
-/// The newest region map that the newest checkpoint and the journal after it mention.
+/// Returns the newest region map that the newest checkpoint and the journal after it mention.
 fn mentioned(media: &[u8], geometry: &Geometry) -> u64 {
     let header = |area: usize| {
         let at = geometry.checkpoint[area] as usize;

@@ -1,4 +1,5 @@
-//! Operations in progress: some have not taken effect, and of some the manager has not heard. Those of a zone may hang.
+//! Operations in progress: not executed yet, or executed and not reported to the manager. Operations of one zone may
+//! hang.
 
 use zc_cache::seam::{Action, Event};
 use zc_core::OpId;
@@ -8,14 +9,13 @@ use crate::zone::Zone;
 /// Logical time for which flushes hang behind pieces that hung.
 const BEHIND: u64 = 60;
 
-/// Operations in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Operations that have not taken effect, with the moment of issue for flushes and changes of the state directory.
+    /// Operations that have not been executed, with the time of issue for flushes and state directory changes.
     pending: Vec<(Action, u64)>,
-    /// Ends of which the manager has not heard.
+    /// Completions not reported to the manager.
     unheard: Vec<Event>,
-    /// Operations of this zone take no effect until then.
+    /// Zone whose operations are stalled, and the time until which they are.
     stalled: Option<(Zone, u64)>,
 }
 
@@ -24,7 +24,7 @@ impl Queue {
         self.pending.push((action, issued));
     }
 
-    /// The manager hears of this some time later.
+    /// Queues a completion, which is reported to the manager later.
     pub(crate) fn hear(&mut self, event: Event) {
         self.unheard.push(event);
     }
@@ -53,35 +53,33 @@ impl Queue {
         self.unheard.swap_remove(index)
     }
 
-    /// Takes what has not taken effect: the process ends.
+    /// Takes all operations that have not been executed when the process ends.
     pub(crate) fn take_pending(&mut self) -> Vec<(Action, u64)> {
         core::mem::take(&mut self.pending)
     }
 
-    /// Takes an operation of the cache device that has not taken effect, if there is this one.
+    /// Takes an unexecuted operation of the cache device, if it is in the queue.
     pub(crate) fn take_op(&mut self, op: OpId) -> Option<(Action, u64)> {
         let index = self.pending.iter().position(|(action, _)| action.device_op() == Some(op))?;
         Some(self.pending.swap_remove(index))
     }
 
-    /// Takes the first operation that is chosen.
+    /// Takes the first operation that `chooses` selects.
     pub(crate) fn take_if(&mut self, chooses: impl Fn(&Action, u64) -> bool) -> Option<Action> {
         let index = self.pending.iter().position(|(action, issued)| chooses(action, *issued))?;
         Some(self.pending.swap_remove(index).0)
     }
 
-    /// The session is over.
     pub(crate) fn session_over(&mut self) {
         self.unheard.clear();
         self.stalled = None;
     }
 
-    /// Operations of the zone hang from here on; those of another zone that hung do not any more.
+    /// Stalls operations of the zone; a previously stalled zone resumes.
     pub(crate) const fn stall(&mut self, zone: Zone, until: u64) {
         self.stalled = Some((zone, until));
     }
 
-    /// Nothing hangs any more.
     pub(crate) const fn resume(&mut self) {
         self.stalled = None;
     }
@@ -94,7 +92,7 @@ impl Queue {
     pub(crate) fn is_stalled(&self, index: usize, now: u64, hangs: Option<Zone>) -> bool {
         let Some((zone, until)) = self.stalled else { return false };
         let of = Zone::of(&self.pending[index].0);
-        // Where pieces hang, flushes do for a while behind them: what was written is there, and not durable.
+        // After pieces hang, flushes hang behind them for a while: the writes are executed, but not durable.
         let behind = zone == Zone::DirtyWrite && hangs == Some(zone) && of == Zone::Flush;
         (now < until && of == zone) || (behind && (until..until.saturating_add(BEHIND)).contains(&now))
     }

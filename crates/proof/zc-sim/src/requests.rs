@@ -1,4 +1,4 @@
-//! Requests of clients: what they ask, and which bytes they write.
+//! Requests of clients: kinds, ranges and written bytes.
 
 use zc_cache::seam::{Request, RequestKind};
 use zc_core::{Ack, BufId, Mode, ReqId, VolumeId};
@@ -48,7 +48,7 @@ pub(crate) fn submit(
     });
 }
 
-/// A request that no manager had begins under the next one: it counts as issued now.
+/// Issues a request that no manager received to the next one; its time of issue is now.
 pub(crate) fn begin_again(world: &mut World, req: ReqId) {
     world.env.advance();
     let now = world.env.now();
@@ -68,7 +68,7 @@ pub(crate) fn random_request(world: &mut World) {
     request_of(world, volume);
 }
 
-/// A request of any volume but one, if there is another.
+/// Submits a request of any other volume, if there is one.
 pub(crate) fn request_of_another(world: &mut World, volume: usize) {
     let others: Vec<usize> = (0..world.volumes.len()).filter(|other| *other != volume).collect();
     if others.is_empty() {
@@ -110,7 +110,7 @@ pub(crate) fn request(world: &mut World, volume: usize, offset: usize, len: usiz
     }
 }
 
-/// A request that changes no settings.
+/// Submits a request that changes no settings.
 pub(crate) fn client_request(world: &mut World, volume: usize, offset: usize, len: usize) {
     let buf = world.clients.new_buf();
     match world.env.random_range(0..10) {
@@ -131,7 +131,7 @@ pub(crate) fn write(world: &mut World, volume: usize, offset: usize, len: usize,
     submit(world, volume, offset, len, RequestKind::Write { buf, fua }, ClientKind::Write { fua });
 }
 
-/// Makes the bytes of a write, and tells those who judge of them.
+/// Creates the bytes of a write, and records them in the models.
 pub(crate) fn fill(world: &mut World, volume: usize, offset: usize, len: usize, buf: BufId) {
     let extent = world.cache.geometry().extent_bytes as usize;
     let start = world.env.now() + 1;

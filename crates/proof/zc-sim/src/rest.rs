@@ -1,4 +1,4 @@
-//! Rest: all requests are answered, everything is read, and the daemon stops in order and starts again.
+//! Rest: waits for all answers, reads everything, and stops and restarts the daemon in order.
 
 use zc_cache::seam::{Event, RequestKind};
 use zc_cache::startup;
@@ -14,7 +14,7 @@ use crate::settings::{change_pins_early, serve_volume};
 use crate::stored::{close_pool, make_room_in_pool};
 use crate::world::{PATIENCE, World};
 
-/// Steps after which an operator looks why requests are not answered.
+/// Steps after which an operator investigates unanswered requests.
 const OPERATOR_PATIENCE: u32 = 2_000;
 /// Steps after which an operator kills a daemon whose origins are gone.
 const STOP_PATIENCE: u32 = 2_000;
@@ -25,7 +25,7 @@ pub(crate) fn drain(world: &mut World) {
             return;
         }
         if turn > OPERATOR_PATIENCE && world.pooled.as_ref().is_some_and(Pooled::is_fenced) {
-            // Writes wait for room that dirty data takes which the store does not: an operator starts it anew.
+            // Writes wait for capacity held by dirty data that the store rejects: an operator restarts it.
             return kill(world);
         }
         if turn > OPERATOR_PATIENCE {
@@ -37,7 +37,7 @@ pub(crate) fn drain(world: &mut World) {
             world.tick();
         }
     }
-    // Where a damaged page keeps the store's cleaner from freeing anything, that goes on for ever.
+    // If a damaged page keeps the store's cleaner from freeing anything, the wait never ends.
     if world.is_pool_rotten() {
         world.env.end();
     }
@@ -47,7 +47,7 @@ pub(crate) fn drain(world: &mut World) {
     world.env.violate(format!("{count} requests are never answered; dirty {dirty:?}, pool {pool:?}"));
 }
 
-/// Reads every volume from end to end.
+/// Reads every volume completely.
 pub(crate) fn read_all(world: &mut World) {
     for volume in 0..world.volumes.len() {
         serve_volume(world, volume);
@@ -65,7 +65,7 @@ pub(crate) fn read_all(world: &mut World) {
     }
 }
 
-/// Writes these sectors, then flushes, and hears of both.
+/// Rewrites these sectors and flushes, and waits for both answers.
 pub(crate) fn write_anew(world: &mut World, volume: usize, offset: usize, len: usize) {
     let buf = world.clients.new_buf();
     write(world, volume, offset, len, buf);
@@ -74,7 +74,7 @@ pub(crate) fn write_anew(world: &mut World, volume: usize, offset: usize, len: u
     drain(world);
 }
 
-/// A flush, unless the daemon has been started since without the volume.
+/// Flushes, unless the daemon has been restarted without the volume.
 pub(crate) fn flush_if_served(world: &mut World, volume: usize) {
     if world.volumes.is_served(volume) {
         submit(world, volume, 0, 0, RequestKind::Flush, ClientKind::Flush);
@@ -165,7 +165,7 @@ pub(crate) fn wait_for_stop(world: &mut World) -> Option<bool> {
     None
 }
 
-/// False if it was cut off.
+/// Marks a clean stop. Returns `false` if that was cut off.
 pub(crate) fn mark_clean(world: &mut World) -> bool {
     let superblock = world.superblock.clone().expect("opened");
     let left = (!world.env.is_mended() && world.env.random_bool(0.1)).then(|| world.env.random_range(0..6));
@@ -173,7 +173,7 @@ pub(crate) fn mark_clean(world: &mut World) -> bool {
     let manager = world.manager.as_ref().expect("runs");
     let (journal_next, image) = (manager.journal_next(), manager.index_image());
     if world.faults.is_state_failing(world.env.now()) {
-        // The origins' marks are noted first.
+        // The origins' marks are recorded first.
         world.env.note("stops that the state directory did not hear of");
         return false;
     }
@@ -186,7 +186,7 @@ pub(crate) fn mark_clean(world: &mut World) -> bool {
     done
 }
 
-/// Another program writes to a file while it is not served: its change time tells.
+/// Writes to a file as another program while it is not served; its change time reveals that.
 fn write_behind_our_back(world: &mut World) {
     let volume = world.env.random_range(0..world.volumes.len());
     let in_store = world.pooled.as_ref().is_some_and(|pooled| pooled.has(volume));

@@ -1,4 +1,4 @@
-//! One seed from format to the last read.
+//! Runs of one seed, from the format to the last read.
 
 use core::cell::Cell;
 use std::hash::{Hash as _, Hasher as _};
@@ -28,42 +28,40 @@ use crate::turns::store::pool_turn;
 use crate::turns::sync::sync_often;
 use crate::world::World;
 
-/// A run without a violation.
+/// Report of a run without a violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedReport {
-    /// Client requests.
+    /// Number of client requests.
     pub ops: u64,
     /// Hash over every event and every byte read: equal for equal seeds.
     pub digest: u64,
     /// Hash over every action of the cache manager, in order, and the seed.
     pub actions: u64,
-    /// What happened.
+    /// Events that happened.
     pub coverage: Coverage,
 }
 
 /// A broken guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Client requests before it.
+    /// Number of client requests before it.
     pub op: u64,
-    /// What was seen.
+    /// Description of the observation.
     pub text: String,
 }
 
 /// Runs one seed.
 ///
-/// # Errors
-/// The first violation.
+/// # Errors The first violation.
 ///
-/// # Panics
-/// When the manager does: a broken invariant inside it.
+/// # Panics If the manager panics on a broken internal invariant.
 pub fn run_seed(seed: u64, options: &Options) -> Result<SeedReport, Violation> {
     run_whole(seed, options, &Cell::new(0))
 }
 
-/// Runs a seed and tells how many turns were reached, also when it panics.
+/// Runs a seed and records the number of turns reached, also when it panics.
 pub(crate) fn run_whole(seed: u64, options: &Options, reached: &Cell<u64>) -> Result<SeedReport, Violation> {
     let mut world = served_by(seed, options);
     let (mut op, mut number) = (0, 0);
@@ -76,13 +74,11 @@ pub(crate) fn run_whole(seed: u64, options: &Options, reached: &Cell<u64>) -> Re
     conclude(world, op)
 }
 
-/// Runs the given turns of a seed and no others, whatever the number of requests.
+/// Runs only the given turns of a seed, whatever the number of requests.
 ///
-/// # Errors
-/// The first violation.
+/// # Errors The first violation.
 ///
-/// # Panics
-/// When the manager does: a broken invariant inside it.
+/// # Panics If the manager panics on a broken internal invariant.
 pub fn run_turns(seed: u64, options: &Options, turns: &Turns) -> Result<SeedReport, Violation> {
     run_listed(seed, options, turns.iter())
 }
@@ -104,7 +100,7 @@ pub(crate) fn run_listed(
     conclude(world, op)
 }
 
-/// The machine of a seed, served.
+/// Returns the machine of a seed, served.
 fn served_by(seed: u64, options: &Options) -> World {
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
     let mut setup = Setup::random(seed, &mut rng, options.profile);
@@ -119,7 +115,7 @@ fn served_by(seed: u64, options: &Options) -> World {
     world
 }
 
-/// The last checks, and the report.
+/// Runs the final checks and returns the report.
 fn conclude(mut world: World, op: u64) -> Result<SeedReport, Violation> {
     world.env.begin_turn(u64::MAX);
     if !world.env.is_over() {
@@ -139,7 +135,7 @@ fn conclude(mut world: World, op: u64) -> Result<SeedReport, Violation> {
     Ok(SeedReport { ops: op, digest: hasher.finish(), actions: world.actions.finish(), coverage })
 }
 
-/// One thing happens. True if it was a new request.
+/// Executes one turn. Returns `true` if it was a new request.
 fn turn(world: &mut World) -> bool {
     if crashes_early(world) || pool_turn(world) {
         return false;
@@ -176,7 +172,7 @@ fn turn(world: &mut World) -> bool {
     false
 }
 
-/// What only matters where volumes write back.
+/// Executes a turn that matters only for volumes in write-back.
 fn write_back_turn(world: &mut World) {
     match world.env.random_range(0..10) {
         0..6 => judge_origins(world),
@@ -186,7 +182,7 @@ fn write_back_turn(world: &mut World) {
     }
 }
 
-/// No client for a while.
+/// Lets time pass without clients.
 fn idle(world: &mut World) {
     drain(world);
     for _ in 0..world.env.random_range(0..120) {
@@ -198,8 +194,8 @@ fn idle(world: &mut World) {
     }
 }
 
-/// Everything is read, after a clean stop once more. Then nothing fails any more, and everything ends well: after that
-/// stop, or in what the last turn left.
+/// Reads everything, again after a clean stop. Then all faults end and everything must finish, after that stop or
+/// from the state that the last turn left.
 fn end(world: &mut World) {
     if world.env.random_bool(0.5) {
         drain(world);
@@ -232,7 +228,7 @@ mod tests {
         assert_ne!(third.actions, fourth.actions);
     }
 
-    /// Seeds that found bugs. Sharing of seeds with versions before the fix is not promised, but costs nothing.
+    /// Seeds that found bugs. Their schedules may change between versions, but the check costs nothing.
     #[test]
     fn seeds_that_found_bugs_stay_clean() {
         for seed in [8, 29, 54, 67, 110, 139, 575, 589, 1026, 1087, 7323] {

@@ -1,4 +1,4 @@
-//! Settings of volumes that change while they are served, and volumes that are served after all.
+//! Settings of volumes that change while served, and volumes that are added to a running manager.
 
 use zc_cache::CacheManager;
 use zc_cache::config::VolumeConfig;
@@ -11,7 +11,7 @@ use crate::world::World;
 
 pub(crate) fn reconfigure(world: &mut World) {
     if world.faults.is_state_failing(world.env.now()) {
-        // That a volume may become dirty has to be known there first.
+        // The state directory must first record that a volume may become dirty.
         world.env.note("settings refused: the state directory fails");
         return;
     }
@@ -24,7 +24,7 @@ pub(crate) fn reconfigure(world: &mut World) {
     reconfigured(world, volume);
 }
 
-/// Pins change while a start reads headers, or the index image in their place.
+/// Changes pins while a start reads headers or the index image.
 pub(crate) fn change_pins_early(world: &mut World) {
     for _ in 0..world.env.random_range(0..8) {
         world.step();
@@ -36,7 +36,7 @@ pub(crate) fn change_pins_early(world: &mut World) {
     }
 }
 
-/// Other settings for a volume, which the manager does not know yet.
+/// Draws new settings for a volume, which the manager does not have yet.
 pub(crate) fn draw_settings(world: &mut World, volume: usize) {
     setup::reconfigure(world.env.rng(), &mut world.volumes[volume]);
     if world.plan.sharing {
@@ -53,14 +53,14 @@ pub(crate) fn draw_settings(world: &mut World, volume: usize) {
     }
 }
 
-/// A volume's settings are others from now on.
+/// Records changed settings of a volume.
 pub(crate) fn reconfigured(world: &mut World, volume: usize) {
     world.volumes.changed(volume);
     let to = world.volumes[volume].mode;
     if to == Mode::WriteBack {
-        // What waits or is flushed meanwhile may be served in write-back.
+        // Waiting requests and current flushes may be served in write-back.
         world.clients.writes_back(volume);
-        // A cache that is out of order takes nothing dirty, and nothing is noted.
+        // A failed cache accepts no dirty data, and nothing is recorded.
         world.state.note_dirty(volume, world.manager.as_ref().is_some_and(CacheManager::is_healthy));
         world.env.note("changes to write-back");
     } else if world.dirty(volume).is_some() {
@@ -70,7 +70,7 @@ pub(crate) fn reconfigured(world: &mut World, volume: usize) {
     configure(world, config);
 }
 
-/// A volume is served, and its origin may be written.
+/// Serves a volume and makes its origin writable.
 pub(crate) fn make_writable(world: &mut World, volume: usize) {
     serve_volume(world, volume);
     if world.volumes[volume].mode == Mode::ReadOnly {
@@ -85,7 +85,7 @@ pub(crate) fn configure(world: &mut World, config: VolumeConfig) {
     world.event(Event::Configure(Box::new(config)));
 }
 
-/// A volume that is not served is added.
+/// Adds a volume that is not served.
 pub(crate) fn serve_volume(world: &mut World, volume: usize) {
     if !world.volumes.is_served(volume) {
         world.volumes.serve(volume, true);

@@ -1,8 +1,8 @@
-//! Makes a failing run short: which of its turns are enough for it to fail?
+//! Shortens a failing run: searches for a subset of its turns that still fails.
 //!
-//! Each turn draws from a generator of its own, so that a run with turns left out still means something. The search is
-//! delta debugging: pieces of the list are left out, large ones first, as long as what is left fails. What it finds is
-//! short, not shortest, and may fail for another reason than the whole run did.
+//! Each turn draws from its own generator, so a run with turns left out remains meaningful. The search is delta
+//! debugging: pieces of the list are left out, large ones first, as long as the rest fails. The result is short, not
+//! minimal, and may fail for another reason than the whole run did.
 
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,18 +11,18 @@ use crate::options::Options;
 use crate::run::{run_listed, run_whole};
 use crate::turn_list::Turns;
 
-/// A short run that fails.
+/// Short run that fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shrunk {
-    /// The turns that are enough.
+    /// Turns that are sufficient.
     pub turns: Turns,
-    /// Turns of the whole run until it failed.
+    /// Number of turns of the whole run until it failed.
     pub whole: u64,
-    /// Runs that it took.
+    /// Number of runs needed.
     pub runs: u32,
 }
 
-/// Shortens the run of a failing seed, with at most `runs_max` runs. `None` if it does not fail.
+/// Shortens the run of a failing seed, with at most `runs_max` runs. Returns `None` if it does not fail.
 #[must_use]
 pub fn shrink(seed: u64, options: &Options, runs_max: u32) -> Option<Shrunk> {
     let reached = Cell::new(0);
@@ -39,7 +39,7 @@ pub fn shrink(seed: u64, options: &Options, runs_max: u32) -> Option<Shrunk> {
     Some(Shrunk { turns: Turns::new(turns), whole, runs })
 }
 
-/// Leaves out what is not needed to fail. Returns what is left and the number of trials.
+/// Leaves out turns that are not needed for the failure. Returns the rest and the number of trials.
 fn leave_out(mut list: Vec<u64>, trials_max: u32, fails: impl Fn(&[u64]) -> bool) -> (Vec<u64>, u32) {
     let mut trials = 0;
     let mut piece = list.len().div_ceil(2);

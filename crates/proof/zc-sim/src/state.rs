@@ -1,15 +1,14 @@
-//! The state directory: what the machine keeps beside the cache device.
+//! State directory: the files kept beside the cache device.
 //!
-//! Job: carry out the changes that the manager asks for there, or fail them; and know across sessions which volumes are
-//! distrusted, may be dirty, were given up, or have a fence.
+//! Job: execute or fail the changes that the manager requests there. Across sessions, record the volumes that are
+//! distrusted, may be dirty, were given up, or are fenced.
 //!
-//! A lost directory is an operator's mistake or a new disk. Clean contents are not believed then. Dirty data is refused
-//! until an operator trusts the cache device with it, which is taken for granted here. What only the directory knew is
-//! gone: which epochs were given up while the device was out of reach, which volumes are fenced, and to which clients a
-//! loss is owed. So much is forgiven, and nothing else.
+//! A lost directory stands for an operator's mistake or a new disk. Clean contents are then distrusted. Dirty data is
+//! refused until an operator trusts the cache device with it, which is assumed here. Facts that only the directory
+//! held are lost: epochs given up while the device was out of reach, fenced volumes, and owed losses. Only these are
+//! forgiven.
 //!
-//! What it does not do: tear files, which are replaced as a whole; fail the withdrawal of a file that could not be
-//! written.
+//! It does not tear files, which are replaced as a whole, or fail the withdrawal of a file that could not be written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,21 +20,21 @@ use crate::env::Env;
 use crate::intents::IntentLog;
 use crate::trouble::Trouble;
 
-/// The state directory and the intent log.
+/// State directory and intent log.
 #[derive(Debug, Clone)]
 pub(crate) struct StateDir {
-    /// The newest session that the directory knows.
+    /// Newest session that the directory records.
     session: u64,
-    /// The newest session of all, as a clock would tell.
+    /// Newest session of all, as a clock would give it.
     newest: u64,
     log: IntentLog,
-    /// Volumes whose contents on the cache device are not to be believed.
+    /// Volumes whose contents on the cache device are distrusted.
     distrusted: Vec<bool>,
     /// Volumes that may have data that only the cache device has.
     dirty: Vec<bool>,
-    /// Volumes of which a start could not tell all dirty data, and the operator has not accepted that since.
+    /// Volumes whose dirty data a start could not determine completely, and which no operator has accepted since.
     incomplete: BTreeSet<usize>,
-    /// Epochs to here were given up while the cache could not be told, by volume.
+    /// Epochs given up while the cache device could not be updated, as the newest one by volume.
     given_up: BTreeMap<usize, u64>,
 }
 
@@ -52,37 +51,35 @@ impl StateDir {
         }
     }
 
-    /// The newest session that the directory knows.
+    /// Returns the newest session that the directory records.
     pub(crate) const fn session(&self) -> u64 {
         self.session
     }
 
-    /// A number above those of all sessions.
+    /// Returns a number above those of all sessions.
     pub(crate) fn next_session(&self) -> u64 {
         self.newest.max(self.session) + 1
     }
 
-    /// A session begins.
     pub(crate) fn begin(&mut self, session: u64) {
         self.session = session;
         self.newest = self.newest.max(session);
     }
 
-    /// The cache is formatted anew: nothing is known of it.
+    /// Resets the records for a newly formatted cache.
     pub(crate) fn begin_anew(&mut self) {
         self.session = self.newest + 1;
         self.incomplete.clear();
         self.given_up.clear();
     }
 
-    /// The directory is lost: nothing is trusted.
+    /// Loses the directory: nothing is trusted.
     pub(crate) fn lose(&mut self) {
         self.log.lose();
         self.session = 0;
         self.distrust_all();
     }
 
-    /// The machine starts anew.
     pub(crate) const fn reboot(&mut self) {
         self.log.reboot();
     }
@@ -123,7 +120,7 @@ impl StateDir {
         self.dirty.contains(&true)
     }
 
-    /// The volume may be dirty from here on, if it `is_dirty`.
+    /// Records that the volume may be dirty from now on, if it `is_dirty`.
     pub(crate) fn note_dirty(&mut self, volume: usize, is_dirty: bool) {
         self.dirty[volume] |= is_dirty;
     }
@@ -132,7 +129,7 @@ impl StateDir {
         self.dirty[volume] = is_dirty;
     }
 
-    /// The volume is clean. Returns `true` if it might have been dirty.
+    /// Marks the volume clean. Returns `true` if it might have been dirty.
     pub(crate) fn take_dirty(&mut self, volume: usize) -> bool {
         core::mem::take(&mut self.dirty[volume])
     }
@@ -141,13 +138,13 @@ impl StateDir {
         self.dirty.fill(false);
     }
 
-    /// A start could not tell all dirty data of any volume.
+    /// Fences all volumes that may be dirty, after a start that could not determine all dirty data.
     pub(crate) fn fence_dirty(&mut self) {
         let dirty = self.dirty.iter().enumerate().filter(|(_, is_dirty)| **is_dirty);
         self.incomplete.extend(dirty.map(|(volume, _)| volume));
     }
 
-    /// Volumes with a fence: a clean one has none any more.
+    /// Returns the volumes with a fence. A clean volume loses its fence.
     pub(crate) fn fenced(&mut self) -> Vec<VolumeId> {
         self.incomplete.retain(|volume| self.dirty[*volume]);
         self.incomplete.iter().map(|volume| VolumeId(*volume as u16)).collect()
@@ -157,18 +154,18 @@ impl StateDir {
         self.incomplete.contains(&volume)
     }
 
-    /// An operator accepts what is known. Returns `true` if the volume had a fence.
+    /// Records that an operator accepts the known data. Returns `true` if the volume had a fence.
     pub(crate) fn complete(&mut self, volume: usize) -> bool {
         self.incomplete.remove(&volume)
     }
 
-    /// All epochs of the volume up to this one are given up.
+    /// Gives up all epochs of the volume up to this one.
     pub(crate) fn give_up(&mut self, volume: usize, epoch: u64) {
         let newest = self.given_up.entry(volume).or_default();
         *newest = epoch.max(*newest);
     }
 
-    /// The cache device has been closed: epochs to here, and no others, were given up.
+    /// Sets the newest epoch given up, after the cache device was closed.
     pub(crate) fn set_given_up(&mut self, volume: usize, epoch: u64) {
         self.given_up.insert(volume, epoch);
     }
@@ -177,17 +174,17 @@ impl StateDir {
         self.given_up.contains_key(&volume)
     }
 
-    /// What was given up, by volume.
+    /// Returns the newest epoch given up, by volume.
     pub(crate) const fn given_up(&self) -> &BTreeMap<usize, u64> {
         &self.given_up
     }
 
-    /// Forgets what was given up of a volume. Returns `true` if anything was.
+    /// Forgets epochs given up of a volume. Returns `true` if there were any.
     pub(crate) fn forget_given_up_of(&mut self, volume: usize) -> bool {
         self.given_up.remove(&volume).is_some()
     }
 
-    /// The cache device has been told.
+    /// Forgets all epochs given up, because the cache device has recorded them.
     pub(crate) fn forget_given_up(&mut self) {
         self.given_up.clear();
     }
@@ -197,7 +194,7 @@ impl StateDir {
         !self.incomplete.is_empty() || !self.given_up.is_empty()
     }
 
-    /// A distrust is recorded, or not.
+    /// Records a distrust, or fails to.
     pub(crate) fn record(
         &mut self,
         env: &mut Env,
@@ -216,7 +213,7 @@ impl StateDir {
         Event::DeviceDone { op, result: Ok(()) }
     }
 
-    /// A distrust is recorded: of one volume, or of all.
+    /// Records a distrust of one volume, or of all.
     pub(crate) fn record_now(&mut self, volume: Option<VolumeId>) {
         match volume {
             Some(volume) => self.distrust(usize::from(volume.0)),

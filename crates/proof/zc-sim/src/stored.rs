@@ -1,5 +1,4 @@
-//! The store of the volumes as an operator uses it: opened, closed, asked while all else waits, with snapshots
-//! (S1 to S3).
+//! Store of the volumes as an operator uses it: opening, closing, synchronous requests and snapshots (S1 to S3).
 
 use zc_core::{Codec, ErrorKind};
 use zc_pool::{Answer, PoolError, RequestKind};
@@ -12,22 +11,22 @@ use crate::forgive::forgive;
 use crate::pooled::{Pooled, STEPS_MAX, Waits};
 use crate::world::World;
 
-/// A start is cut off while the store recovers, among so many steps.
+/// Steps of a store recovery before a start is cut off; an upper bound.
 const RECOVERY_STEPS: u32 = 60;
-/// Bytes of a volume that are read at once.
+/// Bytes of a volume read at once.
 const READ_BYTES: u64 = 1 << 20;
 
-/// How a start of the store came out.
+/// Result of a start of the store.
 pub(crate) enum PoolStart {
     /// The store serves, or the world has none.
     Serves,
-    /// Not this time, and why: the daemon is started again.
+    /// The start failed for this reason: the daemon is started again.
     Again(&'static str),
     /// The store does not open, which ends the seed.
     Never,
 }
 
-/// The process that has the pool is gone.
+/// Ends the pool's process.
 pub(crate) fn pool_dies(world: &mut World) {
     if world.env.has_bug(DriverBug::KillTakesStore) {
         return pool_loses_power(world);
@@ -47,7 +46,7 @@ fn root_bytes(world: &World, root: RootId) -> u64 {
     world.pooled.as_ref().map_or(0, |pooled| pooled.root_bytes(root))
 }
 
-/// Asks the pool, and waits while all but the pool stands still.
+/// Sends a request to the pool, and waits while all other parts are stopped.
 fn ask_pool(world: &mut World, kind: RequestKind) -> Result<Answer, PoolError> {
     let pooled = world.pooled.as_mut().expect("the seed has a store");
     pooled.take_heard();
@@ -81,7 +80,7 @@ fn catalog_change(world: &mut World, op: CatalogOp, id: RootId, source: RootId) 
     CatalogChange { op, id, source, codec: Codec::Lz4, chunk_shift, size_chunks, flags: FLAG_DEDUP, name }
 }
 
-/// The store is opened, unless the machine or the daemon is cut off meanwhile.
+/// Opens the store, unless the machine or the daemon is cut off first.
 pub(crate) fn open_pool(world: &mut World) -> PoolStart {
     if world.pooled.is_none() {
         return PoolStart::Serves;
@@ -116,7 +115,8 @@ pub(crate) fn open_pool(world: &mut World) -> PoolStart {
     if world.env.is_violated() { PoolStart::Never } else { PoolStart::Serves }
 }
 
-/// The volumes are made, the first time. False if the device failed: they are empty, and made at the next start.
+/// Creates the volumes at the first start. Returns `false` if the device failed; they are empty then, and are created
+/// at the next start.
 fn make_roots(world: &mut World) -> bool {
     for volume in 0..world.volumes.len() {
         let root = world.pooled.as_ref().and_then(|pooled| pooled.root(volume));
@@ -133,7 +133,7 @@ fn make_roots(world: &mut World) -> bool {
     true
 }
 
-/// An orderly end of the daemon ends the pool behind it.
+/// Closes the pool after an orderly end of the daemon.
 pub(crate) fn close_pool(world: &mut World) {
     let Some(pooled) = &mut world.pooled else { return };
     pooled.stop();
@@ -152,7 +152,7 @@ pub(crate) fn close_pool(world: &mut World) {
     world.env.violate("the pool does not stop".to_owned());
 }
 
-/// The volume behind a cache's becomes longer.
+/// Grows the root behind a volume of the cache.
 pub(crate) fn grow_root(world: &mut World, volume: usize, bytes: u64) -> bool {
     let Some(root) = world.pooled.as_ref().and_then(|pooled| pooled.root(volume)) else { return true };
     let change = catalog_change(world, CatalogOp::Grow, root, root);
@@ -211,7 +211,7 @@ fn violate_unless_fenced(world: &mut World, text: &str) {
     }
 }
 
-/// An operator makes room in a store that is full.
+/// Deletes all snapshots, as an operator would, if the store is full.
 pub(crate) fn make_room_in_pool(world: &mut World) {
     if world.pooled.as_ref().is_some_and(|pooled| pooled.is_full()) {
         delete_all_snapshots(world);
@@ -226,7 +226,7 @@ pub(crate) fn delete_all_snapshots(world: &mut World) {
     }
 }
 
-/// Snapshots hold what they held, and those that were flushed are there (S3, S1).
+/// Checks that snapshots keep their contents, and that flushed ones exist (S3, S1).
 pub(crate) fn judge_snapshots(world: &mut World) {
     let Some(pooled) = &world.pooled else { return };
     for (id, snapshot) in pooled.snaps().list() {
@@ -250,8 +250,8 @@ pub(crate) fn judge_snapshots(world: &mut World) {
     forget_strangers(world);
 }
 
-/// A start has taken a batch that rotted for one that a power cut tore: its volumes, and which snapshots there are,
-/// may be of an earlier time.
+/// Forgives a start that took a corrupt batch for one torn by a power cut: volumes, and the set of snapshots, may be
+/// in an earlier state.
 fn forgive_rotten_log(world: &mut World) {
     let Some(pooled) = &mut world.pooled else { return };
     if !pooled.takes_rotten_log() {
@@ -266,7 +266,7 @@ fn forgive_rotten_log(world: &mut World) {
     }
 }
 
-/// A deletion that was not durable when the power went: the snapshot is there again.
+/// Accepts snapshots whose deletion was not durable at the power cut.
 fn forget_strangers(world: &mut World) {
     let Some(pooled) = &world.pooled else { return };
     let strange = pooled.strangers();
@@ -278,7 +278,7 @@ fn forget_strangers(world: &mut World) {
     }
 }
 
-/// All bytes of a root, or `None` where damage is told.
+/// Returns all bytes of a root, or `None` if damage is reported.
 fn read_root(world: &mut World, root: RootId) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let len = root_bytes(world, root);

@@ -1,10 +1,10 @@
-//! A list of the turns of a run, as a shortened run has them.
+//! List of the turns of a run, as used by a shortened run.
 
 use core::fmt;
 use core::ops::RangeInclusive;
 use core::str::FromStr;
 
-/// A list of turns, ascending: `0-4,9,12-13`.
+/// Ascending list of turns: `0-4,9,12-13`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Turns(Vec<u64>);
 
@@ -13,12 +13,12 @@ impl Turns {
         Self(turns)
     }
 
-    /// The turns, ascending.
+    /// Returns the turns in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.iter().copied()
     }
 
-    /// Number of turns.
+    /// Returns the number of turns.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -56,7 +56,7 @@ impl fmt::Display for Turns {
     }
 }
 
-/// What is wrong with a list of turns.
+/// Error of parsing a list of turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TurnsError;
 

@@ -1,14 +1,14 @@
-//! A start by the index image, held against a start by headers of the same media.
+//! Comparison of a start from the index image with a start from the headers of the same media.
 //!
-//! Job: have two managers start from what lies on the device now, one by the image that the real one is about to read,
-//! one without it, and compare what clients would get: where each extent is read from, and how many slots are in use. Of
-//! pinned ranges, what is safe by headers is safe by the image. And the image counts as much of a unit as there is: with
-//! the last pin, its last unit is as any other.
+//! Job: start two managers from the device's current contents, one from the image that the real manager is about to
+//! read, one without it. Compare the results for clients: the location that each extent is read from, and the number
+//! of slots in use. Pinned extents that are safe by headers must be safe by the image. The image must also count each
+//! unit completely: without its last pin, a unit is treated as any other.
 //!
-//! Invariants: the media are only read, and the run goes on as if nothing had been compared. Devices that lie are not
-//! judged: a header that rots is missed by the one and not by the other, and both are right.
+//! Invariants: the media are only read, and the run continues as if nothing had been compared. Lying devices are not
+//! checked: a corrupt header is detected by one manager and not by the other, and both are right.
 //!
-//! What it does not do: compare hints of the fingerprint index, or the order within a bucket.
+//! It does not compare hints of the fingerprint index, or the order within a bucket.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,12 +22,12 @@ use zc_format::{ExpectedExtent, ExtentError, Record, WeuHeader};
 use crate::disk::PAGE;
 use crate::world::World;
 
-/// Turns after which a start has to be over.
+/// Turns after which a start must have finished.
 const TURNS_MAX: u32 = 10_000;
-/// Where requests of the comparison number from.
+/// First request number of the comparison.
 const REQUESTS: u64 = 1 << 40;
 
-/// Where an extent is read from.
+/// Sources that an extent is read from.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     state: Vec<ResidencyRun>,
@@ -35,13 +35,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// Returns `true` if all that is read from here is read there, too.
+    /// Returns `true` if all sources are also sources of `other`.
     fn is_part_of(&self, other: &Self) -> bool {
         self.stored.iter().all(|expected| other.stored.contains(expected))
     }
 }
 
-/// The unit in each slot that checkpoint and journal name.
+/// Returns the unit in each slot that checkpoint and journal name.
 fn named_units(records: &[Record]) -> BTreeMap<WeuSlot, (Generation, WeuSeq)> {
     let named = records.iter().filter_map(|record| match *record {
         Record::SlotSealed { slot, generation, weu_seq, .. }
@@ -51,12 +51,12 @@ fn named_units(records: &[Record]) -> BTreeMap<WeuSlot, (Generation, WeuSeq)> {
     named.collect()
 }
 
-/// Returns `true` if checkpoint and journal name another unit than this header is of.
+/// Returns `true` if checkpoint and journal name another unit than this header's.
 fn is_another(header: &WeuHeader, named: &BTreeMap<WeuSlot, (Generation, WeuSeq)>) -> bool {
     named.get(&header.slot).is_some_and(|unit| *unit != (header.generation, header.weu_seq))
 }
 
-/// Where a manager would read an extent from. It is not told how that ends.
+/// Returns the sources that a manager would read an extent from. The read is not completed.
 fn seen(manager: &mut CacheManager, volume: &VolumeConfig, offset_bytes: u64, len_bytes: u64) -> Seen {
     let mut state = Vec::new();
     manager.residency(volume.id, offset_bytes, len_bytes, &mut state);
@@ -73,7 +73,7 @@ fn seen(manager: &mut CacheManager, volume: &VolumeConfig, offset_bytes: u64, le
     Seen { state, stored }
 }
 
-/// Compares the two ways of a start that the image allows. What differs, if anything.
+/// Compares the two start paths that the image allows. Returns their difference, if any.
 pub(crate) fn compare_starts(
     world: &mut World,
     start: &StartState,
@@ -94,7 +94,7 @@ pub(crate) fn compare_starts(
         return None;
     }
     world.env.note("starts by image compared with headers");
-    // Both make room once they have started, and a comparison with the origin may be under way in other slots.
+    // Both evict after their start, and a comparison with the origin may be in progress in other slots.
     let found = |manager: &CacheManager| manager.slots_used().0 as u64 + manager.stats().evictions;
     if !(found(&headers)..=found(&headers) + lost.len() as u64).contains(&found(&image)) {
         let found = (found(&image), found(&headers));
@@ -102,10 +102,10 @@ pub(crate) fn compare_starts(
             "slots in use after a start by image and by headers: {found:?}, headers lost in {lost:?}"
         ));
     }
-    // What a full index or checkpoint has no room for is left out.
+    // Entries beyond the capacity of a full index or checkpoint are left out.
     let lacks =
         |manager: &CacheManager| manager.stats().evictions > 0 || manager.stats().file_index_evictions > 0;
-    // By the image more units may be of what is pinned, and take the room of others.
+    // The image may pin more units, which take capacity from others.
     let has_room = image.stats().pinned_units < headers.stats().pinned_units;
     for config in volumes {
         let extent_bytes = u64::from(world.cache.geometry().extent_bytes);
@@ -114,10 +114,10 @@ pub(crate) fn compare_starts(
             let key = ExtentKey { volume: config.id, extent: ExtentNo(offset / extent_bytes) };
             let [is_safe, is_safe_there] = [&image, &headers].map(|manager| manager.is_safe(key));
             let [ours, theirs] = [&mut image, &mut headers].map(|manager| seen(manager, config, offset, len));
-            // Either may have made room since the last extent.
+            // Either may have evicted since the last extent.
             let (image_lacks, headers_lack) = (lacks(&image), lacks(&headers) || world.trouble.left_out);
-            // A header that rotted, or that the device rolled back, before an earlier start by image: that start
-            // missed nothing, and neither does this one.
+            // A header may have been corrupted, or rolled back by the device, before an earlier start from the image.
+            // That start missed nothing, and neither does this one.
             let is_lost =
                 !ours.stored.is_empty() && ours.stored.iter().all(|expected| lost.contains(&expected.slot));
             let is_missing = image_lacks && ours.is_part_of(&theirs)
@@ -134,7 +134,7 @@ pub(crate) fn compare_starts(
     unpin(world, image, volumes)
 }
 
-/// With the last pin, the last unit is as any other. What is wrong with that, if anything.
+/// Checks that a unit without its last pin is treated as any other. Returns a violation, if any.
 fn unpin(world: &mut World, mut image: CacheManager, volumes: &[VolumeConfig]) -> Option<String> {
     if image.stats().pinned_units == 0 {
         return None;
@@ -155,8 +155,8 @@ fn unpin(world: &mut World, mut image: CacheManager, volumes: &[VolumeConfig]) -
     (left != (Vec::new(), 0)).then(|| format!("what is left without pins after a start by image: {left:?}"))
 }
 
-/// A manager that has started from the media as they are, and the slots whose header it could not read, or whose
-/// header is not that of the unit that checkpoint and journal name.
+/// Returns a manager started from the current media. Also returns the slots whose header was unreadable, or is not
+/// that of the unit named by checkpoint and journal.
 fn twin(
     world: &World,
     start: StartState,
@@ -194,7 +194,7 @@ fn twin(
     None
 }
 
-/// What is told of the end of an action: reads bring what lies there, changes end well, origins are not there.
+/// Returns the completion of an action: reads return the stored bytes, changes succeed, and origins are absent.
 fn answer(world: &World, action: &Action) -> Option<Event> {
     let geometry = world.cache.geometry();
     Some(match action {

@@ -5,13 +5,12 @@ use core::ops::{Index, IndexMut};
 use zc_cache::config::VolumeConfig;
 use zc_core::ErrorKind;
 
-/// A volume.
 #[derive(Debug, Clone)]
 struct Volume {
     config: VolumeConfig,
-    /// The manager knows it.
+    /// The manager has the volume.
     is_served: bool,
-    /// The number was taken over and has not been served since: nothing is known of it.
+    /// The number was reused and has not been served since: nothing is recorded for it.
     is_free: bool,
     /// Number of changes of its settings.
     changes: u64,
@@ -21,9 +20,9 @@ struct Volume {
 #[derive(Debug, Clone)]
 pub(crate) struct Volumes {
     all: Vec<Volume>,
-    /// One that is being removed.
+    /// Volume that is being removed.
     leaving: Option<usize>,
-    /// A removal that ended.
+    /// Result of a completed removal.
     removed: Option<Result<(), ErrorKind>>,
 }
 
@@ -41,7 +40,7 @@ impl Volumes {
         self.all.iter().map(|volume| &volume.config)
     }
 
-    /// The settings of what is served.
+    /// Returns the settings of the served volumes.
     pub(crate) fn served(&self) -> Vec<VolumeConfig> {
         self.all.iter().filter(|volume| volume.is_served).map(|volume| volume.config.clone()).collect()
     }
@@ -50,7 +49,7 @@ impl Volumes {
         self.all[volume].is_served
     }
 
-    /// A session serves the volume from its start on, or not.
+    /// Records if a session serves the volume from its start on.
     pub(crate) fn serve(&mut self, volume: usize, is_served: bool) {
         self.all[volume].is_served = is_served;
         self.all[volume].is_free &= !is_served;
@@ -64,18 +63,18 @@ impl Volumes {
         self.all.iter().any(|volume| volume.is_free)
     }
 
-    /// Another volume has the number, and is not served yet.
+    /// Gives the number to another volume, which is not served yet.
     pub(crate) fn replace(&mut self, volume: usize) {
         self.all[volume].is_served = false;
         self.all[volume].is_free = true;
     }
 
-    /// Number of changes of the settings of a volume.
+    /// Returns the number of changes of a volume's settings.
     pub(crate) fn changes(&self, volume: usize) -> u64 {
         self.all[volume].changes
     }
 
-    /// The settings of a volume are others now.
+    /// Counts a change of a volume's settings.
     pub(crate) fn changed(&mut self, volume: usize) {
         self.all[volume].changes += 1;
     }
@@ -84,7 +83,7 @@ impl Volumes {
         self.leaving == Some(volume)
     }
 
-    /// A removal begins, or is over: then there is no volume that leaves.
+    /// Begins a removal; `None`: no volume is being removed any more.
     pub(crate) const fn leave(&mut self, volume: Option<usize>) {
         self.leaving = volume;
         if volume.is_some() {
@@ -92,7 +91,7 @@ impl Volumes {
         }
     }
 
-    /// A removal has ended.
+    /// Records the result of a removal.
     pub(crate) const fn removed(&mut self, result: Result<(), ErrorKind>) {
         self.removed = Some(result);
     }

@@ -1,9 +1,9 @@
-//! The machine: a manager, what it runs on, and what is judged of it.
+//! The machine: a manager, the devices under it, and the judges of its behaviour.
 //!
-//! Job: carry events to the manager and its actions to the devices; let operations take effect and end in random order;
-//! tell the judges of everything. Each part has its state to itself, in a file of its own.
+//! Job: pass events to the manager and its actions to the devices; execute and complete operations in random order;
+//! report everything to the judges. Each part keeps its own state, in a file of its own.
 //!
-//! What it does not do: decide what happens next (`turns`), or begin and end sessions (`boot`, `ends`).
+//! It does not choose the next step (`turns`), or begin and end sessions (`boot`, `ends`).
 
 use zc_cache::config::ManagerConfig;
 use zc_cache::seam::{Action, Event, ImageFault, Note, Request};
@@ -41,17 +41,17 @@ use crate::trouble::Trouble;
 use crate::volumes::Volumes;
 use crate::zone::{self, Zone};
 
-/// Steps after which whoever still waits waits for ever.
+/// Steps after which an unfinished wait counts as hung.
 pub(crate) const PATIENCE: u32 = 20_000;
-/// The cache's identity.
+/// Identity of the cache.
 const UUID: [u8; 16] = [1; 16];
-/// The driver waits so long for a change of the state directory. The daemon waits for 5 s, in which little else would
-/// happen here.
+/// Time that the driver waits for a change of the state directory. The daemon waits for 5 s, in which little else
+/// would happen here.
 const CHANGE_MS: u64 = 500;
-/// The manager waits so long for a distrust to be recorded before it fails writes that need it.
+/// Time that the manager waits for a distrust to be recorded before it fails writes that need it.
 const RECORD_PATIENCE_MS: u64 = 30_000;
 
-/// What carries operations out, and the operations.
+/// Devices that execute operations, and the operations.
 struct Devices<'a> {
     cache: &'a mut CacheDevice,
     origins: &'a mut Origins,
@@ -59,13 +59,12 @@ struct Devices<'a> {
     queue: &'a mut Queue,
 }
 
-/// The machine.
 pub(crate) struct World {
     pub(crate) env: Env,
     pub(crate) plan: Plan,
     pub(crate) faults: Faults,
     pub(crate) crashes: Crashes,
-    // The process.
+    // Process state.
     pub(crate) config: ManagerConfig,
     pub(crate) manager: Option<CacheManager>,
     pub(crate) superblock: Option<Superblock>,
@@ -75,13 +74,13 @@ pub(crate) struct World {
     pub(crate) memory: Memory,
     pub(crate) queue: Queue,
     pub(crate) exchange: Exchange,
-    // What it runs on.
+    // Devices.
     pub(crate) cache: CacheDevice,
     pub(crate) origins: Origins,
-    /// The store that has some of the volumes.
+    /// Store of some of the volumes.
     pub(crate) pooled: Option<Pooled>,
     pub(crate) state: StateDir,
-    // What is judged, and what excuses.
+    // Judges, and excuses.
     pub(crate) actions: ActionDigest,
     pub(crate) models: Models,
     pub(crate) judges: Judges,
@@ -93,7 +92,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A new cache under these settings, not served yet.
+    /// Creates a new cache with these settings, not served yet.
     pub(crate) fn build(env: Env, setup: Setup) -> Self {
         let plan = setup.plan();
         let (mut config, volumes) = (setup.config, setup.volumes);
@@ -165,7 +164,7 @@ impl World {
         self.format_cut_off(None);
     }
 
-    /// Formats the cache device, which is cut off after so many I/Os. Returns `false` if that is too early.
+    /// Formats the cache device, which is cut off after `left` I/Os. Returns `false` if that is too early.
     pub(crate) fn format_cut_off(&mut self, left: Option<u32>) -> bool {
         self.kept.forget();
         let format = FormatOptions {
@@ -212,7 +211,7 @@ impl World {
         }
     }
 
-    /// Files without a flush are withdrawn when they cannot be written.
+    /// Withdraws files written without a flush if they cannot be written.
     fn withdraw_files(&mut self) {
         if self.faults.is_state_failing(self.env.now()) {
             self.state.log_mut().lose();
@@ -220,7 +219,7 @@ impl World {
         }
     }
 
-    /// A client's request reaches the manager, or waits for the end of a pause.
+    /// Submits a client's request to the manager, or holds it until a pause ends.
     pub(crate) fn submitted(&mut self, request: Request) {
         if let Some(request) = self.exchange.hold(request) {
             self.event(Event::Submit(request));
@@ -239,14 +238,14 @@ impl World {
         }
         self.look_at_proofs();
         self.tick_pool();
-        // Mostly the manager finds out by itself.
+        // Mostly the manager detects the failure itself.
         if self.faults.is_dead(self.env.now()) && now_ms.is_multiple_of(8) {
             self.trouble.session = true;
             self.event(Event::DeviceLost);
         }
     }
 
-    /// Changes of the state directory that hang are not waited for any longer. They may be carried out all the same.
+    /// Ends the wait for hung state directory changes. They may still be executed.
     fn end_late_changes(&mut self) {
         let now_ms = self.env.now_ms();
         let is_late = |action: &Action, asked_ms: u64| {
@@ -262,14 +261,15 @@ impl World {
         }
     }
 
-    /// Returns `true` if a write may fail because neither cache device nor state directory can tell the next start of it.
+    /// Returns `true` if a write may fail because neither cache device nor state directory can record it for the next
+    /// start.
     pub(crate) fn is_unrecordable(&self) -> bool {
         let is_pending = self.manager.as_ref().is_some_and(CacheManager::is_distrust_pending);
         let waited_ms = self.trouble.unrecorded_ms.map_or(0, |since_ms| self.env.now_ms() - since_ms);
         is_pending && waited_ms + 2 * CHANGE_MS >= RECORD_PATIENCE_MS
     }
 
-    /// Time has passed: an idle device proves the last commits.
+    /// Checks after time has passed that an idle device proves the last commits.
     fn look_at_proofs(&mut self) {
         let works = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
         if !works || self.is_busy() || self.trouble.lied_metadata || self.queue.is_stalling() {
@@ -292,7 +292,7 @@ impl World {
         self.pooled.as_ref().map_or(0, Pooled::busy)
     }
 
-    /// The devices, and what their operations meet.
+    /// Returns the devices, and the machine state that their operations use.
     fn split(&mut self) -> (Devices<'_>, Bench<'_>) {
         let devices = Devices {
             cache: &mut self.cache,
@@ -314,25 +314,25 @@ impl World {
         (devices, bench)
     }
 
-    /// Something is done at the store, if there is one.
+    /// Runs `act` on the store, if there is one.
     fn at_pool<T>(&mut self, act: impl FnOnce(&mut Pooled, &mut Bench<'_>, &mut Queue) -> T) -> Option<T> {
         let (devices, mut bench) = self.split();
         devices.pooled.map(|pooled| act(pooled, &mut bench, devices.queue))
     }
 
-    /// Something happens to the cache device that the manager did not ask for.
+    /// Lets the cache device decay independently of the manager's requests.
     pub(crate) fn decay(&mut self) {
         let (devices, mut bench) = self.split();
         devices.cache.decay(&mut bench);
     }
 
-    /// No session serves the cache device, which may decay.
+    /// Lets the cache device decay while no session serves it.
     pub(crate) fn rest_device(&mut self) {
         let (devices, mut bench) = self.split();
         devices.cache.rest(&mut bench);
     }
 
-    /// Something in progress at the store ends.
+    /// Completes an operation or job of the store.
     fn step_pool(&mut self) {
         self.at_pool(|pooled, bench, queue| pooled.step_under(bench, queue));
     }
@@ -346,12 +346,12 @@ impl World {
         self.at_pool(|pooled, bench, queue| pooled.tell(bench, queue));
     }
 
-    /// An error of the store has a reason.
+    /// Checks that an error of the store has a reason.
     pub(crate) fn judge_pool_error(&mut self, error: &PoolError) {
         self.at_pool(|pooled, bench, _| pooled.judge_error(bench, error));
     }
 
-    /// Gives an action to the store, or back if it is not for one.
+    /// Submits an action to the store. Returns the action if it is not for the store.
     fn ask_store(&mut self, action: Action) -> Option<Action> {
         if self.pooled.is_none() {
             return Some(action);
@@ -429,8 +429,8 @@ impl World {
         self.queue.push(action, issued);
     }
 
-    /// The manager does not wait for an operation any more. What the device has done already ends as it did. A write
-    /// may reach the device all the same.
+    /// Abandons an operation that the manager no longer waits for. An executed one keeps its result. A write may
+    /// still reach the device.
     fn abandon(&mut self, op: OpId) {
         let Some((action, issued)) = self.queue.take_op(op) else { return };
         self.trouble.session = true;
@@ -463,7 +463,7 @@ impl World {
             self.trouble.failed_at.get_or_insert(now);
         }
         match note {
-            // The device is as good as gone, which the manager has found out first.
+            // The device counts as gone; the manager detected it first.
             Note::CacheFailed { error: ErrorKind::TimedOut, .. } => {
                 self.env.note("cache devices that did not answer");
                 self.trouble.session = true;
@@ -488,14 +488,14 @@ impl World {
         }
     }
 
-    /// Sectors of an extent, counted from the begin of its volume.
+    /// Returns sectors of an extent, counted from the start of its volume.
     fn sectors_of(&self, extent: ExtentNo, sectors: SectorSpan) -> impl Iterator<Item = usize> + use<> {
         let first = extent.0 as usize * self.cache.geometry().extent_bytes as usize / SECTOR;
         sectors.range().map(move |sector| first + sector as usize)
     }
 
     fn intent(&mut self, record: Record) {
-        // A slot's generation has outgrown the bits that index entries keep.
+        // The slot's generation exceeds the bits that index entries keep.
         if let Record::SlotSealed { generation, .. } = record
             && generation.0 >> self.config.generation_bits > 0
         {
@@ -509,8 +509,8 @@ impl World {
         self.state.log_mut().push(record);
     }
 
-    /// Lets one operation take effect or end, chosen at random: between the two anything may happen. Operations of a
-    /// slow zone wait while others pass; when nothing else is left, time does.
+    /// Executes or completes one random operation; anything may happen between the two. Operations of a slow zone
+    /// wait while others pass; when no other is left, time passes.
     pub(crate) fn step(&mut self) {
         let (pending, own) = (self.queue.pending().len(), self.queue.len());
         let count = own + self.pool_operations();
@@ -536,7 +536,7 @@ impl World {
         }
         let (action, issued) = self.queue.take(index);
         let event = self.perform(&action, issued);
-        // What a failed flush loses is lost when it is said.
+        // Data of a failed flush is lost when the failure is reported.
         let lost = matches!(
             (&action, &event),
             (Action::OriginFlush { .. }, Event::OriginDone { result: Err(_), .. })
@@ -549,7 +549,7 @@ impl World {
         }
     }
 
-    /// One operation in progress proceeds, or time passes.
+    /// Advances one operation in progress, or time.
     pub(crate) fn step_or_tick(&mut self) {
         if self.is_busy() {
             self.step();
@@ -558,7 +558,7 @@ impl World {
         }
     }
 
-    /// Returns `true` if something is under way that does not hang.
+    /// Returns `true` if an operation is in progress that does not hang.
     pub(crate) fn can_step(&self) -> bool {
         !self.queue.unheard().is_empty()
             || (0..self.queue.pending().len()).any(|index| !self.is_stalled(index))
@@ -571,7 +571,7 @@ impl World {
             || self.queue.is_stalled(index, now, self.plan.habits.hangs)
     }
 
-    /// A zone becomes slow for a while.
+    /// Slows a zone down for a while.
     pub(crate) fn stall(&mut self) {
         if self.faults.slow {
             let hangs = self.plan.habits.hangs;
@@ -584,8 +584,9 @@ impl World {
         }
     }
 
-    /// Carries out an operation and says how it ended. It does not share the interpreter of `zc-drive`: that begins each
-    /// operation in order and ends it at once, while seeds choose here when one takes effect and what is left of it.
+    /// Executes an operation and returns its result. It does not share the interpreter of `zc-drive`, which begins
+    /// operations in order and completes each at once. Here seeds choose the time of each effect and the remains
+    /// after a crash.
     pub(crate) fn perform(&mut self, action: &Action, issued: u64) -> Event {
         let kind = self.config.fingerprint;
         let (devices, mut bench) = self.split();
@@ -610,26 +611,26 @@ impl World {
         }
     }
 
-    /// The dirty data of a volume, if it has any or may have.
+    /// Returns the dirty data of a volume, if it has or may have any.
     pub(crate) fn dirty(&self, volume: usize) -> Option<DirtyState> {
         let manager = self.manager.as_ref()?;
         manager.dirty(VolumeId(volume as u16)).filter(|state| state.bytes > 0 || state.fenced)
     }
 
-    /// Writes of the volume may be acknowledged before the origin has them.
+    /// Returns `true` if writes of the volume may be acknowledged before the origin has them.
     pub(crate) fn writes_back(&self, volume: usize) -> bool {
         self.volumes[volume].mode == Mode::WriteBack || self.dirty(volume).is_some()
     }
 
-    /// Returns `true` if dirty data of the volume is out of reach while the cache is out of order, or may be for all that
-    /// the device could be told.
+    /// Returns `true` if dirty data of the volume is out of reach while the cache is failed, or may be as far as the
+    /// device could be updated.
     pub(crate) fn is_out_of_reach(&self, volume: usize) -> bool {
         let unknown = self.trouble.undecided || self.state.is_incomplete(volume);
         self.dirty(volume).is_some_and(|state| state.fenced && (state.bytes > 0 || unknown))
     }
 
-    /// A request may fail: the cache device is in trouble, and may hold what only it has. Or a store rotted, and came
-    /// back older than what the cache knows of it: dirty data is not for that one.
+    /// Returns `true` if a request may fail: the cache device is in trouble, and may hold data that only it has. Or a
+    /// corrupt store came back older than the cache's data of it, to which dirty data does not apply.
     pub(crate) fn is_excused(&self, volume: usize) -> bool {
         let troubled = self.trouble.session || self.trouble.damaged || self.trouble.rotten;
         let is_older = self.pooled.as_ref().is_some_and(|pooled| pooled.is_rotten() && pooled.has(volume));
@@ -637,7 +638,7 @@ impl World {
     }
 }
 
-/// A name for what speaks against an image.
+/// Returns a name for the fault that refuses an image.
 const fn refused(fault: ImageFault) -> &'static str {
     match fault {
         ImageFault::Slots => "index images refused: slots",

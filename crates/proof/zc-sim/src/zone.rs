@@ -1,13 +1,13 @@
-//! The zones that faults and delays are aimed at.
+//! Zones that faults and delays target.
 
 use zc_cache::seam::{Action, Source};
 
-/// A class of operations.
+/// Class of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Zone {
     SlotRead,
     SlotWrite,
-    /// Writes of slots that a client may wait for: they hold what only the cache has.
+    /// Writes of slots that a client may wait for: they hold data that only the cache has.
     DirtyWrite,
     Journal,
     Map,
@@ -17,7 +17,7 @@ pub(crate) enum Zone {
     OriginWrite,
     /// Changes of the state directory.
     State,
-    /// Hashing, compressing, comparing, what is in memory.
+    /// Hashing, compressing and comparing data in memory.
     Work,
 }
 

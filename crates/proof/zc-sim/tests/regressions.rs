@@ -1,7 +1,7 @@
-//! Seeds that found a fault once, by the name of what they found.
+//! Seeds that found a fault once, named after their finding.
 //!
-//! A seed is a schedule: a change of the simulator or of what the manager does gives it another, and it becomes one
-//! seed among many. Where a fault can be told in a few steps, a test of the manager holds it as well.
+//! A seed is a schedule. A change of the simulator or of the manager's behaviour gives it another, and it becomes one
+//! seed among many. A fault that takes only a few steps has a test of the manager as well.
 
 use zc_sim::{Options, Packer, Profile, Replacement, run_seed};
 
@@ -26,19 +26,19 @@ fn is_clean(seeds: &[u64]) {
     }
 }
 
-/// The origin was read where a lost journal left open what is dirty.
+/// The origin was read although a lost journal left open which data was dirty.
 #[test]
 fn reads_of_a_volume_whose_dirty_data_is_not_known() {
     is_clean(&[503_113]);
 }
 
-/// Dirty data came back over newer writes: the device had not been told that it was given up.
+/// Dirty data replaced newer writes: the device had not recorded that it was given up.
 #[test]
 fn dirty_data_that_was_given_up_stays_away() {
     is_clean(&[504_421]);
 }
 
-/// The device failed before it knew what the intent log knew, that an epoch was clean, and came back.
+/// The device failed before it recorded, as the intent log did, that an epoch was clean, and came back.
 #[test]
 fn what_is_clean_by_the_intent_log_alone_is_not_written_past() {
     is_clean(&[503_314]);
@@ -50,7 +50,7 @@ fn a_commit_counts_by_bodies_of_its_own_unit() {
     is_clean(&[512_023]);
 }
 
-/// A volume that is known to be clean was fenced because the device did not know it yet when it failed.
+/// A volume recorded as clean was fenced because the device had not recorded that when it failed.
 #[test]
 fn what_is_known_to_be_clean_is_served_without_the_cache() {
     is_clean(&[604_672]);
@@ -68,33 +68,33 @@ fn a_start_claims_what_is_durable_only() {
     is_clean(&[950_639]);
 }
 
-/// A device that lost its newest checkpoint told of dirty data in a unit that had been replaced since.
+/// A device that lost its newest checkpoint reported dirty data in a unit that had been replaced since.
 #[test]
 fn dirty_data_in_a_replaced_unit_is_not_another_unit_s() {
     is_clean(&[1_007_783]);
 }
 
-/// A checkpoint began with a journal block that did not arrive; a block of an older session was under its number.
+/// A checkpoint began with a journal block that was lost; a block of an older session had its number.
 #[test]
 fn a_checkpoint_is_continued_by_its_own_session_or_a_later_one() {
     is_clean(&[1_208_744]);
 }
 
-/// The checkpoint that a session had begun from rotted, and the one before it lacked what that one alone knew.
+/// The checkpoint at a session's begin became corrupt, and the previous one lacked data that only it had.
 #[test]
 fn a_start_goes_on_from_the_checkpoint_that_the_session_began_from() {
     is_clean(&[1_306_226]);
 }
 
-/// A slot that could not be read at the start got a generation further on, whose few bits in the index were those of
-/// mappings from before when it was used again.
+/// A slot that was unreadable at the start advanced to a generation whose few index bits matched those of older
+/// mappings when it was reused.
 #[test]
 fn mappings_of_a_slot_that_could_not_be_read_are_not_another_unit_s() {
     is_clean(&[21_392]);
 }
 
-/// Faults of the simulator, not of the manager: it forgot what a state directory remembers (epochs given up, fences),
-/// and took requests for write-through that were served after a change to write-back.
+/// Faults of the simulator, not of the manager. It forgot state kept by a state directory (epochs given up, fences),
+/// and took requests served after a change to write-back for write-through.
 #[test]
 fn what_the_state_directory_remembers() {
     is_clean(&[500_467, 500_585, 502_140, 506_385, 508_719]);

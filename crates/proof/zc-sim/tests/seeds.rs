@@ -1,13 +1,13 @@
-//! The first seeds as a test, for tools that judge code by `cargo test`: `cargo xtask mutants` asks for more of them.
+//! First seeds as a test, for tools that evaluate code by `cargo test`: `cargo xtask mutants` requests more of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use zc_sim::{Options, run_seed};
 
 /// Requests of each run.
 const OPS: u64 = 2_000;
-/// Seeds that are tried unless [`WANTED`] says otherwise: `cargo xtask test` tries many more with the program.
+/// Seeds to try unless [`WANTED`] is set: `cargo xtask test` tries many more with the program.
 const SEEDS: u64 = 8;
-/// The environment variable with a number of seeds.
+/// Environment variable with a number of seeds.
 const WANTED: &str = "ZC_SIM_SEEDS";
 
 #[test]
@@ -17,7 +17,7 @@ fn the_first_seeds_are_clean() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let failed: Vec<String> = std::thread::scope(|scope| {
         let run = || {
-            // The first violation ends it: each thread looks at what is left.
+            // The first violation ends the loop: each thread checks the shared result.
             while let seed = next.fetch_add(1, Ordering::Relaxed)
                 && seed <= seeds
             {

@@ -1,4 +1,4 @@
-//! Operations that fail, for the device is dead or full, or for no reason.
+//! Failing operations, because the device is dead or full, or without a cause.
 
 use core::ops::Range;
 
@@ -8,12 +8,11 @@ use super::{Fault, Strike, Write};
 use crate::content::SECTOR;
 use crate::zone::Zone;
 
-/// Errors of reads, writes and flushes.
 #[derive(Debug)]
 pub(super) struct Errors;
 
 impl Errors {
-    /// Each sector is written or not.
+    /// Fails a write, of which each sector is written or not.
     fn fail(at: &mut Strike<'_, '_>, write: &Write<'_>) -> ErrorKind {
         let keep = [0.0, 0.5, 1.0][at.cx.env.random_range(0..3)];
         for (index, sector) in write.data.chunks(SECTOR).enumerate() {

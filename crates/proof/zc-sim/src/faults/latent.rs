@@ -1,4 +1,4 @@
-//! Pages of slots that cannot be read any more, or read as zeros.
+//! Latent page errors: slots with pages that fail to read or read as zeros.
 
 use core::ops::Range;
 
@@ -7,7 +7,6 @@ use zc_core::ErrorKind;
 use super::{Fault, Strike};
 use crate::disk::PAGE;
 
-/// Latent errors of pages.
 #[derive(Debug)]
 pub(super) struct Latent;
 

@@ -1,10 +1,9 @@
-//! Writes that the device acknowledges and forgets.
+//! Lost writes: the device acknowledges and discards them.
 
 use zc_core::ErrorKind;
 
 use super::{Fault, Strike, Write};
 
-/// Lost writes.
 #[derive(Debug)]
 pub(super) struct Lost;
 

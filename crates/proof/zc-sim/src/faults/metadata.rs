@@ -1,4 +1,4 @@
-//! Metadata that rots, is lost, or becomes unreadable: a start must notice, not believe.
+//! Metadata decay: bit rot, lost or unreadable pages. A start must detect them.
 
 use super::{Fault, Strike};
 use crate::disk::{self, PAGE};

@@ -1,10 +1,9 @@
-//! Writes that land at another place.
+//! Misdirected writes, which land at another place.
 
 use zc_core::ErrorKind;
 
 use super::{Fault, Strike, Write};
 
-/// Misdirected writes.
 #[derive(Debug)]
 pub(super) struct Misdirected;
 

@@ -1,4 +1,4 @@
-//! Reads that bring the bytes of another place.
+//! Misdirected reads, which return the bytes of another place.
 
 use core::ops::Range;
 
@@ -6,7 +6,6 @@ use zc_core::ErrorKind;
 
 use super::{Fault, Strike};
 
-/// Misdirected reads.
 #[derive(Debug)]
 pub(super) struct Misread;
 

@@ -1,10 +1,10 @@
-//! Faults of the cache device: each sees every write, read and flush, and may end it in the device's stead, or strike
-//! the device at a moment of its own.
+//! Faults of the cache device. Each sees every write, read and flush, and may complete it instead of the device, or
+//! damage the device at times of its own.
 //!
-//! A new fault is one file here: a type that implements [`Fault`], and a line in [`DeviceFaults::new`]. It tells
-//! [`Trouble`](crate::trouble::Trouble) what it did, as far as that excuses failures, and taints the pages that do not
-//! hold what the device acknowledged. What happened is counted by name; a name that a full run must have seen is listed
-//! in `coverage.rs`.
+//! A new fault is one file here: a type that implements [`Fault`], and a line in [`DeviceFaults::new`]. It records
+//! its effects in [`Trouble`](crate::trouble::Trouble) as far as they excuse failures. It also taints the pages that
+//! differ from the acknowledged contents. Occurrences are counted by name; a name required of a full run is listed in
+//! `coverage.rs`.
 
 use core::ops::Range;
 
@@ -24,10 +24,10 @@ mod misread;
 mod replayed;
 mod rot;
 
-/// Numbers that are drawn for a moment of decay: each fault takes some of them.
+/// Number of values drawn for decay: each fault claims some of them.
 const DECAYS: u32 = 12;
 
-/// A write that the cache device is asked for.
+/// Write requested of the cache device.
 pub(crate) struct Write<'a> {
     pub(crate) op: OpId,
     pub(crate) zone: Zone,
@@ -36,7 +36,7 @@ pub(crate) struct Write<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// The device that is struck, and what it meets.
+/// Device under fault injection, and the machine state that faults use.
 pub(crate) struct Strike<'a, 'b> {
     pub(crate) disk: &'a mut Disk,
     pub(crate) geometry: &'a Geometry,
@@ -44,19 +44,19 @@ pub(crate) struct Strike<'a, 'b> {
 }
 
 impl Strike<'_, '_> {
-    /// Bytes of the slots on the device.
+    /// Returns the byte range of the slots on the device.
     fn slots(&self) -> Range<usize> {
         let start = self.geometry.slots_offset as usize;
         start..start + self.geometry.slots as usize * self.geometry.weu_bytes as usize
     }
 
-    /// A bit of a byte flips.
+    /// Flips a bit of a byte.
     fn flip(&mut self, at: usize) {
         let byte = self.disk.seen[at] ^ (1 << self.cx.env.random_range(0..8));
         self.disk.damage(at, &[byte]);
     }
 
-    /// The place of so many bytes that are taken for others: at a block of any zone that is written while serving.
+    /// Draws another place for `len` bytes: a block in any zone that is written while serving.
     fn other_place(&mut self, len: usize) -> usize {
         let (start, end) = self.random_zone();
         let end = end.max(start + PAGE);
@@ -64,7 +64,7 @@ impl Strike<'_, '_> {
         at.min((self.disk.seen.len() - len) / PAGE * PAGE)
     }
 
-    /// A zone of the device, as its first byte and the one after its last.
+    /// Draws a zone of the device, as its first byte and the one after its last.
     fn random_zone(&mut self) -> (usize, usize) {
         let g = self.geometry;
         let copy = self.cx.env.random_range(0..2_usize);
@@ -81,27 +81,26 @@ impl Strike<'_, '_> {
     }
 }
 
-/// A fault of the cache device. Each method is called at its moment in every run; one that is not needed is left out.
+/// Fault of the cache device. Each method is called at its point in every run; unused ones keep their defaults.
 ///
-/// Chance comes from the run's generator, so a fault that a seed does not have draws nothing. One that is new draws from
-/// a generator of its own, seeded by [`Env::seed`](crate::env::Env::seed) and a number that nothing else has: then the
-/// seeds that do not have it stay what they were.
+/// Chance comes from the run's generator, so a fault absent from a seed draws nothing. A new fault draws from a
+/// generator of its own, seeded by [`Env::seed`](crate::env::Env::seed) and a unique number. Then seeds without it
+/// keep their schedules.
 pub(crate) trait Fault: core::fmt::Debug {
     /// Returns the fault for a copy of the machine after a power cut.
     fn fork(&self) -> Box<dyn Fault>;
 
-    /// The device is another one, or was made empty.
+    /// Handles replacement or formatting of the device.
     fn device_replaced(&mut self) {}
 
-    /// A write comes. `Some`: the device has ended it so, and no other fault is asked.
+    /// Handles a write. Returns `Some` if the fault completed it instead of the device; then no other fault sees it.
     fn writes(&mut self, _at: &mut Strike<'_, '_>, _write: &Write<'_>) -> Option<Result<(), ErrorKind>> {
         None
     }
 
-    /// A read of these bytes comes. It fails, or brings what is at the place that is returned.
+    /// Handles a read. Returns the range that the device reads instead.
     ///
-    /// # Errors
-    /// That of the read.
+    /// # Errors The error of the read.
     fn reads(&mut self, _at: &mut Strike<'_, '_>, bytes: Range<usize>) -> Result<Range<usize>, ErrorKind> {
         Ok(bytes)
     }
@@ -111,22 +110,21 @@ pub(crate) trait Fault: core::fmt::Debug {
         false
     }
 
-    /// A moment in which the device may decay, with a number below [`DECAYS`] that was drawn for it. Returns `true` if
-    /// this fault took the moment.
+    /// Offers a moment of decay with a drawn number below [`DECAYS`]. Returns `true` if this fault claims it.
     fn decays(&mut self, _at: &mut Strike<'_, '_>, _drawn: u32) -> bool {
         false
     }
 
-    /// No session serves the device.
+    /// Handles a period in which no session serves the device.
     fn rests(&mut self, _at: &mut Strike<'_, '_>) {}
 }
 
-/// All faults of a cache device, in the order in which they are asked.
+/// All faults of a cache device, in call order.
 #[derive(Debug)]
 pub(crate) struct DeviceFaults(Vec<Box<dyn Fault>>);
 
 impl DeviceFaults {
-    /// The list: each fault has its line here.
+    /// Creates the faults: each has its line here.
     pub(crate) fn new() -> Self {
         Self(vec![
             Box::new(rot::Rot::default()),
@@ -148,7 +146,7 @@ impl DeviceFaults {
         self.0.iter_mut().for_each(|fault| fault.device_replaced());
     }
 
-    /// How a write ends in the device's stead, if a fault ends it.
+    /// Returns the result of a write that a fault completed instead of the device.
     pub(crate) fn writes(
         &mut self,
         at: &mut Strike<'_, '_>,
@@ -157,10 +155,9 @@ impl DeviceFaults {
         self.0.iter_mut().find_map(|fault| fault.writes(at, write))
     }
 
-    /// The bytes that a read brings.
+    /// Returns the range that a read delivers.
     ///
-    /// # Errors
-    /// Those of faults.
+    /// # Errors Read errors injected by faults.
     pub(crate) fn reads(
         &mut self,
         at: &mut Strike<'_, '_>,
@@ -173,7 +170,7 @@ impl DeviceFaults {
         self.0.iter_mut().any(|fault| fault.flushes(at))
     }
 
-    /// Something may happen to the device that the manager did not ask for.
+    /// Lets the device decay independently of the manager's requests.
     pub(crate) fn decays(&mut self, at: &mut Strike<'_, '_>) {
         let drawn = at.cx.env.random_range(0..DECAYS);
         self.0.iter_mut().any(|fault| fault.decays(at, drawn));

@@ -1,17 +1,16 @@
-//! Old writes that are carried out once more.
+//! Old writes that are executed a second time.
 
 use zc_core::ErrorKind;
 
 use super::{Fault, Strike, Write};
 use crate::zone::Zone;
 
-/// Old writes that may come back.
+/// Maximum number of old writes kept for replay.
 const REPLAYS_MAX: usize = 8;
 
-/// Replayed writes.
 #[derive(Debug, Default)]
 pub(super) struct Replayed {
-    /// Zone, first byte and bytes of each.
+    /// Zone, first byte and contents of each write.
     writes: Vec<(Zone, usize, Vec<u8>)>,
 }
 
@@ -24,7 +23,7 @@ impl Fault for Replayed {
         self.writes.clear();
     }
 
-    /// Remembers some of the writes.
+    /// Keeps some of the writes for replay.
     fn writes(&mut self, at: &mut Strike<'_, '_>, write: &Write<'_>) -> Option<Result<(), ErrorKind>> {
         if at.cx.faults.replayed && at.cx.env.random_bool(0.1) {
             if self.writes.len() >= REPLAYS_MAX {

@@ -1,16 +1,15 @@
-//! Bits of slots rot, and slots go back to what they were as a whole: every read is verified.
+//! Bit rot in slots, and slots rolled back as a whole: every read is verified.
 
 use zc_core::ErrorKind;
 
 use super::{Fault, Strike, Write};
 
-/// Slots that may go back.
+/// Maximum number of slots kept for rollback.
 const SNAPSHOTS_MAX: usize = 4;
 
-/// Bit rot in slots.
 #[derive(Debug, Default)]
 pub(super) struct Rot {
-    /// Slots as they were, by their first byte.
+    /// Former slot contents, with the first byte of each slot.
     snapshots: Vec<(usize, Vec<u8>)>,
 }
 
@@ -23,7 +22,7 @@ impl Fault for Rot {
         self.snapshots.clear();
     }
 
-    /// Remembers the first slots that are written, as they are before that.
+    /// Keeps the contents of the first written slots from before the write.
     fn writes(&mut self, at: &mut Strike<'_, '_>, write: &Write<'_>) -> Option<Result<(), ErrorKind>> {
         if write.zone.is_slots() && self.snapshots.len() < SNAPSHOTS_MAX {
             let (slots, unit) = (at.slots(), at.geometry.weu_bytes as usize);

@@ -1,11 +1,11 @@
-//! The borders of dedup domains: no stored extent is shared over one (G9).
+//! Checks the boundaries of dedup domains: no stored extent is shared across one (G9).
 //!
-//! Job: remember in which domain each stored extent was placed, and judge the records by which a volume gets what
-//! is stored already. A unit that was lost in a crash leaves its slot's generation to be used again, so a unit is known
-//! by its sequence number, and which one is in a slot by what the manager was told last.
+//! Job: record the domain in which each stored extent was placed, and check the records by which a volume shares
+//! stored content. A unit lost in a crash leaves its slot's generation to be reused. Units are therefore identified
+//! by sequence number, and the unit of a slot is the one last reported to the manager.
 //!
-//! What it does not do: know fingerprints. It would notice one that is the same in two domains, and a volume that keeps
-//! content from the domain that it left.
+//! It does not compute fingerprints. It detects one that is equal in two domains, and a volume that keeps content of
+//! the domain that it left.
 
 use std::collections::BTreeMap;
 
@@ -17,40 +17,40 @@ use zc_format::{ExtentHeader, Record};
 use super::Judge;
 use crate::volumes::Volumes;
 
-/// Where an extent is stored: the unit, and the place in it.
+/// Location of a stored extent: the unit, and the offset in it.
 type Place = (WeuSlot, Generation, WeuSeq, u16);
 
-/// The judge of borders: in which domain each stored extent was placed.
+/// Judge of domain boundaries: the domain in which each stored extent was placed.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Borders {
     placed: BTreeMap<Place, DedupDomain>,
-    /// Which unit is in each slot.
+    /// Unit in each slot.
     units: BTreeMap<WeuSlot, WeuSeq>,
-    /// Extents that share over a border as far as the event under way has been handled.
+    /// Extents shared across a boundary, in the part of the current event handled so far.
     foreign: BTreeMap<ExtentKey, String>,
 }
 
 impl Borders {
-    /// An extent is placed, for a volume of `domain`.
+    /// Records an extent placed for a volume of `domain`.
     fn place(&mut self, header: &ExtentHeader, offset_bytes: u32, domain: DedupDomain) {
         let units = (offset_bytes / PLACE_ALIGN_BYTES) as u16;
         self.unit(header.slot, header.weu_seq);
         self.placed.insert((header.slot, header.generation, header.weu_seq, units), domain);
     }
 
-    /// The manager decides which unit is in a slot.
+    /// Records the unit that the manager assigns to a slot.
     fn unit(&mut self, slot: WeuSlot, weu_seq: WeuSeq) {
         self.units.insert(slot, weu_seq);
     }
 
-    /// The manager reads which unit a header on the device names. A dirty unit is written before its header, which is
-    /// then that of an earlier unit; the manager does not believe it.
+    /// Records the unit named by a header on the device. A dirty unit is written before its header, so the header may
+    /// be that of an earlier unit, which the manager rejects.
     fn header(&mut self, slot: WeuSlot, weu_seq: WeuSeq) {
         let unit = self.units.entry(slot).or_insert(weu_seq);
         *unit = weu_seq.max(*unit);
     }
 
-    /// A volume of `domain` gets what is stored, or gives it up.
+    /// Checks a record by which a volume of `domain` maps or unmaps stored content.
     fn record(&mut self, record: &Record, domain: DedupDomain) {
         let (key, place) = match record {
             Record::Unmap { key } | Record::Zero { key } => {
@@ -80,7 +80,7 @@ impl Judge for Borders {
         Box::new(self.clone())
     }
 
-    /// The slots of an older image may have had other contents under these generations.
+    /// Clears the placements: slots of an older image may have had other contents under these generations.
     fn medium_changed(&mut self) {
         self.placed.clear();
     }
@@ -111,14 +111,14 @@ impl Judge for Borders {
         }
     }
 
-    /// What is shared over a border when the manager has handled an event. A start of a volume in another domain repeats
-    /// what the session before recorded, and makes it void at once.
+    /// Returns an extent shared across a boundary after the event was handled. A start of a volume in another domain
+    /// repeats the previous session's records, and invalidates them at once.
     fn took(&mut self) -> Option<String> {
         core::mem::take(&mut self.foreign).into_values().next()
     }
 }
 
-/// The volume that a record of an extent is about.
+/// Returns the volume that an extent record concerns.
 fn volume_of(record: &Record) -> Option<usize> {
     match record {
         Record::Duplicate { key, .. }

@@ -1,7 +1,8 @@
-//! Judges that watch the manager: each sees every event and every action, and says what does not hold.
+//! Judges that watch the manager: each sees every event and every action, and reports violations.
 //!
-//! A new judge is one file here: a type that implements [`Judge`], and a line in [`Judges::new`]. What it needs to know
-//! it takes from what it sees; it draws nothing and changes nothing, so that a run with it is the run without it.
+//! A new judge is one file here: a type that implements [`Judge`], and a line in [`Judges::new`]. It takes its
+//! information from these calls. It draws nothing and changes nothing, so a run with it is identical to the run
+//! without it.
 
 mod borders;
 pub(crate) mod pins;
@@ -16,7 +17,7 @@ use crate::clients::Clients;
 use crate::env::Env;
 use crate::volumes::Volumes;
 
-/// What a judge may look at when time passes.
+/// State that a judge may read when time passes.
 pub(crate) struct Sight<'a> {
     pub(crate) manager: &'a CacheManager,
     pub(crate) volumes: &'a Volumes,
@@ -24,52 +25,51 @@ pub(crate) struct Sight<'a> {
 }
 
 impl Sight<'_> {
-    /// Returns `true` if dirty data of the volume, or a request that waits, may change what is stored of it.
+    /// Returns `true` if dirty data of the volume, or an outstanding request, may change its stored contents.
     fn is_written(&self, volume: VolumeId) -> bool {
         let dirty = self.manager.dirty(volume).unwrap_or_default();
         dirty.bytes > 0 || dirty.waiting > 0 || dirty.fenced || self.clients.may_write(usize::from(volume.0))
     }
 }
 
-/// A judge. Each method is called at its moment in every run; one that is not needed is left out.
+/// Judge of the manager. Each method is called at its point in every run; unused ones keep their defaults.
 pub(crate) trait Judge: core::fmt::Debug {
     /// Returns the judge for a copy of the machine after a power cut.
     fn fork(&self) -> Box<dyn Judge>;
 
-    /// A manager begins.
+    /// Handles the start of a manager.
     fn begins(&mut self) {}
 
-    /// The cache device holds something else than the manager left: an older image, or nothing.
+    /// Handles a change of the cache device's contents behind the manager: an older image, or an empty device.
     fn medium_changed(&mut self) {}
 
-    /// An event is about to reach the manager.
+    /// Handles an event before the manager does.
     fn comes(&mut self, _event: &Event) {}
 
-    /// The manager wants something.
+    /// Handles an action of the manager.
     fn wants(&mut self, _action: &Action, _volumes: &Volumes) {}
 
-    /// All actions of an event have been taken up. What does not hold now.
+    /// Returns a violation, after all actions of an event were taken up.
     fn took(&mut self) -> Option<String> {
         None
     }
 
-    /// An event was handled. What does not hold now.
+    /// Returns a violation, after an event was handled.
     fn handled(&mut self, _manager: &CacheManager) -> Option<String> {
         None
     }
 
-    /// Time has passed. A name for what was seen, if it is to be counted.
+    /// Handles a tick. Returns the name of an observation to count.
     fn ticked(&mut self, _sight: &Sight<'_>) -> Option<&'static str> {
         None
     }
 }
 
-/// All judges.
 #[derive(Debug)]
 pub(crate) struct Judges(Vec<Box<dyn Judge>>);
 
 impl Judges {
-    /// The list: each judge has its line here.
+    /// Creates the judges: each has its line here.
     pub(crate) fn new(geometry: &Geometry) -> Self {
         Self(vec![
             Box::new(borders::Borders::default()),

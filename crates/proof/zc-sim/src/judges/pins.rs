@@ -1,11 +1,11 @@
-//! Pinned ranges: which a seed draws, and that what is safe of them stays.
+//! Pinned ranges: the ranges that a seed draws, and a check that safe extents in them stay safe.
 //!
-//! Job: remember which pinned extents the manager calls safe, and look after each event whether they still are. An extent
-//! may stop being safe when it is written, when settings change, and when something fails that may take it away.
-//! All of that is known here from events and requests, not from the manager. The canary `pins-evicted` shows that a unit
-//! which may be evicted with pinned extents in it is noticed.
+//! Job: record the pinned extents that the manager reports as safe, and check after each event that they still are.
+//! An extent may lose its safety when it is written, when settings change, or when a failure may remove it. All of
+//! that is derived from events and requests, not from the manager. The canary `pins-evicted` shows that eviction of a
+//! unit with pinned extents is detected.
 //!
-//! What it does not do: expect that anything becomes safe.
+//! It does not require that any extent becomes safe.
 
 use core::ops::Range;
 use std::collections::BTreeSet;
@@ -19,13 +19,13 @@ use zc_format::Geometry;
 
 use super::{Judge, Sight};
 
-/// The judge of pins: what was seen after the event before.
+/// Judge of pins: the state after the previous event.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     safe: BTreeSet<ExtentKey>,
-    /// Extents that were written, and may be void at any time: while a write is under way, or dirty data.
+    /// Extents that may be invalid at any time, while a write is in progress or dirty data remains.
     written: BTreeSet<ExtentKey>,
-    /// What was lost for a reason, as the manager counts it.
+    /// Number of extents lost for a reason, as the manager counts it.
     lost: u64,
     extent_bytes: u64,
 }
@@ -98,14 +98,14 @@ impl Judge for Pins {
         Some(format!("{gone:?} is pinned, was safe, and is not any more: {:?}", manager.pins()))
     }
 
-    /// Looks at all that is pinned, and may not be void at any time.
+    /// Checks all pinned extents that may not be invalid at any time.
     fn ticked(&mut self, sight: &Sight<'_>) -> Option<&'static str> {
         let manager = sight.manager;
         if !manager.is_healthy() || !manager.is_loaded() || manager.is_removing() {
             return None;
         }
         for volume in sight.volumes.configs().filter(|volume| !volume.pins.is_empty()) {
-            // Dirty data that a start found was written before anything was seen.
+            // Dirty data found by a start was written before anything was recorded here.
             if sight.is_written(volume.id) {
                 continue;
             }
@@ -121,7 +121,7 @@ impl Judge for Pins {
     }
 }
 
-/// Ranges of a volume of so many bytes.
+/// Draws ranges of a volume of `size_bytes`.
 pub(crate) fn draw(rng: &mut Pcg64Mcg, size_bytes: u64) -> Vec<Range<u64>> {
     let count = rng.random_range(0..=3);
     let range = |_| {

@@ -1,10 +1,10 @@
-//! Shares of the cache: which a seed draws, and that they hold at every step.
+//! Shares of the cache: the shares that a seed draws, and a check that they hold at every step.
 //!
-//! Job: watch what volumes with a quota or a reserve hold after each event. A quota is exceeded only by units that moved,
-//! or while less than there is has been given back; it never grows beyond by insertion. Nothing is taken from a reserve
-//! but for the volume itself or for dirty data, and the manager counts both.
+//! Job: watch the usage of volumes with a quota or a reserve after each event. A quota is exceeded only by units that
+//! moved, or until enough has been released after it shrank; insertion never raises usage above it. A reserve is used
+//! only for its own volume or for dirty data, and the manager counts both.
 //!
-//! What it does not do: know which unit is whose.
+//! It does not track the owner of each unit.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use zc_format::Geometry;
 
 use super::Judge;
 
-/// The judge of shares: what was seen after the event before.
+/// Judge of shares: the state after the previous event.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     seen: Option<Seen>,
@@ -27,9 +27,9 @@ pub(crate) struct Shares {
 #[derive(Debug, Clone)]
 struct Seen {
     shares: BTreeMap<VolumeId, VolumeShare>,
-    /// Units that came to count for another volume.
+    /// Number of units that moved to another volume's account.
     moved: u64,
-    /// What may take from a reserve.
+    /// Number of uses of a reserve that are allowed.
     excused: u64,
     is_loaded: bool,
 }
@@ -90,7 +90,7 @@ impl Judge for Shares {
     }
 }
 
-/// A share of a cache of this layout.
+/// Draws a share of a cache with this layout.
 pub(crate) fn draw(rng: &mut Pcg64Mcg, geometry: &Geometry) -> ShareConfig {
     let slots = u64::from(geometry.slots);
     let mut size = |most: u64| {

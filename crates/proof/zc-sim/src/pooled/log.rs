@@ -1,8 +1,8 @@
-//! Which batches of the store's log no checkpoint has taken up, and which of those rotted.
+//! Batches of the store's log that no checkpoint covers, and their corruption.
 //!
-//! The newest batch of a log need not be known as durable. One that rotted cannot be told from one that a power cut tore:
-//! the log ends before it, and what a start finds is of an earlier time. That is no more than S1 and S2 can hold on one
-//! device: a flush that wrote a proof of itself would need a second flush for the proof.
+//! The newest batch of a log need not be known to be durable. A corrupt one cannot be distinguished from one torn by
+//! a power cut: the log ends before it, and a start recovers an earlier state. S1 and S2 cannot promise more on one
+//! device: a flush that wrote proof of itself would need a second flush for the proof.
 
 use core::ops::Range;
 
@@ -11,7 +11,6 @@ use zc_store::{BatchHeader, BatchSeq, Place, SegmentNo, Superblock};
 use super::UUID;
 use super::setup::SEGMENT_BYTES;
 
-/// A batch.
 #[derive(Debug, Clone)]
 struct Batch {
     seq: BatchSeq,
@@ -19,16 +18,16 @@ struct Batch {
     is_rotten: bool,
 }
 
-/// The batches since the last checkpoint. Writes of several end in any order: their numbers tell the log's.
+/// Batches since the last checkpoint. Their writes complete in any order; their numbers give the log's order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Log {
     batches: Vec<Batch>,
-    /// A start was begun that may have ended the log before a batch that rotted.
+    /// A start began that may have ended the log before a corrupt batch.
     is_owed: bool,
 }
 
 impl Log {
-    /// The device took this.
+    /// Records a write on the device.
     pub(super) fn wrote(&mut self, offset_bytes: u64, bytes: &[u8]) {
         let at = offset_bytes..offset_bytes + bytes.len() as u64;
         if let Some(seq) = batch_at(offset_bytes, bytes) {
@@ -37,12 +36,12 @@ impl Log {
         } else if offset_bytes == Superblock::offset_bytes(1)
             && let Ok(superblock) = Superblock::decode(bytes, 1)
         {
-            // The other copy is durable, and names the same batch: those before it are not read again.
+            // The other copy is durable and names the same batch: earlier batches are not read again.
             self.batches.retain(|batch| batch.seq >= superblock.log.seq);
         }
     }
 
-    /// A byte of the device changes.
+    /// Records a changed byte of the device.
     pub(super) fn rot(&mut self, at: u64) {
         let hit = self.batches.iter_mut().filter(|batch| batch.at.contains(&at));
         hit.for_each(|batch| batch.is_rotten = true);
@@ -52,18 +51,18 @@ impl Log {
         self.batches.iter().any(|batch| batch.is_rotten)
     }
 
-    /// The store is opened.
+    /// Records that the store is opened.
     pub(super) fn started(&mut self) {
         self.is_owed |= self.is_rotten();
     }
 
-    /// Returns `true` if the start that ended now may have ended the log before a batch that rotted.
+    /// Returns `true` if the start that completed now may have ended the log before a corrupt batch.
     pub(super) fn take_owed(&mut self) -> bool {
         core::mem::take(&mut self.is_owed)
     }
 }
 
-/// The number of the batch that is written there, if it is one.
+/// Returns the number of the batch that these bytes start, if they do.
 fn batch_at(offset_bytes: u64, bytes: &[u8]) -> Option<BatchSeq> {
     let start = Superblock::device_offset(Place::default(), SEGMENT_BYTES);
     let (block, size) = (offset_bytes.checked_sub(start)?, u64::from(SEGMENT_BYTES));

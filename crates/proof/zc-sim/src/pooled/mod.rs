@@ -1,21 +1,21 @@
 //! Volumes whose origin is a volume of a store: the production [`zc_pool::Pool`] and [`zc_store::Store`] under the cache.
 //!
-//! Job: in a share of the seeds, stand between the cache manager and a simulated device of a store. Requests to an origin
-//! go to the pool at once; its device operations and jobs end in random order, between the cache's. A crash takes
-//! cache, pool and store together. The oracles of the cache judge what clients read, whatever is below (G1 to G7). What
-//! the store alone holds (S1, G6) is judged on a copy of its device: it is cut off, recovered and read. Snapshots that
-//! are taken meanwhile never change (S3).
+//! Job: in a share of the seeds, connect the cache manager to a simulated device of a store. Requests to an origin are
+//! submitted to the pool at once; its device operations and jobs complete in random order, between the cache's. A crash
+//! affects cache, pool and store together. The oracles of the cache check reads of clients, whatever lies below (G1 to
+//! G7). Contents of the store alone (S1, G6) are checked on a copy of its device, which is cut off, recovered and read.
+//! Snapshots that are taken during the run never change (S3).
 //!
 //! | the store's device, or the daemon | must hold |
 //! |---|---|
 //! | power cut: unflushed writes lost or torn, reordered | G2, G6 as with any origin; a flushed snapshot is there |
 //! | daemon killed | every acknowledged write is there |
-//! | write or flush error | changes fail until a restart, reads go on |
-//! | bits rot | an error, or the right bytes (S2); or the store does not open and says why, which ends the seed |
-//! | bits rot in the log since the last checkpoint | as above, or after the next crash a state of an earlier time |
-//! | full, because snapshots keep what was overwritten | writes fail, nothing acknowledged is lost |
+//! | write or flush error | changes fail until a restart, reads continue |
+//! | bit rot | an error, or the right bytes (S2); or the store does not open and reports the cause, which ends the seed |
+//! | bit rot in the log since the last checkpoint | as above, or after the next crash an earlier state |
+//! | full, because snapshots keep overwritten data | writes fail, nothing acknowledged is lost |
 //!
-//! What it does not do: damage what a flush confirmed in a way that no checksum tells (`store` does).
+//! It does not damage flushed data in a way that no checksum detects (`store` does).
 
 use std::collections::BTreeMap;
 
@@ -41,29 +41,29 @@ mod snaps;
 pub(crate) use ops::Waits;
 pub(crate) use setup::PoolSetup;
 
-/// The identity of each store.
+/// Identity of each store.
 const UUID: [u8; 16] = [7; 16];
-/// Steps after which a pool that should come to an end is held to hang.
+/// Steps after which a pool that should finish counts as hung.
 pub(crate) const STEPS_MAX: u32 = 100_000;
 
-/// What goes wrong with the store's device, as rates.
+/// Fault rates of the store's device.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PoolFaults {
-    /// Of its writes and flushes.
+    /// Rate for writes and flushes.
     pub(crate) errors: f64,
-    /// In a turn.
+    /// Rate per turn.
     pub(crate) rot: f64,
 }
 
-/// What the driver of a pool has.
+/// Work in progress at the driver of a pool.
 #[derive(Debug)]
 enum Busy {
-    /// An operation of the device; of a flush, when it was issued.
+    /// Device operation; for a flush, with its time of issue.
     Device(OpId, DeviceOperation, u64),
     Job(OpId, Job),
 }
 
-/// A pool, its device, and which volumes of the cache are in it.
+/// Pool, its device, and the cache's volumes that it stores.
 pub(crate) struct Pooled {
     config: Config,
     disk: Disk,
@@ -72,13 +72,13 @@ pub(crate) struct Pooled {
     waiting: BTreeMap<ReqId, Waits>,
     /// Answers that the world has not taken.
     answered: Vec<(ReqId, Result<Answer, PoolError>)>,
-    /// An answer to the simulation.
+    /// Answer to a request of the simulation itself.
     heard: Option<(ReqId, Result<Answer, PoolError>)>,
     opened: Option<Result<(), StoreError>>,
     stopped: bool,
-    /// The device lost power since it was opened before.
+    /// The device lost power since it was last opened.
     lost_power: bool,
-    /// By volume of the cache.
+    /// Roots, by volume of the cache.
     roots: Vec<Option<RootId>>,
     chunk_shift: u8,
     extent_bytes: u32,
@@ -87,7 +87,7 @@ pub(crate) struct Pooled {
     faults: PoolFaults,
     /// The device failed an operation in this session.
     is_fenced: bool,
-    /// Something on it was damaged, once.
+    /// The device was damaged at some time.
     is_rotten: bool,
     /// The store had no space for a request since the last snapshot was deleted.
     is_full: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Pooled {
 }
 
 impl Pooled {
-    /// A store that was just formatted, not open.
+    /// Creates a freshly formatted store, which is not open.
     pub(crate) fn new(setup: &PoolSetup, volumes: usize, cache: &ManagerConfig) -> Self {
         let mut disk = Disk::new(setup.device_bytes());
         let superblock = Superblock::format(UUID, disk.seen.len() as u64, setup::SEGMENT_BYTES, 1)
@@ -133,7 +133,7 @@ impl Pooled {
         }
     }
 
-    /// The volumes in the store.
+    /// Returns the roots of all volumes in the store.
     pub(crate) fn roots(&self) -> impl Iterator<Item = RootId> + '_ {
         self.roots.iter().flatten().copied()
     }
@@ -142,13 +142,13 @@ impl Pooled {
         self.chunk_shift
     }
 
-    /// A name that no volume or snapshot had.
+    /// Returns a name that no volume or snapshot had.
     pub(crate) fn new_name(&mut self) -> String {
         self.next_name += 1;
         format!("root {}", self.next_name)
     }
 
-    /// The answer to the simulation, if it has come.
+    /// Takes the answer to the simulation's own request, if it has arrived.
     pub(crate) fn take_heard(&mut self) -> Option<(ReqId, Result<Answer, PoolError>)> {
         self.heard.take()
     }
@@ -170,27 +170,27 @@ impl Pooled {
         self.is_full
     }
 
-    /// A snapshot was deleted.
+    /// Records that a snapshot was deleted.
     pub(crate) const fn has_room(&mut self) {
         self.is_full = false;
     }
 
-    /// Returns `true` if the store takes no changes until it is opened again.
+    /// Returns `true` if the store accepts no changes until it is reopened.
     pub(crate) const fn is_fenced(&self) -> bool {
         self.is_fenced
     }
 
-    /// Returns `true` if something of the store is damaged: nothing is demanded of its volumes in the end.
+    /// Returns `true` if the store is damaged: its volumes are exempt from the final checks.
     pub(crate) const fn is_rotten(&self) -> bool {
         self.is_rotten
     }
 
-    /// The device does what it says from now on.
+    /// Ends all faults of the device.
     pub(crate) fn mend(&mut self) {
         self.faults = PoolFaults::default();
     }
 
-    /// Returns `true` if the start that ended now may have ended the log before a batch that rotted. It is told once.
+    /// Returns `true` once if the completed start may have ended the log before a corrupt batch.
     pub(crate) fn takes_rotten_log(&mut self) -> bool {
         self.log.take_owed()
     }
@@ -203,12 +203,13 @@ impl Pooled {
         self.roots[volume]
     }
 
-    /// Operations and jobs in progress.
+    /// Returns the number of operations and jobs in progress.
     pub(crate) fn busy(&self) -> usize {
         self.busy.len()
     }
 
-    /// Opens the pool until it serves or says why it does not; or until it is cut off after so many steps: `None`.
+    /// Opens the pool until it serves or reports an error. Returns `None` if it is cut off after the given number of
+    /// steps.
     pub(crate) fn open(
         &mut self,
         rng: &mut Pcg64Mcg,
@@ -261,7 +262,7 @@ impl Pooled {
         self.with_pool(|pool, out| pool.tick(now_ms, out));
     }
 
-    /// Something in progress ends.
+    /// Completes a random operation or job.
     pub(crate) fn step(&mut self, rng: &mut Pcg64Mcg, reducer: &mut Reducer) {
         if self.busy.is_empty() {
             return;
@@ -296,7 +297,7 @@ impl Pooled {
                 self.disk.write_now(offset_bytes as usize, &vec![0; len_bytes as usize]);
                 Ended::Device(Ok(()))
             }
-            // What a failed flush may lose is tried with the store alone.
+            // Losses of failed flushes are tested with the store alone.
             DeviceOperation::Flush if fails => Ended::Device(Err(ErrorKind::Io)),
             DeviceOperation::Flush => {
                 self.disk.flush(issued, rng);
@@ -313,7 +314,7 @@ impl Pooled {
         req
     }
 
-    /// Flips a bit of what is stored, this often. Returns `true` if it did.
+    /// Flips a stored bit at the drawn rate. Returns `true` if it did.
     pub(crate) fn rots(&mut self, rng: &mut Pcg64Mcg) -> bool {
         let rots = self.faults.rot > 0.0 && rng.random_bool(self.faults.rot);
         if rots {
@@ -330,7 +331,7 @@ impl Pooled {
         self.log.rot(at as u64);
     }
 
-    /// The process is gone, and all it had in memory. Device writes in progress happen or not.
+    /// Ends the process with its memory. Device writes in progress happen or not.
     pub(crate) fn die(&mut self, rng: &mut Pcg64Mcg) {
         for busy in core::mem::take(&mut self.busy) {
             if let Busy::Device(_, DeviceOperation::Write { offset_bytes, bytes }, _) = busy
@@ -357,7 +358,7 @@ mod tests {
     const OPTIONS: Options =
         Options { ops: 1400, canary: None, replacement: None, packer: None, profile: None, trace: None };
 
-    /// Enough, with so many requests each, to see all that must be seen: a store fills up late.
+    /// Number of seeds that reach all required events: a store fills up late.
     const SEEDS: usize = 80;
 
     /// Returns `true` if a seed has a store.

@@ -1,4 +1,4 @@
-//! The cache's requests to its store, and the pool's life beside the daemon's.
+//! Requests of the cache to its store, and starts and crashes of the pool with the daemon.
 
 use rand_pcg::Pcg64Mcg;
 use zc_cache::seam::{Action, Event};
@@ -11,16 +11,16 @@ use super::Pooled;
 use crate::bench::Bench;
 use crate::queue::Queue;
 
-/// What waits for an answer of the pool.
+/// Recipient of a pool answer.
 #[derive(Debug)]
 pub(crate) enum Waits {
-    /// The cache's request; `fua`: a flush has to follow.
+    /// Request of the cache; `fua`: a flush has to follow.
     Origin { action: Action, fua: bool },
     /// The simulation itself, which waits for it.
     World,
 }
 
-/// The parts of a request to an origin.
+/// Returns operation, volume and buffer of a request to an origin.
 fn parts(action: &Action) -> Option<(OpId, VolumeId, Option<BufSlice>)> {
     Some(match action {
         Action::OriginRead { op, volume, dest, .. } => (*op, *volume, Some(*dest)),
@@ -34,13 +34,13 @@ fn parts(action: &Action) -> Option<(OpId, VolumeId, Option<BufSlice>)> {
 }
 
 impl Pooled {
-    /// The root of the volume that an action asks, if it is in the store.
+    /// Returns the root of the volume that an action addresses, if it is in the store.
     fn root_asked(&self, action: &Action) -> Option<RootId> {
         let (_, volume, _) = parts(action)?;
         self.root(usize::from(volume.0))
     }
 
-    /// Gives an action to the store, or back if it is not for one.
+    /// Submits an action to the store. Returns the action if its volume is not in the store.
     pub(crate) fn ask(&mut self, cx: &mut Bench<'_>, queue: &mut Queue, action: Action) -> Option<Action> {
         let Some(root) = self.root_asked(&action) else { return Some(action) };
         let (is_strong, extent_bytes) = (self.is_strong, self.extent_bytes);
@@ -82,7 +82,7 @@ impl Pooled {
         None
     }
 
-    /// What is kept of extents that go to the store, if they are chunks there.
+    /// Returns the values kept for extents written to the store, if extents are chunks there.
     fn known_chunks(&self, cx: &mut Bench<'_>, offset_bytes: u64, src: BufSlice) -> Vec<(u64, KnownChunk)> {
         let known = cx.memory.known_in(cx.env, src);
         let shift = self.chunk_shift;
@@ -99,7 +99,7 @@ impl Pooled {
         root.map_or(0, |root| root.size_chunks << root.chunk_shift)
     }
 
-    /// Something in progress at the pool ends.
+    /// Completes an operation or job of the pool.
     pub(crate) fn step_under(&mut self, cx: &mut Bench<'_>, queue: &mut Queue) {
         self.step(cx.env.rng(), cx.memory.reducer());
         self.tell(cx, queue);
@@ -110,7 +110,7 @@ impl Pooled {
         self.tell(cx, queue);
     }
 
-    /// Gives answers on: the manager hears of them some time later.
+    /// Queues answers as completions for the manager, which is notified later.
     pub(crate) fn tell(&mut self, cx: &mut Bench<'_>, queue: &mut Queue) {
         while let Some((req, result)) = self.answered.pop() {
             match self.waiting.remove(&req) {
@@ -154,7 +154,7 @@ impl Pooled {
         queue.hear(Event::OriginDone { op, result });
     }
 
-    /// An error of the store has a reason.
+    /// Checks that an error of the store has a reason.
     pub(crate) fn judge_error(&mut self, cx: &mut Bench<'_>, error: &PoolError) {
         if error.error == StoreError::NoSpace {
             self.is_full = true;
@@ -169,7 +169,7 @@ impl Pooled {
             StoreError::Damaged(_) | StoreError::Device(ErrorKind::Corrupt) => {
                 ("store: damage told", self.is_rotten)
             }
-            // The end of its log was torn when it was opened. Whether it was is judged by the runs of the store alone.
+            // The log's end was torn when it was opened. The runs of the store alone check that.
             StoreError::Dropped => ("store: dropped commits told", true),
             _ => ("store: other errors", false),
         };
@@ -185,32 +185,32 @@ impl Pooled {
         self.root(volume).is_some()
     }
 
-    /// The process that has the pool is gone, and the device keeps its power.
+    /// Ends the pool's process; the device keeps its power.
     pub(crate) fn be_killed(&mut self, rng: &mut Pcg64Mcg) {
         self.die(rng);
         self.lost_power = false;
     }
 
-    /// The process that has the pool is gone, and the power with it.
+    /// Ends the pool's process and cuts the power.
     pub(crate) fn lose_power(&mut self, rng: &mut Pcg64Mcg) {
         self.die(rng);
         self.disk.power_cut(rng);
         self.lost_power = true;
     }
 
-    /// Returns `true` if the store keeps a volume's dirty data from going home.
+    /// Returns `true` if the store keeps a volume's dirty data from being destaged.
     pub(crate) fn is_in_the_way(&self, volume: usize) -> bool {
         self.has(volume) && (self.is_fenced || self.is_rotten || self.is_full)
     }
 
-    /// Returns `true` if the store recovered without its newest commits although its device kept its power: what the
-    /// cache holds of the volume may be newer.
+    /// Returns `true` if the store recovered without its newest commits although its device kept its power: the cache
+    /// may hold newer data of the volume.
     pub(crate) fn is_older_than_cache(&self, volume: usize) -> bool {
         let dropped = self.pool.as_ref().map_or(0, |pool| pool.store().dropped_commits());
         self.has(volume) && !self.lost_power && dropped > 0
     }
 
-    /// What it is at, for messages.
+    /// Describes the current work, for messages.
     pub(crate) fn describe(&self) -> String {
         let store = self.pool.as_ref().map(|pool| {
             let store = pool.store();

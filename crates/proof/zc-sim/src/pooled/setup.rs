@@ -1,4 +1,4 @@
-//! What a seed decides of its store.
+//! Store of a seed.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -8,15 +8,14 @@ use zc_store::config::Shape;
 
 use super::PoolFaults;
 
-/// Segments: small, so that all is reached soon.
+/// Bytes of a segment; small, so that limits are reached soon.
 pub(crate) const SEGMENT_BYTES: u32 = 64 << 10;
-/// Of all seeds, the share that has a store.
+/// Share of seeds that have a store.
 const SHARE: f64 = 0.35;
 
-/// The store of a seed.
 #[derive(Debug, Clone)]
 pub(crate) struct PoolSetup {
-    /// By volume: whether it is in the store.
+    /// For each volume, `true` if it is in the store.
     in_store: Vec<bool>,
     pub(crate) chunk_shift: u8,
     pub(crate) faults: PoolFaults,
@@ -27,7 +26,7 @@ pub(crate) struct PoolSetup {
 }
 
 impl PoolSetup {
-    /// What a seed draws, apart from everything else: the other seeds stay what they were.
+    /// Draws the store from a separate generator, so that other seeds keep their schedules.
     pub(crate) fn random(seed: u64, volumes: &[VolumeConfig], extent_bytes: u32) -> Option<Self> {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5354_4f52);
         if !rng.random_bool(SHARE) {
@@ -39,7 +38,7 @@ impl PoolSetup {
             1 => faults.rot = 0.012,
             _ => {}
         }
-        // All volumes fit, each segment filled to two thirds; what snapshots keep beside that soon fills the rest.
+        // All volumes fit with each segment two thirds full; snapshots soon fill the rest.
         let bytes: u64 = volumes.iter().map(|volume| volume.size_bytes).sum();
         let needed = (bytes * 3 / 2).div_ceil(u64::from(SEGMENT_BYTES)) as usize;
         Some(Self {
@@ -70,7 +69,7 @@ impl PoolSetup {
             fingerprints_max: 500,
             clean_below_percent: self.clean_below_percent,
             clean_until_percent: 95,
-            // The cleaner works ahead all the time, or when it must.
+            // The cleaner works ahead all the time, or only when it must.
             quiet_ms: if self.clean_below_percent == 60 { 1000 } else { 0 },
             clean_bytes_per_s: 4 << 20,
             ..Config::default()
@@ -78,12 +77,12 @@ impl PoolSetup {
         .bounded(SEGMENT_BYTES)
     }
 
-    /// The reserves, and the segments that all volumes fit into beside them.
+    /// Returns the device size: the reserves, and the segments that hold all volumes besides them.
     pub(crate) fn device_bytes(&self) -> usize {
         let shape = |segments: usize| Shape { segment_bytes: SEGMENT_BYTES, segments: segments as u32 };
         let config = self.config();
         let before = config.reserve_segments(shape(0)) + self.spare_segments;
-        // The part for overwrites is one of all segments, itself included.
+        // The overwrite reserve is a share of all segments, itself included.
         let segments = before + config.overwrite_segments(shape(before)) + 1;
         (128 << 10) + segments * SEGMENT_BYTES as usize
     }

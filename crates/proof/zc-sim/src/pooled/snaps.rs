@@ -1,4 +1,4 @@
-//! Snapshots in between, what rots, and what the store alone holds.
+//! Snapshots during the run, corruption, and contents of the store alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,12 +11,11 @@ use zc_store::{RootId, RootKind};
 
 use super::{Pooled, STEPS_MAX, Waits};
 
-/// Snapshots that are kept at a time.
+/// Maximum number of snapshots at a time.
 const SNAPSHOTS_MAX: usize = 8;
-/// Their numbers begin here.
+/// First snapshot number.
 const SNAPSHOT_ROOTS: u16 = 100;
 
-/// A snapshot.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
     /// Name of the snapshot. An earlier one may have had its number.
@@ -37,7 +36,7 @@ impl Snapshot {
     }
 }
 
-/// The snapshots that the store has to have, unless the power took them.
+/// Snapshots that the store must have, unless a power cut removed them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshots(BTreeMap<RootId, Snapshot>);
 
@@ -46,7 +45,7 @@ impl Snapshots {
         self.0.is_empty()
     }
 
-    /// The number of the next snapshot, unless there are enough.
+    /// Returns the number of the next snapshot, or `None` at the maximum.
     pub(crate) fn next_number(&self) -> Option<RootId> {
         let free = (SNAPSHOT_ROOTS..).map(RootId).find(|id| !self.0.contains_key(id));
         free.filter(|_| self.0.len() < SNAPSHOTS_MAX)
@@ -60,7 +59,7 @@ impl Snapshots {
         self.0.remove(&id);
     }
 
-    /// Forgets the first one, and returns its number.
+    /// Removes the first snapshot from the list, and returns its number.
     pub(crate) fn take_first(&mut self) -> Option<RootId> {
         self.0.pop_first().map(|(id, _)| id)
     }
@@ -69,7 +68,7 @@ impl Snapshots {
         self.0.iter().map(|(id, snapshot)| (*id, snapshot.clone())).collect()
     }
 
-    /// None of them has to be there any more.
+    /// Excuses the absence of any of them.
     pub(crate) fn distrust(&mut self) {
         self.0.values_mut().for_each(|snapshot| snapshot.is_durable = false);
     }
@@ -80,7 +79,7 @@ fn is_snapshot(root: &zc_store::Root) -> bool {
 }
 
 impl Pooled {
-    /// A copy of the device, with nothing in progress but its writes.
+    /// Returns a copy of the device, with only its writes in progress.
     pub(crate) fn copy(&self) -> Self {
         let busy = self.busy.iter().filter_map(|busy| match busy {
             super::Busy::Device(op, operation, issued) => {
@@ -128,7 +127,7 @@ impl Pooled {
         root.is_some_and(|root| is_snapshot(root) && root.name == snapshot.name)
     }
 
-    /// Snapshots of the store that should not be there.
+    /// Returns snapshots of the store that should not exist.
     pub(crate) fn strangers(&self) -> Vec<RootId> {
         let Some(pool) = &self.pool else { return Vec::new() };
         let strange =
@@ -136,7 +135,7 @@ impl Pooled {
         pool.store().roots().filter(strange).map(|(id, _)| id).collect()
     }
 
-    /// Returns `true` if the power goes for this copy.
+    /// Draws a power cut of this copy. Returns `true` if it happened.
     pub(crate) fn loses_power(&mut self, rng: &mut Pcg64Mcg) -> bool {
         let goes = rng.random_bool(0.5);
         if goes {
@@ -153,7 +152,7 @@ impl Pooled {
         reducer: &mut Reducer,
     ) -> Option<Vec<u8>> {
         let store = self.pool.as_ref()?.store();
-        // Before it was made, it held nothing.
+        // Before its creation the root held nothing.
         let Some(found) = store.root(root) else { return Some(Vec::new()) };
         let len = (len as u64).min(found.size_chunks << found.chunk_shift) as u32;
         let asked = self.submit(RequestKind::Read { root, offset_bytes: 0, len_bytes: len }, Waits::World);

@@ -1,4 +1,4 @@
-//! What a seed decides before the first operation.
+//! Setup that a seed decides before the first operation.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -16,39 +16,39 @@ use crate::profile::{Habits, Profile};
 
 mod narrow;
 
-/// What a run is made of.
+/// Configuration of a run.
 pub(crate) struct Setup {
     pub(crate) config: ManagerConfig,
     pub(crate) volumes: Vec<VolumeConfig>,
     pub(crate) faults: Faults,
     /// Volumes may write back.
     pub(crate) write_back: bool,
-    /// Some starts are followed by a crash while they still act on what they found.
+    /// Some starts are followed by a crash while they still act on the state that they found.
     pub(crate) hasty: bool,
-    /// At times one client syncs after each write, and no other client is there: such commits are one write.
+    /// At times only one client is active, and it syncs after each write: such commits are one write.
     pub(crate) syncing: bool,
-    /// At times a volume grows.
+    /// Volumes grow at times.
     pub(crate) growing: bool,
-    /// At times a volume comes back in another domain.
+    /// Volumes return in another domain at times.
     pub(crate) moving: bool,
-    /// At times another volume takes the number of one.
+    /// Another volume takes over a number at times.
     pub(crate) replacing: bool,
-    /// At times another manager takes over in the same process.
+    /// Another manager takes over in the same process at times.
     pub(crate) exchanging: bool,
     /// Volumes have shares of the cache, which change.
     pub(crate) sharing: bool,
-    /// Ranges of volumes are pinned, and others later.
+    /// Ranges of volumes are pinned; the pins change later.
     pub(crate) pinning: bool,
-    /// The store that has some of the volumes.
+    /// Store of some of the volumes.
     pub(crate) pool: Option<PoolSetup>,
-    /// What kind of machine it is.
+    /// Kind of machine.
     pub(crate) profile: Profile,
-    /// What clients do, and when the machine is cut off.
+    /// Habits of clients, and chances of crashes.
     pub(crate) habits: Habits,
 }
 
 impl Setup {
-    /// What holds for the run beside faults and settings.
+    /// Returns the run's properties other than faults and settings.
     pub(crate) const fn plan(&self) -> Plan {
         Plan {
             habits: self.habits,
@@ -84,7 +84,7 @@ impl Setup {
             profile: Profile::Plain,
             habits: Habits::default(),
         };
-        // Not drawn: the other seeds are to stay what they were, and those that found something.
+        // Not drawn, so that the other seeds, and those that found faults, keep their schedules.
         setup.syncing = matches!(seed % 16, 4 | 10);
         setup.shares(seed);
         setup.pins(seed);
@@ -92,7 +92,7 @@ impl Setup {
             setup.learn();
         }
         if seed % 8 == 3 {
-            // Checkpoints that cannot hold all that they would.
+            // Checkpoints too small for all their contents.
             setup.config.geometry.checkpoint_blocks = 2 + seed / 8 % 2;
         }
         setup.write_back(seed);
@@ -107,7 +107,7 @@ impl Setup {
         setup
     }
 
-    /// The small machine of the exhaustive mode: one volume or two, no faults but crashes.
+    /// Creates the small machine of the exhaustive mode: one volume or two, no faults except crashes.
     pub(crate) fn small(write_back: bool, count: u16) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(u64::from(write_back));
         let geometry = Geometry::plan(&PlanOptions {
@@ -181,7 +181,7 @@ fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> Mana
         generation_bits: rng.random_range(2..=3),
         read_buffer_bytes: if rng.random_bool(0.5) { 64 << 10 } else { 0 },
         staging_bytes: rng.random_range(8_u32..40) << 12,
-        // No draw of its own: what seeds do stays as it was.
+        // No separate draw, so that seeds keep their schedules.
         range_extents_min: if geometry.slots.is_multiple_of(2) { 2 } else { 513 },
         drain_extents_min: if geometry.slots.is_multiple_of(3) { 2 } else { 8192 },
         insert_bytes_max: 512 << 10,
@@ -213,7 +213,7 @@ fn volumes(rng: &mut Pcg64Mcg) -> Vec<VolumeConfig> {
     volumes
 }
 
-/// New settings for a volume, of those that may change while it is served.
+/// Draws new values for the settings of a volume that may change while it is served.
 pub(crate) fn reconfigure(rng: &mut Pcg64Mcg, volume: &mut VolumeConfig) {
     volume.mode = match rng.random_range(0..10) {
         0..6 => Mode::WriteThrough,
@@ -235,15 +235,14 @@ pub(crate) fn reconfigure(rng: &mut Pcg64Mcg, volume: &mut VolumeConfig) {
 }
 
 impl Setup {
-    /// What was evicted is remembered by its fingerprint, for a few runs of extents; headers that tell where it is
-    /// often have to be read.
+    /// Keeps fingerprints of evicted extents for a few runs, so that headers often have to be read to locate them.
     fn learn(&mut self) {
         self.config.learned_recipes_bytes = 32 << 10;
         self.config.header_prints_max = 32;
         self.volumes.iter_mut().for_each(|volume| volume.recipes = false);
     }
 
-    /// In a quarter of the seeds volumes have shares of a cache with room for them. Drawn apart.
+    /// Gives volumes shares of a sufficiently large cache in a quarter of the seeds. Drawn separately.
     fn shares(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5348);
         if !rng.random_bool(0.25) {
@@ -264,7 +263,7 @@ impl Setup {
         self.sharing = true;
     }
 
-    /// In a fifth of the seeds ranges of volumes are pinned, in a cache with room for them. Drawn apart.
+    /// Pins ranges of volumes in a sufficiently large cache in a fifth of the seeds. Drawn separately.
     fn pins(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5049);
         if !rng.random_bool(0.2) {
@@ -288,7 +287,8 @@ impl Setup {
         self.pinning = true;
     }
 
-    /// In a third of the seeds volumes share content inside two domains, and change between them. Drawn apart.
+    /// Lets volumes share content inside two domains, and change between them, in a third of the seeds. Drawn
+    /// separately.
     fn domains(&mut self, seed: u64) {
         if seed % 3 != 2 {
             return;
@@ -300,7 +300,7 @@ impl Setup {
         self.moving = true;
     }
 
-    /// Puts the journal on a device of its own in an eighth of the seeds. Drawn apart.
+    /// Puts the journal on a separate device in an eighth of the seeds. Drawn separately.
     fn journal_device(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x4a44);
         if !rng.random_bool(0.125) {
@@ -318,7 +318,7 @@ impl Setup {
         self.faults.journal_gone = rng.random_bool(0.4).then(|| rng.random_range(200..5000));
     }
 
-    /// What happens to the state directory. Drawn apart. A device that forgets its superblock is told by it alone.
+    /// Draws faults of the state directory, separately. It alone reveals a device that lost its superblock.
     fn state_directory(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5354);
         let mut window = |rate: f64| {
@@ -331,7 +331,7 @@ impl Setup {
         self.faults.state_lost = rng.random_bool(0.2) && self.faults.lost == 0.0;
     }
 
-    /// Draws the replacement policy, also apart.
+    /// Draws the replacement policy, also separately.
     fn replacement(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5250);
         self.config.replacement = match rng.random_range(0..10) {
@@ -343,7 +343,7 @@ impl Setup {
         };
     }
 
-    /// Draws the packer, also apart: three seeds in four append.
+    /// Draws the packer, also separately: three seeds in four append.
     fn packer(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x504b);
         self.config.packer = match rng.random_range(0..8) {
@@ -353,9 +353,8 @@ impl Setup {
         };
     }
 
-    /// Lets half of the seeds write back, and those that sync. Chance is drawn apart, so that the others are
-    /// what they were. Seeds that write back are honest more often: where the device lies, less can be demanded
-    /// of them.
+    /// Lets half of the seeds write back, and those that sync. Drawn separately, so that the others keep their
+    /// schedules. Seeds that write back are honest more often, because a lying device weakens the checks.
     fn write_back(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5742);
         self.write_back = rng.random_bool(0.5) || self.syncing;
@@ -369,7 +368,7 @@ impl Setup {
             memory_bytes: 1 << rng.random_range(12..=20),
             idle_ms: rng.random_range(1..=2000),
             destage_writes: rng.random_range(1..=16),
-            // Not drawn: the other seeds are to stay what they were.
+            // Not drawn, so that the other seeds keep their schedules.
             destage_bytes_per_s: if seed % 8 == 6 { 256 << 10 } else { 0 },
             scrub_interval_ms: if seed % 3 == 1 { 700 } else { 0 },
         };
@@ -399,12 +398,12 @@ impl Setup {
     }
 }
 
-/// One of two domains.
+/// Draws one of two domains.
 pub(crate) fn domain(rng: &mut Pcg64Mcg) -> DedupDomain {
     if rng.random_bool(0.5) { DedupDomain::COMMON } else { zc_reduce::dedup_domain(&[1; 16], "tenant") }
 }
 
-/// New settings of a volume in a seed that writes back: half of what would write through writes back.
+/// Draws new settings of a volume in a seed that writes back: most volumes in write-through switch to write-back.
 pub(crate) fn reconfigure_write_back(rng: &mut Pcg64Mcg, volume: &mut VolumeConfig) {
     if volume.mode == Mode::WriteThrough && rng.random_bool(0.7) {
         volume.mode = Mode::WriteBack;
@@ -421,6 +420,6 @@ pub(crate) fn reconfigure_write_back(rng: &mut Pcg64Mcg, volume: &mut VolumeConf
         full_wait_ms: volume.write_back.full_wait_ms,
         destages_idly: true,
     };
-    // Not drawn: other seeds stay what they were.
+    // Not drawn, so that other seeds keep their schedules.
     volume.write_back.destages_idly = !volume.write_back.max_dirty_age_ms.is_multiple_of(4);
 }

@@ -1,4 +1,4 @@
-//! The ranges of each profile: what was drawn is narrowed to where one kind of fault lives.
+//! Ranges of each profile: narrows the draws to those of one kind of fault.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -12,7 +12,7 @@ use crate::profile::{Habits, Profile};
 use crate::zone::Zone;
 
 impl Setup {
-    /// Narrows what was drawn. Chance is drawn apart, so that plain seeds are what they were.
+    /// Narrows the draws. Drawn separately, so that plain seeds keep their schedules.
     pub(crate) fn profile(&mut self, profile: Profile, seed: u64) {
         self.profile = profile;
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5052_4f46);
@@ -35,7 +35,7 @@ impl Setup {
             volume.write_back.max_dirty_age_ms = rng.random_range(5..400);
         }
         if rng.random_bool(0.5) {
-            // What it writes is clean, and the others share it before any flush.
+            // Its writes are clean, and the others share them before any flush.
             self.volumes[0].mode = Mode::WriteThrough;
         }
         self.honest(rng);
@@ -59,7 +59,7 @@ impl Setup {
         self.volumes[0].mode = Mode::WriteThrough;
         self.volumes[0].dedup = true;
         self.honest(rng);
-        // A sweep of the index lasts for a fourth of the slots: it is long where most slots are pinned by dirty data.
+        // A sweep of the index lasts for a fourth of the slots, which is long if most slots are pinned by dirty data.
         let weu_bytes = 32 << 10;
         let slots = rng.random_range(4..=40_u64);
         self.config.geometry = Geometry::plan(&PlanOptions {
@@ -105,14 +105,14 @@ impl Setup {
     fn rotting(&mut self, rng: &mut Pcg64Mcg) {
         self.volumes_in_write_back(rng, 1..=2);
         for volume in &mut self.volumes {
-            // What rots is one version's alone.
+            // A corrupt extent belongs to one version alone.
             volume.dedup = false;
             volume.write_back.destage = Destage::Epoch;
             volume.write_back.max_dirty_age_ms = rng.random_range(50..2000);
         }
         self.honest(rng);
         self.faults.rot_dirty = true;
-        // A content that is another one is told by its fingerprint alone.
+        // Another content is recognised by its fingerprint alone.
         self.config.prove_hits = 1;
         self.habits = Habits {
             flushes: rng.random_range(5..=25),
@@ -170,7 +170,7 @@ impl Setup {
         self.habits = Habits { flushes: rng.random_range(5..=30), hot_bytes: Some(64 << 10), ..self.habits };
     }
 
-    /// All volumes write back, and there are so many of them.
+    /// Puts all volumes in write-back, and draws their number.
     fn volumes_in_write_back(&mut self, rng: &mut Pcg64Mcg, count: core::ops::RangeInclusive<u16>) {
         let first = self.volumes[0].clone();
         let count = rng.random_range(count);
@@ -188,7 +188,7 @@ impl Setup {
         self.write_back = true;
     }
 
-    /// The devices do what they say, but for being slow.
+    /// Makes the devices honest, but possibly slow.
     fn honest(&mut self, rng: &mut Pcg64Mcg) {
         self.faults = Faults { slow: rng.random_bool(0.5), ..Faults::default() };
     }

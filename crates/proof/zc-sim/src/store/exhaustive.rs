@@ -1,9 +1,11 @@
-//! A fixed small workload, and a crash after every device write, with every subset of the last unflushed writes.
+//! Fixed small workload, and a crash after every device write, with every subset of the last unflushed writes.
 //!
-//! Job: run the workload up to its n-th write, cut the power so that the older unflushed writes are kept or lost and a
-//! chosen subset of the last three is kept, recover (cut off once more at a point that goes through all values in turn),
-//! and judge the whole store. Invariant: the workload is the same in every run; each crash runs it anew up to its point.
-//! What it does not do: tear writes, or damage them; the seeds do.
+//! Job: run the workload up to its n-th write; cut the power, with older unflushed writes kept or lost and a chosen
+//! subset of the last three kept. Then recover, cut off once more at a point that cycles through all values, and
+//! check the whole store.
+//!
+//! Invariant: the workload is the same in every run; each crash replays it up to its point. It does not tear or
+//! damage writes; the seeds do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,35 +18,34 @@ use crate::run::Violation;
 
 /// Unflushed writes of which every subset is kept.
 const SUBSET_WRITES: usize = 3;
-/// Segments for contents: few, so that the cleaner is at work.
+/// Segments for contents; few, so that the cleaner is active.
 const SPARE_SEGMENTS: u32 = 9;
-/// Steps of a recovery after which it is cut off.
+/// Steps of a recovery before it is cut off; an upper bound.
 const SECOND_STEPS: u64 = 60;
 
-/// Which share of the crashes of the workload.
+/// Share of the workload's crashes.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreExhaustive {
-    /// Requests.
+    /// Number of requests.
     pub ops: u64,
-    /// Crash points with this remainder are tried,
+    /// Remainder of the crash points to try, modulo `parts`.
     pub part: u64,
-    /// of a division by this.
+    /// Divisor for `part`.
     pub parts: u64,
 }
 
-/// What was tried.
+/// Extent of the exploration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreExhaustiveReport {
-    /// Device writes after which the power went.
+    /// Number of device writes after which the power was cut.
     pub points: u64,
-    /// Crashes, each with another subset of the unflushed writes.
+    /// Number of crashes, each with another subset of the unflushed writes.
     pub crashes: u64,
 }
 
 /// Runs the workload and its crashes.
 ///
-/// # Errors
-/// The first violation; its `seed` is the crash point.
+/// # Errors The first violation; its `seed` is the crash point.
 pub fn run_store_exhaustive(options: &StoreExhaustive) -> Result<StoreExhaustiveReport, Violation> {
     let mut report = StoreExhaustiveReport::default();
     for point in (1..).filter(|point| point % options.parts == options.part) {
@@ -67,7 +68,7 @@ pub fn run_store_exhaustive(options: &StoreExhaustive) -> Result<StoreExhaustive
     Ok(report)
 }
 
-/// The workload up to its `point`-th write, or `None` if it has fewer.
+/// Runs the workload up to its `point`-th write. Returns `None` if it has fewer.
 fn workload(ops: u64, point: u64) -> Option<World> {
     let config = Config {
         cache_pages: 12,
@@ -99,7 +100,7 @@ fn workload(ops: u64, point: u64) -> Option<World> {
     Some(world)
 }
 
-/// A request, or a step of what is in flight. True if it was a request.
+/// Submits a request or advances work in flight. Returns `true` for a request.
 fn act(world: &mut World, may_ask: bool) -> bool {
     let asks = may_ask && world.waiting.len() < 4 && world.rng.random_bool(0.3);
     if !asks {
@@ -126,7 +127,7 @@ fn act(world: &mut World, may_ask: bool) -> bool {
     true
 }
 
-/// The violation that a crash at this point shows, if any.
+/// Returns the violation that a crash at this point exposes, if any.
 fn crash(ops: u64, point: u64, older: usize, choice: u64) -> Option<String> {
     let mut world = workload(ops, point)?;
     let keeps = |index: usize| match index.checked_sub(older) {

@@ -1,21 +1,21 @@
 //! The store under simulation: the production [`zc_store::Store`] over a simulated device.
 //!
-//! Job: run volumes, snapshots and clones of one store under a seed, with operations that end in any order, power cuts
-//! (also in a recovery), faults of the device and a cleaner that is always at work; check every chunk that is read, and
-//! after every restart the whole store, against a model.
+//! Job: run volumes, snapshots and clones of one store under a seed, with operations that complete in any order, power
+//! cuts (also during a recovery), faults of the device and a cleaner that is always active. Check every chunk that is
+//! read, and after every restart the whole store, against a model.
 //!
-//! What must hold, by what the device does:
+//! Requirements, by behaviour of the device:
 //!
-//! | the device | a restart shows | a read brings |
+//! | the device | a restart exposes | a read returns |
 //! |---|---|---|
-//! | loses or tears what was not flushed | one state of *all* volumes, between the last flush and the last change (S1) | a value of its time |
-//! | fails a write or flush | the same; until then changes fail, reads go on | a value of its time |
-//! | rots, loses, misdirects what it confirmed | a state of all volumes, of any time; what is damaged is an error; or it does not open and says why (S2) | a value of its time, or an error (S2) |
+//! | loses or tears unflushed data | one state of *all* volumes, between the last flush and the last change (S1) | a value of its time |
+//! | fails a write or flush | the same; until then changes fail, reads continue | a value of its time |
+//! | corrupts, loses, misdirects acknowledged data | a state of all volumes, of any time; damaged data is an error; or it does not open and reports the cause (S2) | a value of its time, or an error (S2) |
 //!
-//! S3 is judged twice: what a volume, snapshot or clone refers to is read at every restart and at the end; and when all
-//! are deleted, the cleaner has to free all that they held.
+//! S3 is checked twice: data that a volume, snapshot or clone refers to is read at every restart and at the end; and
+//! when all are deleted, the cleaner has to free all of their space.
 //!
-//! What it does not do: compress or hash; a chunk is a number, and its stored bytes are made from it.
+//! It does not compress or hash: a chunk is a number, from which its stored bytes are derived.
 
 mod exhaustive;
 mod model;

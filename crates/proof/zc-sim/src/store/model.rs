@@ -1,10 +1,10 @@
-//! The model: what volumes and snapshots hold, after each change.
+//! Model: contents of volumes and snapshots after each change.
 
 use std::collections::BTreeMap;
 
 use zc_store::{CatalogChange, CatalogOp, RootId};
 
-/// A volume or snapshot; addresses that hold nothing are absent.
+/// Volume or snapshot; addresses that hold nothing are absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) snapshot: bool,
@@ -12,13 +12,13 @@ pub(crate) struct Held {
     pub(crate) chunks: BTreeMap<u64, u64>,
 }
 
-/// All of them.
+/// State of all volumes and snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct State {
     pub(crate) roots: BTreeMap<RootId, Held>,
 }
 
-/// A change, as the model sees it. Value 0 is zeros.
+/// Change in the model. Value 0 is zeros.
 #[derive(Debug, Clone)]
 pub(crate) enum ModelChange {
     Write(RootId, u64, Vec<u64>),
@@ -31,7 +31,7 @@ impl State {
         self.roots.get(&root).map(|held| held.chunks.get(&address).copied().unwrap_or(0))
     }
 
-    /// The state after a change that the store acknowledged.
+    /// Returns the state after an acknowledged change.
     pub(crate) fn after(&self, change: &ModelChange) -> Self {
         let mut state = self.clone();
         match change {
@@ -82,13 +82,13 @@ impl State {
     }
 }
 
-/// All states since the beginning, or since the last restart that could be judged.
+/// All states since the beginning, or since the last restart that could be checked.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     states: Vec<State>,
-    /// States before this one can only come back if the device lies.
+    /// First state that may return if the device does not lie.
     flushed: usize,
-    /// And before this one only if two of its faults come together.
+    /// First state that may return unless two faults of the device coincide.
     proven: usize,
 }
 
@@ -101,7 +101,7 @@ impl History {
         &self.states[self.states.len() - 1]
     }
 
-    /// The number of the present state.
+    /// Returns the number of the current state.
     pub(crate) fn index(&self) -> usize {
         self.states.len() - 1
     }
@@ -111,33 +111,33 @@ impl History {
         self.states.push(next);
     }
 
-    /// A flush ended that was asked for in this state.
+    /// Records a completed flush that was issued in this state.
     pub(crate) fn flushed(&mut self, index: usize) {
         self.flushed = self.flushed.max(index);
     }
 
-    /// All that was flushed is proven by what the device holds.
+    /// Records that the device proves all flushed states.
     pub(crate) fn proven(&mut self) {
         self.proven = self.flushed;
     }
 
-    /// Whether an address held this in some state from `since` on.
+    /// Returns `true` if an address held this value in some state from `since` on.
     pub(crate) fn held_since(&self, since: usize, root: RootId, address: u64, value: u64) -> bool {
         self.states[since..].iter().any(|state| state.value(root, address) == Some(value))
     }
 
-    /// Whether some state from `since` on is so.
+    /// Returns `true` if some state from `since` on satisfies `agrees`.
     pub(crate) fn any_since(&self, since: usize, agrees: impl Fn(&State) -> bool) -> bool {
         self.states[since..].iter().any(agrees)
     }
 
-    /// Whether there was a state from `since` on without this root.
+    /// Returns `true` if there was a state from `since` on without this root.
     pub(crate) fn lacked_since(&self, since: usize, root: RootId, end: u64) -> bool {
         self.states[since..].iter().any(|state| state.roots.get(&root).is_none_or(|held| held.size < end))
     }
 
-    /// After a crash: the newest state that agrees, which is the present one from now on. Under a device that lies any
-    /// state counts; after a single damage, any from what was proven on.
+    /// Selects the newest state that agrees after a crash, which becomes the current one. On a lying device any state
+    /// counts; after a single damage, any since the last proven one.
     pub(crate) fn settle(&mut self, (lies, once): (bool, bool), agrees: impl Fn(&State) -> bool) -> bool {
         let first = match (lies, once) {
             (false, _) => self.flushed,
@@ -147,7 +147,7 @@ impl History {
         let Some(found) = (first..self.states.len()).rev().find(|index| agrees(&self.states[*index])) else {
             return false;
         };
-        // A device that lies may bring a later state back as well; of one that does not, it is gone.
+        // A lying device may also bring back a later state; on an honest device that state is lost.
         if lies {
             let state = self.states[found].clone();
             self.states.push(state);

@@ -1,4 +1,4 @@
-//! What the store's device does: it carries out, fails, forgets, mistakes one place for another, dies and comes back.
+//! Simulated device of the store: executes, fails, forgets or misplaces operations, dies and returns.
 
 use rand::RngExt as _;
 use zc_core::{BufId, Codec, ErrorKind, OpId};
@@ -11,7 +11,7 @@ use crate::disk::PAGE;
 /// Distance between the superblocks.
 const SUPERBLOCK_STEP: usize = 64 << 10;
 
-/// One operation in flight ends.
+/// Completes one operation in flight.
 pub(crate) fn step(world: &mut World) {
     if world.pending.is_empty() {
         return;
@@ -34,7 +34,7 @@ fn perform(world: &mut World, pending: Pending) -> Event {
             world.note("discards refused");
             Event::Done { op, result: Err(ErrorKind::Io) }
         }
-        // Contents may stay: cheaper here than zeros, which a power cut may take back block by block.
+        // Contents may stay, which is cheaper here than zeros that a power cut may undo block by block.
         Action::Discard { op, .. } if world.rng.random_bool(0.9) => Event::Done { op, result: Ok(()) },
         Action::Discard { op, .. } => {
             world.note("discards that clear");
@@ -62,7 +62,7 @@ fn perform(world: &mut World, pending: Pending) -> Event {
     }
 }
 
-/// Some chunks stay raw, the others get shorter, each to a length of its own.
+/// Encodes a chunk: some stay raw, the others are shortened, each to its own length.
 fn encode(world: &mut World, raw: zc_core::BufSlice, codec: Codec) -> Encoded {
     let Buf::Raw(value) = world.bufs[&raw.buf] else { unreachable!("a chunk was given raw") };
     let len_bytes = stored_len(value);
@@ -151,7 +151,7 @@ fn fetch(world: &mut World, op: OpId, parts: &[FetchPart], to: FetchTo, memory: 
     Event::Fetched { op, results }
 }
 
-/// Flips some bits of what is stored.
+/// Flips some stored bits.
 pub(crate) fn rot(world: &mut World) {
     world.note("bits rotted");
     world.rots += 1;
@@ -163,7 +163,7 @@ pub(crate) fn rot(world: &mut World) {
     world.disk.damage(at, &[byte]);
 }
 
-/// The power goes. Writes in flight happen or not.
+/// Cuts the power. Writes in flight happen or not.
 pub(crate) fn cut(world: &mut World) {
     for pending in core::mem::take(&mut world.pending) {
         let is_write = matches!(
@@ -181,7 +181,7 @@ pub(crate) fn cut(world: &mut World) {
     forget(world);
 }
 
-/// The daemon is gone, and all it had in memory.
+/// Ends the daemon with its memory.
 pub(crate) fn forget(world: &mut World) {
     world.say(|| "--- crash".to_owned());
     world.pending.clear();

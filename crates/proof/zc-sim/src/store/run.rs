@@ -1,4 +1,4 @@
-//! A seed: what kind of device it has, what happens, and the judgement after each restart.
+//! Runs of one seed: kind of device, events, and checks after each restart.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash as _, Hasher as _};
@@ -15,12 +15,12 @@ use super::world::{ADDRESSES, Probe, RUN, STEPS_MAX, StoreCanary, Waits, World};
 use crate::disk::PAGE;
 use crate::run::Violation;
 
-/// Segments that are not free though nothing refers to them: the log's two, and those that the next checkpoint frees.
+/// Segments that are not free though unreferenced: the log's two, and those that the next checkpoint frees.
 const UNFREED_SEGMENTS: u64 = 2 + zc_store::limits::EMPTIED_MAX as u64;
-/// Roots that may exist at a time.
+/// Maximum number of roots at a time.
 const ROOTS: u16 = 6;
 
-/// What every full run must have seen.
+/// Events that every full run must reach.
 pub const STORE_REQUIRED: &[&str] = &[
     "reads",
     "recipes",
@@ -59,32 +59,30 @@ pub const STORE_REQUIRED: &[&str] = &[
 /// Options of a run of one seed.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreOptions {
-    /// Requests.
+    /// Number of requests.
     pub ops: u64,
-    /// A deliberate bug.
+    /// Deliberate bug to enable.
     pub canary: Option<StoreCanary>,
-    /// Where every event and action goes, for people.
+    /// Receives every event and action as text.
     pub trace: Option<fn(&str)>,
 }
 
-/// What a seed did.
+/// Report of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreReport {
-    /// Requests.
+    /// Number of requests.
     pub ops: u64,
-    /// Of everything that was counted.
+    /// Digest of all counts.
     pub digest: u64,
-    /// What happened, and how often.
+    /// Counts of events, by name.
     pub coverage: BTreeMap<&'static str, u64>,
 }
 
 /// Runs a seed.
 ///
-/// # Errors
-/// The first violation.
+/// # Errors The first violation.
 ///
-/// # Panics
-/// When the store does: a broken invariant inside it.
+/// # Panics If the store panics on a broken internal invariant.
 pub fn run_store_seed(seed: u64, options: &StoreOptions) -> Result<StoreReport, Violation> {
     let mut world = setup(seed, options);
     let mut ops = 0;
@@ -104,7 +102,7 @@ pub fn run_store_seed(seed: u64, options: &StoreOptions) -> Result<StoreReport, 
     Ok(StoreReport { ops, digest: hasher.finish(), coverage: world.coverage })
 }
 
-/// Device, settings and faults of a seed.
+/// Draws device, settings and faults of a seed.
 fn setup(seed: u64, options: &StoreOptions) -> World {
     let pages = [2, 8, 30][seed as usize % 3];
     #[cfg_attr(not(zc_canary), expect(unused_mut, reason = "a deliberate bug is put in"))]
@@ -116,7 +114,7 @@ fn setup(seed: u64, options: &StoreOptions) -> World {
         fingerprints_max: [0, 4, 1000, 1000][seed as usize % 4],
         clean_below_percent: [20, 60, 90][seed as usize / 4 % 3],
         clean_until_percent: 95,
-        // The cleaner works ahead all the time, or when it must.
+        // The cleaner works ahead all the time, or only when it must.
         quiet_ms: [0, 0, 1000][seed as usize / 4 % 3],
         clean_bytes_per_s: 4 << 20,
         gather: (seed / 3).is_multiple_of(2),
@@ -145,12 +143,12 @@ fn setup(seed: u64, options: &StoreOptions) -> World {
 }
 
 impl World {
-    /// The store was opened, or it said why not, which is excused by a device that lies.
+    /// Returns `true` if the store opened. A reported error is excused by a lying device.
     pub(crate) fn serves(&self) -> bool {
         self.opened == Some(Ok(()))
     }
 
-    /// Until recovery has ended; it may be cut off.
+    /// Runs until recovery ends; it may be cut off.
     pub(crate) fn open(&mut self) {
         let lies = self.faults.lies();
         for _ in 0..STEPS_MAX {
@@ -177,7 +175,7 @@ impl World {
         self.violate("the store does not come to an end of opening".to_owned());
     }
 
-    /// One thing happens. True if it was a request.
+    /// Executes one turn. Returns `true` if it was a request.
     fn turn(&mut self) -> bool {
         let width = self.rng.random_range(1..10);
         let (crashes, rots) = (self.faults.crashes, self.faults.rot);
@@ -190,7 +188,7 @@ impl World {
             self.crash();
         }
         if !self.serves() {
-            // It refused to open what a device that lies had left: no client gets as far as a request.
+            // The store refused to open on a lying device, so clients cannot submit requests.
             return false;
         }
         match self.rng.random_range(0..100) {
@@ -315,7 +313,7 @@ impl World {
         }
         self.note("stops");
         self.count_store();
-        // One whose device failed meanwhile stops where it is.
+        // A stop whose device fails is interrupted.
         let in_order = self.store.failure().is_none() && !self.faults.lies();
         forget(self);
         self.open();
@@ -325,7 +323,7 @@ impl World {
         self.judge_restart();
     }
 
-    /// Every request is answered. False when the device failed meanwhile.
+    /// Waits for all answers. Returns `false` if the device failed before that.
     pub(crate) fn drain(&mut self) -> bool {
         for _ in 0..STEPS_MAX {
             if self.waiting.is_empty() || self.violation.is_some() {
@@ -343,14 +341,14 @@ impl World {
         false
     }
 
-    /// Reads all that there is, and finds the state that it is.
+    /// Reads everything, and finds the matching state.
     pub(crate) fn judge_restart(&mut self) {
         if !self.serves() || self.violation.is_some() {
             return;
         }
         let Some(seen) = self.see_all() else { return };
         if self.lost_unflushed && !self.faults.lies() {
-            // What a failed flush lost cannot be read, so it cannot be told which state this is: the next restart tells.
+            // Data lost by a failed flush cannot be read, so the state cannot be determined before the next restart.
             self.crash();
             return;
         }
@@ -366,7 +364,8 @@ impl World {
                     value.is_none_or(|value| state.value(*root, *address) == Some(value))
                 })
         };
-        // Several states may agree where contents are damaged. Which it is, recipes and runs tell without reading those.
+        // Several states may match if contents are damaged. Recipes and runs distinguish them without reading
+        // contents.
         self.unknown =
             seen.iter().filter(|(_, value)| value.is_none()).map(|((_, address), _)| *address).collect();
         let once = self.faults.rot > 0.0 && self.rots_before <= 1;
@@ -381,7 +380,7 @@ impl World {
         self.note("restarts judged");
     }
 
-    /// The value of every address of every root, or none where it is damaged.
+    /// Returns the value of every address of every root, or `None` for a damaged one.
     pub(crate) fn see_all(&mut self) -> Option<BTreeMap<(RootId, u64), Option<u64>>> {
         let roots: Vec<RootId> = self.store.roots().map(|(id, _)| id).collect();
         let mut seen = BTreeMap::new();
@@ -396,7 +395,7 @@ impl World {
         Some(seen)
     }
 
-    /// Outside the judgement of the history: what it is judged by.
+    /// Reads outside the history, as the basis for checking it.
     pub(crate) fn read_now(&mut self, root: RootId, address: u64) -> Option<Option<u64>> {
         let dest = self.buf(super::world::Buf::Dest(vec![0]));
         self.next += 1;
@@ -449,7 +448,7 @@ impl World {
         }
     }
 
-    /// All is read, after a restart once more; then all is deleted, and must become free.
+    /// Reads everything, again after a restart; then deletes everything, which must become free.
     fn end(&mut self) {
         self.faults.write_errors = 0.0;
         if self.fenced {
@@ -464,7 +463,7 @@ impl World {
         if !only_rots || self.violation.is_some() || !self.serves() {
             return;
         }
-        // What is still being made is there before it is looked for.
+        // A creation in progress must finish before its result is looked up.
         self.drain();
         let roots: Vec<RootId> = self.store.roots().map(|(id, _)| id).collect();
         for root in roots {
@@ -478,13 +477,13 @@ impl World {
         self.judge_restart();
     }
 
-    /// S3, the other half: what no root refers to is freed within bounded cleaning.
+    /// Checks the second half of S3: unreferenced space is freed within bounded cleaning.
     fn judge_freed(&mut self) {
         for _ in 0..6 {
             self.clean();
         }
         let (space, stats) = (self.store.space(), self.store.stats());
-        // Tables keep pages without records. A leaf that cannot be read keeps what it may have.
+        // Tables keep pages without records. An unreadable leaf keeps everything that it may refer to.
         let pages = space.referred_bytes / PAGE as u64;
         if (pages > TABLE_PAGES && self.faults.rot == 0.0) || self.violation.is_some() {
             self.violate(format!("all was deleted, and {pages} pages are still referred to: {stats:?}"));

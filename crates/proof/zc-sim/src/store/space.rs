@@ -1,4 +1,4 @@
-//! The judgement of a full store: how much must be used before a change may be refused.
+//! Checks refusals for lack of space: the usage required before a change may be refused.
 
 use std::collections::BTreeSet;
 
@@ -9,26 +9,27 @@ use super::model::ModelChange;
 use super::perform::step;
 use super::world::{ADDRESSES, RUN, SEGMENT, STEPS_MAX, Waits, World, shape, stored_len};
 
-/// Times that everything is written over beside damage.
+/// Times that everything is overwritten beside damage.
 const DAMAGE_ROUNDS: usize = 12;
 
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
-/// Pages of tables: as many as may be left when all is deleted.
+/// Maximum number of table pages left after everything is deleted.
 pub(crate) const TABLE_PAGES: u64 = 40;
-/// Segments that are no victims though little of them is used: the log's two, and those emptied before a checkpoint.
+/// Segments that are never victims though little of them is used: the log's two, and those emptied before a
+/// checkpoint.
 const EXCUSED_SEGMENTS: u64 = 2 + zc_store::limits::EMPTIED_SHORT as u64;
-/// Changed pages from which on a checkpoint costs little beside the moves that it makes durable.
+/// Number of changed pages from which a checkpoint is cheap compared with the moves that it makes durable.
 const DIRTY_PAGES_ENOUGH: usize = 12;
-/// Numbers of a map page.
+/// Entries of a map page.
 const FANOUT: u64 = 504;
 
 impl World {
-    /// A store may be full only when what its volumes and snapshots hold, each for itself, fills all segments that the
-    /// change may use as far as the cleaner must fill them.
+    /// Checks a refusal for lack of space. The contents of volumes and snapshots, each counted separately, must fill
+    /// all segments that the change may use, up to the level that the cleaner must reach.
     pub(crate) fn judge_no_space(&mut self, change: &ModelChange) {
         self.note("no space");
-        // A survey keeps what was overwritten, and damaged segments are not cleaned.
+        // A survey keeps overwritten data, and damaged segments are not cleaned.
         let is_surveyed = self.waiting.values().any(|waits| matches!(waits, Waits::Survey));
         if is_surveyed || self.faults.lies() || self.fenced {
             return;
@@ -56,7 +57,8 @@ impl World {
         self.note("no space judged");
     }
 
-    /// A map page that cannot be read keeps what it may refer to. What is written and written over since is freed.
+    /// Checks that overwritten data is freed beside damage. An unreadable map page keeps everything that it may refer
+    /// to.
     pub(crate) fn judge_freed_beside_damage(&mut self) {
         if self.faults.rot == 0.0 || !self.serves() || self.violation.is_some() || self.fenced {
             return;
@@ -76,7 +78,7 @@ impl World {
             rounds.push((self.store.stats().pages_lost, self.store.space().referred_bytes));
         }
         let round_bytes = volumes.len() as u64 * ADDRESSES.len() as u64 * RUN * BLOCK + TABLE_PAGES * BLOCK;
-        // A page that was still in memory may be found lost later: then what was written over last is kept too.
+        // A page still in memory may be found lost later; then the last overwritten data is kept too.
         let found = rounds.windows(2).filter(|pair| pair[0].0 != pair[1].0).count() as u64;
         let (Some((lost, begin)), Some((_, end))) = (rounds.first(), rounds.last()) else { return };
         if *end > begin + (found + 1) * round_bytes {
@@ -87,7 +89,7 @@ impl World {
         }
     }
 
-    /// Cleans until nothing is left to do.
+    /// Cleans until no work is left.
     pub(crate) fn clean(&mut self) {
         self.give(Event::Clean);
         for _ in 0..STEPS_MAX {
@@ -101,19 +103,19 @@ impl World {
         }
     }
 
-    /// What a segment that is not worth cleaning holds at least. In a full batch there is a header and, in front of the
-    /// chunk that did not fit, less than a chunk of nothing.
+    /// Returns the least fill of a segment that is not worth cleaning. A full batch has a header, and less than a
+    /// chunk of unused space before the chunk that did not fit.
     fn filled_bytes_min(&self) -> u64 {
         let batch = u64::from(self.config.batch_bytes_max);
         let payload = (batch - BLOCK).saturating_sub(BLOCK / 2).max(BLOCK / 4);
         let packed = u64::from(SEGMENT) / batch * payload;
         let gain = u64::from(zc_store::limits::victim_gain_bytes_min(SEGMENT));
         let filled = packed.saturating_sub(gain).max(u64::from(SEGMENT) / 16);
-        // Every few moves cost a checkpoint when few pages may be changed.
+        // Few dirty pages force a checkpoint after every few moves.
         if self.config.dirty_pages_max < DIRTY_PAGES_ENOUGH { filled / 4 } else { filled }
     }
 
-    /// Contents, map pages and tables, if nothing at all were shared.
+    /// Returns the size of contents, map pages and tables without any sharing.
     fn held_bytes_max(&self) -> u64 {
         let mut bytes = TABLE_PAGES * BLOCK;
         for held in self.history.now().roots.values() {

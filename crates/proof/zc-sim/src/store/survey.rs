@@ -1,4 +1,4 @@
-//! The judgement of surveys: accounts beside a count of what every address holds, scrubs beside reads of all addresses.
+//! Checks surveys: accounts against a count over all addresses, and scrubs against reads of all addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use zc_store::{Place, RootId, ScrubPoint, ScrubReport, SurveyKind, Surveyed};
 use super::perform::step;
 use super::world::{ADDRESSES, CHUNK, RUN, STEPS_MAX, Waits, World};
 
-/// Where what an address holds is stored, and in how many bytes.
+/// Stored location and length of each address's content.
 type Held = BTreeMap<u64, (Place, u64)>;
 
-/// Accounts must say what a count over all addresses says, whatever is changed while they are made.
+/// Checks that accounts equal a count over all addresses, whatever changes during the survey.
 pub(crate) fn judge_accounts(world: &mut World) {
     if world.faults.lies() || !world.serves() || world.violation.is_some() || !world.drain() {
         return;
@@ -29,7 +29,7 @@ pub(crate) fn judge_accounts(world: &mut World) {
     }
     let Some(surveyed) = survey_ends(world) else { return };
     let Ok(Surveyed::Accounts(accounts)) = surveyed else {
-        // A flush that failed may have lost a page.
+        // A failed flush may have lost a page.
         if !world.fenced {
             world.violate(format!("accounts cannot be made: {surveyed:?}"));
         }
@@ -80,7 +80,7 @@ fn count_all(world: &mut World) -> Option<BTreeMap<RootId, Held>> {
     Some(naive)
 }
 
-/// A scrub tells of exactly the addresses that cannot be read, in one piece or in many.
+/// Checks that a scrub reports exactly the unreadable addresses, in one piece or in many.
 pub(crate) fn judge_scrub(world: &mut World) {
     let only_rots = !world.faults.lies() || world.faults.rot > 0.0;
     if !only_rots || !world.serves() || world.violation.is_some() || world.fenced {
@@ -106,7 +106,7 @@ pub(crate) fn judge_scrub(world: &mut World) {
     }
 }
 
-/// The damaged addresses among those that are used.
+/// Returns the damaged addresses among the used ones.
 fn scrub(world: &mut World, addresses_max: u64) -> Option<BTreeSet<(RootId, u64)>> {
     let mut found = BTreeSet::new();
     let mut from: Option<ScrubPoint> = None;

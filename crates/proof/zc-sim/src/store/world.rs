@@ -1,4 +1,4 @@
-//! The driver of the store in the simulator: its device, its buffers, what is in flight, and the model beside it.
+//! Driver of the store in the simulator: its device, buffers, operations in flight, and the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,22 +14,21 @@ use zc_store::{
 use super::model::{History, ModelChange, State};
 use crate::disk::Disk;
 
-/// Operations after which something that should end counts as hanging.
+/// Operations after which an unfinished wait counts as hung.
 pub(crate) const STEPS_MAX: u32 = 200_000;
-/// Bytes of a chunk.
 pub(crate) const CHUNK: u32 = 4096;
-/// Segments of the simulated device: small, so that all is reached soon.
+/// Bytes of a segment of the simulated device; small, so that limits are reached soon.
 pub(crate) const SEGMENT: u32 = 64 << 10;
-/// The shape of a device with so many of them.
+/// Returns the shape of a device with this number of segments.
 pub(crate) fn shape(segments: u32) -> Shape {
     Shape { segment_bytes: SEGMENT, segments }
 }
 
-/// Addresses of a volume: around the borders of map pages of each level.
+/// Start addresses in a volume: around the boundaries of map pages of each level.
 pub(crate) const ADDRESSES: [u64; 7] = [0, 6, 500, 504, 1005, 254_014, 254_020];
-/// Chunks behind each that are used.
+/// Chunks used from each start address.
 pub(crate) const RUN: u64 = 6;
-/// Size of a volume: three levels.
+/// Size of a volume in chunks: three levels.
 pub(crate) const SIZE: u64 = 254_016 + 600;
 
 /// Deliberate bugs of this build, with the guarantee that each breaks.
@@ -48,27 +47,26 @@ pub const STORE_CANARIES: &[(&str, StoreCanary)] = &[
 pub enum StoreCanary {
     /// S2: the driver does not check contents.
     TrustContents,
-    /// Of the store.
+    /// Bug of the store.
     #[cfg(zc_canary)]
     Store(zc_store::config::Canary),
 }
 
-/// A buffer.
 #[derive(Debug, Clone)]
 pub(crate) enum Buf {
-    /// A chunk that a client gave: its number stands for the bytes.
+    /// Chunk of a client; its number stands for the bytes.
     Raw(u64),
     /// Stored bytes.
     Stored(Vec<u8>),
-    /// Where a read puts its chunks.
+    /// Destination of a read.
     Dest(Vec<u64>),
 }
 
-/// What a client waits for.
+/// Request that a client waits for.
 #[derive(Debug, Clone)]
 pub(crate) enum Waits {
     Change(ModelChange),
-    /// And the state at that time.
+    /// Flush, with the state at its issue.
     Flush(usize),
     Read {
         root: RootId,
@@ -82,7 +80,7 @@ pub(crate) enum Waits {
         first: u64,
         since: usize,
     },
-    /// Which chunks hold something.
+    /// Query for allocated chunks.
     Allocation {
         root: RootId,
         first: u64,
@@ -92,7 +90,7 @@ pub(crate) enum Waits {
     Survey,
 }
 
-/// How often what goes wrong.
+/// Fault rates.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Faults {
     pub(crate) write_errors: f64,
@@ -103,23 +101,22 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Whether the device confirms what it does not keep.
+    /// Returns `true` if the device acknowledges data that it does not keep.
     pub(crate) fn lies(&self) -> bool {
         self.lost > 0.0 || self.misdirected > 0.0 || self.rot > 0.0
     }
 }
 
-/// An action in flight.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) action: Action,
-    /// Of a flush: when it was issued.
+    /// Time of issue of a flush.
     pub(crate) issued: u64,
-    /// Of a fetch: what was in memory.
+    /// Memory contents at the issue of a fetch.
     pub(crate) memory: Vec<Option<Vec<u8>>>,
 }
 
-/// Everything.
+/// The simulated machine.
 pub(crate) struct World {
     pub(crate) rng: Pcg64Mcg,
     pub(crate) disk: Disk,
@@ -131,45 +128,45 @@ pub(crate) struct World {
     pub(crate) bufs: Map<BufId, Buf>,
     pub(crate) waiting: BTreeMap<ReqId, Waits>,
     pub(crate) history: History,
-    /// Addresses that could not be read at the last restart: what they hold since is not known.
+    /// Addresses that could not be read at the last restart: their contents are unknown.
     pub(crate) unknown: BTreeSet<u64>,
     pub(crate) faults: Faults,
     pub(crate) now_ms: u64,
     pub(crate) next: u64,
-    /// What recovery said.
+    /// Result of recovery.
     pub(crate) opened: Option<Result<(), StoreError>>,
     pub(crate) stopped: bool,
-    /// The device failed an operation: the store takes no changes any more.
+    /// The device failed an operation: the store accepts no changes any more.
     pub(crate) fenced: bool,
-    /// The device failed a flush: what had not been durable is gone. After a failed write it is still in memory.
+    /// The device failed a flush: data that was not durable is lost. After a failed write it is still in memory.
     pub(crate) lost_unflushed: bool,
     pub(crate) violation: Option<String>,
     pub(crate) coverage: BTreeMap<&'static str, u64>,
     pub(crate) canary: Option<StoreCanary>,
     pub(crate) trace: Option<fn(&str)>,
-    /// Values of chunks are drawn from so many; 0: each is new.
+    /// Number of chunk values to draw from; 0: each is new.
     pub(crate) values: u64,
     pub(crate) probe: Option<Probe>,
     /// The last opening dropped commits, and no flush has failed for that.
     pub(crate) has_dropped: bool,
-    /// Damages since the store was opened.
+    /// Number of damages since the store was opened.
     pub(crate) rots: u32,
-    /// And before that, since the opening before.
+    /// Number of damages in the session before.
     pub(crate) rots_before: u32,
-    /// A header, a page or a superblock was damaged, once: what it led to may be damaged.
+    /// A header, a page or a superblock was damaged: data that it refers to may be damaged.
     pub(crate) is_metadata_rotten: bool,
-    /// The answer to the last survey.
+    /// Answer to the last survey.
     pub(crate) surveyed: Option<Result<Surveyed, StoreError>>,
 }
 
-/// A read outside the history.
+/// Read outside the history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Probe {
     pub(crate) req: ReqId,
     pub(crate) dest: BufId,
-    /// What it brought.
+    /// Value that was read.
     pub(crate) brought: Option<Result<u64, StoreError>>,
-    /// What is stored at the address.
+    /// Stored form at the address.
     pub(crate) stored: Option<Stored>,
 }
 
@@ -240,7 +237,7 @@ impl World {
         rate > 0.0 && self.rng.random_bool(rate)
     }
 
-    /// Hands an event to the store and takes what it does.
+    /// Passes an event to the store and executes its actions.
     pub(crate) fn give(&mut self, event: Event) {
         self.say(|| format!("event {}", brief(&event)));
         let mut out = Vec::new();
@@ -251,7 +248,7 @@ impl World {
         }
     }
 
-    /// A store that was made anew asks for its first block.
+    /// Executes the first actions of a new store, which request its first block.
     pub(crate) fn restart(&mut self, actions: Vec<Action>) {
         self.take(actions);
     }
@@ -293,7 +290,7 @@ impl World {
         self.pending.push(Pending { action, issued, memory });
     }
 
-    /// The bytes of a piece of memory.
+    /// Returns the bytes of a buffer slice.
     pub(crate) fn bytes_of(&self, slice: BufSlice) -> Vec<u8> {
         match &self.bufs[&slice.buf] {
             Buf::Raw(value) => stored_bytes(*value, slice.len_bytes),
@@ -363,7 +360,7 @@ impl World {
         self.submit(RequestKind::Flush, Waits::Flush(index));
     }
 
-    /// What a request came to.
+    /// Records the result of a request.
     fn replied(&mut self, req: ReqId, result: Result<(), StoreError>) {
         if let Some(probe) = &mut self.probe
             && probe.req == req
@@ -420,7 +417,7 @@ impl World {
 
     fn judge_read_error(&mut self, root: RootId, end: u64, since: usize, error: StoreError) {
         let excused = match error {
-            // A flush that failed may have lost what was not durable.
+            // A failed flush may have lost data that was not durable.
             StoreError::Damaged(place) => self.is_damage_excused(place),
             StoreError::NoSuchRoot | StoreError::Invalid => self.history.lacked_since(since, root, end),
             _ => false,
@@ -431,14 +428,15 @@ impl World {
         }
     }
 
-    /// Damage of one place excuses errors of what lies there, and of what it leads to, and of nothing else.
+    /// Returns `true` if damage at this place explains an error. It excuses only data at the place, and data reached
+    /// through it.
     pub(crate) fn is_damage_excused(&self, place: Place) -> bool {
         let at = Superblock::device_offset(place, SEGMENT) as usize;
         let is_rotten = self.faults.rot > 0.0 && self.disk.is_tainted(at, CHUNK as usize);
         is_rotten || self.may_lack_pages()
     }
 
-    /// Returns `true` if pages of the maps may be lost. What they held is not known, and is called data.
+    /// Returns `true` if map pages may be lost. Their contents are unknown, and reported as data.
     fn may_lack_pages(&self) -> bool {
         self.lost_unflushed
             || self.faults.lost > 0.0
@@ -461,8 +459,8 @@ impl World {
         }
     }
 
-    /// A range reported as a hole held nothing at some moment since, and one reported as data held something, unless
-    /// the page that knew is lost.
+    /// Checks an allocation answer. A hole was empty at some moment since the request, and data was present at some
+    /// moment, unless the responsible page is lost.
     fn allocation(&mut self, req: ReqId, runs: &[Run]) {
         let Some(Waits::Allocation { root, first, since, .. }) = self.waiting.remove(&req) else { return };
         self.note("allocations");
@@ -498,13 +496,13 @@ impl World {
     }
 }
 
-/// Some seeds begin where numbers or counts end.
+/// Lets some seeds begin near the end of a counter's range.
 fn near_the_end_of_a_counter(superblock: &mut Superblock, seed: u64) {
     let pool_bytes = u64::from(superblock.segments) * u64::from(superblock.segment_bytes);
     let [chunks_max, pages_max] = zc_store::limits::numbers_max(pool_bytes);
     match seed % 11 {
         3 => {
-            // The first session gets the last numbers below those that the next session's number gives.
+            // The first session gets the last numbers below those that the next session's number allows.
             let gap = zc_store::limits::SESSION_GAP;
             superblock.session = 40;
             superblock.log.seq.0 = (45 << 32) - gap - seed % 64;
@@ -516,12 +514,12 @@ fn near_the_end_of_a_counter(superblock: &mut Superblock, seed: u64) {
     }
 }
 
-/// Length of the stored bytes of a value: some stay raw, the others get shorter.
+/// Returns the length of the stored bytes of a value: some stay raw, the others are shortened.
 pub(crate) fn stored_len(value: u64) -> u32 {
     if value.is_multiple_of(4) { CHUNK } else { 200 + (value % 1800 * 37 % 1800) as u32 }
 }
 
-/// The stored bytes of a value; the first eight tell it.
+/// Returns the stored bytes of a value, which the first eight encode.
 pub(crate) fn stored_bytes(value: u64, len_bytes: u32) -> Vec<u8> {
     let mut bytes = value.to_le_bytes().to_vec();
     let mut word = value;

@@ -1,10 +1,10 @@
-//! Schedules that chance seldom meets: a few requests, something that hangs, and a crash at a chosen moment.
+//! Schedules that chance seldom produces: a few requests, a stalled operation, and a crash at a chosen moment.
 //!
-//! Job: bring the cache to where a flush could be answered too early, or a start could show what it may still decide
-//! otherwise; then cut the power and read everything. Lengths, places and what hangs are drawn, so each schedule stands
-//! for many.
+//! Job: bring the cache to a point at which a flush could be answered too early, or a start could expose data whose
+//! fate it may still decide otherwise; then cut the power and read everything. Lengths, places and stalled zones are
+//! drawn, so each schedule stands for many.
 //!
-//! What it does not do: judge anything. The model disk does, after the restart.
+//! It does not check anything; the model disk does, after the restart.
 
 use zc_cache::CacheManager;
 use zc_cache::seam::{Event, RequestKind};
@@ -21,11 +21,11 @@ use crate::turns::rot::rot_placed;
 use crate::world::World;
 use crate::zone::Zone;
 
-/// Steps after which a request that is still not answered is given up: something else holds it.
+/// Steps after which a wait for an answer is abandoned, because another stall delays it.
 const ANSWER_STEPS: u32 = 400;
-/// Steps after which a volume that is still not clean is given up.
+/// Steps after which a wait for a volume to become clean is abandoned.
 const CLEAN_STEPS: u32 = 3_000;
-/// No epoch of a schedule ends by its age.
+/// Age limit that no epoch of a schedule reaches.
 const LONG_AGE_MS: u64 = 60_000;
 
 /// Whole extents of a volume.
@@ -36,12 +36,12 @@ struct Place {
     len: usize,
 }
 
-/// One of the schedules, with a power cut at its end.
+/// Runs one of the schedules, with a power cut at its end.
 pub(crate) fn aim(world: &mut World) {
     drain(world);
     for volume in 0..world.volumes.len() {
         serve_volume(world, volume);
-        // The first one may fail, for what a crash took.
+        // The first flush may fail for data lost in a crash.
         flush(world, volume);
     }
     if world.env.is_violated() {
@@ -73,7 +73,7 @@ fn in_mode(world: &World, mode: Mode) -> Vec<usize> {
     (0..world.volumes.len()).filter(|volume| world.volumes[*volume].mode == mode).collect()
 }
 
-/// A volume stores clean content, and another one relies on it before any flush.
+/// Stores clean content of a volume, which another one relies on before any flush.
 fn share_clean(world: &mut World, back: usize) {
     let Some(clean) = write_clean(world) else { return };
     drain(world);
@@ -81,7 +81,8 @@ fn share_clean(world: &mut World, back: usize) {
     rely_on(world, clean, back);
 }
 
-/// Clean content of a volume rots, and another volume writes the same content: the rot is older than the write.
+/// Corrupts clean content of a volume before another volume writes the same content: the corruption is older than the
+/// write.
 fn share_rotten(world: &mut World, back: usize) {
     calm(world, back);
     world.cache.placed_mut().clear();
@@ -98,8 +99,8 @@ fn share_rotten(world: &mut World, back: usize) {
     rely_on(world, clean, back);
 }
 
-/// A volume flushes twice, and what the second flush stored is damaged. Then the process dies, or the power goes, at
-/// once or when the device has been idle for a while.
+/// Flushes a volume twice and damages the data of the second flush. Then the process dies, or the power fails, at
+/// once or after the device has been idle.
 fn damage_last_commit(world: &mut World, volume: usize) {
     calm(world, volume);
     let Some(place) = write_new(world, volume) else { return };
@@ -124,8 +125,8 @@ fn damage_last_commit(world: &mut World, volume: usize) {
     }
 }
 
-/// A volume relies on clean content of another one. The journal is durable when the clean unit ends, so nothing else
-/// asks for a flush.
+/// Lets a volume rely on clean content of another one. The journal is durable when the clean unit completes, so
+/// nothing else requests a flush.
 fn share_before_a_flush(world: &mut World, back: usize) {
     calm(world, back);
     world.queue.stall(Zone::SlotWrite, u64::MAX);
@@ -143,8 +144,7 @@ fn share_before_a_flush(world: &mut World, back: usize) {
     rely_on(world, clean, back);
 }
 
-/// A volume in write-through stores contents that nothing had before: the first of their numbers, and how many
-/// extents.
+/// Stores new contents on a volume in write-through. Returns the first of their numbers and the number of extents.
 fn write_clean(world: &mut World) -> Option<(u64, usize)> {
     let through = in_mode(world, Mode::WriteThrough);
     if through.is_empty() {
@@ -165,7 +165,7 @@ fn rely_on(world: &mut World, (contents, extents): (u64, usize), back: usize) {
     flush_and_cut(world, back);
 }
 
-/// Dirty data of two volumes is in a piece that hangs, or whose flush does, and one of them asks for a flush.
+/// Puts dirty data of two volumes into a piece that hangs, or whose flush does, before one of them requests a flush.
 fn hang_piece(world: &mut World, first: usize, second: usize) {
     let zone = [Zone::DirtyWrite, Zone::DirtyWrite, Zone::Flush, Zone::Journal][world.env.random_range(0..4)];
     world.queue.stall(zone, u64::MAX);
@@ -192,8 +192,8 @@ fn hang_piece(world: &mut World, first: usize, second: usize) {
     flush_and_cut(world, second);
 }
 
-/// Half of a volume's epoch goes out in a piece of another volume, for which no client waits. What destaging asks for
-/// makes the journal durable, and no flush covers the piece. Then the epoch's rest is flushed.
+/// Writes half of a volume's epoch in a piece of another volume, for which no client waits. Destaging makes the
+/// journal durable, and no flush covers the piece. Then the rest of the epoch is flushed.
 fn write_into_a_piece(world: &mut World, other: usize, volume: usize) {
     if other == volume {
         return;
@@ -216,7 +216,7 @@ fn write_into_a_piece(world: &mut World, other: usize, volume: usize) {
     flush_and_cut(world, volume);
 }
 
-/// The process dies over what no flush has covered. The next one answers a flush that has nothing to write.
+/// Kills the process with data that no flush has covered. The next one answers a flush that has nothing to write.
 fn kill_and_flush(world: &mut World, volume: usize) {
     world.queue.stall(Zone::Flush, u64::MAX);
     write_new(world, volume);
@@ -229,11 +229,11 @@ fn kill_and_flush(world: &mut World, volume: usize) {
     flush_and_cut(world, volume);
 }
 
-/// The process dies when the origin has all that was dirty and the intent log alone says so. The next one writes past
-/// the dirty layer before the journal can hear of it, and the power goes: what was dirty must not come back.
+/// Kills the process when the origin has all dirty data and only the intent log records that. The next one writes
+/// past the dirty layer before the journal records it, and the power fails: the old dirty data must not return.
 fn kill_and_write_through(world: &mut World, volume: usize) {
     calm(world, volume);
-    // An intent log counts when the start before it has read everything.
+    // An intent log counts once the start before it has read everything.
     for _ in 0..ANSWER_STEPS {
         if world.manager.as_ref().is_some_and(CacheManager::is_loaded) || world.env.is_violated() {
             break;
@@ -262,8 +262,8 @@ fn kill_and_write_through(world: &mut World, volume: usize) {
     flush_and_cut(world, volume);
 }
 
-/// A summary alone tells of zeros that a volume has flushed. Nothing else keeps its unit: the other extents in it
-/// are written anew, again and again, until the slot has been used for something else.
+/// Lets only a summary record zeros that a volume has flushed. Nothing else keeps its unit: the other extents in it
+/// are rewritten until the slot has been reused.
 fn use_a_chain_again(world: &mut World, other: usize, volume: usize) {
     if other == volume || write_new(world, volume).is_none() {
         return;
@@ -297,8 +297,8 @@ fn use_a_chain_again(world: &mut World, other: usize, volume: usize) {
     cut(world);
 }
 
-/// Dirty data keeps most slots, and clean content passes through the few others so often that generations of one bit
-/// come round, while the index has entries that share what was there first.
+/// Fills most slots with dirty data and passes clean content through the few others. Generations of one bit wrap
+/// around while the index has entries that share the slots' first contents.
 fn use_slots_again(world: &mut World, back: usize) {
     let through = in_mode(world, Mode::WriteThrough);
     let Some(clean) = through.first().copied() else { return };
@@ -336,8 +336,7 @@ fn use_slots_again(world: &mut World, back: usize) {
     world.env.note("aimed: slots that come round");
 }
 
-/// The volume writes back. From here on its epochs end by flushes alone, it shares content, and it is answered at
-/// once.
+/// Puts the volume in write-back. Its epochs then end only by flushes, it shares content, and it is answered at once.
 fn calm(world: &mut World, volume: usize) {
     let config = &mut world.volumes[volume];
     config.mode = Mode::WriteBack;
@@ -347,7 +346,7 @@ fn calm(world: &mut World, volume: usize) {
     reconfigured(world, volume);
 }
 
-/// All of a volume goes to its origin, soon. Whether it did.
+/// Destages a volume completely. Returns `true` if it became clean in time.
 fn become_clean_for(world: &mut World, volume: usize) -> bool {
     world.event(Event::Destage { volume: VolumeId(volume as u16) });
     for _ in 0..CLEAN_STEPS {
@@ -359,7 +358,7 @@ fn become_clean_for(world: &mut World, volume: usize) -> bool {
     !world.env.is_violated() && world.dirty(volume).is_none()
 }
 
-/// A zone hangs from here on, or nothing does.
+/// Stalls a zone by chance; otherwise no zone hangs.
 fn stall_sometimes(world: &mut World, chance: f64, zone: Zone, until: u64) {
     if world.env.random_bool(chance) {
         world.queue.stall(zone, until);
@@ -368,7 +367,7 @@ fn stall_sometimes(world: &mut World, chance: f64, zone: Zone, until: u64) {
     }
 }
 
-/// Something happens, or time passes, at most so often.
+/// Executes at most `most` steps or ticks.
 fn pass(world: &mut World, most: u32) {
     for _ in 0..world.env.random_range(0..=most) {
         if world.env.is_violated() {
@@ -378,7 +377,7 @@ fn pass(world: &mut World, most: u32) {
     }
 }
 
-/// Everything that does not hang ends, and no time passes.
+/// Completes everything that does not hang, without advancing time.
 fn settle(world: &mut World) {
     for _ in 0..ANSWER_STEPS {
         if world.env.is_violated() || !world.can_step() {
@@ -395,7 +394,7 @@ fn tick_and_settle(world: &mut World) {
     }
 }
 
-/// A client flushes, and is answered unless something holds that.
+/// Flushes for a client, and waits for the answer unless it is stalled.
 fn flush(world: &mut World, volume: usize) {
     if world.env.is_violated() {
         return;
@@ -410,7 +409,7 @@ fn flush(world: &mut World, volume: usize) {
     }
 }
 
-/// A client flushes; when it is answered the power goes.
+/// Flushes for a client; when it is answered the power is cut.
 fn flush_and_cut(world: &mut World, volume: usize) {
     flush(world, volume);
     cut(world);
@@ -423,7 +422,7 @@ fn cut(world: &mut World) {
     }
 }
 
-/// Contents for so many extents that nothing had before: the first of their numbers.
+/// Returns the first number of new contents for this number of extents.
 fn new_contents(world: &mut World, extents: usize) -> u64 {
     world.clients.new_contents(extents * world.cache.geometry().extent_bytes as usize / SECTOR)
 }
@@ -438,20 +437,20 @@ fn read(world: &mut World, place: Place) {
     submit(world, volume, offset, len, RequestKind::Read { buf }, ClientKind::Read(buf));
 }
 
-/// Writes a few extents somewhere that nothing had before.
+/// Writes a few extents of new contents at a drawn place.
 fn write_new(world: &mut World, volume: usize) -> Option<Place> {
     let extents = world.env.random_range(1..=4);
     let contents = new_contents(world, extents);
     write_extents(world, volume, contents, extents)
 }
 
-/// Writes new contents there.
+/// Writes new contents to a place.
 fn write_at(world: &mut World, place: Place) {
     let contents = new_contents(world, place.len / world.cache.geometry().extent_bytes as usize);
     write_contents(world, place, contents);
 }
 
-/// Writes whole extents somewhere, with contents from this number on.
+/// Writes whole extents at a drawn place, with contents from this number on.
 fn write_extents(world: &mut World, volume: usize, contents: u64, extents: usize) -> Option<Place> {
     let extent = world.cache.geometry().extent_bytes as usize;
     let room = world.volumes[volume].size_bytes as usize / extent;

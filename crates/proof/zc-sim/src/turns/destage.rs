@@ -1,4 +1,4 @@
-//! Dirty data that operators bring to the origins, wait for, or give up (G5).
+//! Dirty data that operators destage, wait for, or give up (G5).
 
 use zc_cache::CacheManager;
 use zc_cache::seam::Event;
@@ -9,13 +9,13 @@ use crate::judging::judge_origins;
 use crate::rest::drain;
 use crate::world::{PATIENCE, World};
 
-/// How long an idle volume may stay dirty beyond its configured age, in simulated milliseconds.
+/// Time for which an idle volume may stay dirty beyond its configured age, in simulated milliseconds.
 const AGE_SLACK_MS: u64 = 15_000;
 
-/// An operator wants a volume on its origin, or only waits for it.
+/// Destages a volume for an operator, or only waits until it is clean.
 pub(crate) fn bring_home(world: &mut World, ask: bool) {
     let volume = world.env.random_range(0..world.volumes.len());
-    // Nothing is written to the origin of a volume that is read-only.
+    // Nothing is written to the origin of a read-only volume.
     let read_only = world.volumes[volume].mode == Mode::ReadOnly;
     if !world.volumes.is_served(volume) || !world.writes_back(volume) || read_only {
         return;
@@ -43,7 +43,7 @@ pub(crate) fn bring_home(world: &mut World, ask: bool) {
         world.step_or_tick();
     }
     let is_full = world.faults.origin_full > 0.0 && volume == 0;
-    // Destaging marks regions, and a map that is full of another origin's has no room for that.
+    // Destaging marks regions, and a map filled by another origin's regions lacks capacity for that.
     let may_fail = world.faults.origin_errors || is_full || world.excuses.has_flush_failed();
     if !world.is_excused(volume) && !may_fail && !world.is_pool_in_the_way(volume) {
         let state = world.dirty(volume);
@@ -51,7 +51,7 @@ pub(crate) fn bring_home(world: &mut World, ask: bool) {
     }
 }
 
-/// An operator gives dirty data up: it is out of reach, or a mistake.
+/// Gives dirty data up for an operator: it is out of reach, or by mistake.
 pub(crate) fn give_up(world: &mut World) {
     let volume = world.env.random_range(0..world.volumes.len());
     let Some(state) = world.dirty(volume) else { return };
@@ -76,7 +76,7 @@ pub(crate) fn give_up(world: &mut World) {
     drop_dirty(world, volume);
 }
 
-/// The dirty data of a volume is given up, and the volume is clean.
+/// Gives up the dirty data of a volume, which is clean afterwards.
 pub(crate) fn drop_dirty(world: &mut World, volume: usize) {
     let Some(state) = world.dirty(volume) else { return };
     let healthy = world.manager.as_ref().is_some_and(CacheManager::is_healthy);
@@ -86,7 +86,7 @@ pub(crate) fn drop_dirty(world: &mut World, volume: usize) {
     world.state.complete(volume);
     if !healthy {
         world.env.note("epochs given up elsewhere");
-        // Where the device cannot be told, the state directory is.
+        // If the device cannot be updated, the state directory records it.
         world.state.give_up(volume, state.newest_epoch);
         world.state.set_dirty(volume, false);
     }

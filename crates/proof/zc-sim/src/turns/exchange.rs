@@ -1,15 +1,15 @@
-//! Exchanges of the manager in a process that lives on: `zcctl cache reattach`, `replace` and `resize`.
+//! Exchanges of the manager in a process that survives them: `zcctl cache reattach`, `replace` and `resize`.
 //!
-//! Job: drive an exchange as `zc-engine` does (`shard/pause`, `control/reattach`, `control/replace`). Requests are held
-//! back until nothing refers to the old manager. Then the code of a start begins a session on the same device, or on one
-//! that was just made empty, and the next manager gets the held requests in their order. The process may end at any
-//! step. For the judges, a device that is taken up again is a kill whose clients live on. A device that is made empty
-//! excuses nothing: the origins hold all that was acknowledged.
+//! Job: drive an exchange as `zc-engine` does (`shard/pause`, `control/reattach`, `control/replace`). Requests are
+//! held back until nothing refers to the old manager. Then the code of a start begins a session on the same device,
+//! or on a newly emptied one, and the next manager gets the held requests in order. The process may end at any step.
+//! For the judges, a reattached device is a kill whose clients live on. An emptied device excuses nothing: the
+//! origins hold all acknowledged data.
 //!
-//! Invariants: a held request has not begun. It counts as issued when the next manager gets it, so no older content is
-//! legal once it was answered.
+//! Invariants: a held request has not begun. It counts as issued when the next manager gets it, so no older content
+//! is legal once it was answered.
 //!
-//! What it does not do: exchange a journal that has a device of its own, or the store of a volume.
+//! It does not exchange a journal on a separate device, or the store of a volume.
 
 use core::mem;
 use std::collections::BTreeSet;
@@ -32,14 +32,14 @@ use crate::stored::pool_dies;
 use crate::trouble::Trouble;
 use crate::world::World;
 
-/// Steps until a pause is called off, because what is in flight does not end.
+/// Steps until a pause is cancelled, because operations in flight do not end.
 const PAUSE_STEPS: u32 = 3_000;
-/// Steps until an exchange is called off, because the origins do not get all dirty data.
+/// Steps until an exchange is cancelled, because dirty data does not reach the origins.
 const HOME_STEPS: u32 = 4_000;
-/// I/Os of a format among which one is chosen to be the last.
+/// I/Os of a format, one of which may be drawn as the last.
 const FORMAT_IOS: u32 = 20;
 
-/// Another manager takes over.
+/// Exchanges the manager.
 pub(crate) fn exchange(world: &mut World) {
     match world.env.random_range(0..4) {
         0..2 => reattach(world),
@@ -48,7 +48,7 @@ pub(crate) fn exchange(world: &mut World) {
     }
 }
 
-/// The cache device fails, or an operator says so, and is taken up again.
+/// Reattaches the cache device after a failure, or at an operator's request.
 fn reattach(world: &mut World) {
     if world.faults.is_journal_gone(world.env.now()) {
         return;
@@ -72,7 +72,7 @@ fn reattach(world: &mut World) {
     if world.env.random_bool(0.3) {
         world.env.note("exchange: devices that lost power");
         world.cache.disk_mut().power_cut(world.env.rng());
-        // The intent log says more than the journal has left: volumes may be fenced.
+        // The intent log has records that the journal lost: volumes may be fenced.
         world.trouble.damage();
     }
     memory_is_lost(world);
@@ -80,7 +80,7 @@ fn reattach(world: &mut World) {
     take_over(world, Device::Cold);
 }
 
-/// Clients continue for a while.
+/// Serves clients for up to `turns_max` turns.
 fn serve_for(world: &mut World, turns_max: u32) {
     for _ in 0..world.env.random_range(0..turns_max) {
         if world.env.is_violated() {
@@ -94,7 +94,8 @@ fn serve_for(world: &mut World, turns_max: u32) {
     }
 }
 
-/// Holds requests back until nothing refers to the manager. Returns `false` if that does not happen: they go on.
+/// Holds requests back until nothing refers to the manager. Returns `false` if that does not happen: then the
+/// requests continue.
 fn pause(world: &mut World) -> bool {
     world.exchange.pause();
     for _ in 0..PAUSE_STEPS {
@@ -102,7 +103,7 @@ fn pause(world: &mut World) -> bool {
             return false;
         }
         if is_quiet(world) {
-            // Others may still come while the next manager is made.
+            // More requests may arrive while the next manager is created.
             for _ in 0..world.env.random_range(0..4) {
                 random_client_request(world);
             }
@@ -118,7 +119,7 @@ fn pause(world: &mut World) -> bool {
     false
 }
 
-/// A request of a served volume that changes no settings.
+/// Submits a request of a served volume that changes no settings.
 fn random_client_request(world: &mut World) {
     let volume = world.env.random_range(0..world.volumes.len());
     let (offset, len) = span(world, volume, 64 << 10);
@@ -146,7 +147,7 @@ fn is_quiet(world: &mut World) -> bool {
     true
 }
 
-/// The old manager stays.
+/// Cancels the exchange; the old manager stays.
 fn call_off_exchange(world: &mut World) {
     world.env.trace(|| "exchange: called off".to_owned());
     world.env.note("exchange: called off");
@@ -155,7 +156,7 @@ fn call_off_exchange(world: &mut World) {
     }
 }
 
-/// The old manager is dropped. Of buffers and clients those stay whose requests are held back.
+/// Drops the old manager, with all buffers and clients whose requests are not held back.
 fn manager_leaves(world: &mut World, clean: bool) {
     session_ends(world, clean);
     let held: BTreeSet<BufId> = world.exchange.buffers();
@@ -174,21 +175,21 @@ fn memory_is_lost(world: &mut World) {
     world.env.advance();
 }
 
-/// A session begins on the device, and its manager gets what was held back. Otherwise the process ends.
+/// Begins a session on the device, and gives the held requests to its manager. If that fails the process ends.
 fn take_over(world: &mut World, device: Device) {
     world.exchange.begin_on(Some(device));
     let mut records = Vec::new();
     let Some(Ok(opened)) = open(world, &mut records) else { return ends_in_exchange(world) };
     serve(world, opened, &records);
     world.exchange.begin_on(None);
-    // Volume table and state directory agree again, with what the device holds now.
+    // Volume table and state directory agree again with the device's contents.
     for volume in (0..world.volumes.len()).filter(|volume| world.volumes.is_served(*volume)) {
         world.state.trust(volume);
     }
     world.event(Event::Tick { now_ms: world.env.now_ms() });
     for request in world.exchange.release() {
         begin_again(world, request.req);
-        // One with a buffer would meet an invariant of the manager.
+        // A repeated request with a buffer would violate an invariant of the manager.
         if world.env.has_bug(DriverBug::ExchangeRepeats) && buffer(&request).is_none() {
             world.event(Event::Submit(request.clone()));
         }
@@ -196,7 +197,7 @@ fn take_over(world: &mut World, device: Device) {
     }
 }
 
-/// The process ends while no manager serves.
+/// Ends the process while no manager serves.
 fn ends_in_exchange(world: &mut World) {
     world.env.note("exchange: crashes");
     gone(world, false);
@@ -207,8 +208,8 @@ fn ends_in_exchange(world: &mut World) {
     start(world);
 }
 
-/// The origins get all dirty data, the manager closes its cache, and an empty device takes its place: another one,
-/// or the same with another length.
+/// Destages everything, closes the cache, and replaces the device by an empty one: another device, or the same with
+/// another length.
 fn replace_cache(world: &mut World, name: &'static str) {
     if world.cache.geometry().has_journal_device() || !may_replace(world) {
         return;
@@ -227,7 +228,7 @@ fn replace_cache(world: &mut World, name: &'static str) {
             exchange_device(world, name);
         }
     }
-    // A crash in between is followed by a start, which may have served fewer or changed more.
+    // A crash during the exchange is followed by a start, which may have served fewer volumes or changed more.
     for volume in before {
         let may_change = world.volumes.is_served(volume) && world.volumes[volume].mode == Mode::WriteThrough;
         if may_change && !world.faults.is_state_failing(world.env.now()) && !world.env.is_violated() {
@@ -237,7 +238,7 @@ fn replace_cache(world: &mut World, name: &'static str) {
     }
 }
 
-/// Nothing speaks against an exchange of the device.
+/// Returns `true` if nothing prevents an exchange of the device.
 fn may_replace(world: &mut World) -> bool {
     let Some(manager) = &world.manager else { return false };
     let is_loading = manager.is_healthy() && !manager.is_loaded();
@@ -266,7 +267,7 @@ fn has_dirty(world: &World) -> bool {
     })
 }
 
-/// Waits until the origins have all, while clients go on.
+/// Waits until the origins have all dirty data, while clients continue.
 fn is_all_at_home(world: &mut World) -> bool {
     for _ in 0..HOME_STEPS {
         if world.env.is_violated() {
@@ -287,7 +288,7 @@ fn is_all_at_home(world: &mut World) -> bool {
     false
 }
 
-/// Steps 3 to 5 of `control/replace`.
+/// Executes steps 3 to 5 of `control/replace`.
 fn exchange_device(world: &mut World, name: &'static str) {
     world.env.trace(|| name.to_owned());
     world.manager.as_mut().expect("runs").leave_no_image();
@@ -333,7 +334,7 @@ fn is_left_over(world: &World) -> bool {
     !world.queue.is_empty() || world.memory.bufs().any(|buf| !held.contains(&buf))
 }
 
-/// An empty cache with the old one's identity, of another length. Returns `false` if the process ended before that.
+/// Formats an empty cache with the old one's identity and another length. Returns `false` if the process ended first.
 fn make_device(world: &mut World, same: bool) -> bool {
     let old = world.cache.geometry().clone();
     let slots = u64::from(old.slots);
@@ -365,13 +366,13 @@ fn make_device(world: &mut World, same: bool) -> bool {
         world.trouble = Trouble::default();
         return true;
     }
-    // What a power cut leaves of the format decides which cache a start finds.
+    // The format's remains after a power cut decide which cache a start finds.
     if world.env.random_bool(0.6) {
         world.cache.disk_mut().power_cut(world.env.rng());
     } else {
         world.cache.disk_mut().settle();
     }
-    // Nothing says yet that another device is the cache, and one device may still be the old cache.
+    // Nothing declares another device to be the cache yet, and the same device may still hold the old cache.
     let found = startup::read_superblock(&mut world.cache.raw(None, false));
     let is_old = found.is_ok_and(|superblock| superblock.geometry != *world.cache.geometry());
     if !same || is_old {

@@ -6,11 +6,11 @@ use crate::settings::{configure, serve_volume};
 use crate::stored::grow_root;
 use crate::world::World;
 
-/// A volume grows no further.
+/// Size beyond which a volume does not grow.
 const VOLUME_BYTES_MAX: usize = 1 << 20;
 
-/// A volume's origin becomes longer, and then the volume, while requests are under way. Often its end cuts an extent,
-/// before or after. Mostly another volume used the room before.
+/// Extends a volume's origin, and then the volume, while requests are in progress. Often its end cuts an extent,
+/// before or after. Mostly another volume used the added space before.
 pub(crate) fn grow(world: &mut World) {
     let volume = world.env.random_range(0..world.volumes.len());
     serve_volume(world, volume);

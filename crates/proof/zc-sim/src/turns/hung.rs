@@ -5,7 +5,7 @@ use crate::rest::drain;
 use crate::world::World;
 use crate::zone::Zone;
 
-/// Clients never wait for writes of WEUs (G8): while these take for ever, everything is answered.
+/// Checks that clients never wait for writes of WEUs (G8): everything is answered while these hang.
 pub(crate) fn clients_do_not_wait_for_weus(world: &mut World) {
     if world.state.any_dirty() {
         return;
@@ -15,7 +15,7 @@ pub(crate) fn clients_do_not_wait_for_weus(world: &mut World) {
         random_request(world);
         world.step();
     }
-    // A volume that has gone to write-back meanwhile does wait: its flushes are for the cache device.
+    // A volume that has switched to write-back does wait: its flushes are for the cache device.
     if world.state.any_dirty() {
         world.queue.resume();
     }

@@ -1,11 +1,11 @@
 //! Liveness: once nothing fails any more, everything comes to an end.
 //!
-//! Job: at the end of a seed operations hang and requests wait; then every fault is switched off, devices and origins
-//! answer, and nothing is cut off any more. From then on every request ends. A cache that is out of order is taken up
-//! again, and stays in order. Every volume becomes clean: by itself, or, where the device lost what it had acknowledged,
-//! once an operator gives that up. Then no request fails for what the device once did, and the stop is a clean one.
+//! Job: at the end of a seed operations hang and requests wait. Then every fault is switched off, devices and origins
+//! answer, and nothing is cut off any more. From then on every request ends. A failed cache is reattached, and stays
+//! healthy. Every volume becomes clean: by itself, or, if the device lost acknowledged data, once an operator gives
+//! that up. Then no request fails for an earlier fault of the device, and the stop is a clean one.
 //!
-//! What it does not do: say how long that may take, but for a number of steps that no run should need.
+//! It does not bound the duration, except by a number of steps that no run should need.
 
 use zc_cache::seam::Event;
 use zc_cache::{CacheManager, DirtyState};
@@ -23,10 +23,10 @@ use crate::turns::store::mend_pool;
 use crate::world::{PATIENCE, World};
 use crate::zone;
 
-/// Turns in which clients ask while a zone hangs.
+/// Turns of client requests while a zone hangs.
 const HUNG_TURNS: u32 = 150;
 
-/// Everything that hangs or fails is mended, and everything has to come to an end.
+/// Repairs everything that hangs or fails, after which everything must come to an end.
 pub(crate) fn judge_liveness(world: &mut World) {
     if world.is_pool_rotten() {
         return;
@@ -40,7 +40,8 @@ pub(crate) fn judge_liveness(world: &mut World) {
         kill(world);
     }
     become_clean(world);
-    // A start goes on from what it finds, and writes over damaged metadata: the one after it finds the rest whole.
+    // A start continues from the state that it finds, and overwrites damaged metadata: the next one finds the rest
+    // intact.
     if world.trouble.damaged && !world.env.is_violated() {
         stop_and_start(world);
         become_clean(world);
@@ -48,7 +49,7 @@ pub(crate) fn judge_liveness(world: &mut World) {
     if world.env.is_violated() {
         return;
     }
-    // What only the device had is on the origins: nothing else excuses a volume any more.
+    // Data that only the device had is on the origins: nothing else excuses a volume any more.
     world.trouble = Trouble { forged: world.trouble.forged, ..Trouble::default() };
     read_all(world);
     for volume in 0..world.volumes.len() {
@@ -58,7 +59,7 @@ pub(crate) fn judge_liveness(world: &mut World) {
     judge_order(world);
 }
 
-/// Clients ask while a zone does not answer.
+/// Submits requests while a zone does not answer.
 fn hang(world: &mut World) {
     let zone = zone::SLOW[world.env.random_range(0..zone::SLOW.len())];
     world.queue.stall(zone, u64::MAX);
@@ -90,14 +91,14 @@ fn is_in_order(world: &World) -> bool {
     world.manager.as_ref().is_some_and(CacheManager::is_healthy)
 }
 
-/// The cache stays in order once it has been taken up again.
+/// Checks that a reattached cache stays healthy.
 fn judge_order(world: &mut World) {
     if !is_in_order(world) {
         world.env.violate("the cache is out of order though nothing fails");
     }
 }
 
-/// Every volume is served, and its dirty data goes to the origin or is given up.
+/// Serves every volume, and destages or gives up its dirty data.
 fn become_clean(world: &mut World) {
     for volume in 0..world.volumes.len() {
         if world.env.is_violated() {
@@ -119,13 +120,13 @@ fn become_clean(world: &mut World) {
     judge_origins(world);
 }
 
-/// Waits until the volume is clean. What the device has lost does not become so: an operator gives it up.
+/// Waits until the volume is clean. Data lost by the device cannot be destaged: an operator gives it up.
 fn wait_until_clean(world: &mut World, volume: usize) {
     for _ in 0..PATIENCE {
         if world.env.is_violated() || is_known_clean(world, volume) {
             return;
         }
-        // Destaging that is stuck at what was not read is tried again; what is damaged is not read then either.
+        // Destaging that is stuck at unread data is retried; damaged data fails to read again.
         let lost = |state: &DirtyState| state.fenced || (state.stuck_bytes > 0 && world.trouble.damaged);
         if world.dirty(volume).as_ref().is_some_and(lost) {
             break;
@@ -142,7 +143,7 @@ fn wait_until_clean(world: &mut World, volume: usize) {
     drop_dirty(world, volume);
 }
 
-/// What a start finds is not all known until it has been looked at.
+/// Returns `true` if the volume is clean according to a manager that has loaded everything that its start found.
 fn is_known_clean(world: &World, volume: usize) -> bool {
     world.dirty(volume).is_none() && world.manager.as_ref().is_some_and(CacheManager::is_loaded)
 }

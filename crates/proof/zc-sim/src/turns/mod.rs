@@ -1,4 +1,4 @@
-//! Turns: what may happen next, one kind in each file.
+//! Turns: possible next steps of a run, one kind in each file.
 
 pub(crate) mod aimed;
 pub(crate) mod destage;

@@ -1,14 +1,14 @@
-//! Volumes that go while others are served, and others that come under their numbers, with other origins.
+//! Volumes that are removed while others are served, and new volumes that reuse their numbers with other origins.
 //!
-//! Job: be the driver of a removal. Nothing of the volume is asked any more, what is dirty goes to its origin, other
-//! volumes go on, and at any step the machine may be cut off. When the manager has forgotten the volume, another origin
-//! takes its place, with contents that were never anywhere, and the driver believes whatever the cache holds under the
-//! number. The oracles know only the new contents: one old sector is a violation (G1, G2).
+//! Job: play the driver of a removal. The volume gets no more requests, its dirty data is destaged, other volumes
+//! continue, and the machine may be cut off at any step. When the manager has forgotten the volume, another origin
+//! with unique contents takes its place, and the driver trusts anything that the cache holds under the number. The
+//! oracles hold only the new contents: one old sector is a violation (G1, G2).
 //!
-//! The other one comes at once, or later, or with a start, or never. What the cache holds of the first may be erased
-//! meanwhile.
+//! The new volume is added at once, or later, or with a start, or never. Cached data of the old one may be erased at
+//! the same time.
 //!
-//! What it does not do: remove volumes of a store.
+//! It does not remove volumes of a store.
 
 use zc_cache::CacheManager;
 use zc_cache::seam::Event;
@@ -21,15 +21,15 @@ use crate::rest::drain;
 use crate::settings::{draw_settings, serve_volume};
 use crate::world::{PATIENCE, World};
 
-/// Steps between two ticks while a volume goes.
+/// Steps between two ticks while a volume is being removed.
 const TURNS_PER_TICK: u32 = 16;
 
-/// A volume goes, and another one takes its number.
+/// Removes a volume, and lets another one take its number.
 pub(crate) fn replace_volume(world: &mut World) {
     let volume = world.env.random_range(0..world.volumes.len());
     let in_store = world.pooled.as_ref().is_some_and(|pooled| pooled.has(volume));
     let is_known = world.state.was_given_up(volume) || world.state.is_incomplete(volume);
-    // Nothing is written to the origin of a volume that is read-only.
+    // Nothing is written to the origin of a read-only volume.
     let is_stuck = world.volumes[volume].mode == Mode::ReadOnly && world.dirty(volume).is_some();
     if !world.volumes.is_served(volume) || in_store || is_known || is_stuck || !is_well(world) {
         return;
@@ -55,7 +55,7 @@ pub(crate) fn replace_volume(world: &mut World) {
     }
 }
 
-/// Erases data of a removed volume, while others are served and another one comes.
+/// Erases data of a removed volume, while others are served and another one is added.
 fn erase_removed(world: &mut World, volume: usize) {
     world.env.note("erasures");
     let others = (0..world.volumes.len()).filter(|other| *other != volume);
@@ -67,7 +67,8 @@ fn is_well(world: &World) -> bool {
     world.manager.as_ref().is_some_and(CacheManager::is_healthy)
 }
 
-/// The volume becomes clean, as no client asks anything of it.
+/// Waits until the volume is clean, without client requests to it. Returns `false` if it did not become clean in
+/// time.
 fn is_clean_in_time(world: &mut World, volume: usize) -> bool {
     world.event(Event::Destage { volume: VolumeId(volume as u16) });
     for _ in 0..PATIENCE / 10 {
@@ -107,7 +108,7 @@ fn wait_for_removal(world: &mut World, volume: usize) -> Option<Result<(), Error
             }
             return None;
         }
-        // Time goes on however much there is to do: what is under way is looked at once a tick.
+        // Time advances regardless of the load: operations in progress are checked once a tick.
         if turn % TURNS_PER_TICK == TURNS_PER_TICK - 1 {
             world.tick();
         } else if world.env.random_bool(0.2) && world.in_flight() < 6 {
@@ -120,7 +121,7 @@ fn wait_for_removal(world: &mut World, volume: usize) -> Option<Result<(), Error
     None
 }
 
-/// Another origin takes the place of the volume's, and is served under the number, now or later.
+/// Replaces the volume's origin, and serves it under the number, now or later.
 fn other_origin(world: &mut World, volume: usize) {
     world.env.note("volumes replaced");
     world.env.trace(|| format!("volume {volume} has another origin"));
@@ -138,7 +139,7 @@ fn other_origin(world: &mut World, volume: usize) {
     world.losses.replaced(volume);
     draw_settings(world, volume);
     let config = &mut world.volumes[volume];
-    // Nothing is known of the number: the cache is believed.
+    // Nothing is recorded for the number: the cache is trusted.
     (config.trusted, config.may_be_dirty, config.lost_writes) = (true, false, false);
     world.state.trust(volume);
     world.state.set_dirty(volume, false);

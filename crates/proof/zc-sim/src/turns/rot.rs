@@ -1,13 +1,15 @@
-//! Dirty extents that rot, one at a time, and are written anew or given up.
+//! Dirty extents that become corrupt, one at a time, and are rewritten or given up.
 //!
-//! Job: damage a stored extent, or put another content there under its fingerprint; then have a client write its
-//! sectors and flush, or an operator give them up, before another client asks for anything. If there is no room for what
-//! is written, the extent stays rotten, as any that rots. Else nothing excuses the volume from then on: it has to become
-//! clean, no request may fail, and the origin alone is judged in all sectors but those that the manager says it leaves
-//! out (`CONSISTENCY.md`, G6). What is given up reads as zeros. That is so for pieces of extents, which are stored
-//! without a fingerprint: nothing shares them. What is shared rots for all who share it, as any that rots.
+//! Job: damage a stored extent, or store another content there under its fingerprint. Then a client rewrites its
+//! sectors and flushes, or an operator gives them up, before any other client request. If there is no capacity for
+//! the rewrite, the extent stays corrupt, as with plain bit rot. Otherwise nothing excuses the volume from then on:
+//! it must become clean, and no request may fail. The origin alone is checked in all sectors except those that the
+//! manager reports as left out (`CONSISTENCY.md`, G6). Data that is given up reads as zeros.
 //!
-//! What it does not do: rot what is written anew in part, or never (the seeds with plain rot do).
+//! That holds for pieces of extents, which are stored without a fingerprint and never shared. A shared extent is
+//! corrupt for all its users, as with plain bit rot.
+//!
+//! It does not corrupt extents that are rewritten in part, or never (the seeds with plain bit rot do).
 
 use zc_cache::CacheManager;
 use zc_cache::seam::Event;
@@ -18,7 +20,7 @@ use crate::placed::Placed;
 use crate::rest::{drain, write_anew};
 use crate::world::{PATIENCE, World};
 
-/// A stored extent rots, and its sectors are written anew and flushed, or an operator gives them up.
+/// Corrupts a stored extent; then its sectors are rewritten and flushed, or an operator gives them up.
 pub(crate) fn rot_one(world: &mut World) {
     drain(world);
     if world.cache.placed_mut().is_empty() || world.env.is_violated() {
@@ -42,12 +44,12 @@ pub(crate) fn rot_one(world: &mut World) {
     }
     world.trouble.rotten = false;
     if header.fingerprint.0 != [0; 32] {
-        // Other extents may share it, and no client has written those anew.
+        // Other extents may share it, and no client has rewritten those.
         world.trouble.damage();
     }
 }
 
-/// Destaging or a scrub finds what cannot be read, if anything dirty has rotted; an operator gives it up.
+/// Lets destaging or a scrub find unreadable data, if any dirty data is corrupt, before an operator gives it up.
 fn give_up_rotten(world: &mut World, volume: usize) {
     let id = VolumeId(volume as u16);
     world.event(Event::Destage { volume: id });
@@ -55,7 +57,7 @@ fn give_up_rotten(world: &mut World, volume: usize) {
     wait_until(world, |world| world.dirty(volume).is_none() || unreadable(world));
     if !unreadable(world) {
         if world.dirty(volume).is_some() {
-            // A cache that is out of order looks at nothing: the extent stays rotten.
+            // A failed cache reads nothing: the extent stays corrupt.
             world.trouble.lie(true);
         }
         return;
@@ -77,7 +79,7 @@ fn wait_until(world: &mut World, ends: impl Fn(&World) -> bool) {
     }
 }
 
-/// These zeros are durable, or it is unknown whether they are.
+/// Records the end of these zeros; without `done` it is unknown if they are durable.
 fn zeros_ended(world: &mut World, volume: usize, done: bool) {
     world.env.advance();
     world.models.zeros_ended(volume, done, world.env.now());
@@ -88,7 +90,7 @@ fn zeros_ended(world: &mut World, volume: usize, done: bool) {
     }
 }
 
-/// Some of the extents that were placed last rot. Returns whether any did.
+/// Corrupts some of the most recently placed extents. Returns `true` if any was corrupted.
 pub(crate) fn rot_placed(world: &mut World, share: f64) -> bool {
     let mut any = false;
     for Placed { header, offset_bytes } in world.cache.placed_mut().take_all() {
@@ -100,7 +102,8 @@ pub(crate) fn rot_placed(world: &mut World, share: f64) -> bool {
     any
 }
 
-/// Flips a bit of a stored extent, or puts another content there if that is wanted too, if it is on the device.
+/// Flips a bit of a stored extent, or stores another content there if `may_forge` permits. Returns `false` if the
+/// extent is not on the device.
 fn rot_extent(world: &mut World, header: &ExtentHeader, offset_bytes: u32, may_forge: bool) -> bool {
     let at = (world.cache.geometry().slot_offset(header.slot) + u64::from(offset_bytes)) as usize;
     let len = (EXTENT_HEADER_BYTES + header.stored_bytes).next_multiple_of(limits::PLACE_ALIGN_BYTES);
@@ -133,7 +136,7 @@ fn rot_extent(world: &mut World, header: &ExtentHeader, offset_bytes: u32, may_f
     true
 }
 
-/// Puts another content there, under the fingerprint of the one that was there and with a checksum that is right.
+/// Stores another content under the same fingerprint, with a valid checksum.
 fn forge(world: &mut World, header: &ExtentHeader, offset_bytes: u32, at: usize) -> bool {
     // No client writes this.
     let content = vec![0x5a; header.raw_bytes as usize];

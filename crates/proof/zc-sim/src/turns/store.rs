@@ -1,10 +1,10 @@
-//! What happens at the store of the volumes: snapshots, bit rot, restarts by an operator.
+//! Events at the store of the volumes: snapshots, bit rot, and restarts by an operator.
 
 use crate::boot::kill;
 use crate::stored::{delete_all_snapshots, delete_snapshot, judge_snapshots, take_snapshot};
 use crate::world::World;
 
-/// Something happens at the store. False if nothing did.
+/// Executes a turn of the store. Returns `false` if nothing happened.
 pub(crate) fn pool_turn(world: &mut World) -> bool {
     let Some(pooled) = &mut world.pooled else { return false };
     if pooled.rots(world.env.rng()) {
@@ -13,7 +13,7 @@ pub(crate) fn pool_turn(world: &mut World) -> bool {
     }
     let is_fenced = pooled.is_fenced();
     match world.env.random_range(0..1000) {
-        // An operator starts a daemon again whose store fails.
+        // An operator restarts a daemon whose store fails.
         0..20 if is_fenced => kill(world),
         20..26 if !is_fenced => take_snapshot(world),
         26 if !is_fenced => delete_snapshot(world),
@@ -24,8 +24,8 @@ pub(crate) fn pool_turn(world: &mut World) -> bool {
     true
 }
 
-/// The store's device does what it says from now on, the store is opened again if that had failed, and nothing keeps
-/// what was overwritten.
+/// Ends the faults of the store's device, reopens a failed store, and deletes the snapshots that keep overwritten
+/// data.
 pub(crate) fn mend_pool(world: &mut World) {
     let Some(pooled) = &mut world.pooled else { return };
     pooled.mend();

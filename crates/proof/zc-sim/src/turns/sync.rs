@@ -1,4 +1,4 @@
-//! One client that writes and syncs, with no other beside it: such commits are one write.
+//! One client that writes and syncs, without any other: such commits are one write.
 
 use zc_cache::seam::RequestKind;
 
@@ -9,7 +9,7 @@ use crate::rest::{drain, flush_if_served};
 use crate::settings::serve_volume;
 use crate::world::World;
 
-/// One client writes and syncs, again and again, and no other client is there. Often it is cut off.
+/// Lets one client write and sync repeatedly without any other. Often it is cut off.
 pub(crate) fn sync_often(world: &mut World) {
     drain(world);
     let volume = world.env.random_range(0..world.volumes.len());
@@ -36,7 +36,7 @@ pub(crate) fn sync_often(world: &mut World) {
     }
 }
 
-/// A small write that is durable when it ends, or one with a flush behind it.
+/// Submits a small write that is durable when it completes, or one followed by a flush.
 fn write_and_sync(world: &mut World, volume: usize) {
     let (offset, len) = span(world, volume, 8 << 10);
     if len == 0 {
