@@ -34,7 +34,7 @@ fn print(number: u64) -> Fingerprint {
 
 impl Driver {
     /// Creates a cache of `device_bytes` with `entries` entries in each index, over one large volume.
-    ///     ///
+    ///
     /// # Panics
     /// When the device is too small for a cache.
     #[must_use]

@@ -67,7 +67,7 @@ impl Browser {
     }
 
     /// Calls a method of the protocol.
-    ///     ///
+    ///
     /// # Panics
     /// The browser refuses it, or has ended.
     pub fn call(&mut self, method: &str, params: &Value) -> Value {
@@ -125,7 +125,7 @@ impl Browser {
     }
 
     /// Returns the value of an expression in the page, or the result of its promise.
-    ///     ///
+    ///
     /// # Panics
     /// The page throws.
     pub fn value(&mut self, expression: &str) -> Value {

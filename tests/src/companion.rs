@@ -32,7 +32,7 @@ impl Companion {
     }
 
     /// Starts a program with pipes to the test: its input, and both of its outputs.
-    ///     ///
+    ///
     /// # Panics
     /// It cannot be started, or there are no pipes.
     #[must_use]
@@ -82,7 +82,7 @@ impl Companion {
     }
 
     /// Resumes a stopped program.
-    ///     ///
+    ///
     /// # Panics
     /// It does not exist.
     pub fn resume(&self) {

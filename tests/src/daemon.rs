@@ -53,7 +53,7 @@ impl Lines {
 impl Daemon {
     /// Starts `zcached --config CONFIG` and returns when it serves. Its log is `zcached.log` beside the configuration;
     /// a restarted daemon appends to it.
-    ///     ///
+    ///
     /// # Panics
     /// It ends or hangs before it is ready; the message contains the end of its log.
     #[must_use]
@@ -116,7 +116,7 @@ impl Daemon {
     }
 
     /// Stops the daemon (SIGTERM) and waits for its end.
-    ///     ///
+    ///
     /// # Panics
     /// It does not stop within [`DEADLINE`].
     pub fn terminate(mut self) -> ExitStatus {

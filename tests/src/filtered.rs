@@ -97,7 +97,7 @@ impl FilteredFile {
 
 impl FilteredFile {
     /// Suspends all answers until the returned value is dropped.
-    ///     ///
+    ///
     /// # Panics
     /// The server cannot be reached.
     #[must_use]

@@ -89,7 +89,7 @@ impl Reason {
     }
 
     /// Checks that the advice contains these words, which the test executes itself.
-    ///     ///
+    ///
     /// # Panics
     /// They are missing.
     pub fn advises(&self, words: &str) {

@@ -136,7 +136,7 @@ impl World {
     }
 
     /// Starts a daemon that must refuse; returns its error output.
-    ///     ///
+    ///
     /// # Panics
     /// It does not refuse, or with the wrong status.
     #[must_use]
@@ -204,7 +204,7 @@ impl World {
     }
 
     /// Polls the counters until `done` holds, and returns them.
-    ///     ///
+    ///
     /// # Panics
     /// It does not hold within [`DEADLINE`] of the daemon's own clock.
     pub fn stats_until(&self, what: &str, mut done: impl FnMut(&Value) -> bool) -> Value {
@@ -231,7 +231,7 @@ impl World {
     }
 
     /// Polls the status until `done` holds, and returns it.
-    ///     ///
+    ///
     /// # Panics
     /// It does not hold within [`DEADLINE`] of the daemon's own clock.
     pub fn status_until(&self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
@@ -250,9 +250,9 @@ impl World {
     }
 
     /// Waits until a volume is served and accepts clients; returns its status.
-    ///     ///
+    ///
     /// # Panics
-    /// Those of [`World::status_until`].
+    /// Errors of [`World::status_until`].
     #[must_use]
     pub fn serves(&self, volume: &str) -> Value {
         let status =
@@ -306,7 +306,7 @@ impl World {
     }
 
     /// Runs `zcctl` on this daemon with `--json` and returns its output.
-    ///     ///
+    ///
     /// # Panics
     /// It fails or its output is not JSON.
     #[must_use]
@@ -328,7 +328,7 @@ impl World {
     }
 
     /// Checks that the whole origin has these bytes; reports the first difference.
-    ///     ///
+    ///
     /// # Panics
     /// It has other bytes.
     pub fn origin_is(&self, volume: &str, expected: &[u8]) {

@@ -140,7 +140,7 @@ impl Rig {
     }
 
     /// Waits for the next answer.
-    ///     ///
+    ///
     /// # Errors
     /// No operation is left that could complete one.
     pub fn answer(&mut self) -> Result<Answered, DriveError> {
@@ -148,9 +148,9 @@ impl Rig {
     }
 
     /// Submits a request, and waits for the answer.
-    ///     ///
+    ///
     /// # Errors
-    /// Those of the answer.
+    /// Errors of the answer.
     pub fn ask(&mut self, kind: RequestKind) -> Result<Answer, DriveError> {
         self.drive.ask(kind)
     }
@@ -164,7 +164,7 @@ impl Rig {
     }
 
     /// Passes `ns` of idle time; the pool may clean.
-    ///     ///
+    ///
     /// # Errors
     /// The pool violates its interface.
     pub fn rest(&mut self, ns: u64) -> Result<(), DriveError> {

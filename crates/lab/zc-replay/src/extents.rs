@@ -57,7 +57,7 @@ impl Extents {
 /// about ten bytes of memory for each.
 ///
 /// # Errors
-/// Those of the trace.
+/// Errors of the trace.
 pub fn footprint(
     requests: impl Iterator<Item = Result<Request, TraceError>>,
     extent_bytes: u32,

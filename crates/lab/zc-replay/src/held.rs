@@ -73,7 +73,7 @@ impl Trace {
     /// Returns the extents that the trace reads and writes, each with its whole contents at that time (the second pass
     /// of Nitro's simulator, section 5.2: writes update the fingerprints of blocks and of the extents around them).
     /// Consecutive writes of one extent count as one, since traces in units of 4 KiB split requests there.
-    ///     ///
+    ///
     /// # Panics
     /// If the size of an extent is not a power of two or is below 4096.
     pub fn accesses(&self, extent_bytes: u32) -> impl Iterator<Item = Access> + '_ {

@@ -97,9 +97,9 @@ struct Loader {
 
 impl Trace {
     /// Loads a trace. `ratios` are for contents without a compressed size in the trace.
-    ///     ///
+    ///
     /// # Errors
-    /// Those of the trace, or it is too large.
+    /// Errors of the trace, or a trace that is too large.
     pub fn load(
         requests: impl Iterator<Item = Result<Request, TraceError>>,
         ratios: Ratios,
@@ -112,9 +112,9 @@ impl Trace {
 
     /// Loads a trace of at most `blocks_max` blocks: a block counts in each request. With more, `None`. Memory is
     /// bounded by that number.
-    ///     ///
+    ///
     /// # Errors
-    /// Those of [`Self::load`].
+    /// Errors of [`Self::load`].
     pub fn load_at_most(
         requests: impl Iterator<Item = Result<Request, TraceError>>,
         ratios: Ratios,

@@ -70,7 +70,7 @@ fn share(part: u64, whole: u64) -> f64 {
 /// Runs a trace through a policy of `capacity` extents.
 ///
 /// # Errors
-/// Those of the trace, or it is too long for Belady's policy.
+/// Errors of the trace, or a trace too long for Belady's policy.
 ///
 /// # Panics
 /// If the capacity or the extent size is out of bounds.

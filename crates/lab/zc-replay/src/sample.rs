@@ -42,7 +42,7 @@ struct Sampler<'a> {
 
 impl Trace {
     /// Returns a sample of about `extents_max` extents at most.
-    ///     ///
+    ///
     /// # Panics
     /// If the extent is not a whole number of blocks of 4 KiB.
     #[must_use]

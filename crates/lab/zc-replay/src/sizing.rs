@@ -80,7 +80,7 @@ fn configured(config: &Config, reduction: Reduction, rate: f64) -> Config {
 /// Estimates a cache of `unit_bytes` of units.
 ///
 /// # Errors
-/// Those of [`cache::run`].
+/// Errors of [`cache::run`].
 pub fn estimate(
     sample: &Sample,
     config: &Config,

@@ -39,8 +39,7 @@ pub use timing::{Arrival, Timing};
 /// Replays a trace through the cache manager in time.
 ///
 /// # Errors
-/// Those of [`cache::run`]; or the profile's store fails.
-/// As [`cache::run`]; or the store that the profile has cannot go on.
+/// Errors of [`cache::run`], and of the store that the profile has.
 pub fn run(
     trace: &Trace,
     config: &Config,

@@ -137,7 +137,7 @@ fn change(op: CatalogOp, id: RootId, source: RootId, size_bytes: u64) -> Catalog
 impl Store {
     /// Creates an empty store for `volume_bytes` of volumes. Its page memory is that of the profile, scaled like the
     /// timing.
-    ///     ///
+    ///
     /// # Errors
     /// The store cannot be created.
     /// The store cannot be made.
@@ -255,7 +255,7 @@ impl Store {
     }
 
     /// Passes `ns` of idle time, in the store's clock while it is filled: it may clean and gather.
-    ///     ///
+    ///
     /// # Errors
     /// The store fails.
     /// The store fails.
@@ -282,7 +282,7 @@ impl Store {
     }
 
     /// Ends a replay.
-    ///     ///
+    ///
     /// # Errors
     /// The first failure of the store.
     /// What the store could not do.
