@@ -1,4 +1,4 @@
-//! What the manager has to be told before it starts.
+//! Settings of the manager before it starts.
 
 use core::ops::Range;
 
@@ -51,17 +51,18 @@ pub struct ManagerConfig {
     pub regions_active_max: u32,
     /// A piece of a trim or zeroing of so many extents is cleared as a range, and its zeros are not mapped.
     pub range_extents_min: u64,
-    /// A trim or zeroing of so many extents of a volume in write-back waits until the origin has what is dirty, and goes
-    /// there, if that is a sixteenth of its extents at most: as dirty data, it takes a record for each extent.
+    /// Minimum number of extents of a trim or zeroing, of a volume in write-back, that waits until the origin has the
+    /// dirty data, and bypasses the dirty layer, if that is a sixteenth of its extents at most: as dirty data, it
+    /// takes a record for each extent.
     pub drain_extents_min: u64,
-    /// Of the stored extents that reads get from the device, one in so many is hashed (0 = none): its content must be
-    /// that of its fingerprint.
+    /// One in this number of the stored extents that reads get from the device is hashed (0 = none): its content must
+    /// match its fingerprint.
     pub prove_hits: u32,
     /// Discard slots before reuse.
     pub discard: bool,
-    /// Which WEU goes when a slot is needed.
+    /// Policy that chooses the WEU to evict when a slot is needed.
     pub replacement: Replacement,
-    /// Where extents go in a WEU.
+    /// Policy that places extents in a WEU.
     pub packer: Packer,
     /// An operation of the cache device that takes longer puts the cache out of order, in milliseconds (0 = none does).
     pub device_deadline_ms: u64,
@@ -69,15 +70,14 @@ pub struct ManagerConfig {
     pub slow_read_ms: u64,
     /// Write-back, as far as it concerns the cache as a whole.
     pub dirty: DirtyConfig,
-    /// What the places of extents in hash maps depend on. Clients choose extents, and must not know it.
+    /// Key of the places of extents in hash maps. Clients choose extents, and must not have it.
     pub hash_key: HashKey,
 }
 
 impl ManagerConfig {
-    /// A cache of so many index entries for files and fingerprints each that otherwise is as the shipped
-    /// configuration has it, but learns no recipes, discards nothing, and has the fixed hash key: how much memory
-    /// there is for the first, whether the device is one that can do the second, and whether there are clients, is
-    /// for the caller to know.
+    /// A cache with `index_entries` index entries each for files and fingerprints, otherwise as in the shipped
+    /// configuration. It learns no recipes, discards nothing, and has the fixed hash key: the caller decides on
+    /// memory, the device's abilities and clients.
     #[must_use]
     pub fn new(geometry: Geometry, fingerprint: FingerprintKind, index_entries: u64) -> Self {
         Self {
@@ -124,8 +124,8 @@ pub struct DirtyConfig {
     pub idle_ms: u64,
     /// Origin writes of one volume's destaging that may be in flight.
     pub destage_writes: u32,
-    /// Bytes a second that destaging writes to all origins together (0 = no bound). It does not count while writes wait
-    /// for room, and for what a volume is drained of.
+    /// Bound on the bytes a second that destaging writes to all origins together (0 = no bound). It does not apply
+    /// while writes wait for capacity, nor to a volume that is drained.
     pub destage_bytes_per_s: u64,
     /// Committed dirty data is read back once in so many milliseconds (0 = never).
     pub scrub_interval_ms: u64,
@@ -145,7 +145,7 @@ impl Default for DirtyConfig {
     }
 }
 
-/// Which WEU goes when a slot is needed. See the documentation of module `policy`.
+/// Policy that chooses the WEU to evict when a slot is needed. See the documentation of module `policy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Replacement {
     /// The least recently used one.
@@ -161,7 +161,7 @@ pub enum Replacement {
     CostBenefit,
 }
 
-/// Where extents go in a WEU. See the documentation of module `packer`.
+/// Policy that places extents in a WEU. See the documentation of module `packer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Packer {
     /// Behind the last one.
@@ -173,27 +173,27 @@ pub enum Packer {
     BestFit,
 }
 
-/// Which extents enter the cache.
+/// Extents that enter the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// All.
     Always,
     /// Read misses on their second time; writes always.
     SecondTouch,
-    /// What ghost caches of both find better for the cache as a whole: all, or read misses on their second time.
+    /// The better of both for the cache as a whole, by ghost caches: all, or read misses on their second time.
     Auto,
     /// None: lookups and invalidation only.
     Never,
 }
 
-/// What a volume does when the cache device is lost with dirty data on it.
+/// Reaction of a volume when the cache device is lost with dirty data on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLoss {
     /// Every request fails.
     #[default]
     Error,
-    /// Reads of what is not dirty are served from the origin; everything else fails. Where it is not known what is
-    /// dirty, because journal and checkpoint may not tell all of it, everything fails as with [`OnLoss::Error`].
+    /// Reads of clean data are served from the origin; everything else fails. Where the dirty set is unknown, because
+    /// journal and checkpoint may be incomplete, everything fails as with [`OnLoss::Error`].
     ReadOnly,
 }
 
@@ -204,12 +204,12 @@ pub struct WriteBackConfig {
     pub ack: Ack,
     /// No dirty extent is to be older than this when the origin can keep up, in milliseconds.
     pub max_dirty_age_ms: u64,
-    /// In which order the origin gets what is dirty.
+    /// Order in which the origin gets dirty data.
     pub destage: Destage,
     /// Silence of the volume's clients is a reason to destage. If not, dirty data waits for another one: its age, room,
     /// an operator.
     pub destages_idly: bool,
-    /// What happens when dirty data is out of reach.
+    /// Reaction when dirty data is out of reach.
     pub on_loss: OnLoss,
     /// A write that finds no room while the origin has no space waits for so long, in milliseconds, then fails.
     pub full_wait_ms: u64,
@@ -241,7 +241,7 @@ pub struct ShareConfig {
     pub quota: Option<SizeOrShare>,
     /// Content of other volumes leaves so much of its content alone; none: nothing.
     pub reserve: Option<SizeOrShare>,
-    /// Whether it loses content before other volumes, or after them.
+    /// Order in which it loses content: before other volumes, or after them.
     pub priority: Priority,
 }
 
@@ -258,34 +258,36 @@ pub struct VolumeConfig {
     pub mode: Mode,
     /// Its admission rule.
     pub admission: Admission,
-    /// What a stream of so many consecutive bytes misses or writes from there on is not inserted (0 = no bound). The
-    /// stream must be known as one, see [`ManagerConfig::prefetch_threshold_bytes`].
+    /// Bytes of a stream after which its misses and writes are not inserted (0 = no bound). The stream must be
+    /// detected as one, see [`ManagerConfig::prefetch_threshold_bytes`].
     pub sequential_cutoff_bytes: u64,
-    /// Whether its extents share content.
+    /// Set if its extents share content.
     pub dedup: bool,
-    /// With which volumes; fixed while the volume is served. A volume that was in another domain when it was last served
-    /// must not be `trusted`, nor have dirty data: what is stored for it may be shared with its neighbours of then.
+    /// Volumes that it shares content with; fixed while the volume is served. A volume that was in another domain
+    /// when it was last served must not be `trusted`, nor have dirty data: its stored content may be shared with its
+    /// neighbours of then.
     pub domain: DedupDomain,
-    /// How its extents are compressed.
+    /// Compression of its extents.
     pub codec: Codec,
     /// Share of its fingerprints that are indexed, in per cent, chosen by fingerprint.
     pub index_share_percent: u8,
-    /// The origin knows fingerprints of its contents and is asked for them (see [`crate::seam::Action::WantRecipe`]).
+    /// The origin has fingerprints of its contents, which the manager requests (see
+    /// [`crate::seam::Action::WantRecipe`]).
     pub recipes: bool,
-    /// Whether what the cache holds for it at start may be trusted (pairing with the origin held).
+    /// Set if its cached content at start may be trusted (pairing with the origin held).
     pub trusted: bool,
     /// Its share of the cache.
     pub share: ShareConfig,
     /// Ranges of it, in bytes, that stay in the cache and are brought there, as far as the volume goes. See the
     /// documentation of module `device::slots::kept`.
     pub pins: Vec<Range<u64>>,
-    /// How it writes back; also used while it still has dirty data after a change of its mode.
+    /// Write-back settings; also used while it still has dirty data after a change of its mode.
     pub write_back: WriteBackConfig,
-    /// Whether it may have had dirty data when the last session ended: if journal and checkpoint do not tell
-    /// everything, it is fenced.
+    /// Set if it may have had dirty data when the last session ended: if journal and checkpoint are incomplete, it is
+    /// fenced.
     pub may_be_dirty: bool,
-    /// Whether acknowledged writes were lost, or may have been, and clients that still live have not been told (see
-    /// [`crate::loss`]): the first flush that a client asks for fails. It counts when the volume is first served.
+    /// Set if acknowledged writes were lost, or may have been, without a report to clients that still live (see
+    /// [`crate::loss`]): the first flush of a client fails. It counts when the volume is first served.
     pub lost_writes: bool,
     /// The driver has flushed the origin, and nothing was written to it since: the first flush of a client need not
     /// reach it.

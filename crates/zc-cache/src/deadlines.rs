@@ -1,25 +1,25 @@
-//! The cache device does not answer: how long its operations may take, and what follows.
+//! Time limits of the cache device's operations, and the consequences when they pass.
 //!
 //! # The clock
 //! Age is counted in *patience*: time as ticks bring it, of which one tick brings at most [`TICK_STEP_MS`]. A process
-//! that was stopped, or a machine that was, has many operations to hear of when it goes on; they get the time for that.
-//! Operations have rising numbers, so that a mark (a number and a time) every [`MARK_STEP_MS`] tells the age of all of
+//! that was stopped, or a machine that was, has many completions to process when it resumes; they get the time for
+//! that. Operations have rising numbers, so that a mark (a number and a time) every [`MARK_STEP_MS`] dates all of
 //! them to within that step. Nothing is done for each operation.
 //!
-//! # What follows
+//! # Consequences
 //! - A read of clean extents that takes longer than `slow_read_ms` is abandoned: the extents come from the origin. It
-//!   counts as a failed read, and many in a row put the cache out of order.
-//! - Any operation that takes longer than `device_deadline_ms` puts the cache out of order (G4). All operations that the
-//!   device has are abandoned then, because those behind the one that hangs will hang too.
+//!   counts as a failed read, and many in a row put the cache out of service.
+//! - Any operation that takes longer than `device_deadline_ms` puts the cache out of service (G4). All operations
+//!   that the device has are abandoned then, because those behind the one that hangs will hang too.
 //!
-//! # What an abandoned operation may still do
-//! The driver reports its end at once, as an error, and drops what the device says later. A read that ends late reaches
-//! no client: the driver's own memory takes its bytes. A write may reach the device at any later time. Writes are
-//! abandoned only when the cache is out of order; this session writes nothing more to it, and the next one begins when
-//! the device has answered all (the driver keeps the device locked until then). To that session it is a write that was in
-//! flight when the power went.
+//! # Late effects of an abandoned operation
+//! The driver reports its completion at once, as an error, and drops the device's later result. A read that ends late
+//! reaches no client: the driver's own memory takes its bytes. A write may reach the device at any later time. Writes
+//! are abandoned only when the cache is out of service; this session writes nothing more to it, and the next one
+//! begins when the device has answered all (the driver keeps the device locked until then). To that session it is a
+//! write that was in flight when the power went.
 //!
-//! What it does not do: time operations of origins, discards, or records in the state directory.
+//! Out of scope: timing operations of origins, discards, or records in the state directory.
 
 use std::collections::VecDeque;
 
@@ -47,7 +47,8 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Time passed; `next_number` is larger than the number of each operation so far. Whether it is time for a look.
+    /// Advances time; `next_number` is larger than the number of each operation so far. Returns `true` if a check is
+    /// due.
     pub(crate) fn tick(&mut self, now_ms: u64, next_number: u64, longest_ms: u64) -> bool {
         let last_ms = self.last_tick_ms.replace(now_ms).unwrap_or(now_ms);
         self.patience_ms += now_ms.saturating_sub(last_ms).min(TICK_STEP_MS);
@@ -55,7 +56,7 @@ impl Deadlines {
             return false;
         }
         self.marks.push_back((next_number, self.patience_ms));
-        // Of the marks that are old enough for every limit the newest tells all.
+        // Of the marks that are old enough for every limit the newest suffices.
         while self.marks.get(1).is_some_and(|mark| self.patience_ms - mark.1 >= longest_ms) {
             self.marks.pop_front();
         }

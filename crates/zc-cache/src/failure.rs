@@ -1,16 +1,16 @@
-//! The cache device fails: what puts the cache out of order, and what follows.
+//! Failures of the cache device: the errors that put the cache out of service, and the consequences.
 //!
 //! # Failure (G4)
 //! An error of a metadata write or of a flush, or several errors in a row of WEU writes or extent reads, put the
-//! cache out of order: from then on requests go to the origin. Before a write may go there unmarked, the distrust of
-//! what the device holds is recorded outside it ([`Action::Distrust`]).
+//! cache out of service: from then on requests go to the origin. Before an unmarked write may go there, the distrust
+//! of the device's contents is recorded outside it ([`Action::Distrust`]).
 //!
 //! # The record
-//! Until it is durable the cache stays *failing*: a restart would believe what the device holds outside marked regions.
-//! Writes into regions whose marks are durable go on; the intent log, on which a restart after a kill relies instead of
-//! the marks, hears of what they void. Other writes wait. A record that fails is tried again at a bounded rate. Writes
-//! that have waited 30 s in vain fail: cache device and state directory are both broken then, and neither a stale byte
-//! nor an endless wait is a way out.
+//! Until it is durable the cache stays *failing*: a restart would trust the device's contents outside marked regions.
+//! Writes into regions whose marks are durable continue; the intent log, on which a restart after a kill relies
+//! instead of the marks, records their invalidations. Other writes wait. A record that fails is retried at a bounded
+//! rate. Writes that have waited 30 s without success fail: cache device and state directory are both broken then,
+//! and neither a stale byte nor an endless wait is acceptable.
 
 use zc_core::{ErrorKind, VolumeId};
 
@@ -52,7 +52,7 @@ impl Distrusts {
         }
     }
 
-    /// A stop ends: says what could not be recorded.
+    /// Reports the distrusts that could not be recorded, when a stop ends.
     pub(crate) fn tell_pending_distrusts(&mut self, core: &mut Core) {
         for volume in self.take_pending() {
             core.base.port.emit(Action::Note(Note::DistrustUnrecorded { volume }));

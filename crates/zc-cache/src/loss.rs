@@ -1,33 +1,33 @@
-//! Acknowledged writes that a session took with it, and whether the clients have to be told.
+//! Acknowledged writes that were lost with a session, and the decision to report them to clients.
 //!
-//! Job: say, from what is known of the session before, whether the first flush of this one must fail
-//! ([`crate::config::VolumeConfig::lost_writes`]). A driver knows these facts; the judgement is here, so that the
-//! simulator tries the same one that the daemon uses.
+//! Job: determine, from the facts about the session before, if the first flush of this one must fail
+//! ([`crate::config::VolumeConfig::lost_writes`]). A driver provides these facts; the decision is here, so that the
+//! simulator tests the same one that the daemon uses.
 //!
-//! Invariants: what is not known counts as lost. The setting of `ack` that counts is the one that was in force when the
+//! Invariants: unknown writes count as lost. The setting of `ack` that counts is the one that was in force when the
 //! writes were acknowledged, never the one of the new configuration.
 //!
-//! What it does not do: say which writes are lost, or tell the clients (`base::origin` does).
+//! Out of scope: naming the lost writes, and reporting to clients (`base::origin` does).
 
-/// What is known of a volume and its clients when a session begins.
+/// Facts about a volume and its clients when a session begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Before {
     /// The session before ended in order: it made everything durable.
     pub ended_in_order: bool,
-    /// A client of that session may still live, and go on as if nothing had happened.
+    /// A client of that session may still live, and continue as if nothing had happened.
     pub clients_may_live: bool,
-    /// That session may have acknowledged writes that were in its memory alone, because the setting of `ack` that was
+    /// Acknowledged writes of that session may have been in its memory alone, because the setting of `ack` that was
     /// in force then allowed it.
     pub was_volatile: bool,
-    /// A loss of an earlier session has not been told yet.
+    /// A loss of an earlier session has not been reported yet.
     pub owed: bool,
-    /// Whether, when that session was cut off, acknowledged writes were in its memory alone, or a loss was not told yet.
-    /// `None`: its word on that did not outlive it, or cannot be believed.
+    /// `Some(true)` if, when that session was cut off, acknowledged writes were in its memory alone, or a loss was
+    /// not reported yet. `None`: its record of that did not outlive it, or cannot be trusted.
     pub at_risk: Option<bool>,
 }
 
 impl Before {
-    /// Whether the next flush of a client has to fail.
+    /// Returns `true` if the next flush of a client has to fail.
     #[must_use]
     pub fn must_be_told(&self) -> bool {
         if !self.clients_may_live {

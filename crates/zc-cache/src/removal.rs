@@ -1,21 +1,22 @@
-//! A volume goes while the cache is used, and its number becomes free.
+//! Removal of a volume while the cache is used, after which its number is free.
 //!
-//! Job: take all of a volume out of the cache, durably: what is under way for it, copies in memory, mappings, the marks
-//! of its regions. What it stored goes on to serve other volumes of its domain until it is evicted.
+//! Job: take all of a volume out of the cache, durably: operations in progress for it, copies in memory, mappings,
+//! the marks of its regions. Its stored content continues to serve other volumes of its domain until it is evicted.
 //!
-//! # Why nothing old is served under the number afterwards (G1, G2)
+//! # Reasons that nothing old is served under the number afterwards (G1, G2)
 //! 1. Nothing begins any more, as the driver submits nothing, and what had begun ends. So nothing is mapped later.
-//! 2. Headers are loaded. So what the index lacks is void on media already.
-//! 3. The origin is flushed: it alone has all that clients were told.
-//! 4. Each mapping that the index has is recorded as void, a bounded number in an event.
-//! 5. The journal is durable, then a region map that names its last block. A start that cannot replay to there believes
+//! 2. Headers are loaded. So mappings that the index lacks are invalid on media already.
+//! 3. The origin is flushed: only it has all data acknowledged to clients.
+//! 4. Each mapping of the index is recorded as invalid, a bounded number in an event.
+//! 5. The journal is durable, then a region map that names its last block. A start that cannot replay to there trusts
 //!    no mapping at all. That map has none of the volume's marks, which nothing needs: it has no mappings, and its
 //!    origin no write that was not flushed.
 //!
-//! A crash before the end leaves a volume some of whose mappings are void, which is always true. Epochs of the dirty
-//! layer go on counting under the number: a record `Clean` of the volume that is gone must not cover a commit of another.
+//! A crash before the end leaves a volume some of whose mappings are invalid, which is always correct. Epochs of the
+//! dirty layer continue to count under the number: a record `Clean` of the removed volume must not cover a commit of
+//! another.
 //!
-//! What it does not do: bring dirty data to the origin, or give it up; it waits until there is none.
+//! Out of scope: bringing dirty data to the origin, or dropping it; the removal waits until there is none.
 
 use std::collections::BTreeMap;
 
@@ -33,10 +34,11 @@ use crate::seam::{Action, Note};
 #[derive(Debug, Default)]
 pub(crate) struct Removals(BTreeMap<VolumeId, Step>);
 
-/// How far it is.
+/// Progress of a removal.
 #[derive(Debug)]
 enum Step {
-    /// What is under way for it ends. Looked at once a tick: it is a walk over all that is under way.
+    /// Operations in progress for it are completing. Checked once a tick, since it is a walk over all operations in
+    /// progress.
     Ending { looked_ms: Option<u64> },
     /// Its origin is flushed.
     Flushing,
@@ -49,7 +51,7 @@ enum Step {
 }
 
 impl Removals {
-    /// Whether volumes are going.
+    /// Returns `true` if volumes are being removed.
     pub(crate) fn is_active(&self) -> bool {
         !self.0.is_empty()
     }
@@ -62,7 +64,7 @@ impl Removals {
         }
     }
 
-    /// Goes on with each of them as far as that is possible now.
+    /// Continues each of them as far as is possible now.
     pub(crate) fn pump_removals(&mut self, core: &mut Core, clean: &mut Clean, dirty: &mut DirtyLayer) {
         if self.0.is_empty() {
             return;
@@ -87,7 +89,7 @@ impl Removals {
         }
     }
 
-    /// The next step, and whether it can be taken now; none: it is gone.
+    /// Returns the next step, and `true` if it can be taken now; `None` when it is gone.
     fn step_removal(
         &mut self,
         volume: VolumeId,
@@ -119,7 +121,7 @@ impl Removals {
                 core.device.catalog.meta_mut().await_map(above);
                 (Some(Step::Mapping { above }), false)
             }
-            // Regions of all volumes may be retired meanwhile, with a flush of this origin too.
+            // Regions of all volumes may be retired in the meantime, with a flush of this origin too.
             Step::Mapping { above }
                 if core.device.catalog.meta().durable_map() > above && !core.base.is_flushing(volume) =>
             {
@@ -167,7 +169,7 @@ impl Removals {
         core.base.port.emit(Action::Note(Note::Removed { volume, result }));
     }
 
-    /// Whether nothing is under way for the volume, and nothing of it is left to be loaded.
+    /// Returns `true` if nothing is in progress for the volume, and nothing of it is left to be loaded.
     fn is_quiet(&self, volume: VolumeId, core: &Core, clean: &Clean, dirty: &DirtyLayer) -> bool {
         core.base.is_loaded()
             && dirty.is_quiet(volume)

@@ -1,38 +1,39 @@
-//! What the cache holds of a range, for people and tools (block status).
+//! Cached contents of a range, for people and tools (block status).
 //!
-//! Job: tell runs of a volume apart: content held by the cache, zeros known to it, and what only the origin has.
+//! Job: divide a volume into runs of content held by the cache, of zeros recorded in it, and of content that only the
+//! origin has.
 //!
-//! Invariants: looking changes nothing (no recency, no counter, no clean-up), takes a bounded number of steps, and the
-//! runs have no gap. An extent written in part is told as a read of the same range would find it. The answer is a
-//! moment's: a later write or eviction may change it.
+//! Invariants: a query changes nothing (no recency, no counter, no clean-up), takes a bounded number of steps, and
+//! the runs have no gap. An extent written in part is reported as a read of the same range would find it. The answer
+//! is a moment's: a later write or eviction may change it.
 //!
-//! What it does not do: ask the device whether the content is still whole, or the origin for holes.
+//! Out of scope: checking on the device that the content is still whole, and detecting holes of the origin.
 
-/// Extents looked at in one call; the answer covers less than was asked for when it takes more.
+/// Extents inspected in one call; the answer covers less than was requested when it takes more.
 pub const RESIDENCY_EXTENTS_MAX: u64 = 1 << 14;
 
 /// Runs from which on no further extent is looked at: dirty sectors may be scattered.
 pub(crate) const RESIDENCY_RUNS_MAX: usize = 1024;
 
-/// What the origin of a volume may lack of what was acknowledged.
+/// Acknowledged data that the origin of a volume may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OriginLag {
     /// The origin has everything.
     Nothing,
-    /// What [`crate::CacheManager::residency`] calls dirty.
+    /// Dirty data as in [`crate::CacheManager::residency`].
     Dirty,
     /// Anything: dirty data is out of reach, not known in full, or being given up.
     Unknown,
 }
 
-/// Where the current content of a piece of a volume can be had.
+/// Source of the current content of a piece of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Residency {
     /// From the origin alone.
     OriginOnly,
     /// From the cache, device or memory.
     Cached,
-    /// The cache knows that it reads as zeros.
+    /// The cache has a record that it reads as zeros.
     Zero,
     /// From the cache, and the origin does not have it.
     Dirty,

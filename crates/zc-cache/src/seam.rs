@@ -5,9 +5,9 @@
 //!
 //! Rules a driver keeps:
 //! - Actions are carried out in the order given. [`Action::Copy`], [`Action::Zero`], [`Action::Place`],
-//!   [`Action::Summarize`], [`Action::Alloc`] and [`Action::Free`] take effect at once; the rest start work whose end
-//!   is reported with the same [`OpId`] exactly once, in any order.
-//! - An event is handled to its end before the next one; results that are known at once are queued, not nested.
+//!   [`Action::Summarize`], [`Action::Alloc`] and [`Action::Free`] take effect at once; the rest start work whose
+//!   completion is reported with the same [`OpId`] exactly once, in any order.
+//! - An event is handled to its end before the next one; results that are available at once are queued, not nested.
 //! - A buffer stays alive until [`Action::Free`], whatever else happens. Writes into one buffer that are in progress at
 //!   the same time never overlap. Client buffers (those named in a [`Request`]) are owned by the manager from the
 //!   submission on; a driver that sends a read reply from one keeps its own hold on it, which it can take with the reply:
@@ -41,21 +41,21 @@ pub struct Request {
     pub offset_bytes: u64,
     /// Length in bytes; 0 for a flush.
     pub len_bytes: u64,
-    /// What is asked.
+    /// Kind of the request.
     pub kind: RequestKind,
 }
 
-/// What a client asks for.
+/// Kinds of client requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
     /// Fill the buffer (of `len_bytes`) with the volume's bytes.
     Read {
-        /// Where the bytes go.
+        /// Buffer that receives the bytes.
         buf: BufId,
     },
     /// Store the buffer's bytes.
     Write {
-        /// Where the bytes come from.
+        /// Buffer of the bytes.
         buf: BufId,
         /// Acknowledge only when durable.
         fua: bool,
@@ -76,14 +76,14 @@ pub enum RequestKind {
     },
     /// Bring the range into the cache; answered at once, done when convenient.
     Prefetch,
-    /// Bring the range into the cache for an operator, whatever the volume's admission says. Answered when what was
-    /// absent is read from the origin. The driver bounds how much is under way, by
+    /// Bring the range into the cache for an operator, regardless of the volume's admission. Answered when its absent
+    /// extents are read from the origin. The driver bounds the bytes in progress, by
     /// [`CacheManager::has_room_to_warm`](crate::CacheManager::has_room_to_warm): nothing is left out here.
     Warm,
 }
 
 impl RequestKind {
-    /// Whether it is acknowledged only when it is durable, as a change of its own.
+    /// Returns `true` if it is acknowledged only when it is durable, as a change of its own.
     pub(crate) const fn is_fua(&self) -> bool {
         match self {
             Self::Write { fua, .. } | Self::Trim { fua } | Self::WriteZeroes { fua, .. } => *fua,
@@ -95,7 +95,7 @@ impl RequestKind {
 /// Outcomes of the parts of an [`Action::ReadExtents`], in order. Those of a few parts are held in place.
 pub type PartResults = SmallVec<[Result<(), ExtentError>; 16]>;
 
-/// What happened.
+/// Inputs of the manager.
 #[derive(Debug)]
 pub enum Event {
     /// A client request arrived.
@@ -140,7 +140,7 @@ pub enum Event {
     Hashed {
         /// The operation.
         op: OpId,
-        /// What the bytes are.
+        /// Digest of the bytes.
         digest: Digest,
     },
     /// An [`Action::Compress`] ended: the stored length in bytes, or `None` when it does not get below the limit.
@@ -154,7 +154,7 @@ pub enum Event {
     Compared {
         /// The operation.
         op: OpId,
-        /// Whether the bytes are equal.
+        /// Set if the bytes are equal.
         equal: bool,
     },
     /// An [`Action::WantRecipe`] ended: fingerprints from its first extent on, under the cache's fingerprint function
@@ -163,55 +163,55 @@ pub enum Event {
     RecipeArrived {
         /// The operation.
         op: OpId,
-        /// Fingerprints; shorter than asked for is fine, so is empty.
+        /// Fingerprints; shorter than requested is fine, so is empty.
         prints: Vec<Option<Fingerprint>>,
     },
-    /// The driver knows that the cache device is gone: everything goes to the origins from now on.
+    /// The driver detected that the cache device is gone: everything goes to the origins from now on.
     DeviceLost,
     /// Time passed.
     Tick {
         /// Milliseconds since any fixed point; never goes back.
         now_ms: u64,
     },
-    /// Bring the dirty data of a volume to the origin without a pause until there is none, as
-    /// [`crate::CacheManager::dirty`] tells.
+    /// Bring the dirty data of a volume to the origin without a pause until [`crate::CacheManager::dirty`] reports
+    /// none.
     Destage {
         /// The volume.
         volume: VolumeId,
     },
-    /// Forget the dirty data of a volume: what only the cache has is lost. Requests wait until the device is told. For
-    /// operators who know.
+    /// Forget the dirty data of a volume: data that only the cache has is lost. Requests wait until the device has
+    /// recorded it. For operators who accept the loss.
     DropDirty {
         /// The volume.
         volume: VolumeId,
-        /// A device that cannot be told need not be: the next start will give the epochs up to
-        /// [`crate::DirtyState::newest_epoch`] up again, as `Clean` records from the intent
-        /// log. If not, and the device is lost, nothing is forgotten and the volume stays fenced.
+        /// The device need not record it: the next start will drop the epochs up to
+        /// [`crate::DirtyState::newest_epoch`] again, as `Clean` records from the intent log. If not, and the device
+        /// is lost, nothing is forgotten and the volume stays fenced.
         remembered: bool,
     },
-    /// Give up what cannot be read of a volume's dirty data and was not written anew since, and nothing else: zeros take
-    /// its place. [`crate::CacheManager::is_giving_up`] tells when that is durable. For operators who know.
+    /// Drop only the unreadable dirty data of a volume that was not rewritten since: zeros take its place.
+    /// [`crate::CacheManager::is_giving_up`] returns `false` when that is durable. For operators who accept the loss.
     GiveUpUnreadable {
         /// The volume.
         volume: VolumeId,
     },
-    /// Serve a volume that is fenced because journal and checkpoint may not tell all of its dirty data, with the
-    /// epochs that were found: a state that it had, older than the last flushed one. For operators who know.
+    /// Serve a volume that is fenced because journal and checkpoint may lack some of its dirty data, with the epochs
+    /// that were found: a state that it had, older than the last flushed one. For operators who accept the loss.
     AcceptLoss {
         /// The volume.
         volume: VolumeId,
     },
-    /// Forget a volume: its origin is flushed, and all that the cache holds of it becomes void, durably. Then comes
-    /// [`Note::Removed`]; if that says so, the volume is unknown, and another one may be added with its number. Until
-    /// then no request of it may be submitted, and none may be unanswered. What is dirty is brought to the origin first,
-    /// in write-back without a pause if [`Event::Destage`] asked for that.
+    /// Forget a volume: its origin is flushed, and its cached contents become invalid, durably. Then comes
+    /// [`Note::Removed`]; if that reports success, the volume is unknown, and another one may be added with its
+    /// number. Until then no request of it may be submitted, and none may be unanswered. Dirty data is brought to the
+    /// origin first, in write-back without a pause if [`Event::Destage`] requested that.
     Remove {
         /// The volume.
         volume: VolumeId,
     },
-    /// Erase what the cache device holds of volumes that are gone: units with an extent of a volume that is neither known
-    /// nor among these leave, and their slots and free ones are erased. Until
-    /// [`CacheManager::is_erasing`](crate::CacheManager::is_erasing) says no more.
+    /// Erase the contents of removed volumes on the cache device: units with an extent of a volume that is neither
+    /// served nor among these are evicted, and their slots and free ones are erased. Continues until
+    /// [`CacheManager::is_erasing`](crate::CacheManager::is_erasing) returns `false`.
     Erase {
         /// Volumes that may be added later, and whose content stays.
         keep: Vec<VolumeId>,
@@ -219,8 +219,8 @@ pub enum Event {
     /// Add a volume or change the settings of one that exists. Its region size stays; its size only grows, and its
     /// origin must have grown before.
     Configure(Box<VolumeConfig>),
-    /// Stop: finish requests, write what is in memory, make it durable, then [`Action::Stopped`].
-    /// No request may follow.
+    /// Stop: finish requests, write the contents of memory, make them durable, then [`Action::Stopped`]. No request
+    /// may follow.
     Stop,
 }
 
@@ -234,7 +234,7 @@ impl core::fmt::Debug for ImageBytes {
     }
 }
 
-/// Why an index image is not written, or not used.
+/// Reason that an index image is not written, or not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ImageFault {
     /// The area has no room for it.
@@ -249,7 +249,7 @@ pub enum ImageFault {
     /// The device cannot read or write it.
     #[error("the cache device failed: {0}")]
     Device(ErrorKind),
-    /// What was read is not what was written.
+    /// The bytes read differ from those written.
     #[error("a part of it is damaged")]
     Damaged,
     /// Checkpoint and journal say something else of a slot.
@@ -258,12 +258,12 @@ pub enum ImageFault {
     /// A volume is gone, has changed, or is not trusted.
     #[error("a volume in it is not served, or is not trusted")]
     Volumes,
-    /// Too much was written meanwhile, or an origin did not flush.
+    /// Too much was written in the meantime, or an origin did not flush.
     #[error("too much has changed while it was read")]
     Overtaken,
 }
 
-/// What the bytes of an extent are.
+/// Digest of the bytes of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Digest {
     /// All zero.
@@ -272,7 +272,7 @@ pub enum Digest {
     Print(Fingerprint),
 }
 
-/// Where stored extents are read from.
+/// Source of reads of stored extents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The WEU slot on the cache device.
@@ -285,22 +285,22 @@ pub enum Source {
 /// One extent of an [`Action::ReadExtents`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExtentRead {
-    /// What must be there (its `offset_bytes` is relative to the slot).
+    /// Expected extent (its `offset_bytes` is relative to the slot).
     pub expected: ExpectedExtent,
     /// Bytes of the decoded extent to skip.
     pub skip_bytes: u32,
-    /// Where the decoded bytes after those go.
+    /// Destination of the decoded bytes after those.
     pub dest: BufSlice,
-    /// Hash what was decoded, and compare it with the fingerprint in the header before anything goes to `dest`:
-    /// [`ExtentError::Content`] if it differs. That is work for the reduce workers, like an [`Action::Hash`].
+    /// Hash the decoded bytes, and compare them with the fingerprint in the header before anything goes to `dest`:
+    /// [`ExtentError::Content`] if they differ. That is work for the reduce workers, like an [`Action::Hash`].
     pub proof: Option<Proof>,
-    /// Keep what the read learns of the whole extent beside the bytes at `dest`, until that buffer is freed: its
-    /// encoding, and the fingerprint that `proof` computes, or `expected.print` without a proof. An origin that stores
+    /// Keep the encoding and the fingerprint of the whole extent beside the bytes at `dest`, until that buffer is
+    /// freed: the fingerprint that `proof` computes, or `expected.print` without a proof. An origin that stores
     /// contents the same way takes both over with the bytes. Nothing else is written to `dest` from then on.
     pub keep: bool,
 }
 
-/// How a stored content is proved to be that of its fingerprint.
+/// Proof that a stored content matches its fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Proof {
     /// The fingerprint function.
@@ -309,7 +309,7 @@ pub struct Proof {
     pub domain: DedupDomain,
 }
 
-/// What to do.
+/// Operations that the driver performs.
 #[derive(Debug, Hash)]
 pub enum Action {
     /// Answer a client request. For a read the request's buffer holds the bytes.
@@ -326,7 +326,7 @@ pub enum Action {
         /// Its length in bytes.
         len_bytes: u32,
     },
-    /// Let go of a buffer.
+    /// Release a buffer.
     Free {
         /// The buffer.
         buf: BufId,
@@ -340,7 +340,7 @@ pub enum Action {
     },
     /// Fill with zeros.
     Zero {
-        /// What to fill.
+        /// Buffer to fill.
         dest: BufSlice,
     },
     /// Read from the origin; answered by [`Event::OriginDone`], like all origin operations.
@@ -354,7 +354,7 @@ pub enum Action {
         /// Destination; its length is the length of the read. Bytes past the origin's end read as zero.
         dest: BufSlice,
     },
-    /// Write to the origin. What was kept of whole extents among the bytes ([`ExtentRead::keep`]) is true of them.
+    /// Write to the origin. The encodings kept of whole extents among the bytes ([`ExtentRead::keep`]) hold for them.
     OriginWrite {
         /// The operation.
         op: OpId,
@@ -374,7 +374,7 @@ pub enum Action {
         /// The volume.
         volume: VolumeId,
     },
-    /// Discard a range of the origin; what it reads afterwards is undefined but stable.
+    /// Discard a range of the origin; later reads of it are undefined but stable.
     OriginTrim {
         /// The operation.
         op: OpId,
@@ -419,8 +419,8 @@ pub enum Action {
         /// A client waits for it: goes before background work.
         urgent: bool,
     },
-    /// Ask an origin for the fingerprints of extents (Nitro's recipes). Background work: no client waits for it. Only
-    /// for volumes configured with recipes; answered by [`Event::RecipeArrived`].
+    /// Request the fingerprints of extents from an origin (Nitro's recipes). Background work: no client waits for it.
+    /// Only for volumes configured with recipes; answered by [`Event::RecipeArrived`].
     WantRecipe {
         /// The operation.
         op: OpId,
@@ -428,7 +428,7 @@ pub enum Action {
         volume: VolumeId,
         /// First extent.
         first: ExtentNo,
-        /// How many.
+        /// Number of extents.
         count: u32,
         /// In which domain.
         domain: DedupDomain,
@@ -448,7 +448,7 @@ pub enum Action {
         op: OpId,
         /// The bytes.
         src: BufSlice,
-        /// In which domain: what finds content of other volumes.
+        /// Domain that separates the content of volumes which do not share.
         domain: DedupDomain,
     },
     /// Compress an extent (step 3).
@@ -457,11 +457,11 @@ pub enum Action {
         op: OpId,
         /// The bytes.
         src: BufSlice,
-        /// How.
+        /// Codec of the result.
         codec: Codec,
-        /// Give up unless the result has at most this many bytes.
+        /// Abandon it unless the result has at most this many bytes.
         max_bytes: u32,
-        /// Where the result goes; allocated with `max_bytes`.
+        /// Destination of the result; allocated with `max_bytes`.
         out: BufId,
     },
     /// Compare two pieces of memory of one length (before content is shared under a weak fingerprint, G7).
@@ -477,7 +477,7 @@ pub enum Action {
     Place {
         /// The WEU's buffer.
         weu: BufId,
-        /// Where in the slot.
+        /// Offset in the slot.
         offset_bytes: u32,
         /// The inline header; its length fields describe the payload.
         header: ExtentHeader,
@@ -493,7 +493,7 @@ pub enum Action {
         /// The summary.
         summary: Box<Summary>,
     },
-    /// Write a WEU: what lies from `start_bytes` to `data_bytes`, and the header at its end. Answered by
+    /// Write a WEU: the bytes from `start_bytes` to `data_bytes`, and the header at its end. Answered by
     /// [`Event::DeviceDone`], like all device operations below.
     WriteWeu {
         /// The operation.
@@ -509,7 +509,7 @@ pub enum Action {
         /// The header to encode at the slot's end.
         header: Box<WeuHeader>,
     },
-    /// Write a piece of a WEU that is still being filled. Extents may be placed behind the piece meanwhile.
+    /// Write a piece of a WEU that is still being filled. Extents may be placed behind the piece in the meantime.
     WritePart {
         /// The operation.
         op: OpId,
@@ -524,7 +524,7 @@ pub enum Action {
         /// The write ends when it is durable (FUA): a request waits for it, and no flush will follow.
         durable: bool,
     },
-    /// Tell the device that a slot's contents are not needed. A failure is counted, nothing else.
+    /// Discard a slot's contents on the device. A failure is counted, nothing else.
     DiscardSlot {
         /// The operation.
         op: OpId,
@@ -592,7 +592,7 @@ pub enum Action {
         area: usize,
         /// Number of the first block in the area.
         first_block: u64,
-        /// How many.
+        /// Number of blocks.
         blocks: u32,
     },
     /// Flush the cache device: everything that ended before is durable when it ends.
@@ -600,10 +600,10 @@ pub enum Action {
         /// The operation.
         op: OpId,
     },
-    /// The cache device has not answered for too long. If it still has the operation, the driver reports its end now, as
-    /// [`ErrorKind::TimedOut`], and drops what the device says later: nothing that it reads reaches a buffer. If the
-    /// device has answered, the end is reported as it would have been. Memory that the operation reads from or
-    /// writes to is the driver's until the device answers.
+    /// The cache device has not answered for too long. If it still has the operation, the driver reports its
+    /// completion now, as [`ErrorKind::TimedOut`], and drops the device's later result: no bytes of it reach a
+    /// buffer. If the device has answered, the completion is reported as it would have been. Memory that the
+    /// operation reads from or writes to is the driver's until the device answers.
     Abandon {
         /// The operation.
         op: OpId,
@@ -620,16 +620,17 @@ pub enum Action {
     /// written without a flush. It must be written before any operation of a later action reaches a device (one write
     /// a turn, before the turn's operations are submitted, does). After `kill -9` on a machine that kept running,
     /// checkpoint + journal + intent log are complete, so that nothing has to be distrusted. A failure to write it is
-    /// no error: the driver removes the file's validity mark and goes on.
+    /// no error: the driver removes the file's validity mark and continues.
     Intent {
         /// The record.
         record: Record,
     },
-    /// The first `records` intents since the start (counted over the whole session) are in the journal by now: before
-    /// any operation of a later action reaches a device, the log forgets them. A restart records again what the log
-    /// has; were it what the journal has, a crash in the midst of that would leave an older state on top of a newer.
+    /// The first `records` intents since the start (counted over the whole session) are in the journal already:
+    /// before any operation of a later action reaches a device, the log forgets them. A restart records again the
+    /// contents of the log; if these were in the journal too, a crash in the midst of that would leave an older state
+    /// on top of a newer.
     IntentTrim {
-        /// How many.
+        /// Number of records.
         records: u64,
     },
     /// From here on the intent log may be relied upon: the index is loaded. The driver marks it valid for this session
@@ -639,7 +640,7 @@ pub enum Action {
     Note(Note),
     /// Everything is durable, nothing is in flight: the driver may mark the cache clean (if `clean`) and exit.
     Stopped {
-        /// Whether the cache device holds a complete, trusted state.
+        /// Set if the cache device holds a complete, trusted state.
         clean: bool,
     },
 }
@@ -680,18 +681,18 @@ pub struct Erased {
 /// Things worth a line in the log; rare by construction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Note {
-    /// The cache device failed; volumes go on in pass-through.
+    /// The cache device failed; volumes continue in pass-through.
     CacheFailed {
-        /// What the manager was doing.
+        /// Purpose of the failed operation.
         during: Purpose,
-        /// What the device said.
+        /// Error of the device.
         error: ErrorKind,
     },
     /// A stored extent failed verification and was dropped.
     ExtentDropped {
         /// Its slot.
         slot: WeuSlot,
-        /// What was wrong.
+        /// Fault of the extent.
         fault: ExtentError,
     },
     /// A slot was given up after an error; its contents are dropped.
@@ -699,16 +700,17 @@ pub enum Note {
         /// The slot.
         slot: WeuSlot,
     },
-    /// The origin of a volume holds something else than what the cache stored in an earlier session: all that was
+    /// The origin of a volume differs from the contents that the cache stored in an earlier session: all content
     /// stored for the volume is forgotten.
     OriginDiffers {
         /// The volume.
         volume: VolumeId,
-        /// Where it was seen.
+        /// Extent that differs.
         extent: ExtentNo,
     },
-    /// The session ends, and an [`Action::Distrust`] has failed to the last. What the next start must not believe, the
-    /// cache device says itself: by marks of regions, and by a stop that was not a clean one or by what is void.
+    /// The session ends, and an [`Action::Distrust`] has failed to the last. The cache device itself marks the
+    /// contents that the next start must not trust: by marks of regions, and by an unclean stop or by records of
+    /// invalidation.
     DistrustUnrecorded {
         /// The volume, or all of them.
         volume: Option<VolumeId>,
@@ -739,11 +741,11 @@ pub enum Note {
         /// The sectors that are zeros now.
         sectors: SectorSpan,
     },
-    /// The origin refuses what is destaged; it is tried again later.
+    /// The origin refuses destaged data; it is retried later.
     DestageFailed {
         /// The volume.
         volume: VolumeId,
-        /// What the origin said.
+        /// Error of the origin.
         error: ErrorKind,
     },
     /// The volume has dirty data that is out of reach, so that requests fail.
@@ -761,7 +763,7 @@ pub enum Note {
         /// Clients may have been answered: no intent log says that they were not.
         doubtful: bool,
     },
-    /// What an extent holds became known, of a volume whose contents the driver asked for
+    /// Contents of an extent, of a volume for which the driver requested reports
     /// ([`CacheManager::tell_contents`](crate::CacheManager::tell_contents)).
     Content {
         /// The extent.
@@ -771,12 +773,12 @@ pub enum Note {
         /// Its size after compression, [`Codec::Raw`] if it does not compress; absent if that was not tried.
         stored: Option<(Codec, u32)>,
     },
-    /// What [`Event::Remove`] asked for has ended. If it failed, because the cache failed or stops, or the origin does
-    /// not flush, the volume is served as before.
+    /// The operation of [`Event::Remove`] has completed. If it failed, because the cache failed or stops, or the
+    /// origin does not flush, the volume is served as before.
     Removed {
         /// The volume.
         volume: VolumeId,
-        /// Whether it is gone.
+        /// Result of the removal.
         result: Result<(), ErrorKind>,
     },
     /// All headers are read, or the index image in their place. The samples are compared: the index is complete and all
@@ -789,17 +791,17 @@ pub enum Note {
     },
     /// A start does not use the index image: it reads headers.
     ImageRefused {
-        /// Why.
+        /// Reason.
         fault: ImageFault,
     },
     /// A clean stop leaves no index image: the next start reads headers.
     ImageOmitted {
-        /// Why.
+        /// Reason.
         fault: ImageFault,
     },
 }
 
-/// What a device operation was for; also the classes by which bytes written are counted.
+/// Purpose of a device operation; also the classes by which bytes written are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Reading extents.

@@ -1,4 +1,4 @@
-//! What volumes with a share of the cache of their own, or with pins, hold of it, for people and tools.
+//! Holdings of volumes with a share of the cache of their own, or with pins, for people and tools.
 
 use zc_core::{Priority, VolumeId};
 
@@ -15,19 +15,19 @@ pub struct VolumeShare {
     pub quota: Option<u32>,
     /// Content of other volumes leaves so many of them alone.
     pub reserve: u32,
-    /// Whether it loses them before other volumes, or after them.
+    /// Order in which it loses them: before other volumes, or after them.
     pub priority: Priority,
 }
 
-/// What is pinned of a volume, in whole extents.
+/// Pinned ranges of a volume, in whole extents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumePins {
     /// The volume.
     pub volume: VolumeId,
     /// Bytes that its settings name.
     pub asked_bytes: u64,
-    /// Of those, what the cache has room for.
+    /// Bytes of these that fit the cache.
     pub kept_bytes: u64,
-    /// Of those, what was cached for good when the cache looked last.
+    /// Bytes of these that were cached for good at the last walk.
     pub safe_bytes: u64,
 }

@@ -8,7 +8,7 @@ use crate::index::fingerprint_index::FingerprintIndex;
 pub struct Figure {
     /// Name of the number, as in the struct.
     pub name: &'static str,
-    /// What it counts, in a sentence.
+    /// Sentence on its meaning.
     pub meaning: &'static str,
     /// The number is of now, and may fall; the others only grow.
     pub is_gauge: bool,
@@ -28,7 +28,7 @@ macro_rules! stats {
         }
 
         impl Stats {
-            /// What the numbers are, in order of definition.
+            /// Description of the numbers, in order of definition.
             pub const FIGURES: &'static [Figure] = &[
                 $(Figure { name: stringify!($counter), meaning: $counter_doc.trim_ascii(), is_gauge: false },)*
                 $(Figure { name: stringify!($gauge), meaning: $gauge_doc.trim_ascii(), is_gauge: true },)*
@@ -47,14 +47,14 @@ macro_rules! stats {
 }
 
 impl Stats {
-    /// Extent parts that reads got without the origin being read for them: the hits of the hit ratio. What was read
-    /// ahead came from the origin, and its first use is no hit.
+    /// Extent parts that reads got without a read of the origin for them: the hits of the hit ratio. Prefetched parts
+    /// came from the origin, and their first use is no hit.
     #[must_use]
     pub const fn extent_hits(&self) -> u64 {
         self.extent_answers().saturating_sub(self.prefetched_hits)
     }
 
-    /// Extent parts that reads asked for: what the hit ratio is a share of.
+    /// Extent parts that reads requested: the denominator of the hit ratio.
     #[must_use]
     pub const fn extents_read(&self) -> u64 {
         self.extent_answers() + self.extent_misses + self.extent_joins

@@ -6,12 +6,12 @@ use crate::device::{Core, Device, meta};
 use crate::dirty::DirtyLayer;
 use crate::seam::Action;
 
-/// How far a stop is.
+/// Progress of a stop.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
-    /// The last flush of the device: whether it has ended.
+    /// The last flush of the device: `true` once it has completed.
     flush: Option<bool>,
-    /// Told to the driver.
+    /// The stop was reported to the driver.
     done: bool,
 }
 
@@ -21,7 +21,7 @@ impl Stop {
         self.flush = Some(true);
     }
 
-    /// Goes on with stopping: drain, seal, persist, report.
+    /// Continues stopping: drain, seal, persist, report.
     pub(crate) fn pump_stop(
         &mut self,
         core: &mut Core,
@@ -70,7 +70,7 @@ impl Stop {
         }
     }
 
-    /// Whether everything is on the device and durable, with no region marked.
+    /// Returns `true` if everything is on the device and durable, with no region marked.
     fn is_all_durable(&mut self, core: &mut Core, clean: &mut Clean, dirty: &mut DirtyLayer) -> bool {
         let position = core.device.catalog.meta_mut().journal_mut().want_all();
         dirty.pump_persist(core, clean);

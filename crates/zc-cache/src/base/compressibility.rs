@@ -1,21 +1,21 @@
-//! Selective compression: data that does not compress comes in streams, and a stream that was found so is not tried
+//! Selective compression: incompressible data comes in streams, and a stream that was detected as such is not tried
 //! again and again (CaFTL, section III.B.3).
 //!
 //! As there, a filtering table of [`STREAMS_MAX`] sequential streams keeps the last address of each and a counter of
-//! its incompressible chunks (a chunk is an extent here); from [`THRESHOLD`] on the stream is stored as it is. When the
-//! table is full the stream with the smallest counter goes; counters of streams that were not seen for [`STALE_CALLS`]
-//! calls count as 0.
+//! its incompressible chunks (a chunk is an extent here); from [`THRESHOLD`] on the stream is stored as it is. When
+//! the table is full the stream with the smallest counter is dropped; counters of streams that were not seen for
+//! [`STALE_CALLS`] calls count as 0.
 //!
-//! Added to it: compression works beside the stream, so that extents are decided upon before earlier ones are reported;
-//! a stream therefore starts with its first decision and its address follows the decisions. And probes: every n-th
-//! extent of a filtered stream is compressed all the same. n doubles from 2 with every probe in vain, up to 64 or the
-//! extents of 1 MiB, whichever is less, and the first probe that compresses ends the filter. With 8 KiB extents a
-//! stream has spent 4 attempts and 6 probes after 130 extents, its first MiB, and 1 of 64 (1.6 %) from then on; data
-//! that compresses again is noticed within 64 extents, 512 KiB. Mixed data, where four incompressible extents in a row
-//! are chance, loses little because the first probe comes at once: 7 of 10 extents are tried when every other one
-//! compresses, at random.
+//! Added to it: compression works beside the stream, so that extents are decided upon before earlier ones are
+//! reported; a stream therefore starts with its first decision and its address follows the decisions. And probes:
+//! every n-th extent of a filtered stream is compressed all the same. n doubles from 2 with every unsuccessful probe,
+//! up to 64 or the extents of 1 MiB, whichever is less, and the first probe that compresses ends the filter. With 8
+//! KiB extents a stream has spent 4 attempts and 6 probes after 130 extents, its first MiB, and 1 of 64 (1.6 %) from
+//! then on; data that compresses again is noticed within 64 extents, 512 KiB. Mixed data, where four incompressible
+//! extents in a row are chance, loses little because the first probe comes at once: 7 of 10 extents are tried when
+//! every other one compresses, at random.
 //!
-//! What it does not do: compress, or judge single extents that belong to no stream.
+//! Out of scope: compressing, and judging single extents that belong to no stream.
 
 use zc_core::{ExtentNo, VolumeId, limits};
 
@@ -57,7 +57,7 @@ pub(crate) struct CompressionFilter {
 }
 
 impl CompressionFilter {
-    /// Whether it is worth trying to compress an extent. The outcome of every try must be reported.
+    /// Returns `true` if compression of an extent is worth trying. The outcome of every try must be reported.
     pub(crate) fn should_try(&mut self, volume: VolumeId, extent: ExtentNo, extent_bytes: u32) -> bool {
         self.calls += 1;
         let near = |stream: &Stream| extent.0.abs_diff(stream.next) <= REACH;
@@ -78,7 +78,8 @@ impl CompressionFilter {
         probe
     }
 
-    /// What became of a try: `stored_bytes` of `raw_bytes` are left, as many or more when it did not compress.
+    /// Records the outcome of a try: `stored_bytes` of `raw_bytes` are left, as many or more when it did not
+    /// compress.
     pub(crate) fn report(&mut self, volume: VolumeId, extent: ExtentNo, raw_bytes: u32, stored_bytes: u32) {
         let compresses = stored_bytes.saturating_add(limits::PLACE_ALIGN_BYTES) <= raw_bytes;
         let near = |stream: &Stream| {

@@ -1,7 +1,7 @@
-//! What a component found out and other components have to act on.
+//! Findings of a component that other components have to act on.
 //!
-//! Job: lead news upwards. A component appends an effect to [`crate::base::Base::effects`]; the manager leads it to the
-//! others when the component has done its own work. So no component calls those above it.
+//! Job: route them upwards. A component appends an effect to [`crate::base::Base::effects`]; the manager routes it to
+//! the others when the component has done its own work. So no component calls those above it.
 
 use zc_core::{ErrorKind, ExtentKey, VolumeId};
 
@@ -10,9 +10,9 @@ use zc_core::{ErrorKind, ExtentKey, VolumeId};
 pub(crate) enum Effect {
     /// The cache device failed with this error. [`crate::base::Base::health`] says so already.
     DeviceFailed(ErrorKind),
-    /// A sample of the volume differs from its origin: what was stored for it before is not believed any more.
+    /// A sample of the volume differs from its origin: its earlier stored content is not trusted any more.
     OriginDiffers(VolumeId),
-    /// The origin may have lost what was written since its last flush.
+    /// The origin may have lost writes since its last flush.
     OriginLost(VolumeId),
     /// A client could not be given dirty data of the extent.
     DirtyReadFailed(ExtentKey),

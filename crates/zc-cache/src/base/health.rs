@@ -1,7 +1,7 @@
-//! Whether the cache device works: its state, errors in a row, and the records of distrust that are not durable yet.
+//! Health of the cache device: its state, errors in a row, and the records of distrust that are not durable yet.
 //!
-//! Job: count and remember. Invariants: a record of distrust that failed is tried again until it is durable or a stop has
-//! tried once more. What it does not do: act on any of it (`failure` does).
+//! Job: count and remember. Invariants: a record of distrust that failed is retried until it is durable or a stop has
+//! tried once more. Out of scope: acting on any of it (`failure` does).
 
 use zc_core::VolumeId;
 
@@ -41,7 +41,7 @@ impl DeviceHealth {
         self.state
     }
 
-    /// The device failed. Whether it worked until now.
+    /// Marks the device as failed. Returns `true` if it worked until now.
     pub(crate) fn fail(&mut self) -> bool {
         let was_good = self.state == Health::Good;
         if was_good {
@@ -50,7 +50,7 @@ impl DeviceHealth {
         was_good
     }
 
-    /// The distrust of what it holds is recorded.
+    /// Marks the distrust of its contents as recorded.
     pub(crate) const fn recorded(&mut self) {
         self.state = Health::Failed;
     }
@@ -96,7 +96,7 @@ impl Distrusts {
         self.pending.clear();
     }
 
-    /// Takes what is to be tried again now. A stop tries once, without a delay.
+    /// Takes the records that are due for a retry. A stop tries once, without a delay.
     pub(crate) fn take_due(&mut self, now_ms: u64, is_stopping: bool) -> Vec<Option<VolumeId>> {
         let at_stop = is_stopping && !self.pending.is_empty() && !self.last_try;
         let is_time = now_ms >= self.retry_at_ms && !is_stopping;
@@ -107,14 +107,14 @@ impl Distrusts {
         core::mem::take(&mut self.pending)
     }
 
-    /// Whether writes that need the record of all volumes do not wait for it any more.
+    /// Returns `true` if writes that need the record of all volumes do not wait for it any more.
     pub(crate) const fn is_patience_over(&self, now_ms: u64) -> bool {
-        // A stop does not wait either: what was not written has not been acknowledged.
+        // A stop does not wait either: unwritten data has not been acknowledged.
         let has_stop_tried = self.last_try && !self.pending.is_empty();
         has_stop_tried || now_ms.saturating_sub(self.since_ms) >= RECORD_PATIENCE_MS
     }
 
-    /// Takes what could not be recorded.
+    /// Takes the distrusts that could not be recorded.
     pub(crate) fn take_pending(&mut self) -> Vec<Option<VolumeId>> {
         core::mem::take(&mut self.pending)
     }

@@ -1,12 +1,13 @@
-//! What every component of the core may use: settings, the clock of the last tick, the port, counters, and the volumes.
+//! State that every component of the core may use: settings, the clock of the last tick, the port, counters, and the
+//! volumes.
 //!
-//! Job: hold what belongs to no component alone. Components get it with each call, and reach the outside through its
-//! port. Session, filter, tracks and port have private fields of their own; counters are plain numbers that any component
-//! adds to.
+//! Job: hold the state that belongs to no component alone. Components get it with each call, and reach the outside
+//! through its port. Session, filter, tracks and port have private fields of their own; counters are plain numbers
+//! that any component adds to.
 //!
 //! Invariants: time does not go back; an effect stays until the manager takes it.
 //!
-//! What it does not do: decide anything.
+//! Out of scope: decisions.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -38,10 +39,10 @@ pub(crate) mod session;
 pub(crate) mod tracks;
 pub(crate) mod volume;
 
-/// What of earlier sessions is being read.
+/// State of earlier sessions that is being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loading {
-    /// An index image: the file index is a small one meanwhile.
+    /// An index image: the file index is a small one in the meantime.
     Image,
     /// Headers of units.
     Headers,
@@ -60,13 +61,13 @@ pub(crate) struct Base {
     /// When a client last wrote, or the start.
     last_write_ms: u64,
     volumes: Map<VolumeId, Volume>,
-    /// Volumes whose contents the manager tells as they become known.
+    /// Volumes whose contents the manager reports when they are determined.
     reported: Vec<VolumeId>,
     health: DeviceHealth,
     loading: Loading,
     effects: VecDeque<Effect>,
     pub(crate) session: Session,
-    /// Where compression is worth trying.
+    /// Filter of extents that are worth compressing.
     pub(crate) filter: CompressionFilter,
     /// Extents that work under way refers to.
     pub(crate) tracks: Tracks,
@@ -152,23 +153,23 @@ impl Base {
         self.loading == Loading::Nothing
     }
 
-    /// Returns `true` if an index image is being read: the index is a small one meanwhile.
+    /// Returns `true` if an index image is being read: the index is a small one in the meantime.
     #[inline]
     pub(crate) fn is_reading_image(&self) -> bool {
         self.loading == Loading::Image
     }
 
-    /// What is being read from now on; recovery alone says so.
+    /// Sets the state being read; only recovery calls this.
     pub(crate) const fn set_loading(&mut self, loading: Loading) {
         self.loading = loading;
     }
 
-    /// A volume that the manager knows.
+    /// Volume of this number, if it is served.
     pub(crate) fn volume(&self, id: VolumeId) -> Option<&Volume> {
         self.volumes.get(&id)
     }
 
-    /// A volume that the manager knows, to be changed.
+    /// Volume of this number, for changes.
     pub(crate) fn volume_mut(&mut self, id: VolumeId) -> Option<&mut Volume> {
         self.volumes.get_mut(&id)
     }
@@ -178,7 +179,7 @@ impl Base {
         self.volumes.values()
     }
 
-    /// Returns `true` if the manager knows the volume.
+    /// Returns `true` if the manager serves the volume.
     pub(crate) fn has_volume(&self, id: VolumeId) -> bool {
         self.volumes.contains_key(&id)
     }
@@ -202,12 +203,12 @@ impl Base {
         self.volumes.get_mut(&id).expect_held().origin_mut()
     }
 
-    /// Appends what others have to act on.
+    /// Appends an effect that others have to act on.
     pub(crate) fn announce(&mut self, effect: Effect) {
         self.effects.push_back(effect);
     }
 
-    /// The oldest of what others have to act on.
+    /// Takes the oldest effect that others have to act on.
     pub(crate) fn take_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
@@ -237,7 +238,7 @@ impl Base {
         self.health.recorded();
     }
 
-    /// Puts the cache out of order. What follows of it comes with [`Effect::DeviceFailed`].
+    /// Puts the cache out of service. The consequences come with [`Effect::DeviceFailed`].
     pub(crate) fn fail_device(&mut self, during: Purpose, error: ErrorKind) {
         if !self.health.fail() {
             return;
@@ -294,7 +295,8 @@ impl Base {
         }
     }
 
-    /// Acknowledged writes are lost, whether a client could know or not: the next flush of the volume says so.
+    /// Records that acknowledged writes are lost, even if no client could observe it: the next flush of the volume
+    /// reports it.
     pub(crate) fn owe_loss(&mut self, volume: VolumeId) {
         if let Some(volume) = self.volumes.get_mut(&volume) {
             volume.origin_mut().owe_loss();
@@ -319,17 +321,17 @@ impl Base {
             && self.volumes.get(&volume).is_some_and(|volume| volume.cfg().mode != Mode::PassThrough)
     }
 
-    /// Returns `true` if the driver wants to know what the extent holds.
+    /// Returns `true` if the driver requested reports of the extent's contents.
     pub(crate) fn reports(&self, key: ExtentKey) -> bool {
         !self.reported.is_empty() && self.reported.contains(&key.volume)
     }
 
-    /// Tells it.
+    /// Reports it.
     pub(crate) fn tell(&mut self, key: ExtentKey, digest: Digest, stored: Option<(Codec, u32)>) {
         self.port.emit(Action::Note(Note::Content { key, digest, stored }));
     }
 
-    /// From now on tells what becomes known of the volume's contents, or no longer.
+    /// Starts or stops reports of the volume's contents.
     pub(crate) fn tell_contents(&mut self, volume: VolumeId, tell: bool) {
         self.reported.retain(|other| *other != volume);
         if tell {

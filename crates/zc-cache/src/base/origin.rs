@@ -1,14 +1,14 @@
-//! A volume's writes and flushes at its origin: which writes an origin flush has covered, and which loss clients have yet
-//! to hear of.
+//! A volume's writes and flushes at its origin: writes that an origin flush has covered, and losses that are not
+//! reported to clients yet.
 //!
-//! An origin says once that writes are lost, to the first flush, and not to flushes beside it. So a volume's flushes go
-//! one after the other; who comes meanwhile waits for the next one together with all others, and if the one under way
-//! fails, his has failed, too: it would come back as if nothing had happened.
+//! An origin reports a loss of writes once, to the first flush, and not to flushes beside it. So a volume's flushes
+//! are serialised. Flushes that arrive in the meantime share the next one, and if the one in progress fails, they
+//! have failed, too: the next would succeed as if nothing had happened.
 //!
-//! Invariants: writes are counted as they end, and a flush covers those that had ended when it began. At most one flush
-//! is in flight. Clients hear of each loss once.
+//! Invariants: writes are counted as they complete, and a flush covers those that had completed when it began. At
+//! most one flush is in flight. Each loss is reported to clients once.
 //!
-//! What it does not do: answer clients, or forget what the cache knows of lost writes (`clean` does).
+//! Out of scope: answering clients, and forgetting cached contents of lost writes (`clean` does).
 
 use zc_core::{ErrorKind, ReqId, VolumeId};
 
@@ -22,7 +22,7 @@ use crate::seam::Action;
 pub(crate) enum FlushWaiter {
     /// A client, for his answer.
     Client(ReqId),
-    /// Regions whose marks are to go.
+    /// Regions whose marks are to be removed.
     Retire,
     /// A run of epochs that was written.
     Destage,
@@ -39,7 +39,7 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
-    /// Whether a client waits for it.
+    /// Returns `true` if a client waits for it.
     pub(crate) fn has_client(&self) -> bool {
         self.waiters.iter().any(|waiter| matches!(waiter, FlushWaiter::Client(_)))
     }
@@ -58,10 +58,10 @@ pub(crate) struct OriginTracker {
     direct_ended: u64,
     /// The last one of these that succeeded.
     direct_good: u64,
-    /// Of writes up to this one clients have heard that they may be lost: a flush of theirs failed.
+    /// Number of the last write whose possible loss was reported to clients: a flush of theirs failed.
     loss_heard: u64,
-    /// What clients wrote may be lost and they have not heard of it: a flush of ours failed, of which the origin says so
-    /// only once, or a session before this one was cut off. So the next flush of a client has to say it.
+    /// Writes of clients may be lost without a report: a flush of ours failed, of which the origin reports the loss
+    /// only once, or a session before this one was cut off. So the next flush of a client has to report it.
     owes_error: Option<ErrorKind>,
     /// The last flush of the origin failed.
     flush_failed: bool,
@@ -77,7 +77,7 @@ impl OriginTracker {
     /// was flushed, or not.
     pub(crate) const fn new(lost_writes: bool, is_flushed: bool) -> Self {
         Self {
-            // An earlier session may have written what the origin has not flushed.
+            // An earlier session may have made writes that the origin has not flushed.
             writes_ended: 1,
             writes_flushed: if is_flushed { 1 } else { 0 },
             direct_writes: 0,
@@ -97,12 +97,12 @@ impl OriginTracker {
         self.direct_writes += 1;
     }
 
-    /// That write was answered.
+    /// Records that a direct write was answered.
     pub(crate) const fn direct_write_answered(&mut self) {
         self.direct_writes -= 1;
     }
 
-    /// Whether a client has a write under way.
+    /// Returns `true` if a client has a write in progress.
     pub(crate) const fn has_direct_writes(&self) -> bool {
         self.direct_writes > 0
     }
@@ -122,7 +122,7 @@ impl OriginTracker {
         self.writes_ended
     }
 
-    /// What was destaged so far counts as what clients write: to be flushed, and missed.
+    /// Counts all destaged writes as client writes: to be flushed, and missed.
     pub(crate) const fn count_all_as_direct(&mut self) {
         self.direct_ended = self.writes_ended;
         self.direct_good = self.writes_ended;
@@ -133,22 +133,23 @@ impl OriginTracker {
         self.writes_flushed
     }
 
-    /// Whether the last flush failed.
+    /// Returns `true` if the last flush failed.
     pub(crate) const fn has_flush_failed(&self) -> bool {
         self.flush_failed
     }
 
-    /// Whether reads may see what the origin does not keep: part of a write that failed, which no flush has covered.
+    /// Returns `true` if reads may see data that the origin does not keep: part of a write that failed, which no
+    /// flush has covered.
     pub(crate) const fn is_in_doubt(&self) -> bool {
         self.write_failed > self.writes_flushed
     }
 
-    /// Whether a flush of a client has nothing to do there, and nothing to say.
+    /// Returns `true` if a flush of a client has nothing to do there, and nothing to report.
     pub(crate) const fn is_flushed(&self) -> bool {
         self.direct_ended <= self.writes_flushed && self.owes_error.is_none() && self.direct_writes == 0
     }
 
-    /// Whether clients have yet to hear of a loss.
+    /// Returns `true` if a loss is not reported to clients yet.
     pub(crate) const fn owes_loss(&self) -> bool {
         self.owes_error.is_some()
     }
@@ -158,7 +159,7 @@ impl OriginTracker {
         self.owes_error = Some(ErrorKind::Io);
     }
 
-    /// Clients hear of the loss now; what it was.
+    /// Takes the loss, which is reported to clients now.
     pub(crate) const fn take_loss(&mut self) -> Option<ErrorKind> {
         self.owes_error.take()
     }
@@ -168,7 +169,7 @@ impl OriginTracker {
         self.next.push(waiter);
     }
 
-    /// Whether the origin is being flushed, or will be.
+    /// Returns `true` if the origin is being flushed, or will be.
     pub(crate) const fn is_flushing(&self) -> bool {
         self.current.is_some() || !self.next.is_empty()
     }
@@ -195,14 +196,14 @@ impl OriginTracker {
         flush
     }
 
-    /// A flush of a client that covers writes to here fails. He knows that they may be lost, and need not hear of it
-    /// again when the origin is well: what he writes to mend it is not to fail for that.
+    /// Records that a client's flush that covers writes up to this one fails. The client has the report of their
+    /// loss, and needs no second one when the origin works: the writes that repair it must not fail for that.
     pub(crate) fn loss_is_told_to(&mut self, covers: u64) {
         self.loss_heard = self.loss_heard.max(covers);
     }
 
-    /// The origin may have lost what was written since its last flush: the next flush of a client says so, unless they
-    /// have heard of all of it.
+    /// Records that the origin may have lost writes since its last flush: the next flush of a client reports it,
+    /// unless all of it was reported.
     pub(crate) fn unflushed_lost(&mut self, error: ErrorKind) {
         if self.direct_good > self.writes_flushed.max(self.loss_heard) {
             self.owes_error = Some(error);

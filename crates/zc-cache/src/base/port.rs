@@ -1,11 +1,12 @@
 //! The port of the core: operations in flight, holds on buffers, numbers, and the actions on their way out.
 //!
-//! Job: give each operation and buffer its number, remember what an operation is for until it ends, and free a buffer
-//! when the last hold on it goes.
+//! Job: give each operation and buffer its number, hold the purpose of an operation until it completes, and free a
+//! buffer when its last hold is released.
 //!
-//! Invariants: numbers rise and never come twice; an operation ends once; a buffer is freed once, after its last use.
+//! Invariants: numbers rise and are never reused; an operation completes once; a buffer is freed once, after its last
+//! use.
 //!
-//! What it does not do: know what the kinds of operations mean, or carry anything out.
+//! Out of scope: the meaning of the kinds of operations, and their execution.
 
 use zc_core::{BufId, ErrorKind, Fingerprint, Map, OpId};
 use zc_format::WeuHeader;
@@ -13,7 +14,7 @@ use zc_format::WeuHeader;
 use crate::expect_held::ExpectHeld as _;
 use crate::seam::{Action, Digest, ImageBytes, MANAGER_BUF_BIT, PartResults, Source};
 
-/// How an operation ended, as its event tells.
+/// Result of an operation, from its event.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// An access of an origin.
@@ -30,7 +31,7 @@ pub(crate) enum Ended {
     Recipe(Vec<Option<Fingerprint>>),
 }
 
-/// See the module documentation. `K` is what an operation is for.
+/// See the module documentation. `K` is the purpose of an operation.
 #[derive(Debug)]
 pub(crate) struct Port<K> {
     ops: Map<OpId, K>,
@@ -81,7 +82,7 @@ impl<K> Port<K> {
         op
     }
 
-    /// Ends an operation; what it was for.
+    /// Completes an operation; returns its purpose.
     pub(crate) fn take_op(&mut self, op: OpId) -> K {
         if let Some(buf) = self.sources.remove(&op) {
             self.release(buf);
@@ -94,7 +95,7 @@ impl<K> Port<K> {
         self.ops.iter().map(|(op, kind)| (*op, kind))
     }
 
-    /// Whether no operation is in flight.
+    /// Returns `true` if no operation is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.ops.is_empty()
     }

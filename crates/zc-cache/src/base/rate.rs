@@ -1,10 +1,10 @@
-//! A bound on bytes in a second.
+//! A bound on bytes per second.
 //!
-//! Job: a token bucket over the clock that the manager is told. It holds a quarter of a second's bytes, so that a clock
-//! that ticks rarely does not halve the rate, and goes into debt for a write that is larger than what is left: over
-//! time the rate holds, whatever the size of writes. What it does not do: decide when it counts (its owner does).
+//! Job: a token bucket over the manager's clock. It holds a quarter of a second's bytes, so that a clock that ticks
+//! rarely does not halve the rate, and goes into debt for a write that is larger than what is left: over time the
+//! rate holds, whatever the size of writes. Out of scope: deciding when the bound applies (its owner does).
 
-/// A full bucket is what may go in so many milliseconds.
+/// A full bucket admits the bytes of this time, in milliseconds.
 const BURST_MS: u64 = 250;
 const MS_PER_S: u64 = 1000;
 
@@ -17,7 +17,7 @@ pub(crate) struct ByteRate {
 }
 
 impl ByteRate {
-    /// Whether a write may go off now; always at 0 bytes a second, which is no bound.
+    /// Returns `true` if a write is permitted now; always at 0 bytes a second, which is no bound.
     pub(crate) fn allows(&mut self, bytes_per_s: u64, now_ms: u64) -> bool {
         if bytes_per_s == 0 {
             self.left = 0;
@@ -36,7 +36,7 @@ impl ByteRate {
         self.left -= i128::from(len_bytes) * i128::from(MS_PER_S);
     }
 
-    /// Forgets debts: what was written without a bound does not count against what comes after it.
+    /// Forgets debts: unbounded writes do not count against later ones.
     pub(crate) fn forgive(&mut self) {
         self.left = self.left.max(0);
     }

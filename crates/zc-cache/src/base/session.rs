@@ -1,4 +1,4 @@
-//! What tells this session's units and records from those of earlier ones.
+//! Identity that distinguishes this session's units and records from those of earlier ones.
 //!
 //! Job: number units. Invariant: a number is given once; those of this session are higher than all before.
 
@@ -18,8 +18,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The session of this number on a cache whose first session is `first`; its units begin with `next`. `uuid` is the
-    /// cache's identity, if units may hold summaries.
+    /// Session `number` on a cache whose first session is `first`; its units begin with `next`. `uuid` is the cache's
+    /// identity, if units may hold summaries.
     pub(crate) const fn new(number: u64, first: u64, next: WeuSeq, uuid: Option<[u8; 16]>) -> Self {
         Self { number, uuid, first, next, begin: next }
     }
@@ -34,7 +34,7 @@ impl Session {
         self.uuid
     }
 
-    /// Whether the session of this number wrote to an earlier cache on the device.
+    /// Returns `true` if this session number wrote to an earlier cache on the device.
     pub(crate) const fn is_of_earlier_cache(&self, session: u64) -> bool {
         session < self.first
     }
@@ -44,12 +44,12 @@ impl Session {
         self.next
     }
 
-    /// The number that [`Self::next`] told is taken.
+    /// Takes the number that [`Self::next`] returned.
     pub(crate) const fn take_next(&mut self) {
         self.next = WeuSeq(self.next.0 + 1);
     }
 
-    /// Whether this session wrote the unit.
+    /// Returns `true` if this session wrote the unit.
     pub(crate) const fn wrote(&self, unit: WeuSeq) -> bool {
         unit.0 >= self.begin.0
     }

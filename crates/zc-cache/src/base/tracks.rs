@@ -1,10 +1,10 @@
 //! Versions of extents that in-flight work refers to.
 //!
-//! A *guard* remembers the version of an extent when work on its bytes began (a miss fill, an insertion). A write
-//! that starts later changes the version, so the work's result is dropped when it arrives (correctness: "a miss fill
+//! A *guard* records the version of an extent when work on its bytes began (a miss fill, an insertion). A write that
+//! starts later changes the version, so the work's result is dropped when it arrives (correctness: "a miss fill
 //! overtaken by a write"). Entries exist only while something holds them. Two writes of one sector are never in
-//! flight together (`clean::order`). Should they be, the order of their bytes is not known: both are *unordered* and
-//! what they wrote counts as unknown.
+//! flight together (`clean::order`). Should they be, the order of their bytes is unknown: both are *unordered* and
+//! the written contents count as unknown.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ impl Tracks {
         Some(Guard { key, version: track.version })
     }
 
-    /// Whether the extent was not written since the guard was taken.
+    /// Returns `true` if the extent was not written since the guard was taken.
     pub(crate) fn holds(&self, guard: &Guard) -> bool {
         self.tracks.get(&guard.key).is_some_and(|t| t.version == guard.version && t.writers.is_empty())
     }
@@ -112,7 +112,7 @@ impl Tracks {
         before.is_some_and(|((volume, _), end)| *volume == key.volume && key.extent.0 < *end)
     }
 
-    /// The write ended. Whether the extent's sectors it wrote now hold its bytes for certain.
+    /// Completes a write. Returns `true` if the extent's sectors that it wrote now hold its bytes for certain.
     pub(crate) fn write_ends(&mut self, key: ExtentKey, id: u64) -> bool {
         let track = self.tracks.get_mut(&key).expect_held();
         let at = track.writers.iter().position(|writer| writer.id == id).expect_held();
@@ -121,26 +121,26 @@ impl Tracks {
         !writer.unordered
     }
 
-    /// The extent is not what it was, without a write: what is under way for it counts as unknown.
+    /// Records a change of the extent without a write: operations in progress for it have unknown contents.
     pub(crate) fn changes(&mut self, key: ExtentKey) {
         if let Some(track) = self.tracks.get_mut(&key) {
             track.changes();
         }
     }
 
-    /// These extents are not what they were, without a write.
+    /// Records a change of these extents without a write.
     pub(crate) fn change_all(&mut self, which: impl Fn(&ExtentKey) -> bool) {
         self.tracks.iter_mut().filter(|(key, _)| which(key)).for_each(|(_, track)| track.changes());
     }
 
-    /// Whether work is under way for one of these extents.
+    /// Returns `true` if work is in progress for one of these extents.
     pub(crate) fn has(&self, which: impl Fn(&ExtentKey) -> bool) -> bool {
         let firsts =
             self.ranges.keys().map(|(volume, first)| ExtentKey { volume: *volume, extent: ExtentNo(*first) });
         self.tracks.keys().any(&which) || firsts.into_iter().any(|key| which(&key))
     }
 
-    /// Whether a write of the extent is in flight.
+    /// Returns `true` if a write of the extent is in flight.
     pub(crate) fn is_written(&self, key: &ExtentKey) -> bool {
         self.tracks.get(key).is_some_and(|track| !track.writers.is_empty()) || self.is_in_range(key)
     }

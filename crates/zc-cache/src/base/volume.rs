@@ -1,7 +1,7 @@
-//! A volume as the manager sees it: its settings, and which of its writes the origin has flushed.
+//! The manager's view of a volume: its settings, and the state of its writes at the origin.
 //!
 //! Invariant: size, region size, domain and trust are fixed when the volume is added; new settings do not change
-//! them. What it does not do: know what is cached of the volume.
+//! them. Out of scope: the cached contents of the volume.
 
 use zc_core::{ExtentKey, ExtentNo, Mode};
 
@@ -38,7 +38,7 @@ impl Volume {
         self.whole_extents
     }
 
-    /// Whether the extent lies wholly inside the volume.
+    /// Returns `true` if the extent lies wholly inside the volume.
     pub(crate) const fn has_whole(&self, extent: ExtentNo) -> bool {
         extent.0 < self.whole_extents
     }
@@ -48,7 +48,7 @@ impl Volume {
         &self.origin
     }
 
-    /// Its writes and flushes at the origin, to be told what happened.
+    /// Its writes and flushes at the origin, for updates.
     pub(crate) const fn origin_mut(&mut self) -> &mut OriginTracker {
         &mut self.origin
     }
@@ -64,7 +64,7 @@ impl Volume {
         self.cfg.mode = mode;
     }
 
-    /// What was stored for it before is not believed any more. Whether it was until now.
+    /// Withdraws the trust in its earlier stored content. Returns `true` if it was trusted until now.
     pub(crate) const fn distrust(&mut self) -> bool {
         core::mem::replace(&mut self.cfg.trusted, false)
     }

@@ -1,15 +1,15 @@
-//! The keeper: has kept extents in the cache, where they stay (see `device::slots::kept`).
+//! The keeper: brings kept extents into the cache, where they stay (see `device::slots::kept`).
 //!
-//! Job: walk over all kept extents. What is absent is read from the origin and inserted, whatever the volume's admission
-//! says. What is astray is read from the cache device and placed anew. A walk that is through is followed by another one,
-//! until one finds all of them safe; from then on nothing happens before something changes.
+//! Job: walk over all kept extents. Absent extents are read from the origin and inserted, regardless of the volume's
+//! admission. Extents astray are read from the cache device and relocated. A finished walk is followed by another
+//! one, until one finds all of them safe; from then on nothing happens before something changes.
 //!
-//! Bounds: a walk looks at [`LOOKUPS_PER_TICK`] extents a tick. It reads at most [`BYTES_PER_S`], or
-//! [`BYTES_PER_S_BUSY`] while clients wait. It has at most [`IN_FLIGHT_BYTES`] of reads in flight, and leaves half of the
-//! room for insertions to clients. Walks that gain nothing become rare.
+//! Bounds: a walk checks [`LOOKUPS_PER_TICK`] extents a tick. It reads at most [`BYTES_PER_S`], or
+//! [`BYTES_PER_S_BUSY`] while clients wait. It has at most [`IN_FLIGHT_BYTES`] of reads in flight, and leaves half of
+//! the capacity for insertions to clients. Walks that gain nothing become rare.
 //!
-//! Invariants: an extent is placed anew once at a time, and a slot is not evicted while it is read for that. What was
-//! written meanwhile is not inserted. What it does not do: know where extents are placed.
+//! Invariants: an extent is relocated once at a time, and a slot is not evicted while it is read for that. Extents
+//! written in the meantime are not inserted. Out of scope: choosing the place of extents.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ use crate::seam::{ExtentRead, Note, PartResults, Purpose};
 
 /// Extents that are looked up in a tick.
 const LOOKUPS_PER_TICK: u64 = 4096;
-/// Bytes a second that are read from origins and placed anew while no client waits for anything, ...
+/// Bytes a second that are read from origins and relocated while no client waits for anything, ...
 const BYTES_PER_S: u64 = 64 << 20;
 /// ... and otherwise.
 const BYTES_PER_S_BUSY: u64 = 16 << 20;
@@ -45,7 +45,7 @@ const PAUSE_MS: u64 = 500;
 /// The longest pause, after walks that gained nothing.
 const PAUSE_MAX_MS: u64 = 64_000;
 
-/// An extent that is read to be placed anew.
+/// An extent that is read for its relocation.
 #[derive(Debug)]
 struct Move {
     guard: Guard,
@@ -61,7 +61,7 @@ struct Walk {
     safe: BTreeMap<VolumeId, u64>,
     /// Extents that were not safe.
     missing: u64,
-    /// What had changed when it began.
+    /// Change count when it began.
     changes: u64,
 }
 
@@ -69,9 +69,9 @@ struct Walk {
 #[derive(Debug)]
 pub(crate) struct Keeper {
     walk: Option<Walk>,
-    /// What had changed when the last walk began that found all safe, or gained nothing.
+    /// Change count when the last walk began that found all safe, or gained nothing.
     seen_changes: u64,
-    /// What the last walk did not find safe.
+    /// Extents that the last walk did not find safe.
     missing: u64,
     ended_ms: u64,
     pause_ms: u64,
@@ -103,13 +103,13 @@ impl Keeper {
         self.in_flight_bytes -= bytes;
     }
 
-    /// Whether something is to be done soon. Walks that gained nothing are no reason for that.
+    /// Returns `true` if work is due soon. Walks that gained nothing are no reason for that.
     fn is_at_work(&self, changes: u64) -> bool {
         !self.is_done(changes)
             && (self.pause_ms == PAUSE_MS || self.walk.is_some() || changes != self.seen_changes)
     }
 
-    /// Whether the last walk found all safe, and nothing has changed since it began.
+    /// Returns `true` if the last walk found all safe, and nothing has changed since it began.
     fn is_done(&self, changes: u64) -> bool {
         self.walk.is_none() && self.missing == 0 && self.seen_changes == changes
     }
@@ -128,7 +128,7 @@ impl Keeper {
         self.walk = Some(Walk { next, safe: BTreeMap::new(), missing: 0, changes });
     }
 
-    /// The walk is through: what was safe.
+    /// Ends a walk; returns the extents that were safe, by volume.
     fn end_walk(&mut self, now_ms: u64) -> BTreeMap<VolumeId, u64> {
         let walk = self.walk.take().expect_held();
         let gained = walk.missing == 0 || walk.missing < self.missing || walk.changes != self.seen_changes;
@@ -141,13 +141,13 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// Whether the keeper has something to do: ticks must not become rare.
+    /// Returns `true` if the keeper has work: ticks must not become rare.
     pub(crate) fn is_keeping(&self, core: &Core) -> bool {
         core.device.catalog.slots().kept().is_used()
             && self.is_at_work(core.device.catalog.slots().kept().changes())
     }
 
-    /// A tick: goes on with the walk.
+    /// Continues the walk on a tick.
     pub(crate) fn keep(&mut self, is_busy: bool, reads: &mut Reads, copies: &mut Copies, core: &mut Core) {
         if !core.device.catalog.slots().kept().is_used() || !core.base.is_good() || core.base.is_stopping() {
             return;
@@ -187,7 +187,7 @@ impl Keeper {
             && Reads::has_room_to_warm(self.in_flight_bytes + RUN_BYTES, copies, core)
     }
 
-    /// What is left of the volume lies behind its end, or cannot be kept now.
+    /// Skips the rest of the volume, which lies behind its end, or cannot be kept now.
     fn skip_volume(&mut self, volume: VolumeId, is_behind_end: bool) {
         if let Some(walk) = &mut self.walk {
             walk.missing += u64::from(!is_behind_end);
@@ -252,7 +252,7 @@ impl Keeper {
         self.in_flight_bytes += bytes;
     }
 
-    /// Reads a stored extent to place it elsewhere. Whether it is being read.
+    /// Reads a stored extent to relocate it. Returns `true` if it is being read.
     fn place_anew(&mut self, key: ExtentKey, mapping: Mapping, place: Place, core: &mut Core) -> bool {
         if self.moving.contains(&key) || !core.device.is_past_gate(key.volume, mapping, &core.base) {
             return false;
@@ -263,7 +263,7 @@ impl Keeper {
         core.device.catalog.table_mut().pin(place.slot);
         let id = core.base.port.number();
         let expected = core.device.catalog.slots().expected(&mapping, &place, key, &core.base);
-        // It will be stored under the fingerprint of what is read.
+        // It will be stored under the fingerprint of the bytes read.
         let proof = core.device.units.proof(key.volume, &place, &core.base.whole_sectors(), &core.base);
         let part = ExtentRead { expected, skip_bytes: 0, dest: src, proof, keep: false };
         core.device.units.read_stored_extent(Op::Move(id), &place, part, &mut core.base);
@@ -273,7 +273,7 @@ impl Keeper {
         true
     }
 
-    /// A stored extent was read that is to be placed anew.
+    /// Handles the read of a stored extent that is to be relocated.
     pub(crate) fn moved(
         &mut self,
         id: u64,

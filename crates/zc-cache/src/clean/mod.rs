@@ -1,14 +1,14 @@
-//! The clean layer: what reads, writes and insertions have under way, and the copies that it keeps in memory.
+//! The clean layer: reads, writes and insertions in progress, and the copies that it keeps in memory.
 //!
-//! It caches what origins hold, by the rules of write-through. What it does not do: know of dirty data.
+//! It caches the contents of origins, by the rules of write-through. Out of scope: dirty data.
 //!
-//! | component | what it has |
+//! | component | contents |
 //! |---|---|
-//! | `insert` | insertions under way |
-//! | `copies` | copies in memory, and what is remembered of extents that are not held |
+//! | `insert` | insertions in progress |
+//! | `copies` | copies in memory, and records of extents that are not held |
 //! | `read` | reads of clients, and the reads of origin and device for them |
-//! | `write` | writes past the dirty layer |
-//! | `keeper` | the walk that has pinned extents in the cache |
+//! | `write` | writes that bypass the dirty layer |
+//! | `keeper` | the walk that brings pinned extents into the cache |
 
 pub(crate) mod copies;
 pub(crate) mod ghosts;
@@ -141,7 +141,7 @@ impl Clean {
         self.reads.sort_clean(read, portion, sorted, &mut self.copies, core)
     }
 
-    /// Has a miss wait for the headers that may tell where its content is. Returns `true` if it does.
+    /// Defers a miss until the headers that may locate its content are loaded. Returns `true` if it is deferred.
     pub(crate) fn wait_for_headers(
         &mut self,
         read: u64,
@@ -176,7 +176,7 @@ impl Clean {
         }
     }
 
-    /// Lets go off what waited for accesses of its origin that ended.
+    /// Starts accesses that waited for completed accesses of their origin.
     pub(crate) fn pump_origin_order(&mut self, core: &mut Core) {
         for (volume, Waiting { id, bytes, turn }) in self.copies.origin_order_mut().grant() {
             match turn {
@@ -255,7 +255,7 @@ impl Clean {
         self.writes.fail_unmarked_writes(core);
     }
 
-    /// The device failed: writes go on as far as they need no mark, or one that is durable.
+    /// Handles a failure of the device: writes continue as far as they need no mark, or one that is durable.
     pub(crate) fn device_failed(&mut self, core: &mut Core) {
         self.writes.device_failed(&mut self.copies, core);
     }

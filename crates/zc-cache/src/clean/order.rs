@@ -1,13 +1,13 @@
-//! The order of reads and writes of one origin that meet in a sector.
+//! Order of reads and writes of one origin that overlap in a sector.
 //!
 //! Job: an origin write and another access of the same sectors are never in flight together. Kernels copy between
-//! page cache and callers in any steps, so a read that meets a write may bring a mixture within a sector (G1). Who
-//! meets an access that came before waits for its turn, first come, first served.
+//! page cache and callers in any steps, so a read that overlaps a write may return a mixture within a sector (G1). An
+//! access that overlaps an earlier one waits for its turn, first come, first served.
 //!
-//! Invariants: of accesses that overlap, one of them a write, at most one is *held*; nothing waits that neither a held
-//! access nor an earlier waiting one overlaps. An access waits for earlier ones alone, and each ends by itself, so all
-//! turns come. At most one entry for each piece of a request in flight. What it does not do: order accesses that no
-//! client's bytes depend on (read-ahead, probes): their guards tell that they were overtaken.
+//! Invariants: of accesses that overlap, one of them a write, at most one is *held*; nothing waits that neither a
+//! held access nor an earlier waiting one overlaps. An access waits for earlier ones alone, and each ends by itself,
+//! so all turns come. At most one entry for each piece of a request in flight. Out of scope: ordering accesses that
+//! no client's bytes depend on (read-ahead, probes): their guards show that they were overtaken.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ use zc_core::{BufSlice, Map, VolumeId};
 
 use crate::expect_held::ExpectHeld;
 
-/// What goes off when its turn comes.
+/// Operation that starts when its turn comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// A read of a client, past the cache.
@@ -35,7 +35,7 @@ impl Turn {
 #[derive(Debug, Default)]
 struct Spans {
     ends: BTreeMap<(u64, u64), u64>,
-    /// No span is longer; begins anew when there is none.
+    /// Maximum length of a span; reset when there is none.
     longest: u64,
 }
 
@@ -94,7 +94,7 @@ impl Accesses {
         spans.insert(id, bytes);
     }
 
-    /// Takes out who waits for nothing any more, in order.
+    /// Removes the accesses that wait for nothing any more, in order.
     fn grant(&mut self) -> Vec<Waiting> {
         let mut granted = Vec::new();
         let mut at = 0;
@@ -115,14 +115,14 @@ impl Accesses {
 #[derive(Debug, Default)]
 pub(crate) struct OriginOrder {
     volumes: Map<VolumeId, Accesses>,
-    /// Accesses that have begun: volume, first byte, whether it writes.
+    /// Accesses that have begun: volume, first byte, and `true` for a write.
     entered: Map<u64, (VolumeId, u64, bool)>,
-    /// Ended in this event: who waited for them goes off at its end.
+    /// Accesses completed in this event: accesses that waited for them start at its end.
     ended: Vec<u64>,
 }
 
 impl OriginOrder {
-    /// Whether a read of these bytes has to wait.
+    /// Returns `true` if a read of these bytes has to wait.
     pub(crate) fn read_waits(&self, volume: VolumeId, bytes: &Range<u64>) -> bool {
         self.volumes.get(&volume).is_some_and(|accesses| accesses.must_wait(bytes, false))
     }

@@ -15,7 +15,7 @@ use zc_core::{BufId, ExtentKey, HashKey, KeyedMap, SectorMap};
 
 use crate::index::file_index::Mapping;
 
-/// What the cache held before the first write.
+/// Cached content before the first write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OldCopy {
     /// Nothing, or it is used up.
@@ -36,7 +36,7 @@ pub(crate) struct Staged {
     pub(crate) writers: SmallVec<[u64; 2]>,
     pub(crate) old: OldCopy,
     pub(crate) touched_ms: u64,
-    /// Tells this entry from an earlier one of the same extent in the order of age.
+    /// Distinguishes this entry from an earlier one of the same extent in the order of age.
     pub(crate) ticket: u64,
 }
 
@@ -63,7 +63,7 @@ impl Staging {
         self.entries.get_mut(key)
     }
 
-    /// What is staged, in no order that means anything.
+    /// Staged extents, in no particular order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = ExtentKey> {
         self.entries.keys().copied()
     }
@@ -72,7 +72,8 @@ impl Staging {
         self.entries.len() < self.max
     }
 
-    /// Whether room should be made now: completing an entry takes a device read, and a burst does not wait for it.
+    /// Returns `true` if capacity should be freed now: completing an entry takes a device read, and a burst does not
+    /// wait for it.
     pub(crate) fn is_crowded(&self) -> bool {
         self.entries.len() >= self.max / 4 * 3
     }
@@ -118,19 +119,20 @@ impl Staged {
         self.writers.push(id);
     }
 
-    /// A write ended. False if it began before the entry existed: the entry knows nothing of its sectors.
+    /// Completes a write. Returns `false` if it began before the entry existed: the entry has no record of its
+    /// sectors.
     pub(crate) fn write_ends(&mut self, id: u64) -> bool {
         let at = self.writers.iter().position(|writer| *writer == id);
         at.map(|at| self.writers.swap_remove(at)).is_some()
     }
 
-    /// Neither what it has nor the old copy is what the extent holds.
+    /// Forgets its contents and the old copy: neither is the extent's content.
     pub(crate) fn forget(&mut self, sectors: u32) {
         self.valid = SectorMap::EMPTY;
         self.touched.insert(0..sectors);
     }
 
-    /// Whether every sector is known.
+    /// Returns `true` if every sector is present.
     pub(crate) fn is_whole(&self, sectors: u32) -> bool {
         self.writers.is_empty() && self.valid.count() == sectors
     }

@@ -1,21 +1,21 @@
-//! Sequential streams: detection for reads and writes, and how far to read ahead (Nitro 3: a stream is sequential when
-//! its consecutive bytes accessed exceed a threshold, many streams at a time, read-ahead of up to 128 KiB).
+//! Sequential streams: detection for reads and writes, and the read-ahead distance (Nitro 3: a stream is sequential
+//! when its consecutive bytes accessed exceed a threshold, many streams at a time, read-ahead of up to 128 KiB).
 //!
 //! A stream is a run of bytes of one volume without a gap: everything from its start to its *front* was accessed. A
 //! request belongs to the stream whose front it is nearest to, if it is within the reach of requests in flight:
-//! [`REORDER_REQUESTS`] requests of its size. What comes early waits as a range behind a gap; what comes again or late
-//! changes nothing. A gap that stays open is jumped, and half of the consecutive bytes are forgotten: an occasional gap
-//! does not end a stream, but strided access never becomes one.
+//! [`REORDER_REQUESTS`] requests of its size. An early request waits as a range behind a gap; a repeated or late one
+//! changes nothing. A gap that stays open is jumped, and half of the consecutive bytes are forgotten: an occasional
+//! gap does not end a stream, but strided access never becomes one.
 //!
-//! Read-ahead starts when the consecutive bytes reach the threshold, with twice the size of the request, and doubles up
-//! to its maximum. The next range is asked for when half of the last one is used up, and never a byte twice.
+//! Read-ahead starts when the consecutive bytes reach the threshold, with twice the size of the request, and doubles
+//! up to its maximum. The next range is requested when half of the last one is used up, and never a byte twice.
 //!
 //! Bounds: `streams_max` streams; established ones hold at most half of the table against new ones, so that random
 //! access does not drive them out and they do not keep new ones from being found.
 //!
 //! A table of descending streams has mirrored addresses, in which they ascend.
 //!
-//! What it does not do: align to extents, know the size of a volume or what is cached.
+//! Out of scope: alignment to extents, the size of a volume, and cached contents.
 
 use core::ops::Range;
 
@@ -53,7 +53,7 @@ pub(crate) struct InStream {
     pub(crate) run_bytes: u64,
 }
 
-/// What a read is part of.
+/// Stream that a read is part of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StreamVerdict {
     /// The sequential stream, if it is part of one.
@@ -71,25 +71,25 @@ struct Stream {
     run_bytes: u64,
     /// Ranges that were accessed early, behind a gap, ascending, not touching each other.
     early: Vec<Range<u64>>,
-    /// End of the bytes that were asked for.
+    /// End of the bytes that were requested.
     asked_end: u64,
     /// Size of the next read-ahead; 0 before the first.
     window_bytes: u64,
 }
 
-/// What finding a stream needs to know of it, apart from the rest: each random read looks at all of them.
+/// The fields of a stream that the search needs, apart from the rest: each random read inspects all of them.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     volume: VolumeId,
     established: bool,
     front: u64,
-    /// End of what was accessed, gaps or not.
+    /// End of the accessed bytes, with or without gaps.
     end: u64,
     used: u64,
 }
 
 impl Mark {
-    /// How far a request is from where the stream goes on; `None` when it is not part of the stream.
+    /// Distance of a request from the stream's front; `None` when it is not part of the stream.
     fn distance(&self, volume: VolumeId, start: u64, reach: u64) -> Option<u64> {
         let near = self.volume == volume
             && start <= self.end.saturating_add(reach)
@@ -99,7 +99,7 @@ impl Mark {
 }
 
 impl Stream {
-    /// End of what was accessed, gaps or not.
+    /// End of the accessed bytes, with or without gaps.
     fn end(&self) -> u64 {
         self.early.last().map_or(self.front, |part| part.end)
     }

@@ -1,4 +1,4 @@
-//! What is a stream, what is not, and what is read ahead for it.
+//! Tests of the detection of streams, and of their read-ahead.
 
 use std::collections::BTreeSet;
 

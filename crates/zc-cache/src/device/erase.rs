@@ -1,14 +1,14 @@
-//! Erasure of what the device still holds of volumes that are gone.
+//! Erasure of the data of removed volumes that is still on the device.
 //!
 //! Job: read the header of each unit once. A unit that has an extent of such a volume is evicted, and its slot is erased:
 //! the device gives zeros for it from then on. Free slots, which may hold older units, are erased as well.
 //!
-//! Invariants: an erasure takes nothing from volumes that are served or kept but cached content, whatever their reserve.
-//! A unit that stays in use for [`WAIT_MS`], or that holds pinned extents of another volume, is left as it is, and
+//! Invariants: an erasure takes only cached content from volumes that are served or kept, whatever their reserve. A
+//! unit that stays in use for [`WAIT_MS`], or that holds pinned extents of another volume, is left as it is, and
 //! counted.
 //!
-//! What it does not do: erase the rest of a slot behind the end of a unit of another volume; metadata, which has
-//! fingerprints and no content; go on after a restart.
+//! Out of scope: erasing the rest of a slot behind the end of a unit of another volume; metadata, which has
+//! fingerprints and no content; continuing after a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ pub(crate) struct Erasure {
 struct Pass {
     /// Volumes whose content stays.
     keep: BTreeSet<VolumeId>,
-    /// The next slot whose header is looked at.
+    /// The next slot whose header is inspected.
     next: u32,
     /// Slots that were being written when their turn came.
     later: BTreeSet<WeuSlot>,
@@ -101,8 +101,8 @@ impl Erasure {
 
 /// One that is under way.
 impl Erasure {
-    /// Begins an erasure of all content but that of these volumes, and of those that the manager knows. One that is under
-    /// way begins again.
+    /// Begins an erasure of all content except that of these volumes, and of those that the manager serves. One that
+    /// is in progress begins again.
     pub(crate) fn begin(&mut self, keep: &[VolumeId], base: &Base) {
         let under_way = self.pass.take().map(|pass| pass.under_way).unwrap_or_default();
         self.pass = Some(Pass {
@@ -113,7 +113,7 @@ impl Erasure {
         });
     }
 
-    /// Goes on with an erasure as far as that is possible now.
+    /// Continues an erasure as far as is possible now.
     pub(crate) fn pump(&mut self, catalog: &mut Catalog, units: &mut Units, base: &mut Base) {
         if !self.is_active() {
             return;
@@ -253,7 +253,7 @@ impl Erasure {
         Visit::NotNow
     }
 
-    /// The header of a unit was read, or could not be: what it holds is not known then.
+    /// Handles the completion of a unit's header read; the contents are unknown if it failed.
     pub(crate) fn header_read(
         &mut self,
         slot: WeuSlot,

@@ -1,20 +1,20 @@
-//! The cache device as the manager knows it: what is on record of it, the units in memory, what a start has to do yet.
+//! The manager's view of the cache device: its catalog, the units in memory, and the pending work of a start.
 //!
-//! Job: name the components that look up, place, void, write and recover. Each changes itself alone; those that need
-//! others get them with the call.
+//! Job: name the components that look up, place, invalidate, write and recover. Each changes only itself; those that
+//! need others get them with the call.
 //!
-//! What it does not do: see origins or requests.
+//! Out of scope: origins and requests.
 //!
-//! | component | what it has |
+//! | component | contents |
 //! |---|---|
 //! | `meta` | the journal, marks of regions and their map, retirements |
 //! | `slots` | states of slots, classes, replacement, kept extents, dirty bodies |
-//! | `contents` | the fingerprint index, headers at hand and being read |
+//! | `contents` | the fingerprint index, headers that are cached or being read |
 //! | `catalog` | mappings of extents over those three, eviction, sweeps |
 //! | `units` | units that are being filled or written |
 //! | `snapshot` | checkpoints, and the index image of a stop |
-//! | `erase` | the erasure of what volumes left that are gone |
-//! | `recovery` | what the start found, and has not read or proved yet |
+//! | `erase` | the erasure of the data of removed volumes |
+//! | `recovery` | findings of the start that are not read or proved yet |
 
 pub(crate) mod catalog;
 pub(crate) mod contents;
@@ -41,7 +41,7 @@ use crate::index::file_index::Mapping;
 use crate::startup::StartState;
 use crate::stats::Stats;
 
-/// What the components above the device use: see the two modules.
+/// State that the components above the device share: see the two modules.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) base: Base,
@@ -79,7 +79,7 @@ impl Device {
         }
     }
 
-    /// The device failed: what is under way with it will not end, and nothing more is placed.
+    /// Handles a failure of the device: its operations will not complete, and nothing more is placed.
     pub(crate) fn device_failed(&mut self, base: &mut Base) {
         self.catalog.meta_mut().device_failed();
         self.checkpoints.give_up();
@@ -87,12 +87,13 @@ impl Device {
         self.units.clean_mut().drop_open_units(base);
     }
 
-    /// Whether a stored extent may be served: its content is of this session, or the volume's sample has been seen.
+    /// Returns `true` if a stored extent may be served: its content is of this session, or the volume's sample has
+    /// been verified.
     pub(crate) fn is_past_gate(&self, volume: VolumeId, mapping: Mapping, base: &Base) -> bool {
         self.recovery.probes().is_past_gate(volume, mapping, self.catalog.table(), base)
     }
 
-    /// Goes on with comparisons of what a start found with origins.
+    /// Continues the comparison of a start's findings with origins.
     pub(crate) fn pump_probes(&mut self, base: &mut Base) {
         self.recovery.probes_mut().pump(&mut self.catalog, &self.units, base);
     }
@@ -115,7 +116,7 @@ impl Device {
         ]
     }
 
-    /// Counts what there is now.
+    /// Records the present gauges.
     pub(crate) fn gauges(&self, stats: &mut Stats) {
         let Self { catalog, .. } = self;
         let (files, prints, meta) = (catalog.files(), catalog.contents().prints(), catalog.meta());

@@ -1,6 +1,6 @@
 //! The room of an extent in its unit, and the index form of its place.
 
-/// Where an extent is stored in a WEU.
+/// Location of an extent in a WEU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) offset_units: u16,

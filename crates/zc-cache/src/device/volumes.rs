@@ -21,7 +21,7 @@ impl Core {
         }
     }
 
-    /// What share of the cache a volume is to have.
+    /// Applies a volume's share of the cache.
     pub(crate) fn configure_share(&mut self, id: VolumeId, share: &ShareConfig) {
         let Self { device: Device { catalog, units, .. }, base } = self;
         let Some(before) = catalog.slots_mut().configure_share(id, share) else { return };
@@ -31,17 +31,17 @@ impl Core {
         catalog.slots_mut().move_home(base);
     }
 
-    /// Which ranges of a volume stay in the cache.
+    /// Applies the ranges of a volume that stay in the cache.
     pub(crate) fn configure_pins(&mut self, id: VolumeId, pins: &[Range<u64>], size_bytes: u64) {
         let is_now = self.base.volume(id).map_or(0, |volume| volume.cfg().size_bytes);
         let extents = size_bytes.max(is_now) / u64::from(self.base.extent_bytes());
         self.device.catalog.configure_pins(id, pins, extents, &self.base);
     }
 
-    /// A volume that exists becomes larger, if this is larger. The extent that its end used to cut may be cached from
-    /// now on, but nothing that is under way for it: its rest was not there when that began. Nothing behind it was ever
-    /// read, written or mapped, by this session or one whose mappings are believed: a start believes none behind the
-    /// end, and none at all of a volume that has another length than when it stopped.
+    /// Grows a volume, if the size is larger. The extent that its end used to cut may be cached from now on, except
+    /// by operations in progress: its rest was not there when they began. Nothing behind it was ever read, written or
+    /// mapped, by this session or one whose mappings are trusted: a start trusts none behind the end, and none at all
+    /// of a volume that has another length than when it stopped.
     pub(crate) fn grow(&mut self, id: VolumeId, size_bytes: u64) {
         let extent_bytes = self.base.extent_bytes();
         let cut = self.base.volume_mut(id).and_then(|volume| volume.grow(size_bytes, extent_bytes));

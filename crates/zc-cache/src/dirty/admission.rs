@@ -1,17 +1,20 @@
-//! Admission: which waiting writes are taken into the dirty layer, and which have to wait for room, or fail.
+//! Admission: decides which waiting writes enter the dirty layer, and which wait for free capacity or fail.
 //!
-//! A write waits when units of dirty data reach the high watermark, when too much is in memory alone, when there are too
-//! many records, or when the journal is nearly full. Units and records are shared (`shares`): a volume always gets room
-//! within its reserve, which its own destaging makes free. A volume whose origin refuses its data gets none beyond that.
+//! A write waits when units of dirty data reach the high watermark, when too much is in memory alone, when there are
+//! too many records, or when the journal is nearly full. Units and records are shared (`shares`): a volume always
+//! gets capacity within its reserve, which its own destaging frees. A volume whose origin refuses its data gets none
+//! beyond that.
 //!
-//! Order: waiting writes of a volume go in order, and volumes in turn, a piece each. What clears takes no memory, and
-//! need not wait behind a write that does. A volume that finds no room keeps its turn, so it cannot starve: until it has
-//! a piece no other one takes memory, or room that is shared, whichever it lacks.
+//! Order: waiting writes of a volume go in order, and volumes in turn, a piece each. A discard or a write of zeros
+//! takes no memory, and need not wait behind a write that does. A volume that lacks capacity keeps its turn, so it
+//! cannot starve: until it has a piece no other volume takes the resource that it lacks, be it memory or shared
+//! capacity.
 //!
-//! Failures: a write fails when waiting is without end. That is so when the data in its way cannot be read back or is
-//! held back, when the manager stops and the origin refuses, and when the origin has had no space for `full_wait_ms`.
+//! Failures: a write fails when it would wait without end. That is so when the data in its way cannot be read back or
+//! is held back, when the manager stops and the origin refuses, and when the origin has had no space for
+//! `full_wait_ms`.
 //!
-//! What it does not do: divide the room (`shares`), or make any (`destage`).
+//! Out of scope: dividing the capacity (`shares`), and freeing any (`destage`).
 
 use zc_core::{Ack, BufId, BufSlice, ErrorKind, Mode, VolumeId};
 use zc_format::EXTENT_HEADER_BYTES;
@@ -36,16 +39,15 @@ const RECORDS_MAX: u64 = 512;
 
 /// Largest part of a request that is taken in at once.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// Units above the high watermark for writes that cover what cannot be read.
+/// Units above the high watermark for writes that cover unreadable data.
 const MENDING_UNITS: u64 = 1;
-/// The part of the records that there may be beyond them, for what ends a lack of room: writes that cover what cannot be
-/// read, and what clears.
+/// Fraction of the record limit that is added for requests that relieve a shortage: writes that cover unreadable
+/// data, discards and writes of zeros.
 const MENDING_RECORDS: u64 = 4;
 
-/// Whose turn it is.
 #[derive(Debug, Default)]
 struct Turns {
-    /// The volume whose waiting write is the first to be looked at.
+    /// Volume whose waiting write is examined first.
     first: VolumeId,
     /// The volume that gets the next room that is shared.
     shared: Option<VolumeId>,
@@ -60,7 +62,7 @@ struct Turns {
 enum Admitted {
     /// A piece of it was taken in, or it was refused.
     Piece,
-    /// There is none, or it waits for what is the volume's own.
+    /// No write waits, or it waits for capacity of the volume's own.
     Nothing,
     /// The write waits for memory or for the journal, which make room by themselves.
     Short,
@@ -127,7 +129,7 @@ fn units_for(memory_bytes: u64, base: &Base) -> u64 {
     (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
 }
 
-/// What takes waiting writes in.
+/// Takes waiting writes into the dirty layer.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     turns: Turns,
@@ -393,7 +395,7 @@ impl Admission {
         volumes.get(&volume).is_some_and(|dirty| dirty.meets_gap(core.base.extent_bytes(), &written))
     }
 
-    /// The first waiting write cannot wait for room; one behind it may be what makes some.
+    /// Refuses the first waiting write, which cannot wait for capacity; one behind it may free some.
     fn refuse_first(volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) -> Admitted {
         let dirty = volumes.get_mut(&volume).expect_held();
         let Some(write) = dirty.waiting.pop_front() else { return Admitted::Nothing };
@@ -401,8 +403,8 @@ impl Admission {
         Admitted::Piece
     }
 
-    /// Refuses the waiting writes of a volume whose origin has had no space for long. What clears waits on, unless it is
-    /// the first: then there is no room for it either.
+    /// Refuses the waiting writes of a volume whose origin has had no space for long. Discards and writes of zeros
+    /// continue to wait, unless one of them is the first: then there is no capacity for them either.
     fn refuse_full(volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
         let dirty = volumes.get_mut(&volume).expect_held();
         let keeps_clearing = dirty.waiting.front().is_some_and(|write| !write.clears());
@@ -463,7 +465,7 @@ impl Admission {
         let dirty = volumes.get(&volume);
         let own = dirty.map_or(0, VolumeDirty::held_records);
         let with_margin = max + max / MENDING_RECORDS;
-        // What clears may be what lets the origin take the rest.
+        // A discard may free the space at the origin that the remaining data needs.
         let clears = piece.memory_bytes == 0 && dirty.is_some_and(|dirty| dirty.destaging.is_out_of_space());
         (may_share && records < division.shared)
             || (division.is_reserved(own, piece.extents) && records < with_margin)

@@ -19,12 +19,13 @@ const ZERO_BYTES_MAX: u32 = 1 << 30;
 pub(crate) struct Batch {
     pub(super) offset_bytes: u64,
     pub(super) len_bytes: u32,
-    /// Set if the run is zeros; tells whether the origin has to keep room for them.
+    /// Set if the run is zeros: `true` if the origin has to keep space allocated for them.
     pub(super) zero: Option<bool>,
     pub(super) parts: SmallVec<[(ExtentNo, Version); 4]>,
 }
 
-/// The next neighbouring sectors among what `left` gives of each extent with versions of some epochs, and where to go on.
+/// Returns the next run of adjacent sectors that `left` selects from each extent with versions of these epochs, and
+/// the cursor after it.
 pub(super) fn joined(
     data: &DirtyVolume,
     epochs: &RangeInclusive<u64>,
@@ -54,7 +55,7 @@ pub(super) fn joined(
 }
 
 impl Batch {
-    /// What is left of a write of data without some of its parts: each piece is a write.
+    /// Returns the remainder of a write of data without some of its parts: each piece is a write.
     pub(crate) fn without(&self, parts: &[usize]) -> Vec<Self> {
         let mut left: Vec<Self> = Vec::new();
         let (mut start, mut joins) = (self.offset_bytes, false);
@@ -78,7 +79,7 @@ impl Batch {
         Self { offset_bytes, len_bytes, zero, parts: SmallVec::from_iter([(extent, version)]) }
     }
 
-    /// Whether a version goes on where this ends, in kind and in place.
+    /// Returns `true` if a version continues this batch, in kind and in address.
     fn joins(&self, start: u64, version: &Version) -> bool {
         let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
         self.offset_bytes + u64::from(self.len_bytes) == start

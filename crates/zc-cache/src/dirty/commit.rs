@@ -1,16 +1,17 @@
 //! Commits: how dirty data becomes durable on the cache device (G5).
 //!
-//! A flush, FUA, age or size ends a volume's open epoch. Its commit then: waits until every version is placed in a unit,
-//! writes the pages of the unit that are not written yet, appends the epoch's records and `Committed` to the journal and
-//! has them written, all at once. If a client waits, these writes are durable by themselves (FUA), and that is all; often
-//! they are one write (see `summary`). If anything of the epoch was written otherwise, one flush follows when the device
-//! has all of it, shared by every commit that is ready (group commit). Only then are those who wait answered. While a
-//! commit of a volume is under way, those who ask for another share the next one.
+//! A flush, FUA, age or size ends a volume's open epoch. Its commit then: waits until every version is placed in a
+//! unit, writes the pages of the unit that are not written yet, appends the epoch's records and `Committed` to the
+//! journal and has them written, all at once. If a client waits, these writes are durable by themselves (FUA), and
+//! that is all; often they are one write (see `summary`). If anything of the epoch was written otherwise, one flush
+//! follows when the device has all of it, shared by every commit that is ready (group commit). Only then are the
+//! waiting requests answered. While a commit of a volume is in progress, further requests for a commit share the next
+//! one.
 //!
-//! Invariant: a commit ends when each of its writes, and each journal block before its own, was durable by itself or is
-//! covered by a flush that was issued after it had ended; or when its one write was durable. Then it is recorded as
-//! durable, before those who wait are answered (see `proof`). What a restart does with a commit that was cut off is in
-//! [`crate::startup`].
+//! Invariant: a commit ends when each of its writes, and each journal block before its own, was durable by itself or
+//! is covered by a flush that was issued after it had ended; or when its one write was durable. Then it is recorded
+//! as durable, before the waiting requests are answered (see `proof`). [`crate::startup`] describes how a restart
+//! treats a commit that was cut off.
 
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
 use zc_format::{JournalBlock, Record};
@@ -50,7 +51,8 @@ impl Commits {
         Self { proved_before, ..Self::default() }
     }
 
-    /// What a start decided is recorded up to here: only then commits behind are vouched for.
+    /// Records the position up to which the decisions of a start are journaled: only then the durability of earlier
+    /// commits is vouched for.
     pub(crate) const fn reset_until(&mut self, position: u64) {
         self.resets_until = position;
     }
@@ -70,12 +72,12 @@ impl Commits {
         &mut self.summaries
     }
 
-    /// Whether a restart would find what was recorded up to this position, in the journal or in a summary.
+    /// Returns `true` if a restart would find all records up to this position, in the journal or in a summary.
     pub(crate) fn is_recorded(&self, position: u64, core: &Core) -> bool {
         self.summaries.is_recorded(position, core)
     }
 
-    /// Makes what the volume has acknowledged durable, then answers.
+    /// Makes all acknowledged writes of the volume durable, then answers.
     pub(crate) fn request_commit(
         &mut self,
         volume: VolumeId,
@@ -200,7 +202,7 @@ impl Commits {
         }
     }
 
-    /// Ends a commit whose writes have ended, if all of them are durable.
+    /// Completes a commit whose writes have completed, if all of them are durable.
     fn end_durable_commit(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
         let Some(commit) = volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref()) else {
             return;
@@ -279,8 +281,8 @@ impl Commits {
         volumes.commits().any(|commit| commit.step == Step::Ready)
     }
 
-    /// Some commit that has not ended has records in line for the next journal block: a summary would carry them, and
-    /// the one after it would vouch for what may not be durable.
+    /// Returns `true` if a commit in progress has records in line for the next journal block: a summary would carry
+    /// them, and the one after it would vouch for records that may not be durable.
     pub(crate) fn commits_in_line(volumes: &DirtyVolumes, core: &Core) -> bool {
         let taken = core.device.catalog.meta().journal().taken();
         volumes.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
@@ -296,7 +298,7 @@ impl Commits {
         });
     }
 
-    /// That flush has ended.
+    /// Handles the completion of the shared flush.
     pub(crate) fn commits_flushed(&mut self, volumes: &mut DirtyVolumes, core: &mut Core) {
         core.device.units.dirty_mut().writes_mut().flush_ended();
         for volume in volumes.awake_ids() {
@@ -333,8 +335,8 @@ impl Commits {
         }
     }
 
-    /// Whether a commit may end: all of its versions are placed, a restart finds its records, and no piece that is part
-    /// of it is in flight.
+    /// Returns `true` if a commit may complete: all of its versions are placed, a restart finds its records, and no
+    /// piece of it is in flight.
     fn is_complete(&self, volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> bool {
         let Some(dirty) = volumes.get(&volume) else { return false };
         let Some(commit) = &dirty.commit else { return false };
@@ -376,7 +378,7 @@ impl Commits {
         volumes.commits().filter_map(|commit| commit.first_block).min().map_or(next, |block| block.min(next))
     }
 
-    /// The cache device is lost: no client will be told that anything is durable.
+    /// Fails all commits because the cache device is lost: no client gets a confirmation of durability.
     pub(crate) fn fail_commits(error: ErrorKind, volumes: &mut DirtyVolumes, core: &mut Core) {
         for volume in volumes.ids() {
             Self::answer_commit(volume, Err(error), volumes, core);
@@ -445,9 +447,9 @@ impl Commits {
     }
 }
 
-/// Journal blocks and checkpoints: what they carry of dirty data, and when they go to the device.
+/// Journal blocks and checkpoints: the records of dirty data in them, and the times at which they are written.
 impl Commits {
-    /// Sends off what is due: journal block, region map, retirements, checkpoint.
+    /// Issues the writes that are due: journal block, region map, retirements, checkpoint.
     pub(crate) fn pump_persist(&mut self, volumes: &mut DirtyVolumes, core: &mut Core, clean: &mut Clean) {
         if !core.base.is_good() {
             return;
@@ -510,7 +512,7 @@ impl Commits {
         let mut records = Vec::new();
         for (volume, dirty) in volumes.iter() {
             let volume = *volume;
-            // What the journal calls clean already may lie before the part of it that is replayed.
+            // Records that the journal already holds as clean may lie before the part of it that is replayed.
             let clean =
                 dirty.destaging.recorded().map_or(dirty.data.clean, |epoch| epoch.max(dirty.data.clean));
             records.push(Record::Clean { volume, epoch: clean });

@@ -13,7 +13,7 @@ pub(crate) fn epoch_writes_max(ring_blocks: u64) -> u64 {
     (ring_blocks * records / 8).min(EPOCH_WRITES_MAX)
 }
 
-/// How far a commit is.
+/// Progress of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Versions of the epoch are in memory alone.
@@ -34,7 +34,7 @@ pub(crate) struct Commit {
     pub(super) epoch: u64,
     pub(super) step: Step,
     pub(super) waiters: Vec<ReqId>,
-    /// Some of it is stored outside the open unit: only a flush tells that it is durable.
+    /// Some of it is stored outside the open unit: only a flush shows that it is durable.
     pub(super) elsewhere: bool,
     /// Unit writes with a smaller number are part of it.
     pub(super) writes_before: u64,

@@ -1,22 +1,22 @@
 //! Destaging: dirty epochs go to the origin, oldest first (G6).
 //!
-//! One run of epochs of a volume at a time, between which no flush lies: of each sector the newest version among them,
-//! in the order of their addresses, neighbours in one write, by the way of a write-through write (the region is marked,
-//! what the clean layer held is void); then the origin is flushed; then `Clean` is made durable; only then is the run
-//! forgotten and the next one begun. So the origin alone is at every moment all runs before some k, and a subset of k.
-//! A whole extent becomes a clean mapping where it lies. With `destage = "coalesce"` a run goes on behind flushes: fewer
-//! writes, and no G6.
+//! One run of epochs of a volume at a time, between which no flush lies. Of each sector the newest version among them
+//! is written, in address order, with neighbours in one write. The path is that of a write-through write: the region
+//! is marked and the clean copies are invalidated. Then the origin is flushed, then `Clean` is made durable; only
+//! then is the run forgotten and the next one begun. So the origin alone always holds all runs before some k, and a
+//! subset of k. A whole extent becomes a clean mapping where it lies. With `destage = "coalesce"` a run continues
+//! past flushes: fewer writes, and no G6.
 //!
-//! When: while the volume is drained, above the low watermark, when writes wait for room, when the oldest epoch has half
-//! the age it may have, or when no client asks for anything, if its settings allow that. How fast: as the origin takes
-//! it, or bounded (`base::rate`), unless a client or an operator waits for it.
+//! Triggers: the volume is drained, dirty data is above the low watermark, writes wait for capacity, the oldest epoch
+//! has reached half of its maximum age, or no client sends requests and the settings allow it. Rate: as fast as the
+//! origin accepts it, or bounded (`base::rate`), unless a client or an operator waits for it.
 //!
-//! A refusal of the origin or an unreadable version (but see `unreadable`) ends the attempt; the run is tried again from
-//! its beginning, and with what may have joined it, after a growing pause, and stays dirty.
+//! A refusal of the origin or an unreadable version (but see `unreadable`) ends the attempt. The run is retried from
+//! its beginning after a growing pause, with any epochs that joined it, and stays dirty.
 //!
-//! An origin without space may get some by what clients have discarded since. So while the last attempt failed for lack
-//! of space, the next one begins with all committed discards, of later epochs too (*ahead*), and leaves out what they
-//! cover (`CONSISTENCY.md`, "An origin without space").
+//! An origin without space may get some through discards that clients have sent since. So while the last attempt
+//! failed for lack of space, the next one begins with all committed discards, of later epochs too (*ahead*), and
+//! leaves out what they cover (`CONSISTENCY.md`, "An origin without space").
 
 use core::ops::RangeInclusive;
 
@@ -47,13 +47,14 @@ use crate::seam::{Action, ExtentRead, Note, PartResults, RequestKind};
 const PAUSE_MS: u64 = 250;
 /// Longest pause.
 const PAUSE_MAX_MS: u64 = 16_000;
-/// Epochs of a run, at most: what is written over within them is not written to the origin.
+/// Maximum epochs of a run: data overwritten within them is not written to the origin.
 const RUN_EPOCHS_MAX: usize = 64;
-/// Epochs of a run, at most, for a volume whose runs go on behind flushes.
+/// Maximum epochs of a run for a volume whose runs continue past flushes.
 const COALESCED_EPOCHS_MAX: usize = 4096;
 /// Client bytes of a run, at most, if it is more than one epoch: its room is free when all of it is on the origin.
 const RUN_BYTES_MAX: u64 = 1 << 30;
-/// So long after a commit that a client waited for another one is expected: what is clean is recorded in its block.
+/// Time after a commit that a client waited for within which another one is expected: clean records then go into its
+/// block.
 const COMMIT_NEAR_MS: u64 = 10;
 
 /// A write of destaged data being put together.
@@ -72,7 +73,7 @@ struct Gather {
 /// The destaging of all volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Destager {
-    /// Bound on what destaging writes in a second.
+    /// Bound on the bytes that destaging writes in a second.
     rate: ByteRate,
     /// Reads of dirty data that is to be written to its origin.
     gathers: Map<u64, Gather>,
@@ -146,10 +147,10 @@ impl Destager {
         }
     }
 
-    /// Whether a commit will have a journal block written before long.
+    /// Returns `true` if a commit is expected to write a journal block soon.
     fn is_commit_near(volumes: &DirtyVolumes, commits: &Commits, core: &Core) -> bool {
         let near = |at_ms: u64| core.base.now_ms().saturating_sub(at_ms) < COMMIT_NEAR_MS;
-        // Who waits for room that destaging makes does not commit before it has some.
+        // A client that waits for capacity which destaging frees does not commit before it has some.
         !core.base.is_stopping() && !volumes.is_waiting() && commits.awaited_ms().is_some_and(near)
     }
 
@@ -158,12 +159,14 @@ impl Destager {
         let entry = core.base.volume(volume)?;
         let oldest = dirty.data.epochs.front()?;
         let paused = core.base.now_ms() < dirty.destaging.not_before_ms;
-        // Onto an origin that may be another one, or while it is not known what is missing, nothing is written.
+        // Nothing is written to an origin that may be a different one, or while it is uncertain which data is
+        // missing.
         let doubtful = dirty.is_incomplete() || !core.device.recovery.probes().is_open(volume);
         if paused || doubtful || entry.origin().has_direct_writes() || entry.cfg().mode == Mode::ReadOnly {
             return None;
         }
-        // What the intent log alone calls clean is dirty again after a power cut. Nothing newer may be there by then.
+        // Data that the intent log alone marks as clean is dirty again after a power cut. The origin must not hold
+        // newer data at that time.
         if dirty.phase.is_unrecorded() && core.base.is_good() {
             return None;
         }
@@ -183,7 +186,7 @@ impl Destager {
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
         let due = dirty.is_urgent() || old || idle || crowded || waiting || many || records;
         let mut bounds = run_bounds(entry.cfg().write_back.destage);
-        // A drain ends with its epoch, and does not wait for what clients have written since.
+        // A drain ends with its epoch, and does not wait for later client writes.
         bounds.last = dirty.phase.drains_until().filter(|until| *until >= oldest.number).unwrap_or(u64::MAX);
         dirty.data.oldest_run(bounds).filter(|_| due)
     }
@@ -276,13 +279,13 @@ impl Destager {
         true
     }
 
-    /// Whether the rest of a run need not be written: it is to be forgotten, or stays dirty past the stop.
+    /// Returns `true` if the rest of a run need not be written: it is to be forgotten, or stays dirty past the stop.
     fn is_called_off(volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> bool {
         let dropping = volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some());
         dropping || (core.base.is_stopping() && !volumes.is_waiting())
     }
 
-    /// Whether the bound on bytes a second lets a write of destaging go off.
+    /// Returns `true` if the bound on bytes per second permits a destaging write.
     fn may_write_now(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) -> bool {
         let dirty = volumes.get(&volume);
         let urgent = core.base.is_stopping()
@@ -294,7 +297,7 @@ impl Destager {
         urgent || self.rate.allows(core.base.cfg().dirty.destage_bytes_per_s, core.base.now_ms())
     }
 
-    /// The next neighbouring sectors of a run, and where to go on.
+    /// Returns the next run of adjacent sectors, and the cursor after it.
     fn next_batch(
         volume: VolumeId,
         run: &RangeInclusive<u64>,
@@ -307,7 +310,7 @@ impl Destager {
         joined(&dirty.data, run, from, core, |extent| dirty.data.of_run(extent, run, ahead))
     }
 
-    /// The next neighbouring sectors that were discarded by the end of an epoch, and where to go on.
+    /// Returns the next adjacent sectors that were discarded by the end of an epoch, and the cursor after them.
     fn next_discard(
         volume: VolumeId,
         from: Cursor,
@@ -341,7 +344,7 @@ impl Destager {
         self.gather(volume, batch, false, volumes, core, clean);
     }
 
-    /// Reads what a write is to have.
+    /// Reads the data of a write.
     fn gather(
         &mut self,
         volume: VolumeId,
@@ -520,7 +523,7 @@ impl Destager {
         core.base.flush_origin(volume, FlushWaiter::Destage);
     }
 
-    /// The origin may have lost what was written since its last flush: the run is written again.
+    /// Marks the run to be written again: the origin may have lost writes since its last flush.
     pub(crate) fn spoil_run(volume: VolumeId, volumes: &mut DirtyVolumes) {
         match volumes.get_mut(&volume).map(|dirty| &mut dirty.destaging.step) {
             Some(Step::Writing { failed, .. }) => *failed = true,
@@ -654,8 +657,8 @@ impl Destager {
     }
 }
 
-/// Whether the origin may use what is learned of a version when it is read: a whole extent, where contents have
-/// fingerprints.
+/// Returns `true` if the origin may use the fingerprint that reading a version yields: it is a whole extent, and
+/// contents have fingerprints.
 fn is_kept(volume: VolumeId, version: &Version, base: &Base) -> bool {
     let whole = base.whole_sectors();
     version.span == whole
@@ -663,7 +666,7 @@ fn is_kept(volume: VolumeId, version: &Version, base: &Base) -> bool {
         && base.volume(volume).is_some_and(|volume| volume.cfg().recipes)
 }
 
-/// What a run of a volume may be.
+/// Bounds on a run of a volume.
 fn run_bounds(destage: Destage) -> RunBounds {
     let (epochs, past_flushes) = match destage {
         Destage::Epoch => (RUN_EPOCHS_MAX, false),

@@ -10,23 +10,23 @@ use crate::dirty::versions::Version;
 /// those of the clients: bursts of flushed writes are not to meet them.
 pub(crate) const EPOCHS_CROWDED: usize = 4096;
 
-/// How far the destaging of a volume is.
+/// Progress of the destaging of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Destaging {
     pub(super) step: Step,
     pub(super) failures: u32,
     pub(super) not_before_ms: u64,
-    /// Told once for each run of failures.
+    /// Reported once for each run of failures.
     pub(super) noted: bool,
     /// The last attempt failed because the cache device does not give this back.
     pub(super) stuck: Option<(ExtentNo, Version)>,
     /// Bytes of the run that were issued to the origin, or left out for good.
     pub(super) issued_bytes: u64,
-    /// The step that goes on without a pause ends with this epoch: it covers what could not be read.
+    /// Last epoch of the step that continues without a pause: it covers unreadable data.
     pub(super) step_until: u64,
     /// The last attempt failed because the origin has no space.
     pub(super) out_of_space: bool,
-    /// The origin has what was discarded in epochs up to this one.
+    /// The origin has the discards of epochs up to this one.
     pub(super) discarded_to: u64,
     /// While it has no space something was discarded, which is not committed yet.
     discards_wait: bool,
@@ -57,7 +57,8 @@ pub(super) enum Step {
         in_flight: u32,
         failed: bool,
     },
-    /// The run is flushed; its last epoch. `spoiled`: another flush failed meanwhile, or what was as good as one.
+    /// The run is being flushed; its last epoch. `spoiled`: another flush failed at the same time, or an equivalent
+    /// failure occurred.
     Flushing { epoch: u64, spoiled: bool },
     /// `Clean` is on its way: the journal position.
     Recording { epoch: u64, position: u64 },
@@ -80,12 +81,13 @@ impl Destaging {
         self.stuck.is_some()
     }
 
-    /// What it is stuck at.
+    /// Version that destaging is stuck at.
     pub(crate) fn stuck_at(&self) -> Option<&(ExtentNo, Version)> {
         self.stuck.as_ref()
     }
 
-    /// What it was stuck at does not matter any more: it is tried again at once.
+    /// Forgets the version that destaging was stuck at, which does not matter any more: the next attempt follows at
+    /// once.
     pub(crate) fn try_again(&mut self) {
         self.stuck = None;
         self.not_before_ms = 0;
@@ -114,7 +116,7 @@ impl Destaging {
         self.discards_wait
     }
 
-    /// An epoch is committed; `all`: nothing was written since. The origin gets what was discarded.
+    /// An epoch is committed; `all`: nothing was written since. The origin then gets the discards of it.
     pub(crate) const fn committed(&mut self, all: bool) {
         if self.discards_wait {
             self.may_have_space();
@@ -127,17 +129,17 @@ impl Destaging {
         self.failures > 0
     }
 
-    /// Writes of the origin are in flight: what is written past them could be overtaken.
+    /// Returns `true` if writes to the origin are in flight: a write that bypasses them could be overtaken.
     pub(crate) fn is_writing(&self) -> bool {
         matches!(self.step, Step::Writing { in_flight, .. } if in_flight > 0)
     }
 
-    /// Whether an epoch belongs to a step that goes on without a pause.
+    /// Returns `true` if an epoch belongs to a step that continues without a pause.
     pub(crate) fn is_in_step(&self, epoch: u64) -> bool {
         epoch <= self.step_until
     }
 
-    /// Goes on without a pause up to this epoch.
+    /// Continues without a pause up to this epoch.
     pub(crate) fn hurry_until(&mut self, epoch: u64) {
         self.step_until = epoch.max(self.step_until);
     }

@@ -1,9 +1,9 @@
 //! Dirty data on its way from memory into a unit: hash, look up, compress, place.
 //!
-//! Whole extents share content with what is stored already, as the clean path does; pieces of extents are compressed
-//! only. A job whose version was written over meanwhile ends without a trace.
+//! Whole extents share already stored content, as the clean path does; pieces of extents are compressed
+//! only. A job whose version was overwritten in the meantime ends without effect.
 //!
-//! What it does not do: skip anything under pressure; what is taken in must be stored.
+//! Out of scope: skipping anything under pressure; all admitted data must be stored.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,6 @@ pub(crate) struct DirtyJob {
 }
 
 impl DirtyJob {
-    /// The volume whose data it is.
     pub(super) const fn volume(&self) -> VolumeId {
         self.reduction.key().volume
     }
@@ -67,7 +66,7 @@ impl DirtyJobs {
         self.jobs.values().any(|job| job.volume() == volume)
     }
 
-    /// Begins to reduce sectors of an extent; they are read from this memory meanwhile.
+    /// Begins to reduce sectors of an extent; they are read from this memory in the meantime.
     pub(crate) fn start(
         &mut self,
         key: ExtentKey,
@@ -126,7 +125,7 @@ impl DirtyJobs {
         self.ready.push_back(id);
     }
 
-    /// Places what is reduced, in order, as far as there are slots.
+    /// Places reduced data, in order, as far as there are slots.
     pub(crate) fn pump_placement(&mut self, volumes: &mut DirtyVolumes, core: &mut Core) {
         while core.base.is_good()
             && let Some(id) = self.ready.front().copied()

@@ -1,6 +1,7 @@
-//! Dirty data that a start found: what checkpoint, journal and intent log told of it becomes the dirty layer.
+//! Installs the dirty data that a start found: the contents of checkpoint, journal and intent log become the dirty
+//! layer.
 //!
-//! What it does not do: collect what they told (`device::recovery::dirty_replay` does).
+//! Out of scope: collecting these contents (`device::recovery::dirty_replay` does).
 
 use smallvec::SmallVec;
 use zc_core::{Mode, VolumeId};
@@ -16,7 +17,7 @@ use crate::index::file_index::Place;
 use crate::seam::{Action, Note};
 
 impl DirtyLayer {
-    /// Ends the replay: makes versions of what counts, pins their slots, voids what does not count.
+    /// Ends the replay: makes versions of valid entries, pins their slots, and invalidates the other entries.
     pub(crate) fn install_dirty(&mut self, core: &mut Core) {
         let mut decided = false;
         for (volume, mut replay) in core.device.recovery.take_dirty_replays() {
@@ -78,8 +79,8 @@ impl DirtyLayer {
         volumes.into_iter().for_each(|volume| self.volumes.fence_incomplete(volume, core));
     }
 
-    /// Dirty data decides what a volume may do at first, whatever its settings say: it is brought to the origin before
-    /// writes go past it.
+    /// Sets the initial modes: dirty data is brought to the origin before writes bypass it, whatever the volume's
+    /// settings are.
     fn choose_modes(&mut self, core: &mut Core) {
         let now_ms = core.base.now_ms();
         for volume in self.volumes.ids() {
@@ -104,7 +105,7 @@ impl DirtyLayer {
                     let generation = core.device.catalog.table().short(generation);
                     let place = Place { slot, generation, offset_units, pages };
                     core.device.catalog.slots_mut().add_dirty(volume, slot, false);
-                    // Whose entry it is was known to the session that stored it; here the place alone is.
+                    // Only the session that stored the entry had its owner; here only the place is recorded.
                     (key, span, Body::Stored { place, own: false })
                 }
                 _ => continue,
@@ -122,7 +123,7 @@ impl DirtyLayer {
         }
     }
 
-    /// Pins the slots of what ended, until the journal has that.
+    /// Pins the slots of ended entries until the journal has recorded their end.
     fn add_ended(&mut self, volume: VolumeId, records: &[Record], core: &mut Core) -> Vec<Body> {
         let mut bodies = Vec::new();
         for record in records {

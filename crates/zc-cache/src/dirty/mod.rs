@@ -1,16 +1,16 @@
-//! The way of a write in write-back (Nitro section 3.1, dirty list): taken in at once, reduced, placed in a *dirty
+//! Path of a write in write-back (Nitro section 3.1, dirty list): admitted at once, reduced, placed in a *dirty
 //! unit*, made durable by a commit (see `commit`), brought to the origin later (see `destage`).
 //!
-//! Two layers, kept apart. The clean layer (both indexes, staging, read buffer) caches what the origin holds, by the
-//! rules of write-through; nothing here changes it. The dirty layer is an overlay of versions (see `versions`) that
-//! readers look at first. So a crash cannot mix them up: what is not committed is gone, and the clean layer was true
-//! all along.
+//! Two layers, kept apart. The clean layer (both indexes, staging, read buffer) caches the contents of the origin, by
+//! the rules of write-through; nothing here changes it. The dirty layer is an overlay of versions (see `versions`)
+//! that readers check first. So a crash cannot mix them up: uncommitted data is gone, and the clean layer was valid
+//! throughout.
 //!
 //! Dirty extents fill units of their own (paper: dirty and clean extents are kept in separate WEUs). A unit grows in
 //! pieces, is read from memory until it is full and written, and is pinned by every version in it until that is clean.
 //!
 //! Back-pressure: a write waits when units of dirty data reach the high watermark, when too much is in memory alone,
-//! or when the journal is nearly full (see `admission`; `shares` divides the room among volumes).
+//! or when the journal is nearly full (see `admission`; `shares` divides the capacity among volumes).
 
 mod admission;
 mod batch;
@@ -61,16 +61,16 @@ use crate::reduce::Step;
 use crate::residency::OriginLag;
 use crate::seam::{Action, Note, Request};
 
-/// Dirty data of all volumes, and what is under way for it.
+/// Dirty data of all volumes, and the operations in progress on it.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyLayer {
     volumes: DirtyVolumes,
     admission: Admission,
     commits: Commits,
     destager: Destager,
-    /// Reads dirty data back, to find what rots.
+    /// Reads dirty data back, to detect corruption.
     scrub: DirtyScrub,
-    /// Requests that wait until what was decided of their volume is durable.
+    /// Requests that wait until a decision about their volume is durable.
     deferred: VecDeque<Request>,
 }
 
@@ -79,7 +79,7 @@ impl DirtyLayer {
         Self { commits: Commits::new(proved_before), ..Self::default() }
     }
 
-    /// Whether there is work that stopping has to wait for.
+    /// Returns `true` if there is work that stopping has to wait for.
     fn is_busy(&self) -> bool {
         !self.admission.jobs().is_empty()
             || !self.deferred.is_empty()
@@ -89,8 +89,8 @@ impl DirtyLayer {
 }
 
 impl DirtyLayer {
-    /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it was
-    /// when an operator asked for that.
+    /// Defers a request until the decisions of the start are durable, or until dirty data is dropped as an operator
+    /// requested. Returns `true` if it is deferred.
     pub(crate) fn defer(&mut self, request: &Request) -> bool {
         let undecided = self.volumes.is_undecided();
         let dirty = self.volumes.get(&request.volume);
@@ -101,8 +101,8 @@ impl DirtyLayer {
         is_deferred
     }
 
-    /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
-    /// it is about are fenced.
+    /// Releases the requests that waited for a decision to become durable. If the device failed before, the volumes
+    /// concerned are fenced.
     pub(crate) fn pump_deferred(&mut self, core: &mut Core, clean: &mut Clean) {
         if !self.volumes.pump_decided(core) {
             return;
@@ -143,7 +143,7 @@ impl DirtyLayer {
         }
         let decided = dirty.data.is_empty() && dirty.waiting.is_empty() && !dirty.is_incomplete();
         match volume {
-            // What a start decided about it waits to be durable, and its requests with it, in any mode: it is not dirty.
+            // A decision of the start about it is not durable yet, so its requests wait in any mode: it is not dirty.
             Some(volume) if decided && volume.cfg().mode != Mode::WriteBack => return false,
             // Nothing is written to the origin of a volume that is read-only: its dirty data waits.
             Some(volume) if volume.cfg().mode == Mode::ReadOnly && cfg.mode == Mode::ReadOnly => {
@@ -202,7 +202,8 @@ impl DirtyLayer {
         }
     }
 
-    /// Forgets what only the cache has. `remembered`: outside the device, which need not be told then.
+    /// Drops the data that only the cache has. `remembered`: the decision is recorded outside the device, which then
+    /// needs no record of it.
     pub(crate) fn drop_dirty(&mut self, volume: VolumeId, remembered: bool, core: &mut Core) {
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
         dirty.phase.drop_data(Dropping { is_remembered: remembered });
@@ -227,22 +228,22 @@ impl DirtyLayer {
 
 /// The parts, as the manager sees them.
 impl DirtyLayer {
-    /// Which volumes have dirty data, and what readers get of it.
+    /// Volumes with dirty data, and the overlay that readers get of it.
     pub(crate) const fn volumes(&self) -> &DirtyVolumes {
         &self.volumes
     }
 
-    /// Which volumes have dirty data, to be changed.
+    /// Volumes with dirty data, for changes.
     pub(crate) const fn volumes_mut(&mut self) -> &mut DirtyVolumes {
         &mut self.volumes
     }
 
-    /// Commits, to be told of summaries.
+    /// Commits, which receive events of summaries.
     pub(crate) const fn commits_mut(&mut self) -> &mut Commits {
         &mut self.commits
     }
 
-    /// The scrub, to be told of suspects.
+    /// Scrub of dirty data, which receives suspects.
     pub(crate) const fn scrub_mut(&mut self) -> &mut DirtyScrub {
         &mut self.scrub
     }
@@ -252,7 +253,7 @@ impl DirtyLayer {
         self.admission.count_sharers(core);
     }
 
-    /// Whether reduced dirty data waits to be placed.
+    /// Returns `true` if reduced dirty data waits to be placed.
     pub(crate) fn is_placing(&self) -> bool {
         self.admission.jobs().is_placing()
     }
@@ -272,7 +273,7 @@ impl DirtyLayer {
         self.admission.jobs_mut().headers_read(id, &self.volumes, core);
     }
 
-    /// Places what is reduced, in order, as far as there are slots.
+    /// Places reduced data, in order, as far as there are slots.
     pub(crate) fn pump_dirty_placement(&mut self, core: &mut Core) {
         self.admission.jobs_mut().pump_placement(&mut self.volumes, core);
     }
@@ -292,7 +293,7 @@ impl DirtyLayer {
         self.scrub.pump(&mut self.volumes, core);
     }
 
-    /// Sends off what is due: journal block, region map, retirements, checkpoint.
+    /// Issues the writes that are due: journal block, region map, retirements, checkpoint.
     pub(crate) fn pump_persist(&mut self, core: &mut Core, clean: &mut Clean) {
         self.commits.pump_persist(&mut self.volumes, core, clean);
     }
@@ -308,7 +309,7 @@ impl DirtyLayer {
         self.commits.persist_done(kind, result, &mut self.volumes, core, clean);
     }
 
-    /// An operator gives up what cannot be read of a volume's dirty data, and nothing else.
+    /// Drops only the unreadable part of a volume's dirty data, as an operator requested.
     pub(crate) fn give_up_unreadable(&mut self, volume: VolumeId, core: &mut Core) {
         give_up_unreadable(volume, &mut self.volumes, &mut self.commits, core);
     }
@@ -334,7 +335,7 @@ impl DirtyLayer {
         }
     }
 
-    /// What clients hear whose flush ended: a loss that they have yet to hear of comes first.
+    /// Returns the result that clients get for a flush: a loss that is not reported to them yet comes first.
     fn result_for_clients(
         &self,
         volume: VolumeId,
@@ -384,7 +385,7 @@ impl DirtyLayer {
     }
 }
 
-/// What is asked of the dirty layer: how much of a volume is dirty, what its origin may lack, and whether a stop waits.
+/// Queries of the dirty layer: dirty amounts of a volume, the lag of its origin, and reasons for a stop to wait.
 impl DirtyLayer {
     /// The dirty data of a volume; `None` when the manager does not know the volume.
     pub(crate) fn state(&self, volume: VolumeId, core: &Core) -> Option<DirtyState> {
@@ -419,26 +420,26 @@ impl DirtyLayer {
         })
     }
 
-    /// Whether dirty data of the volume is being given up, or the device is being told so.
+    /// Returns `true` if dirty data of the volume is being dropped, or the device has not recorded that yet.
     pub(crate) fn is_dropping(&self, volume: VolumeId, core: &Core) -> bool {
         let telling = |dirty: &VolumeDirty| dirty.phase.is_unrecorded() && core.base.is_good();
         self.volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some() || telling(dirty))
     }
 
-    /// Whether what cannot be read of the volume is still being given up.
+    /// Returns `true` if the unreadable data of the volume is still being dropped.
     pub(crate) fn is_giving_up(&self, volume: VolumeId, core: &Core) -> bool {
         let dirty = self.volumes.get(&volume);
         core.base.is_good() && dirty.is_some_and(|dirty| dirty.is_giving_up(core.base.extent_bytes()))
     }
 
-    /// Whether acknowledged writes of the volume are lost with the manager.
+    /// Returns `true` if acknowledged writes of the volume would be lost with the manager.
     pub(crate) fn has_volatile(&self, volume: VolumeId) -> bool {
         let epochs = self.volumes.get(&volume).map(|dirty| dirty.data.epochs.iter().rev());
         let mut newer = epochs.into_iter().flatten().take_while(|epoch| epoch.state != EpochState::Committed);
         newer.any(|epoch| epoch.acknowledged)
     }
 
-    /// What the origin of a volume may lack.
+    /// Data that the origin of a volume may lack.
     pub(crate) fn origin_lag(&self, volume: VolumeId, core: &Core) -> OriginLag {
         let Some(dirty) = self.volumes.get(&volume) else { return OriginLag::Nothing };
         let is_undecided = dirty.phase.dropping().is_some() || dirty.phase.is_unrecorded();
@@ -452,13 +453,13 @@ impl DirtyLayer {
         }
     }
 
-    /// Whether nothing is under way for the volume, and nothing of it is dirty.
+    /// Returns `true` if nothing is in progress for the volume, and nothing of it is dirty.
     pub(crate) fn is_quiet(&self, volume: VolumeId) -> bool {
         !self.admission.jobs().has_any_of(volume)
             && !self.volumes.get(&volume).is_some_and(|dirty| dirty.is_dirty() || dirty.is_busy())
     }
 
-    /// Whether anything is dirty, of any volume, or may be.
+    /// Returns `true` if data of any volume is dirty, or may be.
     pub(crate) fn keeps_dirty(&self) -> bool {
         self.volumes.iter().any(|(_, dirty)| dirty.is_dirty() || dirty.phase.is_unrecorded())
     }
@@ -470,13 +471,13 @@ impl DirtyLayer {
         }
     }
 
-    /// Whether a stop need not wait for anything here.
+    /// Returns `true` if a stop need not wait for anything here.
     pub(crate) fn is_wound_down(&self, core: &Core) -> bool {
         let is_busy = if core.base.is_good() { self.is_busy() } else { !self.admission.jobs().is_empty() };
         !is_busy && self.destager.is_idle() && !self.scrub.is_reading()
     }
 
-    /// Whether a start could not tell all dirty data of the volume.
+    /// Returns `true` if a start could not determine all dirty data of the volume.
     pub(crate) fn is_doubtful(&self, volume: &VolumeConfig, core: &Core) -> bool {
         volume.may_be_dirty && !core.device.recovery.knows_dirty_data(volume.id)
     }

@@ -1,4 +1,4 @@
-//! Reads of extents with dirty sectors: those from the dirty layer, what lies between from the clean layer or the
+//! Reads of extents with dirty sectors: these come from the dirty layer, the others from the clean layer or the
 //! origin.
 //!
 //! Invariant: a dirty sector is never read from anywhere else. If its bytes do not verify, the client gets an error.
@@ -90,7 +90,7 @@ fn part_of(portion: &Portion, sectors: Range<u32>) -> Portion {
     Portion { key: portion.key, skip_bytes, len_bytes, dest }
 }
 
-/// What is known of sectors of an extent of which some are dirty.
+/// Reports the residency of sectors of an extent of which some are dirty.
 pub(crate) fn residency_overlaid(
     key: ExtentKey,
     sectors: &Range<u32>,

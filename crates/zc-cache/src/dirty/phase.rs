@@ -1,6 +1,7 @@
-//! Where a volume's dirty data is headed, and what stands in its way.
+//! Course of a volume's dirty data, and the conditions that hold it up.
 //!
-//! Job: own what settings, operators and starts decided about the dirty data of a volume, and say what follows.
+//! Job: hold the decisions of settings, operators and starts about the dirty data of a volume, and determine what
+//! follows from them.
 //!
 //! # The course
 //! A volume is on one course at a time:
@@ -10,28 +11,27 @@
 //! | serving | an operator wants its data written to the origin, and some is dirty | draining, up to the newest epoch that is dirty |
 //! | serving, draining | its settings leave write-back, and some is dirty | leaving |
 //! | leaving | little is left, or it took too long | leaving, and new writes wait |
-//! | leaving | other settings come | the course before, or leaving anew |
-//! | draining | what was dirty at the request is on the origin; newer writes may be dirty | serving |
+//! | leaving | other settings come | the course before, or leaving again |
+//! | draining | data dirty at the request is on the origin; newer writes may be dirty | serving |
 //! | leaving | nothing is dirty any more | serving, with the settings that waited |
-//! | serving, draining | a clearing is much longer than what is dirty | clearing, and new writes wait |
+//! | serving, draining | a clearing is much longer than the dirty data | clearing, and new writes wait |
 //! | clearing | nothing is dirty any more | serving; the clearing goes to the origin |
 //! | clearing | the origin refuses, a stop comes, or it took too long | the course before; the clearing becomes dirty |
 //!
-//! # What stands in the way
-//! Each of these can come on any course, and the course goes on when it has ended:
-//! - *fenced*: a start could not tell all dirty data, or the origin is not what it was. It ends when an operator accepts
-//!   the loss, or when the data is dropped.
-//! - *dropping*: the data is given up as soon as nothing of it is in flight. It ends with the data, or with a device
-//!   that cannot be told of it.
+//! # Conditions
+//! Each of these can occur on any course, and the course continues when it has ended:
+//! - *fenced*: a start could not determine all dirty data, or the origin has changed. It ends when an operator
+//!   accepts the loss, or when the data is dropped.
+//! - *dropping*: the data is dropped as soon as nothing of it is in flight. It ends with the data, or with a device
+//!   that cannot record it.
 //! - *unrecorded*: a decision is not durable yet. It ends when the journal has it; a lost device keeps it for ever.
 //!
-//! Invariants: new writes wait on the courses of leaving and clearing alone; a drop ends once; a fence is reported once
-//! until it is lifted.
-//! An end of something that has not begun is a broken invariant and panics.
+//! Invariants: only the courses of leaving and clearing make new writes wait; a drop ends once; a fence is reported
+//! once until it is lifted. The end of something that has not begun is a broken invariant and panics.
 //!
-//! `tests/manager/phases.rs` lets each phase meet each event and each end of the process.
+//! `tests/manager/phases.rs` combines each phase with each event and each end of the process.
 //!
-//! What it does not do: look at the data, or act.
+//! Out of scope: reading the data, and acting.
 
 use crate::config::VolumeConfig;
 use crate::dirty::versions::Body;
@@ -40,7 +40,7 @@ use crate::expect_held::ExpectHeld;
 /// Dirty records with so few left, or time after which, a volume that leaves write-back lets new writes wait.
 const LEAVE_RECORDS: u64 = 256;
 const LEAVE_MS: u64 = 30_000;
-/// Longest wait of a clearing for the origin to have what is dirty, in milliseconds.
+/// Longest wait of a clearing for the origin to receive the dirty data, in milliseconds.
 const CLEAR_MS: u64 = 5_000;
 
 /// Settings that wait until nothing is dirty.
@@ -71,10 +71,10 @@ enum Course {
     },
 }
 
-/// How dirty data is given up.
+/// Manner in which dirty data is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dropping {
-    /// The decision is remembered outside the device: the device need not be told.
+    /// The decision is recorded outside the device: the device need not record it.
     pub(super) is_remembered: bool,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Dropping {
 pub(crate) struct Phase {
     course: Course,
     fenced: bool,
-    /// The fence was told, or the one that a lost device makes.
+    /// The fence was reported, or the one that a lost device causes.
     is_fence_noted: bool,
     dropping: Option<Dropping>,
     /// With the bodies that a start would look for which does not know of the decision.
@@ -192,12 +192,12 @@ impl Phase {
         }
     }
 
-    /// Whether settings wait.
+    /// Returns `true` if settings wait.
     pub(crate) const fn is_leaving(&self) -> bool {
         matches!(self.course, Course::Leaving(_))
     }
 
-    /// Whether new writes wait.
+    /// Returns `true` if new writes wait.
     pub(crate) const fn makes_writes_wait(&self) -> bool {
         matches!(
             self.course,
@@ -205,13 +205,13 @@ impl Phase {
         )
     }
 
-    /// Not all dirty data is known, or the origin is not what it was. The caller tells it.
+    /// Fences the volume: not all dirty data is determined, or the origin has changed. The caller reports it.
     pub(crate) const fn fence(&mut self) {
         self.fenced = true;
         self.is_fence_noted = true;
     }
 
-    /// Lifts the fence; the next one is told again. Whether there was one.
+    /// Lifts the fence; the next one is reported again. Returns `true` if there was one.
     pub(crate) const fn accept_loss(&mut self) -> bool {
         let was_fenced = self.fenced;
         if was_fenced {
@@ -221,12 +221,12 @@ impl Phase {
         was_fenced
     }
 
-    /// Whether an operator has to decide.
+    /// Returns `true` if an operator has to decide.
     pub(crate) const fn is_fenced(&self) -> bool {
         self.fenced
     }
 
-    /// A lost device fences the volume. Whether that is to be told.
+    /// A lost device fences the volume. Returns `true` if that is to be reported.
     pub(crate) const fn tell_fence(&mut self) -> bool {
         !core::mem::replace(&mut self.is_fence_noted, true)
     }
@@ -236,25 +236,25 @@ impl Phase {
         self.dropping = Some(how);
     }
 
-    /// How the data is given up, if it is.
+    /// Manner in which the data is dropped, if it is.
     pub(crate) const fn dropping(&self) -> Option<Dropping> {
         self.dropping
     }
 
-    /// The data was not given up: the device is lost before it knew.
+    /// Ends a drop without effect: the device was lost before it recorded the drop.
     pub(crate) fn drop_failed(&mut self) {
         self.dropping.take().expect_held();
     }
 
-    /// The data is gone, and with it a fence and an earlier decision. Whether there was a fence, and the bodies that
-    /// the decision was about.
+    /// Ends a drop: the data is gone, and with it a fence and an earlier decision. Returns `true` if there was a
+    /// fence, and the bodies that the decision was about.
     pub(crate) fn dropped(&mut self) -> (bool, Vec<Body>) {
         self.dropping.take().expect_held();
         (core::mem::take(&mut self.fenced), self.unrecorded.take().unwrap_or_default())
     }
 
-    /// What was decided about the data is so only when the journal is durable. With the bodies that a start would look
-    /// for which does not know of it.
+    /// Records a decision about the data, which holds only when the journal is durable. `bodies` are those that a
+    /// start without a record of the decision would read.
     pub(crate) fn decide(&mut self, bodies: Vec<Body>) {
         self.unrecorded.get_or_insert_default().extend(bodies);
     }
@@ -264,7 +264,7 @@ impl Phase {
         self.unrecorded.take()
     }
 
-    /// Whether a decision is not durable.
+    /// Returns `true` if a decision is not durable.
     pub(crate) const fn is_unrecorded(&self) -> bool {
         self.unrecorded.is_some()
     }

@@ -1,9 +1,9 @@
-//! The proof of a commit: a record, durable on the device, that all the commit names was durable.
+//! The proof of a commit: a durable record on the device that all data of the commit was durable.
 //!
-//! A restart that finds an extent of the last commit damaged cannot see whether it was torn in flight or rotted after the
-//! client was answered. `Durable` says which. It is recorded before the answer: the intent log has it at once, and the
-//! next journal block or summary carries it. If neither is written soon, a block is written for it, so an idle device
-//! proves its last commit (`CONSISTENCY.md`, G5).
+//! A restart that finds an extent of the last commit damaged cannot distinguish a write torn in flight from
+//! corruption after the answer. `Durable` distinguishes them. It is recorded before the answer: the intent log has it
+//! at once, and the next journal block or summary carries it. If neither is written soon, a block is written for it,
+//! so an idle device proves its last commit (`CONSISTENCY.md`, G5).
 //!
 //! Invariant: at most one block is written for each commit, and none if another commit follows within [`PROOF_MS`].
 

@@ -5,7 +5,7 @@ use crate::base::Base;
 /// Versions and epochs of all volumes together, about 100 bytes each.
 const DIRTY_RECORDS_MAX: u64 = 1 << 20;
 
-/// Records of dirty data that there may be: half of what a checkpoint has room for, and a bound on the RAM.
+/// Maximum number of records of dirty data: half of a checkpoint's capacity, and a bound on the RAM.
 pub(crate) fn dirty_records_max(base: &Base) -> u64 {
     (base.cfg().geometry.checkpoint_records_max() / 2).clamp(64, DIRTY_RECORDS_MAX)
 }

@@ -1,7 +1,7 @@
-//! The way of a request: dirty data first, then the clean layer, then the origin.
+//! Path of a request: dirty data first, then the clean layer, then the origin.
 //!
-//! Job: take requests in, and find out for each extent of a read whether dirty data covers it. What it does not do: serve
-//! from clean copies (`read`), or write to origins (`write`).
+//! Job: admit requests, and determine for each extent of a read if dirty data covers it. Out of scope: serving from
+//! clean copies (`read`), and writing to origins (`write`).
 
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentNo, Mode};
 
@@ -101,7 +101,7 @@ impl DirtyLayer {
         clean.read_sorted(read, sorted, stream, core);
     }
 
-    /// Goes on with a portion that waited for headers. Whether it is known by now.
+    /// Resumes a portion that waited for headers. Returns `true` if its source is known.
     fn read_again(
         &mut self,
         read: u64,
@@ -120,8 +120,8 @@ impl DirtyLayer {
         known
     }
 
-    /// Finds out where a portion comes from, dirty data first, and brings it from memory if it is there. Whether it is
-    /// known.
+    /// Determines the source of a portion, dirty data first, and serves it if it is in memory. Returns `true` if the
+    /// source is known.
     fn sort(
         &mut self,
         read: u64,
@@ -141,7 +141,8 @@ impl DirtyLayer {
         clean.sort_clean(read, portion, sorted, core)
     }
 
-    /// The headers are in memory, as far as they could be read: the miss is a hit now, or asks the origin.
+    /// Resumes a miss whose headers are in memory, as far as they could be read: it is a hit now, or goes to the
+    /// origin.
     pub(crate) fn headers_arrived(&mut self, id: u64, core: &mut Core, clean: &mut Clean) {
         let RecipeWait { read, portion, stream } = clean.copies_mut().recipes_mut().end_wait(id);
         let hit = self.read_again(read, portion, stream, core, clean);
@@ -157,7 +158,7 @@ impl DirtyLayer {
         self.submit_adopted(request, core, clean);
     }
 
-    /// A write whose buffer has been adopted.
+    /// Submits a write whose buffer has been adopted.
     pub(crate) fn submit_adopted(&mut self, request: &Request, core: &mut Core, clean: &mut Clean) {
         let mode = core.base.volume(request.volume).map(|volume| volume.cfg().mode);
         if mode.is_none_or(|mode| mode == Mode::ReadOnly) || request.len_bytes == 0 {
@@ -172,7 +173,7 @@ impl DirtyLayer {
         if matches!(request.kind, RequestKind::Write { .. }) && mode != Some(Mode::WriteAround) {
             clean.copies_mut().note(request, false, core);
         }
-        // What clears goes past a dirty layer that is empty: discarding a new volume must not fill the journal.
+        // A discard bypasses an empty dirty layer: discarding a new volume must not fill the journal.
         let clears = !matches!(request.kind, RequestKind::Write { .. });
         let passes = clears && (!self.volumes.has_dirty(request.volume) || self.makes_space(request, core));
         if self.volumes.fence(request.volume, core).is_some()
@@ -217,7 +218,7 @@ impl DirtyLayer {
         core.base.flush_origin(request.volume, FlushWaiter::Client(request.req));
     }
 
-    /// Whether the fence of a volume refuses a read: everything, or what is dirty.
+    /// Returns `true` if the fence of a volume refuses a read: of everything, or of dirty data.
     pub(crate) fn refuses_read(&self, request: &Request, core: &Core) -> bool {
         match self.volumes.fence(request.volume, core) {
             None => false,

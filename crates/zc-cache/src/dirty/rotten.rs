@@ -1,11 +1,11 @@
-//! Dirty data that the device does not give back, when it is to be destaged or scrubbed.
+//! Dirty data that the device fails to return when it is destaged or scrubbed.
 //!
-//! Job: say whether the volume has anything newer in its place. If committed epochs behind it cover all of its
-//! sectors, it is left out, and destaging goes on without a pause up to the last of them. If not, its run waits
-//! (`CONSISTENCY.md`, G6), until clients write the sectors anew or an operator gives them up: zeros are written then.
+//! Job: determine if the volume has anything newer in its place. If committed epochs behind it cover all of its
+//! sectors, it is left out, and destaging continues without a pause up to the last of them. If not, its run waits
+//! (`CONSISTENCY.md`, G6) until clients write the sectors again or an operator drops them: zeros are written then.
 //!
-//! Invariants: only what was read twice in vain counts as unreadable, until it can be read; only what is committed
-//! covers.
+//! Invariants: only data that failed to be read twice counts as unreadable, until a read succeeds; only committed
+//! data covers.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use zc_core::{ExtentNo, SectorMap};
 
 use crate::dirty::versions::{Body, DirtyVolume, EpochState, Version};
 
-/// What committed epochs behind a version leave of it.
+/// Part of a version that committed later epochs leave uncovered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cover {
     /// Sectors that none of them has.
@@ -23,17 +23,17 @@ pub(crate) struct Cover {
     pub(super) until: u64,
 }
 
-/// What is known to be unreadable of a volume.
+/// Known unreadable data of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable {
     /// Bodies of each extent and epoch.
     pub(super) found: BTreeMap<(ExtentNo, u64), SmallVec<[Body; 1]>>,
-    /// An operator gives up what nothing covers.
+    /// An operator drops the data that nothing covers.
     pub(super) giving_up: bool,
 }
 
 impl Unreadable {
-    /// A version was read twice in vain. Whether that is news.
+    /// Records a version that failed to be read twice. Returns `true` if it was not recorded before.
     pub(crate) fn add(&mut self, extent: ExtentNo, version: &Version) -> bool {
         let bodies = self.found.entry((extent, version.epoch)).or_default();
         let is_new = !bodies.contains(&version.body);
@@ -58,12 +58,12 @@ impl Unreadable {
         }
     }
 
-    /// Whether an operator waits for it to be given up.
+    /// Returns `true` if an operator waits for it to be dropped.
     pub(crate) const fn is_wanted(&self) -> bool {
         self.giving_up
     }
 
-    /// Forgets what is not dirty any more, and what committed epochs cover.
+    /// Forgets data that is not dirty any more or that committed epochs cover.
     pub(super) fn prune(&mut self, data: &DirtyVolume) {
         self.found.retain(|(extent, epoch), bodies| {
             bodies.retain(|body| data.has_open(*extent, *epoch, body));
@@ -73,7 +73,7 @@ impl Unreadable {
 }
 
 impl DirtyVolume {
-    /// Which sectors of a version committed epochs behind it have anew.
+    /// Determines the sectors of a version that committed later epochs overwrite.
     pub(crate) fn cover(&self, extent: ExtentNo, version: &Version) -> Cover {
         let mut cover = Cover { open: SectorMap::from_range(version.span.clone()), until: version.epoch };
         let newer = version.epoch + 1..=u64::MAX;
@@ -88,7 +88,8 @@ impl DirtyVolume {
         cover
     }
 
-    /// The versions of an epoch with this body: one, or what later writes of the epoch left of it.
+    /// Returns the versions of an epoch with this body: one, or the remainders that later writes of the epoch left of
+    /// it.
     pub(super) fn with_body(
         &self,
         extent: ExtentNo,
@@ -98,12 +99,12 @@ impl DirtyVolume {
         self.versions(extent, &(epoch..=epoch)).iter().filter(move |version| version.body == *body)
     }
 
-    /// Whether anything of a body is dirty that committed epochs do not cover.
+    /// Returns `true` if anything of a body is dirty that committed epochs do not cover.
     fn has_open(&self, extent: ExtentNo, epoch: u64, body: &Body) -> bool {
         self.with_body(extent, epoch, body).any(|version| !self.cover(extent, version).open.is_empty())
     }
 
-    /// The sectors of a version that no later write has, whether it is committed or not.
+    /// Sectors of a version that no later write covers, committed or not.
     pub(super) fn unwritten(&self, extent: ExtentNo, version: &Version) -> SectorMap {
         let mut left = SectorMap::from_range(version.span.clone());
         for later in self.versions(extent, &(version.epoch + 1..=u64::MAX)) {

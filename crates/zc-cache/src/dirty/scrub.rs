@@ -1,12 +1,13 @@
-//! The scrub of dirty data: what only the cache has is read back from time to time, so that rot is told while a client
-//! may still have the bytes.
+//! The scrub of dirty data: data that only the cache has is read back periodically, so that corruption is reported
+//! while a client may still have the bytes.
 //!
-//! Job: go through the committed versions of all volumes once in an interval, in the order of their places, one read at
-//! a time, at a rate that takes the whole interval for what there is. What cannot be read twice is told as unreadable.
-//! What a client could not read is read at once, whatever the interval is: status names it then.
+//! Job: read the committed versions of all volumes once in an interval, in the order of their places, one read at a
+//! time, at a rate that spreads them over the whole interval. A version that fails to be read twice is reported as
+//! unreadable. A version that a client failed to read is read at once, regardless of the interval, so that status
+//! names it.
 //!
-//! Invariants: it reads what is on the device alone, nothing that is in memory; it changes no data and no mapping. Its
-//! reads pin their slot, so a version may go while it is read; then the result counts for nothing.
+//! Invariants: it reads only data on the device, nothing that is in memory; it changes no data and no mapping. Its
+//! reads pin their slot, so a version may be removed during its read; then the result is ignored.
 
 use std::collections::VecDeque;
 
@@ -26,7 +27,7 @@ const RATE_MIN: u64 = 1 << 20;
 /// Extents that clients could not read, to be read again; more are left to the next pass.
 const SUSPECTS_MAX: usize = 1024;
 
-/// How far the scrub is.
+/// Progress of the scrub.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyScrub {
     pass: Option<Pass>,
@@ -42,10 +43,10 @@ pub(crate) struct DirtyScrub {
 /// One way through all dirty data.
 #[derive(Debug)]
 struct Pass {
-    /// Where to go on.
+    /// Volume to resume with.
     volume: VolumeId,
     extent: ExtentNo,
-    /// What is left of the extent before that.
+    /// Remaining versions of the extent before that.
     todo: SmallVec<[(ExtentNo, Version); 2]>,
     bytes_per_s: u64,
 }
@@ -68,7 +69,7 @@ impl DirtyScrub {
 }
 
 impl DirtyVolume {
-    /// Whether a version is dirty, and a crash would not take it back.
+    /// Returns `true` if a version is dirty, and a crash would not revert it.
     fn is_committed(&self, extent: ExtentNo, version: &Version) -> bool {
         let is_here = self.versions(extent, &(version.epoch..=version.epoch)).contains(version);
         is_here && self.epoch(version.epoch).is_some_and(|epoch| epoch.state == EpochState::Committed)

@@ -1,14 +1,14 @@
-//! Division of the room for dirty data among the volumes in write-back.
+//! Division of the capacity for dirty data among the volumes in write-back.
 //!
-//! Job: the arithmetic, for slots and for records alike (`CONSISTENCY.md`, "Room for dirty data"). A quarter of the room
-//! is reserved in equal parts. A volume takes room within its reserve however much the others hold; beyond that it takes
-//! room only while all together hold less than what is shared.
+//! Job: the arithmetic, for slots and for records alike (`CONSISTENCY.md`, "Room for dirty data"). A quarter of the
+//! capacity is reserved in equal parts. A volume takes capacity within its reserve however much the others hold;
+//! beyond that it takes capacity only while all together hold less than the shared part.
 //!
-//! Invariant: what volumes take within their reserves always fits, whatever the others do with what they have. A slot
-//! that was opened while the shared room was used up has bodies of volumes within their reserves alone, and each of them
-//! is charged for it; so there are no more of these slots than the reserves come to.
+//! Invariant: allocations of volumes within their reserves always fit, whatever the others hold. A slot that was
+//! opened while the shared capacity was used up has bodies of volumes within their reserves alone, and each of them
+//! is charged for it; so the number of these slots never exceeds the sum of the reserves.
 //!
-//! What it does not do: count what volumes hold, or decide whose turn it is (`admission`).
+//! Out of scope: counting the holdings of volumes, and taking turns (`admission`).
 
 /// Part of the room that is reserved, if there is more than one volume.
 const RESERVED_PART: u64 = 4;

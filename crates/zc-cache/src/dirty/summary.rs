@@ -1,16 +1,16 @@
 //! Commits in one write: the records that the journal lacks go to the end of the piece that they are about
 //! (`FORMAT.md`, section 8.3).
 //!
-//! A commit that a client waits for is two durable writes, unit and journal block. If all that was written before is
-//! durable, and the journal's last block names the unit that grows, the next piece carries a summary instead: all that
-//! was recorded since. The records stay in line for the next block, which repeats them. When that block is taken, a new
+//! A commit that a client waits for takes two durable writes, unit and journal block. If all earlier writes are
+//! durable, and the journal's last block names the growing unit, the next piece carries a summary instead, with all
+//! records since. The records stay in line for the next block, which repeats them. When that block is taken, a new
 //! chain begins.
 //!
-//! Invariants: a summary is in flight only while no journal block is, and the other way round; the summaries of a chain
-//! hold, together, the first records in line, and no more than one block takes; none of these is of a commit that has
-//! not ended, but for the one that the summary in flight is written for; their slot is pinned until that block is
-//! durable. Commits and destaging rely on summaries; what needs a durable *journal* (retirements, what is given up)
-//! waits for the block.
+//! Invariants: a summary is in flight only while no journal block is, and the other way round; the summaries of a
+//! chain hold, together, the first records in line, and no more than one block takes; none of these is of a commit
+//! that has not ended, but for the one that the summary in flight is written for; their slot is pinned until that
+//! block is durable. Commits and destaging rely on summaries; operations that need a durable *journal* (retirements,
+//! drops) wait for the block.
 
 use std::collections::VecDeque;
 
@@ -40,13 +40,13 @@ struct SummaryWrite {
     /// Number of the piece.
     part: u64,
     volume: VolumeId,
-    /// What the chain becomes.
+    /// Records that the chain carries once the summary is written.
     carried: usize,
     carried_to: u64,
     next_page: u32,
 }
 
-/// Where a summary would go: records in it, bytes of it, and where its page ends in the slot.
+/// Position of the next summary: its records, its bytes, and the end of its page in the slot.
 struct Room {
     skip: usize,
     bytes: u32,
@@ -79,12 +79,12 @@ impl Summaries {
         growing
     }
 
-    /// Whether the next journal block repeats what summaries tell.
+    /// Returns `true` if the next journal block repeats records of summaries.
     pub(crate) fn has_carried(&self) -> bool {
         self.chain.as_ref().is_some_and(|chain| chain.carried > 0)
     }
 
-    /// Whether a restart would find what was recorded up to this position, in the journal or in a summary.
+    /// Returns `true` if a restart would find all records up to this position, in the journal or in a summary.
     pub(crate) fn is_recorded(&self, position: u64, core: &Core) -> bool {
         let carried = |chain: &Chain| position <= chain.carried_to;
         core.device.catalog.meta().journal().is_durable(position) || self.chain.as_ref().is_some_and(carried)
@@ -119,7 +119,7 @@ impl Summaries {
         let units = core.device.units.dirty();
         let unit = units.open()?;
         let continues = unit.growing() == GrowingUnit { page: chain.next_page, ..chain.unit };
-        // What the commit needs besides its piece is durable.
+        // All that the commit needs besides its piece is durable.
         let flushed = units.writes().is_flushed();
         let written =
             units.writes().is_idle() && flushed && core.device.catalog.meta().journal().is_all_durable();
@@ -165,7 +165,7 @@ impl Summaries {
         core.base.port.emit(Action::Summarize { weu, place, summary: Box::new(summary) });
     }
 
-    /// A piece of a unit was written, durably if it has a summary: then the volume whose commit it is.
+    /// Completes the write of a piece of a unit, durable if it has a summary: then returns the volume that commits.
     pub(super) fn written(&mut self, part: u64, core: &mut Core) -> Option<VolumeId> {
         let write = self.summary.take_if(|write| write.part == part)?;
         debug_assert!(
@@ -195,7 +195,7 @@ impl Summaries {
         self.chain_pins.push_back((repeated, slot));
     }
 
-    /// At a start: what summaries may tell is to be in the journal before long.
+    /// At a start: requests that records which summaries may hold are journaled soon.
     pub(crate) fn repeat(&mut self, core: &mut Core) {
         if !self.chain_pins.is_empty() {
             core.device.catalog.meta_mut().journal_mut().want_all();

@@ -1,4 +1,4 @@
-//! The pieces of a volume that cannot be read: which they are, and how an operator gives them up (see `rotten`).
+//! Unreadable pieces of a volume: their enumeration, and their removal by an operator (see `rotten`).
 
 use core::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
 use crate::seam::{Action, Note};
 
-/// What a volume cannot read and nothing committed covers.
+/// Unreadable data of a volume that nothing committed covers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Gap {
     /// Its first piece, in bytes of the volume.
@@ -24,7 +24,7 @@ pub(crate) struct Gap {
 }
 
 impl VolumeDirty {
-    /// An epoch is committed or clean: what destaging is stuck at may be covered by now.
+    /// Rechecks the version that destaging is stuck at after an epoch is committed or clean, since it may be covered.
     pub(crate) fn look_at_gap(&mut self) {
         self.unreadable.prune(&self.data);
         if let Some((extent, version)) = self.destaging.stuck_at()
@@ -34,7 +34,8 @@ impl VolumeDirty {
         }
     }
 
-    /// A version could be read after all: what failed was not the medium, and destaging is not stuck at it any more.
+    /// A version could be read after all: the failure was not the medium's, and destaging is not stuck at it any
+    /// more.
     pub(crate) fn read_after_all(&mut self, extent: ExtentNo, version: &Version) {
         self.unreadable.remove(extent, version);
         let is_it = |at: &(ExtentNo, Version)| {
@@ -76,17 +77,17 @@ impl VolumeDirty {
         gap
     }
 
-    /// Whether a write has some of it anew.
+    /// Returns `true` if a write covers part of it.
     pub(crate) fn meets_gap(&self, extent_bytes: u32, written: &Range<u64>) -> bool {
         self.gaps(extent_bytes).any(|piece| piece.start < written.end && written.start < piece.end)
     }
 
-    /// Whether an operator's wish to give it up is not fulfilled yet.
+    /// Returns `true` while an operator's request to drop it is not completed.
     pub(crate) fn is_giving_up(&self, extent_bytes: u32) -> bool {
         self.unreadable.giving_up || (self.commit.is_some() && self.gap(extent_bytes).bytes > 0)
     }
 
-    /// The next sectors that cannot be read and that no write has anew.
+    /// Returns the next unreadable sectors that no write covers.
     fn next_unwritten(&self, extent_bytes: u32) -> Option<(ExtentNo, Range<u32>)> {
         self.unreadable.found.iter().find_map(|((extent, epoch), bodies)| {
             bodies.iter().find_map(|body| {
@@ -100,7 +101,7 @@ impl VolumeDirty {
     }
 }
 
-/// An operator gives up what cannot be read of a volume's dirty data, and nothing else.
+/// Drops only the unreadable part of a volume's dirty data, as an operator requested.
 pub(crate) fn give_up_unreadable(
     volume: VolumeId,
     volumes: &mut DirtyVolumes,
@@ -113,8 +114,8 @@ pub(crate) fn give_up_unreadable(
     }
 }
 
-/// Writes zeros where nothing can be read, as far as the open epoch has room. A fence ends it: what is out of
-/// reach as a whole is not for this.
+/// Writes zeros over unreadable data, as far as the open epoch has capacity. A fence ends it: data that is
+/// unreachable as a whole is out of scope.
 pub(crate) fn pump_giving_up(
     volume: VolumeId,
     volumes: &mut DirtyVolumes,

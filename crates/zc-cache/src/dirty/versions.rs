@@ -1,15 +1,16 @@
-//! What is dirty: per volume, the sectors that clients have written and the origin does not have, by epoch.
+//! Dirty data: per volume, the sectors that clients have written and the origin does not have, by epoch.
 //!
-//! Nitro's dirty list (section 3.1), with versions. An extent has a list of *versions*, oldest first; each covers a run
-//! of its sectors and belongs to an *epoch*. Inside an epoch a newer version replaces what it covers; a version that an
-//! older epoch has yet to write to the origin stays until that epoch is clean (G6), hidden from readers.
+//! Nitro's dirty list (section 3.1), with versions. An extent has a list of *versions*, oldest first; each covers a
+//! run of its sectors and belongs to an *epoch*. Inside an epoch a newer version replaces the older ones that it
+//! covers; a version that an older epoch has yet to write to the origin stays until that epoch is clean (G6), hidden
+//! from readers.
 //!
 //! Invariants: versions of one epoch and extent do not overlap; the order of a list is the order of the writes; every
 //! version of an extent is named by its epoch's set. A version that was cut in two is listed twice, with one body; a
-//! stored body has one pin of its slot. A method that takes versions out gets each body once, with its last listing, and
-//! must let the slot go.
+//! stored body has one pin of its slot. A method that removes versions returns each body once, with its last listing,
+//! and must release the slot.
 //!
-//! What it does not do: I/O, pinning, journal records, deciding when an epoch ends.
+//! Out of scope: I/O, pinning, journal records, deciding when an epoch ends.
 
 use core::ops::{Range, RangeInclusive};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,10 +20,11 @@ use zc_core::{BufSlice, ExtentNo, SECTOR_BYTES, SectorMap};
 
 use crate::index::file_index::Place;
 
-/// Epochs of a run that are asked one by one for their next extent; for more of them all dirty extents are gone through.
+/// Maximum epochs of a run that are queried one by one for their next extent; for longer runs all dirty extents are
+/// scanned.
 const EPOCHS_ASKED_MAX: u64 = 16;
 
-/// Where the bytes of a version are.
+/// Location of the bytes of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
     /// In memory alone; the job that will store them.
@@ -34,7 +36,6 @@ pub(crate) enum Body {
     },
     /// In a slot, which is pinned for it.
     Stored {
-        /// Where.
         place: Place,
         /// The entry is its own (not shared with another extent): identity is verified.
         own: bool,
@@ -52,7 +53,7 @@ impl Body {
         matches!(self, Self::Zero { no_hole: false })
     }
 
-    /// For zeros: whether the origin has to keep room for them.
+    /// For zeros: `Some(true)` if the origin has to keep space allocated for them.
     pub(crate) const fn zeros(&self) -> Option<bool> {
         match self {
             Self::Zero { no_hole } => Some(*no_hole),
@@ -85,7 +86,7 @@ pub(crate) struct Visible {
     pub(super) body: Body,
 }
 
-/// What happens to an epoch.
+/// State of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EpochState {
     /// The epoch takes writes.
@@ -96,13 +97,13 @@ pub(crate) enum EpochState {
     Committed,
 }
 
-/// What ended an epoch.
+/// Cause of the end of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// A flush, or a write that is durable when it is answered: what came later may not be on the origin before it. Also
-    /// if that is not known.
+    /// A flush, or a write that is durable when it is answered: later writes may not reach the origin before it. Also
+    /// if the cause is unknown.
     ByFlush,
-    /// Age or size: the next one goes on where it stopped.
+    /// Age or size: the next epoch continues it.
     ByItself,
 }
 
@@ -121,19 +122,19 @@ pub(crate) struct Epoch {
     pub(super) writes: u64,
     /// When its first write came.
     pub(super) began_ms: u64,
-    /// A client was told that a write has ended which ends in this epoch, before the epoch is durable.
+    /// A client received the completion of a write that ends in this epoch, before the epoch is durable.
     pub(super) acknowledged: bool,
-    /// What ended it; nothing yet while it is open.
+    /// Cause of its end; no meaning while it is open.
     ended: Ended,
 }
 
-/// What a run may be, at most.
+/// Upper bounds on a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunBounds {
     pub(super) epochs: usize,
     /// Client bytes, if it is more than one epoch.
     pub(super) bytes: u64,
-    /// The run goes on behind a flush.
+    /// The run continues past a flush.
     pub(super) past_flushes: bool,
     /// No later epoch than this one, unless it is the oldest.
     pub(super) last: u64,
@@ -171,7 +172,7 @@ impl DirtyVolume {
         self.extents.len()
     }
 
-    /// Records that tell all of it: one for each version, and one for each epoch.
+    /// Number of records that describe all of it: one for each version, and one for each epoch.
     pub(crate) fn record_count(&self) -> u64 {
         self.count + zc_core::u64_from_usize(self.epochs.len())
     }
@@ -322,7 +323,7 @@ impl DirtyVolume {
         gone
     }
 
-    /// What readers of the sectors get from here, in order; sectors that are not dirty are left out.
+    /// Returns the versions that readers of the sectors get, in order; sectors that are not dirty are left out.
     pub(crate) fn visible(&self, extent: ExtentNo, sectors: &Range<u32>) -> SmallVec<[Visible; 2]> {
         let mut found = SmallVec::new();
         let Some(versions) = self.extents.get(&extent) else { return found };
@@ -353,7 +354,7 @@ impl DirtyVolume {
         found
     }
 
-    /// What these epochs leave of an extent, in order of its sectors: of each sector the newest version among theirs.
+    /// Returns the newest version among these epochs of each sector of an extent, in order of the sectors.
     pub(crate) fn of_epochs(&self, extent: ExtentNo, epochs: &RangeInclusive<u64>) -> SmallVec<[Version; 2]> {
         let mut left: SmallVec<[Version; 2]> = SmallVec::new();
         let mut hidden = SectorMap::EMPTY;
@@ -428,7 +429,7 @@ impl DirtyVolume {
         self.extents.get(&extent).map_or(&[], |versions| &versions[range_of(versions, epochs)])
     }
 
-    /// A job has stored what it had in memory, which is still wanted (see [`DirtyVolume::awaits`]).
+    /// Replaces the memory body of a job by its stored body, which is still needed (see [`DirtyVolume::awaits`]).
     pub(crate) fn placed(&mut self, extent: ExtentNo, job: u64, body: Body) {
         let mut of_epoch = None;
         // All of a job's are of one epoch, and mostly of the newest.
@@ -446,7 +447,7 @@ impl DirtyVolume {
         }
     }
 
-    /// Whether a version still waits for a job.
+    /// Returns `true` if a version still waits for a job.
     pub(crate) fn awaits(&self, extent: ExtentNo, job: u64) -> bool {
         self.extents
             .get(&extent)
@@ -456,13 +457,13 @@ impl DirtyVolume {
             .any(|version| matches!(version.body, Body::Memory { job: of, .. } if of == job))
     }
 
-    /// Whether the newest version does.
+    /// Returns `true` if the newest version waits for a job.
     pub(crate) fn newest_awaits(&self, extent: ExtentNo, job: u64) -> bool {
         let newest = self.extents.get(&extent).and_then(|versions| versions.last());
         newest.is_some_and(|version| matches!(version.body, Body::Memory { job: of, .. } if of == job))
     }
 
-    /// Forgets an epoch and all before it: they are on the origin. Returns what they held.
+    /// Forgets an epoch and all before it: they are on the origin. Returns their bodies.
     pub(crate) fn forget_until(&mut self, epoch: u64) -> Vec<Body> {
         let mut gone = Vec::new();
         while self
@@ -479,7 +480,7 @@ impl DirtyVolume {
         gone
     }
 
-    /// Forgets everything. Returns what it held.
+    /// Forgets everything. Returns its bodies.
     pub(crate) fn forget_all(&mut self) -> Vec<Body> {
         let mut gone = Vec::new();
         while let Some(epoch) = self.epochs.pop_front() {
@@ -514,7 +515,7 @@ impl DirtyVolume {
     }
 }
 
-/// Which of an extent's versions are of these epochs: they lie in the order of their epochs, however many there are.
+/// Range of an extent's versions of these epochs: versions are ordered by epoch, however many there are.
 fn range_of(versions: &[Version], epochs: &RangeInclusive<u64>) -> Range<usize> {
     let start = versions.partition_point(|version| version.epoch < *epochs.start());
     let count = versions[start..].partition_point(|version| version.epoch <= *epochs.end());
@@ -571,7 +572,7 @@ pub struct DirtyState {
     pub extents: u64,
     /// Epochs that are not on the origin.
     pub epochs: u64,
-    /// How long ago the oldest of them began, in milliseconds: what losing the cache would cost now.
+    /// Age of the oldest of them, in milliseconds: the cost of losing the cache now.
     pub oldest_age_ms: u64,
     /// Requests fail because dirty data is out of reach.
     pub fenced: bool,
@@ -587,19 +588,18 @@ pub struct DirtyState {
     pub waiting_ms: u64,
     /// The origin has no space for the dirty data.
     pub no_space: bool,
-    /// The newest epoch: what is given up now ends with it.
+    /// Newest epoch: data dropped now ends with it.
     pub newest_epoch: u64,
     /// The newest epoch with dirty data; the last clean one if nothing is dirty. All that is dirty now is on the origin
     /// once `clean_epoch` reaches it.
     pub dirty_epoch: u64,
     /// The newest epoch that is on the origin with all before it.
     pub clean_epoch: u64,
-    /// Dirty bytes that came to the origin since the manager knows the volume. What was dropped is not among them.
+    /// Dirty bytes destaged to the origin since the manager opened the volume. Dropped bytes are not counted.
     pub destaged_bytes: u64,
-    /// Where the volume has what the cache device does not give back and no later write covers: nothing behind it is
-    /// destaged.
+    /// Offset of data that the cache device fails to return and no later write covers: nothing behind it is destaged.
     pub stuck_offset_bytes: u64,
-    /// How much of that is in one piece there; 0: all that was read could be.
+    /// Contiguous unreadable bytes there; 0: all data could be read.
     pub stuck_bytes: u64,
     /// All of that, as far as it is known.
     pub unreadable_bytes: u64,

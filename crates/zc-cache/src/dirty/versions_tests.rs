@@ -12,7 +12,7 @@ const SECTORS: u32 = 16;
 /// Epochs of a run.
 const RUN_MAX: usize = 3;
 
-/// A body that tells write `id`.
+/// A body that identifies write `id`.
 fn stored(id: u16) -> Body {
     let place = Place { slot: WeuSlot(u32::from(id)), generation: Generation(1), offset_units: id, pages: 1 };
     Body::Stored { place, own: true }

@@ -1,6 +1,7 @@
-//! Write-back of one volume: its dirty data, and what is under way for that.
+//! Write-back of one volume: its dirty data, and the operations in progress on it.
 //!
-//! Job: hold the parts that commits, destaging and admission work on, and say what the volume has to do with all of them.
+//! Job: hold the parts that commits, destaging and admission work on, and determine the volume's pending work from
+//! all of them.
 
 use std::collections::VecDeque;
 
@@ -29,11 +30,11 @@ pub(crate) struct VolumeDirty {
     /// Since when no write finds room because the origin has none, in milliseconds.
     pub(super) full_since_ms: Option<u64>,
     pub(super) destaging: Destaging,
-    /// What of it the device does not give back.
+    /// Its data that the device fails to return.
     pub(super) unreadable: Unreadable,
     pub(super) phase: Phase,
     pub(super) last_request_ms: u64,
-    /// Dirty bytes that came to the origin since the manager knows the volume.
+    /// Dirty bytes destaged to the origin since the manager opened the volume.
     pub(super) destaged_bytes: u64,
 }
 
@@ -44,7 +45,7 @@ pub(crate) struct WaitingWrite {
     pub(super) done_bytes: u64,
     /// Arrival time, in milliseconds.
     pub(super) since_ms: u64,
-    /// A clearing that has waited without success for the origin to have what is dirty.
+    /// A clearing has waited without success for the origin to receive the dirty data.
     pub(super) has_waited: bool,
 }
 
@@ -85,7 +86,7 @@ impl VolumeDirty {
         self.is_in_step() || self.data.epochs.front().is_some_and(|oldest| self.drains(oldest.number))
     }
 
-    /// Its oldest epoch belongs to a step that goes on without a pause.
+    /// Returns `true` if its oldest epoch belongs to a step that continues without a pause.
     pub(super) fn is_in_step(&self) -> bool {
         self.data.epochs.front().is_some_and(|oldest| self.destaging.is_in_step(oldest.number))
     }
@@ -95,12 +96,13 @@ impl VolumeDirty {
         self.phase.drained(self.data.clean);
     }
 
-    /// Journal and checkpoint may not tell everything, or the origin is not what it was: it waits for an operator.
+    /// Returns `true` if journal and checkpoint may be incomplete, or the origin has changed: it waits for an
+    /// operator.
     pub(super) fn is_incomplete(&self) -> bool {
         self.phase.is_fenced()
     }
 
-    /// Whether it is being dropped, given up in part, or decided about.
+    /// Returns `true` if it is being dropped, in whole or in part, or a decision about it is pending.
     pub(super) fn is_settling(&self) -> bool {
         self.phase.dropping().is_some() || self.phase.is_unrecorded() || self.unreadable.is_wanted()
     }
@@ -109,12 +111,12 @@ impl VolumeDirty {
         self.data.epochs.iter().any(|epoch| epoch.state == EpochState::Committed)
     }
 
-    /// Whether something of it is in flight, or is being decided.
+    /// Returns `true` if something of it is in flight, or a decision is pending.
     pub(super) fn is_busy(&self) -> bool {
         self.commit.is_some() || self.destaging.is_busy() || self.phase.is_leaving() || self.is_settling()
     }
 
-    /// Whether losing the cache device would lose anything that was acknowledged.
+    /// Returns `true` if losing the cache device would lose anything that was acknowledged.
     pub(super) fn is_dirty(&self) -> bool {
         !self.data.is_empty()
             || !self.waiting.is_empty()
@@ -124,7 +126,7 @@ impl VolumeDirty {
 }
 
 impl VolumeDirty {
-    /// Whether something is under way, or was asked for, whatever the time.
+    /// Returns `true` if something is in progress or was requested, whatever the time.
     pub(super) fn is_at_work(&self) -> bool {
         self.commit.is_some()
             || self.commit_again
@@ -139,7 +141,7 @@ impl VolumeDirty {
     }
 }
 
-/// Whether a volume's dirty data is not to be written to its origin.
+/// Returns `true` if a volume's dirty data must not be written to its origin.
 pub(super) fn is_held_back(volume: VolumeId, dirty: &VolumeDirty, base: &Base) -> bool {
     let mode = base.volume(volume).map_or(Mode::ReadOnly, |entry| entry.cfg().mode);
     mode == Mode::ReadOnly || dirty.is_incomplete()

@@ -1,12 +1,12 @@
-//! The volumes with a dirty layer, and which of them have anything to do.
+//! Volumes with a dirty layer, split into those with pending work and those without.
 //!
-//! Job: keep the volumes apart that the manager looks at after every event (*awake*) and those that it need not look at
-//! until something happens to them or a time comes (*asleep*). A thousand idle volumes then cost an event nothing.
+//! Job: separate the volumes that the manager checks after every event (*awake*) from those that need no check until
+//! an event concerns them or a time comes (*asleep*). A thousand idle volumes then cost an event nothing.
 //!
-//! Invariants: every volume is awake or asleep; a method that may change one wakes it; one with a commit or with writes
-//! that wait does not sleep. Records of dirty data are counted for all, without a look at those that sleep.
+//! Invariants: every volume is awake or asleep; a method that may change one wakes it; one with a commit or with
+//! writes that wait does not sleep. Records of dirty data are counted for all, without a visit to those that sleep.
 //!
-//! What it does not do: decide who may sleep, and until when (`rest`).
+//! Out of scope: deciding which volumes may sleep, and for how long (`rest`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,11 +39,11 @@ pub(crate) struct DirtyVolumes {
     alarms: BTreeSet<(u64, VolumeId)>,
     /// Records of those that sleep.
     asleep_records: u64,
-    /// What sleepers were judged by.
+    /// Pressure that sleeping volumes were judged by.
     pressure: Pressure,
     /// Room that volumes share is waited for.
     is_short_of_room: bool,
-    /// Requests wait until the journal is durable to here: what was decided must not be decided anew.
+    /// Requests wait until the journal is durable up to here: a decision must not be made twice.
     decided_at: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ struct Asleep {
     records: u64,
 }
 
-/// What concerns all volumes at once: sleepers are woken when it comes or goes.
+/// Conditions that concern all volumes at once: sleeping volumes are woken when one comes or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Pressure {
     /// The manager stops, or the device is lost.
@@ -64,7 +64,7 @@ pub(crate) struct Pressure {
     crowded: bool,
 }
 
-/// What a volume has to do.
+/// Pending work of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     /// Something now, or something that is under way.
@@ -90,14 +90,14 @@ impl DirtyVolumes {
         self.all.get_mut(id)
     }
 
-    /// A client asked for something, which puts off the time when the volume counts as idle; nothing else changes.
+    /// Records a client request, which puts off the time when the volume counts as idle; nothing else changes.
     pub(crate) fn asked(&mut self, id: VolumeId, now_ms: u64) {
         if let Some(dirty) = self.all.get_mut(&id) {
             dirty.last_request_ms = now_ms;
         }
     }
 
-    /// The volume, made anew if it is not known.
+    /// Returns the volume, created if it is unknown.
     pub(crate) fn get_or_insert(
         &mut self,
         id: VolumeId,
@@ -148,7 +148,7 @@ impl DirtyVolumes {
         self.all.keys().copied().collect()
     }
 
-    /// Records that tell all dirty data.
+    /// Number of records that describe all dirty data.
     pub(crate) fn record_count(&self) -> u64 {
         self.asleep_records + self.awake().map(|dirty| dirty.data.record_count()).sum::<u64>()
     }
@@ -169,7 +169,7 @@ impl DirtyVolumes {
         self.awake = self.all.keys().copied().collect();
     }
 
-    /// Wakes those whose time has come, and all if the pressure changed.
+    /// Wakes the volumes whose time has come, and all if the pressure changed.
     fn wake_due(&mut self, now_ms: u64, pressure: Pressure) {
         if core::mem::replace(&mut self.pressure, pressure) != pressure {
             self.wake_all();
@@ -191,7 +191,7 @@ impl DirtyVolumes {
     }
 }
 
-/// What is asked of them.
+/// Queries.
 impl DirtyVolumes {
     /// Returns `true` if writes wait for room.
     pub(crate) fn is_waiting(&self) -> bool {
@@ -247,7 +247,7 @@ impl DirtyVolumes {
         self.get(&volume).is_some_and(VolumeDirty::is_dirty)
     }
 
-    /// What to do instead of serving, while dirty data is out of reach.
+    /// Returns the substitute for service while dirty data is out of reach.
     pub(crate) fn fence(&self, volume: VolumeId, core: &Core) -> Option<OnLoss> {
         let dirty = self.get(&volume)?;
         let config = core.base.volume(volume).map(Volume::cfg);
@@ -255,14 +255,14 @@ impl DirtyVolumes {
         // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
         let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
         if dirty.is_incomplete() || (lost && dirty.phase.is_unrecorded() && believed) {
-            // Which sectors the origin has is what is not known: none can be read from there.
+            // It is unknown which sectors the origin has: none can be read from there.
             return Some(OnLoss::Error);
         }
         let needed = lost && !(dirty.data.is_empty() && dirty.waiting.is_empty());
         needed.then(|| config.map_or(OnLoss::Error, |config| config.write_back.on_loss))
     }
 
-    /// What readers of the sectors of an extent get from the dirty layer.
+    /// Returns the versions that readers of the sectors of an extent get from the dirty layer.
     pub(crate) fn overlay(&self, key: ExtentKey, sectors: &core::ops::Range<u32>) -> SmallVec<[Visible; 2]> {
         match self.get(&key.volume) {
             Some(dirty) => dirty.data.visible(key.extent, sectors),
@@ -271,7 +271,7 @@ impl DirtyVolumes {
     }
 }
 
-/// What is decided of them.
+/// Decisions.
 impl DirtyVolumes {
     /// Refuses the waiting writes of a volume.
     pub(crate) fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
@@ -281,20 +281,20 @@ impl DirtyVolumes {
         }
     }
 
-    /// What was recorded so far decides about dirty data of these volumes: until it is durable their requests wait.
+    /// Records a decision about dirty data of a volume: until the journal up to here is durable its requests wait.
     pub(crate) fn decide(&mut self, volume: VolumeId, bodies: Vec<Body>, core: &mut Core) {
         let Some(dirty) = self.get_mut(&volume) else { return };
         dirty.phase.decide(bodies);
         self.decided_at = Some(core.device.catalog.meta_mut().journal_mut().want_all());
     }
 
-    /// Returns `true` if what was decided is not durable yet.
+    /// Returns `true` if a decision is not durable yet.
     pub(crate) const fn is_undecided(&self) -> bool {
         self.decided_at.is_some()
     }
 
-    /// What was decided may be durable, or cannot be any more: lets go of what was kept for that. Returns `false` while
-    /// it is waited for.
+    /// Releases the bodies kept for a decision that is durable, or cannot become durable any more. Returns `false`
+    /// while it is waited for.
     pub(crate) fn pump_decided(&mut self, core: &mut Core) -> bool {
         let Some(position) = self.decided_at else { return true };
         let good = core.base.is_good();
@@ -311,8 +311,8 @@ impl DirtyVolumes {
         true
     }
 
-    /// Forgets it, unless something of it is still in flight, or the device that has to be told is lost. Whether it
-    /// did.
+    /// Drops its data, unless some of it is still in flight, or the device that has to record it is lost. Returns
+    /// `true` if it did.
     pub(crate) fn finish_dropping(&mut self, volume: VolumeId, core: &mut Core) -> bool {
         let good = core.base.is_good();
         let Some(dirty) = self.get_mut(&volume) else { return false };
@@ -341,7 +341,8 @@ impl DirtyVolumes {
             core.base.owe_loss(volume);
         }
         if let Some(entry) = core.base.volume_mut(volume) {
-            // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
+            // Its destaged data can be read from the origin now: it is to be flushed and counted as missed, as client
+            // writes are.
             entry.origin_mut().count_all_as_direct();
         }
         if good {
@@ -352,7 +353,7 @@ impl DirtyVolumes {
         true
     }
 
-    /// Journal and checkpoint may not tell everything of the volume.
+    /// Fences a volume for which journal and checkpoint may be incomplete.
     pub(crate) fn fence_incomplete(&mut self, volume: VolumeId, core: &mut Core) {
         let dirty = self.get_or_insert(volume, || VolumeDirty::new(0));
         dirty.phase.fence();
@@ -360,7 +361,7 @@ impl DirtyVolumes {
         core.base.port.emit(Action::Note(Note::Fenced { volume }));
     }
 
-    /// Goes on with what journal and checkpoint tell; what they do not tell is void from now on.
+    /// Continues with the contents of journal and checkpoint; data that they lack is invalid from now on.
     pub(crate) fn accept_loss(&mut self, volume: VolumeId, core: &mut Core) {
         let Some(dirty) = self.get_mut(&volume) else { return };
         if !dirty.phase.accept_loss() {
@@ -398,7 +399,7 @@ impl DirtyVolumes {
         }
     }
 
-    /// What a volume has to do. Where that is hard to tell it stays awake.
+    /// Determines the pending work of a volume. If that is hard to determine it stays awake.
     fn rest(&self, volume: VolumeId, core: &Core) -> Rest {
         let Some(dirty) = self.get(&volume) else { return Rest::Awake };
         if dirty.is_at_work() || core.base.is_stopping() || !core.base.is_good() {

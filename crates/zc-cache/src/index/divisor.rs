@@ -1,7 +1,7 @@
-//! Division by a number that is known long before: by multiplication, which takes a tenth of the time. Both indexes
+//! Division by a number that is fixed long before: by multiplication, which takes a tenth of the time. Both indexes
 //! divide at every lookup.
 //!
-//! What it does not do: divide numbers of 64 bits; the highest bit has to be 0.
+//! Out of scope: numbers of 64 bits; the highest bit has to be 0.
 
 /// A number to divide by.
 #[derive(Debug, Clone, Copy)]

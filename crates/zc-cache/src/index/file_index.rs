@@ -1,7 +1,7 @@
 //! The file index (Nitro 3.1): extent address -> where its content is stored.
 //!
-//! **Key**: 10 bits of volume and 38 bits of extent number, kept exactly (see `table`): what the index returns for an
-//! address is what was stored for that address, never for another one.
+//! **Key**: 10 bits of volume and 38 bits of extent number, kept exactly (see `table`): the index returns the entry
+//! stored for an address, never that of another one.
 //!
 //! **Value**: mapping and generation. The mapping is one number in a mixed radix: 0 is an empty entry, 1 means zeros,
 //! and 2 + ((v * slots + slot) * offsets + offset) a stored extent, where v = 2 * (pages - 1) + (1 for a duplicate).
@@ -13,8 +13,8 @@
 //! 9.47 bytes per extent at 95 % load. Ten times the extents need ten times the slots, and as many fewer remainder
 //! bits: the entry keeps its size.
 //!
-//! What it does not do: decide whether a slot still holds what an entry says. The slot's generation does, and the
-//! inline header of the stored extent; stale entries go by [`FileIndex::sweep`].
+//! Out of scope: determining if a slot still holds the contents of an entry. The slot's generation does, and the
+//! inline header of the stored extent; [`FileIndex::sweep`] removes stale entries.
 
 use zc_core::{ExtentKey, ExtentNo, Generation, VolumeId, WeuSlot, limits, u64_from_usize, usize_from_u64};
 use zc_format::ImageTable;
@@ -34,7 +34,7 @@ pub use crate::index::table::{Keep, SweepCursor};
 const EXTENT_BITS: u32 = limits::EXTENTS_PER_VOLUME_MAX.trailing_zeros();
 /// Bits of a key.
 const KEY_BITS: u32 = EXTENT_BITS + limits::VOLUMES_MAX.trailing_zeros();
-/// At least the size of an inline extent header, in bytes: what an extent may need beyond its own size.
+/// At least the size of an inline extent header, in bytes: the space that an extent may need beyond its own size.
 const INLINE_HEADER_BYTES: u32 = 128;
 /// Code of an extent of zeros. 0 is an empty entry, stored extents follow.
 const CODE_ZERO: u64 = 1;
@@ -65,7 +65,7 @@ impl IndexShape {
     }
 }
 
-/// Where an extent is stored.
+/// Location of a stored extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The slot.
@@ -78,7 +78,7 @@ pub struct Place {
     pub pages: u8,
 }
 
-/// What the index says of an extent.
+/// Index entry of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mapping {
     /// The extent for which the content was stored.
@@ -89,7 +89,7 @@ pub enum Mapping {
     Zero,
 }
 
-/// How mappings become numbers and back.
+/// Conversion of mappings to numbers and back.
 #[derive(Debug, Clone, Copy)]
 struct Coding {
     slots: u64,
@@ -211,8 +211,8 @@ impl FileIndex {
             .saturating_add(u64_from_usize(size_of::<Self>()))
     }
 
-    /// Begins to bring what a lookup of the extent reads. Calling up a few extents before they are looked up, one after
-    /// the other, makes them wait for memory once.
+    /// Prefetches the memory that a lookup of the extent reads. Prefetching a few extents before they are looked up,
+    /// one after the other, makes them wait for memory once.
     pub fn call_up(&self, key: ExtentKey) {
         if let Some(packed) = pack(key) {
             self.table.call_up(packed);
@@ -233,9 +233,9 @@ impl FileIndex {
         }
     }
 
-    /// Maps an extent, in place of what it was mapped to, as the most recently used one. Returns the mapping that the
-    /// index has no place for: another one that was evicted, or this one (the extent is not mapped then) when its
-    /// address or location lies outside of what the index was made for.
+    /// Maps an extent, replacing its mapping, as the most recently used one. Returns the displaced mapping: another
+    /// one that was evicted, or this one (the extent is not mapped then) when its address or location lies outside
+    /// the index's bounds.
     pub fn insert(&mut self, key: ExtentKey, mapping: Mapping) -> Option<(ExtentKey, Mapping)> {
         self.insert_sparing(key, mapping, |_| false)
     }
@@ -272,7 +272,7 @@ impl FileIndex {
         Some(self.coding.decode(value))
     }
 
-    /// Removes the mapping of an extent if it is a wanted one; whether it was.
+    /// Removes the mapping of an extent if it is a wanted one; returns `true` if it was.
     pub fn remove_if(&mut self, key: ExtentKey, wanted: impl FnOnce(Mapping) -> bool) -> bool {
         let Some(packed) = pack(key) else { return false };
         let spot = self.table.find(packed, |_| true);
@@ -306,8 +306,8 @@ impl FileIndex {
         found
     }
 
-    /// Returns the number of extents from the start of a range that [`Self::mapped_in`] may be asked for if it is to
-    /// look up at most `lookups_max` of them, and how many it looks up at most then.
+    /// Returns the number of extents from the start of a range for which [`Self::mapped_in`] looks up at most
+    /// `lookups_max` of them, and the bound on its lookups then.
     #[must_use]
     pub fn reach(&self, volume: VolumeId, extents: Range<u64>, lookups_max: u64) -> (u64, u64) {
         let packed = packed_range(volume, &extents);
@@ -328,13 +328,13 @@ impl FileIndex {
         self.table.len()
     }
 
-    /// Whether nothing is mapped.
+    /// Returns `true` if nothing is mapped.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.table.len() == 0
     }
 
-    /// Places for mappings: about 5 % more than were asked for.
+    /// Places for mappings: about 5 % more than were requested.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.table.places()
@@ -352,13 +352,13 @@ impl FileIndex {
         self.table.ram_bytes() + self.occupancy.ram_bytes() + u64_from_usize(size_of::<Self>())
     }
 
-    /// What its buckets depend on, and how many there are.
+    /// Inputs of its buckets, and their number.
     #[must_use]
     pub(crate) const fn shape(&self) -> ImageTable {
         self.table.shape()
     }
 
-    /// Some buckets without what is not in use.
+    /// Some buckets without their unused parts.
     pub(crate) fn packed_buckets(&self, first: u64, count: u32) -> Vec<u8> {
         self.table.packed_buckets(first, count)
     }
@@ -382,8 +382,8 @@ impl FileIndex {
         })
     }
 
-    /// Shows the mappings in the next `buckets` buckets to `f`, which decides whether they stay. Returns true when this
-    /// call ended a pass; whatever was mapped throughout a pass was shown at least once in it.
+    /// Shows the mappings in the next `buckets` buckets to `f`, which decides whether they stay. Returns `true` when
+    /// this call ended a pass; an entry mapped throughout a pass was shown at least once in it.
     pub fn sweep(
         &mut self,
         cursor: &mut SweepCursor,

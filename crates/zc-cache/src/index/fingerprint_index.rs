@@ -1,8 +1,9 @@
 //! The fingerprint index (Nitro 3.1): fingerprint -> slots whose WEU may hold that content.
 //!
-//! It is a hint. An entry keeps only as much of a fingerprint as its bytes have room for and names the slot alone; the
-//! full fingerprint and the location are read from the slot's WEU header (held in RAM or read from the device), which
-//! decides (contract G7: fewer than 128 bits are a hint only). The index may be smaller than the file index, or absent.
+//! It is a hint. An entry keeps only the part of a fingerprint that fits its bytes, and names only the slot. The full
+//! fingerprint and the location are read from the slot's WEU header (held in RAM or read from the device), which
+//! decides (contract G7: fewer than 128 bits are a hint only). The index may be smaller than the file index, or
+//! absent.
 //!
 //! **Arithmetic.** A key is the first t + floor(log2 B) bits of the fingerprint for B buckets, so that its remainder
 //! has t bits (see `table`); an entry is t + 1 + slot bits. The slot is stored plus one. t is at least [`TAG_BITS_MIN`]
@@ -11,7 +12,8 @@
 //! compares at most 32 remainders of which half were placed by the other hash function: the share of lookups with a
 //! false candidate is below 16 / 2^(t - 1), 0.05 % for t = 16 and 0.2 % for t = 14.
 //!
-//! One fingerprint may have several entries, each with another slot. What it does not do: verify, or count references.
+//! One fingerprint may have several entries, each with another slot. Out of scope: verifying, and counting
+//! references.
 
 use smallvec::SmallVec;
 use zc_core::{Fingerprint, WeuSlot, u64_from_usize, usize_from_u64};
@@ -65,7 +67,7 @@ impl FingerprintIndex {
         (tag_bits + buckets.max(1).ilog2(), slot_bits, buckets)
     }
 
-    /// Begins to bring what a lookup reads: see [`FileIndex::call_up`](super::FileIndex::call_up).
+    /// Prefetches the memory that a lookup reads: see [`FileIndex::call_up`](super::FileIndex::call_up).
     pub fn call_up(&self, fingerprint: &Fingerprint) {
         self.table.call_up(self.key(fingerprint));
     }
@@ -120,13 +122,13 @@ impl FingerprintIndex {
         self.table.len()
     }
 
-    /// Whether there are no entries.
+    /// Returns `true` if there are no entries.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.table.len() == 0
     }
 
-    /// Places for entries: about 5 % more than were asked for.
+    /// Places for entries: about 5 % more than were requested.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.table.places()
@@ -150,12 +152,12 @@ impl FingerprintIndex {
         self.table.ram_bytes() + u64_from_usize(size_of::<Self>())
     }
 
-    /// What its buckets depend on, and how many there are.
+    /// Inputs of its buckets, and their number.
     pub(crate) const fn shape(&self) -> ImageTable {
         self.table.shape()
     }
 
-    /// Some buckets without what is not in use.
+    /// Some buckets without their unused parts.
     pub(crate) fn packed_buckets(&self, first: u64, count: u32) -> Vec<u8> {
         self.table.packed_buckets(first, count)
     }
@@ -168,7 +170,7 @@ impl FingerprintIndex {
     }
 
     /// Shows the slots of the entries in the next `buckets` buckets to `f`, which decides whether they stay. Returns
-    /// true when this call ended a pass.
+    /// `true` when this call ended a pass.
     pub fn sweep(
         &mut self,
         cursor: &mut SweepCursor,

@@ -1,10 +1,10 @@
-//! Where in the address space anything is mapped, in coarse chunks.
+//! Coarse map of the address space: the chunks that have any mappings.
 //!
-//! Job: let work on a long range of addresses look only where something is. Invariants: a chunk is listed if and only if
-//! it has mappings, with their number. There are at most `chunks_max` chunks: when more would be needed, all become twice
-//! as long. RAM: [`CHUNK_RAM_BYTES`] each.
+//! Job: restrict work on a long range of addresses to its mapped parts. Invariants: a chunk is listed if and only if
+//! it has mappings, with their number. There are at most `chunks_max` chunks: when more would be needed, all become
+//! twice as long. RAM: [`CHUNK_RAM_BYTES`] each.
 //!
-//! What it does not do: say which extents of a chunk are mapped (the file index does).
+//! Out of scope: the mapped extents of a chunk (see the file index).
 
 use core::ops::Range;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What an entry of the table keeps of its key: a bucket implies the rest.
+//! Part of its key that an entry of the table keeps: a bucket implies the rest.
 //!
 //! A hash function here is a permutation of the K-bit keys (odd multiplications and xor-shifts, both
 //! invertible). For B buckets, any number, the permuted key p belongs to bucket b = floor(p * B / 2^K), and its rank
@@ -7,7 +7,7 @@
 //! log2(B) of their bits cost nothing: for 48-bit keys and 10 million entries at 95 % load B = 657,895 and r has
 //! 29 bits.
 //!
-//! What it does not do: hold entries.
+//! Out of scope: holding entries.
 
 use crate::index::divisor::Divisor;
 
@@ -65,7 +65,7 @@ pub(super) struct Quotients {
     pub(super) tag_mask: u64,
     buckets: u64,
     by_buckets: Divisor,
-    /// 2^K, divided by the number of buckets, and what is left.
+    /// 2^K, divided by the number of buckets, and the remainder.
     share: u64,
     rest: u64,
 }
@@ -121,7 +121,7 @@ impl Quotients {
         self.key_after(self.first_of(bucket), entry)
     }
 
-    /// Key of an entry in a bucket whose first permuted key is known, and the number of the hash function.
+    /// Key of an entry in a bucket with this first permuted key, and the number of the hash function.
     pub(super) const fn key_after(&self, first: u64, entry: u64) -> (u64, usize) {
         let tag = entry & self.tag_mask;
         let rank = tag & (self.tag_mask >> 1);

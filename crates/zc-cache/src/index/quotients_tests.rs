@@ -1,4 +1,4 @@
-//! That keys come back from what an entry keeps of them.
+//! Tests that keys are recovered from their entries.
 
 use super::*;
 

@@ -1,11 +1,11 @@
 //! A packed hash table for both indexes: exact keys, entries of any width, recency within a bucket.
 //!
-//! **Layout.** The table is one `Vec<u8>` of buckets with 16 entries each; an entry of N bits takes N/8 bytes, rounded
-//! up. From its lowest bit up an entry holds the remainder of the key, one bit that says which of two hash functions
-//! placed it, and the value. Values are never 0, so an all-zero entry is an empty one. Entries of a bucket are kept in
-//! order of use, the latest first, without gaps. The lowest bytes of a bucket's entries come first, all 16
-//! together, then the rest of each: a lookup compares the 16 at once as one number and reads an entry only where
-//! they agree.
+//! **Layout.** The table is one `Vec<u8>` of buckets with 16 entries each; an entry of N bits takes N/8 bytes,
+//! rounded up. From its lowest bit up an entry holds the remainder of the key, one bit that identifies its hash
+//! function of two, and the value. Values are never 0, so an all-zero entry is an empty one. Entries of a bucket are
+//! kept in order of use, the latest first, without gaps. The lowest bytes of a bucket's entries come first, all 16
+//! together, then the rest of each: a lookup compares the 16 at once as one number and reads an entry only where they
+//! agree.
 //!
 //! **Quotienting** (see `quotients`) keeps keys exactly while most of their bits cost nothing.
 //!
@@ -19,7 +19,7 @@
 //! to visit to one that it has visited. Up to [`SWEEPS_MAX`] passes are known at once; one that was displaced (an
 //! abandoned pass leaves its cursor behind) starts again from the first bucket.
 //!
-//! What it does not do: grow, iterate in order of keys, give meaning to values.
+//! Out of scope: growing, iterating in order of keys, and the meaning of values.
 
 use zc_core::{u64_from_usize, usize_from_u32, usize_from_u64};
 use zc_format::ImageTable;
@@ -37,7 +37,7 @@ const LOAD_PERCENT: u64 = 95;
 const SWEEPS_MAX: usize = 4;
 /// Most buckets: keeps p * B below 2^96.
 const BUCKETS_MAX: u64 = 1 << 32;
-/// What memory brings at a time, in bytes.
+/// Bytes that one memory access brings.
 const CACHE_LINE_BYTES: usize = 64;
 /// Widest entry that can be read, in bytes.
 const WINDOW_BYTES: usize = 16;
@@ -45,7 +45,7 @@ const WINDOW_BYTES: usize = 16;
 /// Half of a bucket's lowest bytes with 1 in each.
 const ONES: u64 = u64::MAX / 0xff;
 
-/// What a sweep does with an entry.
+/// Decision of a sweep on an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// The entry stays.
@@ -54,7 +54,7 @@ pub enum Keep {
     No,
 }
 
-/// How far a sweep has come. The default is the start of a new pass. Belongs to the index it was first used with.
+/// Position of a sweep. The default is the start of a new pass. Belongs to the index it was first used with.
 #[derive(Debug, Default)]
 pub struct SweepCursor {
     ticket: u64,
@@ -91,13 +91,13 @@ impl Sweeps {
         self.active.retain(|(ticket, _)| *ticket != cursor.ticket);
     }
 
-    /// Whether an entry may change buckets without being missed by a pass.
+    /// Returns `true` if an entry may change buckets without being missed by a pass.
     fn allow(&self, from: u64, to: u64) -> bool {
         self.active.iter().all(|&(_, next)| from < next || to >= next)
     }
 }
 
-/// Where an entry is, until the next change of the table.
+/// Position of an entry, until the next change of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Spot {
     bucket: u64,
@@ -127,7 +127,7 @@ const fn entry_bits(key_bits: u32, value_bits: u32, buckets: u64) -> u32 {
     remainder_bits(key_bits, buckets) + 1 + value_bits
 }
 
-/// What [`Table::ram_bytes`] of such a table will be.
+/// Future result of [`Table::ram_bytes`] of such a table.
 pub(crate) fn ram_bytes(key_bits: u32, value_bits: u32, buckets: u64) -> u64 {
     let entry_bytes = u64::from(entry_bits(key_bits, value_bits, buckets).div_ceil(8));
     let entries = buckets.saturating_mul(u64_from_usize(WAYS) * entry_bytes);
@@ -185,7 +185,7 @@ impl Table {
         }
     }
 
-    /// The first entry of `key` whose value satisfies `wanted`.
+    /// Returns the first entry of `key` whose value satisfies `wanted`.
     pub(crate) fn find(&self, key: u64, mut wanted: impl FnMut(u64) -> bool) -> Option<Spot> {
         if self.buckets == 0 {
             return None;
@@ -197,7 +197,7 @@ impl Table {
                     let index = half + lowest_byte(alike);
                     alike &= alike - 1;
                     let entry = self.load(bucket, index);
-                    // An empty entry looks like the tag 0; its value tells it apart.
+                    // An empty entry looks like the tag 0; its value distinguishes it.
                     let value = self.value_of(entry);
                     if low_u64(entry) & self.quotients.tag_mask == tag && value != 0 && wanted(value) {
                         return Some(Spot { bucket, index });
@@ -245,7 +245,7 @@ impl Table {
         self.insert_sparing(key, value, |_| false)
     }
 
-    /// As [`Self::insert`]. An entry goes whose key `spares` does not name, unless it names all that might go.
+    /// As [`Self::insert`]. Evicts an entry whose key `spares` does not name, unless it names all candidates.
     pub(crate) fn insert_sparing(
         &mut self,
         key: u64,
@@ -306,7 +306,7 @@ impl Table {
         false
     }
 
-    /// What its buckets depend on, and how many there are.
+    /// Inputs of its buckets, and their number.
     pub(crate) const fn shape(&self) -> ImageTable {
         ImageTable {
             buckets: self.buckets,
@@ -316,7 +316,7 @@ impl Table {
         }
     }
 
-    /// Some buckets without what is not in use: how many entries are in use of each, and then these (`FORMAT.md`,
+    /// Some buckets without their unused parts: the number of used entries of each, and then these (`FORMAT.md`,
     /// section 10).
     pub(crate) fn packed_buckets(&self, first: u64, count: u32) -> Vec<u8> {
         let buckets = first..first + u64::from(count);
@@ -412,7 +412,7 @@ impl Table {
         None
     }
 
-    /// Which entry of two full buckets is to go.
+    /// Returns the entry of two full buckets to evict.
     fn victim(&self, full: [u64; 2], spares: impl Fn(u64) -> bool) -> (usize, usize) {
         let both = full.iter().enumerate();
         let mut entries =
@@ -453,8 +453,8 @@ impl Table {
         used
     }
 
-    /// Which entries of a bucket have a lowest byte that agrees with the tag, the first half and the second: the
-    /// highest bit of their byte is set. It may be set, too, for an entry behind one that agrees.
+    /// Entries of a bucket whose lowest byte matches the tag, the first half and the second: the highest bit of their
+    /// byte is set. It may be set, too, for an entry behind one that matches.
     fn alike(&self, bucket: u64, tag: u64) -> [u64; 2] {
         let firsts = self.firsts(bucket);
         let (wanted, mask) = (ONES * (tag & 0xff), ONES * (self.quotients.tag_mask & 0xff));
@@ -474,12 +474,11 @@ impl Table {
         self.store(bucket, 0, entry);
     }
 
-    /// Where a bucket begins.
     const fn start(&self, bucket: u64) -> usize {
         usize_from_u64(bucket) * WAYS * usize_from_u32(self.entry_bytes)
     }
 
-    /// Where an entry is without its lowest byte.
+    /// Position of an entry without its lowest byte.
     const fn rest(&self, bucket: u64, index: usize) -> usize {
         self.start(bucket) + WAYS + index * usize_from_u32(self.entry_bytes - 1)
     }

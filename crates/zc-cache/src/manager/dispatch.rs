@@ -1,4 +1,4 @@
-//! Where the end of an operation, and news from a component, find those whom they concern.
+//! Routes completions and component effects to their owners.
 
 use zc_core::ErrorKind;
 
@@ -103,7 +103,7 @@ impl CacheManager {
                     &mut core.base,
                 );
             }
-            // It may be reused, whether the device took the discard or not.
+            // It may be reused, even if the device refused the discard.
             (unit::Op::Discard(slot), Ended::Device(result)) => {
                 core.device.catalog.table_mut().release(slot);
                 core.device.erasure.ended(slot, result, core.base.now_ms());
@@ -116,13 +116,13 @@ impl CacheManager {
         }
     }
 
-    /// Leads news to those who have to act on them.
+    /// Routes effects to the components that have to act on them.
     pub(super) fn handle_effects(&mut self) {
         while let Some(effect) = self.core.base.take_effect() {
             let Self { core, clean, dirty, removals, .. } = self;
             match effect {
                 Effect::DeviceFailed(error) => self.device_failed(error),
-                // What only the cache has was written over another content than the origin's.
+                // Data that only the cache has was written over another content than the origin's.
                 Effect::OriginDiffers(volume) if dirty.volumes().has_dirty(volume) => {
                     dirty.volumes_mut().fence_incomplete(volume, core);
                 }
@@ -139,7 +139,7 @@ impl CacheManager {
         }
     }
 
-    /// The cache is out of order (see `failure`): what each component makes of that.
+    /// Handles a cache out of service (see `failure`) in each component.
     fn device_failed(&mut self, error: ErrorKind) {
         let Self { core, clean, dirty, distrusts, .. } = self;
         core.device.device_failed(&mut core.base);

@@ -1,25 +1,27 @@
 //! The cache manager: one owner of every index, events in, actions out.
 //!
 //! # How it works
-//! [`CacheManager::handle`] takes one [`Event`] and leads it to its component. What a component found out and others have
-//! to act on is led on next. Then comes *maintenance*: what became possible or due (journal blocks, region marks,
-//! retirements, checkpoints, evictions, loading of headers). All that is to be done is handed out as actions.
+//! [`CacheManager::handle`] takes one [`Event`] and routes it to its component. Findings of a component that others
+//! have to act on are passed on next. Then comes *maintenance*: operations that have become possible or due (journal
+//! blocks, region marks, retirements, checkpoints, evictions, loading of headers). All operations to perform are
+//! returned as actions.
 //!
 //! Components own their state. Each gets those below it with the call. No other module sees the manager.
 //!
-//! # Races, and what decides them
+//! # Races, and their resolution
 //! - *A miss fill overtaken by a write* is dropped: its guard (see `base::tracks`) does not hold any more.
 //! - *Two writes of the same sectors in flight* leave unknown bytes: neither is cached.
 //! - *An eviction never takes a WEU that is being read*: readers pin the slot; victims are unpinned.
 //! - *A duplicate whose slot leaves between lookup and placement* is dropped: liveness is checked when it is placed.
-//! - *A slot reused under a stale duplicate entry* is told by the generation; an index sweep removes such entries
-//!   before short generations can meet again (see `device::slots::table`).
+//! - *A slot reused under a stale duplicate entry* is detected by the generation; an index sweep removes such entries
+//!   before short generations can match again (see `device::slots::table`).
 //! - *Extents of the open WEU or one being written* are hits and dedup targets: they are read from memory, by the
 //!   same path and with the same verification as from the device.
-//! - *A header that loads after a write of its extent* is void for that extent: writes are remembered meanwhile.
+//! - *A header that loads after a write of its extent* is invalid for that extent: writes are recorded in the
+//!   meantime.
 //! - *Two misses of one extent* share one origin read; of two insertions the second finds the first and ends.
 //!
-//! # What it does not do
+//! # Out of scope
 //! It has no clock, thread, file or lock and never sees payload bytes. Front ends map its errors.
 
 mod dispatch;
@@ -86,7 +88,7 @@ impl CacheManager {
         manager
     }
 
-    /// Handles one event; appends what is to be done to `actions`.
+    /// Handles one event; appends the operations to perform to `actions`.
     pub fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
         self.core.base.port.swap_out(actions);
         self.dispatch(event);
@@ -159,7 +161,7 @@ impl CacheManager {
         }
     }
 
-    /// What became possible or due.
+    /// Performs operations that have become possible or due.
     fn maintain(&mut self) {
         self.clean.pump_origin_order(&mut self.core);
         self.dirty.pump_deferred(&mut self.core, &mut self.clean);
@@ -194,7 +196,7 @@ impl CacheManager {
             self.dirty.volumes_mut().fence_incomplete(cfg.id, &mut self.core);
         }
         if !self.core.base.has_volume(cfg.id) && !cfg.may_be_dirty && self.dirty.volumes().has_dirty(cfg.id) {
-            // Known to be clean elsewhere: what the start found is an older state of the medium.
+            // Recorded as clean elsewhere: the start found an older state of the medium.
             self.dirty.drop_dirty(cfg.id, true, &mut self.core);
         }
         if !self.core.base.has_volume(cfg.id) && self.dirty.volumes().has_dirty(cfg.id) {

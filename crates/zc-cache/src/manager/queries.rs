@@ -1,6 +1,6 @@
-//! What drivers ask the manager: health, dirty data, sizes, where extents are.
+//! Queries of drivers: health, dirty data, sizes, places of extents.
 //!
-//! Nothing here changes what is cached.
+//! Nothing here changes the cached contents.
 
 use zc_core::{BufId, BufSlice, ExtentKey, JournalSeq, VolumeId};
 
@@ -17,20 +17,20 @@ use crate::shares::{VolumePins, VolumeShare};
 use crate::stats::Stats;
 
 impl CacheManager {
-    /// Whether all WEU headers have been read since the start, or the index image in their place.
+    /// Returns `true` if all WEU headers have been read since the start, or the index image in their place.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.core.base.is_loaded()
     }
 
-    /// Whether nothing is under way: no request is unanswered, no action unended.
+    /// Returns `true` if nothing is in progress: no request is unanswered, no action unfinished.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.core.base.port.is_idle() && self.clean.is_idle()
     }
 
-    /// Whether so many bytes more of a [`Warm`](crate::seam::RequestKind::Warm) would be inserted now. At least half of
-    /// the room for insertions stays with what clients ask for.
+    /// Returns `true` if `len_bytes` bytes more of a [`Warm`](crate::seam::RequestKind::Warm) would be inserted now.
+    /// At least half of the capacity for insertions remains for client requests.
     #[must_use]
     pub fn has_room_to_warm(&self, len_bytes: u64) -> bool {
         Reads::has_room_to_warm(len_bytes, self.clean.copies(), &self.core)
@@ -54,7 +54,7 @@ impl CacheManager {
         piece
     }
 
-    /// Whether the cache device works.
+    /// Returns `true` if the cache device works.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.core.base.is_good()
@@ -77,26 +77,26 @@ impl CacheManager {
         (all - self.core.device.catalog.table().free_len() - self.core.device.catalog.table().leaving(), all)
     }
 
-    /// The volumes with a quota, a reserve or a priority, and what they hold. While headers are read after a start, units
-    /// that are not read yet are missing.
+    /// The volumes with a quota, a reserve or a priority, and their holdings. While headers are read after a start,
+    /// units that are not read yet are missing.
     #[must_use]
     pub fn shares(&self) -> Vec<VolumeShare> {
         self.core.device.catalog.slots().classes().shares().collect()
     }
 
-    /// What is pinned, by volume.
+    /// Pinned ranges, by volume.
     #[must_use]
     pub fn pins(&self) -> Vec<VolumePins> {
         self.core.device.catalog.slots().kept().pins()
     }
 
-    /// Whether the extent is pinned and cached where nothing but a write, damage or its unpinning takes it away.
+    /// Returns `true` if the extent is pinned and cached where only a write, damage or its unpinning removes it.
     #[must_use]
     pub fn is_safe(&self, key: ExtentKey) -> bool {
         self.core.device.catalog.is_safe(key)
     }
 
-    /// Whether pinned extents are being brought into the cache: ticks must not become rare.
+    /// Returns `true` if pinned extents are being brought into the cache: ticks must not become rare.
     #[must_use]
     pub fn is_keeping(&self) -> bool {
         self.clean.is_keeping(&self.core)
@@ -146,50 +146,51 @@ impl CacheManager {
         self.core.device.erasure.last()
     }
 
-    /// Whether dirty data of the volume is being given up, or the device is being told so. When it ends,
-    /// [`DirtyState::fenced`] says that the device was lost before it knew.
+    /// Returns `true` if dirty data of the volume is being dropped, or the device has not recorded that yet. When it
+    /// ends, [`DirtyState::fenced`] reports that the device was lost before it recorded that.
     #[must_use]
     pub fn is_dropping(&self, volume: VolumeId) -> bool {
         self.dirty.is_dropping(volume, &self.core)
     }
 
-    /// Whether what cannot be read of the volume is still being given up. When it ends, [`DirtyState::unreadable_bytes`]
-    /// is 0, or the volume is fenced or out of reach.
+    /// Returns `true` if the unreadable data of the volume is still being dropped. When it ends,
+    /// [`DirtyState::unreadable_bytes`] is 0, or the volume is fenced or out of reach.
     #[must_use]
     pub fn is_giving_up(&self, volume: VolumeId) -> bool {
         self.dirty.is_giving_up(volume, &self.core)
     }
 
-    /// Whether writes of the volume were acknowledged that are neither on the origin nor known to be durable on the
+    /// Returns `true` if writes of the volume were acknowledged that are neither on the origin nor durable on the
     /// cache device: they are lost with the manager.
     #[must_use]
     pub fn has_volatile(&self, volume: VolumeId) -> bool {
         self.dirty.has_volatile(volume)
     }
 
-    /// Whether clients of the volume have yet to be told of a loss: the next flush of theirs fails.
+    /// Returns `true` if a loss is not reported to clients of the volume yet: the next flush of theirs fails.
     #[must_use]
     pub fn owes_loss(&self, volume: VolumeId) -> bool {
         self.core.base.volume(volume).is_some_and(|volume| volume.origin().owes_loss())
     }
 
-    /// Clients of the volume have been told of a loss in another way than by a flush.
+    /// Records that a loss was reported to clients of the volume in another way than by a flush.
     pub fn loss_is_told(&mut self, volume: VolumeId) {
         if let Some(volume) = self.core.base.volume_mut(volume) {
             volume.origin_mut().take_loss();
         }
     }
 
-    /// What the origin may lack at this moment.
+    /// Data that the origin may lack at this moment.
     #[must_use]
     pub fn origin_lag(&self, volume: VolumeId) -> OriginLag {
         self.dirty.origin_lag(volume, &self.core)
     }
 
-    /// Appends what is known of `len_bytes` from `offset_bytes` on to `runs`, neighbours of one state merged; at most
-    /// [`RESIDENCY_EXTENTS_MAX`] extents and a bounded number of runs, so that they may cover less than was asked for,
-    /// but at least one extent. A cache that is not in use (failed, or the volume in pass-through) holds nothing; what
-    /// the origin lacks then, [`Self::origin_lag`] says. Returns how many extents were looked at: what the answer cost.
+    /// Appends the residency of `len_bytes` from `offset_bytes` on to `runs`, neighbours of one state merged. It
+    /// covers at most [`RESIDENCY_EXTENTS_MAX`] extents and a bounded number of runs, which may be less than was
+    /// requested, but at least one extent. A cache that is not in use (failed, or the volume in pass-through) holds
+    /// nothing; [`Self::origin_lag`] reports the data that the origin lacks then. Returns the number of extents
+    /// inspected, the cost of the answer.
     pub fn residency(
         &self,
         volume: VolumeId,
@@ -230,19 +231,20 @@ impl CacheManager {
         extents
     }
 
-    /// Whether the distrust of what a failed device holds is not recorded yet, so that some writes wait or fail.
+    /// Returns `true` if the distrust of a failed device's contents is not recorded yet, so that some writes wait or
+    /// fail.
     #[must_use]
     pub fn is_distrust_pending(&self) -> bool {
         self.core.base.is_failing()
     }
 
-    /// Whether volumes are going, which takes time alone: ticks must not become rare.
+    /// Returns `true` if volumes are being removed, which takes time alone: ticks must not become rare.
     #[must_use]
     pub fn is_removing(&self) -> bool {
         self.removals.is_active()
     }
 
-    /// From now on tells what it learns of the volume's contents, or no longer.
+    /// Starts or stops reports of the volume's contents.
     pub fn tell_contents(&mut self, volume: VolumeId, tell: bool) {
         self.core.base.tell_contents(volume, tell);
     }

@@ -1,4 +1,4 @@
-//! What dirty data has in flight, and where each end goes.
+//! Operations of dirty data in flight, and the target of each completion.
 
 use zc_core::WeuSlot;
 
@@ -20,14 +20,14 @@ pub(crate) struct Part {
 pub(crate) enum Op {
     /// A part of the unit that is being filled is written.
     Part(Part),
-    /// Destaging reads what it writes.
+    /// Destaging reads the data to write.
     Gather { gather: u64, part: usize },
-    /// Dirty data is read to see whether that works.
+    /// Dirty data is read to check that it is readable.
     Scrub,
 }
 
 impl Op {
-    /// What the device does for it; `None` if the device has no part in it.
+    /// Purpose of its device operation; `None` if the device has no part in it.
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self {
             Self::Gather { .. } | Self::Scrub => Some(Purpose::ExtentRead),

@@ -1,4 +1,4 @@
-//! What the load after a start has in flight, and where each end goes.
+//! Operations of the load after a start, and the target of each completion.
 
 use zc_core::WeuSlot;
 
@@ -22,7 +22,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// What the device does for it; `None` if the device has no part in it.
+    /// Purpose of its device operation; `None` if the device has no part in it.
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self {
             Self::Header(_) => Some(Purpose::HeaderRead),

@@ -1,4 +1,4 @@
-//! What durable metadata has in flight.
+//! Operations of durable metadata in flight.
 
 use crate::seam::Purpose;
 
@@ -20,7 +20,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// What the device does for it.
+    /// Purpose of its device operation.
     pub(crate) const fn purpose(self) -> Purpose {
         match self {
             Self::JournalWrite => Purpose::Journal,

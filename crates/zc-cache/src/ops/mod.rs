@@ -1,8 +1,8 @@
-//! What an operation in flight is for, by component.
+//! Purposes of operations in flight, by component.
 //!
 //! Job: one type for all of them, below all components, so that the port can keep them.
 //!
-//! What it does not do: lead the end of an operation to its component (`manager` does).
+//! Out of scope: routing completions to the component (`manager` does).
 
 pub(crate) mod dirty;
 pub(crate) mod load;
@@ -17,7 +17,7 @@ use zc_core::VolumeId;
 
 use crate::seam::Purpose;
 
-/// What an operation in flight is for.
+/// Purpose of an operation in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpKind {
     Read(read::Op),
@@ -33,7 +33,7 @@ pub(crate) enum OpKind {
 }
 
 impl OpKind {
-    /// What the device does for an operation; `None` if the device has no part in it, or no client waits for it.
+    /// Purpose of its device operation; `None` if the device has no part in it, or no client waits for it.
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self {
             Self::Read(op) => op.purpose(),
@@ -47,7 +47,7 @@ impl OpKind {
         }
     }
 
-    /// Whether the device has it.
+    /// Returns `true` if the device has it.
     pub(crate) const fn is_at_device(self) -> bool {
         self.purpose().is_some() || matches!(self, Self::Weu(unit::Op::Discard(_)))
     }

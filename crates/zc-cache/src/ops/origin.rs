@@ -1,4 +1,4 @@
-//! What origins have in flight beside reads and writes.
+//! Operations of origins in flight beside reads and writes.
 
 use zc_core::VolumeId;
 

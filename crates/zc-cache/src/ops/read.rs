@@ -1,4 +1,4 @@
-//! What reads of clients and read-ahead have in flight, and where each end goes.
+//! Operations of client reads and read-ahead in flight, and the target of each completion.
 
 use crate::seam::Purpose;
 
@@ -11,14 +11,14 @@ pub(crate) enum Op {
     Direct { read: u64, turn: u64 },
     /// A hit reads stored extents.
     Hit(u64),
-    /// An origin is asked for fingerprints.
+    /// A request to an origin for fingerprints.
     Recipe(u64),
-    /// A stored extent is read to be placed anew.
+    /// A stored extent is read for its relocation.
     Move(u64),
 }
 
 impl Op {
-    /// What the device does for it; `None` if the device has no part in it.
+    /// Purpose of its device operation; `None` if the device has no part in it.
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self {
             Self::Hit(_) | Self::Move(_) => Some(Purpose::ExtentRead),

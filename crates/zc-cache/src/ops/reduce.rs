@@ -1,8 +1,8 @@
-//! What the reduction of an extent has in flight.
+//! Operations of the reduction of an extent in flight.
 
 use crate::seam::Purpose;
 
-/// The layer whose extent is reduced.
+/// Layer of the extent that is reduced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     Clean,
@@ -13,7 +13,7 @@ pub(crate) enum Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Hash,
-    /// What is stored under the same fingerprint is read,
+    /// The content stored under the same fingerprint is read,
     Read,
     /// and compared.
     Compare,
@@ -29,7 +29,7 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// What the device does for it; `None` if the device has no part in it.
+    /// Purpose of its device operation; `None` if the device has no part in it.
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self.step {
             Step::Read => Some(Purpose::ExtentRead),

@@ -1,4 +1,4 @@
-//! What slots and their units have in flight, and where each end goes.
+//! Operations of slots and their units in flight, and the target of each completion.
 
 use zc_core::WeuSlot;
 
@@ -7,7 +7,7 @@ use crate::seam::Purpose;
 /// An operation of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Its header is read to evict what it names,
+    /// Its header is read to evict the entries in it,
     HeaderEvict(WeuSlot),
     /// or for the fingerprints.
     HeaderPrints(WeuSlot),
@@ -19,7 +19,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// What the device does for it; `None` if no client waits for it.
+    /// Purpose of its device operation; `None` if no client waits for it.
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self {
             Self::HeaderEvict(_) | Self::HeaderPrints(_) => Some(Purpose::HeaderRead),

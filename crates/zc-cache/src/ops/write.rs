@@ -1,4 +1,4 @@
-//! What writes to origins have in flight, and where each end goes.
+//! Operations of writes to origins in flight, and the target of each completion.
 
 use zc_core::{BufId, ExtentKey, WeuSlot};
 
@@ -9,12 +9,12 @@ use crate::seam::Purpose;
 pub(crate) enum Op {
     /// A piece of a write, trim or zeroing goes to the origin.
     Piece(u64),
-    /// A staged extent reads what it lacks from its stored copy.
+    /// A staged extent reads its missing parts from its stored copy.
     Merge { key: ExtentKey, slot: WeuSlot, into: BufId },
 }
 
 impl Op {
-    /// What the device does for it; `None` if the device has no part in it.
+    /// Purpose of its device operation; `None` if the device has no part in it.
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self {
             Self::Merge { .. } => Some(Purpose::ExtentRead),

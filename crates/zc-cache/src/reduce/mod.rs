@@ -1,16 +1,17 @@
-//! From bytes to what is to be stored: hash, look up, prove, compress. Clean and dirty extents go this one way.
+//! Reduction of an extent's bytes to the stored form: hash, look up, prove, compress. Clean and dirty extents take
+//! the same path.
 //!
 //! 1. *Hash*: a whole extent is hashed; a piece of one is compressed only.
 //! 2. *Look up*: a hint of the fingerprint index is proved by the header of a WEU (G7), which may have to be read.
-//! 3. *Prove*: under a weak fingerprint what is stored is read and compared. What dirty data is to rely upon is always
-//!    read from the device, unless it goes there with the same commit.
-//! 4. *Compress*, if the neighbourhood lets that seem worth its time.
+//! 3. *Prove*: under a weak fingerprint the stored content is read and compared. Content that dirty data is to rely
+//!    upon is always read from the device, unless it goes there with the same commit.
+//! 4. *Compress*, if the stream makes that seem worthwhile.
 //!
-//! Job: a state machine for one extent. Its owner keeps it, leads the ends of its steps to it, and places what it comes
-//! to. Invariants: it has one step in flight or waits for headers, until it is reduced; a slot is pinned while its
-//! content is proved.
+//! Job: a state machine for one extent. Its owner keeps it, routes the completions of its steps to it, and places the
+//! result. Invariants: it has one step in flight or waits for headers, until it is reduced; a slot is pinned while
+//! its content is proved.
 //!
-//! What it does not do: place anything, or know why an extent is stored.
+//! Out of scope: placing anything, and the reason to store an extent.
 
 pub(crate) use crate::ops::reduce::{Op, Owner, Step};
 
@@ -39,7 +40,7 @@ pub(crate) struct Found {
     pub(crate) stored: Stored,
 }
 
-/// What an extent came to.
+/// Result of the reduction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Outcome {
     Zero,
@@ -52,7 +53,7 @@ pub(crate) enum Outcome {
     OnceOnly,
 }
 
-/// What is wanted of a reduction.
+/// Inputs of a reduction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) owner: Owner,
@@ -73,20 +74,19 @@ pub(crate) struct Reduction {
     lookups: u8,
     /// Units that had gone to the device at the last lookup.
     written_units: u64,
-    /// What is being proved, and where to.
+    /// The content being proved, and the buffer it is read into.
     proving: Option<(Found, BufId)>,
-    /// Where it is compressed to, and how; the volume's setting may change meanwhile.
+    /// Buffer and codec of its compression; the volume's setting may change in the meantime.
     scratch: Option<(BufId, Codec)>,
     outcome: Option<Outcome>,
 }
 
 impl Found {
-    /// Where it is.
     pub(crate) fn place(&self, catalog: &Catalog) -> Place {
         catalog.place(self.slot, self.generation, self.stored)
     }
 
-    /// Whether it is still there and another extent may have it.
+    /// Returns `true` if it is still there and another extent may have it.
     pub(crate) fn may_share(&self, catalog: &Catalog) -> bool {
         catalog.table().get(self.slot).generation() == self.generation
             && catalog.table().may_share(&self.place(catalog))
@@ -102,8 +102,8 @@ impl Wanted {
         }
     }
 
-    /// Whether a slot's content is of use: clean extents may have any, unless they are kept; dirty ones add to the dirty
-    /// data of their slot.
+    /// Returns `true` if a slot's content is of use: clean extents may have any, unless they are kept; dirty ones add
+    /// to the dirty data of their slot.
     fn is_wanted(&self, slot: WeuSlot, lent_max: u64, slots: &Slots, units: &Units) -> bool {
         match self.owner {
             Owner::Clean => !slots.kept().has(self.key) || slots.may_keep_in(slot),
@@ -120,7 +120,7 @@ impl Wanted {
         needs_no_read && core.base.cfg().fingerprint.is_collision_resistant()
     }
 
-    /// Returns `true` if the content goes to the device with the commit of what shares it.
+    /// Returns `true` if the content goes to the device with the commit of the extent that shares it.
     fn goes_along(&self, found: &Found, core: &Core) -> bool {
         !core.device.units.dirty().is_left_to_device(&found.place(&core.device.catalog))
     }
@@ -155,12 +155,12 @@ impl Reduction {
         self.print
     }
 
-    /// What it came to, if it is reduced.
+    /// Result, once it is reduced.
     pub(crate) const fn outcome(&self) -> Option<Outcome> {
         self.outcome
     }
 
-    /// Begins. Whether it is reduced at once.
+    /// Begins the reduction. Returns `true` if it is reduced at once.
     pub(crate) fn begin(&mut self, core: &mut Core) -> bool {
         if self.is_whole(core) {
             core.base.hash(self.op(Step::Hash), self.wanted.key.volume, self.wanted.src);
@@ -170,7 +170,7 @@ impl Reduction {
         }
     }
 
-    /// A step ended. Whether it is reduced now.
+    /// Completes a step. Returns `true` if it is reduced now.
     pub(crate) fn ended(&mut self, step: Step, ended: Ended, core: &mut Core) -> bool {
         match (step, ended) {
             (Step::Hash, Ended::Hashed(digest)) => self.hashed(digest, core),
@@ -181,7 +181,8 @@ impl Reduction {
         }
     }
 
-    /// Looks the content up, at first or when the headers that it waited for are here. Whether it is reduced now.
+    /// Looks the content up, at first or when the headers that it waited for are here. Returns `true` if it is
+    /// reduced now.
     pub(crate) fn look_up(&mut self, core: &mut Core) -> bool {
         // The volume's setting may have changed while it waited.
         if !core.base.volume(self.wanted.key.volume).is_some_and(|volume| volume.cfg().dedup) {
@@ -232,7 +233,7 @@ impl Reduction {
         core.device.catalog.table().may_share(&found.place(&core.device.catalog)).then_some(found)
     }
 
-    /// Tells what the extent holds, if its volume's contents are told.
+    /// Reports the extent's contents, if the driver requested that for its volume.
     pub(crate) fn tell(&self, core: &mut Core) {
         let stored = match self.outcome {
             Some(Outcome::Store { codec, payload }) if self.scratch.is_some() => {
@@ -275,7 +276,7 @@ impl Reduction {
         }
     }
 
-    /// Reads what is stored under the same fingerprint.
+    /// Reads the content stored under the same fingerprint.
     fn prove(&mut self, found: Found, core: &mut Core) -> bool {
         let Wanted { owner, key, .. } = self.wanted;
         core.base.stats.dirty_proofs += u64::from(owner == Owner::Dirty);
@@ -290,7 +291,7 @@ impl Reduction {
         };
         let for_dirty = owner == Owner::Dirty && core.device.units.dirty().is_left_to_device(&place);
         let source = if for_dirty { Source::Device } else { core.device.units.source(place.slot) };
-        // What is compared needs no other proof.
+        // A compared content needs no other proof.
         let is_hashed = core.base.cfg().fingerprint.is_collision_resistant() && source == Source::Device;
         let proof = if is_hashed { proof_of_content(key.volume, &core.base) } else { None };
         let dest = BufSlice { buf, start_bytes: 0, len_bytes };

@@ -1,9 +1,10 @@
-//! What a start finds on the device, and how far one structure vouches for another.
+//! Findings of a start on the device, and the extent to which one structure vouches for another.
 //!
-//! Job: read volume table, region maps, checkpoint, journal and the summaries behind it; say whether they are complete.
+//! Job: read volume table, region maps, checkpoint, journal and the summaries behind it; determine if they are
+//! complete.
 //!
-//! Invariants: damage is absence, and never an error; nothing is written. Whether mappings may be believed and whether
-//! all dirty data is known are two questions: the second depends on checkpoint and journal alone.
+//! Invariants: damage is absence, and never an error; nothing is written. The trust in mappings and the completeness
+//! of dirty data are two questions: the second depends on checkpoint and journal alone.
 
 use core::ops::ControlFlow;
 
@@ -19,7 +20,7 @@ use crate::startup::tail::Tail;
 
 /// Blocks read at once.
 const READ_BLOCKS: u64 = 64;
-/// Times a read is tried: what fails once may be there a moment later, and what is not read is overwritten.
+/// Attempts of a read: a failed one may succeed a moment later, and unread data is overwritten.
 const READ_ATTEMPTS: u32 = 3;
 /// Blocks looked at behind the end of the journal, and the distance of those farther on.
 const GAP_BLOCKS: u64 = 64;
@@ -41,7 +42,8 @@ impl Maps {
 /// Checkpoints as found.
 pub(super) struct Checkpoints {
     pub(super) newest: Option<(CheckpointHeader, usize)>,
-    /// The newest checkpoint is not the one that the last session began from or wrote. What only that one knew is lost.
+    /// The newest checkpoint is not the one that the last session began from or wrote. Records that only that one
+    /// held are lost.
     pub(super) replaced: bool,
     /// Newest sequence there may be.
     pub(super) sequence_seen: u64,
@@ -97,7 +99,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Why mappings are not believed. `by_others`: a block that was durable, as superblock or intent log have it.
+    /// Reason that mappings are not trusted. `by_others`: a block that was durable, as superblock or intent log have
+    /// it.
     pub(super) fn distrust_reason(&self, cold: bool, by_others: JournalSeq) -> Option<DistrustReason> {
         let lacks = self.lacks(by_others);
         if cold {
@@ -117,8 +120,8 @@ impl Found {
         lacks
     }
 
-    /// What checkpoint and journal lack of what was recorded: dirty data may be unknown then, whatever the region maps
-    /// are like.
+    /// Reason that checkpoint and journal are incomplete: dirty data may be unknown then, regardless of the region
+    /// maps.
     pub(super) fn lacks(&self, by_others: JournalSeq) -> Option<DistrustReason> {
         let Self { maps, checkpoints, journal } = self;
         if checkpoints.newest.is_none() {
@@ -135,7 +138,7 @@ impl Found {
     }
 }
 
-/// Reads what a start needs; damage is absence.
+/// Reads the structures that a start needs; damage is absence.
 pub(super) struct Reader<'a, M: Media> {
     pub(super) media: &'a mut M,
     pub(super) geometry: &'a Geometry,
@@ -151,7 +154,7 @@ impl<M: Media> Reader<'_, M> {
         (0..READ_ATTEMPTS).any(|_| attempt().is_ok()).then_some(bytes)
     }
 
-    /// The newest volume table, the copy that holds it, and whether both do.
+    /// Returns the newest volume table, the copy that holds it, and `true` if both do.
     pub(super) fn volume_table(&mut self) -> Result<(VolumeTable, usize, bool), StartError> {
         let mut newest: Option<(VolumeTable, usize, bool)> = None;
         let mut fault = FormatError::Truncated;
@@ -262,7 +265,7 @@ impl<M: Media> Reader<'_, M> {
             let offset = self.geometry.journal_block_offset(journal.next);
             let bytes = self.bytes(offset, count * BLOCK_BYTES).or_else(|| self.bytes(offset, BLOCK_BYTES));
             let Some(bytes) = bytes else {
-                // It may be one that was durable, or one that was never written: the block cannot tell.
+                // It may be one that was durable, or one that was never written: the block does not show which.
                 journal.vouched = JournalSeq(journal.next.0 + 1);
                 self.look_behind(&mut journal);
                 return journal;
@@ -278,7 +281,7 @@ impl<M: Media> Reader<'_, M> {
         journal
     }
 
-    /// What continues the journal in the unit that its last block names.
+    /// Returns the summaries that continue the journal in the unit that its last block names.
     pub(super) fn summaries(&mut self, uuid: [u8; 16], journal: &Journal) -> SummaryChain {
         let Some(unit) = journal.growing_in(self.geometry) else { return SummaryChain::default() };
         let skip = u64::from(unit.page) * BLOCK_BYTES;
@@ -290,7 +293,8 @@ impl<M: Media> Reader<'_, M> {
         }
     }
 
-    /// What continues the journal, read page by page: a page that cannot be read may have held a summary.
+    /// Returns the summaries that continue the journal, read page by page: a page that cannot be read may have held a
+    /// summary.
     fn readable_summaries(
         &mut self,
         uuid: [u8; 16],
@@ -310,8 +314,8 @@ impl<M: Media> Reader<'_, M> {
         SummaryChain { broken: chain.broken || !whole, ..chain }
     }
 
-    /// Blocks behind a gap may say that what is missing was durable once: the next few are looked at, and samples of the
-    /// rest of the ring.
+    /// Checks blocks behind a gap, which may show that the missing ones were durable once: the next few, and samples
+    /// of the rest of the ring.
     fn look_behind(&mut self, journal: &mut Journal) {
         let ring = self.geometry.journal_blocks;
         let near = 1..=GAP_BLOCKS.min(ring - 1);

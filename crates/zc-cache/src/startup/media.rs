@@ -1,4 +1,4 @@
-//! The cache device as the start sees it, and what can go wrong with it.
+//! Access of the start to the cache device, and its errors.
 
 use zc_core::{ErrorKind, JournalSeq, limits};
 use zc_format::FormatError;
@@ -14,21 +14,21 @@ pub trait Media {
     /// Fills `buf` from `offset_bytes`.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind>;
     /// Writes all of `data` at `offset_bytes`.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), ErrorKind>;
     /// Makes everything written durable.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     fn flush(&mut self) -> Result<(), ErrorKind>;
 }
 
-/// Why a cache device could not be formatted, opened or closed.
+/// Reason that a cache device could not be formatted, opened or closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -60,17 +60,17 @@ pub enum StartError {
     },
 }
 
-/// Why mappings are not believed at a start.
+/// Reason that mappings are not trusted at a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DistrustReason {
-    /// The operator asked for a cold start.
+    /// The operator requested a cold start.
     #[error("a cold start was asked for")]
     Cold,
     /// No checkpoint is whole.
     #[error("no checkpoint is complete and valid")]
     Checkpoint,
-    /// The journal goes on from another checkpoint than the newest that was found, or has run past it.
+    /// The journal continues another checkpoint than the newest that was found, or has run past it.
     #[error("the checkpoint that the journal goes on from was lost")]
     OldCheckpoint,
     /// No copy of the region map is valid.

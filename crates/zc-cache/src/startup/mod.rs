@@ -1,10 +1,10 @@
 //! Formatting, opening and closing a cache device, with the I/O injected.
 //!
-//! Job: find the newest state that the device proves, hand its records to the manager, say how far they can be
-//! believed, and open a new session durably. Everything read is verified; sizes are checked before use.
+//! Job: find the newest state that the device proves, pass its records to the manager, determine their trust, and
+//! open a new session durably. Everything read is verified; sizes are checked before use.
 //!
-//! # What makes mappings untrusted
-//! A restart believes unmarked regions because region map, checkpoint and journal vouch for each other. It stops to
+//! # Causes of distrust of mappings
+//! A restart trusts unmarked regions because region map, checkpoint and journal vouch for each other. The trust ends
 //! when any of these hold: no valid checkpoint or region map; one copy of the region map is damaged, unreadable or
 //! blank after the first (it may have been the newer one); the journal ends before the block that map or checkpoint
 //! need, or before the end that the superblock names; the journal has run past the checkpoint (a newer checkpoint was
@@ -14,11 +14,12 @@
 //!
 //! # Order of writes
 //! Superblocks are rewritten in two halves with a flush between, so that one half is always whole. A format first
-//! destroys the old superblocks, then writes what they would point at, then the new ones. Sessions count up from the
-//! time of formatting, so that journal blocks, checkpoints and WEU headers left by an earlier cache are told by theirs.
+//! destroys the old superblocks, then writes the structures that they point at, then the new ones. Sessions count up
+//! from the time of formatting, so that journal blocks, checkpoints and WEU headers left by an earlier cache are
+//! distinguished by theirs.
 //!
-//! What it does not do: read WEU headers (the manager does, while serving), check the pairing with origins, read the
-//! intent log.
+//! Out of scope: reading WEU headers (the manager does, while serving), checking the pairing with origins, reading
+//! the intent log.
 
 use found::{Found, Reader};
 use media::BLOCK_BYTES;
@@ -39,7 +40,7 @@ pub use media::{DistrustReason, Media, StartError};
 /// Blocks zeroed at once.
 const WIPE_BLOCKS: u64 = 256;
 
-/// How to format.
+/// Options of formatting.
 #[derive(Debug, Clone)]
 pub struct FormatOptions {
     /// Layout.
@@ -54,23 +55,23 @@ pub struct FormatOptions {
     pub now_unix_s: u64,
 }
 
-/// How to open.
+/// Options of opening.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenOptions<'a> {
     /// The kernel's boot identity.
     pub boot_id: [u8; 16],
     /// Believe no mapping.
     pub cold: bool,
-    /// The last session that is known outside the device (0: none). None is given twice, even if the device is an
-    /// older image of itself: what a later life of the device left is told by its session.
+    /// Last session that is recorded outside the device (0: none). No number is given twice, even if the device is an
+    /// older image of itself: structures of a later life of the device are distinguished by their session.
     pub session_floor: u64,
-    /// Session whose intent log is at hand and complete, if any: it makes the start intact if that is the session
+    /// Session whose intent log is available and complete, if any: it makes the start intact if that is the session
     /// found, in the same boot.
     pub intent_session: Option<u64>,
     /// The records of that log. They are replayed later; here they say which commits were durable.
     pub intents: &'a [Record],
-    /// Last journal block that the intent log's session had written when intents were last trimmed (0: none). With
-    /// an intent log, the journal has to reach it: what was trimmed is there and nowhere else.
+    /// Last journal block that the intent log's session had written when intents were last trimmed (0: none). With an
+    /// intent log, the journal has to reach it: trimmed records are there and nowhere else.
     pub intent_journal: JournalSeq,
 }
 
@@ -79,7 +80,7 @@ pub struct OpenOptions<'a> {
 pub struct Opened {
     /// The superblock as it is on media now: this session, not clean.
     pub superblock: Superblock,
-    /// The volumes it knows.
+    /// Its volumes.
     pub volumes: VolumeTable,
     /// Copy (0 or 1) of the volume table that holds them.
     pub volume_table_copy: usize,
@@ -87,9 +88,9 @@ pub struct Opened {
     pub volume_table_whole: bool,
     /// For the manager.
     pub start: StartState,
-    /// Whether the last session ended cleanly.
+    /// Set if the last session ended cleanly.
     pub was_clean: bool,
-    /// Why mappings are not believed, if they are not.
+    /// Reason that mappings are not trusted, if they are not.
     pub distrust: Option<DistrustReason>,
     /// Bytes read.
     pub bytes_read: u64,
@@ -97,8 +98,8 @@ pub struct Opened {
     dangling: Dangling,
 }
 
-/// Says which records of the intent log of an intact start are to be replayed: commits whose extents are not on the
-/// device were never answered.
+/// Returns the records of the intent log of an intact start that are to be replayed: commits whose extents are not on
+/// the device were never answered.
 pub fn drop_incomplete_intents<M: Media>(
     media: &mut M,
     opened: &mut Opened,
@@ -121,7 +122,7 @@ impl StartState {
     }
 }
 
-/// What opening a cache device tells the manager, besides the records to replay.
+/// Result of opening a cache device for the manager, besides the records to replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartState {
     /// This session's number; larger than any before on this cache.
@@ -145,7 +146,7 @@ pub struct StartState {
     pub journal_next: JournalSeq,
     /// The cache's identity, if units of dirty extents may hold summaries.
     pub summary_uuid: Option<[u8; 16]>,
-    /// The last of the replayed records: summaries told them, and the journal lacks them.
+    /// The last of the replayed records: they came from summaries, and the journal lacks them.
     pub unjournaled: Vec<Record>,
     /// A slot that may hold summaries of the last session: they count until the next journal block is durable.
     pub summaries_in: Option<WeuSlot>,
@@ -157,7 +158,7 @@ pub struct StartState {
     pub dropped_commits: Vec<VolumeId>,
     /// Volumes with commits that nothing proves and that count because all of them is there.
     pub unproved_commits: Vec<VolumeId>,
-    /// Checkpoint and journal tell everything about dirty data.
+    /// Checkpoint and journal hold all records of dirty data.
     pub dirty_complete: bool,
     /// Volumes of which an earlier start could not say that, and no operator has accepted it since. The device does not
     /// remember: the caller adds them.
@@ -209,7 +210,7 @@ impl StartState {
 }
 
 /// Makes an empty cache. Sessions count up from the time of formatting, or from the last session of a cache that was
-/// there before, so that what is left of it is told by its session.
+/// there before, so that remnants of it are distinguished by their session.
 ///
 /// # Errors
 /// When the device fails or is smaller than the geometry.
@@ -270,7 +271,7 @@ pub fn format<M: Media>(media: &mut M, options: &FormatOptions) -> Result<Superb
     Ok(superblock)
 }
 
-/// Makes a device the journal device of a cache: empties the ring, then says whose it is.
+/// Makes a device the journal device of a cache: empties the ring, then writes its owner.
 fn adopt_journal_device<M: Media>(media: &mut M, superblock: &Superblock) -> Result<(), StartError> {
     let ring = superblock.geometry.journal_blocks;
     let zeros = vec![0; usize_from_u64(WIPE_BLOCKS * BLOCK_BYTES)];
@@ -288,7 +289,7 @@ fn adopt_journal_device<M: Media>(media: &mut M, superblock: &Superblock) -> Res
     flush(media)
 }
 
-/// Whether the journal device is the cache's; false for one that has no valid label.
+/// Returns `true` if the journal device is the cache's; `false` for one that has no valid label.
 ///
 /// # Errors
 /// When it is another's.
@@ -316,13 +317,13 @@ pub fn open<M: Media>(
     Ok(opened)
 }
 
-/// Durably begins the session that [`look`] has prepared. From here on the device does not tell any more what a start
-/// was missing: who has to remember it ([`StartState::dirty_complete`]) does so before.
+/// Durably begins the session that [`look`] has prepared. From here on the device does not show any more which
+/// structures a start missed: a caller that has to record it ([`StartState::dirty_complete`]) does so before.
 ///
 /// # Errors
 /// When the device fails.
 pub fn begin<M: Media>(media: &mut M, opened: &Opened) -> Result<(), StartError> {
-    // After a killed daemon what was replayed may not be durable yet; the superblock says that it is.
+    // After a killed daemon the replayed contents may not be durable yet; the superblock implies that they are.
     flush(media)?;
     write_superblock(media, &opened.superblock)
 }
@@ -356,9 +357,9 @@ pub fn look<M: Media>(
     let mut chain =
         if previous.clean { SummaryChain::default() } else { reader.summaries(previous.uuid, &journal) };
     if by_intent {
-        // The intent log has all that the session recorded, acknowledged or not. It is replayed later: what is clean may
-        // be overwritten by now, and what was durable may be damaged, so that is to be known before commits are looked
-        // at.
+        // The intent log has all records of the session, acknowledged or not. It is replayed later: clean data may be
+        // overwritten already, and durable data may be damaged, so that has to be determined before commits are
+        // checked.
         tail.foresee_all(&core::mem::take(&mut chain).summaries, options.intents);
     }
     journal.note_maps(&chain.summaries);
@@ -442,7 +443,7 @@ fn image_head<M: Media>(media: &mut M, geometry: &Geometry, area: usize) -> Opti
     ImageHead::decode(&block, area, geometry.checkpoint_blocks, geometry.salt).ok()
 }
 
-/// The superblock of the session that begins, which believes what was found.
+/// Superblock of the session that begins, which trusts the findings.
 fn next_superblock(previous: &Superblock, options: &OpenOptions<'_>, found: &Found) -> Superblock {
     let mut superblock = previous.clone();
     superblock.sequence += 1;
@@ -453,7 +454,7 @@ fn next_superblock(previous: &Superblock, options: &OpenOptions<'_>, found: &Fou
     superblock.features.begin_session();
     superblock.journal_next = found.journal.next;
     superblock.checkpoint = found.checkpoints.newest.as_ref().map_or(0, |(header, _)| header.sequence);
-    // What the session changes, it does not tell.
+    // Changes of the session are not in the image.
     superblock.index_image = 0;
     superblock
 }
@@ -542,7 +543,7 @@ fn newest_superblock<M: Media>(media: &mut M) -> Result<(Superblock, u64), Start
                 continue;
             }
             match Superblock::decode(&block, copy) {
-                // What another cache left at the end of a device that has become larger is not a copy of this one.
+                // Remnants of another cache at the end of a device that has become larger are not a copy of this one.
                 Ok(found) if newest.as_ref().is_some_and(|best| found.uuid != best.uuid) => {}
                 Ok(found) if newest.as_ref().is_none_or(|best| found.sequence > best.sequence) => {
                     if found.geometry.device_bytes != size && found.geometry.device_bytes <= len {
@@ -556,7 +557,7 @@ fn newest_superblock<M: Media>(media: &mut M) -> Result<(Superblock, u64), Start
         }
     }
     let Some(newest) = newest else {
-        // What could not be read may be a cache: the message does not advise to make one there.
+        // An unreadable device may be a cache: the message does not advise to make one there.
         return Err(unknown.map(StartError::Format).or(unreadable).unwrap_or(StartError::NotACache));
     };
     check_size(media, &newest.geometry)?;

@@ -13,7 +13,7 @@ struct Memory {
     /// Reads of these places fail, once for each time they are listed.
     failing: Vec<u64>,
     writes_left: Option<u32>,
-    /// Whether there was a flush since the last write.
+    /// Set if there was a flush since the last write.
     flushed: bool,
     /// Writes that came after a write, without a flush between.
     unordered: u32,
@@ -312,7 +312,7 @@ fn another_device_and_a_shrunk_one_are_refused() {
         unordered: 0,
     };
     assert!(matches!(open_it(&mut blank).0, Err(StartError::NotACache)));
-    // What cannot be read may be one.
+    // An unreadable one may be a cache.
     blank.bad = vec![0];
     assert!(matches!(open_it(&mut blank).0, Err(StartError::Device("read", ErrorKind::Io))));
     let (mut memory, geometry) = formatted();

@@ -1,23 +1,23 @@
-//! Which commits of dirty data count after a session was cut off.
+//! Selection of the commits of dirty data that count after a session was cut off.
 //!
 //! The extents of an epoch, its records and its commit are written at once, and one flush follows or they are durable
 //! writes (FUA); a client's flush is answered after that, and after `Durable` was recorded. So a commit that a later
-//! journal block proves is complete, as is one that `Durable` covers: it counts, and what cannot be read of it was
+//! journal block proves is complete, as is one that `Durable` covers: it counts, and unreadable parts of it were
 //! damaged later. One that nothing proves is of the session's last moments, and may have been answered or not: its
-//! extents are read here, and if all of them are what the records say, it counts. If one is not, neither this commit
-//! nor a later one of the volume counts.
+//! extents are read here, and if all of them match the records, it counts. If one is not, neither this commit nor a
+//! later one of the volume counts.
 //!
-//! An epoch that is clean counts without a look: the slots of its extents may have been used again. Its commit can come
-//! late all the same: the intent log repeats the journal block that was in flight.
+//! An epoch that is clean counts without a check: the slots of its extents may have been used again. Its commit can
+//! come late all the same: the intent log repeats the journal block that was in flight.
 //!
-//! Summaries go on where the journal ends. Each holds the one commit that it was written for, and was written when all
-//! commits before had ended: all but the last one's are complete.
+//! Summaries continue where the journal ends. Each holds the one commit that it was written for, and was written when
+//! all commits before had ended: all but the last one's are complete.
 //!
-//! A volume has one commit under way at a time. So one that another of its commits follows has ended: it counts without a
-//! look, and rot in what is written anew since does not take the later ones along.
+//! A volume has one commit in progress at a time. So one that another of its commits follows has ended: it counts
+//! without a check, and corruption of later rewritten data does not invalidate the later ones.
 //!
-//! What it does not do: distinguish a commit that was cut off from one whose extents rotted before its proof was durable.
-//! Both read alike, as at the end of any log. After a kill the intent log has the proof.
+//! Out of scope: distinguishing a commit that was cut off from one whose extents were corrupted before its proof was
+//! durable. Both read alike, as at the end of any log. After a kill the intent log has the proof.
 
 use std::collections::VecDeque;
 
@@ -38,7 +38,7 @@ pub(crate) struct Dangling {
     units: Map<WeuSlot, (Generation, WeuSeq)>,
 }
 
-/// Follows the journal and keeps back what may not count.
+/// Follows the journal and holds back the records that may not count.
 pub(crate) struct Tail<'a> {
     sink: &'a mut dyn FnMut(&Record),
     unproved: VecDeque<JournalBlock>,
@@ -91,7 +91,7 @@ impl<'a> Tail<'a> {
         summarized.chain(intents).for_each(|record| self.dangling.foresee(record));
     }
 
-    /// The journal ends here, but for `summaries`: reads what decides about the rest.
+    /// Ends the journal, except for `summaries`: reads the extents that decide about the rest.
     pub(crate) fn finish<M: Media>(
         mut self,
         media: &mut M,
@@ -120,14 +120,14 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// What the end of the journal leaves.
+/// Result at the end of the journal.
 pub(crate) struct TailEnd {
     pub(crate) dangling: Dangling,
     /// Commits in blocks before this one are durable.
     pub(crate) proved: JournalSeq,
     /// Volumes with commits that do not count.
     pub(crate) dropped: Vec<VolumeId>,
-    /// What the summaries told and counts.
+    /// Records of the summaries that count.
     pub(crate) unjournaled: Vec<Record>,
 }
 
@@ -144,7 +144,7 @@ impl Dangling {
     }
 
     /// A session that was cut off before the journal had its record leaves a slot's generation to be used again: only
-    /// the sequence number tells its bodies from those of the unit that the records speak of.
+    /// the sequence number distinguishes its bodies from those of the recorded unit.
     fn note_unit(&mut self, record: &Record) {
         if let Record::SlotDirty { slot, generation, weu_seq }
         | Record::SlotSealed { slot, generation, weu_seq, .. } = *record
@@ -153,19 +153,19 @@ impl Dangling {
         }
     }
 
-    /// The sequence number of a unit, as far as records told.
+    /// Sequence number of a unit, as far as records name it.
     fn weu_seq(&self, slot: WeuSlot, generation: Generation) -> Option<WeuSeq> {
         let (known, weu_seq) = self.units.get(&slot)?;
         (*known == generation).then_some(*weu_seq)
     }
 
-    /// Whether all that a volume's dirty records speak of since its last commit is on the device.
+    /// Returns `true` if all targets of a volume's dirty records since its last commit are on the device.
     fn are_stored<M: Media>(&self, media: &mut M, geometry: &Geometry, volume: VolumeId) -> bool {
         let records = self.records.get(&volume).map_or(&[][..], Vec::as_slice);
         records.iter().all(|record| self.is_stored(media, geometry, record))
     }
 
-    /// Whether what a dirty record speaks of is on the device.
+    /// Returns `true` if the target of a dirty record is on the device.
     fn is_stored<M: Media>(&self, media: &mut M, geometry: &Geometry, record: &Record) -> bool {
         let Record::Dirty { span, slot, generation, offset_units, pages, .. } = *record else { return true };
         if slot.0 >= geometry.slots {
@@ -179,8 +179,8 @@ impl Dangling {
             return false;
         }
         if media.read(geometry.slot_offset(slot) + u64::from(start), &mut bytes).is_err() {
-            // A device that says that it cannot read does not say that it was never written: what was flushed is not
-            // dropped for that, its reads fail.
+            // A read error does not show that data was never written: flushed data is not dropped for that, its reads
+            // fail.
             return true;
         }
         let Some(bytes) = bytes.get(usize_from_u32(offset_bytes - start)..) else { return false };
@@ -224,7 +224,7 @@ impl Dangling {
         &self.looked_at
     }
 
-    /// Whether a commit counts without a look.
+    /// Returns `true` if a commit counts without a check.
     fn is_known(&self, volume: VolumeId, epoch: u64) -> bool {
         let until = |known: &Map<VolumeId, u64>| known.get(&volume).is_some_and(|known| epoch <= *known);
         until(&self.clean) || until(&self.durable)
@@ -358,7 +358,7 @@ mod tests {
             proved: JournalSeq(1),
             records: vec![Record::Clean { volume, epoch: 1 }],
         };
-        // After a kill the intent log tells it, too late for the commit: only whether it is so is taken from here.
+        // After a kill the intent log has it, too late for the commit: only the fact is taken from here.
         for (found, lost) in [(&[summary][..], vec![]), (&[], vec![volume])] {
             let mut sink = |_: &Record| ();
             let mut tail = Tail::new(&mut sink);

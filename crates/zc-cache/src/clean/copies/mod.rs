@@ -1,9 +1,9 @@
-//! Copies in memory: extents written in part, read ahead, decoded, learned or on their way into the cache; and what is
-//! remembered of those that are not held.
+//! Copies in memory: extents that are written in part, prefetched, decoded, or on their way into the cache; and
+//! fingerprints of extents that are not held.
 //!
-//! Job: keep them true (a write voids them), and offer what is whole to the cache.
+//! Job: keep them valid (a write invalidates them), and offer whole ones to the cache.
 //!
-//! What it does not do: talk to clients or to origins (see `read` and `write`).
+//! Out of scope: clients and origins (see `read` and `write`).
 
 pub(crate) mod staged;
 
@@ -74,7 +74,7 @@ impl Copies {
         &self.staging
     }
 
-    /// Extents written in part, to be told of writes.
+    /// Extents written in part, for updates by writes.
     pub(crate) const fn staging_mut(&mut self) -> &mut Staging {
         &mut self.staging
     }
@@ -84,22 +84,22 @@ impl Copies {
         &mut self.read_buffer
     }
 
-    /// What was read ahead.
+    /// Prefetched extents.
     pub(crate) const fn ahead(&self) -> &ReadAhead {
         &self.ahead
     }
 
-    /// What was read ahead, to be counted.
+    /// Prefetched extents, for counting.
     pub(crate) const fn ahead_mut(&mut self) -> &mut ReadAhead {
         &mut self.ahead
     }
 
-    /// Fingerprints of what is not cached.
+    /// Fingerprints of uncached contents.
     pub(crate) const fn recipes(&self) -> &Recipes {
         &self.recipes
     }
 
-    /// Fingerprints of what is not cached, to be learned and asked for.
+    /// Fingerprints of uncached contents, for recording and requests.
     pub(crate) const fn recipes_mut(&mut self) -> &mut Recipes {
         &mut self.recipes
     }
@@ -124,7 +124,7 @@ impl Copies {
         self.origin_order.read_waits(volume, bytes)
     }
 
-    /// Places what is reduced, in order, as far as there are slots.
+    /// Places reduced extents, in order, as far as there are slots.
     pub(crate) fn pump_placement(&mut self, core: &mut Core) {
         self.inserts.pump_placement(&mut self.recipes, core);
     }
@@ -134,7 +134,7 @@ impl Copies {
         self.read_buffer.get(key)
     }
 
-    /// Returns `true` if nothing of the volume is staged, and no recipes of it are asked for.
+    /// Returns `true` if nothing of the volume is staged, and no recipes of it are requested.
     pub(crate) fn is_quiet(&self, volume: VolumeId) -> bool {
         !self.staging.keys().any(|key| key.volume == volume) && !self.recipes.is_asking(volume)
     }
@@ -149,7 +149,7 @@ impl Copies {
         ]
     }
 
-    /// Lets go of copies in memory, and of the results of what is under way.
+    /// Releases copies in memory, and drops the results of operations in progress.
     pub(crate) fn let_go_of(&mut self, volume: VolumeId, core: &mut Core) {
         core.base.tracks.change_all(|key| key.volume == volume);
         self.recipes.remove_all(|key| key.volume == volume);
@@ -165,7 +165,7 @@ impl Copies {
         staged.into_iter().for_each(|key| self.drop_idle_staged(key, core));
     }
 
-    /// The origin may have lost what was written since its last flush.
+    /// Handles a possible loss of the origin's writes since its last flush.
     pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
         if let Some(entry) = core.base.volume_mut(volume) {
             entry.origin_mut().unflushed_lost(error);
@@ -174,10 +174,10 @@ impl Copies {
         self.forget_unflushed(volume, core);
     }
 
-    /// A flush failed: the origin may have lost what was written since the last one, and says so only once. What the
-    /// cache holds, is about to hold or could find again of it would be read now and revert with the eviction, so it
-    /// goes: mappings, learned contents, copies in memory, and what is under way. Regions that were marked when an
-    /// earlier session was cut off count, too: no flush has covered their last writes yet.
+    /// Handles a failed flush: the origin may have lost writes since the last one, and reports it only once. Cached,
+    /// pending and recoverable contents of these writes would be read now and revert with the eviction. So mappings,
+    /// recorded fingerprints, copies in memory and operations in progress are dropped. Regions that were marked when
+    /// an earlier session was cut off count, too: no flush has covered their last writes yet.
     fn forget_unflushed(&mut self, volume: VolumeId, core: &mut Core) {
         let Some(region_bytes) = core.base.volume(volume).map(|volume| volume.cfg().region_bytes) else {
             return;
@@ -212,13 +212,13 @@ impl Copies {
         core.device.recovery.doubt_inherited(volume);
     }
 
-    /// Time goes on: merges or drops what was written in part, and places batches that have waited.
+    /// Advances time: merges or drops extents written in part, and places batches that have waited.
     pub(crate) fn age(&mut self, core: &mut Core) {
         self.age_staging(core);
         self.inserts.age(core.base.now_ms(), core.base.is_stopping());
     }
 
-    /// A stop: lets go of what was read ahead or written in part, and places or drops insertions.
+    /// A stop: releases prefetched and partly written extents, and places or drops insertions.
     pub(crate) fn wind_down(&mut self, core: &mut Core) {
         let ahead: Vec<_> = self.ahead.keys().collect();
         ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
@@ -228,19 +228,19 @@ impl Copies {
         self.inserts.drop_unplaceable(core);
     }
 
-    /// Whether no insertion is under way and nothing is collected.
+    /// Returns `true` if no insertion is in progress and nothing is collected.
     pub(crate) fn is_wound_down(&self) -> bool {
         self.inserts.is_idle() && self.staging.len() == 0
     }
 
-    /// Lets go of copies in memory.
+    /// Releases copies in memory.
     pub(crate) fn drop_copies(&mut self, core: &mut Core) {
         for buf in self.read_buffer.drain() {
             core.base.port.release(buf);
         }
     }
 
-    /// Whether reads of the volume enter at their second time, at the moment.
+    /// Returns `true` if reads of the volume currently enter at their second time.
     pub(crate) fn enters_late(&self, volume: VolumeId, core: &Core) -> bool {
         match core.base.volume(volume).map(|volume| volume.cfg().admission) {
             Some(Admission::SecondTouch) => true,
@@ -307,7 +307,7 @@ impl Copies {
         if key.extent.0 >= volume.whole_extents() || core.base.is_stopping() || !core.base.is_good() {
             return false;
         }
-        // What the origin may show now and not after it is opened again is not kept.
+        // Data that the origin may return now and not after it is reopened is not kept.
         if volume.origin().is_in_doubt() {
             return false;
         }
@@ -319,7 +319,7 @@ impl Copies {
         }
     }
 
-    /// How the content of a client's read is proved: one read of many has to prove its content.
+    /// Proof of the content of a client's read: one read of many has to prove its content.
     pub(crate) fn hit_proof(
         &mut self,
         volume: VolumeId,
@@ -378,7 +378,7 @@ impl Copies {
         self.inserts.end_batch(batch);
     }
 
-    /// Lets go of an extent read ahead.
+    /// Releases a prefetched extent.
     pub(crate) fn drop_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
         if let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) {
             core.base.tracks.release(&ahead.guard);
@@ -386,7 +386,7 @@ impl Copies {
         }
     }
 
-    /// What the cache holds of a part of an extent. Places are looked through in the order of a read.
+    /// Residency of a part of an extent. Places are checked in the order of a read.
     pub(crate) fn residency_of(
         &self,
         key: ExtentKey,

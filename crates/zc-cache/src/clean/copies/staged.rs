@@ -131,7 +131,7 @@ impl Copies {
         }
     }
 
-    /// A miss fill brings the whole extent, or it is not what it was: the staged part is not needed.
+    /// Drops an idle staged part: a miss fill brings the whole extent, or the extent has changed.
     pub(crate) fn drop_idle_staged(&mut self, key: ExtentKey, core: &mut Core) {
         if self
             .staging
@@ -193,7 +193,7 @@ impl Copies {
         }
     }
 
-    /// No slot can be evicted: gives up the old copies that pin some.
+    /// Drops the old copies that pin slots, because no slot can be evicted.
     pub(crate) fn drop_old_copies(&mut self, core: &mut Core) {
         let pinning: Vec<_> = self
             .staging
@@ -279,7 +279,7 @@ impl Copies {
         self.finish_staged(key, None, core);
     }
 
-    /// A range of whole extents is cleared: voids what the cache holds of them.
+    /// Begins the clearing of a range of whole extents: invalidates their cached contents.
     pub(crate) fn range_begins(&mut self, id: u64, volume: VolumeId, extents: &Range<u64>, core: &mut Core) {
         let is_in = |key: &ExtentKey| key.volume == volume && extents.contains(&key.extent.0);
         core.base.tracks.range_begins(volume, extents.clone());

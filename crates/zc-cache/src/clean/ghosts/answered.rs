@@ -1,6 +1,6 @@
 //! The reads of the cache itself, which the ghosts are compared with.
 
-/// Extents that reads asked for, all and those that the cache had, since the start.
+/// Extents that reads requested, all and those that the cache had, since the start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Answered {
     pub(crate) read: u64,

@@ -1,25 +1,28 @@
-//! Whether read misses enter at once or at their second time: what ghosts of both say, corrected by what the cache does.
+//! Choice of the time at which read misses enter, at once or at their second time: predictions of ghosts of both,
+//! corrected by measurements of the cache.
 //!
-//! A ghost evicts single extents, and the cache evicts units, has read-ahead and shares contents. So a ghost is off by a
-//! factor, which the cache's own hits tell for the admission that it has. It is learned anew after each change, when what
-//! the other admission left has gone.
+//! A ghost evicts single extents, and the cache evicts units, has read-ahead and shares contents. So a ghost is off
+//! by a factor, which the cache's own hits show for the admission that it has. It is measured again after each
+//! change, when the extents of the other admission have left.
 //!
-//! Invariants: a choice rests on some eight times the cache, and changes for a margin alone. What it does not do: count.
+//! Invariants: a choice rests on some eight times the cache, and changes for a margin alone. Out of scope: counting.
 
 /// Sampled reads of a round.
 pub(super) const ROUND_READS: u64 = 1024;
 /// After a round, one in so many of the reads so far is forgotten.
 pub(super) const AGE_PART: u64 = 32;
-/// One hit more in so many reads is what admission at the second time has to bring. Less does not pay for the change.
+/// Minimum gain of admission at the second time: one hit more in this number of reads. Less does not pay for the
+/// change.
 const MARGIN_PART: u64 = 100;
-/// Rounds after a change that tell nothing of the new admission: about as many reads as a ghost has addresses.
+/// Rounds after a change that give no information about the new admission: about as many reads as a ghost has
+/// addresses.
 const SETTLE_ROUNDS: u64 = 4;
 /// Rounds that a factor rests on.
 const LEARN_ROUNDS: u64 = 4;
 /// A factor of one.
 const ONE: u64 = 1000;
 
-/// Which extents enter the cache where the manager chooses.
+/// Extents that enter the cache where the manager chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// All.
@@ -57,7 +60,7 @@ impl Round {
     }
 }
 
-/// The choice, and what it rests on.
+/// The choice, and its inputs.
 #[derive(Debug)]
 pub(super) struct Chooser {
     choice: Choice,
@@ -67,7 +70,7 @@ pub(super) struct Chooser {
     present: Round,
     /// Rounds since the choice changed.
     rounds: u64,
-    /// Hits of the cache for each thousand of its ghost, with each admission. None as long as nothing was learned.
+    /// Hits of the cache for each thousand of its ghost, with each admission. None as long as nothing was measured.
     always_factor: Option<u64>,
     second_factor: Option<u64>,
 }
@@ -116,7 +119,8 @@ impl Chooser {
         }
     }
 
-    /// What admits more hits. An admission that was not tried is not taken to be better than its ghost says.
+    /// Returns the admission with more hits. An untried admission is not assumed to be better than its ghost
+    /// predicts.
     fn better(&self) -> Choice {
         let Some(always_factor) = self.always_factor else { return Choice::Always };
         let second_factor = self.second_factor.unwrap_or_else(|| always_factor.min(ONE));
@@ -134,8 +138,8 @@ impl Chooser {
 mod tests {
     use super::*;
 
-    /// Has so many rounds end in which ghosts answer these percentages of the reads, and the cache what `actual` has of
-    /// the present choice. What is chosen then.
+    /// Ends `rounds` rounds in which ghosts answer these percentages of the reads, and the cache `actual` of the
+    /// present choice. Returns the choice then.
     fn after(
         chooser: &mut Chooser,
         rounds: usize,

@@ -5,10 +5,11 @@
 //! over the same reads. The curve takes the cache's own hit ratio for the size as it is. A smaller size keeps the share
 //! of hits that the list found within that size; a larger one loses the share of misses that the list found within it.
 //!
-//! **What the list cannot place.** After a start the list is empty. A read of an extent that the cache holds and the list
-//! lacks is a hit at the size as it is, and was used longer ago than all that the list holds. So it is a miss of each
-//! smaller size that the list has filled, and open for the others. After a warm start a read that neither has is open for
-//! the larger sizes in the same manner. A size has no figure while more than one read in [`OPEN_PART`] is open.
+//! **Reads that the list cannot place.** After a start the list is empty. A read of an extent that the cache holds
+//! and the list lacks is a hit at the size as it is, and was used longer ago than all that the list holds. So it is a
+//! miss of each smaller size that the list has filled, and open for the others. After a warm start a read that
+//! neither has is open for the larger sizes in the same manner. A size has no figure while more than one read in
+//! [`OPEN_PART`] is open.
 //!
 //! Invariants: figures are 0 to 1 and do not fall with the size; the figure of the size as it is is the cache's own.
 
@@ -36,13 +37,13 @@ const MISSES_FEW: f64 = 0.05;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
     pub(super) reads: u64,
-    /// Reads of what the cache holds as content that was stored for another extent.
+    /// Reads of extents that the cache holds as content stored for another extent.
     pub(super) duplicates: u64,
     /// Hits by the part of the list that had the address.
     pub(super) parts: [u64; SIZES],
-    /// Reads of what the cache holds and the list lacks, by the sizes that the list had filled.
+    /// Reads of extents that the cache holds and the list lacks, by the sizes that the list had filled.
     pub(super) held: [u64; CACHE_PARTS],
-    /// After a warm start, reads of what neither has, by the sizes that the list had filled.
+    /// After a warm start, reads of extents that neither has, by the sizes that the list had filled.
     pub(super) unseen: [u64; SIZES + 1],
     /// Hits of the cache as it is if read misses entered at their second time.
     pub(super) second: u64,
@@ -63,7 +64,7 @@ impl Tally {
         self.parts[..parts].iter().sum()
     }
 
-    /// Adds a round, and forgets a little of what was before.
+    /// Adds a round, and ages the earlier ones.
     pub(super) fn add(&mut self, round: &Self) {
         let add = |count: &mut u64, more: u64| *count = *count - *count / AGE_PART + more;
         let add_all = |counts: &mut [u64], more: &[u64]| {
@@ -86,7 +87,7 @@ impl Tally {
 pub enum NoFigure {
     /// The sample has too few reads.
     FewReads,
-    /// Too many reads are of what was used before the start.
+    /// Too many reads are of extents used before the start.
     Started,
     /// Too many hits are of content that several addresses share.
     SharedContent,

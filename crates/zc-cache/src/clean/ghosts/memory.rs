@@ -1,6 +1,6 @@
-//! What ghosts remember of addresses that they do not hold: those missed once, and those written in part.
+//! Memory of ghosts for addresses that they do not hold: those missed once, and those written in part.
 //!
-//! Invariants: both memories are bounded, and forget the oldest first. What they do not do: say what enters.
+//! Invariants: both memories are bounded, and forget the oldest first. Out of scope: deciding which extents enter.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use zc_core::{SectorMap, Set, u64_from_usize};
 /// Extents written in part that are remembered.
 const PARTIAL_MAX: usize = 32;
 
-/// Addresses asked for once. Two generations, as in [`crate::clean::read::seen`].
+/// Addresses requested once. Two generations, as in [`crate::clean::read::seen`].
 #[derive(Debug, Default)]
 pub(super) struct Missed {
     young: Set<u64>,
@@ -18,7 +18,7 @@ pub(super) struct Missed {
 }
 
 impl Missed {
-    /// Whether the address was among the last `entries_max`, or half of them. It is from now on.
+    /// Returns `true` if the address was among the last `entries_max`, or half of them. Records it.
     pub(super) fn before(&mut self, hash: u64, entries_max: u32) -> bool {
         let seen = self.young.contains(&hash) || self.old.contains(&hash);
         if u64_from_usize(self.young.len()) * 2 >= u64::from(entries_max) {
@@ -40,7 +40,8 @@ impl Missed {
 pub(super) struct Partial(VecDeque<(u64, SectorMap)>);
 
 impl Partial {
-    /// These sectors of an extent that has so many were written. Whether all of them were, lately.
+    /// Records that these sectors of an extent with `all` sectors were written. Returns `true` if all of them were,
+    /// lately.
     pub(super) fn complete(&mut self, hash: u64, sectors: Range<u32>, all: u32) -> bool {
         if sectors == (0..all) {
             return true;

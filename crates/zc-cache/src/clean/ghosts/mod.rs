@@ -1,16 +1,16 @@
-//! Ghost caches: what the clients' reads would have found in caches of other sizes, and under the other admission.
+//! Ghost caches: hits of the clients' reads in caches of other sizes, and under the other admission.
 //!
 //! A ghost cache holds addresses and no data. A sample of the extents, chosen by a hash of the address, goes through
 //! ghosts that are smaller by the same rate, so that their hit ratios are those of the whole (Waldspurger and others,
-//! FAST 2015 and ATC 2017). One ghost list in order of use tells the curve of hit ratios over sizes. A second one admits
-//! a read miss at its second time. Where `admission = "auto"` the better of the two decides.
+//! FAST 2015 and ATC 2017). One ghost list in order of use yields the curve of hit ratios over sizes. A second one
+//! admits a read miss at its second time. Where `admission = "auto"` the better of the two decides.
 //!
 //! **Size.** The ghost of the cache as it is holds at most [`SIZE_MAX`] addresses. When the cache holds more extents,
-//! every second address of the sample goes. Its memories of first misses and of streams are those of the cache, sampled
-//! likewise. About 1.2 MiB of RAM then, however large the cache is.
+//! every second address is removed from the sample. Its memories of first misses and of streams are those of the
+//! cache, sampled likewise. About 1.2 MiB of RAM then, however large the cache is.
 //!
-//! Invariants: the same requests lead to the same choice; a request changes the ghosts once for each of its extents. What
-//! they do not do: know contents, units, or what is read ahead.
+//! Invariants: the same requests lead to the same choice; a request changes the ghosts once for each of its extents.
+//! Out of scope: contents, units, and prefetched extents.
 
 mod answered;
 mod choice;
@@ -38,16 +38,16 @@ const DEAD_MAX: u64 = 4;
 const SECOND_QUARTERS: &[u32] = &[4];
 /// Caches with fewer extents than this choose nothing.
 const CHOICE_MIN: u32 = 64;
-/// Most addresses in each memory of what the ghosts do not hold. The cache remembers 65,536 at least, and so do these, of
-/// a cache with room for more than 8,192 extents. Of a smaller one they forget sooner.
+/// Maximum addresses in each memory of addresses that the ghosts do not hold. The cache keeps at least 65,536, and so
+/// do these, for a cache of more than 8,192 extents. Of a smaller one they forget sooner.
 const REMEMBERED_MAX: u32 = 4 * SIZE_MAX;
 
-/// How many addresses that it does not hold the cache remembers.
+/// Number of unheld addresses that the cache records.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Remembered {
     /// Missed once, where read misses enter at their second time.
     pub(crate) missed: usize,
-    /// Of streams, which enter at their second time in any case.
+    /// Addresses of streams, which enter at their second time in any case.
     pub(crate) streamed: usize,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Access {
 /// The ghosts. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Ghosts {
-    /// Of 2 to this many addresses one is in the sample.
+    /// One of 2 to the power of this many addresses is in the sample.
     rate_bits: u32,
     remembered: Remembered,
     curve: Stack,
@@ -80,9 +80,9 @@ pub(crate) struct Ghosts {
     /// Addresses of streams, which enter at their second time in any case.
     streamed: Missed,
     partial: Partial,
-    /// Of the round that is under way.
+    /// Tally of the round in progress.
     round: Tally,
-    /// Of the rounds before.
+    /// Tally of the rounds before.
     tally: Tally,
     /// When the round began.
     answered: Answered,
@@ -169,7 +169,7 @@ impl Ghosts {
         }
     }
 
-    /// What enters the cache where the manager chooses.
+    /// Extents that enter the cache where the manager chooses.
     pub(crate) const fn choice(&self) -> Choice {
         self.chooser.choice()
     }
@@ -195,7 +195,7 @@ impl Ghosts {
         self.curve.ram_bytes() + self.second.ram_bytes() + 2 * u64::from(REMEMBERED_MAX) * MISSED_BYTES
     }
 
-    /// How many of so many addresses that the cache remembers a memory of the sample has.
+    /// Returns the capacity of a sampled memory for `addresses` addresses of the cache.
     fn in_sample(&self, addresses: usize) -> u32 {
         u32::try_from(addresses >> self.rate_bits).unwrap_or(u32::MAX).min(REMEMBERED_MAX)
     }
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(ghosts.choice(), Choice::SecondTouch);
         assert!(ghosts.curve(Answered::default()).second_touch);
         assert!(seen.second > seen.own_hits() + seen.reads / 10, "{seen:?}");
-        // What comes now is read twice, and not again: only what enters at once is hit.
+        // These addresses are read twice, and not again: only an extent that enters at once is hit.
         for at in 0..100_000 {
             let extent = 1_000_000 + at;
             read(&mut ghosts, extent, FITS);
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_scan_that_comes_again_is_a_hit_where_it_fits_however_small_the_cache() {
-        // Longer than the cache, and shorter than what it remembers of streams.
+        // Longer than the cache, and shorter than its memory of streams.
         for (fits, scan) in [(4000, 14_000), (10_000, 36_000)] {
             let mut ghosts = ghosts();
             for _ in 0..10 {

@@ -1,13 +1,13 @@
-//! A cache of addresses in order of use, cut at several sizes: what caches of these sizes would hold.
+//! A cache of addresses in order of use, cut at several sizes: the contents of caches of these sizes.
 //!
 //! The least recently used order has the property that a larger cache holds all that a smaller one does (Mattson and
-//! others, IBM Systems Journal 1970). So one list with a mark at each size tells the hits of all of them. The list is cut
-//! into parts, newest first; an address that falls out of a part goes to the next one.
+//! others, IBM Systems Journal 1970). So one list with a mark at each size yields the hits of all of them. The list
+//! is cut into parts, newest first; an address that falls out of a part goes to the next one.
 //!
-//! What was overwritten keeps its place, as it does on the cache device.
+//! Overwritten addresses keep their place, as they do on the cache device.
 //!
-//! Invariants: an address is in one part at most; no part holds more than its share of the size, but for a moment. What
-//! it does not do: sample, or count.
+//! Invariants: an address is in one part at most; no part holds more than its share of the size, except for a moment.
+//! Out of scope: sampling and counting.
 
 use zc_core::{Map, WeuSlot, usize_from_u32};
 
@@ -28,12 +28,11 @@ pub(super) struct Stack {
     places_max: u32,
 }
 
-/// What a place holds.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     hash: u64,
     part: u8,
-    /// The address has been overwritten: what was there takes its place until it leaves the list.
+    /// The address has been overwritten: the old content takes its place until it leaves the list.
     is_dead: bool,
 }
 
@@ -54,7 +53,7 @@ impl Stack {
         }
     }
 
-    /// Whether the list has the address.
+    /// Returns `true` if the list has the address.
     pub(super) fn holds(&self, hash: u64) -> bool {
         self.places.contains_key(&hash)
     }
@@ -168,7 +167,7 @@ impl Stack {
         self.free.push(place);
     }
 
-    /// Hands on what the parts have too much of, each to the next one; the last one forgets it.
+    /// Passes the excess of each part to the next one; the last one forgets it.
     fn settle(&mut self, size: u32) {
         for (part, queue) in (0..self.quarters.len()).zip(0..) {
             let most = (u64::from(size) * u64::from(self.quarters[part])).div_ceil(4);
@@ -211,7 +210,7 @@ mod tests {
         let mut x = 1_u64;
         for _ in 0..20_000 {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            // Low numbers are asked for more often.
+            // Low numbers are requested more often.
             let hash = (x >> 33) % ((x >> 50) % 150 + 1);
             let wanted =
                 position(&mut list, hash).and_then(|at| [10, 20, 40, 80].iter().position(|end| at < *end));

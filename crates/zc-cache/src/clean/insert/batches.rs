@@ -6,7 +6,7 @@
 //! Invariants: a batch becomes ready once, with its jobs in the order of their extents; one without jobs just ends. Each
 //! stream has at most one open batch.
 //!
-//! What it does not do: know what becomes of a job, or place it.
+//! Out of scope: the fate of a job, and its placement.
 
 use std::collections::VecDeque;
 
@@ -62,7 +62,7 @@ impl Batches {
         batch.bytes += bytes;
     }
 
-    /// The request has put in what it had: its batch closes, unless a stream may go on with it.
+    /// Ends a request's insertions: its batch closes, unless a stream may continue it.
     pub(crate) fn end_requests(&mut self, id: u64) {
         let Some(batch) = self.batches.get(&id) else { return };
         if batch.stream.is_none() || batch.bytes >= BATCH_BYTES_MAX || batch.jobs.is_empty() {
@@ -89,12 +89,12 @@ impl Batches {
         }
     }
 
-    /// Whether a batch waits to be placed.
+    /// Returns `true` if a batch waits to be placed.
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Whether there is no batch at all.
+    /// Returns `true` if there is no batch at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }

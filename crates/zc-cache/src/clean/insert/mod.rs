@@ -23,7 +23,7 @@ use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::reduce::{Owner, Reduction, Step, Wanted};
 
-/// How an insertion is to be done.
+/// Options of an insertion.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InsertOptions {
     /// Only if the content is in the cache already: it costs no SSD write then.
@@ -67,7 +67,7 @@ impl Inserts {
         self.batches.end_requests(batch);
     }
 
-    /// Time goes on: batches that have waited are placed.
+    /// Advances time: batches that have waited are placed.
     pub(crate) fn age(&mut self, now_ms: u64, is_stopping: bool) {
         self.batches.age(now_ms, is_stopping);
     }
@@ -165,7 +165,7 @@ impl Inserts {
     }
 }
 
-/// Whether a stream is so long that what it brings is not inserted.
+/// Returns `true` if a stream is so long that its extents are not inserted.
 pub(crate) fn is_cut_off(volume: VolumeId, stream: Option<InStream>, base: &Base) -> bool {
     let cutoff_bytes = base.volume(volume).map_or(0, |volume| volume.cfg().sequential_cutoff_bytes);
     cutoff_bytes > 0 && stream.is_some_and(|stream| stream.run_bytes >= cutoff_bytes)

@@ -12,7 +12,7 @@ use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
 use crate::reduce::Outcome;
 
-/// Whether a job was placed.
+/// Result of placing a job.
 #[derive(Debug, PartialEq, Eq)]
 enum Placed {
     Done,
@@ -20,7 +20,7 @@ enum Placed {
 }
 
 impl Inserts {
-    /// Places what is ready, in order, as far as there are slots.
+    /// Places ready jobs, in order, as far as there are slots.
     pub(crate) fn pump_placement(&mut self, recipes: &mut Recipes, core: &mut Core) {
         while let Some(jobs) = self.batches.take_first() {
             let together = jobs.len() > 1;
@@ -129,7 +129,7 @@ impl Inserts {
         Placed::Done
     }
 
-    /// While stopping nothing is evicted any more: what needs a slot is dropped.
+    /// Drops jobs that need a slot: while stopping nothing is evicted any more.
     pub(crate) fn drop_unplaceable(&mut self, core: &mut Core) {
         if core.base.is_good()
             && (core.device.catalog.table().free_len() > 0 || core.device.catalog.table().leaving() > 0)

@@ -1,7 +1,7 @@
-//! Reading ahead, for streams and on demand: fills that no request waits for yet.
+//! Read-ahead, for streams and on demand: fills that no request waits for yet.
 //!
-//! What was read ahead waits in memory for its first use, in bounded room, oldest first to go. It stays in the cache if
-//! it was seen before or its content is there already (Nitro 3: prefetched data used once is not cached).
+//! Prefetched data waits in memory for its first use, within a bound, oldest first to go. It stays in the cache if it
+//! was seen before or its content is there already (Nitro 3: prefetched data used once is not cached).
 
 use std::collections::VecDeque;
 
@@ -13,16 +13,16 @@ use crate::config::Admission;
 
 /// Bytes read ahead that may be in flight or waiting for use.
 const PREFETCHED_BYTES_MAX: u64 = 8 << 20;
-/// Bytes in flight because clients asked for them to be brought into the cache. They have their answer: nothing else
-/// keeps them from asking for more.
+/// Bytes in flight because clients requested a prefetch of them. They have their answer: nothing else keeps them from
+/// requesting more.
 pub(super) const HINTED_BYTES_MAX: u64 = 8 << 20;
 
-/// Why extents are read that no client waits for.
+/// Reason for a read that no client waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// They come next in a stream.
     Stream,
-    /// A client asked for them to be brought into the cache.
+    /// A client requested a prefetch.
     Hint,
     /// An operator did, with this request,
     Warm(ReqId),
@@ -30,7 +30,7 @@ pub(crate) enum Reason {
     Kept,
 }
 
-/// What was read ahead, and how much more may be.
+/// Prefetched data, and the capacity for more.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     /// Extents that wait for their first use.
@@ -39,7 +39,7 @@ pub(crate) struct ReadAhead {
     order: VecDeque<ExtentKey>,
     /// In flight or waiting.
     bytes: u64,
-    /// In flight because clients asked for them without reading.
+    /// Bytes in flight because clients requested a prefetch.
     hinted_bytes: u64,
 }
 
@@ -72,7 +72,7 @@ impl ReadAhead {
         fits
     }
 
-    /// So many bytes are read that a client asked for.
+    /// Records the completion of a hinted read of `bytes` bytes.
     pub(crate) const fn hint_ended(&mut self, bytes: u64) {
         self.hinted_bytes -= bytes;
     }
@@ -107,7 +107,7 @@ pub(crate) struct Prefetched {
     pub(crate) guard: Guard,
 }
 
-/// Whether the volume takes in what is read for this reason.
+/// Returns `true` if the volume admits reads for this reason.
 pub(crate) fn admits(key: ExtentKey, reason: Reason, base: &Base) -> bool {
     let whatever_admission = matches!(reason, Reason::Warm(_) | Reason::Kept);
     base.is_good()

@@ -1,8 +1,9 @@
 //! Reads of the origin that may fill the cache.
 //!
-//! What a client misses is read in runs of neighbouring extents, rounded out to whole ones so that they can be inserted.
-//! Each extent has a guard from the beginning of the read: what was written meanwhile is not inserted. What a client
-//! waits for is not written meanwhile (`clean::order`); what is being written is read alone, when that has ended.
+//! Client misses are read in runs of neighbouring extents, rounded out to whole ones so that they can be inserted.
+//! Each extent has a guard from the beginning of the read: extents written in the meantime are not inserted. Extents
+//! that a client waits for are not written in the meantime (`clean::order`); extents that are being written are read
+//! alone, when the write has completed.
 //!
 //! Scan resistance: an extent that a sequential stream brings is inserted if its content is cached already or if a
 //! stream brought it before (Nitro 3: prefetched data used once is not cached). The size of the client's requests does
@@ -27,7 +28,7 @@ use crate::ops::read::Op;
 use crate::seam::{Action, Request};
 
 impl Reads {
-    /// Reads what the cache does not have, in runs of neighbouring extents.
+    /// Reads missing extents, in runs of neighbours.
     pub(crate) fn read_missing(
         &mut self,
         read: u64,
@@ -124,7 +125,7 @@ impl Reads {
         guard.is_some_and(|guard| core.base.tracks.holds(&guard)).then_some(id)
     }
 
-    /// Gives what a read under way brings to another request, too.
+    /// Shares the result of a read in progress with another request.
     pub(crate) fn join_fill(&mut self, id: u64, waiter: Waiter, copies: &mut Copies, core: &mut Core) {
         let turn = core.base.port.number();
         copies.origin_order_mut().join(
@@ -251,8 +252,8 @@ impl Reads {
         is_kept.then(|| extents * u64::from(core.base.extent_bytes()))
     }
 
-    /// An extent of a fill that ended goes into the cache, among what was read ahead, or nowhere. A client may have
-    /// `used` it; `ok`: it was read.
+    /// Disposes of an extent of a completed fill: it goes into the cache, to the prefetched ones, or nowhere. A
+    /// client may have `used` it; `ok`: it was read.
     fn fill_extent_done(
         &mut self,
         fill: &Fill,
@@ -304,7 +305,7 @@ impl Reads {
 }
 
 impl Reads {
-    /// Whether nothing was written to the extent since it was asked for; counts it if something was.
+    /// Returns `true` if nothing was written to the extent since it was requested; counts it if something was.
     fn still_holds(guard: &Guard, core: &mut Core) -> bool {
         let holds = core.base.tracks.holds(guard);
         core.base.stats.insert_stale += u64::from(!holds);
@@ -314,7 +315,7 @@ impl Reads {
 
 /// Reads that no client waits for.
 impl Reads {
-    /// Reads ahead what is not at hand, one run after the other.
+    /// Reads ahead extents that are not in memory or cached, one run after the other.
     pub(crate) fn read_ahead(
         &mut self,
         volume: VolumeId,
@@ -329,7 +330,7 @@ impl Reads {
         self.fetch_extents(volume, range.start / extent..end, Reason::Stream, stream, copies, core);
     }
 
-    /// The client asked for a range to be brought into the cache. What there is no room for is left out.
+    /// Handles a client's request to prefetch a range. The excess over the bounds is left out.
     pub(crate) fn submit_prefetch(&mut self, request: &Request, copies: &mut Copies, core: &mut Core) {
         let extent = u64::from(core.base.extent_bytes());
         if let Some(volume) = core.base.volume(request.volume) {
@@ -413,7 +414,7 @@ impl Reads {
         !live && self.is_quiet_extent(key, copies, core)
     }
 
-    /// Whether nothing is under way for the extent, and no copy of it waits in memory.
+    /// Returns `true` if no operation of the extent is in progress, and no copy of it waits in memory.
     pub(crate) fn is_quiet_extent(&self, key: ExtentKey, copies: &Copies, core: &Core) -> bool {
         copies.ahead().get(&key).is_none()
             && !self.fill_of.contains_key(&key)

@@ -1,9 +1,9 @@
-//! Reads of stored extents: neighbours in one go, and what to do with those that are not what they should be.
+//! Reads of stored extents: neighbours in one operation, and the treatment of those that fail verification.
 //!
-//! Neighbouring stored extents of one WEU are one device read. Of an extent of which a part is wanted the whole is
-//! read, for the read buffer, and who wants another part of it meanwhile joins. An extent that fails verification, or a
-//! device read that fails, turns into a miss; clients never see it (G3, G4). What only the cache has cannot be read
-//! elsewhere: see `overlay`.
+//! Neighbouring stored extents of one WEU are one device read. Of an extent that is requested in part the whole is
+//! read, for the read buffer, and requests for another part of it join the read. An extent that fails verification,
+//! or a device read that fails, turns into a miss; clients never see it (G3, G4). Data that only the cache has cannot
+//! be read elsewhere: see `overlay`.
 
 use core::ops::Range;
 
@@ -280,13 +280,14 @@ impl Reads {
         }
     }
 
-    /// Whether the origin can be read instead of this.
+    /// Returns `true` if the origin can be read instead of this.
     pub(crate) fn is_clean_hit(&self, id: u64) -> bool {
         self.hits.get(&id).is_some_and(|hit| hit.parts.iter().all(|part| !part.dirty))
     }
 }
 
-/// How many of the stored extents, which `first` begins in the order of places, one device read brings, and its pages.
+/// Returns the number of stored extents from `first` in the order of places that one device read brings, and its
+/// pages.
 fn neighbours(first: &Wanted, stored: &[Wanted]) -> (usize, Range<u32>) {
     let mut pages = page_range(&first.place);
     let more = stored.iter().skip(1).take_while(|item| {

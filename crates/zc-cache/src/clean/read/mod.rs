@@ -1,8 +1,8 @@
-//! The way of a read: lookup per extent, and what becomes of each.
+//! Path of a read: a lookup per extent, and the source of each.
 //!
-//! A request is cut at extent borders. What is known is copied or read from stored extents straight into the request's
-//! buffer (`hit`); the rest goes to the origin (`fill`), and what comes next is read ahead (`ahead`).
-//! What an operator wants in the cache is read as well (`warm`).
+//! A request is cut at extent boundaries. Cached parts are copied or read from stored extents straight into the
+//! request's buffer (`hit`); the rest goes to the origin (`fill`), and following extents are prefetched (`ahead`).
+//! Ranges that an operator requests are read as well (`warm`).
 //!
 //! Invariant: each part of a request that waits for something is counted in `pending`; the reply goes when none is
 //! left.

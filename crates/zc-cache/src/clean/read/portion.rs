@@ -1,4 +1,4 @@
-//! Parts of a read: what a client asked for, cut at extent borders, and where each part comes from.
+//! Parts of a read: a client's request, cut at extent boundaries, and the source of each part.
 
 use core::ops::Range;
 
@@ -28,7 +28,7 @@ pub(crate) struct ReadOp {
 }
 
 impl ReadOp {
-    /// A request whose lookup holds it until that is through.
+    /// A request held by its lookup until that has completed.
     pub(crate) const fn new(request: &Request, buf: BufId, len_bytes: u32, stream: Option<InStream>) -> Self {
         Self {
             req: request.req,
@@ -52,7 +52,6 @@ impl ReadOp {
         self.stream
     }
 
-    /// Where its bytes go.
     pub(crate) const fn dest(&self) -> BufSlice {
         BufSlice { buf: self.buf, start_bytes: 0, len_bytes: self.len_bytes }
     }
@@ -73,7 +72,7 @@ pub(crate) struct Portion {
 }
 
 impl Portion {
-    /// Where it lies in the volume.
+    /// Its position in the volume.
     pub(crate) fn bytes(&self, extent_bytes: u32) -> Range<u64> {
         let start = self.key.extent.0 * u64::from(extent_bytes) + u64::from(self.skip_bytes);
         start..start + u64::from(self.len_bytes)
@@ -100,7 +99,7 @@ pub(crate) struct Wanted {
 /// The stored extents of a read; that of a read of one extent needs no memory of its own.
 pub(crate) type StoredParts = SmallVec<[Wanted; 1]>;
 
-/// Where the portions of a read come from, as far as that is not memory.
+/// Sources of the portions of a read that do not come from memory.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
     pub(super) stored: StoredParts,

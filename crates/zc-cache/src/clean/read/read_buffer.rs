@@ -1,8 +1,8 @@
 //! Decoded extents kept for readers that take an extent in several small requests.
 //!
-//! A least-recently-used map from address to buffer. Invariants: at most `max_bytes` of buffers, one per address; every
-//! buffer that goes in comes out exactly once, by [`ReadBuffer::insert`] (evicted or replaced),
-//! [`ReadBuffer::invalidate`] or [`ReadBuffer::drain`]. What it does not do: free buffers, know whether they are
+//! A least-recently-used map from address to buffer. Invariants: at most `max_bytes` of buffers, one per address;
+//! every buffer that goes in comes out exactly once, by [`ReadBuffer::insert`] (evicted or replaced),
+//! [`ReadBuffer::invalidate`] or [`ReadBuffer::drain`]. Out of scope: freeing buffers, and determining if they are
 //! current.
 
 use smallvec::SmallVec;
@@ -68,18 +68,18 @@ impl ReadBuffer {
         gone
     }
 
-    /// Lets go of an extent.
+    /// Releases an extent.
     pub(crate) fn invalidate(&mut self, key: &ExtentKey) -> Option<BufId> {
         let place = *self.places.get(key)?;
         self.vacate(place)
     }
 
-    /// What is held, in no order that means anything.
+    /// Extents held, in no particular order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = ExtentKey> {
         self.places.keys().copied()
     }
 
-    /// Lets go of everything.
+    /// Releases everything.
     pub(crate) fn drain(&mut self) -> Vec<BufId> {
         let count = u32::try_from(self.buffers.len()).unwrap_or(u32::MAX);
         (0..count).filter_map(|place| self.vacate(place)).collect()

@@ -136,7 +136,7 @@ impl Reads {
             Found::Copy(from) => {
                 core.base.stats.extent_hits_memory += 1;
                 core.base.port.emit(Action::Copy { from, to: portion.dest });
-                // What was read ahead came from the origin.
+                // Prefetched data came from the origin.
                 let stream = self.read(read).stream();
                 let was_ahead = copies.used_prefetched(portion.key, stream, core);
                 if was_ahead { sorted.origin = true } else { sorted.cache = true }
@@ -270,9 +270,9 @@ impl Reads {
     }
 }
 
-/// What operators ask for.
+/// Requests of operators.
 impl Reads {
-    /// An operator asks for a range to be brought into the cache.
+    /// Begins an operator's request to bring a range into the cache.
     pub(crate) fn submit_warm(&mut self, request: &Request, copies: &mut Copies, core: &mut Core) {
         self.warms.begin(request.req);
         let extent = u64::from(core.base.extent_bytes());
@@ -291,7 +291,8 @@ impl Reads {
         }
     }
 
-    /// Whether so many bytes more would be inserted, and leave at least half of the room to what clients ask for.
+    /// Returns `true` if `len_bytes` bytes more would be inserted, and leave at least half of the capacity to client
+    /// requests.
     pub(crate) fn has_room_to_warm(len_bytes: u64, copies: &Copies, core: &Core) -> bool {
         let most = u64::from(core.base.cfg().insert_bytes_max) / 2;
         core.base.is_good()

@@ -1,23 +1,25 @@
 //! The recipe path (Nitro 3.1, 3.2): fingerprints of extents that an origin knows without reading them.
 //!
 //! On a file index miss of a volume whose origin has recipes, the recipe cache may name the extent's content; if the
-//! fingerprint index finds it, the miss becomes a duplicate hit without the origin. What the recipe cache lacks is
-//! asked for in runs, in the background; the miss itself never waits for it. Who goes from run to run finds the next
-//! one asked for already: reading a snapshot, its recipe is there before it (Nitro 3.3).
+//! fingerprint index finds it, the miss becomes a duplicate hit without the origin. Runs that the recipe cache lacks
+//! are requested in the background; the miss itself never waits for them. A reader that moves from run to run finds
+//! the next one requested already: when a snapshot is read, its recipe arrives before it (Nitro 3.3).
 //!
-//! A run is kept and forgotten as a whole. It is asked for again when a miss meets what a write has voided since.
+//! A run is kept and forgotten as a whole. It is requested again when a miss concerns an entry that a write has
+//! invalidated since.
 //!
-//! Origins that know no fingerprints are the rule. For their volumes recipes are *learned*, if there is memory for it:
-//! the fingerprint of an extent that is cached is kept when its data is evicted. Dirty data counts when it is destaged:
+//! Origins without fingerprints are the rule. For their volumes recipes are *learned*, if there is memory for it: the
+//! fingerprint of an extent that is cached is kept when its data is evicted. Dirty data counts when it is destaged:
 //! until then the origin may never get it. If the content comes back by another address, the old one is a hit again
 //! without its origin.
 //!
-//! Where a content lies in its WEU is told by that WEU's header. A miss whose learned fingerprint may be in a WEU with a
-//! header that is not in memory waits for it: that is one read of the SSD, where the origin would be asked otherwise.
+//! The location of a content in its WEU is in that WEU's header. A miss whose recorded fingerprint may be in a WEU
+//! with a header that is not in memory waits for it: that is one read of the SSD, where the origin would be read
+//! otherwise.
 //!
-//! A fingerprint that arrives counts only if its extent was not written since it was asked for, and goes with the next
-//! write: the staleness rules of data. Under a weak hash recipes are no use: bytes could not be compared without the
-//! origin.
+//! A fingerprint that arrives counts only if its extent was not written since it was requested, and is dropped with
+//! the next write: the staleness rules of data. Under a weak hash recipes are no use: bytes could not be compared
+//! without the origin.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -37,9 +39,9 @@ use crate::index::file_index::{Mapping, Place};
 use crate::ops::read::Op;
 use crate::seam::Action;
 
-/// Extents asked for at once: 1 MiB of 8 KiB extents, 4 KiB of fingerprints.
+/// Extents in one request: 1 MiB of 8 KiB extents, 4 KiB of fingerprints.
 const RUN_EXTENTS: u64 = 128;
-/// Runs that are kept: 17 MiB or so, which tell of 4 GiB.
+/// Maximum number of runs: about 17 MiB, which cover 4 GiB.
 const RUNS_MAX: usize = 4096;
 /// Questions in flight.
 const ASKED_MAX: usize = 16;
@@ -61,11 +63,11 @@ impl Run {
     }
 }
 
-/// What is known of an extent of a run.
+/// Known fingerprint of an extent of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recipe {
     Print(Fingerprint),
-    /// The origin could not tell.
+    /// The origin has no fingerprint.
     None,
     /// The extent was written since.
     Void,
@@ -75,7 +77,7 @@ fn index_in_run(key: ExtentKey) -> usize {
     usize_from_u64(key.extent.0 % RUN_EXTENTS)
 }
 
-/// The runs of a range that are known. Goes through the range or through what is known, whichever is shorter.
+/// Returns the recorded runs of a range. Scans the range or the recorded runs, whichever is shorter.
 fn runs_in<T>(runs: &KeyedMap<Run, Vec<T>>, volume: VolumeId, extents: &Range<u64>) -> Vec<u64> {
     let numbers = extents.start / RUN_EXTENTS..extents.end.div_ceil(RUN_EXTENTS);
     if numbers.end - numbers.start < u64_from_usize(runs.len()) {
@@ -85,7 +87,7 @@ fn runs_in<T>(runs: &KeyedMap<Run, Vec<T>>, volume: VolumeId, extents: &Range<u6
     runs.keys().filter(is_in).map(|run| run.number).collect()
 }
 
-/// What runs tell, extent by extent.
+/// Entries of runs, extent by extent.
 fn keyed<T>(runs: &mut KeyedMap<Run, Vec<T>>) -> impl Iterator<Item = (ExtentKey, &mut T)> {
     runs.iter_mut().flat_map(|(run, known)| {
         let extents = (run.number * RUN_EXTENTS..).map(ExtentNo);
@@ -141,7 +143,7 @@ pub(crate) struct RecipeWait {
 #[derive(Debug)]
 pub(crate) struct Recipes {
     waiting: Map<u64, RecipeWait>,
-    /// What is known of runs that were asked for.
+    /// Entries of requested runs.
     runs: KeyedMap<Run, Vec<Recipe>>,
     order: VecDeque<Run>,
     asked: Map<u64, (Run, Vec<Option<Guard>>)>,
@@ -151,7 +153,7 @@ pub(crate) struct Recipes {
 }
 
 impl Recipes {
-    /// Learned ones take so many bytes at most.
+    /// Learned ones take at most `learned_bytes` bytes.
     pub(crate) fn new(learned_bytes: u64, key: &HashKey) -> Self {
         let runs_max = usize_from_u64(learned_bytes / LEARNED_RUN_BYTES);
         Self {
@@ -164,7 +166,7 @@ impl Recipes {
         }
     }
 
-    /// What the extent holds, and whether that is known by learning.
+    /// Returns the extent's fingerprint, and `true` if it was learned.
     fn print(&self, key: ExtentKey) -> Option<(Fingerprint, bool)> {
         match self.get(key) {
             Some(Recipe::Print(print)) => Some((print, false)),
@@ -209,7 +211,7 @@ impl Recipes {
         }
     }
 
-    /// These extents are not what they were.
+    /// Drops the fingerprints of extents that have changed.
     pub(crate) fn remove_all(&mut self, which: impl Fn(&ExtentKey) -> bool) {
         keyed(&mut self.learned.runs).filter(|(key, _)| which(key)).for_each(|(_, known)| *known = None);
         keyed(&mut self.runs).filter(|(key, _)| which(key)).for_each(|(_, known)| *known = Recipe::Void);
@@ -226,7 +228,7 @@ impl Recipes {
         }
     }
 
-    /// Whether an answer about the volume is still to come.
+    /// Returns `true` if an answer about the volume is still to come.
     pub(crate) fn is_asking(&self, volume: VolumeId) -> bool {
         self.asked.values().any(|(asked, _)| asked.volume == volume)
     }
@@ -236,7 +238,7 @@ impl Recipes {
     }
 }
 
-/// Whether recipes of the volume are of use, its origin's or learned ones.
+/// Returns `true` if recipes of the volume are of use, its origin's or learned ones.
 fn uses_recipes(volume: VolumeId, base: &Base) -> bool {
     base.is_good()
         && base.cfg().fingerprint.is_collision_resistant()
@@ -244,7 +246,7 @@ fn uses_recipes(volume: VolumeId, base: &Base) -> bool {
 }
 
 impl Recipes {
-    /// The extent is cached, and this is what it holds.
+    /// Records the fingerprint of a cached extent.
     pub(crate) fn learn(&mut self, key: ExtentKey, print: Fingerprint, core: &mut Core) {
         let has_recipes = core.base.volume(key.volume).is_some_and(|volume| volume.cfg().recipes);
         if self.learned.runs_max > 0 && !has_recipes && uses_recipes(key.volume, &core.base) {
@@ -252,7 +254,7 @@ impl Recipes {
         }
     }
 
-    /// A miss: what is read next may be known too.
+    /// Handles a miss: fingerprints of the next extents may be recorded too.
     pub(crate) fn expect_learned(&mut self, key: ExtentKey, core: &mut Core) {
         if self.learned.runs.is_empty() || !uses_recipes(key.volume, &core.base) || core.base.is_stopping() {
             return;
@@ -276,7 +278,7 @@ impl Recipes {
         if core.base.tracks.is_written(&key) || is_staged {
             return None;
         }
-        // What is mapped waits for its volume's sample; a new mapping would wait for the journal.
+        // Mapped extents wait for their volume's sample; a new mapping would wait for the journal.
         if core.device.catalog.is_mapped(key) || core.device.catalog.meta().is_pressed() {
             return None;
         }
@@ -290,7 +292,8 @@ impl Recipes {
         Some((mapping, place))
     }
 
-    /// Whether a recipe will make a hit of the extent's next miss: to read it ahead would ask the origin for nothing.
+    /// Returns `true` if a recipe will make a hit of the extent's next miss: reading it ahead would load the origin
+    /// without need.
     pub(crate) fn has_hit(&self, key: ExtentKey, core: &mut Core) -> bool {
         if !uses_recipes(key.volume, &core.base)
             || core.device.catalog.is_mapped(key)
@@ -302,8 +305,8 @@ impl Recipes {
         core.device.catalog.find_content(&print, &core.base).is_some()
     }
 
-    /// Has a miss wait for the headers that may tell where its content is, if its fingerprint was learned. Whether it
-    /// does.
+    /// Defers a miss until the headers that may locate its content are loaded, if its fingerprint was learned.
+    /// Returns `true` if it is deferred.
     pub(crate) fn wait_for_headers(
         &mut self,
         read: u64,
@@ -336,7 +339,7 @@ impl Recipes {
         true
     }
 
-    /// Asks for the fingerprints around a miss of the cache. Asks for the next ones too if the miss is the first of a
+    /// Requests the fingerprints around a miss of the cache. Requests the next ones too if the miss is the first of a
     /// run, or if the miss before was in the run before.
     pub(crate) fn want(&mut self, key: ExtentKey, core: &mut Core) {
         if !uses_recipes(key.volume, &core.base) || core.base.is_stopping() {
@@ -351,7 +354,7 @@ impl Recipes {
             self.ask_for(run, core);
         }
         let next = Run { number: run.number + 1, ..run };
-        // Who begins at the start of a run goes on to the next, as who reads a whole volume does.
+        // A reader that begins at the start of a run continues to the next, as one that reads a whole volume does.
         let follows = before.is_some_and(|before| before.checked_add(1) == Some(run.number));
         if (follows || index_in_run(key) == 0) && !self.runs.contains_key(&next) {
             self.ask_for(next, core);
@@ -378,7 +381,7 @@ impl Recipes {
         core.base.port.emit(Action::WantRecipe { op, volume: run.volume, first, count, domain });
     }
 
-    /// The origin told recipes of a run.
+    /// Handles the arrival of recipes of a run.
     pub(crate) fn arrived(&mut self, id: u64, prints: &[Option<Fingerprint>], core: &mut Core) {
         let (run, guards) = self.asked.remove(&id).expect_held();
         let prints = prints.iter().copied().chain(core::iter::repeat(None));

@@ -1,4 +1,4 @@
-//! A bounded memory of addresses that were asked for and not found: has this one been seen before?
+//! A bounded memory of addresses that were requested and not found, for detecting a second request.
 //!
 //! Two generations of 32-bit tags in buckets of 8. What is seen goes into the young generation; when that has taken in
 //! half of the bound, the old one is forgotten and the young one becomes the old one. So the last `entries_max / 2`
@@ -10,7 +10,7 @@
 //!
 //! Invariants: no call takes longer than another: a bucket of a forgotten generation is emptied when it is next used.
 //!
-//! What it does not do: remember order, counts or anything of the content.
+//! Out of scope: order, counts and contents.
 
 use zc_core::{ExtentKey, u64_from_usize, usize_from_u64};
 
@@ -52,7 +52,7 @@ impl Table {
 pub(crate) struct SeenFilter {
     young: Table,
     old: Table,
-    /// Of the young table; the old one has the generation before. The first is 1.
+    /// Generation of the young table; the old one has the generation before. The first is 1.
     generation: u32,
     taken: usize,
     generation_max: usize,
@@ -66,7 +66,7 @@ impl SeenFilter {
         Self { young: Table::new(buckets), old: Table::new(buckets), generation: 1, taken: 0, generation_max }
     }
 
-    /// Whether the address was seen lately. It was from now on.
+    /// Returns `true` if the address was seen lately. Records it.
     pub(crate) fn seen_or_record(&mut self, key: ExtentKey) -> bool {
         let (bucket, tag) = self.locate(key);
         let places = self.young.bucket(self.generation, bucket);
@@ -104,8 +104,8 @@ impl SeenFilter {
     }
 }
 
-/// First misses of volumes whose extents enter on their second: a memory as large as the cache, made when a volume first
-/// asks it.
+/// First misses of volumes whose extents enter on their second: a memory as large as the cache, created at its first
+/// use.
 #[derive(Debug)]
 pub(crate) struct Touched {
     filter: Option<SeenFilter>,
@@ -113,18 +113,18 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// For a cache whose index has so many entries.
+    /// Memory for a cache with `index_entries` index entries.
     pub(crate) fn new(index_entries: u64) -> Self {
         let entries = usize::try_from(index_entries / INDEX_PART).unwrap_or(usize::MAX);
         Self { filter: None, entries_max: entries.clamp(TOUCHED_MIN, TOUCHED_MAX) }
     }
 
-    /// How many first misses are remembered at most.
+    /// Maximum number of first misses kept.
     pub(crate) const fn entries_max(&self) -> usize {
         self.entries_max
     }
 
-    /// Whether the extent was missed before, lately. It was from now on.
+    /// Returns `true` if the extent was missed before, lately. Records the miss.
     pub(crate) fn before(&mut self, key: ExtentKey) -> bool {
         self.filter.get_or_insert_with(|| SeenFilter::new(self.entries_max)).seen_or_record(key)
     }

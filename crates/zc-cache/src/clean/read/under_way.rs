@@ -20,9 +20,9 @@ pub(crate) struct Fill {
     pub(super) guards: Vec<Option<Guard>>,
     pub(super) admitted: Vec<bool>,
     pub(super) waiters: Vec<(Waiter, bool)>,
-    /// The turns of what is waited for among the accesses of the origin.
+    /// Turns of its waiting accesses in the order of the origin.
     pub(super) turns: Vec<u64>,
-    /// Why it was begun, if not by a request that waits for it.
+    /// Reason of its start, unless a request waits for it.
     pub(super) reason: Option<Reason>,
     pub(super) stream: Option<InStream>,
 }
@@ -34,7 +34,7 @@ impl Fill {
 }
 
 impl Fill {
-    /// Whether it reads ahead of a stream.
+    /// Returns `true` if it reads ahead of a stream.
     pub(super) fn is_ahead(&self) -> bool {
         self.reason == Some(Reason::Stream)
     }
@@ -57,10 +57,10 @@ pub(crate) struct Hit {
 pub(crate) struct HitPart {
     pub(super) key: ExtentKey,
     pub(super) mapping: Mapping,
-    /// What only the cache has: nothing else can be read instead.
+    /// Data that only the cache has: nothing else can be read instead.
     pub(super) dirty: bool,
     pub(super) waiters: SmallVec<[Waiter; 1]>,
-    /// The whole extent is read here, for the read buffer, with the guard that says whether it may stay.
+    /// The whole extent is read into this buffer, for the read buffer; the guard determines if it may stay.
     pub(super) whole: Option<(BufId, Option<Guard>)>,
 }
 

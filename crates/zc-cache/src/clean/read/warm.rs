@@ -1,10 +1,10 @@
-//! Ranges that an operator wants in the cache.
+//! Ranges that an operator requests in the cache.
 //!
-//! Job: read what is absent of a range, and answer when the origin has been read.
+//! Job: read the absent extents of a range, and answer when the origin has been read.
 //!
-//! Invariants: an answer comes once, after the last read of the origin, with the first error. Extents that are cached, or
-//! on their way into the cache, cost no read. What it does not do: bound what is under way (the driver does, by
-//! `Reads::has_room_to_warm`), or wait for the insertion.
+//! Invariants: an answer comes once, after the last read of the origin, with the first error. Extents that are
+//! cached, or on their way into the cache, cost no read. Out of scope: bounding the reads in progress (the driver
+//! does, by `Reads::has_room_to_warm`), and waiting for the insertion.
 
 use zc_core::{ErrorKind, Map, ReqId};
 

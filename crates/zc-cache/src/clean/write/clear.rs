@@ -1,12 +1,12 @@
-//! Trims and zeroings of long ranges: work follows what the cache holds, not the addresses.
+//! Trims and zeroings of long ranges: the work is bounded by the cached contents, not by the addresses.
 //!
-//! Job: say how much of a clearing one piece takes, void what the cache holds of the whole extents of a long piece, and
-//! end it. Parts of extents at both ends, and short pieces, go extent by extent as writes do.
+//! Job: determine the size of one piece of a clearing, invalidate the cached contents of the whole extents of a long
+//! piece, and complete it. Parts of extents at both ends, and short pieces, go extent by extent as writes do.
 //!
 //! Invariants: a piece looks up a bounded number of extents. While a range is in flight no guard of its extents is
 //! given out, and those given out before are broken, as with any write.
 //!
-//! What it does not do: map cleared extents as zeros. Their number follows the addresses; reads of them go to the
+//! Out of scope: mapping cleared extents as zeros. Their number follows the addresses; reads of them go to the
 //! origin.
 
 use core::ops::Range;
@@ -18,7 +18,7 @@ use crate::clean::write::op::{PIECE_EXTENTS_MAX, WriteOp};
 use crate::device::Core;
 use crate::seam::RequestKind;
 
-/// Bytes of a piece that clears a range: what meets it at the origin waits no longer than for this.
+/// Bytes of a piece that clears a range: an overlapping access at the origin waits for this at most.
 const RANGE_BYTES_MAX: u64 = 1 << 30;
 
 /// Part of a clearing that is done at once.
@@ -59,7 +59,7 @@ pub(crate) fn piece(
     if len_bytes <= by_extents.len_bytes { by_extents } else { ClearPiece { len_bytes, lookups } }
 }
 
-/// A piece of a clearing: whole extents that are cleared as a range, and what is left at both ends, as offsets and
+/// A piece of a clearing: whole extents that are cleared as a range, and the remainders at both ends, as offsets and
 /// lengths.
 #[derive(Debug)]
 pub(super) struct Parts {

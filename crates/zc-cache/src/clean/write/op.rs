@@ -13,7 +13,7 @@ pub(super) const PIECE_EXTENTS_MAX: u64 = 4096;
 /// A write-like request in progress.
 #[derive(Debug)]
 pub(crate) struct WriteOp {
-    /// The request; none for what is destaged.
+    /// The request; none for destaged data.
     pub(super) req: Option<ReqId>,
     pub(super) kind: RequestKind,
     pub(crate) volume: VolumeId,

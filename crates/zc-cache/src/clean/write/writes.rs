@@ -1,4 +1,5 @@
-//! Writes past the dirty layer: to the origin, in pieces, with the cache voided first and offered what was written.
+//! Writes that bypass the dirty layer: to the origin, in pieces; the cache is invalidated first and offered the data
+//! afterwards.
 
 use core::ops::RangeInclusive;
 use std::collections::VecDeque;
@@ -32,7 +33,8 @@ pub(crate) struct WaitingWrites {
     pub(super) for_mark: Vec<u64>,
 }
 
-/// What goes past the dirty layer of a volume that acknowledges durable writes alone must be durable on the origin.
+/// A write that bypasses the dirty layer of a volume that acknowledges durable writes alone must be durable on the
+/// origin.
 fn as_durable_as_promised(request: &Request, base: &Base) -> RequestKind {
     let config = base.volume(request.volume).map(Volume::cfg);
     let promised =
@@ -47,7 +49,7 @@ fn as_durable_as_promised(request: &Request, base: &Base) -> RequestKind {
     }
 }
 
-/// All of them, and what waits for marks of regions.
+/// All writes, and those that wait for marks of regions.
 #[derive(Debug)]
 pub(crate) struct Writes {
     writes: Map<u64, WriteOp>,
@@ -188,7 +190,7 @@ impl Writes {
         true
     }
 
-    /// Whether the marks of a waiting piece are durable.
+    /// Returns `true` if the marks of a waiting piece are durable.
     fn piece_is_marked(&self, id: u64, core: &Core) -> bool {
         let op = self.writes.get(&id).expect_held();
         let marked = |regions: &RangeInclusive<u64>| {
@@ -208,7 +210,7 @@ impl Writes {
         }
     }
 
-    /// Voids what the cache holds and writes to the origin.
+    /// Invalidates the cached contents and writes to the origin.
     pub(crate) fn issue_piece(&mut self, id: u64, copies: &mut Copies, core: &mut Core) {
         let op = self.writes.get_mut(&id).expect_held();
         let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
@@ -240,7 +242,7 @@ impl Writes {
         });
     }
 
-    /// Voids what the cache holds of a part of a piece, extent by extent.
+    /// Invalidates the cached contents of a part of a piece, extent by extent.
     fn void_part(
         &mut self,
         id: u64,
@@ -267,7 +269,7 @@ impl Writes {
             copies.drop_prefetched(key, core);
             copies.recipes_mut().remove(&key);
             core.device.recovery.remember_written(key, &mut core.device.catalog, &mut core.base);
-            // Also a staged extent may be mapped: by a miss fill that ended meanwhile.
+            // Also a staged extent may be mapped: by a miss fill that ended in the meantime.
             let old = core.device.catalog.forget(key, &mut core.base);
             if let Some(staged) = copies.staging_mut().get_mut(&key) {
                 staged.write_begins(id, sectors);
@@ -281,8 +283,8 @@ impl Writes {
 }
 
 impl Writes {
-    /// The origin has a piece of a write, or failed to take it: what was written is offered to the cache. Whole extents
-    /// of a write of dirty data are returned instead: the dirty layer knows where they are stored.
+    /// Completes a piece of a write at the origin, or its failure: the data is offered to the cache. Whole extents of
+    /// a write of dirty data are returned instead: the dirty layer has their places.
     pub(crate) fn piece_written(
         &mut self,
         id: u64,
@@ -424,9 +426,9 @@ impl Writes {
     }
 }
 
-/// Marks of regions: what waits for them.
+/// Marks of regions, and the pieces that wait for them.
 impl Writes {
-    /// Continues retirements of marks. Whether one began, for which the journal has to become durable.
+    /// Continues retirements of marks. Returns `true` if one began, for which the journal has to become durable.
     pub(crate) fn pump_retiring(&mut self, copies: &mut Copies, core: &mut Core) -> bool {
         let is_room_wanted = !self.waiting.for_room.is_empty();
         let retired = core.device.catalog.meta_mut().pump_retiring(is_room_wanted, &mut core.base);
@@ -481,7 +483,7 @@ impl Writes {
         }
     }
 
-    /// The device failed: writes go on as far as they need no mark, or one that is durable.
+    /// Handles a failure of the device: writes continue as far as they need no mark, or one that is durable.
     pub(crate) fn device_failed(&mut self, copies: &mut Copies, core: &mut Core) {
         self.admit_waiting(copies, core);
         self.start_marked_pieces(copies, core);

@@ -1,8 +1,8 @@
-//! The way a WEU leaves: class, victim, header, both indexes, discard; and the index sweep.
+//! Eviction of a WEU: class, victim, header, both indexes, discard; and the index sweep.
 //!
-//! A slot is reused whole (Nitro 3.2). Its header tells which base entries and fingerprints to drop; duplicate
-//! entries stay behind and are told stale by their generation, until a sweep of the index removes them. The sweep
-//! runs in step with the opening of WEUs and ends a pass at least every quarter of the slots; where a slot is reused
+//! A slot is reused whole (Nitro 3.2). Its header names the base entries and fingerprints to drop. Duplicate entries
+//! stay behind and are recognised as stale by their generation, until a sweep of the index removes them. The sweep
+//! advances with the opening of WEUs and ends a pass at least every quarter of the slots; where a slot is reused
 //! faster, it waits (see `slots`).
 
 use zc_core::{ErrorKind, WeuSlot};
@@ -22,7 +22,7 @@ pub(crate) const LEAVING_MAX: usize = 8;
 /// Index buckets swept per event while a slot waits for the sweep.
 const URGENT_BUCKETS: usize = 4096;
 
-/// Why an extent has no place.
+/// Reason that an extent has no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoRoom {
     /// No slot may be used now: it may be placed later.
@@ -37,7 +37,7 @@ impl Catalog {
         if self.table().len() > 8 { FREE_SLOTS } else { 1 }
     }
 
-    /// Drops what the header names from both indexes; `erase`: then the slot is erased.
+    /// Drops the entries of the header from both indexes; `erase`: then the slot is erased.
     pub(crate) fn evict_with_header(
         &mut self,
         slot: WeuSlot,
@@ -78,7 +78,7 @@ impl Catalog {
         self.contents.sweep_share(slots, self.slots.table(), base);
     }
 
-    /// Goes on with a sweep that a unit waits for.
+    /// Continues a sweep that a unit waits for.
     pub(crate) fn pump_sweep(&mut self, base: &mut Base) {
         if self.slots.is_sweep_urgent() && self.sweep_buckets(URGENT_BUCKETS, base) {
             self.slots.sweep_is_over();
@@ -87,7 +87,7 @@ impl Catalog {
 
     fn sweep_buckets(&mut self, buckets: usize, base: &mut Base) -> bool {
         if base.is_reading_image() {
-            // A pass over what stands in for the index would say nothing of it.
+            // A pass over the substitute of the index would prove nothing about the index.
             return false;
         }
         let Self { files, slots, sweep, .. } = self;
@@ -109,7 +109,7 @@ impl Catalog {
     }
 }
 
-/// What slots are needed for now.
+/// Purposes that slots are needed for now.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlotNeed {
     /// Clean extents wait to be placed.
@@ -127,14 +127,14 @@ impl SlotNeed {
 }
 
 impl Catalog {
-    /// Evicts units until enough slots are free. False if a slot is needed and no unit can be evicted: what pins slots
-    /// for later should let go of them.
+    /// Evicts units until enough slots are free. Returns `false` if a slot is needed and no unit can be evicted:
+    /// holders of pins for later use should then release them.
     pub(crate) fn keep_free_slots(&mut self, need: SlotNeed, base: &mut Base) -> bool {
         if !base.is_loaded() && !need.is_now() {
             return true;
         }
         let wanted = if need.is_now() { FREE_SLOTS } else { FREE_SLOTS.min(self.spare_slots()) };
-        // Dirty extents have to be placed, whatever else goes on.
+        // Dirty extents have to be placed, whatever else is in progress.
         while base.is_good()
             && (!base.is_stopping() || need.is_for_dirty)
             && self.table().free_len() + self.table().leaving() < wanted
@@ -171,8 +171,8 @@ impl Catalog {
         })
     }
 
-    /// Makes sure that the class may have one unit more: one at its quota evicts first. False if it cannot. `anew`: for
-    /// kept extents that are placed anew.
+    /// Ensures that the class may have one unit more: one at its quota evicts first. Returns `false` if it cannot.
+    /// `anew`: for kept extents that are relocated.
     pub(crate) fn make_room_in_class(&mut self, class: ClassId, anew: bool, base: &mut Base) -> bool {
         if class == ClassId::KEPT {
             return self.make_room_to_keep(anew, base);

@@ -1,11 +1,11 @@
-//! The record of what the device holds: mappings of extents, the slots and contents that they lead to, and the log of
+//! Record of the device's contents: mappings of extents, the slots and contents that they lead to, and the log of
 //! changes.
 //!
-//! Job: make mappings and take them away, with what of that has to survive a restart; evict units (see `evict`).
+//! Job: add and remove mappings, with the records that have to survive a restart; evict units (see `evict`).
 //!
-//! Invariant: a mapping that could be served is recorded as void before the index forgets it.
+//! Invariant: a mapping that could be served is recorded as invalid before the index forgets it.
 //!
-//! What it does not do: fill or write units, see origins or requests.
+//! Out of scope: filling or writing units, origins and requests.
 
 pub(crate) mod evict;
 pub(crate) mod pinned;
@@ -44,7 +44,7 @@ pub(crate) struct Catalog {
     contents: Contents,
     slots: Slots,
     meta: MetaLog,
-    /// Where the sweep of the file index is.
+    /// Position of the sweep of the file index.
     sweep: SweepCursor,
 }
 
@@ -118,7 +118,7 @@ impl Catalog {
         &self.files
     }
 
-    /// Puts another index in the place of the file index; the sweep of it begins anew.
+    /// Replaces the file index; its sweep starts again.
     pub(crate) fn replace_files(&mut self, files: FileIndex) -> FileIndex {
         self.sweep = SweepCursor::default();
         core::mem::replace(&mut self.files, files)
@@ -130,14 +130,14 @@ impl Catalog {
     }
 }
 
-/// Contents, with what slots have to say of them.
+/// Contents, with the state of their slots.
 impl Catalog {
     /// Slots that may hold a content.
     pub(crate) fn candidates(&mut self, print: &Fingerprint) -> SmallVec<[WeuSlot; 4]> {
         self.contents.candidates(print, self.slots.table())
     }
 
-    /// Where content is stored, as far as headers at hand tell and fingerprints are proof.
+    /// Returns the place of content, as far as cached headers show it and fingerprints are proof.
     pub(crate) fn find_content(
         &mut self,
         print: &Fingerprint,
@@ -146,8 +146,8 @@ impl Catalog {
         self.contents.find_content(print, self.slots.table(), base)
     }
 
-    /// Looks a content up in the headers at hand, in slots that are wanted. `may_wait`: headers that may name it are
-    /// read, and the waiter hears of them.
+    /// Looks up a content in the cached headers of acceptable slots. `may_wait`: headers that may name it are read,
+    /// and the waiter is notified.
     pub(crate) fn look_up(
         &mut self,
         print: &Fingerprint,
@@ -195,7 +195,7 @@ impl Catalog {
         self.contents.wait_for_any_header(waiter, slot, self.slots.table_mut(), base)
     }
 
-    /// A header was read, or could not be. Who waited for it and for no other any more.
+    /// Handles the completion of a header read. Returns the waiters that wait for no other header any more.
     pub(crate) fn header_read(
         &mut self,
         slot: WeuSlot,
@@ -224,7 +224,7 @@ impl Catalog {
         self.files.touch(key);
     }
 
-    /// Takes a mapping away whose place is not live any more: no record need say so.
+    /// Removes a mapping whose place is not live any more, which needs no record.
     pub(crate) fn drop_dead(&mut self, key: ExtentKey) {
         self.files.remove(key);
     }
@@ -259,7 +259,7 @@ impl Catalog {
         files.sweep(cursor, buckets, |key, mapping| visit(slots.table(), key, mapping))
     }
 
-    /// Gives an extent a mapping and records what has to survive; the extent has none that can be served.
+    /// Gives an extent a mapping and records it as far as it has to survive; the extent has none that can be served.
     pub(crate) fn map_extent(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         debug_assert!(!self.is_mapped(key), "{key:?} has a mapping that was not made void");
         match mapping {
@@ -282,7 +282,7 @@ impl Catalog {
         self.put(key, mapping, base);
     }
 
-    /// Puts a mapping into the index. What it has no place for is void.
+    /// Puts a mapping into the index. Mappings displaced for lack of space are invalidated.
     pub(crate) fn put(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         self.count_mapped(key, mapping);
         self.put_counted(key, mapping, base);
@@ -328,7 +328,7 @@ impl Catalog {
         }
     }
 
-    /// As [`Self::map_extent`], for an extent that may have a mapping until now, since it is placed anew.
+    /// As [`Self::map_extent`], for an extent that may still have a mapping, since it is relocated.
     pub(crate) fn remap_extent(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         if self.is_astray(key) {
             self.forget(key, base);
@@ -356,7 +356,7 @@ impl Catalog {
         self.files.reach(volume, extents, lookups_max)
     }
 
-    /// Records that a mapping taken out of the index is void. Whether it was live.
+    /// Records that a mapping taken out of the index is invalid. Returns `true` if it was live.
     pub(crate) fn void(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) -> bool {
         match mapping {
             Mapping::Zero => self.record(Record::Unmap { key }, base),
@@ -381,7 +381,7 @@ impl Catalog {
         true
     }
 
-    /// Voids the next mappings of the volume. Whether these were the last.
+    /// Invalidates the next mappings of the volume. Returns `true` if these were the last.
     pub(crate) fn void_some(&mut self, volume: VolumeId, cursor: &mut SweepCursor, base: &mut Base) -> bool {
         let mut voided = 0;
         for _ in 0..SWEEPS_MAX {

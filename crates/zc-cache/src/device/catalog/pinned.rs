@@ -1,4 +1,4 @@
-//! Pinned extents and their mappings: where each is, and what is counted when pins change (see `kept`).
+//! Pinned extents and their mappings: location of each, and the counts that change with pins (see `kept`).
 
 use core::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::base::Base;
 use crate::device::catalog::Catalog;
 use crate::index::file_index::{Mapping, Place};
 
-/// Where a kept extent is.
+/// Location of a kept extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
     Safe,
@@ -34,11 +34,11 @@ impl Catalog {
         }
     }
 
-    /// Takes on the next so many extents of what is pinned or unpinned, unless an index image is being read. Whether
+    /// Applies changes of pins to the next `most` extents, unless an index image is being read. Returns `true` if
     /// there are more.
     pub(crate) fn change_kept(&mut self, most: u64, base: &mut Base) -> bool {
         if base.is_reading_image() {
-            // It is counted by what was kept when that began.
+            // The image is counted by the pins in force when its reading began.
             return false;
         }
         let Some((volume, piece, is_kept)) = self.slots.kept().next_change(most) else { return false };
@@ -54,7 +54,7 @@ impl Catalog {
         true
     }
 
-    /// Where a kept extent is.
+    /// Location of a kept extent.
     pub(crate) fn keeping(&self, key: ExtentKey) -> Keeping {
         match self.files.get(key) {
             Some(Mapping::Zero) => Keeping::Safe,
@@ -71,7 +71,7 @@ impl Catalog {
         }
     }
 
-    /// Returns `true` if the extent is kept and is to be placed anew.
+    /// Returns `true` if the extent is kept and is to be relocated.
     pub(crate) fn is_astray(&self, key: ExtentKey) -> bool {
         self.slots.kept().has(key) && matches!(self.keeping(key), Keeping::Astray(..))
     }

@@ -1,11 +1,11 @@
-//! Reads of WEU headers, which prove hints of the fingerprint index, and who waits for them.
+//! Reads of WEU headers, which prove hints of the fingerprint index, and their waiters.
 //!
-//! A hint names a slot that may hold a content; the full fingerprint in that slot's header tells (G7). Insertions,
-//! clean and dirty ones, wait for the headers that they need, and so do misses whose fingerprint was learned. What will
-//! be looked for soon has its headers read ahead, with half of the room at most.
+//! A hint names a slot that may hold a content; the full fingerprint in that slot's header is the proof (G7).
+//! Insertions, clean and dirty ones, wait for the headers that they need, and so do misses whose fingerprint is
+//! recorded. Headers of expected lookups are prefetched, within half of the limit at most.
 //!
-//! Invariant: a waiter goes on when all the headers that were asked for it have arrived or have failed; a header is read
-//! once at a time, however many wait.
+//! Invariant: a waiter resumes when all headers requested for it have arrived or have failed; a header is read once
+//! at a time, however many wait.
 
 use zc_core::{Map, WeuSlot};
 
@@ -27,7 +27,7 @@ pub(crate) enum HeaderWaiter {
     Reduction(Owner, u64),
     /// A portion of a client's read.
     Miss(u64),
-    /// The erasure of what volumes left that are gone.
+    /// Erasure of the data of removed volumes.
     Erasure(WeuSlot),
 }
 
@@ -36,12 +36,12 @@ pub(crate) enum HeaderWaiter {
 pub(crate) struct HeaderReads {
     /// Waiters of each header.
     waiters: Map<WeuSlot, Vec<HeaderWaiter>>,
-    /// How many each waits for.
+    /// Number of headers that each waits for.
     pending: Map<HeaderWaiter, u32>,
 }
 
 impl HeaderReads {
-    /// Has a header read, unless too many are. Whether it is being read.
+    /// Reads a header, unless too many reads are in flight. Returns `true` if it is being read.
     pub(super) fn read(&mut self, slot: WeuSlot, table: &mut SlotTable, base: &mut Base) -> bool {
         if self.waiters.contains_key(&slot) {
             return true;
@@ -58,7 +58,7 @@ impl HeaderReads {
         true
     }
 
-    /// As [`Self::read`]; the waiter hears of it.
+    /// As [`Self::read`]; the waiter is notified.
     pub(super) fn wait_for(
         &mut self,
         waiter: HeaderWaiter,
@@ -88,7 +88,7 @@ impl HeaderReads {
         *self.pending.entry(waiter).or_default() += 1;
     }
 
-    /// A header is here, or will not be: those who wait for no other one now.
+    /// Handles the arrival or failure of a header; returns the waiters that wait for no other one now.
     pub(super) fn arrived(&mut self, slot: WeuSlot) -> Vec<HeaderWaiter> {
         let mut waiters = self.waiters.remove(&slot).unwrap_or_default();
         waiters.retain(|waiter| match self.pending.get_mut(waiter) {

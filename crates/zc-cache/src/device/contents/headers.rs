@@ -19,7 +19,7 @@ struct Header {
 }
 
 impl Header {
-    /// What it counts for.
+    /// Its share of the bound.
     fn weight(&self) -> usize {
         self.prints.len().max(1)
     }
@@ -101,7 +101,8 @@ impl HeaderCache {
         self.shrink();
     }
 
-    /// Whether the header is here; if so, where it stores that content.
+    /// Looks up a content in a cached header. Returns `None` if the header is not cached, `Some(None)` if it lacks
+    /// the content.
     pub(crate) fn find(
         &mut self,
         slot: WeuSlot,
@@ -120,13 +121,13 @@ impl HeaderCache {
         prints.iter().find(|(_, place)| **place == stored).map(|(print, _)| *print)
     }
 
-    /// How many units have gone to the device: while this does not change, what was stored is found by
+    /// Number of units written to the device: while it does not change, stored content is found by
     /// [`HeaderCache::find_in_memory`].
     pub(crate) fn written_units(&self) -> u64 {
         self.written_units
     }
 
-    /// Where a unit that is not on the device yet stores that content.
+    /// Returns the place of that content in a unit that is not on the device yet.
     pub(crate) fn find_in_memory(&self, print: &Fingerprint) -> Option<(WeuSlot, Generation, Stored)> {
         self.in_memory.iter().find_map(|slot| {
             let header = self.headers.get(slot)?;
@@ -195,11 +196,11 @@ mod tests {
             (0..6).filter(|slot| headers.find(WeuSlot(*slot), &print(9)).is_some()).collect::<Vec<u32>>()
         };
         assert_eq!(here(&mut headers), [0, 3, 4]);
-        // What is read again, or leaves, is not counted twice.
+        // A header that is read again or leaves is not counted twice.
         headers.load(WeuSlot(4), generation, prints(0..3));
         headers.remove(WeuSlot(3));
         assert_eq!(headers.written_prints, 5);
-        // What is open counts when it is on the device.
+        // An open unit counts when it is on the device.
         headers.open(WeuSlot(5), generation);
         (0..4)
             .for_each(|number| headers.add(WeuSlot(5), print(number), Stored { offset_units: 0, pages: 1 }));

@@ -1,8 +1,8 @@
-//! Where a content is stored: candidates from the fingerprint index, proved by the headers of their units.
+//! Location of contents: candidates from the fingerprint index, proved by the headers of their units.
 //!
-//! Job: own the fingerprint index, the headers at hand, and the reads of headers.
+//! Job: own the fingerprint index, the cached headers, and the reads of headers.
 //!
-//! What it does not do: know which extents are mapped to a content (see `catalog`).
+//! Out of scope: the extents that are mapped to a content (see `catalog`).
 
 pub(crate) mod header_reads;
 pub(crate) mod headers;
@@ -24,7 +24,7 @@ use crate::seam::Purpose;
 /// Candidate slots looked at per fingerprint.
 const CANDIDATES_MAX: usize = 4;
 
-/// What a lookup of a content came to.
+/// Result of the lookup of a content.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lookup {
     /// A header names the content here.
@@ -41,7 +41,7 @@ pub(crate) struct Contents {
     prints: FingerprintIndex,
     headers: HeaderCache,
     reads: HeaderReads,
-    /// Where the sweep of the index is.
+    /// Position of the sweep of the index.
     sweep: SweepCursor,
 }
 
@@ -86,7 +86,7 @@ impl Contents {
         self.reads.is_waiting(waiter)
     }
 
-    /// Begins anew with an empty index.
+    /// Restarts with an empty index.
     pub(crate) fn clear_index(&mut self, config: &ManagerConfig) {
         self.prints = FingerprintIndex::new(IndexShape::of(config), config.fingerprint_index_entries);
     }
@@ -97,7 +97,7 @@ impl Contents {
         self.prints.insert(&print, slot);
     }
 
-    /// The slot's unit is evicted: what its header names is not found there any more.
+    /// Drops an entry of an evicted slot's header.
     pub(crate) fn drop_entry(&mut self, entry: &WeuEntry, slot: WeuSlot) {
         self.prints.remove(&entry.fingerprint, slot);
     }
@@ -125,7 +125,7 @@ impl Contents {
         slots
     }
 
-    /// The content's place in a slot whose header is at hand.
+    /// Returns the content's place in a slot whose header is cached.
     fn find_print(
         &mut self,
         slot: WeuSlot,
@@ -136,7 +136,7 @@ impl Contents {
         table.may_share(&place(slot, generation, stored, table)).then_some((generation, stored))
     }
 
-    /// Where content is stored, as far as headers at hand tell and fingerprints are proof.
+    /// Returns the place of content, as far as cached headers show it and fingerprints are proof.
     pub(crate) fn find_content(
         &mut self,
         print: &Fingerprint,
@@ -153,10 +153,10 @@ impl Contents {
         })
     }
 
-    /// Where content is stored, in a slot that is wanted, as far as headers at hand tell.
+    /// Returns the place of content in an acceptable slot, as far as cached headers show it.
     ///
     /// # Errors
-    /// No header at hand tells: the slots that may hold it.
+    /// If no cached header shows it: the slots that may hold it.
     pub(crate) fn find_wanted(
         &mut self,
         print: &Fingerprint,
@@ -213,7 +213,7 @@ impl Contents {
         self.reads.wait_for(waiter, slot, table, base)
     }
 
-    /// A header was read, or could not be. Who waited for it and for no other any more.
+    /// Handles the completion of a header read. Returns the waiters that wait for no other header any more.
     pub(crate) fn header_read(
         &mut self,
         slot: WeuSlot,
@@ -228,7 +228,7 @@ impl Contents {
             Ok(Some(header)) if (header.generation, header.weu_seq) == (generation, weu_seq) => {
                 self.load_prints(header);
             }
-            // What it has cannot be proved, and is not asked for again with each miss.
+            // Its contents cannot be proved; the empty entry avoids another read with each miss.
             _ => self.headers.load(slot, generation, []),
         }
         match *result {
@@ -258,8 +258,8 @@ pub(crate) fn place(slot: WeuSlot, generation: Generation, stored: Stored, table
     }
 }
 
-/// Whether a fingerprint belongs to the share of its volume that is indexed: chosen by content, so that all volumes
-/// with one share agree.
+/// Returns `true` if a fingerprint belongs to the share of its volume that is indexed: chosen by content, so that all
+/// volumes with one share agree.
 pub(crate) fn in_share(print: &Fingerprint, percent: u8) -> bool {
     (print.prefix() >> 40) % 100 < u64::from(percent)
 }

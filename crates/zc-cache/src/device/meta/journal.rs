@@ -1,9 +1,9 @@
-//! The journal as the manager sees it: records waiting, written and durable, and when it needs a checkpoint.
+//! Journal state of the manager: waiting, written and durable records, and the need for a checkpoint.
 //!
-//! Positions count records since the start. Invariants: `durable <= written <= appended`; one block write is in flight at
-//! most, so what is written is always a prefix. A block that a commit or a retirement waits for is written durably by
-//! itself (FUA) and counts once all before it are durable, by a flush or in the same way. What it does not do: I/O, and
-//! deciding what to record.
+//! Positions count records since the start. Invariants: `durable <= written <= appended`; one block write is in
+//! flight at most, so what is written is always a prefix. A block that a commit or a retirement waits for is written
+//! durably by itself (FUA) and counts once all before it are durable, by a flush or in the same way. Out of scope:
+//! I/O, and deciding which facts to record.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub(crate) struct Journal {
     appended: u64,
     written: u64,
     durable: u64,
-    /// Records of the block in flight, and whether it is written durably.
+    /// Records of the block in flight, and `true` if it is written durably.
     in_flight: Option<(u64, bool)>,
     /// The newest blocks that were written durably without a gap.
     sealed: Option<Sealed>,
@@ -92,19 +92,19 @@ impl Journal {
         self.written
     }
 
-    /// Asks for everything appended so far to become durable; returns its position.
+    /// Requests durability of everything appended so far; returns its position.
     pub(crate) fn want_all(&mut self) -> u64 {
         self.want(self.appended);
         self.appended
     }
 
-    /// Asks for everything up to a position to become durable.
+    /// Requests durability of everything up to a position.
     pub(crate) fn want(&mut self, position: u64) {
         self.wanted = self.wanted.max(position);
         self.sealing = self.sealing.max(position);
     }
 
-    /// Asks for everything appended so far to be written, `durably` or without a flush; returns its position.
+    /// Requests that everything appended so far is written, `durably` or without a flush; returns its position.
     pub(crate) fn hurry_all(&mut self, durably: bool) -> u64 {
         self.hurried = self.appended;
         if durably {
@@ -160,12 +160,13 @@ impl Journal {
         self.next
     }
 
-    /// What the region map names as required: replay must reach this block.
+    /// Block that the region map names as required: replay must reach it.
     pub(crate) fn durable_last(&self) -> JournalSeq {
         JournalSeq(self.durable_next.0.saturating_sub(1))
     }
 
-    /// The next block to write, and whether durably, if it is time: full, old, or waited for. `durably`: in any case.
+    /// Returns the next block to write, and its durability, if it is due: full, old, or waited for. `durably`: in any
+    /// case.
     pub(crate) fn take_block(
         &mut self,
         now_ms: u64,
@@ -204,7 +205,7 @@ impl Journal {
         self.join_sealed();
     }
 
-    /// What is durable in itself is durable once all before it is.
+    /// Data that is durable in itself counts as durable once all before it is.
     fn join_sealed(&mut self) {
         if let Some(sealed) = self.sealed.filter(|sealed| sealed.from <= self.durable) {
             self.durable = self.durable.max(sealed.to);
@@ -212,7 +213,8 @@ impl Journal {
         }
     }
 
-    /// Whether a device flush should be issued now for those who wait; `asked`: a commit wants one in any case.
+    /// Returns `true` if a device flush should be issued now for waiting requests; `asked`: a commit needs one in any
+    /// case.
     pub(crate) fn take_flush(&mut self, asked: bool) -> bool {
         let waited = self.wanted > self.durable && self.written >= self.wanted;
         let due = (waited || asked) && self.flushing.is_none();

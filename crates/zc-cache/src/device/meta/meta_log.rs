@@ -1,9 +1,9 @@
-//! What is durable of the cache beside its units: journal, region marks and their map, retirements.
+//! Durable state of the cache beside its units: journal, region marks and their map, retirements.
 //!
-//! Job: own these parts, and say of all of them together whether they are at rest. Journal and regions are components of
+//! Job: own these parts, and determine if all of them together are at rest. Journal and regions are components of
 //! their own; the others change in this folder alone.
 //!
-//! What it does not do: decide when a part is due (its neighbours do), or what a failed device means (`failure` does).
+//! Out of scope: deciding when a part is due (its neighbours do), and the effects of a failed device (`failure`).
 
 use zc_core::{ErrorKind, VolumeId};
 use zc_format::{RECORDS_PER_BLOCK, Record};
@@ -38,7 +38,7 @@ pub(crate) struct MetaLog {
     retirements: Retirements,
     /// A checkpoint is on its way.
     is_checkpointing: bool,
-    /// Journal records that the intent log was told to forget.
+    /// Journal records trimmed from the intent log.
     intent_trimmed: u64,
 }
 
@@ -64,7 +64,7 @@ impl MetaLog {
         &self.journal
     }
 
-    /// The journal, to be asked for blocks and durability.
+    /// The journal, for requests of blocks and durability.
     #[inline]
     pub(crate) const fn journal_mut(&mut self) -> &mut Journal {
         &mut self.journal
@@ -76,7 +76,7 @@ impl MetaLog {
         &self.regions
     }
 
-    /// The marks of regions, to be told of writes.
+    /// The marks of regions, for updates by writes.
     #[inline]
     pub(crate) const fn regions_mut(&mut self) -> &mut Regions {
         &mut self.regions
@@ -155,12 +155,12 @@ impl MetaLog {
         self.maps.newest()
     }
 
-    /// Sequence of the newest map that is durable: what journal and checkpoint may vouch for.
+    /// Sequence of the newest durable map, which journal and checkpoint may vouch for.
     pub(crate) const fn durable_map(&self) -> u64 {
         self.maps.durable()
     }
 
-    /// Has the intent log forget what the journal has durably.
+    /// Trims from the intent log the records that the journal holds durably.
     pub(crate) fn trim_intent(&mut self, base: &mut Base) {
         let written = self.journal.written();
         if written > self.intent_trimmed {

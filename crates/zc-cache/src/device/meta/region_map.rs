@@ -19,9 +19,9 @@ pub(super) struct RegionMaps {
     writing: Option<Vec<RegionKey>>,
     /// Sequence of the newest map that was written or is on its way.
     sequence: u64,
-    /// Sequence of the newest map that is durable: what journal and checkpoint may vouch for.
+    /// Sequence of the newest durable map, which journal and checkpoint may vouch for.
     durable: u64,
-    /// Which of the two copies that map is in.
+    /// Copy that holds that map.
     copy: usize,
     /// The map on the device has marks that are gone.
     stale: bool,
@@ -45,7 +45,7 @@ impl RegionMaps {
         self.durable
     }
 
-    /// Whether a map is on its way.
+    /// Returns `true` if a map is in flight.
     pub(super) const fn is_writing(&self) -> bool {
         self.writing.is_some()
     }
@@ -60,12 +60,12 @@ impl RegionMaps {
         self.awaited_above = self.awaited_above.max(Some(sequence));
     }
 
-    /// Whether one is waited for.
+    /// Returns `true` if a map is waited for.
     fn is_awaited(&self) -> bool {
         self.awaited_above.is_some_and(|above| self.durable <= above)
     }
 
-    /// Whether the map on the device has marks that are gone.
+    /// Returns `true` if the map on the device has marks that are removed.
     pub(super) const fn is_stale(&self) -> bool {
         self.stale
     }

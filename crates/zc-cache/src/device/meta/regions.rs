@@ -1,13 +1,13 @@
-//! Which regions of which volumes may differ from what the cache device knows (G2).
+//! Marks of regions of volumes that may differ from the cache device's records (G2).
 //!
 //! Before the first write into a region its mark is made durable; after an unclean stop the mappings of marked
 //! regions are distrusted. A mark goes when, at one moment, no write into the region is in flight, every mapping
 //! change of the region is durable in the journal, and the origin was flushed after the last write. Adding a mark
-//! costs a durable map write shared by all waiting writes; removing one costs nothing by itself: it is left out of
-//! the next map that is written.
+//! costs a durable map write shared by all waiting writes; removing one costs nothing by itself: the next map that is
+//! written omits it.
 //!
 //! *Inherited* regions were marked when the last session ended uncleanly. They stay on the map until the index is
-//! loaded and what had to be dropped is durably dropped.
+//! loaded and all that had to be dropped is durably dropped.
 
 use zc_core::{HashKey, KeyedMap, KeyedSet, RegionKey, VolumeId};
 
@@ -22,7 +22,7 @@ struct Region {
     writers: u32,
     /// Number of the last write that ended in it, in the order of the volume's writes.
     last_write: u64,
-    /// When it was last used, for choosing what to retire: in the order of uses, and by the clock.
+    /// Last use, for the choice of regions to retire: in the order of uses, and by the clock.
     used: u64,
     used_ms: u64,
 }
@@ -85,14 +85,15 @@ impl Regions {
         true
     }
 
-    /// Whether the marks of these regions are on media.
+    /// Returns `true` if the marks of these regions are on media.
     pub(crate) fn are_durable(&self, volume: VolumeId, regions: core::ops::RangeInclusive<u64>) -> bool {
         regions
             .into_iter()
             .all(|region| self.active.get(&RegionKey { volume, region }).is_some_and(|r| r.durable))
     }
 
-    /// Whether the marks of these regions are on media and there is room to keep them, without a map to be written.
+    /// Returns `true` if the marks of these regions are on media and there is capacity to keep them without another
+    /// map write.
     pub(crate) fn are_marked(&self, volume: VolumeId, regions: core::ops::RangeInclusive<u64>) -> bool {
         let key = |region| RegionKey { volume, region };
         let fresh = regions.clone().filter(|r| !self.active.contains_key(&key(*r))).count();
@@ -103,7 +104,7 @@ impl Regions {
         has_room && regions.into_iter().all(|region| is_marked(&key(region)))
     }
 
-    /// Whether any mark is not on media yet.
+    /// Returns `true` if any mark is not on media yet.
     pub(crate) const fn has_new_marks(&self) -> bool {
         self.unmarked > 0
     }
@@ -143,7 +144,7 @@ impl Regions {
     }
 
     /// Chooses regions to retire: idle ones that were last used by `until_ms`, least recently used first, at most
-    /// `count`. Those of volumes whose origin `fails` to flush only if there are no others.
+    /// `count`. Regions of volumes whose origin `fails` to flush are chosen only if there are no others.
     pub(crate) fn retirement(
         &self,
         count: usize,
@@ -162,7 +163,7 @@ impl Regions {
     }
 
     /// Ends a retirement after the journal was made durable: removes the candidates that no write has used since and
-    /// whose last write the origin has flushed. Returns how many went.
+    /// whose last write the origin has flushed. Returns the number of marks removed.
     pub(crate) fn retire(&mut self, retirement: &Retirement, flushed: impl Fn(VolumeId) -> u64) -> usize {
         let mut gone = 0;
         for (key, used) in &retirement.candidates {

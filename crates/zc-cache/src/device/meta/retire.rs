@@ -8,7 +8,7 @@ use crate::device::meta::journal::Journal;
 use crate::device::meta::region_map::{IDLE_RETIRE_MS, RegionMaps};
 use crate::device::meta::regions::{Regions, Retirement};
 
-/// A mark whose region was not written for so long is retired, ...
+/// Age of the last write to a region after which its mark is retired, ...
 const RETIRE_AGE_MS: u64 = 30_000;
 /// ... together with others: a retirement for age alone costs the origin a flush and comes so often at most.
 const RETIRE_AGED_EVERY_MS: u64 = 5000;
@@ -34,7 +34,7 @@ pub(super) struct Retirements {
 }
 
 impl Retirements {
-    /// Whether one is under way.
+    /// Returns `true` if a retirement is in progress.
     pub(super) const fn is_running(&self) -> bool {
         self.running.is_some()
     }
@@ -54,13 +54,13 @@ impl Retirements {
         self.closed = true;
     }
 
-    /// Whether marks stay on the device past a stop, because an origin does not flush.
+    /// Returns `true` if marks stay on the device past a stop, because an origin does not flush.
     pub(super) const fn do_marks_stay(&self) -> bool {
         self.marks_stay
     }
 }
 
-/// What a look at the retirements came to.
+/// Result of a check of the retirements.
 #[derive(Debug, Default)]
 pub(crate) struct Retired {
     /// One began: the journal has to become durable for it.
@@ -69,12 +69,12 @@ pub(crate) struct Retired {
     pub(crate) ended: Option<RetirementEnd>,
 }
 
-/// How a retirement ended.
+/// Outcome of a retirement.
 #[derive(Debug)]
 pub(crate) struct RetirementEnd {
     /// Volumes whose origins did not flush.
     pub(crate) failed: Vec<(VolumeId, ErrorKind)>,
-    /// Whether there is room for new marks.
+    /// Set if there is capacity for new marks.
     pub(crate) made_room: bool,
 }
 
@@ -83,17 +83,17 @@ pub(crate) struct RetirementEnd {
 struct Retiring {
     /// None: the inherited regions.
     candidates: Option<Retirement>,
-    /// Volumes whose origins are asked to flush. What an earlier session wrote to others may not be durable there.
+    /// Volumes whose origins receive a flush. Writes of an earlier session to others may not be durable there.
     asked: Vec<VolumeId>,
     flushes: u32,
     journal: u64,
     /// Volumes whose origins did not flush.
     failed: Vec<(VolumeId, ErrorKind)>,
-    /// The flushes were asked for by a manager that stops.
+    /// The flushes were requested by a manager that stops.
     at_stop: bool,
 }
 
-/// What retirements work on.
+/// Components that retirements work on.
 #[derive(Debug)]
 pub(super) struct Marks<'a> {
     pub(super) regions: &'a mut Regions,
@@ -101,12 +101,12 @@ pub(super) struct Marks<'a> {
     pub(super) journal: &'a mut Journal,
 }
 
-/// Whether volumes that are served have inherited marks. Those of others stay until they are served.
+/// Returns `true` if volumes that are served have inherited marks. Those of other volumes stay until they are served.
 fn has_inherited(regions: &Regions, base: &Base) -> bool {
     is_crowded(regions) || regions.inherited_volumes().any(|id| base.has_volume(id))
 }
 
-/// Whether inherited marks would starve the writes of volumes that are served.
+/// Returns `true` if inherited marks would starve the writes of volumes that are served.
 fn is_crowded(regions: &Regions) -> bool {
     regions.inherited_len() > zc_core::usize_from_u32(zc_core::limits::ACTIVE_REGIONS_MAX / 2)
 }
@@ -120,7 +120,7 @@ impl Retirements {
         }
     }
 
-    /// Whether a clean stop may say that no region of a served volume is marked.
+    /// Returns `true` if a clean stop may record that no region of a served volume is marked.
     pub(super) fn is_unmarked(&self, regions: &Regions, maps: &RegionMaps, base: &Base) -> bool {
         regions.len() == 0 && !has_inherited(regions, base) && !maps.is_stale() && !self.voids_pending
     }

@@ -1,9 +1,9 @@
 //! Dirty records at a restart: from checkpoint, journal and intent log back to epochs.
 //!
-//! Records of a volume wait until their `Committed` comes. What no commit follows was never acknowledged as durable and
-//! does not count; a `DirtyReset` says so for the next restart, before any new dirty record. Until it is durable, and
-//! commits that came from the intent log or a summary are, requests of the volumes concerned wait: what readers were
-//! shown once must not be decided otherwise after the next crash (G2).
+//! Records of a volume wait until their `Committed` comes. Records that no commit follows were never acknowledged as
+//! durable and do not count; a `DirtyReset` records that for the next restart, before any new dirty record. Until it
+//! is durable, and commits that came from the intent log or a summary are, requests of the volumes concerned wait:
+//! data that readers got once must not change after the next crash (G2).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use zc_format::Record;
 
 use crate::device::slots::table::SlotTable;
 
-/// What the replay of one volume has seen.
+/// State of the replay of one volume.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyReplay {
     /// Dirty records since the last commit.
@@ -23,22 +23,22 @@ pub(crate) struct DirtyReplay {
     pub(crate) clean: u64,
     /// Committed epochs that are not clean, in order.
     pub(crate) epochs: Vec<(u64, Vec<Record>)>,
-    /// Records of epochs that count no more, as the intent log alone tells.
+    /// Records of epochs that count no more, by the intent log alone.
     pub(crate) ended: Vec<Record>,
     /// The intent log or a summary has records of the volume's dirty data.
     pub(crate) unjournaled: bool,
 }
 
-/// What the replay has seen of all volumes.
+/// State of the replay of all volumes.
 #[derive(Debug)]
 pub(crate) struct DirtyReplays {
     volumes: BTreeMap<VolumeId, DirtyReplay>,
-    /// Journal and checkpoint tell everything about dirty data.
+    /// Journal and checkpoint hold all records of dirty data.
     is_complete: bool,
 }
 
-/// Whether a dirty record that counts names a unit that was replaced since. A slot with dirty data is not used again
-/// before that is known to be clean: what says so was lost, and an older state of the medium shows through.
+/// Returns `true` if a valid dirty record names a unit that was replaced since. A slot with dirty data is not used
+/// again before that data is recorded as clean: that record was lost, and an older state of the medium shows through.
 pub(crate) fn is_outdated(record: &Record, table: &SlotTable) -> bool {
     match *record {
         Record::Dirty { slot, generation, .. } => table.get(slot).generation() != generation,
@@ -47,17 +47,17 @@ pub(crate) fn is_outdated(record: &Record, table: &SlotTable) -> bool {
 }
 
 impl DirtyReplays {
-    /// Without any; `is_complete`: journal and checkpoint tell everything about dirty data.
+    /// An empty replay; `is_complete`: journal and checkpoint hold all records of dirty data.
     pub(super) const fn new(is_complete: bool) -> Self {
         Self { volumes: BTreeMap::new(), is_complete }
     }
 
-    /// Takes what was seen.
+    /// Takes the replays of all volumes.
     pub(super) fn take(&mut self) -> BTreeMap<VolumeId, DirtyReplay> {
         core::mem::take(&mut self.volumes)
     }
 
-    /// Whether journal and checkpoint tell everything about dirty data.
+    /// Returns `true` if journal and checkpoint hold all records of dirty data.
     pub(super) const fn are_complete(&self) -> bool {
         self.is_complete
     }
@@ -108,7 +108,7 @@ impl DirtyReplays {
         replay.ended.extend(ended.flat_map(|(_, records)| records));
     }
 
-    /// The record came from the intent log or a summary: what it says is not in the journal yet.
+    /// Records that an entry came from the intent log or a summary, and is not in the journal yet.
     pub(super) fn note_unjournaled(&mut self, record: &Record) {
         let volume = match *record {
             Record::Dirty { key, .. } | Record::DirtyZero { key, .. } => key.volume,

@@ -1,16 +1,16 @@
-//! The index image at a start: it takes the place of headers (`FORMAT.md`, section 10).
+//! The index image at a start, which replaces the reading of headers (`FORMAT.md`, section 10).
 //!
-//! Job: read the image that [`crate::startup::look`] found, hold it against what checkpoint and journal told of the
-//! slots, and put it in the place of the index, all at once.
+//! Job: read the image that [`crate::startup::look`] found, compare it with the slots in checkpoint and journal, and
+//! replace the index by it, all at once.
 //!
-//! Invariants: until the last piece has been read and nothing speaks against the image, nothing of it counts. So it can
-//! be given up at any time; then headers are read. What is mapped meanwhile is in a small index of its own, which goes on
-//! top: it is newer. What was written meanwhile is void. The older of two mappings of an extent is recorded as void, as
-//! when a header brings it.
+//! Invariants: until the last piece has been read and nothing contradicts the image, nothing of it counts. So it can
+//! be abandoned at any time; then headers are read. Mappings made in the meantime are in a small index of their own,
+//! which overrides it: they are newer. Extents written in the meantime are invalid in the image. The older of two
+//! mappings of an extent is recorded as invalid, as when a header brings it.
 //!
-//! Slots that hold nothing become free as soon as their part has been read, so that writes find room.
+//! Slots that hold nothing become free as soon as their part has been read, so that writes find free slots.
 //!
-//! What it does not do: read what cannot be checked; stored extents are verified when they are read, as ever.
+//! Out of scope: contents that cannot be checked; stored extents are verified when they are read, as always.
 
 use zc_core::{ErrorKind, ExtentKey, ExtentNo, Generation, VolumeId, WeuSlot, usize_from_u32};
 use zc_format::{FormatError, ImageDirectory, ImageHead, ImagePart, ImagePiece, ImagePlace, ImageSlot};
@@ -38,11 +38,11 @@ pub(crate) struct ImageLoad {
     area: usize,
     next: u64,
     in_flight: u32,
-    /// Where its pieces lie: the first piece tells.
+    /// Positions of its pieces, from the first piece.
     directory: Option<ImageDirectory>,
-    /// What it says of slots, as far as that has been read.
+    /// State of slots in it, as far as that has been read.
     slots: Vec<Expected>,
-    /// What is to be the index.
+    /// Future index.
     files: FileIndex,
     volumes: Volumes,
 }
@@ -70,7 +70,7 @@ struct Seen {
 #[derive(Debug, Default)]
 struct Volumes {
     seen: Vec<Seen>,
-    /// What is compared with the origins.
+    /// Mappings to compare with the origins.
     picked: Vec<(ExtentKey, Mapping)>,
 }
 
@@ -88,7 +88,7 @@ impl Volumes {
         }
     }
 
-    /// How many kept extents of each there are.
+    /// Number of kept extents of each volume.
     fn kept(&self) -> impl Iterator<Item = (VolumeId, u64)> {
         (0..).map(VolumeId).zip(self.seen.iter().map(|seen| seen.kept))
     }
@@ -161,8 +161,8 @@ impl ImageLoad {
         }))
     }
 
-    /// Reads pieces, a bounded number at once. The first one tells where the others are. What is said of mappings is held
-    /// against what is said of slots, so slots come next. Returns `true` when all have been read.
+    /// Reads pieces, a bounded number at once. The first one holds the positions of the others. Mappings are checked
+    /// against slots, so slots come next. Returns `true` when all have been read.
     pub(super) fn pump(&mut self, base: &mut Base) -> bool {
         while self.in_flight < PIECES_IN_FLIGHT
             && let Some(piece) = self.head.piece(self.next)
@@ -188,10 +188,10 @@ impl ImageLoad {
         self.in_flight == 0
     }
 
-    /// A piece was read, or not.
+    /// Handles the completion of a piece's read.
     ///
     /// # Errors
-    /// What speaks against the image.
+    /// The fact that contradicts the image.
     pub(super) fn piece_read(
         &mut self,
         number: u64,
@@ -238,7 +238,7 @@ impl ImageLoad {
         }
     }
 
-    /// What is said of slots has to be what checkpoint and journal left of them. Those that hold nothing are free now.
+    /// Checks that the image's slots match checkpoint and journal. Empty slots become free now.
     fn take_slots(&mut self, units: &[u8], catalog: &mut Catalog) -> Result<(), ImageFault> {
         for unit in ImageSlot::decode_all(units) {
             let unit = unit.map_err(|_: FormatError| ImageFault::Damaged)?;
@@ -268,7 +268,8 @@ impl ImageLoad {
         Ok(())
     }
 
-    /// What speaks against the image, all of which has been read; `trusts`: mappings of the extent are believed.
+    /// Returns the contradiction of an image that has been read in full; `trusts`: mappings of the extent are
+    /// trusted.
     pub(super) fn fault(&self, trusts: impl Fn(ExtentKey) -> bool) -> Option<ImageFault> {
         if self.files.len() != self.head.files.entries {
             Some(ImageFault::Damaged)
@@ -279,7 +280,7 @@ impl ImageLoad {
         }
     }
 
-    /// Puts the image in the place of the index. What was mapped meanwhile is newer, and these extents were written.
+    /// Replaces the index by the image. Mappings made in the meantime are newer, and these extents were written.
     /// Returns mappings to be compared with the origins.
     pub(super) fn install(
         self,
@@ -315,14 +316,14 @@ impl ImageLoad {
     }
 }
 
-/// The unit in the slot is the one that checkpoint or journal named, with what the image has of it.
+/// Adopts the unit that checkpoint or journal named for the slot, with the image's mappings of it.
 fn adopt_known(slot: WeuSlot, expected: &Expected, slots: &mut Slots) {
     let Expected { owner, leads, .. } = *expected;
     slots.table_mut().adopt_known(slot, owner, &leads);
     slots.join_found(slot, |slots| slots.joins_kept_with(&leads));
 }
 
-/// The image has a mapping of an extent that was mapped anew meanwhile.
+/// Forgets the image's mapping of an extent that was mapped again in the meantime.
 fn forget_older(key: ExtentKey, newer: Mapping, catalog: &mut Catalog, base: &mut Base) {
     let Some(older) = catalog.take_mapping(key) else { return };
     catalog.count_unmapped(key, older, base);
@@ -339,7 +340,7 @@ fn keep_newer(newer: Vec<(ExtentKey, Mapping)>, catalog: &mut Catalog, base: &mu
     }
 }
 
-/// Nothing of the image counts: the index begins anew, with what was mapped meanwhile. Returns `false` if the device
+/// Abandons the image: the index is rebuilt from the mappings made in the meantime. Returns `false` if the device
 /// failed.
 pub(super) fn give_up(fault: ImageFault, catalog: &mut Catalog, base: &mut Base) -> bool {
     refuse(fault, base);

@@ -1,12 +1,13 @@
-//! The way of a restart: records of checkpoint, journal and intent log are replayed, then WEU headers are read in the
+//! Path of a restart: records of checkpoint, journal and intent log are replayed, then WEU headers are read in the
 //! background while requests are served. After a clean stop an image of the index may take the place of headers (see
 //! `image`).
 //!
-//! A header is believed if it was written since the cache was formatted, its generation is not void and, where
-//! checkpoint or journal name the slot's WEU, it is that one: a slot that a device rolled back is told by this. Its
-//! base entries become mappings unless they are void, their region was marked when the last session was cut off, the
-//! volume is not trusted, or the extent was written since the start. What is distrusted is recorded as void, so that
-//! the next start does not believe it either. Its fingerprints are indexed in any case: content proves itself.
+//! A header is trusted if it was written since the cache was formatted, its generation is not invalid, and it matches
+//! the slot's WEU in checkpoint or journal, where they name one: this detects a slot that a device rolled back. Its
+//! base entries become mappings unless they are invalid, their region was marked when the last session was cut off,
+//! the volume is not trusted, or the extent was written since the start. Distrusted mappings are recorded as invalid,
+//! so that the next start does not trust them either. Its fingerprints are indexed in any case: content proves
+//! itself.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,8 @@ use crate::startup::StartState;
 
 /// Headers being read at once.
 const HEADERS_IN_FLIGHT: u32 = 32;
-/// Extents written during the load that are remembered one by one; with more, what is not loaded yet is distrusted.
+/// Maximum number of extents written during the load that are recorded one by one; beyond it, unloaded mappings are
+/// distrusted.
 const WRITTEN_MAX: usize = 1 << 20;
 
 /// A mapping to install, with the full generation.
@@ -45,7 +47,7 @@ enum Replayed {
     Duplicate(Place),
 }
 
-/// What the start found on the device, as far as it still counts.
+/// Findings of the start on the device, as far as they still count.
 #[derive(Debug)]
 struct Restart {
     /// Records that were replayed from summaries and the intent log: the journal lacks them.
@@ -66,7 +68,7 @@ struct Restart {
     image: Option<(ImageHead, usize)>,
 }
 
-/// What a start still has to do, and what it goes by.
+/// Pending work of a start, and its inputs.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     load: Option<Load>,
@@ -96,9 +98,9 @@ impl Recovery {
     }
 }
 
-/// What the layers above ask about the start.
+/// Queries of the layers above about the start.
 impl Recovery {
-    /// A volume comes. What is not believed is not loaded, so that there is nothing to compare.
+    /// Adds a volume. Untrusted mappings are not loaded, so that there is nothing to compare.
     pub(crate) fn add_volume(&mut self, cfg: &VolumeConfig, base: &Base) {
         let closed = !base.is_loaded() && cfg.trusted && self.restart.mapping_trusted;
         self.probes.add(cfg.id, closed);
@@ -126,12 +128,12 @@ impl Recovery {
         &mut self.probes
     }
 
-    /// Takes what checkpoint, journal and intent log told of dirty data.
+    /// Takes the dirty data of checkpoint, journal and intent log.
     pub(crate) fn take_dirty_replays(&mut self) -> BTreeMap<VolumeId, DirtyReplay> {
         self.dirty.take()
     }
 
-    /// Whether the start found commits of the volume that it did not count.
+    /// Returns `true` if the start found commits of the volume that it did not count.
     pub(crate) fn has_dropped_commits(&self, volume: VolumeId) -> bool {
         self.restart.dropped_commits.contains(&volume)
     }
@@ -146,7 +148,7 @@ impl Recovery {
         self.restart.unproved_commits.contains(&volume)
     }
 
-    /// Whether journal and checkpoint tell all dirty data of the volume, and did at earlier starts.
+    /// Returns `true` if journal and checkpoint hold all dirty data of the volume, and did at earlier starts.
     pub(crate) fn knows_dirty_data(&self, volume: VolumeId) -> bool {
         self.dirty.are_complete() && !self.restart.fenced_before.contains(&volume)
     }
@@ -157,13 +159,13 @@ impl Recovery {
 struct Load {
     /// Duplicate and zero mappings as replay leaves them.
     mappings: KeyedMap<ExtentKey, Replayed>,
-    /// Duplicates of WEUs that neither checkpoint nor journal knows.
+    /// Duplicates of WEUs that neither checkpoint nor journal names.
     late: BTreeMap<WeuSlot, Vec<(ExtentKey, Place)>>,
     next: u32,
     in_flight: u32,
     written: KeyedSet<ExtentKey>,
     overflow: bool,
-    /// Volumes whose origins failed to flush meanwhile, and may have lost what earlier sessions wrote.
+    /// Volumes whose origins failed to flush in the meantime, and may have lost writes of earlier sessions.
     lost: Set<VolumeId>,
     /// The index image, while it is read in place of headers.
     image: Option<Box<ImageLoad>>,
@@ -184,9 +186,9 @@ impl Load {
     }
 }
 
-/// A dirty unit that has no header (yet), or a unit with dirty data whose header cannot be read now: records say what is
-/// in it, and each extent is verified when it is read. If the header can be read again one day, its base entries are not
-/// believed: what becomes of these extents meanwhile is not recorded.
+/// Adopts a dirty unit that has no header (yet), or a unit with dirty data whose header cannot be read now: records
+/// describe its contents, and each extent is verified when it is read. If the header can be read again later, its
+/// base entries are not trusted: changes of these extents in the meantime are not recorded.
 fn adopt_headerless(slot: WeuSlot, catalog: &mut Catalog, base: &mut Base) {
     catalog.table_mut().adopt_headerless(slot);
     let entry = catalog.table().get(slot);
@@ -247,7 +249,7 @@ impl Recovery {
         }
     }
 
-    /// The replay is over: what it left becomes mappings, and headers are read from now on.
+    /// Ends the replay: its results become mappings, and headers are read from now on.
     pub(crate) fn begin(&mut self, catalog: &mut Catalog, base: &mut Base) {
         let restart = &mut self.restart;
         let is_believed = restart.intact && restart.mapping_trusted && !restart.fresh;
@@ -255,7 +257,7 @@ impl Recovery {
         if let (Some((head, area)), Some(load)) = (image, &mut self.load) {
             load.image = ImageLoad::begin(head, area, catalog, base);
             if load.image.is_some() {
-                // It has what checkpoint and journal told of mappings.
+                // It includes the mappings of checkpoint and journal.
                 base.set_loading(Loading::Image);
                 return;
             }
@@ -269,7 +271,7 @@ impl Recovery {
         }
     }
 
-    /// Records what the journal lacks of what was replayed.
+    /// Records the replayed entries that the journal lacks.
     pub(crate) fn record_unjournaled(&mut self, catalog: &mut Catalog, base: &mut Base) {
         for record in core::mem::take(&mut self.restart.unjournaled) {
             self.dirty.note_unjournaled(&record);
@@ -340,7 +342,7 @@ impl Recovery {
         catalog.put(key, mapping, base);
     }
 
-    /// Whether a mapping from media may be believed.
+    /// Returns `true` if a mapping from media may be trusted.
     fn trusts(&self, key: ExtentKey, regions: &Regions, base: &Base) -> bool {
         let Some(volume) = base.volume(key.volume) else { return false };
         let region = RegionKey {
@@ -357,14 +359,15 @@ impl Recovery {
         !self.restart.intact || self.load.as_ref().is_some_and(|load| load.lost.contains(&volume))
     }
 
-    /// An origin failed to flush: what is not loaded yet of the regions that earlier sessions wrote is distrusted.
+    /// Handles a failed flush of an origin: unloaded mappings of the regions that earlier sessions wrote are
+    /// distrusted.
     pub(crate) fn doubt_inherited(&mut self, volume: VolumeId) {
         if let Some(load) = &mut self.load {
             load.lost.insert(volume);
         }
     }
 
-    /// An extent is being written: what a header still to be read says of it is void.
+    /// Records that an extent is being written: entries for it in headers still to be read are invalid.
     pub(crate) fn remember_written(&mut self, key: ExtentKey, catalog: &mut Catalog, base: &mut Base) {
         let Some(load) = &mut self.load else { return };
         if load.written.len() < WRITTEN_MAX {
@@ -380,7 +383,7 @@ impl Recovery {
         }
     }
 
-    /// Reads headers, a bounded number at once, as fast as the journal can take what has to be voided.
+    /// Reads headers, a bounded number at once, as fast as the journal accepts the invalidations.
     pub(crate) fn pump_load(&mut self, catalog: &mut Catalog, base: &mut Base) {
         if base.is_good() && base.is_reading_image() {
             self.pump_image(catalog, base);
@@ -401,7 +404,7 @@ impl Recovery {
             let slot = WeuSlot(load.next);
             load.next += 1;
             if !matches!(catalog.table().get(slot).state(), SlotState::Unread { .. }) {
-                // An image that was given up told that it holds nothing.
+                // An abandoned image showed that it holds nothing.
                 continue;
             }
             load.in_flight += 1;
@@ -449,10 +452,10 @@ impl Recovery {
         }
     }
 
-    /// Nothing in the slot, or not what checkpoint and journal say: whatever it was, it is void. What could not be read
-    /// now may be readable at the next start, with mappings that are stale by then: a tombstone sees to that. After a
-    /// start that journal and checkpoint do not tell everything about, that includes slots in which there seems to be
-    /// nothing: a device that misread the header once may find it the next time.
+    /// Invalidates a slot that is empty or contradicts checkpoint and journal, whatever its contents were. A header
+    /// that could not be read now may be readable at the next start, with mappings that are stale then: a tombstone
+    /// prevents that. After a start without complete journal and checkpoint, that includes slots that seem empty: a
+    /// device that misread the header once may return it the next time.
     fn drop_unbelieved(
         &mut self,
         slot: WeuSlot,
@@ -544,7 +547,7 @@ impl Recovery {
                 self.adopt_entry(slot, header.generation, entry, catalog, base);
             }
         }
-        // All that it has of pinned ranges may be newer elsewhere. Nothing would ever let go of it then.
+        // All that it has of pinned ranges may be newer elsewhere. Nothing would ever release it then.
         catalog.slots_mut().nothing_kept_in(slot, base);
     }
 
@@ -652,8 +655,7 @@ impl Recovery {
         written
     }
 
-    /// Nothing of the image counts: headers are read, and what checkpoint and journal told of mappings is taken from
-    /// there.
+    /// Abandons the image: headers are read, and mappings come from checkpoint and journal.
     fn give_up_image(&mut self, fault: ImageFault, catalog: &mut Catalog, base: &mut Base) {
         if let Some(load) = &mut self.load {
             load.image = None;
@@ -683,15 +685,15 @@ impl Recovery {
     }
 }
 
-/// A mapping that checkpoint and journal told does not count, as the extent has a newer one, or none. That of newer
-/// zeros or a newer duplicate is recorded already, in the place of the older one. A base has no record.
+/// Discards a mapping of checkpoint and journal whose extent has a newer one, or none. The record of newer zeros or a
+/// newer duplicate exists already, in the place of the older one. A base has no record.
 fn supersede(key: ExtentKey, newer: Option<Mapping>, catalog: &mut Catalog, base: &mut Base) {
     if matches!(newer, None | Some(Mapping::Base(_))) {
         catalog.record(Record::Unmap { key }, base);
     }
 }
 
-/// The unit's owner is known by its header; what is dirty in it is known since the replay.
+/// The unit's owner comes from its header; its dirty data is recorded since the replay.
 fn join_loaded(slot: WeuSlot, header: &WeuHeader, slots: &mut Slots) {
     let keys = header.entries.iter().map(|entry| entry.key);
     slots.set_owner(slot, keys.clone());

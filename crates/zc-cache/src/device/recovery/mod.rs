@@ -1,4 +1,4 @@
-//! The restart: what the start found on the device, read and proved in the background while requests are served.
+//! The restart: findings of the start on the device, read and proved in the background while requests are served.
 
 pub(crate) mod dirty_replay;
 mod image;

@@ -1,16 +1,16 @@
-//! A sample of what a restart found is compared with the origin before hits are served.
+//! Comparison of a sample of a restart's findings with the origin before hits are served.
 //!
 //! Job: while WEU headers load, pick some mappings of each volume, read stored content and origin, compare. Until the
-//! sample of a volume has been seen, its *gate* is closed: what earlier sessions stored for it is not served. One
-//! difference, and everything that earlier sessions stored for the volume is forgotten: another program wrote to the
-//! origin while the cache was not there.
+//! sample of a volume has been verified, its *gate* is closed: content that earlier sessions stored for it is not
+//! served. After one difference all content that earlier sessions stored for the volume is forgotten: another program
+//! wrote to the origin while the cache was not running.
 //!
-//! Invariants: a probe that a write overtook, or whose reads failed, says nothing; so does damage of the cache (it
-//! would be found at the hit). The sample is small and begins with the first headers, so that serving from the cache
-//! begins soon; a small change of an origin is likely to be missed. What is stored in this session is served at once;
-//! a duplicate of older content, and zeros, wait for the gate.
+//! Invariants: a probe that a write overtook, or whose reads failed, proves nothing; neither does corruption in the
+//! cache (it would be detected at the hit). The sample is small and begins with the first headers, so that serving
+//! from the cache begins soon; a small change of an origin is likely to be missed. Content that is stored in this
+//! session is served at once; a duplicate of older content, and zeros, wait for the gate.
 //!
-//! What it does not do: look at the identity of origins (the engine does, before anything is loaded).
+//! Out of scope: the identity of origins (the engine checks it before anything is loaded).
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,7 @@ const IN_FLIGHT_MAX: usize = 4;
 /// spans the first thousand extents, or all of a small cache.
 const FIRST_STRIDE: u64 = 8;
 
-/// Which of a volume's mappings are picked, in the order in which they come.
+/// Selection of a volume's mappings, in the order in which they come.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Picker {
     /// Mappings loaded.
@@ -46,7 +46,7 @@ pub(super) struct Picker {
 }
 
 impl Picker {
-    /// A mapping comes: whether it is picked.
+    /// Counts a mapping; returns `true` if it is picked.
     pub(super) const fn takes(&mut self) -> bool {
         let takes = self.picked < SAMPLE && self.loaded == self.next;
         if takes {
@@ -72,7 +72,7 @@ struct Sample {
 struct Probe {
     mapping: Mapping,
     guard: Guard,
-    /// What the origin has, and what the cache has, if it is stored.
+    /// Buffer of the origin's data, and that of the cache's, if it is stored.
     theirs: BufId,
     ours: Option<BufId>,
     slot: Option<WeuSlot>,
@@ -86,12 +86,12 @@ pub(crate) struct Probes {
     samples: Map<VolumeId, Sample>,
     picked: VecDeque<(ExtentKey, Mapping)>,
     under_way: Map<u64, Probe>,
-    /// The manager has told that everything is loaded and may be served.
+    /// The manager has reported that everything is loaded and may be served.
     announced: bool,
 }
 
 impl Probes {
-    /// A volume whose earlier contents are to be sampled (`closed`), or not.
+    /// Adds a volume whose earlier contents are to be sampled (`closed`), or not.
     pub(crate) fn add(&mut self, volume: VolumeId, closed: bool) {
         self.samples.insert(volume, Sample { open: !closed, ..Sample::default() });
     }
@@ -101,7 +101,7 @@ impl Probes {
         self.samples.remove(&volume);
     }
 
-    /// Whether a part of the volume's sample is still to be compared.
+    /// Returns `true` if a part of the volume's sample is still to be compared.
     pub(crate) fn has_outstanding(&self, volume: VolumeId) -> bool {
         self.samples.get(&volume).is_some_and(|sample| sample.outstanding > 0)
     }
@@ -132,7 +132,8 @@ impl Probes {
 }
 
 impl Probes {
-    /// Whether a stored extent may be served: its content is of this session, or the volume's sample has been seen.
+    /// Returns `true` if a stored extent may be served: its content is of this session, or the volume's sample has
+    /// been verified.
     pub(crate) fn is_past_gate(
         &self,
         volume: VolumeId,
@@ -213,7 +214,7 @@ impl Probes {
 }
 
 impl Probes {
-    /// What the cache has was read for a probe, or not.
+    /// Handles the completion of a probe's read of the cache.
     pub(crate) fn ours_read(
         &mut self,
         id: u64,

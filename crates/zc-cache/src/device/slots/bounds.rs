@@ -7,7 +7,7 @@ use crate::config::ShareConfig;
 /// Fewest units of a quota: one that fills, and one to read from.
 const QUOTA_UNITS_MIN: u32 = 2;
 
-/// What a class may have, in units.
+/// Bounds on a class, in units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// At most so many; none: as many as there are.
@@ -21,7 +21,8 @@ pub(crate) struct Bounds {
 impl Bounds {
     pub(super) const DEFAULT: Self = Self { quota: None, reserve: 0, priority: Priority::Normal };
 
-    /// Of a cache of so many slots; a quota is at least [`QUOTA_UNITS_MIN`], and no reserve is above the quota.
+    /// Bounds in a cache of `slots` slots; a quota is at least [`QUOTA_UNITS_MIN`], and no reserve is above the
+    /// quota.
     pub(super) fn new(share: &ShareConfig, slots: u32, weu_bytes: u32) -> Self {
         let cache_bytes = u64::from(slots) * u64::from(weu_bytes);
         let units = |size: zc_core::units::SizeOrShare| {

@@ -7,14 +7,13 @@ use zc_core::limits::CACHE_SHARES_MAX;
 pub(crate) struct ClassId(u8);
 
 impl ClassId {
-    /// That of all volumes without a share of their own.
+    /// Class of all volumes without a share of their own.
     pub(crate) const DEFAULT: Self = Self(0);
-    /// That of kept extents (see `kept`). It has no quota or reserve of the kinds that volumes have.
+    /// Class of kept extents (see `kept`). It has no quota or reserve of the kinds that volumes have.
     pub(crate) const KEPT: Self = Self(CACHE_SHARES_MAX + 1);
     /// Numbers that there are.
     pub(crate) const COUNT: u32 = CACHE_SHARES_MAX as u32 + 2;
 
-    /// That of this number.
     pub(super) const fn new(number: u8) -> Self {
         Self(number)
     }

@@ -1,12 +1,12 @@
-//! The slots that hold dirty bodies, and how many there may be: the two bounds that writes wait at.
+//! Slots that hold dirty bodies, and their bounds, which writes wait at.
 //!
-//! A slot is *filled* with dirty extents, or clean extents in it have the content of dirty ones (*lent*). Either way it
-//! is not evicted until what it holds is clean. They are bounded apart: where much is written that the cache has
-//! already, every such write may need another slot, and a few hundred of them would take all the room there is for what
-//! has to be stored. The watermarks count what is filled; of the other slots three quarters may be lent, and a
-//! copy is stored where one more would have to be.
+//! A slot is *filled* with dirty extents, or clean extents in it have the content of dirty ones (*lent*). Either way
+//! it is not evicted until its bodies are clean. They are bounded apart: where many writes have content that the
+//! cache has already, every such write may need another slot, and a few hundred of them would take all the capacity
+//! for content that has to be stored. The watermarks count filled slots; of the other slots three quarters may be
+//! lent, and a copy is stored where one more would have to be.
 //!
-//! After a restart it is not known who filled a slot: what was dirty then counts as lent.
+//! After a restart it is unknown which data filled a slot: dirty data of earlier sessions counts as lent.
 //!
 //! Each volume is charged for every slot that any dirty body of it is in, however many others are there: the slot stays
 //! as long as the last of them does. So the charges together are more than the slots.
@@ -31,7 +31,7 @@ struct Bodies {
 }
 
 impl DirtySlots {
-    /// Whether there is one in the slot.
+    /// Returns `true` if the slot holds one.
     pub(crate) fn contains(&self, slot: WeuSlot) -> bool {
         self.slots.contains_key(&slot)
     }
@@ -99,17 +99,17 @@ impl DirtySlots {
     }
 }
 
-/// How many slots may hold dirty bodies.
+/// Bounds on the slots that hold dirty bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DirtyBounds {
-    /// That are filled with them (the high watermark).
+    /// Slots that are filled with them (the high watermark).
     pub(crate) filled: u64,
-    /// Whose content is lent to them.
+    /// Slots whose content is lent to them.
     pub(crate) lent: u64,
 }
 
 impl DirtyBounds {
-    /// Of so many slots, with a high watermark in per cent.
+    /// Bounds for a number of slots, with a high watermark in per cent.
     pub(crate) fn new(slots: u32, high_percent: u8) -> Self {
         let slots = u64::from(slots);
         let filled = (slots * u64::from(high_percent) / 100).max(2);

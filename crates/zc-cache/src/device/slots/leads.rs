@@ -2,13 +2,13 @@
 
 use crate::index::file_index::Mapping;
 
-/// What the index image has of mappings that lead to a unit.
+/// The index image's mappings that lead to a unit.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Leads {
     live: u32,
-    /// How many of them are of kept extents.
+    /// Number of them that are of kept extents.
     kept: u32,
-    /// Whether the unit is the base of an extent that is not kept.
+    /// Set if the unit is the base of an extent that is not kept.
     has_other_base: bool,
 }
 
@@ -30,7 +30,7 @@ impl Leads {
         self.kept
     }
 
-    /// Whether kept extents are what the unit is for. Others may share what they stored.
+    /// Returns `true` if the unit is for kept extents. Others may share their content.
     pub(crate) const fn are_of_kept(&self) -> bool {
         self.kept > 0 && !self.has_other_base
     }

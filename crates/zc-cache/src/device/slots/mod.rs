@@ -1,11 +1,12 @@
-//! The slots of the device as a whole: what each holds, which class its unit counts for, what in it is kept or dirty.
+//! The slots of the device as a whole: contents of each, the class that its unit counts for, and its kept or dirty
+//! extents.
 //!
-//! Job: hold the table of slots, the classes, the replacement policy, kept extents and dirty bodies together, and name
-//! the unit that leaves.
+//! Job: hold the table of slots, the classes, the replacement policy, kept extents and dirty bodies together, and
+//! name the unit to evict.
 //!
-//! Invariant: class, count and replacement policy change together, here alone.
+//! Invariant: class, count and replacement policy change together, only here.
 //!
-//! What it does not do: know mappings or contents, do I/O.
+//! Out of scope: mappings, contents and I/O.
 
 pub(crate) mod bounds;
 pub(crate) mod class_id;
@@ -88,18 +89,18 @@ impl Slots {
         self.classes.set_wanting(class);
     }
 
-    /// What is pinned.
+    /// Pinned extents.
     #[inline]
     pub(crate) const fn kept(&self) -> &Kept {
         &self.kept
     }
 
-    /// What is pinned, to be changed.
+    /// Pinned extents, for changes.
     pub(crate) const fn kept_mut(&mut self) -> &mut Kept {
         &mut self.kept
     }
 
-    /// Which slots hold dirty data.
+    /// Slots that hold dirty data.
     pub(crate) const fn dirty(&self) -> &DirtySlots {
         &self.dirty
     }
@@ -117,7 +118,7 @@ impl Slots {
         Some(self.table.live_total().saturating_mul(slots) / used)
     }
 
-    /// Returns `true` if what is in the slot has this generation and is not void.
+    /// Returns `true` if the slot's contents have this generation and are not invalid.
     pub(crate) fn holds(&self, slot: WeuSlot, generation: Generation) -> bool {
         let entry = self.table.get(slot);
         entry.generation() == generation && !entry.is_retired()
@@ -142,7 +143,7 @@ impl Slots {
         }
     }
 
-    /// How many slots may hold dirty data: what is pinned has room beside it.
+    /// Bounds on the slots that hold dirty data: pinned extents have capacity beside it.
     pub(crate) fn dirty_bounds(&self, base: &Base) -> DirtyBounds {
         let slots = self.table.len() - self.kept.units_max();
         DirtyBounds::new(slots, base.cfg().dirty.high_percent)
@@ -247,8 +248,8 @@ impl Slots {
         }
     }
 
-    /// Takes on what share of the cache a volume is to have. The class that it had, if that changed: its open unit is to
-    /// be sealed, then units move ([`Self::move_home`]).
+    /// Applies a volume's share of the cache. Returns its previous class, if that changed: its open unit is to be
+    /// sealed, then units move ([`Self::move_home`]).
     pub(crate) fn configure_share(&mut self, volume: VolumeId, share: &ShareConfig) -> Option<ClassId> {
         self.classes.configure(volume, share).map(|(before, _)| before)
     }
@@ -279,8 +280,8 @@ impl Slots {
         losers(classes.standings(now_ms, last_used), Wanted { class, is_for_dirty })
     }
 
-    /// The unit of the class that leaves next, and whether others had to be passed over as they are in use; `are_hits`:
-    /// stored extents are being read. None if none may go.
+    /// Returns the unit of the class to evict next; sets counters if others had to be passed over as they are in use.
+    /// `are_hits`: stored extents are being read. Returns `None` if none may go.
     pub(crate) fn victim(
         &mut self,
         class: ClassId,
@@ -336,7 +337,7 @@ impl Slots {
 
 /// Stored extents.
 impl Slots {
-    /// What the pages of a location must hold.
+    /// Expected contents of the pages of a location.
     pub(crate) fn expected(
         &self,
         mapping: &Mapping,
@@ -358,14 +359,14 @@ impl Slots {
         }
     }
 
-    /// What a mapping leads to failed verification.
+    /// Records that the target of a mapping failed verification.
     pub(crate) fn note_damaged(&mut self, mapping: &Mapping) {
         if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
             self.table.damage(place);
         }
     }
 
-    /// Counts a read of a duplicate whose base is void.
+    /// Counts a read of a duplicate whose base is invalid.
     pub(crate) fn count_outlived(&self, mapping: &Mapping, base: &mut Base) {
         if let Mapping::Duplicate(place) = *mapping
             && self.table.get(place.slot).void_bases().contains(&place.offset_units)
@@ -374,8 +375,8 @@ impl Slots {
         }
     }
 
-    /// What the pages of a dirty body must hold. Nothing verifies in a slot that has had another unit since: that
-    /// happens where a device told of dirty data that it has no more.
+    /// Expected contents of the pages of a dirty body. Nothing verifies in a slot that has had another unit since:
+    /// that happens where a device reported dirty data that it no longer has.
     pub(crate) fn expected_dirty(
         &self,
         place: &Place,

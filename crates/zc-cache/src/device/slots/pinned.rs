@@ -1,8 +1,8 @@
-//! Pinned extents in slots: which units hold them, which of those are the next to go, and which join their class.
+//! Pinned extents in slots: the units that hold them, the next of these to evict, and those that join their class.
 //!
 //! Invariant: a slot counts the mappings of kept extents that lead to its present unit (see `kept`).
 //!
-//! What it does not do: know mappings (see `catalog`).
+//! Out of scope: mappings (see `catalog`).
 
 use core::ops::Range;
 
@@ -70,7 +70,7 @@ impl Slots {
         self.kept.count_safe(key.volume, -i64::from(was_safe));
     }
 
-    /// What leads to the slot is of a kept extent from now on, or (`is_kept` false) of one that is kept no more.
+    /// Counts a mapping to the slot as one of a kept extent, or (`is_kept` false) of one that is kept no more.
     pub(crate) fn count_kept_in(&mut self, slot: WeuSlot, is_kept: bool, base: &mut Base) {
         if is_kept {
             self.table.keep(slot);
@@ -108,7 +108,7 @@ impl Slots {
         self.kept.dead_unit(&mut self.table)
     }
 
-    /// Returns `true` if the class may have one unit more; `anew`: for what is placed anew.
+    /// Returns `true` if the class may have one unit more; `anew`: for relocations.
     pub(crate) fn has_room_to_keep(&self, anew: bool) -> bool {
         self.kept.has_room(self.kept_units(), anew)
     }
@@ -118,8 +118,8 @@ impl Slots {
         self.kept.is_used() && keys.all(|key| self.kept.has(key)) && self.has_room_to_keep(false)
     }
 
-    /// Whether a unit that an index image has these mappings of is one of the class. What was overwritten of it does not
-    /// count, so that a header may say no where this says yes.
+    /// Returns `true` if a unit with these mappings in an index image is one of the class. Overwritten extents do not
+    /// count, so that a header may decide otherwise.
     pub(crate) fn joins_kept_with(&self, leads: &Leads) -> bool {
         leads.are_of_kept() && self.has_room_to_keep(false)
     }

@@ -1,4 +1,4 @@
-//! Tests of what slots, classes and policy have in common.
+//! Tests of the interplay of slots, classes and policy.
 
 use zc_core::{FingerprintKind, Generation, VolumeId, WeuSeq, WeuSlot};
 use zc_format::{Geometry, PlanOptions};

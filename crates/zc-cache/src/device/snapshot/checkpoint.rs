@@ -1,4 +1,4 @@
-//! Checkpoints: what the journal told, in one piece, so that its blocks may be written over.
+//! Checkpoints: the contents of the journal in one piece, so that its blocks may be overwritten.
 
 use zc_core::{JournalSeq, VolumeId, WeuSlot};
 use zc_format::{CheckpointHeader, RECORDS_PER_BLOCK, Record};
@@ -24,7 +24,7 @@ pub(crate) struct Checkpoints {
     running: Option<CheckpointWrite>,
     /// Sequence of the newest one.
     sequence: u64,
-    /// Which of the two areas it is in.
+    /// Area that holds it, of two.
     area: usize,
     /// There is none on the device.
     missing: bool,
@@ -177,8 +177,8 @@ impl CheckpointWrite {
     }
 }
 
-/// What a restart has to know about a slot. If there is no `room` for its void bases (besides two records for each
-/// slot that follows) it is given up at the next restart: a void base left out would be believed then.
+/// Adds the records of a slot that a restart needs. Without `room` for its invalid bases (besides two records for
+/// each slot that follows) the slot is abandoned at the next restart: an omitted base would be trusted then.
 fn slot_records(id: WeuSlot, room: u64, catalog: &Catalog, into: &mut Vec<Record>) {
     let slot = catalog.table().get(id);
     let generation = slot.generation();
@@ -208,7 +208,7 @@ fn slot_records(id: WeuSlot, room: u64, catalog: &Catalog, into: &mut Vec<Record
         SlotState::Open | SlotState::Writing => {
             into.push(Record::SlotRetired { slot: id, generation: before });
         }
-        // A unit of this generation may turn up when its header is read; what came before it is void.
+        // A unit of this generation may turn up when its header is read; earlier ones are invalid.
         SlotState::Unread { known: false } if !slot.is_retired() && before.0 > 0 => {
             into.push(Record::SlotRetired { slot: id, generation: before });
         }
@@ -228,7 +228,8 @@ fn slot_records(id: WeuSlot, room: u64, catalog: &Catalog, into: &mut Vec<Record
     }
 }
 
-/// A slot whose bases are void. What dirty records name there is verified by the unit's number.
+/// Adds the records of a slot whose bases are invalid. Targets of dirty records there are verified by the unit's
+/// number.
 fn retired_records(id: WeuSlot, catalog: &Catalog, into: &mut Vec<Record>) {
     let slot = catalog.table().get(id);
     let (generation, weu_seq, header_bytes) = (slot.generation(), slot.weu_seq(), slot.header_bytes());
@@ -237,7 +238,7 @@ fn retired_records(id: WeuSlot, catalog: &Catalog, into: &mut Vec<Record>) {
 }
 
 impl Checkpoints {
-    /// Whether a checkpoint is due and none is under way.
+    /// Returns `true` if a checkpoint is due and none is in progress.
     pub(crate) fn is_due(&self, catalog: &Catalog, base: &Base) -> bool {
         let full = catalog.meta().journal().used_blocks() * 2 > catalog.meta().journal().ring_blocks();
         let missing = self.missing && base.is_loaded();
@@ -260,7 +261,7 @@ impl Checkpoints {
         });
     }
 
-    /// Goes on with the checkpoint under way until it waits for the device.
+    /// Continues the checkpoint in progress until it waits for the device.
     pub(crate) fn pump(&mut self, catalog: &mut Catalog, base: &mut Base) {
         while let Some(mut writing) = self.running.take() {
             let busy = writing.in_flight || !writing.step(catalog, base);

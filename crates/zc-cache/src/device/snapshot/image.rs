@@ -1,14 +1,14 @@
 //! The index image of a clean stop: both indexes and the state of the slots, for the next start (`FORMAT.md`, section
 //! 10).
 //!
-//! Job: write it to the checkpoint area that is not in use when everything else is durable, a bounded number of pieces at
-//! once; say whether it may be named.
+//! Job: write it to the unused checkpoint area when everything else is durable, a bounded number of pieces at once;
+//! determine if it may be named.
 //!
-//! Invariants: what does not lead to a unit that may be read is not in it. It is named only if all of it was written and
-//! nothing was recorded since it was begun: whatever changes indexes or slots is recorded, but for what a sweep takes
-//! out. An older checkpoint that dirty data may need is not written over.
+//! Invariants: entries that do not lead to a readable unit are not in it. It is named only if all of it was written
+//! and nothing was recorded since it was begun: all changes of indexes or slots are recorded, except removals by a
+//! sweep. An older checkpoint that dirty data may need is not overwritten.
 //!
-//! What it does not do: make it durable, or name it. The last flush of the stop does the first, the driver the second.
+//! Out of scope: making it durable, and naming it. The last flush of the stop does the first, the driver the second.
 
 use zc_core::ErrorKind;
 use zc_format::{ImageDirectory, ImageHead, ImagePart, ImagePiece, ImageSlot};
@@ -25,7 +25,7 @@ use crate::seam::{Action, ImageBytes, ImageFault, Note};
 /// Pieces being written at once.
 const PIECES_IN_FLIGHT: u32 = 4;
 
-/// How far the image of this session is.
+/// Progress of the image of this session.
 #[derive(Debug, Default)]
 enum ImageWrite {
     /// Not begun.
@@ -63,7 +63,7 @@ struct Writing {
 }
 
 impl ImageWriter {
-    /// Goes on with the image of a stop that is durable but for it. True when there is nothing left to do.
+    /// Continues the image of a stop when all else is durable. Returns `true` when there is nothing left to do.
     /// `keeps_dirty`: dirty data stays on the device.
     pub(crate) fn pump(
         &mut self,
@@ -110,7 +110,7 @@ impl ImageWriter {
         }
     }
 
-    /// Whether all of the image was written, and is still true.
+    /// Returns `true` if all of the image was written, and is still valid.
     pub(crate) fn is_whole(&self, catalog: &Catalog) -> bool {
         let appended = catalog.meta().journal().appended();
         matches!(self.image, ImageWrite::Written { position } if position == appended)
@@ -129,13 +129,13 @@ impl Writing {
         } else if !core::mem::replace(&mut self.is_directory_written, true) {
             (self.head.directory().first_block, self.directory.encode(&self.head, salt))
         } else if !core::mem::replace(&mut self.is_head_written, true) {
-            // Sweeping took out what cannot be read.
+            // The sweep removed unreadable entries.
             self.head.files.entries = catalog.files().len();
             (0, self.head.encode(self.area, salt))
         } else {
             return false;
         };
-        // What is swept out makes it shorter than it was taken to be, and nothing is added at a stop.
+        // Swept entries make it shorter than estimated, and nothing is added at a stop.
         if self.directory.blocks() > base.cfg().geometry.checkpoint_blocks {
             self.fault = Some(ImageFault::NoRoom);
             return false;
@@ -165,7 +165,7 @@ fn begin_image(
         region_map_sequence: catalog.meta().newest_map(),
         ..image_shape(catalog, base)
     };
-    // A start goes on from the checkpoint that this session began from, if the newest one is damaged.
+    // A start falls back to the checkpoint that this session began from, if the newest one is damaged.
     let fault = if keeps_dirty && base.stats.checkpoints > 0 {
         Some(ImageFault::Dirty)
     } else if !head.fits(base.cfg().geometry.checkpoint_blocks) {
@@ -191,7 +191,7 @@ fn begin_image(
     })
 }
 
-/// What an image of the indexes as they are now holds, and what it depends on.
+/// Head of an image of the present indexes: its sizes and its prerequisites.
 pub(crate) fn image_shape(catalog: &Catalog, base: &Base) -> ImageHead {
     let geometry = &base.cfg().geometry;
     ImageHead {

@@ -1,10 +1,10 @@
-//! The open units of clean extents: placement of finished runs, and the writes of full units. Each class of units that is
-//! being filled has one (see `classes`). Where extents go is `packer`'s matter; the entries of a header are by offset
-//! whatever the order of placement was.
+//! The open units of clean extents: placement of finished runs, and the writes of full units. Each class of units
+//! that is being filled has one (see `classes`). The packer chooses the place of an extent; the entries of a header
+//! are by offset whatever the order of placement was.
 //!
-//! Invariant: a unit is read from memory until its write has ended.
+//! Invariant: a unit is read from memory until its write has completed.
 //!
-//! What it does not do: choose which unit leaves for the next one (see `catalog`).
+//! Out of scope: choosing the unit to evict for the next one (see `catalog`).
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ struct OpenWeu {
     opened_ms: u64,
 }
 
-/// A unit whose write has not ended.
+/// A unit whose write has not completed.
 #[derive(Debug)]
 struct WritingWeu {
     buf: BufId,
@@ -54,8 +54,8 @@ impl CleanUnits {
         open.or_else(|| self.writing.get(&slot).map(|weu| weu.buf))
     }
 
-    /// The class of the unit that is being filled in the slot, if that is one, and whether it has an extent of such a
-    /// volume.
+    /// Returns the class of the unit being filled in the slot, if there is one, and `true` if it has an extent of a
+    /// matching volume.
     pub(crate) fn find_open(
         &self,
         slot: WeuSlot,

@@ -1,11 +1,11 @@
 //! The unit that dirty extents are placed in, and its writes.
 //!
-//! A unit is written in pieces, one for each commit; a page that was written is never written again, so that what a
-//! flush covered cannot be torn. When it is full the rest goes out with a header, as for any WEU. A failed write is
-//! tried again: dirty data is not given up while the device works.
+//! A unit is written in pieces, one for each commit; a page is never written twice, so that flushed data cannot be
+//! torn. When it is full the rest goes out with a header, as for any WEU. A failed write is retried: dirty data is
+//! not abandoned while the device works.
 //!
-//! Invariant: a unit is read from memory until all its writes have ended. A slot is pinned once for each dirty body.
-//! What it does not do: know what is dirty, or when a commit is due.
+//! Invariant: a unit is read from memory until all its writes have completed. A slot is pinned once for each dirty
+//! body. Out of scope: the set of dirty extents, and the time of a commit.
 
 use zc_core::{BufId, ErrorKind, Map, VolumeId, WeuSlot, limits};
 use zc_format::{GrowingUnit, Record, WeuHeader};
@@ -38,7 +38,7 @@ pub(crate) struct DirtyUnit {
     parts: u32,
 }
 
-/// A full dirty unit whose last writes have not ended.
+/// A full dirty unit whose last writes have not completed.
 #[derive(Debug)]
 struct SealedUnit {
     buf: BufId,
@@ -47,7 +47,7 @@ struct SealedUnit {
     data_bytes: u32,
     number: u64,
     tries: u32,
-    /// Writes of pieces in flight, and whether the last write has ended.
+    /// Writes of pieces in flight, and `true` if the last write has completed.
     parts: u32,
     ended: bool,
 }
@@ -56,13 +56,13 @@ struct SealedUnit {
 #[derive(Debug, Default)]
 pub(crate) struct DirtyUnits {
     open: Option<DirtyUnit>,
-    /// Full ones whose last writes have not ended.
+    /// Full units whose last writes have not completed.
     sealed: Map<WeuSlot, SealedUnit>,
     writes: UnitWrites,
 }
 
 impl DirtyUnit {
-    /// Returns `true` if it holds what is not written.
+    /// Returns `true` if it holds unwritten data.
     pub(crate) const fn has_unwritten(&self) -> bool {
         self.fill_bytes > self.written_bytes
     }
@@ -87,13 +87,13 @@ impl DirtyUnit {
         self.unit.buf()
     }
 
-    /// What a journal block says of it.
+    /// Description of the growing unit in a journal block.
     pub(crate) const fn growing(&self) -> GrowingUnit {
         let page = self.written_bytes / limits::BLOCK_BYTES;
         GrowingUnit { slot: self.unit.slot(), generation: self.unit.generation(), page }
     }
 
-    /// What it held before, from its fill to `end`, does not go to the device.
+    /// Zeros its memory from its fill to `end`, so that old contents do not reach the device.
     pub(crate) fn zero_until(&self, end_bytes: u32, base: &mut Base) {
         self.unit.zero(self.fill_bytes, end_bytes, base);
     }
@@ -110,7 +110,7 @@ impl DirtyUnits {
         &self.writes
     }
 
-    /// The writes of pieces, to be told of flushes.
+    /// The writes of pieces, for notifications of flushes.
     pub(crate) const fn writes_mut(&mut self) -> &mut UnitWrites {
         &mut self.writes
     }
@@ -183,8 +183,8 @@ impl DirtyUnits {
         true
     }
 
-    /// Writes the pages of the unit that hold something and are not written yet. What comes next begins on a new page.
-    /// `durable`: their end means that they are, else a flush is to follow.
+    /// Writes the pages of the unit that hold data and are not written yet. The next extent begins on a new page.
+    /// `durable`: the pages are durable on completion; else a flush is to follow.
     pub(crate) fn write_pages(&mut self, durable: bool, base: &mut Base) {
         let Some(open) = self.open.as_ref().filter(|open| open.has_unwritten()) else { return };
         let end_bytes = open.fill_bytes.next_multiple_of(limits::BLOCK_BYTES);
@@ -218,7 +218,7 @@ impl DirtyUnits {
         base.port.emit(Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable });
     }
 
-    /// A piece was written, or not: then it may be tried again. Whether it is written.
+    /// Handles the completion of a piece's write; a failed one may be retried. Returns `true` if it is written.
     pub(crate) fn part_written(
         &mut self,
         part: Part,
@@ -228,7 +228,7 @@ impl DirtyUnits {
     ) -> bool {
         if let Err(error) = result {
             base.stats.device_write_errors += 1;
-            // What failed may have been the flush within a durable write: the next one would not say what is lost.
+            // The flush within a durable write may have failed: the next one would not report the loss.
             if base.is_good() && part.tries < PART_TRIES && !part.durable {
                 self.issue_part(Part { tries: part.tries + 1, ..part }, base);
                 return false;
@@ -249,7 +249,7 @@ impl DirtyUnits {
         result.is_ok()
     }
 
-    /// Writes what is left of the unit, with its header.
+    /// Writes the rest of the unit, with its header.
     pub(crate) fn seal(&mut self, catalog: &mut Catalog, base: &mut Base) {
         let Some(open) = self.open.take() else { return };
         let DirtyUnit { unit, fill_bytes, written_bytes, parts, .. } = open;
@@ -324,16 +324,16 @@ impl DirtyUnits {
         }
     }
 
-    /// Whether dirty data may point at a slot: it is on the device, or in the unit that the next commit writes; and
-    /// not more than so many slots are kept for that alone.
+    /// Returns `true` if dirty data may point at a slot: it is on the device, or in the unit that the next commit
+    /// writes; and at most `lent_max` slots are kept for that alone.
     pub(crate) fn may_hold(&self, slot: WeuSlot, lent_max: u64, slots: &Slots) -> bool {
         let is_filling = self.is_open(slot);
         let has_room = slots.dirty().contains(slot) || slots.dirty().lent() < lent_max;
         (is_filling || slots.table().is_on_device(slot)) && has_room
     }
 
-    /// Returns `true` if the device alone has what is at the place. The unit that dirty data is placed in stays in
-    /// memory, but that memory is not written again: a page of it that the device has may be damaged there already.
+    /// Returns `true` if only the device has the data at the place. The unit being filled stays in memory, but that
+    /// memory is not written again: a page of it on the device may be damaged there already.
     pub(crate) fn is_left_to_device(&self, place: &Place) -> bool {
         let offset_bytes = u32::from(place.offset_units) * limits::PLACE_ALIGN_BYTES;
         let open = self.open.as_ref().filter(|open| open.slot() == place.slot);

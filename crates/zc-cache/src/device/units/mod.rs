@@ -1,7 +1,7 @@
-//! Units in memory: those that are being filled and those whose writes have not ended; and reads of stored extents, which
-//! go there or to the device.
+//! Units in memory: units that are being filled and those whose writes have not completed; and reads of stored
+//! extents, from memory or the device.
 //!
-//! What it does not do: choose slots, or know what is mapped to a unit (see `catalog`).
+//! Out of scope: choosing slots, and the mappings to a unit (see `catalog`).
 
 pub(crate) mod clean_unit;
 pub(crate) mod dirty_unit;
@@ -45,7 +45,7 @@ impl Units {
         &self.dirty
     }
 
-    /// Units of dirty extents, to be filled, and to be told of flushes.
+    /// Units of dirty extents, for filling and for notifications of flushes.
     pub(crate) const fn dirty_mut(&mut self) -> &mut DirtyUnits {
         &mut self.dirty
     }
@@ -55,14 +55,14 @@ impl Units {
         self.clean.has_units_in_flight() || self.dirty.is_any_sealed()
     }
 
-    /// Where a slot's extents are read from now.
+    /// Source of reads of a slot's extents now.
     pub(crate) fn source(&self, slot: WeuSlot) -> Source {
         let memory = self.clean.memory_of(slot).or_else(|| self.dirty.memory_of(slot));
         memory.map_or(Source::Device, Source::Memory)
     }
 
-    /// How the content of a volume's stored sectors is proved. There is a fingerprint of whole extents alone, and what
-    /// is in memory is decoded where nothing is hashed.
+    /// Proof of the content of a volume's stored sectors. Only whole extents have a fingerprint, and content in
+    /// memory is decoded where nothing is hashed.
     pub(crate) fn proof(
         &self,
         volume: VolumeId,

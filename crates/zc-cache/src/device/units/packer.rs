@@ -1,23 +1,22 @@
-//! Where in the open unit an extent goes.
+//! Choice of an extent's place in the open unit.
 //!
 //! Job: a hit reads the 4 KiB pages that its extent touches. One that is appended where the last one ended
 //! often lies across one page more than its size needs. The packers are those of "Compression and SSD: Where
 //! and How?" (Zuck, Toledo, Sotnikov and Harnik, INFLOW 2014, section 3): *append* is its compaction,
-//! *first-fit* and *best-fit* are its bin packing. A bin is what the extents before left of a page. The whole
-//! unit is in memory until it is written, so that bins need no buffer of their own, and none has to be
-//! emptied for another. An extent goes into a bin that has room, else behind all others if it touches no more
-//! pages there than it must, else to the next page; the end of the page that it passes over is a bin from
-//! then on.
+//! *first-fit* and *best-fit* are its bin packing. A bin is the free rest of a page behind earlier extents. The whole
+//! unit is in memory until it is written, so that bins need no buffer of their own, and none has to be emptied for
+//! another. An extent goes into a bin with enough space, else behind all others if it touches no more pages there
+//! than it must, else to the next page; the skipped end of the page becomes a bin.
 //!
-//! Extents that came together are appended under every packer: who reads them together again reads the pages
-//! that they share once, and scattered ones would take a device read each (the paper, section 4.2.1, has reads
-//! suffer from re-ordering in the same way).
+//! Extents that came together are appended under every packer: a reader of all of them reads the shared pages once,
+//! and scattered ones would take a device read each (the paper, section 4.2.1, has reads suffer from re-ordering in
+//! the same way).
 //!
-//! Invariants: places are multiples of 64 bytes and do not overlap; a bin lies within a page, before the end
-//! of the last extent; at most [`BINS_MAX`] bins are looked at.
+//! Invariants: places are multiples of 64 bytes and do not overlap; a bin lies within a page, before the end of the
+//! last extent; at most [`BINS_MAX`] bins are inspected.
 //!
-//! What it does not do: move what was placed (the paper's re-ordering; it may have been read and shared by
-//! then), pack dirty units (their pages are written while they fill), hold bytes.
+//! Out of scope: moving placed extents (the paper's re-ordering; one may have been read and shared already), packing
+//! dirty units (their pages are written while they fill), holding bytes.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -30,7 +29,7 @@ use crate::config::Packer;
 /// less, with 8 it is five points more (extents of 4 KiB at 1.9:1).
 const BINS_MAX: usize = 64;
 
-/// What is used of a unit.
+/// Used parts of a unit.
 #[derive(Debug)]
 pub(crate) struct Layout {
     packer: Packer,
@@ -44,17 +43,17 @@ pub(crate) struct Layout {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) offset_bytes: u32,
-    /// What is passed over, and holds nothing yet.
+    /// Range that is skipped, and holds nothing yet.
     pub(crate) skipped: Range<u32>,
 }
 
 impl Layout {
-    /// That of an empty unit.
+    /// Layout of an empty unit.
     pub(crate) const fn new(packer: Packer) -> Self {
         Self { packer, fill_bytes: 0, placed_bytes: 0, bins: VecDeque::new() }
     }
 
-    /// Where the last extent ends.
+    /// End of the last extent.
     pub(crate) const fn fill_bytes(&self) -> u32 {
         self.fill_bytes
     }
@@ -70,7 +69,7 @@ impl Layout {
         if self.packer == Packer::Append {
             return self.append(bytes, limit_bytes);
         }
-        // What the unit's header has grown to need may reach below the limit that places had before.
+        // The grown header of the unit may reach below the limit that places had before.
         if self.fill_bytes > limit_bytes {
             return None;
         }

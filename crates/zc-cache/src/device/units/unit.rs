@@ -1,8 +1,8 @@
-//! A unit that is being filled: its slot, its memory, and what is in it so far. Clean and dirty extents fill units of
-//! this one kind; where in the unit an extent goes, its owner decides.
+//! A unit that is being filled: its slot, its memory, and its contents so far. Clean and dirty extents fill units of
+//! this one kind; the unit's owner chooses the place of an extent.
 //!
-//! Invariant: each extent in memory has its inline header and its entry; the entries go into the header when the unit is
-//! sealed. What it does not do: write anything.
+//! Invariant: each extent in memory has its inline header and its entry; the entries go into the header when the unit
+//! is sealed. Out of scope: writing.
 
 use zc_core::{
     BufId, BufSlice, Codec, ExtentKey, Fingerprint, Generation, SectorSpan, VolumeId, WeuSeq, WeuSlot,
@@ -94,7 +94,7 @@ impl Unit {
         stored_of(offset_bytes, stored_bytes)
     }
 
-    /// What the memory held before from here to there does not go to the device.
+    /// Zeros a range of the memory, so that old contents do not reach the device.
     pub(super) fn zero(&self, from_bytes: u32, to_bytes: u32, base: &mut Base) {
         if from_bytes < to_bytes {
             let dest = BufSlice { buf: self.buf, start_bytes: from_bytes, len_bytes: to_bytes - from_bytes };

@@ -1,14 +1,13 @@
-//! The writes of pieces of dirty units: which have not ended, and which no flush has covered.
+//! Writes of pieces of dirty units: those in flight, and those that no flush has covered.
 //!
 //! Job: number them, so that a commit can name those that it needs. Invariants: numbers rise; a write that is durable
-//! by itself is never waited for after its end. What it does not do: write, or flush.
+//! by itself is never waited for after its completion. Out of scope: writing and flushing.
 
 use std::collections::BTreeSet;
 
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct UnitWrites {
-    /// That have not ended.
     in_flight: BTreeSet<u64>,
     next: u64,
     /// In flight or ended, that are not durable by themselves and that no flush has covered yet.
@@ -39,32 +38,31 @@ impl UnitWrites {
         self.next
     }
 
-    /// Whether all before the mark have ended.
+    /// Returns `true` if all before the mark have completed.
     pub(crate) fn are_written(&self, mark: u64) -> bool {
         self.in_flight.first().is_none_or(|number| *number >= mark)
     }
 
-    /// Whether a flush covers all before the mark that need one.
+    /// Returns `true` if a flush covers all before the mark that need one.
     pub(crate) fn are_flushed(&self, mark: u64) -> bool {
         self.unflushed.first().is_none_or(|number| *number >= mark)
     }
 
-    /// Whether none is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
     }
 
-    /// Whether all that have begun are covered by a flush or need none.
+    /// Returns `true` if all that have begun are covered by a flush or need none.
     pub(crate) fn is_flushed(&self) -> bool {
         self.unflushed.is_empty()
     }
 
-    /// A flush of the device begins: it covers what has ended.
+    /// Begins a flush of the device, which covers all completed writes.
     pub(crate) fn flush_begins(&mut self) {
         self.flushing_before = self.in_flight.first().copied().unwrap_or(self.next);
     }
 
-    /// That flush has ended.
+    /// Ends that flush.
     pub(crate) fn flush_ended(&mut self) {
         self.unflushed = self.unflushed.split_off(&self.flushing_before);
     }

@@ -1,20 +1,20 @@
-//! Which class loses a unit when a slot is needed: the order in which they are asked.
+//! Order of the classes that lose a unit when a slot is needed.
 //!
 //! 1. Classes above their quota.
 //! 2. Classes above their reserve: a lower priority first; of equal ones first the class whose next unit was used the
 //!    longest ago, as if all of them were one; then the one that is further above its reserve.
-//! 3. The class that the slot is for, within its reserve: what is new there takes the place of what is old.
+//! 3. The class that the slot is for, within its reserve: its new content replaces its old.
 //! 4. For dirty data, which has to be placed: all others, in the order of 2.
 //!
-//! A class of which no unit may go is passed over, and the next one asked.
+//! A class none of whose units may go is passed over, and the next one is tried.
 //!
-//! What it does not do: know units.
+//! Out of scope: the units themselves.
 
 use core::cmp::Reverse;
 
 use crate::device::slots::{bounds::Bounds, class_id::ClassId};
 
-/// How a class stands.
+/// State of a class for the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) class: ClassId,
@@ -34,7 +34,7 @@ impl Standing {
     }
 }
 
-/// What a slot is needed for.
+/// Purpose of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Clean extents of this class.
@@ -43,7 +43,7 @@ pub(crate) struct Wanted {
     pub(crate) is_for_dirty: bool,
 }
 
-/// The classes that may lose a unit for it, the first to be asked first.
+/// Returns the classes that may lose a unit for it, in order of preference.
 pub(crate) fn losers(mut standings: Vec<Standing>, wanted: Wanted) -> Vec<ClassId> {
     let rank = |standing: &Standing| {
         if standing.is_over_quota() {

@@ -1,4 +1,5 @@
-//! Classes of units: whose content fills a unit, how many units that may be, and how many of them others leave alone.
+//! Classes of units: the volumes whose content fills a unit, the bound on these units, and the number of them that is
+//! protected from others.
 //!
 //! A volume with a quota, a reserve or a priority has a class of its own. Its clean content is placed in units that hold
 //! nothing else. All other volumes share the default class. So quotas and reserves count whole units, and are exact.
@@ -8,20 +9,21 @@
 //! - No unit is evicted for other volumes from a class that has no more units than its reserve (see `choice`). Dirty data
 //!   is the exception: it has to be placed, so it takes from reserves when nothing else may go.
 //! - A unit of dirty extents counts for the default class until all in it is clean. Then it joins the class of its owner.
-//! - The *owner* of a unit is the volume that most of its extents are of. It is known when the unit is full, and after a
-//!   restart from its header, so that the media format says nothing of classes.
+//! - The *owner* of a unit is the volume that most of its extents are of. It is determined when the unit is full, and
+//!   after a restart from its header, so that the media format holds nothing about classes.
 //! - Settings may change at any time. Units whose owner has another class then move there. A class above its quota
 //!   evicts until it holds (see `Catalog::keep_quotas`).
 //!
-//! Duplicates take no room. Shared content is charged to the class whose unit holds it, whoever stored it first.
+//! Duplicates take no space. Shared content is charged to the class whose unit holds it, whichever volume stored it
+//! first.
 //!
-//! Kept extents have units of a class of their own, whatever volume they are of (see `kept`).
+//! Kept extents have units of a class of their own, for all volumes (see `kept`).
 //!
 //! Invariants: a slot that holds a unit which the replacement policy knows is in one class, and counts there once. The
 //! default class always exists; a class without a volume has no units. The effective reserves take at most
 //! [`RESERVES_PERCENT_MAX`] of the slots together: if volumes ask for more, each gets less in proportion.
 //!
-//! What it does not do: choose units within a class (see `policy`), or know what is dirty.
+//! Out of scope: choosing units within a class (see `policy`), and the dirty state.
 
 pub(crate) mod choice;
 
@@ -36,13 +38,14 @@ use crate::device::slots::class_id::ClassId;
 use crate::device::slots::classes::choice::Standing;
 use crate::shares::VolumeShare;
 
-/// A cache of fewer units for each class has fewer classes: each fills a unit of its own, which cannot go meanwhile.
+/// A cache of fewer units for each class has fewer classes: each fills a unit of its own, which cannot go in the
+/// meantime.
 const UNITS_PER_CLASS_MIN: u32 = 4;
 
 /// A class.
 #[derive(Debug, Clone)]
 struct Class {
-    /// Whose it is; none: the default class, or one that is not in use.
+    /// Its volume; none: the default class, or one that is not in use.
     volume: Option<VolumeId>,
     /// As the volume's settings have them.
     wanted: Bounds,
@@ -72,7 +75,7 @@ impl Class {
 pub(crate) struct Classes {
     /// By number; those that are not in use stay until they are used again.
     classes: Vec<Class>,
-    /// That of kept extents.
+    /// Class of kept extents.
     kept: Class,
     of: BTreeMap<VolumeId, ClassId>,
     slots: u32,
@@ -107,12 +110,12 @@ impl Classes {
         owner.map_or(ClassId::DEFAULT, |volume| self.of(volume))
     }
 
-    /// Whose a class is.
+    /// Volume of a class.
     pub(crate) fn volume(&self, class: ClassId) -> Option<VolumeId> {
         self.get(class).volume
     }
 
-    /// Whether there is any class but the default one.
+    /// Returns `true` if there is any class but the default one.
     pub(crate) fn are_divided(&self) -> bool {
         !self.of.is_empty()
     }
@@ -122,18 +125,18 @@ impl Classes {
         self.get(class).units
     }
 
-    /// What a class may have, with its effective reserve.
+    /// Bounds of a class, with its effective reserve.
     pub(crate) fn bounds(&self, class: ClassId) -> Bounds {
         let class = self.get(class);
         Bounds { reserve: class.reserve, ..class.wanted }
     }
 
-    /// Whether the class has as many units as its quota.
+    /// Returns `true` if the class has as many units as its quota.
     pub(crate) fn is_at_quota(&self, class: ClassId) -> bool {
         self.get(class).is_at_quota()
     }
 
-    /// Whether the class has no more units than its effective reserve.
+    /// Returns `true` if the class has no more units than its effective reserve.
     pub(crate) fn is_within_reserve(&self, class: ClassId) -> bool {
         let class = self.get(class);
         class.units <= class.reserve
@@ -147,7 +150,7 @@ impl Classes {
         })
     }
 
-    /// The volumes with a class of their own, and what they hold.
+    /// The volumes with a class of their own, and their holdings.
     pub(crate) fn shares(&self) -> impl Iterator<Item = VolumeShare> {
         self.of.iter().map(|(volume, class)| {
             let Bounds { quota, reserve, priority } = self.bounds(*class);
@@ -183,7 +186,7 @@ impl Classes {
         self.get_mut(class).no_victim_ms = Some(now_ms);
     }
 
-    /// Whether that is known of the class.
+    /// Returns `true` if the class is recorded as having no victim now.
     pub(crate) fn is_without_victim(&self, class: ClassId, now_ms: u64) -> bool {
         self.get(class).no_victim_ms == Some(now_ms)
     }
@@ -193,8 +196,8 @@ impl Classes {
         self.classes.iter_mut().for_each(|class| class.no_victim_ms = None);
     }
 
-    /// How the classes stand that may lose a unit; `last_used` tells when the first unit in the order of eviction of a
-    /// class was used.
+    /// State of the classes that may lose a unit; `last_used` returns the last use of the first unit in the order of
+    /// eviction of a class.
     pub(crate) fn standings(&self, now_ms: u64, last_used: impl Fn(ClassId) -> u32) -> Vec<Standing> {
         let has_units = |id: &ClassId| self.units(*id) > 0 && !self.is_without_victim(*id, now_ms);
         let standing = |id: ClassId| Standing {
@@ -206,7 +209,7 @@ impl Classes {
         self.ids().filter(has_units).map(standing).collect()
     }
 
-    /// Takes a volume's settings on. What the class of the volume was and is, if that is not the same.
+    /// Applies a volume's settings. Returns the previous and the new class of the volume, if they differ.
     pub(crate) fn configure(&mut self, volume: VolumeId, share: &ShareConfig) -> Option<(ClassId, ClassId)> {
         let bounds = Bounds::new(share, self.slots, self.weu_bytes);
         let before = self.of(volume);

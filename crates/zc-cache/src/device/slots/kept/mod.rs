@@ -1,32 +1,33 @@
 //! Kept extents: those of ranges that an operator pinned. Once they are cached they stay.
 //!
-//! # Where they are
+//! # Location
 //! Kept extents are placed in units of a class of their own, `ClassId::KEPT`. A slot counts the mappings of kept
-//! extents that lead to it. A unit of that class is never evicted while it has any. So a kept extent that lies in such a
-//! unit is *safe*: it goes when it is overwritten, damaged or unpinned, or with the device, and for no other reason.
-//! Zeros take no room and are safe as well.
+//! extents that lead to it. A unit of that class is never evicted while it has any. So a kept extent that lies in
+//! such a unit is *safe*: it goes when it is overwritten, damaged or unpinned, or with the device, and for no other
+//! reason. Zeros take no space and are safe as well.
 //!
 //! A kept extent elsewhere is *astray*: it was cached before it was pinned, shares content with an ordinary unit, or
-//! was dirty. It is not safe yet. The keeper (`clean::keeper`) walks over all kept extents, reads what is absent from
-//! the origin, and places anew what is astray. New content of kept extents shares only with units of the class.
+//! was dirty. It is not safe yet. The keeper (`clean::keeper`) walks over all kept extents, reads absent ones from
+//! the origin, and relocates those astray. New content of kept extents shares only with units of the class.
 //!
-//! # Room
-//! The class has room for all kept extents without reduction, a quarter more, and a few units ([`Room`]). What is
-//! overwritten is dead and takes room. Units without a kept extent leave first, for whoever needs a slot. When the class
-//! is short of room its emptiest units are *emptied*: what is kept in them is astray, until the keeper has placed it in
-//! another unit. Room for that is set aside. Kept extents fill at most four fifths of the class, so that the emptiest
-//! units always have something to give.
+//! # Capacity
+//! The class has capacity for all kept extents without reduction, a quarter more, and a few units ([`Room`]).
+//! Overwritten extents are dead and take space. Units without a kept extent leave first, whichever class needs a
+//! slot. When the class is short of capacity its emptiest units are *emptied*: kept extents in them are astray, until
+//! the keeper has placed them in another unit. Capacity for that is set aside. Kept extents fill at most four fifths
+//! of the class, so that the emptiest units always have something to give.
 //!
-//! Invariants: pins are at most [`PINS_PERCENT_MAX`] of the slots before reduction, and at most that share of the file
-//! index; what is beyond is not kept. In a small cache it is less. The class is at most three quarters of the slots, so
-//! that the others always get on. When the file index is full a kept extent does not go for one that is not.
+//! Invariants: pins are at most [`PINS_PERCENT_MAX`] of the slots before reduction, and at most that share of the
+//! file index; extents beyond are not kept. In a small cache it is less. The class is at most three quarters of the
+//! slots, so that the others always make progress. When the file index is full a kept extent does not go for one that
+//! is not.
 //!
-//! A change of pins is taken on in pieces, since each extent has to be looked up. After a restart the ranges come with
-//! the settings. A unit whose header names kept extents alone joins the class again. The index image tells less of a
-//! unit than its header: mappings that lead there. By those it joins if some are of kept extents and none is the base of
-//! another one. Mappings are counted as the image is read, so changes of pins wait until that is over.
+//! A change of pins is applied in pieces, since each extent has to be looked up. After a restart the ranges come with
+//! the settings. A unit whose header names kept extents alone joins the class again. The index image holds less about
+//! a unit than its header: mappings that lead there. By those it joins if some are of kept extents and none is the
+//! base of another one. Mappings are counted as the image is read, so changes of pins wait until that is over.
 //!
-//! What it does not do: read or place anything.
+//! Out of scope: reading or placing anything.
 
 mod ranges;
 
@@ -43,18 +44,18 @@ use crate::device::slots::table::SlotTable;
 use crate::device::stored::placed_bytes;
 use crate::shares::VolumePins;
 
-/// How many units the class may have.
+/// Bound on the units of the class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// With what is being placed anew.
+    /// Units, with those for relocations.
     units: u32,
-    /// Of those, set aside for what is placed anew.
+    /// Units of these that are set aside for relocations.
     spare: u32,
 }
 
 impl Room {
-    /// Extents that a cache of so many slots keeps at most, whatever share of it they are: what is overwritten has room
-    /// beside them.
+    /// Maximum number of extents that a cache of `slots` slots keeps, whatever share of it they are: overwritten
+    /// extents have capacity beside them.
     fn extents_max(a_unit: u32, slots: u32) -> u64 {
         let Self { units, spare } = Self::new(u64::MAX, a_unit, slots);
         u64::from(units - spare).saturating_sub(1) * u64::from(a_unit) * 4 / 5
@@ -72,16 +73,16 @@ impl Room {
     }
 }
 
-/// What of a volume is kept.
+/// Kept ranges of a volume.
 #[derive(Debug, Default)]
 struct OfVolume {
     /// As the settings have it.
     asked: RangeSet,
-    /// Of that, what there is room for.
+    /// Ranges of these that fit the capacity.
     wanted: RangeSet,
-    /// What is counted in slots.
+    /// Ranges that are counted in slots.
     active: RangeSet,
-    /// Extents that the last walk found safe, and what became of them since.
+    /// Extents that the last walk found safe, with changes since.
     safe: u64,
 }
 
@@ -134,7 +135,7 @@ impl Kept {
         }
     }
 
-    /// Whether the extent is kept.
+    /// Returns `true` if the extent is kept.
     pub(crate) fn has(&self, key: ExtentKey) -> bool {
         self.volumes.get(&key.volume).is_some_and(|volume| volume.active.contains(key.extent.0))
     }
@@ -144,7 +145,7 @@ impl Kept {
         self.room.units
     }
 
-    /// Whether any extent is kept, or is to be, or was until now.
+    /// Returns `true` if any extent is kept, is to be, or was until now.
     pub(crate) fn is_used(&self) -> bool {
         !self.volumes.is_empty()
     }
@@ -186,8 +187,8 @@ impl Kept {
         }
     }
 
-    /// An index image has so many kept extents of the volume. So many of all volumes are not safe: each counts for all of
-    /// them, until a walk tells.
+    /// Records the number of kept extents of a volume in an index image. `astray` of all volumes are not safe: it is
+    /// charged to each of them, until a walk determines them.
     pub(crate) fn found(&mut self, volume: VolumeId, extents: u64, astray: u64) {
         self.count_safe(volume, i64::try_from(extents.saturating_sub(astray)).unwrap_or(i64::MAX));
     }
@@ -210,7 +211,7 @@ impl Kept {
         })
     }
 
-    /// Whether the extent is kept, and is to be kept on.
+    /// Returns `true` if the extent is kept, and remains so.
     pub(crate) fn stays(&self, key: ExtentKey) -> bool {
         let volume = self.volumes.get(&key.volume);
         volume.is_some_and(|volume| volume.wanted.contains(key.extent.0)) && self.has(key)
@@ -223,7 +224,7 @@ impl Kept {
         }
     }
 
-    /// What is pinned, by volume.
+    /// Pinned ranges, by volume.
     pub(crate) fn pins(&self) -> Vec<VolumePins> {
         let extent = u64::from(self.extent_bytes);
         let of = |(id, volume): (&VolumeId, &OfVolume)| VolumePins {
@@ -235,7 +236,7 @@ impl Kept {
         self.volumes.iter().map(of).collect()
     }
 
-    /// Whether a unit of the class in the slot takes kept extents: it is not being emptied.
+    /// Returns `true` if a unit of the class in the slot accepts kept extents: it is not being emptied.
     pub(super) fn takes_in(&self, slot: WeuSlot) -> bool {
         !self.emptying.contains(&slot)
     }
@@ -252,7 +253,7 @@ impl Kept {
         self.dead.iter().copied().find(may_go)
     }
 
-    /// Whether the class, which has so many units, may have one unit more; `anew`: for what is placed anew.
+    /// Returns `true` if the class, at `units_now` units, may have one unit more; `anew`: for relocations.
     pub(super) fn has_room(&self, units_now: u32, anew: bool) -> bool {
         let Room { units, spare } = self.room;
         let most = if anew { units.max(self.slots / 4 * 3) } else { units.saturating_sub(spare) };
@@ -274,7 +275,7 @@ impl Kept {
         self.emptying.len()
     }
 
-    /// Whether the class has nothing that will leave soon.
+    /// Returns `true` if the class has nothing that will leave soon.
     pub(super) fn is_full_of_kept(&self) -> bool {
         self.is_used() && self.dead.is_empty() && self.emptying.is_empty()
     }

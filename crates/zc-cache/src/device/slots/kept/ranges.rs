@@ -1,7 +1,7 @@
 //! Sets of extent numbers as ranges.
 //!
-//! Invariants: ranges are in order, none is empty, and no two of them touch. What it does not do: bound how many there
-//! are.
+//! Invariants: ranges are in order, none is empty, and no two of them touch. Out of scope: a bound on the number of
+//! ranges.
 
 use core::ops::Range;
 
@@ -28,7 +28,7 @@ impl RangeSet {
         self.0.is_empty()
     }
 
-    /// How many numbers there are.
+    /// Count of the numbers.
     pub(crate) fn count(&self) -> u64 {
         self.0.iter().map(|range| range.end - range.start).sum()
     }

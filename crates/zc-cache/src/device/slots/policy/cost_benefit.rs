@@ -1,10 +1,10 @@
-//! The oldest and emptiest first: of the older half of a class, the unit goes that has the fewest live extents, weighed
-//! by how recently it was used. 8 bytes a slot.
+//! The oldest and emptiest first: within the older half of a class, the unit with the fewest live extents is evicted,
+//! weighed by how recently it was used. 8 bytes a slot.
 //!
-//! A unit is evicted whole. What was overwritten in it is dead and takes room until then; what is live is lost with it.
-//! So a unit that is mostly dead goes before one that was used less recently, as in the cleaner of a log-structured file
-//! system (Rosenblum and Ousterhout, SOSP 1991). Each live extent counts for 1 at the oldest unit, and for up to 4 at the
-//! most recent one that is looked at. Where nothing is overwritten this is near WEU-LRU.
+//! A unit is evicted whole. Overwritten data in it is dead and takes space until then; live data is lost with it. So
+//! a unit that is mostly dead goes before one that was used less recently, as in the cleaner of a log-structured file
+//! system (Rosenblum and Ousterhout, SOSP 1991). Each live extent counts for 1 at the oldest unit, and for up to 4 at
+//! the most recent one that is inspected. Where nothing is overwritten this is near WEU-LRU.
 
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 
@@ -12,11 +12,11 @@ use super::lru::WeuLru;
 use super::order::ReplacementPolicy;
 use crate::device::slots::class_id::ClassId;
 
-/// Of so many slots one is looked at.
+/// Fraction of the slots that is inspected: one in this number.
 const WINDOW_PART: u32 = 2;
 /// Slots that are looked at, at most.
 const WINDOW_MAX: u32 = 1024;
-/// How much more a live extent counts at the end of what is looked at.
+/// Additional weight of a live extent at the end of the window.
 const RECENCY: u64 = 3;
 
 /// See the module documentation.
@@ -35,7 +35,7 @@ impl WeuCostBenefit {
         Self { order: WeuLru::new(slots), slots, known: vec![0; usize_from_u32(ClassId::COUNT)] }
     }
 
-    /// Slots of a class that are looked at. What no other class has counts as the default class's.
+    /// Slots of a class that are inspected. Slots of no other class count as the default class's.
     fn window(&self, class: ClassId) -> u32 {
         let size = if class == ClassId::DEFAULT {
             self.slots - self.known.iter().skip(1).sum::<u32>()

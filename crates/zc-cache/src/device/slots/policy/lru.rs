@@ -27,7 +27,6 @@ impl WeuLru {
         core::iter::successors(self.ring.oldest(of(class)), |slot| self.ring.newer(*slot))
     }
 
-    /// Whether the slot is known.
     pub(super) fn contains(&self, slot: WeuSlot) -> bool {
         self.ring.contains(slot)
     }

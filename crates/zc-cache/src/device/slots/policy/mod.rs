@@ -1,17 +1,17 @@
-//! Replacement: which WEU goes when a slot is needed.
+//! Replacement: selects the WEU to evict when a slot is needed.
 //!
-//! Invariants: a policy knows exactly the slots that were inserted and not removed; it names victims, it does not evict
-//! them. The same calls give the same victims. A victim is found in at most two passes over what is known, so that
-//! slots that may not go (dirty, pinned, open) cost time but never an endless search. What it does not do: know what a
-//! WEU holds, or who pins it.
+//! Invariants: a policy holds exactly the slots that were inserted and not removed; it names victims, it does not
+//! evict them. The same calls give the same victims. A victim is found in at most two passes over the slots, so that
+//! slots that may not go (dirty, pinned, open) cost time but never an endless search. Out of scope: contents and pins
+//! of a WEU.
 //!
 //! Policies are those of caches of pages, at the grain of units that are written once and evicted whole. A unit does
-//! not come back after it was evicted, so none of them has a memory of what left (no ghosts); and hundreds of extents
-//! share a unit, so that "used at all" tells little: where a policy asks whether a unit was used, it asks for more than
-//! the mean of all units (see [`uses`]).
+//! not come back after it was evicted, so none of them keeps a record of evicted ones (no ghosts). Hundreds of
+//! extents share a unit, so that "used at all" means little: a policy that checks if a unit was used compares it with
+//! more than the mean of all units (see [`uses`]).
 //!
-//! Units are in classes (see `classes`). Each class has an order of its own, and a victim is asked of one class. All
-//! orders share the arrays that are indexed by slot. Callers name the class that a slot was inserted in.
+//! Units are in classes (see `classes`). Each class has an order of its own, and a victim is requested from one
+//! class. All orders share the arrays that are indexed by slot. Callers name the class that a slot was inserted in.
 
 mod cost_benefit;
 pub(crate) mod lru;

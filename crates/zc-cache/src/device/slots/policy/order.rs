@@ -20,11 +20,11 @@ pub(crate) trait ReplacementPolicy: core::fmt::Debug {
     /// The first slot in the class's order of eviction for which `skip` is false. It stays known until it is removed,
     /// which the caller does next: a policy may have let others pass for it.
     fn victim(&mut self, class: ClassId, skip: &mut dyn FnMut(WeuSlot) -> bool) -> Option<WeuSlot>;
-    /// As [`Self::victim`], told how many live extents a slot has; none if it may not go.
+    /// As [`Self::victim`], with a callback for the live extents of a slot; none if it may not go.
     fn emptiest(&mut self, class: ClassId, live: &mut dyn FnMut(WeuSlot) -> Option<u32>) -> Option<WeuSlot> {
         self.victim(class, &mut |slot| live(slot).is_none())
     }
-    /// The first slot in the class's order of eviction, whether it may go or not.
+    /// Returns the first slot in the class's order of eviction, even if it may not go.
     fn oldest(&self, class: ClassId) -> Option<WeuSlot>;
     /// Slots that were next and may stay for another round, since the start.
     fn spared(&self) -> u64 {

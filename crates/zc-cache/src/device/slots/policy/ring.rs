@@ -1,8 +1,8 @@
 //! Slots in one or more queues: doubly linked rings through two arrays indexed by slot, 8 bytes a slot.
 //!
 //! After the slots come the heads of the queues: a head's `older` is its newest slot, its `newer` the oldest one.
-//! Invariants: a slot is in one queue at most; every operation but a search takes constant time. What it does not do:
-//! know in which queue a slot is.
+//! Invariants: a slot is in one queue at most; every operation but a search takes constant time. Out of scope:
+//! recording which queue a slot is in.
 
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 
@@ -88,8 +88,8 @@ impl Ring {
         self.push(queue, slot);
     }
 
-    /// The oldest slot of a queue for which neither `skip` nor `spare` is true. `spare` is asked once at most for every
-    /// slot that is in the queue now, and may make it the newest of a queue.
+    /// The oldest slot of a queue for which neither `skip` nor `spare` is true. `spare` is called at most once for
+    /// every slot that is in the queue now, and may make it the newest of a queue.
     pub(super) fn second_chance(
         &mut self,
         queue: Queue,

@@ -2,8 +2,8 @@
 //! 11 bytes a slot.
 //!
 //! New units go through a small queue; those that were not used much leave from there, while it holds a tenth of all
-//! units or more. The others go on to the main queue, a FIFO with re-insertion, from which units leave otherwise. Of
-//! the paper's three queues that of ghosts is missing: units do not come back.
+//! units or more. The others move on to the main queue, a FIFO with re-insertion, from which units leave otherwise.
+//! Of the paper's three queues that of ghosts is missing: units do not come back.
 
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 
@@ -21,7 +21,7 @@ pub(super) struct WeuS3Fifo {
     ring: Ring,
     uses: Uses,
     in_main: Vec<bool>,
-    /// Of each class.
+    /// Queue lengths of each class.
     lengths: Vec<Lengths>,
     spared: u64,
 }

@@ -1,12 +1,12 @@
-//! The oldest unit goes, but one that counts for much goes round once more: its count is halved and it becomes the
-//! newest. 10 bytes a slot. Two policies, which differ in what is counted and what makes a unit new:
+//! The oldest unit is evicted, but one with a high count gets another round: its count is halved and it becomes the
+//! newest. 10 bytes a slot. Two policies, which differ in the events counted and in those that make a unit new:
 //!
 //! - [`Counts::Uses`]: first in, first out with re-insertion, known as CLOCK since Corbato, "A paging experiment with
 //!   the Multics system" (1969). Reads do not change the order, only the count.
-//! - [`Counts::Shares`]: least recently used first, with the dedup count as a frequency. That the number of addresses
-//!   that share a content tells what is worth keeping is the idea of CDAC (Tan et al., MSST 2019), there for blocks.
-//!   What counts is how often an address came to have the unit's content, since the unit came; overwritten addresses
-//!   are not taken off. Without duplicates this is WEU-LRU.
+//! - [`Counts::Shares`]: least recently used first, with the dedup count as a frequency. The number of addresses that
+//!   share a content as a measure of its value is the idea of CDAC (Tan et al., MSST 2019), there for blocks. Counted
+//!   are the times an address came to have the unit's content, since the unit came; overwritten addresses are not
+//!   subtracted. Without duplicates this is WEU-LRU.
 
 use zc_core::{WeuSlot, u64_from_usize};
 
@@ -15,7 +15,7 @@ use super::ring::{Queue, Ring};
 use super::uses::Uses;
 use crate::device::slots::class_id::ClassId;
 
-/// What earns a unit another round.
+/// Events that earn a unit another round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counts {
     /// Every use of its content.

@@ -116,7 +116,7 @@ fn unknown_slots_are_refused() {
     WeuLru::new(4).inserted(WeuSlot(4), ClassId::DEFAULT);
 }
 
-/// What a policy should do, by searching.
+/// Reference model of a policy, by searching.
 #[derive(Debug, Default)]
 struct Model {
     /// Oldest first, with uses; the second queue is S3-FIFO's main one.

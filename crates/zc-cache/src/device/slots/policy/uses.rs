@@ -1,9 +1,9 @@
-//! Uses of slots since they came or were let pass last, and whether they are many: more than twice the mean of all
-//! known slots. A fixed bound, as policies for pages have it, lets everything pass where units have hundreds of
-//! extents, or nothing.
+//! Uses of slots since they were inserted or last spared, and the test for many uses: more than twice the mean of all
+//! slots. A fixed bound, as in policies for pages, would spare every unit where units have hundreds of extents, or
+//! none.
 //!
-//! Invariant: the sum is that of the known slots. Counts stop at 65,535: 2 bytes a slot. What it does not do: know
-//! which slots are known.
+//! Invariant: the sum is that of the known slots. Counts stop at 65,535: 2 bytes a slot. Out of scope: the set of
+//! slots in the policy.
 
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 
@@ -43,7 +43,7 @@ impl Uses {
         *count = count.saturating_add(1);
     }
 
-    /// Whether a slot has many.
+    /// Returns `true` if a slot has many uses.
     pub(super) fn many(&self, slot: WeuSlot) -> bool {
         u64::from(self.counts[usize_from_u32(slot.0)]) * self.known > MANY_MEANS * self.sum
     }

@@ -1,7 +1,7 @@
-//! The WEU slots of the cache device: states, generations, pins, and which base entries are void.
+//! The WEU slots of the cache device: states, generations, pins, and invalid base entries.
 //!
 //! Invariants: a slot's generation only grows; a location is live only while its slot holds that generation in a
-//! readable state; a pinned slot is never reused. What it does not do: choose victims (see `policy`), do I/O.
+//! readable state; a pinned slot is never reused. Out of scope: choosing victims (see `policy`), and I/O.
 
 mod replay;
 
@@ -12,7 +12,7 @@ use zc_core::{Generation, VolumeId, WeuSeq, WeuSlot, usize_from_u32};
 use crate::device::slots::class_id::ClassId;
 use crate::index::file_index::Place;
 
-/// What a slot holds.
+/// Contents of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotState {
     /// Its header has not been read since the start. `known` slots are named by checkpoint or journal, so that
@@ -47,7 +47,7 @@ pub(crate) struct Slot {
     weu_seq: WeuSeq,
     header_bytes: u32,
     pins: u32,
-    /// Offsets (64-byte units) of base entries whose mapping is void: the header still names them.
+    /// Offsets (64-byte units) of base entries whose mapping is invalid: the header still names them.
     void_bases: Vec<u16>,
     /// Offsets (64-byte units) of extents that failed verification: no target for duplicates.
     damaged: Vec<u16>,
@@ -57,9 +57,9 @@ pub(crate) struct Slot {
     kept: u32,
     /// The volume that most extents of its unit are of, once that is known.
     owner: Option<VolumeId>,
-    /// What its unit counts for. None if the replacement policy does not know the slot.
+    /// Class that its unit counts for. None if the slot is not in the replacement policy.
     class: Option<ClassId>,
-    /// How many units had been opened when its content was used last.
+    /// Number of units opened up to the last use of its content.
     used: u32,
     reuses_now: u32,
     reuses_before: u32,
@@ -67,27 +67,27 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// What it holds.
+    /// Contents of the slot.
     pub(crate) const fn state(&self) -> SlotState {
         self.state
     }
 
-    /// The generation of what it holds, or held last.
+    /// Generation of its present or last contents.
     pub(crate) const fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Whether that generation is void on media too: only a later one may be believed.
+    /// Returns `true` if that generation is invalid on media too: only a later one may be trusted.
     pub(crate) const fn is_retired(&self) -> bool {
         self.retired
     }
 
-    /// Whether no header that turns up in it is believed.
+    /// Returns `true` if no header that is found in it is trusted.
     pub(crate) const fn is_tombstone(&self) -> bool {
         self.tombstone
     }
 
-    /// Whether it holds a dirty unit whose header may never have been written.
+    /// Returns `true` if it holds a dirty unit whose header may never have been written.
     pub(crate) const fn is_filling(&self) -> bool {
         self.filling
     }
@@ -102,7 +102,7 @@ impl Slot {
         self.header_bytes
     }
 
-    /// Offsets (64-byte units) of base entries whose mapping is void: the header still names them.
+    /// Offsets (64-byte units) of base entries whose mapping is invalid: the header still names them.
     pub(crate) fn void_bases(&self) -> &[u16] {
         &self.void_bases
     }
@@ -112,7 +112,7 @@ impl Slot {
         self.owner
     }
 
-    /// What its unit counts for. None if the replacement policy does not know the slot.
+    /// Class that its unit counts for. None if the slot is not in the replacement policy.
     pub(crate) const fn class(&self) -> Option<ClassId> {
         self.class
     }
@@ -122,7 +122,7 @@ impl Slot {
         self.kept
     }
 
-    /// How many units had been opened when its content was used last.
+    /// Number of units opened up to the last use of its content.
     pub(crate) const fn used(&self) -> u32 {
         self.used
     }
@@ -198,13 +198,13 @@ impl SlotTable {
         Generation(generation.0 & self.generation_mask)
     }
 
-    /// Whether a location can be read now.
+    /// Returns `true` if a location can be read now.
     pub(crate) fn is_live(&self, place: &Place) -> bool {
         let slot = self.get(place.slot);
         self.short(slot.generation) == place.generation && is_readable(slot)
     }
 
-    /// Whether new entries may point at a location.
+    /// Returns `true` if new entries may point at a location.
     pub(crate) fn may_share(&self, place: &Place) -> bool {
         self.is_live(place) && !self.get(place.slot).damaged.contains(&place.offset_units)
     }
@@ -286,7 +286,6 @@ impl SlotTable {
         self.get_mut(slot).owner = owner;
     }
 
-    /// What the slot's unit counts for.
     pub(crate) fn set_class(&mut self, slot: WeuSlot, class: Option<ClassId>) {
         self.get_mut(slot).class = class;
     }
@@ -299,7 +298,7 @@ impl SlotTable {
         entry
     }
 
-    /// Time goes on.
+    /// Advances the clock of openings.
     pub(crate) const fn count_opened(&mut self) {
         self.opened = self.opened.saturating_add(1);
     }
@@ -311,7 +310,7 @@ impl SlotTable {
         entry.generation
     }
 
-    /// What is at the place failed verification: it is no target for duplicates.
+    /// Records a failed verification at the place: it is no target for duplicates.
     pub(crate) fn damage(&mut self, place: &Place) {
         if self.may_share(place) {
             self.get_mut(place.slot).damaged.push(place.offset_units);
@@ -348,12 +347,12 @@ impl SlotTable {
         self.leaving
     }
 
-    /// Whether the slot's WEU is on the device and may be read there.
+    /// Returns `true` if the slot's WEU is on the device and may be read there.
     pub(crate) fn is_on_device(&self, slot: WeuSlot) -> bool {
         self.get(slot).state == SlotState::Sealed
     }
 
-    /// Whether fingerprints may point at the slot.
+    /// Returns `true` if fingerprints may point at the slot.
     pub(crate) fn holds_content(&self, slot: WeuSlot) -> bool {
         !matches!(self.get(slot).state, SlotState::Free | SlotState::Leaving)
     }
@@ -362,8 +361,8 @@ impl SlotTable {
         self.free.len()
     }
 
-    /// Whether a slot may be reused without its short generation meeting entries of an earlier round: those that an
-    /// index sweep has not removed for certain are the ones of this pass and the one before.
+    /// Returns `true` if a slot may be reused without its short generation matching entries of an earlier round:
+    /// those that an index sweep may not have removed are the ones of this pass and the one before.
     pub(crate) fn may_reuse(&mut self, slot: WeuSlot) -> bool {
         let mask = self.generation_mask;
         let entry = self.normalised(slot);

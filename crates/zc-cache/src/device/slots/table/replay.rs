@@ -1,6 +1,6 @@
-//! What a restart makes of slots: the states that checkpoint, journal and headers leave them in.
+//! Slots at a restart: the states that checkpoint, journal and headers leave them in.
 //!
-//! Invariant: a slot moves to a later generation only, and what is said of an earlier one is passed over.
+//! Invariant: a slot moves to a later generation only, and records of an earlier one are skipped.
 
 use zc_core::{Generation, VolumeId, WeuSeq, WeuSlot};
 
@@ -60,7 +60,7 @@ impl SlotTable {
         entry.filling = true;
     }
 
-    /// The header of the slot's unit was read and is believed. Whether a record had named that unit.
+    /// Adopts the trusted header of the slot's unit. Returns `true` if a record had named that unit.
     pub(crate) fn adopt_header(
         &mut self,
         slot: WeuSlot,
@@ -105,7 +105,7 @@ impl SlotTable {
         // As the record has it: a checkpoint repeats that.
         entry.header_bytes = 0;
         if matches!(entry.state, SlotState::Unread { known: true }) {
-            // Mappings of what was known to be here have been installed.
+            // Mappings of the recorded contents have been installed.
             self.skip_to(slot, generation);
         } else {
             entry.generation = generation;
