@@ -3,9 +3,9 @@
 //! Invariants: a batch that decodes has contiguous frames within its payload and its segment, and leaves that decode.
 //! It does not order batches, and it does not hold their contents.
 
-use super::frame::HEADER_BYTES as FRAME_HEADER_BYTES;
+use super::frame;
 use super::leaf::{Leaf, LeafError};
-use super::{BLOCK_BYTES, FRAME_BLOCKS_MAX, Name, UNIT_BYTES, UNITS_MAX, varint};
+use super::{BLOCK_BYTES, FRAME_BLOCKS_MAX, Name, UNIT_BYTES, UNITS_MAX, checksum, varint};
 use zc_core::{Fingerprint, u64_from_usize, usize_from_u32};
 
 const MAGIC: [u8; 4] = *b"zcS2";
@@ -105,7 +105,7 @@ impl StoredFrame {
     /// Returns the units that the frame takes in a segment.
     #[must_use]
     pub fn units(&self) -> u32 {
-        (self.stored_bytes.saturating_add(16)).div_ceil(UNIT_BYTES)
+        self.stored_bytes.saturating_add(frame::HEADER_BYTES).div_ceil(UNIT_BYTES)
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -341,10 +341,6 @@ impl BatchHeader {
     }
 }
 
-fn checksum(uuid: &[u8; 16], covered: &[u8]) -> u32 {
-    zc_core::crc32c_append(zc_core::crc32c(uuid), covered)
-}
-
 fn take<const N: usize>(left: &mut &[u8]) -> Result<[u8; N], BatchError> {
     let (first, rest) = left.split_first_chunk().ok_or(BatchError::Truncated)?;
     *left = rest;
@@ -365,8 +361,6 @@ fn bytes<'a>(left: &mut &'a [u8]) -> Result<&'a [u8], BatchError> {
     *left = rest;
     Ok(first)
 }
-
-const _: () = assert!(FRAME_HEADER_BYTES == 16, "the size that `StoredFrame::units` adds");
 
 #[cfg(test)]
 #[path = "batch_tests.rs"]

@@ -4,11 +4,12 @@
 
 use core::ops::Range;
 
-use super::{BLOCK_BYTES, FRAME_BLOCKS_MAX, Name};
-use zc_core::{u64_from_usize, usize_from_u32};
+use super::{BLOCK_BYTES, FRAME_BLOCKS_MAX, Name, checksum};
+use zc_core::usize_from_u32;
 
 /// Bytes of a frame's header.
-pub const HEADER_BYTES: usize = 16;
+pub const HEADER_BYTES: u32 = 16;
+const HEADER: usize = usize_from_u32(HEADER_BYTES);
 
 /// Contents of a frame's header, without its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +55,8 @@ impl FrameHeader {
         let [n0, n1, n2, n3, n4, ..] = self.name.segment.to_le_bytes();
         let [o0, o1] = self.name.ordinal.to_le_bytes();
         let fields = [s0, s1, s2, self.codec, n0, n1, n2, n3, n4, o0, o1, self.blocks];
-        frame[4..HEADER_BYTES].copy_from_slice(&fields);
-        let end = HEADER_BYTES + usize_from_u32(self.stored_bytes);
+        frame[4..HEADER].copy_from_slice(&fields);
+        let end = HEADER + usize_from_u32(self.stored_bytes);
         let crc = checksum(uuid, &frame[4..end]);
         frame[..4].copy_from_slice(&crc.to_le_bytes());
     }
@@ -66,14 +67,14 @@ impl FrameHeader {
     /// # Errors
     /// When it is corrupt, or another frame than that of `name`, its first block.
     pub fn open(uuid: &[u8; 16], name: Name, frame: &[u8]) -> Result<(Self, Range<usize>), FrameError> {
-        let header: &[u8; HEADER_BYTES] =
-            frame.get(..HEADER_BYTES).and_then(|bytes| bytes.try_into().ok()).ok_or(FrameError::Truncated)?;
+        let header: &[u8; HEADER] =
+            frame.get(..HEADER).and_then(|bytes| bytes.try_into().ok()).ok_or(FrameError::Truncated)?;
         let [c0, c1, c2, c3, s0, s1, s2, codec, n0, n1, n2, n3, n4, o0, o1, blocks] = *header;
         let stored_bytes = u32::from_le_bytes([s0, s1, s2, 0]);
         if !(1..=FRAME_BLOCKS_MAX).contains(&blocks) || stored_bytes > Self::stored_bytes_max(blocks) {
             return Err(FrameError::Checksum);
         }
-        let payload = HEADER_BYTES..HEADER_BYTES + usize_from_u32(stored_bytes);
+        let payload = HEADER..HEADER + usize_from_u32(stored_bytes);
         let covered = frame.get(4..payload.end).ok_or(FrameError::Truncated)?;
         if checksum(uuid, covered) != u32::from_le_bytes([c0, c1, c2, c3]) {
             return Err(FrameError::Checksum);
@@ -89,12 +90,8 @@ impl FrameHeader {
     /// Returns the bytes of the frame with its header.
     #[must_use]
     pub fn frame_bytes(&self) -> u64 {
-        u64_from_usize(HEADER_BYTES) + u64::from(self.stored_bytes)
+        u64::from(HEADER_BYTES) + u64::from(self.stored_bytes)
     }
-}
-
-fn checksum(uuid: &[u8; 16], covered: &[u8]) -> u32 {
-    zc_core::crc32c_append(zc_core::crc32c(uuid), covered)
 }
 
 #[cfg(test)]
@@ -107,7 +104,7 @@ mod tests {
 
     fn sealed(blocks: u8, payload: &[u8]) -> Vec<u8> {
         let stored_bytes = u32::try_from(payload.len()).unwrap();
-        let mut frame = vec![0; HEADER_BYTES];
+        let mut frame = vec![0; HEADER];
         frame.extend_from_slice(payload);
         FrameHeader { name: NAME, blocks, codec: 3, stored_bytes }.seal(&UUID, &mut frame);
         frame

@@ -58,3 +58,8 @@ impl Name {
         name.is_valid().then_some(name)
     }
 }
+
+/// Checksum of a structure: covers the uuid of the pool, so that a structure of another pool does not match.
+fn checksum(uuid: &[u8; 16], covered: &[u8]) -> u32 {
+    zc_core::crc32c_append(zc_core::crc32c(uuid), covered)
+}
