@@ -49,7 +49,8 @@ pub struct ManagerConfig {
     pub header_prints_max: u32,
     /// Regions that may be active at once.
     pub regions_active_max: u32,
-    /// A piece of a trim or zeroing of so many extents is cleared as a range, and its zeros are not mapped.
+    /// Minimum number of extents of a piece of a trim or zeroing that is cleared as a range, without mapping its
+    /// zeros.
     pub range_extents_min: u64,
     /// Minimum number of extents of a trim or zeroing, of a volume in write-back, that waits until the origin has the
     /// dirty data, and bypasses the dirty layer, if that is a sixteenth of its extents at most: as dirty data, it
@@ -127,7 +128,7 @@ pub struct DirtyConfig {
     /// Bound on the bytes a second that destaging writes to all origins together (0 = no bound). It does not apply
     /// while writes wait for capacity, nor to a volume that is drained.
     pub destage_bytes_per_s: u64,
-    /// Committed dirty data is read back once in so many milliseconds (0 = never).
+    /// Interval in milliseconds in which committed dirty data is read back once (0 = never).
     pub scrub_interval_ms: u64,
 }
 
@@ -167,9 +168,9 @@ pub enum Packer {
     /// Behind the last one.
     #[default]
     Append,
-    /// So that they touch the fewest pages of 4 KiB: into the first gap that has room.
+    /// So that they touch the fewest pages of 4 KiB: into the first gap that fits.
     FirstFit,
-    /// So that they touch the fewest pages of 4 KiB: into the smallest gap that has room.
+    /// So that they touch the fewest pages of 4 KiB: into the smallest gap that fits.
     BestFit,
 }
 
@@ -206,12 +207,12 @@ pub struct WriteBackConfig {
     pub max_dirty_age_ms: u64,
     /// Order in which the origin gets dirty data.
     pub destage: Destage,
-    /// Silence of the volume's clients is a reason to destage. If not, dirty data waits for another one: its age, room,
-    /// an operator.
+    /// Silence of the volume's clients is a reason to destage. If not, dirty data waits for another trigger: its age,
+    /// a shortage of capacity, an operator.
     pub destages_idly: bool,
     /// Reaction when dirty data is out of reach.
     pub on_loss: OnLoss,
-    /// A write that finds no room while the origin has no space waits for so long, in milliseconds, then fails.
+    /// Longest wait of a write for capacity while the origin has no space, in milliseconds, before it fails.
     pub full_wait_ms: u64,
 }
 
@@ -233,8 +234,8 @@ impl Default for WriteBackConfig {
     }
 }
 
-/// A volume's share of the cache. Sizes are rounded down to whole units; shares are of the room for units. The bounds are
-/// said in the documentation of module `device::slots::classes`.
+/// A volume's share of the cache. Sizes are rounded down to whole units; shares are of the capacity for units. The
+/// bounds are described in the documentation of module `device::slots::classes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShareConfig {
     /// Its clean content takes at most so much; none: as much as there is.

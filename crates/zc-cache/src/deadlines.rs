@@ -34,7 +34,7 @@ use crate::seam::Action;
 
 /// Most that one tick adds to the age of an operation.
 pub(crate) const TICK_STEP_MS: u64 = 100;
-/// Time between two marks, and between two looks at the operations in flight.
+/// Time between two marks, and between two checks of the operations in flight.
 const MARK_STEP_MS: u64 = 100;
 
 /// The ages of operations.

@@ -20,7 +20,7 @@ use crate::device::Core;
 use crate::seam::{Action, Note};
 
 impl Distrusts {
-    /// An attempt to record a distrust ended.
+    /// Handles the completion of an attempt to record a distrust.
     pub(crate) fn distrust_done(
         &mut self,
         volume: Option<VolumeId>,

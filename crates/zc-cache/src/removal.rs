@@ -42,7 +42,7 @@ enum Step {
     Ending { looked_ms: Option<u64> },
     /// Its origin is flushed.
     Flushing,
-    /// Its mappings become void.
+    /// Its mappings become invalid.
     Voiding(SweepCursor),
     /// The journal becomes durable up to here.
     Recording { position: u64 },

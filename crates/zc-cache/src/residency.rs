@@ -12,7 +12,7 @@
 /// Extents inspected in one call; the answer covers less than was requested when it takes more.
 pub const RESIDENCY_EXTENTS_MAX: u64 = 1 << 14;
 
-/// Runs from which on no further extent is looked at: dirty sectors may be scattered.
+/// Number of runs from which on no further extent is inspected: dirty sectors may be scattered.
 pub(crate) const RESIDENCY_RUNS_MAX: usize = 1024;
 
 /// Acknowledged data that the origin of a volume may lack.
@@ -22,7 +22,7 @@ pub enum OriginLag {
     Nothing,
     /// Dirty data as in [`crate::CacheManager::residency`].
     Dirty,
-    /// Anything: dirty data is out of reach, not known in full, or being given up.
+    /// Anything: dirty data is out of reach, not determined in full, or being dropped.
     Unknown,
 }
 

@@ -100,21 +100,21 @@ pub type PartResults = SmallVec<[Result<(), ExtentError>; 16]>;
 pub enum Event {
     /// A client request arrived.
     Submit(Request),
-    /// An origin operation ended.
+    /// An origin operation completed.
     OriginDone {
         /// The operation.
         op: OpId,
         /// Its outcome.
         result: Result<(), ErrorKind>,
     },
-    /// A cache device write, flush or discard, or an [`Action::Distrust`], ended.
+    /// A cache device write, flush or discard, or an [`Action::Distrust`], completed.
     DeviceDone {
         /// The operation.
         op: OpId,
         /// Its outcome.
         result: Result<(), ErrorKind>,
     },
-    /// An [`Action::ReadExtents`] ended. `Ok` has one result per part, in order; a part that is `Ok` was verified
+    /// An [`Action::ReadExtents`] completed. `Ok` has one result per part, in order; a part that is `Ok` was verified
     /// and copied to its destination.
     ExtentsRead {
         /// The operation.
@@ -122,21 +122,21 @@ pub enum Event {
         /// Outcome of the device read, then of each part.
         result: Result<PartResults, ErrorKind>,
     },
-    /// An [`Action::ReadHeader`] ended. `Ok(None)`: the slot holds no valid header.
+    /// An [`Action::ReadHeader`] completed. `Ok(None)`: the slot holds no valid header.
     HeaderRead {
         /// The operation.
         op: OpId,
         /// The header, verified as far as the slot alone allows.
         result: Result<Option<Box<WeuHeader>>, ErrorKind>,
     },
-    /// An [`Action::ReadImage`] ended.
+    /// An [`Action::ReadImage`] completed.
     ImageRead {
         /// The operation.
         op: OpId,
         /// The blocks.
         result: Result<ImageBytes, ErrorKind>,
     },
-    /// An [`Action::Hash`] ended.
+    /// An [`Action::Hash`] completed.
     Hashed {
         /// The operation.
         op: OpId,
@@ -150,7 +150,7 @@ pub enum Event {
         /// Compressed size in bytes; the bytes are at the start of the operation's output buffer.
         stored_bytes: Option<u32>,
     },
-    /// An [`Action::Compare`] ended.
+    /// An [`Action::Compare`] completed.
     Compared {
         /// The operation.
         op: OpId,
@@ -237,7 +237,7 @@ impl core::fmt::Debug for ImageBytes {
 /// Reason that an index image is not written, or not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ImageFault {
-    /// The area has no room for it.
+    /// Image that does not fit the area.
     #[error("the indexes do not fit the checkpoint area")]
     NoRoom,
     /// Dirty data stays, and the older checkpoint with it.
@@ -252,7 +252,7 @@ pub enum ImageFault {
     /// The bytes read differ from those written.
     #[error("a part of it is damaged")]
     Damaged,
-    /// Checkpoint and journal say something else of a slot.
+    /// Checkpoint and journal contradict it about a slot.
     #[error("it does not agree with checkpoint and journal")]
     Slots,
     /// A volume is gone, has changed, or is not trusted.
@@ -277,8 +277,8 @@ pub enum Digest {
 pub enum Source {
     /// The WEU slot on the cache device.
     Device,
-    /// The WEU's buffer: it is open, or its write has not ended. Decoded at once on the driver's own thread, because
-    /// other extents may be placed beside these at any time.
+    /// The WEU's buffer: it is open, or its write has not completed. Decoded at once on the driver's own thread,
+    /// because other extents may be placed beside these at any time.
     Memory(BufId),
 }
 
@@ -402,7 +402,7 @@ pub enum Action {
         /// Done only when durable.
         fua: bool,
     },
-    /// Read one piece of a slot, verify the extents in it, decode them and copy the wanted parts out.
+    /// Read one piece of a slot, verify the extents in it, decode them and copy the requested parts out.
     ReadExtents {
         /// The operation.
         op: OpId,
@@ -595,7 +595,7 @@ pub enum Action {
         /// Number of blocks.
         blocks: u32,
     },
-    /// Flush the cache device: everything that ended before is durable when it ends.
+    /// Flush the cache device: everything that completed before is durable when it completes.
     FlushCache {
         /// The operation.
         op: OpId,
@@ -695,7 +695,7 @@ pub enum Note {
         /// Fault of the extent.
         fault: ExtentError,
     },
-    /// A slot was given up after an error; its contents are dropped.
+    /// A slot was dropped after an error, with its contents.
     SlotDropped {
         /// The slot.
         slot: WeuSlot,
@@ -732,7 +732,7 @@ pub enum Note {
         /// The sectors that were left out.
         sectors: SectorSpan,
     },
-    /// Dirty data that cannot be read is given up, as an operator wished: zeros take its place.
+    /// Unreadable dirty data is dropped, as an operator requested: zeros take its place.
     DirtyGivenUp {
         /// The volume.
         volume: VolumeId,
@@ -760,7 +760,7 @@ pub enum Note {
         volume: VolumeId,
         /// The last epoch that counts.
         epoch: u64,
-        /// Clients may have been answered: no intent log says that they were not.
+        /// Clients may have been answered: no intent log shows that they were not.
         doubtful: bool,
     },
     /// Contents of an extent, of a volume for which the driver requested reports

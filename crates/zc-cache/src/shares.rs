@@ -11,9 +11,9 @@ pub struct VolumeShare {
     pub unit_bytes: u32,
     /// Units that hold its clean content now, and nothing else or little else.
     pub units: u32,
-    /// At most so many, if there is a bound.
+    /// Upper bound in units, if there is one.
     pub quota: Option<u32>,
-    /// Content of other volumes leaves so many of them alone.
+    /// Units of it protected from content of other volumes.
     pub reserve: u32,
     /// Order in which it loses them: before other volumes, or after them.
     pub priority: Priority,

@@ -1,4 +1,4 @@
-//! A clean stop: drain, place, seal, persist, write the index image, say so.
+//! A clean stop: drain, place, seal, persist, write the index image, report.
 
 use crate::base::health::Distrusts;
 use crate::clean::Clean;
@@ -16,7 +16,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// The last flush of the device ended.
+    /// Records the last flush of the device.
     pub(crate) const fn flushed(&mut self) {
         self.flush = Some(true);
     }

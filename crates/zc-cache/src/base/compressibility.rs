@@ -33,7 +33,7 @@ const PROBE_EXTENTS_FIRST: u32 = 2;
 const REACH: u64 = 16;
 /// Extents by which a report may come after the latest decision of its stream.
 const REPORT_REACH: u64 = 4096;
-/// Calls after which an unused stream's counter is void.
+/// Calls after which an unused stream's counter is invalid.
 const STALE_CALLS: u64 = 1 << 14;
 
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use zc_core::{ErrorKind, ExtentKey, VolumeId};
 /// See the module documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The cache device failed with this error. [`crate::base::Base::health`] says so already.
+    /// The cache device failed with this error. [`crate::base::Base::health`] reflects it already.
     DeviceFailed(ErrorKind),
     /// A sample of the volume differs from its origin: its earlier stored content is not trusted any more.
     OriginDiffers(VolumeId),
@@ -18,6 +18,6 @@ pub(crate) enum Effect {
     DirtyReadFailed(ExtentKey),
     /// A write of dirty data to its origin ended.
     DestageWriteEnded(VolumeId, Result<(), ErrorKind>),
-    /// The flush of an origin ended that the removal of its volume waits for.
+    /// Completion of the origin flush that the removal of its volume waits for.
     RemovalFlushed(VolumeId, Result<(), ErrorKind>),
 }

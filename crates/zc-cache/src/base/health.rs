@@ -55,12 +55,12 @@ impl DeviceHealth {
         self.state = Health::Failed;
     }
 
-    /// A read ended; true when too many failed one after the other.
+    /// Records the result of a read; returns `true` when too many failed in a row.
     pub(crate) const fn read_ended(&mut self, failed: bool) -> bool {
         self.errors.read_ended(failed)
     }
 
-    /// A write of a WEU ended; true when too many failed one after the other.
+    /// Records the result of a write of a WEU; returns `true` when too many failed in a row.
     pub(crate) const fn write_ended(&mut self, failed: bool) -> bool {
         self.errors.write_ended(failed)
     }
@@ -128,13 +128,13 @@ struct ErrorRuns {
 }
 
 impl ErrorRuns {
-    /// A read of the device ended; true when too many failed one after the other.
+    /// Records the result of a read of the device; returns `true` when too many failed in a row.
     const fn read_ended(&mut self, failed: bool) -> bool {
         self.reads = if failed { self.reads + 1 } else { 0 };
         self.reads >= ERRORS_IN_ROW_MAX
     }
 
-    /// A write of a WEU ended; true when too many failed one after the other.
+    /// Records the result of a write of a WEU; returns `true` when too many failed in a row.
     const fn write_ended(&mut self, failed: bool) -> bool {
         self.writes = if failed { self.writes + 1 } else { 0 };
         self.writes >= ERRORS_IN_ROW_MAX / 2

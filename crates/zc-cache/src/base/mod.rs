@@ -56,7 +56,7 @@ pub(crate) struct Base {
     cfg: ManagerConfig,
     /// Time of the last tick.
     now_ms: u64,
-    /// The driver wants the manager to stop: nothing new is cached.
+    /// The driver requested a stop: nothing new is cached.
     stopping: bool,
     /// When a client last wrote, or the start.
     last_write_ms: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Base {
     pub(crate) session: Session,
     /// Filter of extents that are worth compressing.
     pub(crate) filter: CompressionFilter,
-    /// Extents that work under way refers to.
+    /// Extents that work in progress refers to.
     pub(crate) tracks: Tracks,
     pub(crate) port: Port<OpKind>,
     pub(crate) stats: Stats,
@@ -137,12 +137,12 @@ impl Base {
         self.now_ms.saturating_sub(self.last_write_ms) >= ms
     }
 
-    /// Returns `true` if the driver wants the manager to stop: nothing new is cached then.
+    /// Returns `true` if the driver requested a stop: nothing new is cached then.
     pub(crate) const fn is_stopping(&self) -> bool {
         self.stopping
     }
 
-    /// The driver wants the manager to stop.
+    /// Begins a stop.
     pub(crate) const fn stop(&mut self) {
         self.stopping = true;
     }
@@ -223,7 +223,7 @@ impl Base {
         self.health.state() == Health::Good
     }
 
-    /// Returns `true` if the device failed, and the record that its contents are not to be believed is not durable yet.
+    /// Returns `true` if the device failed, and the record of distrust in its contents is not durable yet.
     pub(crate) fn is_failing(&self) -> bool {
         self.health.state() == Health::Failing
     }
@@ -233,7 +233,7 @@ impl Base {
         self.health.state()
     }
 
-    /// The record that the contents of the device are not to be believed is durable.
+    /// Records that the distrust in the device's contents is durable.
     pub(crate) const fn distrust_is_recorded(&mut self) {
         self.health.recorded();
     }
@@ -277,7 +277,7 @@ impl Base {
         BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes() }
     }
 
-    /// The fingerprint of an extent of this volume is wanted.
+    /// Requests the fingerprint of an extent of this volume.
     pub(crate) fn hash(&mut self, kind: impl Into<OpKind>, volume: VolumeId, src: BufSlice) {
         let domain = self.volumes.get(&volume).expect_held().cfg().domain;
         let op = self.port.op(kind);
@@ -303,13 +303,13 @@ impl Base {
         }
     }
 
-    /// Has an origin flushed as soon as the flush under way has ended.
+    /// Requests an origin flush after the one in progress.
     pub(crate) fn flush_origin(&mut self, volume: VolumeId, waiter: FlushWaiter) {
         self.origin_mut(volume).want_flush(waiter);
         self.pump_origin_flush(volume);
     }
 
-    /// Flushes an origin if that is wanted and none is under way.
+    /// Flushes an origin if that is requested and no flush is in progress.
     pub(crate) fn pump_origin_flush(&mut self, volume: VolumeId) {
         let Self { volumes, port, .. } = self;
         volumes.get_mut(&volume).expect_held().origin_mut().pump_flush(volume, port);

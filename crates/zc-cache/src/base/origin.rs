@@ -30,7 +30,7 @@ pub(crate) enum FlushWaiter {
     Remove,
 }
 
-/// A flush that is under way, or has ended.
+/// A flush that is in progress, or has completed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Flush {
     /// The last write that it covers.
@@ -48,13 +48,13 @@ impl Flush {
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct OriginTracker {
-    /// Writes that ended, whatever their outcome.
+    /// Writes that completed, with any outcome.
     writes_ended: u64,
     /// Writes that an origin flush has covered.
     writes_flushed: u64,
     /// Writes of clients on their way to the origin.
     direct_writes: u32,
-    /// The last write of a client that ended there.
+    /// Last completed write of a client.
     direct_ended: u64,
     /// The last one of these that succeeded.
     direct_good: u64,
@@ -65,7 +65,7 @@ pub(crate) struct OriginTracker {
     owes_error: Option<ErrorKind>,
     /// The last flush of the origin failed.
     flush_failed: bool,
-    /// The last write that failed there. Part of it may show, and be gone when the origin is opened again.
+    /// The last write that failed there. Part of it may be visible, and gone when the origin is reopened.
     write_failed: u64,
     current: Option<Flush>,
     /// Waiters for the flush after the current one.
@@ -92,7 +92,7 @@ impl OriginTracker {
         }
     }
 
-    /// A client has a write under way.
+    /// Begins a write of a client.
     pub(crate) const fn direct_write_begins(&mut self) {
         self.direct_writes += 1;
     }
@@ -107,7 +107,7 @@ impl OriginTracker {
         self.direct_writes > 0
     }
 
-    /// A write of a client, or of destaging, ended at the origin: its number.
+    /// Completes a write of a client, or of destaging, at the origin; returns its number.
     pub(crate) const fn write_ended(&mut self, by_client: bool, is_good: bool) -> u64 {
         self.writes_ended += 1;
         if by_client {
@@ -154,7 +154,7 @@ impl OriginTracker {
         self.owes_error.is_some()
     }
 
-    /// Acknowledged writes are lost: the next flush of a client says so.
+    /// Records that acknowledged writes are lost: the next flush of a client reports it.
     pub(crate) const fn owe_loss(&mut self) {
         self.owes_error = Some(ErrorKind::Io);
     }
@@ -164,7 +164,7 @@ impl OriginTracker {
         self.owes_error.take()
     }
 
-    /// Wants a flush as soon as the one under way has ended.
+    /// Requests a flush after the one in progress.
     pub(crate) fn want_flush(&mut self, waiter: FlushWaiter) {
         self.next.push(waiter);
     }
@@ -174,7 +174,7 @@ impl OriginTracker {
         self.current.is_some() || !self.next.is_empty()
     }
 
-    /// Flushes the origin if that is wanted and possible now.
+    /// Flushes the origin if that is requested and possible now.
     pub(crate) fn pump_flush<K: From<Op>>(&mut self, volume: VolumeId, port: &mut Port<K>) {
         if self.current.is_some() || self.next.is_empty() {
             return;
@@ -185,7 +185,7 @@ impl OriginTracker {
         port.emit(Action::OriginFlush { op, volume });
     }
 
-    /// The flush under way ended: with one that failed those have failed that wait for the next.
+    /// Completes the flush in progress: if it failed, the flushes that wait for the next have failed, too.
     pub(crate) fn flush_ended(&mut self, result: Result<(), ErrorKind>) -> Flush {
         let mut flush = self.current.take().expect_held();
         self.flush_failed = result.is_err();
@@ -218,7 +218,7 @@ mod tests {
     const V: VolumeId = VolumeId(1);
     const CLIENT: FlushWaiter = FlushWaiter::Client(ReqId(7));
 
-    /// Ends a flush that is wanted now.
+    /// Ends a requested flush at once.
     fn flush(tracker: &mut OriginTracker, waiter: FlushWaiter, result: Result<(), ErrorKind>) -> Flush {
         let mut port = Port::<Op>::default();
         tracker.want_flush(waiter);

@@ -100,7 +100,7 @@ impl<K> Port<K> {
         self.ops.is_empty()
     }
 
-    /// Keeps the memory that an operation reads from until it has ended.
+    /// Keeps the memory that an operation reads from until it completes.
     pub(crate) fn keep_source(&mut self, op: OpId, source: Source) {
         if let Source::Memory(buf) = source {
             self.retain(buf);

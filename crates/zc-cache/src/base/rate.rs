@@ -2,7 +2,7 @@
 //!
 //! Job: a token bucket over the manager's clock. It holds a quarter of a second's bytes, so that a clock that ticks
 //! rarely does not halve the rate, and goes into debt for a write that is larger than what is left: over time the
-//! rate holds, whatever the size of writes. Out of scope: deciding when the bound applies (its owner does).
+//! rate holds, regardless of the size of writes. Out of scope: deciding when the bound applies (its owner does).
 
 /// A full bucket admits the bytes of this time, in milliseconds.
 const BURST_MS: u64 = 250;
@@ -11,7 +11,7 @@ const MS_PER_S: u64 = 1000;
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct ByteRate {
-    /// Thousandths of bytes that may go; below 0 the debt.
+    /// Thousandths of bytes available; below 0 the debt.
     left: i128,
     filled_ms: u64,
 }

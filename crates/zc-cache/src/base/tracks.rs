@@ -102,7 +102,7 @@ impl Tracks {
         self.ranges.insert((volume, extents.start), extents.end);
     }
 
-    /// The write of the range that begins there ended.
+    /// Ends the write of the range that begins there.
     pub(crate) fn range_ends(&mut self, volume: VolumeId, first: u64) {
         self.ranges.remove(&(volume, first)).expect_held();
     }

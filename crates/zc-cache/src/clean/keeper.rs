@@ -54,7 +54,7 @@ struct Move {
     place: Place,
 }
 
-/// A walk under way.
+/// A walk in progress.
 #[derive(Debug)]
 struct Walk {
     next: ExtentKey,
@@ -98,7 +98,7 @@ impl Default for Keeper {
 }
 
 impl Keeper {
-    /// So many bytes are read from the origin.
+    /// Records a read of `bytes` bytes from the origin.
     pub(crate) const fn fetched(&mut self, bytes: u64) {
         self.in_flight_bytes -= bytes;
     }
@@ -195,7 +195,7 @@ impl Keeper {
         }
     }
 
-    /// Walks along neighbours until something has to be read. How many it looked at.
+    /// Walks along neighbours until something has to be read. Returns the number inspected.
     fn walk_run(
         &mut self,
         (volume, run): (VolumeId, Range<u64>),

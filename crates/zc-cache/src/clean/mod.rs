@@ -90,12 +90,12 @@ impl Clean {
         (&mut self.reads, &mut self.copies)
     }
 
-    /// Returns `true` if no request is under way, and no read of an origin.
+    /// Returns `true` if no request is in progress, and no read of an origin.
     pub(crate) fn is_idle(&self) -> bool {
         self.reads.is_idle() && self.writes.is_empty()
     }
 
-    /// Returns `true` if nothing is under way for the volume.
+    /// Returns `true` if nothing is in progress for the volume.
     pub(crate) fn is_quiet(&self, volume: VolumeId) -> bool {
         self.copies.is_quiet(volume) && !self.writes.has_any_of(volume) && !self.reads.has_any_of(volume)
     }
@@ -130,7 +130,7 @@ impl Clean {
         self.reads.read_sorted(read, sorted, stream, &mut self.copies, core);
     }
 
-    /// Finds out where a portion comes from. Returns `true` if that is known.
+    /// Determines the source of a portion. Returns `true` if that is determined.
     pub(crate) fn sort_clean(
         &mut self,
         read: u64,
@@ -157,7 +157,7 @@ impl Clean {
         waits
     }
 
-    /// An operation of a read ended.
+    /// Handles the completion of an operation of a read.
     pub(crate) fn read_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core) {
         let Self { copies, reads, keeper, .. } = self;
         match (op, ended) {
@@ -191,12 +191,12 @@ impl Clean {
 
 /// Writes and insertions, as the dirty layer and the manager see them.
 impl Clean {
-    /// A write, trim or zeroing that goes past the dirty layer; its buffer has been adopted.
+    /// Submits a write, trim or zeroing that bypasses the dirty layer; its buffer has been adopted.
     pub(crate) fn write_through(&mut self, request: &Request, core: &mut Core) {
         self.writes.write_through(request, &mut self.copies, core);
     }
 
-    /// A write of destaged data: the way of any other, for the clean layer.
+    /// Submits a write of destaged data, which the clean layer treats as any other.
     pub(crate) fn submit_destage_write(
         &mut self,
         volume: VolumeId,
@@ -240,7 +240,7 @@ impl Clean {
         self.writes.pump_retiring(&mut self.copies, core)
     }
 
-    /// Marks regions for waiting writes as far as there is room.
+    /// Marks regions for waiting writes as far as capacity permits.
     pub(crate) fn admit_waiting(&mut self, core: &mut Core) {
         self.writes.admit_waiting(&mut self.copies, core);
     }
@@ -260,7 +260,7 @@ impl Clean {
         self.writes.device_failed(&mut self.copies, core);
     }
 
-    /// A step of a reduction ended.
+    /// Handles the completion of a step of a reduction.
     pub(crate) fn insert_step_ended(&mut self, id: u64, step: Step, ended: Ended, core: &mut Core) {
         self.copies.inserts_mut().step_ended(id, step, ended, core);
     }

@@ -19,7 +19,7 @@ use crate::expect_held::ExpectHeld;
 /// Operation that starts when its turn comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// A read of a client, past the cache.
+    /// A read of a client that bypasses the cache.
     Read { read: u64, dest: BufSlice },
     /// The piece of a write.
     Piece(u64),
@@ -140,7 +140,7 @@ impl OriginOrder {
         true
     }
 
-    /// A client's bytes depend on a read that no write meets, and that goes off now or is in flight.
+    /// Registers a read that a client's bytes depend on and that no write overlaps; it starts now or is in flight.
     pub(crate) fn join(&mut self, id: u64, volume: VolumeId, bytes: &Range<u64>) {
         let accesses = self.volumes.entry(volume).or_default();
         let is_met = accesses.writes.overlap(bytes);
@@ -149,7 +149,7 @@ impl OriginOrder {
         self.entered.insert(id, (volume, bytes.start, false));
     }
 
-    /// An access ended.
+    /// Completes an access.
     pub(crate) fn end(&mut self, id: u64) {
         self.ended.push(id);
     }

@@ -20,7 +20,7 @@ use crate::index::file_index::Mapping;
 pub(crate) enum OldCopy {
     /// Nothing, or it is used up.
     None,
-    /// A mapping that is void for readers; its slot is pinned.
+    /// A mapping that is invalid for readers; its slot is pinned.
     Cached(Mapping),
     /// The old copy is being read into the entry.
     Merging,

@@ -124,7 +124,7 @@ impl Stream {
         }
     }
 
-    /// Takes in the early ranges that the front has reached.
+    /// Advances the front over the early ranges that it has reached.
     fn advance(&mut self) {
         while let Some(part) = self.early.first().filter(|part| part.start <= self.front).cloned() {
             self.run_bytes += part.end.saturating_sub(self.front);

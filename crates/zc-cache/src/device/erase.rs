@@ -29,7 +29,7 @@ const UNDER_WAY_MAX: usize = 4;
 /// Milliseconds without progress after which units that are in use are left.
 const WAIT_MS: u64 = 20_000;
 
-/// The erasure that is under way, and how the last one ended.
+/// The erasure in progress, and the result of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Erasure {
     pass: Option<Pass>,
@@ -44,17 +44,17 @@ struct Pass {
     next: u32,
     /// Slots that were being written when their turn came.
     later: BTreeSet<WeuSlot>,
-    /// Units that have to go.
+    /// Units to be evicted.
     condemned: BTreeMap<WeuSlot, WeuSeq>,
     /// Slots whose header is being read, or that are being erased.
     under_way: BTreeSet<WeuSlot>,
-    /// Free slots still to be erased; `None` while units are looked at.
+    /// Free slots still to be erased; `None` while units are inspected.
     free_left: Option<usize>,
     progress_ms: u64,
     erased: Erased,
 }
 
-/// `true` if a slot's turn is over.
+/// `true` if a slot is done.
 enum Visit {
     Done,
     NotNow,
@@ -63,7 +63,7 @@ enum Visit {
 }
 
 impl Erasure {
-    /// Returns `true` if an erasure is under way.
+    /// Returns `true` if an erasure is in progress.
     pub(crate) const fn is_active(&self) -> bool {
         self.pass.is_some()
     }
@@ -99,7 +99,7 @@ impl Erasure {
     }
 }
 
-/// One that is under way.
+/// Erasure in progress.
 impl Erasure {
     /// Begins an erasure of all content except that of these volumes, and of those that the manager serves. One that
     /// is in progress begins again.
@@ -230,7 +230,7 @@ impl Erasure {
         }
     }
 
-    /// Seals a unit that is being filled, if it has to go.
+    /// Seals a unit that is being filled, if it has to be evicted.
     fn visit_open_unit(
         &self,
         slot: WeuSlot,
@@ -277,7 +277,7 @@ impl Erasure {
         }
     }
 
-    /// Erases free slots, each once, when no unit is left to look at.
+    /// Erases free slots, each once, when no unit is left to inspect.
     fn erase_free_slots(&mut self, table: &mut SlotTable, base: &mut Base) {
         let (count, free) = (table.len(), table.free_len());
         let Some(pass) = &mut self.pass else { return };
@@ -311,7 +311,7 @@ impl Erasure {
 }
 
 impl Pass {
-    /// Returns `true` if the content of a volume has to go.
+    /// Returns `true` if the content of a volume has to be erased.
     fn is_gone(&self, volume: VolumeId, base: &Base) -> bool {
         !self.keep.contains(&volume) && !base.has_volume(volume)
     }

@@ -98,7 +98,7 @@ impl Device {
         self.recovery.probes_mut().pump(&mut self.catalog, &self.units, base);
     }
 
-    /// Returns `true` if dirty data may point at a slot, and not more than so many slots are kept for that alone.
+    /// Returns `true` if dirty data may point at a slot, and at most `lent_max` slots are kept for that alone.
     pub(crate) fn may_hold_dirty(&self, slot: WeuSlot, lent_max: u64) -> bool {
         self.units.dirty().may_hold(slot, lent_max, self.catalog.slots())
     }

@@ -1,4 +1,4 @@
-//! The room of an extent in its unit, and the index form of its place.
+//! Size of an extent in its unit, and the index form of its place.
 
 /// Location of an extent in a WEU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

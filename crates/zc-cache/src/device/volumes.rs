@@ -1,4 +1,4 @@
-//! The settings of volumes: taken on, changed, grown.
+//! Settings of volumes: initial, changed, grown.
 
 use core::ops::Range;
 

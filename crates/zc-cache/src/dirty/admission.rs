@@ -37,7 +37,7 @@ use crate::seam::{Action, Request, RequestKind};
 /// at most, and a longer one for more in proportion.
 const RECORDS_MAX: u64 = 512;
 
-/// Largest part of a request that is taken in at once.
+/// Largest part of a request that is admitted at once.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// Units above the high watermark for writes that cover unreadable data.
 const MENDING_UNITS: u64 = 1;
@@ -49,26 +49,26 @@ const MENDING_RECORDS: u64 = 4;
 struct Turns {
     /// Volume whose waiting write is examined first.
     first: VolumeId,
-    /// The volume that gets the next room that is shared.
+    /// The volume that gets the next shared capacity.
     shared: Option<VolumeId>,
     /// A write waits for memory, or for the journal.
     is_short: bool,
-    /// Volumes that share the room.
+    /// Volumes that share the capacity.
     sharers: u64,
 }
 
-/// Outcome of the attempt to take in a waiting write.
+/// Outcome of the attempt to admit a waiting write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admitted {
-    /// A piece of it was taken in, or it was refused.
+    /// A piece of it was admitted, or it was refused.
     Piece,
     /// No write waits, or it waits for capacity of the volume's own.
     Nothing,
-    /// The write waits for memory or for the journal, which make room by themselves.
+    /// The write waits for memory or for the journal, which free capacity by themselves.
     Short,
 }
 
-/// The lack of room that a piece waits for the end of.
+/// Shortage that a piece waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lack {
     /// Memory, or the journal.
@@ -122,8 +122,8 @@ impl VolumeDirty {
     }
 }
 
-/// Dirty units that bytes in memory may come to: at worst nothing can be compressed, each piece has its inline header,
-/// and each commit begins a page.
+/// Upper bound on the dirty units for bytes in memory: at worst nothing can be compressed, each piece has its inline
+/// header, and each commit begins a page.
 fn units_for(memory_bytes: u64, base: &Base) -> u64 {
     let unit_bytes = u64::from(base.cfg().geometry.weu_bytes) * 3 / 4;
     (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
@@ -147,13 +147,13 @@ impl Admission {
         &mut self.jobs
     }
 
-    /// Settings of volumes may have changed: counts those that share the room.
+    /// Recounts the volumes that share the capacity, after a possible change of settings.
     pub(crate) fn count_sharers(&mut self, core: &Core) {
         let writes_back = core.base.volumes().filter(|volume| volume.cfg().mode == Mode::WriteBack);
         self.turns.sharers = zc_core::u64_from_usize(writes_back.count());
     }
 
-    /// Takes in waiting writes of all volumes as far as there is room. The volumes that were looked at, in turn.
+    /// Admits waiting writes of all volumes as far as capacity permits. Volumes are examined in turn.
     pub(crate) fn pump(
         &mut self,
         volumes: &mut DirtyVolumes,
@@ -169,7 +169,7 @@ impl Admission {
         ids
     }
 
-    /// Takes in a piece of each volume, as far as there is room. Returns `true` if another round may take in more.
+    /// Admits a piece of each volume, as far as capacity permits. Returns `true` if another round may admit more.
     fn admit_round(
         &mut self,
         ids: &[VolumeId],
@@ -200,7 +200,7 @@ impl Admission {
         taken && !self.turns.is_short
     }
 
-    /// Takes in a piece of a volume's first waiting write; if that has to wait, of the first one that clears.
+    /// Admits a piece of a volume's first waiting write; if that has to wait, of the first one that clears.
     fn admit_of(
         &mut self,
         volume: VolumeId,
@@ -259,7 +259,7 @@ impl Admission {
         Admitted::Nothing
     }
 
-    /// Takes in the next piece of a waiting write of a volume.
+    /// Admits the next piece of a waiting write of a volume.
     fn admit_piece(
         &mut self,
         volume: VolumeId,
@@ -306,7 +306,8 @@ impl Admission {
         Admitted::Piece
     }
 
-    /// A piece finds no room, or none in the open epoch. Its write waits, unless that is without end.
+    /// Handles a piece that finds no capacity, or none in the open epoch. Its write waits, unless it would wait
+    /// without end.
     fn waits(
         &mut self,
         volume: VolumeId,
@@ -344,7 +345,7 @@ impl Admission {
         }
     }
 
-    /// Returns `true` if dirty data that cannot be read back occupies the room, so waiting does not help.
+    /// Returns `true` if dirty data that cannot be read back occupies the capacity, so waiting does not help.
     fn is_stuck(volume: VolumeId, volumes: &DirtyVolumes) -> bool {
         volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
     }
@@ -362,8 +363,8 @@ impl Admission {
         now_ms.saturating_sub(since_ms) >= wait_ms
     }
 
-    /// Returns `true` if volumes that cannot be destaged occupy all room, so waiting does not help: their data cannot be
-    /// read, their origin is missing, they are read-only, or they wait for an operator.
+    /// Returns `true` if volumes that cannot be destaged occupy all capacity, so waiting does not help: their data
+    /// cannot be read, their origin is missing, they are read-only, or they wait for an operator.
     fn is_crowded_out(volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> bool {
         let mut others = volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         others.peek().is_some()
@@ -377,8 +378,8 @@ impl Admission {
         volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
     }
 
-    /// Returns `true` if no destaging makes room any more: the manager stops, and no dirty data reaches its origin. A
-    /// manager that does not stop waits for the origins to recover.
+    /// Returns `true` if no destaging frees capacity any more: the manager stops, and no dirty data reaches its
+    /// origin. A manager that does not stop waits for the origins to recover.
     fn is_shut_out(volumes: &DirtyVolumes, core: &Core) -> bool {
         let mut dirty = volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         core.base.is_stopping()
@@ -417,8 +418,8 @@ impl Admission {
         }
     }
 
-    /// Returns `true` if a volume may take shared room: no other one has its turn, and its origin takes its data. Without
-    /// reserves, shared room is all there is.
+    /// Returns `true` if a volume may take shared capacity: no other one has its turn, and its origin takes its data.
+    /// Without reserves, all capacity is shared.
     fn may_share(&self, volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> bool {
         let is_turn = self.turns.shared.is_none_or(|holder| holder == volume);
         is_turn && (!Self::is_refused(volume, volumes) || self.units(core).reserve == 0)
@@ -429,7 +430,7 @@ impl Admission {
         Division::new(core.device.catalog.slots().dirty_bounds(&core.base).filled, self.turns.sharers)
     }
 
-    /// The room that a piece lacks: in the journal, among records, in memory, in units.
+    /// The capacity that a piece lacks: in the journal, among records, in memory, in units.
     fn lack_of(&self, volume: VolumeId, piece: Piece, volumes: &DirtyVolumes, core: &Core) -> Option<Lack> {
         if core.device.catalog.meta().is_pressed() {
             return Some(Lack::Passing);
@@ -472,7 +473,7 @@ impl Admission {
             || (clears && records < with_margin)
     }
 
-    /// Returns `true` if there may be so many more units, for a piece and all that is in memory alone.
+    /// Returns `true` if enough units are available for a piece and all that is in memory alone.
     fn has_units(
         &self,
         volume: VolumeId,
@@ -497,7 +498,7 @@ impl Admission {
         division.is_reserved(own, more) && slots.len() + units <= bounds.all()
     }
 
-    /// Use of the room of all volumes.
+    /// Use of the capacity of all volumes.
     pub(crate) fn fill(volumes: &DirtyVolumes, core: &Core) -> DirtyFill {
         DirtyFill {
             units: core.device.catalog.slots().dirty().filled(),
@@ -507,7 +508,7 @@ impl Admission {
         }
     }
 
-    /// Returns `true` if a piece that replaces unreadable data fits above the watermarks. It ends the lack of room.
+    /// Returns `true` if a piece that replaces unreadable data fits above the watermarks. It ends the shortage.
     fn has_mending_room(&self, memory_bytes: u64, volumes: &DirtyVolumes, core: &Core) -> bool {
         let records = volumes.record_count();
         let records_max = dirty_records_max(&core.base);
@@ -542,7 +543,7 @@ impl Admission {
         }
     }
 
-    /// Returns `true` if nothing stands in the way of bringing everything dirty to the origin.
+    /// Returns `true` if nothing prevents bringing everything dirty to the origin.
     fn is_free_to_drain(volume: VolumeId, dirty: &VolumeDirty, volumes: &DirtyVolumes, core: &Core) -> bool {
         volumes.writes_back(volume, core)
             && !dirty.phase.is_leaving()
@@ -588,7 +589,7 @@ impl Admission {
         core.base.stats.dirty_written_bytes += len_bytes;
     }
 
-    /// A request is taken in as a whole: answers it, now or after a commit.
+    /// Completes the admission of a request: answers it, now or after a commit.
     fn taken_in(request: &Request, volumes: &mut DirtyVolumes, commits: &mut Commits, core: &mut Core) {
         let fua = match request.kind {
             RequestKind::Write { fua, .. } | RequestKind::Trim { fua } => fua,
@@ -617,7 +618,7 @@ impl Admission {
     }
 }
 
-/// Returns `true` if the first waiting write is a clearing of which nothing was taken in.
+/// Returns `true` if the first waiting write is a clearing of which nothing was admitted.
 fn is_untouched(dirty: &VolumeDirty) -> bool {
     dirty.waiting.front().is_some_and(|first| {
         let clears = matches!(first.request.kind, RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. });

@@ -29,7 +29,7 @@ use crate::expect_held::ExpectHeld;
 use crate::ops::meta::Op;
 use crate::seam::Action;
 
-/// Client bytes of one epoch; it closes by itself with so many.
+/// Client bytes of one epoch; it closes by itself at this size.
 const EPOCH_BYTES_MAX: u64 = 64 << 20;
 
 /// Commits of all volumes, and the records that go with them.
@@ -38,9 +38,9 @@ pub(crate) struct Commits {
     summaries: Summaries,
     /// When a commit that a client waited for was last written.
     awaited_commit_ms: Option<u64>,
-    /// The last commit, as long as nothing durable says that it ended.
+    /// The last commit, as long as no durable record proves that it completed.
     unproved: Option<Unproved>,
-    /// Until so many records are in blocks, only commits before `proved_before` are vouched for.
+    /// Until this number of records is in blocks, only commits before `proved_before` are vouched for.
     resets_until: u64,
     proved_before: JournalSeq,
 }
@@ -62,7 +62,7 @@ impl Commits {
         self.awaited_commit_ms
     }
 
-    /// Returns `true` if nothing durable says yet that the volume's last commit ended.
+    /// Returns `true` if no durable record proves yet that the volume's last commit completed.
     pub(crate) fn is_unproved(&self, volume: VolumeId) -> bool {
         self.unproved.is_some_and(|unproved| unproved.is_of(volume))
     }
@@ -171,7 +171,8 @@ impl Commits {
                 || open.bytes >= EPOCH_BYTES_MAX
                 || open.writes >= writes_max / 2
                 || now_ms.saturating_sub(open.began_ms) >= age_ms / EPOCH_AGE_SHARE);
-        // Writes wait for room, be it shared with another volume, and there is nothing to destage that would make some.
+        // Writes wait for capacity, which may be shared with another volume, and nothing can be destaged to free
+        // some.
         let has_open = !open.extents.is_empty();
         let starved = has_open && waiting && (!dirty.has_committed() || dirty.destaging.is_stuck());
         if dirty.commit.is_none() && (due || starved) {
@@ -276,7 +277,7 @@ impl Commits {
         records
     }
 
-    /// Some commit wants a flush.
+    /// Returns `true` if a commit requests a flush.
     pub(crate) fn commits_want_flush(volumes: &DirtyVolumes) -> bool {
         volumes.commits().any(|commit| commit.step == Step::Ready)
     }
@@ -425,7 +426,7 @@ impl Commits {
 
 /// Proofs.
 impl Commits {
-    /// The volume's commit has ended: records that, before a client is answered.
+    /// Records the completion of the volume's commit, before a client is answered.
     fn record_durable(&mut self, volume: VolumeId, volumes: &DirtyVolumes, core: &mut Core) {
         let commit = volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
         let epoch = commit.expect_held().epoch;
@@ -529,7 +530,7 @@ impl Commits {
         records
     }
 
-    /// An operation of durable metadata ended.
+    /// Handles the completion of an operation of durable metadata.
     pub(crate) fn persist_done(
         &mut self,
         kind: Op,

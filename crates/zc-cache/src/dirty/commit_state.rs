@@ -1,4 +1,4 @@
-//! The commit of a volume that is under way, and the bounds of an epoch.
+//! The commit of a volume that is in progress, and the bounds of an epoch.
 
 use zc_core::{JournalSeq, ReqId};
 
@@ -28,7 +28,7 @@ pub(crate) enum Step {
     Flushing,
 }
 
-/// A commit under way.
+/// A commit in progress.
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(super) epoch: u64,
@@ -51,7 +51,7 @@ impl Commit {
         self.step
     }
 
-    /// Its piece is on the way, with its records in a summary.
+    /// Records that its piece is in flight, with its records in a summary.
     pub(crate) fn summarized(&mut self) {
         self.step = Step::Summarized;
     }

@@ -51,7 +51,7 @@ const PAUSE_MAX_MS: u64 = 16_000;
 const RUN_EPOCHS_MAX: usize = 64;
 /// Maximum epochs of a run for a volume whose runs continue past flushes.
 const COALESCED_EPOCHS_MAX: usize = 4096;
-/// Client bytes of a run, at most, if it is more than one epoch: its room is free when all of it is on the origin.
+/// Maximum client bytes of a run of more than one epoch: its capacity is free when all of it is on the origin.
 const RUN_BYTES_MAX: u64 = 1 << 30;
 /// Time after a commit that a client waited for within which another one is expected: clean records then go into its
 /// block.
@@ -436,7 +436,7 @@ impl Destager {
         self.gathered(id, volumes, core, clean);
     }
 
-    /// One part is there; with the last one the write goes off.
+    /// Records that a part is read; the last one starts the write.
     fn gathered(&mut self, id: u64, volumes: &mut DirtyVolumes, core: &mut Core, clean: &mut Clean) {
         let gather = self.gathers.get_mut(&id).expect_held();
         gather.reads -= 1;
@@ -493,7 +493,7 @@ impl Destager {
         Self::write_done(volume, Err(ErrorKind::Io), volumes, core);
     }
 
-    /// A write of destaged data ended.
+    /// Handles the completion of a write of destaged data.
     pub(crate) fn write_done(
         volume: VolumeId,
         result: Result<(), ErrorKind>,

@@ -6,8 +6,8 @@ use zc_core::ExtentNo;
 
 use crate::dirty::versions::Version;
 
-/// With so many epochs waiting, destaging runs without a pause. Each takes a flush of the origin and a record, beside
-/// those of the clients: bursts of flushed writes are not to meet them.
+/// Backlog of epochs from which destaging runs without a pause. Above this backlog destaging is not paced; below it,
+/// pacing keeps origin flushes and records from competing with those of clients.
 pub(crate) const EPOCHS_CROWDED: usize = 4096;
 
 /// Progress of the destaging of a volume.
@@ -93,7 +93,7 @@ impl Destaging {
         self.not_before_ms = 0;
     }
 
-    /// The pause after a failure is over.
+    /// Ends the pause after a failure.
     pub(crate) fn retry_now(&mut self) {
         self.not_before_ms = 0;
     }
@@ -124,7 +124,7 @@ impl Destaging {
         }
     }
 
-    /// The last attempt failed, for whatever reason.
+    /// Returns `true` if the last attempt failed, for any reason.
     pub(crate) fn is_refused(&self) -> bool {
         self.failures > 0
     }

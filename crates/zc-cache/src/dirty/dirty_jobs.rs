@@ -51,7 +51,7 @@ impl DirtyJobs {
         self.memory_bytes
     }
 
-    /// Returns `true` if nothing is under way.
+    /// Returns `true` if nothing is in progress.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
@@ -61,7 +61,7 @@ impl DirtyJobs {
         !self.ready.is_empty()
     }
 
-    /// Returns `true` if data of the volume is under way.
+    /// Returns `true` if data of the volume is in progress.
     pub(crate) fn has_any_of(&self, volume: VolumeId) -> bool {
         self.jobs.values().any(|job| job.volume() == volume)
     }
@@ -91,7 +91,7 @@ impl DirtyJobs {
         Body::Memory { src, job: id }
     }
 
-    /// A step of a reduction ended.
+    /// Handles the completion of a step of a reduction.
     pub(crate) fn step_ended(
         &mut self,
         id: u64,

@@ -79,8 +79,8 @@ impl DirtyLayer {
         volumes.into_iter().for_each(|volume| self.volumes.fence_incomplete(volume, core));
     }
 
-    /// Sets the initial modes: dirty data is brought to the origin before writes bypass it, whatever the volume's
-    /// settings are.
+    /// Sets the initial modes: dirty data is brought to the origin before writes bypass it, regardless of the
+    /// volume's settings.
     fn choose_modes(&mut self, core: &mut Core) {
         let now_ms = core.base.now_ms();
         for volume in self.volumes.ids() {

@@ -107,7 +107,7 @@ impl DirtyLayer {
         if !self.volumes.pump_decided(core) {
             return;
         }
-        // Those of a volume that is still to be dropped are held again.
+        // Requests of a volume that is still to be dropped are held again.
         for request in core::mem::take(&mut self.deferred) {
             if !self.defer(&request) {
                 self.submit(&request, core, clean);
@@ -156,7 +156,7 @@ impl DirtyLayer {
         true
     }
 
-    /// Takes in waiting writes of all volumes as far as there is room.
+    /// Admits waiting writes of all volumes as far as capacity permits.
     pub(crate) fn pump_admission(&mut self, core: &mut Core, clean: &mut Clean) {
         if self.volumes.is_empty() {
             return;
@@ -167,7 +167,7 @@ impl DirtyLayer {
         }
     }
 
-    /// The volume is clean: takes on the settings that were waiting, and the writes, or a clearing and the writes behind
+    /// Applies the waiting settings of a clean volume, and submits the writes, or a clearing and the writes behind
     /// it.
     fn finish_leaving(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
         let now_ms = core.base.now_ms();
@@ -186,7 +186,7 @@ impl DirtyLayer {
             core.apply_config(cfg);
         }
         for write in waiting {
-            // Nothing of it was taken in that is not on the origin: it is done again as a whole.
+            // None of it was admitted that is not on the origin: it is repeated as a whole.
             self.submit_adopted(&write.request, core, clean);
         }
     }
@@ -248,7 +248,7 @@ impl DirtyLayer {
         &mut self.scrub
     }
 
-    /// Settings of volumes may have changed: counts those that share the room.
+    /// Recounts the volumes that share the capacity, after a possible change of settings.
     pub(crate) fn count_sharers(&mut self, core: &Core) {
         self.admission.count_sharers(core);
     }
@@ -258,12 +258,12 @@ impl DirtyLayer {
         self.admission.jobs().is_placing()
     }
 
-    /// Use of the room of all volumes.
+    /// Use of the capacity of all volumes.
     pub(crate) fn fill(&self, core: &Core) -> DirtyFill {
         Admission::fill(&self.volumes, core)
     }
 
-    /// A step of a reduction ended.
+    /// Handles the completion of a step of a reduction.
     pub(crate) fn dirty_step_ended(&mut self, id: u64, step: Step, ended: Ended, core: &mut Core) {
         self.admission.jobs_mut().step_ended(id, step, ended, &self.volumes, core);
     }
@@ -288,7 +288,7 @@ impl DirtyLayer {
         self.destager.pump(&mut self.volumes, &self.commits, core, clean);
     }
 
-    /// Reads the next version that the scrub has to look at, if its time has come.
+    /// Reads the next version to scrub, if its time has come.
     pub(crate) fn pump_scrub(&mut self, core: &mut Core) {
         self.scrub.pump(&mut self.volumes, core);
     }
@@ -298,7 +298,7 @@ impl DirtyLayer {
         self.commits.pump_persist(&mut self.volumes, core, clean);
     }
 
-    /// An operation of durable metadata ended.
+    /// Handles the completion of an operation of durable metadata.
     pub(crate) fn persist_done(
         &mut self,
         kind: meta::Op,
@@ -317,7 +317,7 @@ impl DirtyLayer {
 
 /// Ends of operations and of flushes.
 impl DirtyLayer {
-    /// An operation of dirty data ended.
+    /// Handles the completion of an operation of dirty data.
     pub(crate) fn dirty_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core, clean: &mut Clean) {
         let Self { volumes, commits, destager, scrub, .. } = self;
         match (op, ended) {
@@ -352,7 +352,7 @@ impl DirtyLayer {
         answer
     }
 
-    /// A flush of an origin ended.
+    /// Handles the completion of a flush of an origin.
     pub(crate) fn origin_flushed(
         &mut self,
         volume: VolumeId,

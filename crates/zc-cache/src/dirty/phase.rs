@@ -106,7 +106,7 @@ impl Phase {
         }
     }
 
-    /// These settings are taken on when nothing is dirty any more.
+    /// Settings to apply when nothing is dirty any more.
     pub(crate) fn leave(&mut self, cfg: VolumeConfig, since_ms: u64) {
         let drain_until = self.drain_until();
         let cfg = Box::new(cfg);
@@ -162,14 +162,14 @@ impl Phase {
         }
     }
 
-    /// All epochs up to this one are on the origin: a drain that was requested up to there has ended.
+    /// Records that all epochs up to this one are on the origin: a drain up to there ends.
     pub(crate) fn drained(&mut self, clean: u64) {
         if self.drain_until().is_some_and(|until| until <= clean) {
             self.set_drain(None);
         }
     }
 
-    /// Nothing is dirty any more, and nothing stands in the way: the settings that waited.
+    /// Returns the settings that waited, when nothing is dirty any more and nothing holds them up.
     pub(crate) fn arrive(&mut self) -> Option<VolumeConfig> {
         match core::mem::take(&mut self.course) {
             Course::Leaving(leaving) => Some(*leaving.cfg),
@@ -231,7 +231,7 @@ impl Phase {
         !core::mem::replace(&mut self.is_fence_noted, true)
     }
 
-    /// The data is given up as soon as nothing of it is in flight.
+    /// Requests a drop of the data as soon as nothing of it is in flight.
     pub(crate) const fn drop_data(&mut self, how: Dropping) {
         self.dropping = Some(how);
     }

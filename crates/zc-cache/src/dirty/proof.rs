@@ -10,7 +10,7 @@
 use zc_core::VolumeId;
 /// A commit that no other one follows for so long is proved by a block of its own.
 const PROOF_MS: u64 = 10;
-/// A commit under way carries the proof of the last one, unless that takes longer.
+/// Longest wait for a commit in progress to carry the proof of the last one.
 const PROOF_WAIT_MS: u64 = 50;
 
 /// The last commit, until a restart would find its proof.
@@ -30,7 +30,7 @@ impl Unproved {
 }
 
 impl Unproved {
-    /// The commit of the volume, which ended at this time; this is the journal position of its record.
+    /// Proof of the volume's commit, which completed at this time; this is the journal position of its record.
     pub(super) const fn new(volume: VolumeId, position: u64, ended_ms: u64) -> Self {
         Self { volume, position, ended_ms }
     }
@@ -40,7 +40,7 @@ impl Unproved {
         self.position
     }
 
-    /// Returns `true` if a block is due for it alone; `follows`: another commit is under way.
+    /// Returns `true` if a block is due for it alone; `follows`: another commit is in progress.
     pub(super) const fn is_due(&self, now_ms: u64, follows: bool) -> bool {
         let due_ms = if follows { PROOF_WAIT_MS } else { PROOF_MS };
         now_ms.saturating_sub(self.ended_ms) >= due_ms

@@ -185,8 +185,8 @@ impl DirtyLayer {
         clean.write_through(request, core);
     }
 
-    /// Returns `true` if a request that clears goes to an origin without space, past the dirty layer: nothing of its
-    /// range is dirty, so no order is broken but that of epochs (`CONSISTENCY.md`, "An origin without space").
+    /// Returns `true` if a discard goes to an origin without space, bypassing the dirty layer: nothing of its range
+    /// is dirty, so no order is broken but that of epochs (`CONSISTENCY.md`, "An origin without space").
     fn makes_space(&mut self, request: &Request, core: &Core) -> bool {
         let extent_bytes = u64::from(core.base.extent_bytes());
         let last_byte = request.offset_bytes.saturating_add(request.len_bytes - 1);

@@ -10,7 +10,7 @@
 //!
 //! Out of scope: counting the holdings of volumes, and taking turns (`admission`).
 
-/// Part of the room that is reserved, if there is more than one volume.
+/// Part of the capacity that is reserved, if there is more than one volume.
 const RESERVED_PART: u64 = 4;
 
 /// See the module documentation.
@@ -25,8 +25,9 @@ pub(crate) struct Division {
 }
 
 impl Division {
-    /// Room for so much of so many volumes. One volume alone needs no reserve. Where the quarter is less than one for
-    /// each volume, each gets one, unless that would be more than half of the room: then there are no reserves.
+    /// Shares of a capacity `all` among `volumes` volumes. One volume alone needs no reserve. Where the quarter is
+    /// less than one for each volume, each gets one, unless that would be more than half of the capacity: then there
+    /// are no reserves.
     pub(crate) const fn new(all: u64, volumes: u64) -> Self {
         let reserve = match (volumes, all / RESERVED_PART) {
             (0 | 1, _) => 0,

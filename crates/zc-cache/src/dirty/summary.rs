@@ -28,7 +28,7 @@ struct Chain {
     /// First page of the next piece.
     next_page: u32,
     ordinal: u32,
-    /// Records in line for the next block that they hold.
+    /// Queued records for the next block that they hold.
     carried: usize,
     /// Journal position of the last of those.
     carried_to: u64,
@@ -90,8 +90,8 @@ impl Summaries {
         core.device.catalog.meta().journal().is_durable(position) || self.chain.as_ref().is_some_and(carried)
     }
 
-    /// Sends the piece of the commit of an epoch off with a summary, if there can be one: nothing else is written then.
-    /// `is_alone`: no other commit has records in line. Commits before `proved` are durable.
+    /// Sends the piece of the commit of an epoch off with a summary, if there can be one: nothing else is written
+    /// then. `is_alone`: no other commit has queued records. Commits before `proved` are durable.
     pub(super) fn write(
         &mut self,
         (volume, epoch): (VolumeId, u64),
@@ -112,8 +112,8 @@ impl Summaries {
         true
     }
 
-    /// Room for a summary with so many records more than those in line. `None` if there is none, or no chain to
-    /// continue.
+    /// Space for a summary with this number of records beyond the queued ones. `None` if there is none, or no chain
+    /// to continue.
     fn room(&self, records: usize, is_alone: bool, core: &Core) -> Option<Room> {
         let chain = self.chain.as_ref().filter(|_| self.summary.is_none())?;
         let units = core.device.units.dirty();

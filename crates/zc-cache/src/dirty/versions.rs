@@ -42,7 +42,7 @@ pub(crate) enum Body {
     },
     /// All zero.
     Zero {
-        /// The origin has to keep room for it: a client wrote it as data, or said so.
+        /// The origin has to keep space for it: a client wrote it as data, or requested that.
         no_hole: bool,
     },
 }
@@ -91,7 +91,7 @@ pub(crate) struct Visible {
 pub(crate) enum EpochState {
     /// The epoch takes writes.
     Open,
-    /// The epoch takes no more writes; its commit is under way.
+    /// The epoch takes no more writes; its commit is in progress.
     Closed,
     /// Durable on the cache device.
     Committed,
@@ -116,9 +116,9 @@ pub(crate) struct Epoch {
     pub(super) extents: BTreeSet<ExtentNo>,
     /// Versions that are in memory alone.
     pub(super) unplaced: u32,
-    /// Client bytes taken in.
+    /// Client bytes admitted.
     pub(super) bytes: u64,
-    /// Writes taken in; at most twice as many records.
+    /// Writes admitted; at most twice as many records.
     pub(super) writes: u64,
     /// When its first write came.
     pub(super) began_ms: u64,
@@ -215,12 +215,12 @@ impl DirtyVolume {
         number
     }
 
-    /// A write that has been taken in is answered now.
+    /// Records that an admitted write is answered now.
     pub(crate) fn acknowledge(&mut self) {
         self.open().acknowledged = true;
     }
 
-    /// A flush came, and nothing was written since the last epoch ended: it is that one's end.
+    /// Records a flush without writes since the last epoch ended: it becomes that one's end.
     pub(crate) fn flushed(&mut self) {
         if let Some(last) = self.epochs.iter_mut().rev().find(|epoch| epoch.state != EpochState::Open) {
             last.ended = Ended::ByFlush;
@@ -550,7 +550,7 @@ impl Epoch {
     }
 }
 
-/// Use of the room for dirty data of all volumes. Writes wait where one of the two bounds is reached.
+/// Use of the capacity for dirty data of all volumes. Writes wait where one of the two bounds is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirtyFill {
     /// Units with dirty data.
@@ -582,7 +582,7 @@ pub struct DirtyState {
     pub unproved: bool,
     /// The dirty data is being brought to the origin without a pause.
     pub draining: bool,
-    /// Writes that wait for room.
+    /// Writes that wait for capacity.
     pub waiting: u64,
     /// Wait of the oldest of them, in milliseconds.
     pub waiting_ms: u64,

@@ -25,9 +25,9 @@ pub(crate) struct VolumeDirty {
     /// Requests that wait for the commit after that one.
     pub(super) next_waiters: Vec<ReqId>,
     pub(super) commit_again: bool,
-    /// Writes that wait for room.
+    /// Writes that wait for capacity.
     pub(super) waiting: VecDeque<WaitingWrite>,
-    /// Since when no write finds room because the origin has none, in milliseconds.
+    /// Time since when no write finds capacity because the origin has none, in milliseconds.
     pub(super) full_since_ms: Option<u64>,
     pub(super) destaging: Destaging,
     /// Its data that the device fails to return.
@@ -38,7 +38,7 @@ pub(crate) struct VolumeDirty {
     pub(super) destaged_bytes: u64,
 }
 
-/// A write that is being taken in.
+/// A write that is being admitted.
 #[derive(Debug)]
 pub(crate) struct WaitingWrite {
     pub(super) request: Request,
@@ -66,7 +66,7 @@ impl VolumeDirty {
         }
     }
 
-    /// Takes on other settings once nothing is dirty.
+    /// Applies other settings once nothing is dirty.
     pub(crate) fn leave(&mut self, cfg: VolumeConfig, now_ms: u64) {
         self.phase.leave(cfg, now_ms);
     }
@@ -91,7 +91,7 @@ impl VolumeDirty {
         self.data.epochs.front().is_some_and(|oldest| self.destaging.is_in_step(oldest.number))
     }
 
-    /// Epochs have become clean: a drain may have ended.
+    /// Records that epochs have become clean: a drain may end.
     pub(super) fn drained(&mut self) {
         self.phase.drained(self.data.clean);
     }
@@ -126,7 +126,7 @@ impl VolumeDirty {
 }
 
 impl VolumeDirty {
-    /// Returns `true` if something is in progress or was requested, whatever the time.
+    /// Returns `true` if something is in progress or was requested, regardless of the time.
     pub(super) fn is_at_work(&self) -> bool {
         self.commit.is_some()
             || self.commit_again

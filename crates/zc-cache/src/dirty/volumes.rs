@@ -41,7 +41,7 @@ pub(crate) struct DirtyVolumes {
     asleep_records: u64,
     /// Pressure that sleeping volumes were judged by.
     pressure: Pressure,
-    /// Room that volumes share is waited for.
+    /// Set if a write waits for shared capacity.
     is_short_of_room: bool,
     /// Requests wait until the journal is durable up to here: a decision must not be made twice.
     decided_at: Option<u64>,
@@ -60,14 +60,14 @@ struct Asleep {
 pub(crate) struct Pressure {
     /// The manager stops, or the device is lost.
     ending: bool,
-    /// Writes wait for room, or there is little left.
+    /// Writes wait for capacity, or there is little left.
     crowded: bool,
 }
 
 /// Pending work of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
-    /// Something now, or something that is under way.
+    /// Pending work now, or an operation in progress.
     Awake,
     /// Nothing until this time, in milliseconds, or until something happens to it.
     Until(Option<u64>),
@@ -193,27 +193,27 @@ impl DirtyVolumes {
 
 /// Queries.
 impl DirtyVolumes {
-    /// Returns `true` if writes wait for room.
+    /// Returns `true` if writes wait for capacity.
     pub(crate) fn is_waiting(&self) -> bool {
         self.awake().any(|dirty| !dirty.waiting.is_empty())
     }
 
-    /// Returns `true` if writes of the volume wait for room.
+    /// Returns `true` if writes of the volume wait for capacity.
     pub(crate) fn is_waiting_of(&self, volume: VolumeId) -> bool {
         self.get(&volume).is_some_and(|dirty| !dirty.waiting.is_empty())
     }
 
-    /// Returns `true` if destaging of a volume makes room that waiting writes need: its own, or room that volumes share.
+    /// Returns `true` if destaging of a volume frees capacity that waiting writes need: its own, or shared capacity.
     pub(crate) fn is_pressed(&self, volume: VolumeId) -> bool {
         self.is_short_of_room || self.is_waiting_of(volume)
     }
 
-    /// Room that volumes share is waited for, or not any more.
+    /// Records if a write waits for shared capacity.
     pub(crate) const fn set_short_of_room(&mut self, is_short: bool) {
         self.is_short_of_room = is_short;
     }
 
-    /// The commits under way.
+    /// The commits in progress.
     pub(crate) fn commits(&self) -> impl Iterator<Item = &Commit> {
         self.awake().filter_map(|dirty| dirty.commit.as_ref())
     }
@@ -252,7 +252,7 @@ impl DirtyVolumes {
         let dirty = self.get(&volume)?;
         let config = core.base.volume(volume).map(Volume::cfg);
         let lost = !core.base.is_good();
-        // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
+        // Where another record shows that nothing is dirty, no start trusts a device that claims otherwise.
         let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
         if dirty.is_incomplete() || (lost && dirty.phase.is_unrecorded() && believed) {
             // It is unknown which sectors the origin has: none can be read from there.
@@ -330,7 +330,7 @@ impl DirtyVolumes {
         dirty.commit = None;
         dirty.destaging.give_up();
         dirty.unreadable = Unreadable::default();
-        // Of a write that waits for room the pieces that were taken in go, too: it begins again.
+        // The admitted pieces of a write that waits for capacity are dropped, too: it begins again.
         dirty.waiting.iter_mut().for_each(|write| write.done_bytes = 0);
         let mut bodies = dirty.data.forget_all();
         bodies.extend(undecided);

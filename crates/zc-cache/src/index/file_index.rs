@@ -190,7 +190,7 @@ pub struct FileIndex {
 }
 
 impl FileIndex {
-    /// An index for `capacity_entries` mappings; room for at least 1.
+    /// An index for `capacity_entries` mappings; capacity for at least 1.
     ///
     /// # Panics
     /// With more than 8 generation bits, WEUs above 4 MiB or more than 2^36 entries.
@@ -363,8 +363,8 @@ impl FileIndex {
         self.table.packed_buckets(first, count)
     }
 
-    /// Puts packed buckets in the place of those from `first` on, and shows their mappings to `take`. False if they are
-    /// no buckets of this index, or `take` refuses a mapping: the index is not to be used then.
+    /// Replaces the buckets from `first` on by packed ones, and passes their mappings to `take`. Returns `false` if
+    /// they are no buckets of this index, or `take` refuses a mapping: the index must not be used then.
     pub(crate) fn set_buckets(
         &mut self,
         first: u64,

@@ -86,8 +86,8 @@ impl FingerprintIndex {
         slots
     }
 
-    /// Adds the fingerprint of content in `slot`, as the most recently used one; where there is no room the least
-    /// recently used of a bucket goes, which [`FingerprintIndex::evictions`] counts.
+    /// Adds the fingerprint of content in `slot`, as the most recently used one; in a full bucket it replaces the
+    /// least recently used one, which [`FingerprintIndex::evictions`] counts.
     pub fn insert(&mut self, fingerprint: &Fingerprint, slot: WeuSlot) {
         if self.table.buckets() == 0 || slot.0 >= self.slots {
             return;
@@ -140,7 +140,7 @@ impl FingerprintIndex {
         usize_from_u64(self.table.buckets())
     }
 
-    /// Entries that had to go for others since the start.
+    /// Entries evicted for others since the start.
     #[must_use]
     pub const fn evictions(&self) -> u64 {
         self.evictions
@@ -162,8 +162,8 @@ impl FingerprintIndex {
         self.table.packed_buckets(first, count)
     }
 
-    /// Puts packed buckets in the place of those from `first` on. False if they are no buckets of this index, which is
-    /// not to be used then.
+    /// Replaces the buckets from `first` on by packed ones. Returns `false` if they are no buckets of this index,
+    /// which must not be used then.
     pub(crate) fn set_buckets(&mut self, first: u64, count: u32, packed: &[u8]) -> bool {
         let slots = u64::from(self.slots);
         self.table.set_buckets(first, count, packed, |_, value| value <= slots)

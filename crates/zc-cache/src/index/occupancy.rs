@@ -31,7 +31,7 @@ fn chunks_max(capacity: u64) -> u64 {
 }
 
 impl Occupancy {
-    /// For an index of so many mappings.
+    /// Occupancy of an index of `capacity` mappings.
     pub(crate) fn new(capacity: u64) -> Self {
         let chunks_max = zc_core::usize_from_u64(chunks_max(capacity));
         Self { counts: BTreeMap::new(), shift: CHUNK_SHIFT, chunks_max }

@@ -77,7 +77,7 @@ pub(super) const fn remainder_bits(key_bits: u32, buckets: u64) -> u32 {
 }
 
 impl Quotients {
-    /// For keys of so many bits, at most 63, in so many buckets, at most 2^32.
+    /// Quotients for keys of `key_bits` bits, at most 63, in `buckets` buckets, at most 2^32.
     pub(super) fn new(key_bits: u32, buckets: u64) -> Self {
         let remainder_bits = remainder_bits(key_bits, buckets);
         let divided = buckets.max(1);

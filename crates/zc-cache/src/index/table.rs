@@ -29,7 +29,7 @@ use crate::index::quotients::{Quotients, low_u64, remainder_bits};
 /// Entries of a bucket.
 pub(crate) const WAYS: usize = usize_from_u32(WAYS_U32);
 const WAYS_U32: u32 = 16;
-/// Entries are moved to make room only up to this load in per cent.
+/// Entries are moved for new ones only up to this load in per cent.
 const MOVE_PERCENT_MAX: u64 = 97;
 /// The table is sized so that its nominal capacity is this load in per cent.
 const LOAD_PERCENT: u64 = 95;
@@ -172,7 +172,7 @@ impl Table {
         u64_from_usize(self.bytes.capacity())
     }
 
-    /// Reads the two buckets of `key`, without waiting for the bytes: memory brings those of several keys at once.
+    /// Prefetches the two buckets of `key`: memory then brings those of several keys at once.
     pub(crate) fn call_up(&self, key: u64) {
         if self.buckets == 0 {
             return;
@@ -239,8 +239,8 @@ impl Table {
         self.len -= 1;
     }
 
-    /// Adds an entry as the most recently used of its bucket, beside others of the same key if there are any.
-    /// Returns the entry that had to go for it. A table without buckets hands the new entry back.
+    /// Adds an entry as the most recently used of its bucket, beside others of the same key if there are any. Returns
+    /// the entry that was evicted for it. A table without buckets hands the new entry back.
     pub(crate) fn insert(&mut self, key: u64, value: u64) -> Option<(u64, u64)> {
         self.insert_sparing(key, value, |_| false)
     }
@@ -273,8 +273,8 @@ impl Table {
         evicted
     }
 
-    /// Calls `keep` with key and value of the entries in the next `steps` buckets of the pass. True when the pass has
-    /// ended with this call; the cursor then stands at the start of the next one.
+    /// Calls `keep` with key and value of the entries in the next `steps` buckets of the pass. Returns `true` when
+    /// the pass has ended with this call; the cursor then stands at the start of the next one.
     pub(crate) fn sweep(
         &mut self,
         cursor: &mut SweepCursor,
@@ -330,8 +330,8 @@ impl Table {
         packed
     }
 
-    /// Puts packed buckets in the place of those from `first` on, and shows key and value of each entry to `take`. False
-    /// if they are no buckets of this table, or `take` refuses an entry: the table is not to be used then.
+    /// Replaces the buckets from `first` on by packed ones, and passes key and value of each entry to `take`. Returns
+    /// `false` if they are no buckets of this table, or `take` refuses an entry: the table must not be used then.
     pub(crate) fn set_buckets(
         &mut self,
         first: u64,
@@ -360,7 +360,7 @@ impl Table {
         entries.is_empty()
     }
 
-    /// Puts entries that came from elsewhere in the place of those of a bucket. False if they are none of this table.
+    /// Replaces the entries of a bucket by those from elsewhere. Returns `false` if they are none of this table.
     fn set_bucket(
         &mut self,
         bucket: u64,
@@ -389,7 +389,7 @@ impl Table {
         true
     }
 
-    /// Moves one entry of two full buckets elsewhere; says which bucket has room now.
+    /// Moves one entry of two full buckets elsewhere; returns the bucket that has a free place now.
     fn make_room(&mut self, full: [u64; 2]) -> Option<usize> {
         if self.len * 100 > self.places() * MOVE_PERCENT_MAX {
             return None;

@@ -36,8 +36,8 @@ impl CacheManager {
         Reads::has_room_to_warm(len_bytes, self.clean.copies(), &self.core)
     }
 
-    /// Returns the part of a trim or a zeroing that the volume does at once, with so many lookups. While dirty data has
-    /// to go first, that is as much as so many extents have.
+    /// Returns the part of a trim or a zeroing that the volume does at once, within the bound on lookups. While dirty
+    /// data has to go first, that is as much as so many extents have.
     #[must_use]
     pub fn clear_piece(
         &self,
@@ -128,13 +128,13 @@ impl CacheManager {
         self.dirty.state(volume, &self.core)
     }
 
-    /// Use of the room for dirty data of all volumes.
+    /// Use of the capacity for dirty data of all volumes.
     #[must_use]
     pub fn dirty_fill(&self) -> DirtyFill {
         self.dirty.fill(&self.core)
     }
 
-    /// Returns `true` if an erasure ([`Event::Erase`](crate::seam::Event::Erase)) is under way.
+    /// Returns `true` if an erasure ([`Event::Erase`](crate::seam::Event::Erase)) is in progress.
     #[must_use]
     pub const fn is_erasing(&self) -> bool {
         self.core.device.erasure.is_active()

@@ -7,7 +7,7 @@ use crate::seam::Purpose;
 pub(crate) enum Op {
     /// A fill reads from the origin.
     Fill(u64),
-    /// A read of a client goes past the cache.
+    /// A client read that bypasses the cache.
     Direct { read: u64, turn: u64 },
     /// A hit reads stored extents.
     Hit(u64),

@@ -49,7 +49,7 @@ pub(crate) enum Outcome {
         codec: Codec,
         payload: BufSlice,
     },
-    /// Its content is not stored yet, and only a duplicate was wanted.
+    /// Its content is not stored yet, and only a duplicate was requested.
     OnceOnly,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Reduction {
     wanted: Wanted,
     print: Option<Fingerprint>,
     lookups: u8,
-    /// Units that had gone to the device at the last lookup.
+    /// Units that had been written to the device at the last lookup.
     written_units: u64,
     /// The content being proved, and the buffer it is read into.
     proving: Option<(Found, BufId)>,

@@ -22,7 +22,7 @@ use crate::startup::tail::Tail;
 const READ_BLOCKS: u64 = 64;
 /// Attempts of a read: a failed one may succeed a moment later, and unread data is overwritten.
 const READ_ATTEMPTS: u32 = 3;
-/// Blocks looked at behind the end of the journal, and the distance of those farther on.
+/// Blocks inspected behind the end of the journal, and the distance of those farther on.
 const GAP_BLOCKS: u64 = 64;
 
 /// Region maps as found.
@@ -73,7 +73,7 @@ pub(super) struct Journal {
     pub(super) map_sequence: u64,
     /// A block of a later round of the ring lies where the replay expected one.
     overran: bool,
-    /// A block behind the end says that those before this one were durable.
+    /// A block behind the end shows that those before this one were durable.
     vouched: JournalSeq,
 }
 

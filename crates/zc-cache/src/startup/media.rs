@@ -50,7 +50,7 @@ pub enum StartError {
     /// The journal device is another cache's.
     #[error("the journal device holds the journal of another cache, or of one that was here before")]
     ForeignJournal,
-    /// The device is smaller than the cache says.
+    /// The device is smaller than the cache's geometry.
     #[error("the device has {have_bytes} bytes, the cache on it needs {need_bytes}: it was truncated")]
     Truncated {
         /// Size of the device.
@@ -95,7 +95,7 @@ pub enum DistrustReason {
         /// A block known to have been durable.
         required: JournalSeq,
     },
-    /// The last session did not believe them, and was cut off before everything it voided was durable.
+    /// The last session distrusted them, and was cut off before all its invalidations were durable.
     #[error("the last session began without trust and was cut off")]
     CutOff,
 }

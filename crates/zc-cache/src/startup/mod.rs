@@ -60,7 +60,7 @@ pub struct FormatOptions {
 pub struct OpenOptions<'a> {
     /// The kernel's boot identity.
     pub boot_id: [u8; 16],
-    /// Believe no mapping.
+    /// Trust no mapping.
     pub cold: bool,
     /// Last session that is recorded outside the device (0: none). No number is given twice, even if the device is an
     /// older image of itself: structures of a later life of the device are distinguished by their session.
@@ -68,7 +68,7 @@ pub struct OpenOptions<'a> {
     /// Session whose intent log is available and complete, if any: it makes the start intact if that is the session
     /// found, in the same boot.
     pub intent_session: Option<u64>,
-    /// The records of that log. They are replayed later; here they say which commits were durable.
+    /// The records of that log. They are replayed later; here they show which commits were durable.
     pub intents: &'a [Record],
     /// Last journal block that the intent log's session had written when intents were last trimmed (0: none). With an
     /// intent log, the journal has to reach it: trimmed records are there and nowhere else.
@@ -160,8 +160,8 @@ pub struct StartState {
     pub unproved_commits: Vec<VolumeId>,
     /// Checkpoint and journal hold all records of dirty data.
     pub dirty_complete: bool,
-    /// Volumes of which an earlier start could not say that, and no operator has accepted it since. The device does not
-    /// remember: the caller adds them.
+    /// Volumes whose dirty data was incomplete at an earlier start, without an operator's acceptance since. The
+    /// device keeps no record of it: the caller adds them.
     pub fenced: Vec<VolumeId>,
     /// Sequence of the newest checkpoint, if one is valid: until there is one, every start has to do without.
     pub checkpoint_found: Option<u64>,
@@ -306,7 +306,7 @@ fn is_own_journal<M: Media>(media: &mut M, superblock: &Superblock) -> Result<bo
 /// Opens a cache: [`look`], then [`begin`].
 ///
 /// # Errors
-/// Those of both.
+/// The errors of both.
 pub fn open<M: Media>(
     media: &mut M,
     options: &OpenOptions<'_>,
@@ -414,7 +414,7 @@ pub fn look<M: Media>(
     })
 }
 
-/// The block that the journal has to reach: superblock and intent log say that it did.
+/// The block that the journal has to reach: superblock and intent log record that it did.
 fn journal_required(previous: &Superblock, options: &OpenOptions<'_>, by_intent: bool) -> JournalSeq {
     let by_superblock = JournalSeq(previous.journal_next.0.saturating_sub(1));
     let trimmed = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };

@@ -199,7 +199,8 @@ impl Dangling {
         ExtentHeader::verify(bytes, &expected).is_ok()
     }
 
-    /// An epoch that is called clean further on is so all along, and a commit that another follows had ended.
+    /// Records an epoch that is marked clean further on, which it is all along, and a commit that another follows,
+    /// which had ended.
     fn foresee(&mut self, record: &Record) {
         match *record {
             Record::Clean { volume, epoch } => self.note_clean(volume, epoch),
@@ -331,7 +332,7 @@ mod tests {
         let later = vec![dirty, commit(5), clean(5), dirty, commit(6)];
         let (kept, dropped) = kept_of(&mut Dangling::default(), later);
         assert_eq!((kept, dropped), (vec![dirty, commit(5), clean(5), dirty], vec![volume]));
-        // One that another follows had ended, also where that one does not count.
+        // A commit that another follows had ended, also where that one does not count.
         let followed = vec![dirty, commit(6), dirty, commit(7)];
         let (kept, dropped) = kept_of(&mut Dangling::default(), followed);
         assert_eq!((kept, dropped), (vec![dirty, commit(6), dirty], vec![volume]));

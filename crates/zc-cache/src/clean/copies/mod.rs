@@ -104,12 +104,12 @@ impl Copies {
         &mut self.recipes
     }
 
-    /// Insertions under way.
+    /// Insertions in progress.
     pub(crate) const fn inserts(&self) -> &Inserts {
         &self.inserts
     }
 
-    /// Insertions under way, to be added to.
+    /// Insertions in progress, for additions.
     pub(crate) const fn inserts_mut(&mut self) -> &mut Inserts {
         &mut self.inserts
     }
@@ -343,9 +343,9 @@ impl Copies {
         }
     }
 
-    /// An extent that was read ahead is used: it leaves the waiting room, and stays in the cache if it was seen
-    /// before or its content is there already (Nitro 3: prefetched data used once is not cached). False if the extent
-    /// was not read ahead. `stream`: which used it.
+    /// Uses a prefetched extent: it leaves the list of unused ones, and stays in the cache if it was seen before or
+    /// its content is there already (Nitro 3: prefetched data used once is not cached). Returns `false` if the extent
+    /// was not read ahead. `stream`: the one that used it.
     pub(crate) fn used_prefetched(
         &mut self,
         key: ExtentKey,

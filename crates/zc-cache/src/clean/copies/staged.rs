@@ -74,7 +74,7 @@ impl Copies {
         self.staging.insert(key, staged);
     }
 
-    /// A trim or a zeroing of (a part of) an extent has ended.
+    /// Handles the completion of a trim or a zeroing of (a part of) an extent.
     pub(crate) fn range_cleared(&mut self, id: u64, key: ExtentKey, is_zero: bool, core: &mut Core) {
         let certain = core.base.tracks.write_ends(key, id);
         if let Some(staged) = self.staging.get_mut(&key) {
@@ -149,7 +149,7 @@ impl Copies {
         }
     }
 
-    /// Merges partly written extents that have been left alone, drops those that cannot be completed.
+    /// Merges partly written extents without recent writes, and drops those that cannot be completed.
     pub(crate) fn age_staging(&mut self, core: &mut Core) {
         let now_ms = core.base.now_ms();
         let due: Vec<_> = self

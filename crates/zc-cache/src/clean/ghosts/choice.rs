@@ -9,7 +9,7 @@
 
 /// Sampled reads of a round.
 pub(super) const ROUND_READS: u64 = 1024;
-/// After a round, one in so many of the reads so far is forgotten.
+/// Part of the reads so far that is forgotten after a round: one in this number.
 pub(super) const AGE_PART: u64 = 32;
 /// Minimum gain of admission at the second time: one hit more in this number of reads. Less does not pay for the
 /// change.
@@ -92,7 +92,7 @@ impl Chooser {
         self.choice
     }
 
-    /// A round ended. A cache that `may_choose` is full, and not tiny.
+    /// Ends a round. A cache that `may_choose` is full, and not tiny.
     pub(super) fn round(&mut self, round: &Round, may_choose: bool) {
         self.rounds += 1;
         self.all.add(round);
@@ -155,7 +155,7 @@ mod tests {
         chooser.choice()
     }
 
-    /// A cache that does as its ghosts say.
+    /// A cache that matches its ghosts.
     fn as_said((always, second): (u64, u64)) -> impl Fn(Choice) -> u64 {
         move |choice| if choice == Choice::Always { always } else { second }
     }

@@ -49,7 +49,7 @@ pub(super) struct Tally {
     pub(super) second: u64,
     /// Extents read in the same time, sampled or not, and the cache hits among them.
     pub(super) answered: Answered,
-    /// Extents among those read that are of volumes that the cache does not take in.
+    /// Extents among those read that are of volumes that the cache does not admit.
     pub(super) outside: u64,
 }
 
@@ -137,7 +137,8 @@ impl Curve {
         Self { reads: seen.reads, hit_ratios, second_touch_hit_ratio, second_touch }
     }
 
-    /// Sizes, as so many times the cache as it is, each with its hit ratio from 0 to 1. None before the first read.
+    /// Sizes, as multiples of the cache's present size, each with its hit ratio from 0 to 1. None before the first
+    /// read.
     pub fn points(&self) -> impl Iterator<Item = (f64, Result<f64, NoFigure>)> + use<> {
         let sizes = Self::SIZES_QUARTERS.into_iter().map(|quarters| f64::from(quarters) / 4.0);
         let has_reads = self.reads > 0 || self.hit_ratios.iter().any(Result::is_ok);
@@ -145,7 +146,7 @@ impl Curve {
     }
 }
 
-/// The cache's own hit ratio, from which those of other sizes are reckoned.
+/// The cache's own hit ratio, from which those of other sizes are computed.
 struct Anchor<'a> {
     own: f64,
     /// Share of the reads that no size makes hits of.

@@ -151,13 +151,13 @@ impl Ghosts {
         }
     }
 
-    /// A client read extents of a volume that the cache does not take in.
+    /// Counts a client's read of extents of a volume that the cache does not admit.
     pub(crate) const fn read_outside(&mut self, extents: u64) {
         self.round.outside += extents;
     }
 
-    /// A client wrote these sectors of an extent of the sample that has `all`, while the cache had room for `fits`
-    /// extents. An extent that is written in part enters when all of it is known.
+    /// Records a client's write of these sectors of a sampled extent that has `all`, while the cache had capacity for
+    /// `fits` extents. An extent that is written in part enters when all of it is known.
     pub(crate) fn wrote(&mut self, extent: Sampled, sectors: Range<u32>, all: u32, fits: u64) {
         let size = self.size(fits);
         let Sampled(hash) = extent;
@@ -190,7 +190,7 @@ impl Ghosts {
 
     /// Bytes of RAM when they have filled.
     pub(crate) fn ram_bytes(&self) -> u64 {
-        /// An address in a set, a byte that says so, and the eighth of the set that stays empty.
+        /// An address in a set, its control byte, and the eighth of the set that stays empty.
         const MISSED_BYTES: u64 = 11;
         self.curve.ram_bytes() + self.second.ram_bytes() + 2 * u64::from(REMEMBERED_MAX) * MISSED_BYTES
     }

@@ -117,7 +117,7 @@ impl Stack {
 
     /// Bytes of RAM when it has filled.
     pub(super) fn ram_bytes(&self) -> u64 {
-        /// An address and its place in the map, a byte that says so, and the eighth of the map that stays empty.
+        /// An address and its place in the map, its control byte, and the eighth of the map that stays empty.
         const MAPPED_BYTES: u64 = 20;
         let entry = zc_core::u64_from_usize(size_of::<Entry>());
         self.ring.ram_bytes() + u64::from(self.places_max) * (entry + MAPPED_BYTES)

@@ -41,7 +41,7 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// The batch that extents of a request go into. Ended with [`Batches::end_requests`].
+    /// Begins the batch for the extents of a request. Ended with [`Batches::end_requests`].
     pub(crate) fn begin<K>(&mut self, stream: Option<StreamId>, now_ms: u64, port: &mut Port<K>) -> u64 {
         if let Some(batch) = stream.and_then(|stream| self.of_stream.get(&stream)) {
             return *batch;
@@ -54,7 +54,7 @@ impl Batches {
         id
     }
 
-    /// A job of so many bytes goes into a batch.
+    /// Adds a job of `bytes` bytes to a batch.
     pub(crate) fn add(&mut self, id: u64, key: ExtentKey, job: u64, bytes: u32) {
         let batch = self.batches.get_mut(&id).expect_held();
         batch.jobs.push((key, job));

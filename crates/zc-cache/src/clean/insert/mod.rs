@@ -7,7 +7,7 @@
 //! 128 KiB. A batch is placed as a whole, in address order, when all its jobs have ended, whatever order workers
 //! finish in; so a later 128 KiB read of the same data is one device read.
 //!
-//! Everything here can be skipped and is, when the bound on bytes under way is reached (G8).
+//! Everything here can be skipped and is, when the bound on bytes in progress is reached (G8).
 
 pub(crate) mod batches;
 mod placement;
@@ -38,11 +38,11 @@ pub(crate) struct Job {
     reduction: Reduction,
 }
 
-/// All insertions under way.
+/// All insertions in progress.
 #[derive(Debug)]
 pub(crate) struct Inserts {
     jobs: Map<u64, Job>,
-    /// The newest job of each extent: its bytes are at hand.
+    /// The newest job of each extent: its bytes are in memory.
     by_key: KeyedMap<ExtentKey, u64>,
     batches: Batches,
     bytes: u64,
@@ -77,14 +77,14 @@ impl Inserts {
         self.batches.has_ready()
     }
 
-    /// A job that has not ended.
+    /// Job in progress.
     fn job(&self, id: u64) -> &Job {
         self.jobs.get(&id).expect_held()
     }
 }
 
 impl Inserts {
-    /// The batch that extents of a request go into. Ended with [`Batches::end_requests`].
+    /// Begins the batch for the extents of a request. Ended with [`Batches::end_requests`].
     pub(crate) fn begin_batch(&mut self, stream: Option<InStream>, core: &mut Core) -> u64 {
         self.batches.begin(stream.map(|stream| stream.id), core.base.now_ms(), &mut core.base.port)
     }
@@ -122,7 +122,7 @@ impl Inserts {
         }
     }
 
-    /// A step of a reduction ended.
+    /// Handles the completion of a step of a reduction.
     pub(crate) fn step_ended(&mut self, id: u64, step: Step, ended: Ended, core: &mut Core) {
         let job = self.jobs.get_mut(&id).expect_held();
         if job.reduction.ended(step, ended, core) {

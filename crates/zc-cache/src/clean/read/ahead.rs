@@ -58,7 +58,7 @@ impl ReadAhead {
         self.waiting.keys().copied()
     }
 
-    /// So many bytes are to be read. False if there is no room for them.
+    /// Reserves `bytes` bytes for a read. Returns `false` if the bound does not permit it.
     pub(crate) fn begin(&mut self, bytes: u64, reason: Reason) -> bool {
         let (room, most) = match reason {
             Reason::Stream => (&mut self.bytes, PREFETCHED_BYTES_MAX),
@@ -77,12 +77,12 @@ impl ReadAhead {
         self.hinted_bytes -= bytes;
     }
 
-    /// No request waits for so many bytes read ahead, or none does any more.
+    /// Records that no request waits for these prefetched bytes any more.
     pub(crate) fn prefetch_ended(&mut self, bytes: u32) {
         self.bytes -= u64::from(bytes);
     }
 
-    /// The oldest extent in line while there is no room for so many bytes.
+    /// Returns the oldest extent in the queue while the bound does not permit `bytes` bytes more.
     pub(crate) fn oldest_in_the_way(&mut self, bytes: u64) -> Option<ExtentKey> {
         if self.bytes + bytes > PREFETCHED_BYTES_MAX { self.order.pop_front() } else { None }
     }
@@ -92,7 +92,7 @@ impl ReadAhead {
         self.order.push_back(key);
     }
 
-    /// Takes an extent out, which has so many bytes.
+    /// Removes an extent of `bytes` bytes.
     pub(crate) fn take(&mut self, key: &ExtentKey, bytes: u32) -> Option<Prefetched> {
         let ahead = self.waiting.remove(key)?;
         self.prefetch_ended(bytes);

@@ -116,7 +116,7 @@ impl Reads {
         );
     }
 
-    /// The read under way that brings an extent as it still is.
+    /// The read in progress that brings an extent which has not changed since.
     pub(crate) fn filling(&self, key: ExtentKey, core: &Core) -> Option<u64> {
         let id = *self.fill_of.get(&key)?;
         let fill = self.fills.get(&id).expect_held();
@@ -200,7 +200,7 @@ impl Reads {
         core.base.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
     }
 
-    /// A read of an origin ended. The bytes that were fetched to be kept, if they were.
+    /// Handles the completion of a read of an origin. The bytes that were fetched to be kept, if they were.
     pub(crate) fn fill_done(
         &mut self,
         id: u64,
@@ -296,7 +296,7 @@ impl Reads {
         copies.inserts_mut().insert(batch, guard, src, InsertOptions { only_if_duplicate }, core);
     }
 
-    /// An extent that was read ahead, if it was, waits for its reader no more.
+    /// Records that no reader waits for an extent that was read ahead, if it was.
     fn uncount_prefetched(fill: &Fill, copies: &mut Copies, core: &mut Core) {
         if fill.is_ahead() {
             copies.ahead_mut().prefetch_ended(core.base.extent_bytes());

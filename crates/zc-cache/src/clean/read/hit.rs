@@ -25,7 +25,7 @@ use crate::seam::{Action, ExtentRead, Note, PartResults, Purpose, Source};
 
 /// Largest device read for hits.
 const HIT_READ_BYTES_MAX: u32 = 512 << 10;
-/// Stored extents at most so many pages apart are read in one go.
+/// Stored extents at most this number of pages apart are read in one operation.
 const HIT_GAP_PAGES_MAX: u32 = 1;
 
 impl Reads {

@@ -86,7 +86,7 @@ pub(crate) struct Waiter {
     pub(crate) portion: Portion,
 }
 
-/// A stored extent that a read wants a part of.
+/// A stored extent that a read needs a part of.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) place: Place,

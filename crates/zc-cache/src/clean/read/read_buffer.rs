@@ -42,8 +42,8 @@ impl ReadBuffer {
         self.buffers[usize_from_u32(place)].map(|(_, buf)| buf)
     }
 
-    /// Holds a buffer for an extent. Returns those that are held no more: the extent's former one, the least recently
-    /// used one, or this one if there is no room for any.
+    /// Holds a buffer for an extent. Returns the buffers that are no longer held: the extent's former one, the least
+    /// recently used one, or this one if none fits.
     pub(crate) fn insert(&mut self, key: ExtentKey, buf: BufId) -> SmallVec<[BufId; 1]> {
         let mut gone = SmallVec::new();
         gone.extend(self.invalidate(&key));

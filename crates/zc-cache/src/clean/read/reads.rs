@@ -21,7 +21,7 @@ use crate::seam::{Action, Request};
 /// their stream would cost each random read.
 const DESCENDING_BYTES_MIN: u32 = 32 << 10;
 
-/// Reads of clients, and the reads of origin and device that are under way for them.
+/// Reads of clients, and the reads of origin and device that are in progress for them.
 #[derive(Debug)]
 pub(crate) struct Reads {
     pub(super) reads: Map<u64, ReadOp>,
@@ -54,12 +54,12 @@ impl Reads {
         self.reads.is_empty()
     }
 
-    /// Returns `true` if no client waits, and no read of an origin is under way.
+    /// Returns `true` if no client waits, and no read of an origin is in progress.
     pub(crate) fn is_idle(&self) -> bool {
         self.reads.is_empty() && self.fills.is_empty()
     }
 
-    /// Returns `true` if a read of the volume is under way.
+    /// Returns `true` if a read of the volume is in progress.
     pub(crate) fn has_any_of(&self, volume: VolumeId) -> bool {
         self.reads.values().any(|read| read.volume() == volume)
             || self.fills.values().any(|fill| fill.volume() == volume)
@@ -80,7 +80,7 @@ impl Reads {
         self.reads.insert(read, op);
     }
 
-    /// A read that has not ended.
+    /// Read in progress.
     pub(crate) fn read(&self, read: u64) -> &ReadOp {
         self.reads.get(&read).expect_held()
     }
@@ -102,7 +102,7 @@ impl Reads {
         self.reads.get_mut(&read).expect_held().from_origin = true;
     }
 
-    /// A part of a read comes from a read of the origin that is under way.
+    /// Makes a part of a read wait for a read of the origin in progress.
     pub(crate) fn wait_for_origin(&mut self, read: u64) {
         let op = self.reads.get_mut(&read).expect_held();
         op.pending += 1;
@@ -239,7 +239,7 @@ impl Reads {
         }
     }
 
-    /// A read that went past the cache ended.
+    /// Handles the completion of a read that went past the cache.
     pub(crate) fn direct_read_done(
         &mut self,
         read: u64,
@@ -284,7 +284,7 @@ impl Reads {
         self.warm_part_done(request.req, Ok(()), core);
     }
 
-    /// A read of the origin has ended.
+    /// Handles the completion of a read of the origin.
     pub(crate) fn warm_part_done(&mut self, req: ReqId, result: Result<(), ErrorKind>, core: &mut Core) {
         if let Some(result) = self.warms.part_done(req, result) {
             core.base.port.emit(Action::Reply { req, result });
@@ -301,7 +301,7 @@ impl Reads {
     }
 }
 
-/// No write of the same sectors is in flight, and none goes off before this ends.
+/// Issues an uncached origin read. The caller holds the range, so no overlapping write is in flight.
 pub(crate) fn start_direct_read(
     turn: u64,
     read: u64,

@@ -45,7 +45,7 @@ const RUN_EXTENTS: u64 = 128;
 const RUNS_MAX: usize = 4096;
 /// Questions in flight.
 const ASKED_MAX: usize = 16;
-/// After a miss, headers that may have the contents of so many extents behind it are read: those of a request or two.
+/// Number of extents behind a miss whose headers are prefetched: those of a request or two.
 const LEARNED_AHEAD: u64 = 16;
 /// Memory that a run of learned fingerprints takes: these, and the two tables that name it.
 const LEARNED_RUN_BYTES: u64 = RUN_EXTENTS * size_of::<Option<Fingerprint>>() as u64 + 64;
@@ -174,7 +174,7 @@ impl Recipes {
         }
     }
 
-    /// A miss waits for headers no more.
+    /// Ends a miss's wait for headers.
     pub(crate) fn end_wait(&mut self, id: u64) -> RecipeWait {
         self.waiting.remove(&id).expect_held()
     }

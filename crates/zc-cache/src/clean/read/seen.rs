@@ -1,9 +1,9 @@
 //! A bounded memory of addresses that were requested and not found, for detecting a second request.
 //!
-//! Two generations of 32-bit tags in buckets of 8. What is seen goes into the young generation; when that has taken in
+//! Two generations of 32-bit tags in buckets of 8. A seen address enters the young generation; when that has reached
 //! half of the bound, the old one is forgotten and the young one becomes the old one. So the last `entries_max / 2`
-//! distinct addresses are remembered, and up to as many again, but for the few (about 1 %) that a full bucket loses. A
-//! wrong "yes" needs an equal tag in one of two buckets: below 16 / 2^32 a question.
+//! distinct addresses are remembered, and up to as many again, but for the few (about 1 %) that a full bucket loses.
+//! A wrong "yes" needs an equal tag in one of two buckets: below 16 / 2^32 a question.
 //!
 //! **Arithmetic.** Half the bound at 1/2 load makes as many places per generation as the bound, 4 bytes each, twice, and
 //! 4 bytes for each bucket: 9 bytes per entry of the bound, 576 KiB for 65,536. Memory is touched as it fills.

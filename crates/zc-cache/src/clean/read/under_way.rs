@@ -1,4 +1,4 @@
-//! Reads of origins and of the device that are under way.
+//! Reads of origins and of the device that are in progress.
 
 use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ExtentKey, ExtentNo, VolumeId, WeuSlot};

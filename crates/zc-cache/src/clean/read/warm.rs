@@ -10,7 +10,7 @@ use zc_core::{ErrorKind, Map, ReqId};
 
 use crate::expect_held::ExpectHeld;
 
-/// A request that reads of the origin are under way for.
+/// A request that reads of the origin are in progress for.
 #[derive(Debug)]
 struct Warm {
     pending: u32,

@@ -4,7 +4,7 @@
 //! piece, and complete it. Parts of extents at both ends, and short pieces, go extent by extent as writes do.
 //!
 //! Invariants: a piece looks up a bounded number of extents. While a range is in flight no guard of its extents is
-//! given out, and those given out before are broken, as with any write.
+//! issued, and earlier ones are broken, as with any write.
 //!
 //! Out of scope: mapping cleared extents as zeros. Their number follows the addresses; reads of them go to the
 //! origin.
@@ -35,7 +35,7 @@ fn touched(offset_bytes: u64, len_bytes: u64, extent_bytes: u64) -> Range<u64> {
     offset_bytes / extent_bytes..(offset_bytes + len_bytes).div_ceil(extent_bytes)
 }
 
-/// Returns the part of a clearing that can be done at once, with so many lookups.
+/// Returns the part of a clearing that can be done at once, within the bound on lookups.
 pub(crate) fn piece(
     volume: VolumeId,
     offset_bytes: u64,
@@ -68,7 +68,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Returns the parts of the piece that is under way.
+    /// Returns the parts of the piece in progress.
     pub(super) fn of(op: &WriteOp, extent_bytes: u32) -> Self {
         let (offset, len, extent) = (op.piece_start(), op.piece_bytes, u64::from(extent_bytes));
         let whole = offset.div_ceil(extent)..(offset + len) / extent;
@@ -85,7 +85,7 @@ impl Parts {
     }
 }
 
-/// Returns `true` if a piece of so many bytes is cleared as a range.
+/// Returns `true` if a piece of `len_bytes` bytes is cleared as a range.
 pub(super) fn is_range(kind: RequestKind, len_bytes: u64, core: &Core) -> bool {
     let clears = matches!(kind, RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. });
     clears

@@ -27,7 +27,7 @@ use crate::seam::{Action, Request, RequestKind};
 /// Writes that wait for their regions' marks.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingWrites {
-    /// Until there is room for a mark, in order of arrival.
+    /// Until there is capacity for a mark, in order of arrival.
     pub(super) for_room: VecDeque<u64>,
     /// Until the marks are durable.
     pub(super) for_mark: Vec<u64>,
@@ -63,17 +63,17 @@ impl Writes {
         Self { writes: Map::default(), waiting: WaitingWrites::default(), streams: StreamTable::new(streams) }
     }
 
-    /// Returns `true` if no request is under way.
+    /// Returns `true` if no request is in progress.
     pub(crate) fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Returns `true` if a request of the volume is under way.
+    /// Returns `true` if a request of the volume is in progress.
     pub(crate) fn has_any_of(&self, volume: VolumeId) -> bool {
         self.writes.values().any(|write| write.volume == volume)
     }
 
-    /// A write, trim or zeroing that goes past the dirty layer; its buffer has been adopted.
+    /// Submits a write, trim or zeroing that bypasses the dirty layer; its buffer has been adopted.
     pub(crate) fn write_through(&mut self, request: &Request, copies: &mut Copies, core: &mut Core) {
         let stream = matches!(request.kind, RequestKind::Write { .. })
             .then(|| self.streams.on_write(request.volume, request.offset_bytes, request.len_bytes))
@@ -106,7 +106,7 @@ impl Writes {
         self.begin_piece(id, copies, core);
     }
 
-    /// A write of destaged data: the way of any other, for the clean layer.
+    /// Submits a write of destaged data, which the clean layer treats as any other.
     pub(crate) fn submit_destage_write(
         &mut self,
         volume: VolumeId,
@@ -146,7 +146,8 @@ impl Writes {
         }
     }
 
-    /// Marks the regions of the next piece and starts it when the marks are durable. False if there is no room.
+    /// Marks the regions of the next piece and starts it when the marks are durable. Returns `false` if there is no
+    /// capacity.
     fn mark_piece(&mut self, id: u64, copies: &mut Copies, core: &mut Core) -> bool {
         let op = self.writes.get(&id).expect_held();
         let volume = core.base.volume(op.volume).expect_held();
@@ -199,7 +200,7 @@ impl Writes {
         op.regions.as_ref().map_or_else(|| !core.base.is_failing(), marked)
     }
 
-    /// The marks are durable: the piece goes off when it meets no other access of the origin.
+    /// Starts a piece whose marks are durable, as soon as it overlaps no other access of the origin.
     fn start_piece(&mut self, id: u64, copies: &mut Copies, core: &mut Core) {
         let turn = core.base.port.number();
         let op = self.writes.get_mut(&id).expect_held();
@@ -269,7 +270,7 @@ impl Writes {
             copies.drop_prefetched(key, core);
             copies.recipes_mut().remove(&key);
             core.device.recovery.remember_written(key, &mut core.device.catalog, &mut core.base);
-            // Also a staged extent may be mapped: by a miss fill that ended in the meantime.
+            // A staged extent may be mapped, too: by a miss fill that completed in the meantime.
             let old = core.device.catalog.forget(key, &mut core.base);
             if let Some(staged) = copies.staging_mut().get_mut(&key) {
                 staged.write_begins(id, sectors);
@@ -327,7 +328,7 @@ impl Writes {
         destaged
     }
 
-    /// A piece of a trim or a zeroing has ended.
+    /// Handles the completion of a piece of a trim or a zeroing.
     fn piece_cleared(&mut self, id: u64, ok: bool, copies: &mut Copies, core: &mut Core) {
         let op = self.writes.get(&id).expect_held();
         let (kind, volume, parts) = (op.kind, op.volume, Parts::of(op, core.base.extent_bytes()));
@@ -441,8 +442,8 @@ impl Writes {
         retired.began
     }
 
-    /// Origins do not flush: writes that need room for their marks fail rather than hang. Those of other volumes wait if
-    /// some room was made.
+    /// Fails writes that need capacity for their marks because origins do not flush, instead of letting them hang.
+    /// Those of other volumes wait if some capacity was freed.
     fn fail_waiting_writes(&mut self, failed: &[(VolumeId, ErrorKind)], others_wait: bool, core: &mut Core) {
         for id in core::mem::take(&mut self.waiting.for_room) {
             let volume = self.writes.get(&id).expect_held().volume;
@@ -454,7 +455,7 @@ impl Writes {
         }
     }
 
-    /// Marks regions for waiting writes as far as there is room.
+    /// Marks regions for waiting writes as far as capacity permits.
     pub(crate) fn admit_waiting(&mut self, copies: &mut Copies, core: &mut Core) {
         while let Some(id) = self.waiting.for_room.front().copied() {
             if !self.mark_piece(id, copies, core) {

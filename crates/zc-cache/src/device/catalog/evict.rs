@@ -27,7 +27,7 @@ const URGENT_BUCKETS: usize = 4096;
 pub(crate) enum NoRoom {
     /// No slot may be used now: it may be placed later.
     Slot,
-    /// Its class is at its quota, and none of its units may go now.
+    /// Its class is at its quota, and none of its units may be evicted now.
     Quota,
 }
 
@@ -153,7 +153,7 @@ impl Catalog {
         true
     }
 
-    /// Evicts a unit of the class that loses one first, of those that have any that may go.
+    /// Evicts a unit of the first class in the order of loss that has one which may be evicted.
     fn evict_one(&mut self, need: SlotNeed, base: &mut Base) -> bool {
         if let Some(slot) = self.slots.dead_unit() {
             self.evict(slot, need.are_hits, base);
@@ -220,7 +220,7 @@ impl Catalog {
         }
     }
 
-    /// Evicts a unit of the class. False if none may go.
+    /// Evicts a unit of the class. Returns `false` if none may be evicted.
     fn evict_from(&mut self, class: ClassId, are_hits: bool, base: &mut Base) -> bool {
         let Some((slot, pinned)) = self.slots.victim(class, are_hits, base) else { return false };
         self.evict(slot, pinned, base);

@@ -34,7 +34,7 @@ use crate::startup::StartState;
 const BUCKETS: usize = 1024;
 /// ... how often in an event, ...
 const SWEEPS_MAX: usize = 8;
-/// ... unless so many mappings were found.
+/// ... unless this number of mappings was found.
 const VOIDS_ENOUGH: usize = 4096;
 
 /// See the module documentation.
@@ -185,7 +185,7 @@ impl Catalog {
         self.contents.wait_for_header(waiter, slot, print, self.slots.table_mut(), base);
     }
 
-    /// Has the header of a slot read, whatever is known of it. Returns `false` if too many are being read.
+    /// Reads the header of a slot, regardless of its cached state. Returns `false` if too many are being read.
     pub(crate) fn wait_for_any_header(
         &mut self,
         waiter: HeaderWaiter,
@@ -247,8 +247,8 @@ impl Catalog {
         found
     }
 
-    /// Hands out the mappings of so many buckets from the cursor on; those that `visit` does not keep go. Returns `true`
-    /// if these were the last.
+    /// Passes the mappings of `buckets` buckets from the cursor on to `visit`, which decides if they stay. Returns
+    /// `true` if these were the last.
     pub(crate) fn visit_mappings(
         &mut self,
         cursor: &mut SweepCursor,
@@ -297,7 +297,8 @@ impl Catalog {
             && self.slots.kept().has(other)
             && !self.slots.kept().has(key)
         {
-            // All that might go is kept. It has its place back, which this one has for now.
+            // All candidates for eviction are kept. The displaced mapping has its place back, which this one has for
+            // now.
             self.files.remove(key);
             evicted = self.files.insert(other, theirs).or(Some((key, mapping)));
         }
@@ -336,7 +337,7 @@ impl Catalog {
         self.map_extent(key, mapping, base);
     }
 
-    /// Takes an extent's mapping away, for good: also a restart must not find it. Returns it if it could be served.
+    /// Removes an extent's mapping for good: a restart must not find it either. Returns it if it could be served.
     pub(crate) fn forget(&mut self, key: ExtentKey, base: &mut Base) -> Option<Mapping> {
         let mapping = self.files.remove(key)?;
         self.count_unmapped(key, mapping, base);
@@ -350,7 +351,7 @@ impl Catalog {
         }
     }
 
-    /// Returns the number of extents from the start of a range that can be forgotten at once with so many lookups, and
+    /// Returns the number of extents from the start of a range that can be forgotten within the bound on lookups, and
     /// the lookups.
     pub(crate) fn forget_reach(&self, volume: VolumeId, extents: Range<u64>, lookups_max: u64) -> (u64, u64) {
         self.files.reach(volume, extents, lookups_max)
@@ -431,7 +432,7 @@ impl Catalog {
     }
 }
 
-/// Units that come to the device.
+/// Units that are written to the device.
 impl Catalog {
     /// A unit is on the device, with its header.
     pub(crate) fn unit_written(&mut self, slot: WeuSlot, base: &mut Base) {

@@ -17,7 +17,7 @@ pub(crate) enum Keeping {
 }
 
 impl Catalog {
-    /// Takes on which ranges of a volume of so many extents are pinned. Where nothing is mapped yet, all of it at once.
+    /// Sets the pinned ranges of a volume of `extents` extents. Where nothing is mapped yet, all of it at once.
     pub(crate) fn configure_pins(
         &mut self,
         volume: VolumeId,

@@ -1,8 +1,8 @@
 //! Recently used WEU headers: full fingerprints, so that a hint of the fingerprint index can be proved (G7).
 //!
-//! The headers of the open WEU and of WEUs being written are always here; of the others as many as have a bounded number
-//! of fingerprints together, least recently used first to go; one without any counts as one. Streams of duplicates find
-//! their originals in few WEUs, so one header read of some 30 KiB serves hundreds of them.
+//! The headers of the open WEU and of WEUs being written are always here. Of the others a bounded number of
+//! fingerprints is kept, least recently used headers first to go; a header without any counts as one. Streams of
+//! duplicates find their originals in few WEUs, so one header read of some 30 KiB serves hundreds of them.
 
 use smallvec::SmallVec;
 use zc_core::{Fingerprint, Generation, HashKey, KeyedMap, Map, WeuSlot};
@@ -43,7 +43,7 @@ pub(crate) struct HeaderCache {
 }
 
 impl HeaderCache {
-    /// Keeps so many fingerprints of WEUs that are on the device alone.
+    /// Keeps at most this number of fingerprints of WEUs that are on the device alone.
     pub(crate) fn new(written_prints_max: usize, key: &HashKey) -> Self {
         Self {
             headers: Map::default(),
@@ -72,7 +72,7 @@ impl HeaderCache {
         }
     }
 
-    /// The WEU is on the device now: its header may go when it is not used.
+    /// Records that the WEU is on the device: its header may be dropped when it is not used.
     pub(crate) fn unit_written(&mut self, slot: WeuSlot) {
         let Some(header) = self.headers.get_mut(&slot).filter(|header| header.unit_in_memory) else { return };
         self.in_memory.retain(|held| *held != slot);
@@ -115,7 +115,7 @@ impl HeaderCache {
         Some(header.prints.get(print).map(|stored| (header.generation, *stored)))
     }
 
-    /// The content that a unit stores at a place, if its header is here. Looks at each of the header's fingerprints.
+    /// The content that a unit stores at a place, if its header is here. Inspects each of the header's fingerprints.
     pub(crate) fn content_at(&self, slot: WeuSlot, stored: Stored) -> Option<Fingerprint> {
         let prints = &self.headers.get(&slot)?.prints;
         prints.iter().find(|(_, place)| **place == stored).map(|(print, _)| *print)
@@ -190,7 +190,7 @@ mod tests {
             headers.load(WeuSlot(slot), generation, prints(0..2));
         }
         assert!(headers.find(WeuSlot(0), &print(0)).is_some(), "eight have room, and this is used");
-        // Two go for one of three.
+        // Two are dropped for one of three.
         headers.load(WeuSlot(4), generation, prints(0..3));
         let here = |headers: &mut HeaderCache| {
             (0..6).filter(|slot| headers.find(WeuSlot(*slot), &print(9)).is_some()).collect::<Vec<u32>>()

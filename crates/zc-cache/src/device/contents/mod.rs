@@ -21,7 +21,7 @@ use crate::index::file_index::{IndexShape, Keep, Place, SweepCursor};
 use crate::index::fingerprint_index::FingerprintIndex;
 use crate::seam::Purpose;
 
-/// Candidate slots looked at per fingerprint.
+/// Candidate slots inspected per fingerprint.
 const CANDIDATES_MAX: usize = 4;
 
 /// Result of the lookup of a content.
@@ -69,13 +69,13 @@ impl Contents {
         &mut self.prints
     }
 
-    /// The headers at hand.
+    /// Cached headers.
     #[inline]
     pub(crate) const fn headers(&self) -> &HeaderCache {
         &self.headers
     }
 
-    /// The headers at hand, to be changed.
+    /// Cached headers, for changes.
     #[inline]
     pub(crate) const fn headers_mut(&mut self) -> &mut HeaderCache {
         &mut self.headers
@@ -102,7 +102,7 @@ impl Contents {
         self.prints.remove(&entry.fingerprint, slot);
     }
 
-    /// Sweeps the share of the index that is due when one of so many slots is opened.
+    /// Sweeps the share of the index that is due when one of `slots` slots is opened.
     pub(crate) fn sweep_share(&mut self, slots: usize, table: &SlotTable, base: &mut Base) {
         let mut swept = 0;
         let buckets = self.prints.buckets().div_ceil(slots);
@@ -202,7 +202,7 @@ impl Contents {
         }
     }
 
-    /// Has the header of a slot read, whatever is known of it. Returns `false` if too many are being read.
+    /// Reads the header of a slot, regardless of its cached state. Returns `false` if too many are being read.
     pub(crate) fn wait_for_any_header(
         &mut self,
         waiter: HeaderWaiter,

@@ -42,7 +42,7 @@ pub(crate) struct Journal {
     block_records: usize,
 }
 
-/// Records that are durable in themselves, whatever is before them.
+/// Records that are durable in themselves, independently of those before them.
 #[derive(Debug, Clone, Copy)]
 struct Sealed {
     /// Position before the first.
@@ -133,7 +133,7 @@ impl Journal {
         self.in_flight.is_none() && self.durable >= self.taken && self.durable_next == self.next
     }
 
-    /// Records in line for the next blocks, without the first ones.
+    /// Queued records for the next blocks, without the first ones.
     pub(crate) fn pending_from(&self, skip: usize) -> Vec<Record> {
         self.pending.iter().skip(skip).copied().collect()
     }

@@ -92,7 +92,7 @@ impl MetaLog {
     pub(crate) fn record(&mut self, record: Record, base: &mut Base) {
         match base.health() {
             Health::Good => self.journal.append(record, base.now_ms()),
-            // The journal is gone; a restart after a kill still believes the intent log.
+            // The journal is gone; a restart after a kill still trusts the intent log.
             Health::Failing => {}
             Health::Failed => return,
         }
@@ -116,31 +116,31 @@ impl MetaLog {
         }
     }
 
-    /// Begins a retirement when one is due, and ends the one under way when it can be. `is_room_wanted`: writes wait for
-    /// room for their marks.
+    /// Begins a retirement when one is due, and ends the one in progress when possible. `is_room_wanted`: writes wait
+    /// for capacity for their marks.
     pub(crate) fn pump_retiring(&mut self, is_room_wanted: bool, base: &mut Base) -> Retired {
         let Self { regions, maps, journal, retirements, .. } = self;
         retirements.pump(&mut Marks { regions, maps, journal }, is_room_wanted, base)
     }
 
-    /// An origin was flushed for the retirement under way, or not.
+    /// Handles the completion of an origin flush for the retirement in progress.
     pub(crate) fn retire_flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
         self.retirements.flush_done(volume, result);
     }
 
-    /// Returns `true` if a clean stop may say that no region of a served volume is marked.
+    /// Returns `true` if a clean stop may record that no region of a served volume is marked.
     pub(crate) fn is_unmarked(&self, base: &Base) -> bool {
         self.retirements.is_unmarked(&self.regions, &self.maps, base)
     }
 
-    /// The device failed: nothing that is under way will end.
+    /// Handles a failure of the device: no operation in progress will complete.
     pub(crate) fn device_failed(&mut self) {
         self.retirements.give_up();
         self.maps.give_up();
         self.is_checkpointing = false;
     }
 
-    /// Returns `true` if no map, retirement or checkpoint is under way.
+    /// Returns `true` if no map, retirement or checkpoint is in progress.
     pub(crate) const fn is_idle(&self) -> bool {
         !self.is_checkpointing && !self.maps.is_writing() && !self.retirements.is_running()
     }
@@ -184,7 +184,8 @@ impl MetaLog {
         self.retirements.do_marks_stay()
     }
 
-    /// Mappings from media were voided: a region map has to name the journal block that says so.
+    /// Records that mappings from media were invalidated: a region map has to name the journal block with these
+    /// records.
     pub(crate) const fn want_voids(&mut self) {
         self.retirements.want_voids();
     }

@@ -12,7 +12,7 @@ use crate::seam::Action;
 /// Without writes for so long, all marks are retired, so that a power cut finds everything warm.
 pub(super) const IDLE_RETIRE_MS: u64 = 2000;
 
-/// The region maps on the device and the one that is under way.
+/// The region maps on the device and the one that is in progress.
 #[derive(Debug)]
 pub(super) struct RegionMaps {
     /// The regions of the map that is on its way.
@@ -23,7 +23,7 @@ pub(super) struct RegionMaps {
     durable: u64,
     /// Copy that holds that map.
     copy: usize,
-    /// The map on the device has marks that are gone.
+    /// The map on the device has marks that were removed.
     stale: bool,
     /// A map of a higher sequence than this is waited for.
     awaited_above: Option<u64>,
@@ -50,7 +50,7 @@ impl RegionMaps {
         self.writing.is_some()
     }
 
-    /// The map on the device has marks that are gone, or lacks a journal block that it has to name.
+    /// Records that the map on the device has removed marks, or lacks a journal block that it has to name.
     pub(super) const fn mark_stale(&mut self) {
         self.stale = true;
     }

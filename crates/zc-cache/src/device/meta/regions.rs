@@ -20,7 +20,7 @@ struct Region {
     /// The mark is on media.
     durable: bool,
     writers: u32,
-    /// Number of the last write that ended in it, in the order of the volume's writes.
+    /// Number of the last completed write in it, in the order of the volume's writes.
     last_write: u64,
     /// Last use, for the choice of regions to retire: in the order of uses, and by the clock.
     used: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Regions {
     clock: u64,
 }
 
-/// A retirement under way: the regions as they were when it began.
+/// A retirement in progress: the regions as they were when it began.
 #[derive(Debug, Clone)]
 pub(crate) struct Retirement {
     candidates: Vec<(RegionKey, u64)>,
@@ -57,8 +57,8 @@ impl Regions {
         zc_core::u64_from_usize((self.max / 4).max(1))
     }
 
-    /// Marks the regions for a write, or refuses because there is no room. After success the write may start once
-    /// [`Regions::are_durable`] says so, and must be ended with [`Regions::write_ends`].
+    /// Marks the regions for a write, or refuses for lack of capacity. After success the write may start once
+    /// [`Regions::are_durable`] returns `true`, and must be ended with [`Regions::write_ends`].
     pub(crate) fn write_begins(
         &mut self,
         volume: VolumeId,
@@ -127,7 +127,7 @@ impl Regions {
         }
     }
 
-    /// A write that began with [`Regions::write_begins`] ended as write number `write`.
+    /// Ends a write that began with [`Regions::write_begins`] as write number `write`.
     pub(crate) fn write_ends(
         &mut self,
         volume: VolumeId,
@@ -179,7 +179,7 @@ impl Regions {
         gone
     }
 
-    /// The volume is gone, and its marks with it. No write is in them.
+    /// Removes the marks of a removed volume. No write is in them.
     pub(crate) fn remove(&mut self, volume: VolumeId) {
         self.inherited.retain(|key| key.volume != volume);
         let unmarked = &mut self.unmarked;
@@ -191,7 +191,7 @@ impl Regions {
         });
     }
 
-    /// The inherited regions need no mark any more, but those of volumes that `keep` them.
+    /// Drops the inherited regions that need no mark any more, except those of volumes that `keep` them.
     pub(crate) fn drop_inherited(&mut self, keep: impl Fn(VolumeId) -> bool) {
         self.inherited.retain(|key| keep(key.volume));
     }

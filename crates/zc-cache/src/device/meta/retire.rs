@@ -1,4 +1,5 @@
-//! Retirements: the marks of regions that are not written any more go (see the module above for when they may).
+//! Retirements: removal of the marks of regions that are not written any more (see the module above for the
+//! conditions).
 
 use zc_core::{ErrorKind, VolumeId};
 
@@ -15,15 +16,15 @@ const RETIRE_AGED_EVERY_MS: u64 = 5000;
 /// After an origin flush failed, the next retirement waits for so long.
 const RETIRE_BACKOFF_MS: u64 = 500;
 
-/// The retirement that is under way, and when there may be another.
+/// The retirement in progress, and the earliest time of another.
 #[derive(Debug, Default)]
 pub(super) struct Retirements {
     running: Option<Retiring>,
     /// Not before, as an origin did not flush.
     not_before_ms: u64,
-    /// When marks are looked at for their age again.
+    /// Time of the next check of marks for their age.
     aged_at_ms: u64,
-    /// Mappings from media were voided, and no region map names the journal block that says so yet.
+    /// Mappings from media were invalidated, and no region map names the journal block with these records yet.
     voids_pending: bool,
     /// The last attempt to end inherited marks failed for some volume.
     inherited_failed: bool,
@@ -39,12 +40,12 @@ impl Retirements {
         self.running.is_some()
     }
 
-    /// The one under way will not end.
+    /// Abandons the one in progress.
     pub(super) fn give_up(&mut self) {
         self.running = None;
     }
 
-    /// Mappings from media were voided.
+    /// Records that mappings from media were invalidated.
     pub(super) const fn want_voids(&mut self) {
         self.voids_pending = true;
     }
@@ -65,7 +66,7 @@ impl Retirements {
 pub(crate) struct Retired {
     /// One began: the journal has to become durable for it.
     pub(crate) began: bool,
-    /// One ended.
+    /// Retirement that ended.
     pub(crate) ended: Option<RetirementEnd>,
 }
 
@@ -112,7 +113,7 @@ fn is_crowded(regions: &Regions) -> bool {
 }
 
 impl Retirements {
-    /// An origin was flushed for the one under way, or not.
+    /// Handles the completion of an origin flush for the one in progress.
     pub(super) fn flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
         if let Some(retiring) = &mut self.running {
             retiring.flushes -= 1;
@@ -125,8 +126,8 @@ impl Retirements {
         regions.len() == 0 && !has_inherited(regions, base) && !maps.is_stale() && !self.voids_pending
     }
 
-    /// Begins a retirement when one is due, and ends the one under way when it can be. `is_room_wanted`: writes wait for
-    /// room for their marks.
+    /// Begins a retirement when one is due, and ends the one in progress when possible. `is_room_wanted`: writes wait
+    /// for capacity for their marks.
     pub(super) fn pump(&mut self, marks: &mut Marks<'_>, is_room_wanted: bool, base: &mut Base) -> Retired {
         let mut retired = Retired::default();
         if self.running.is_none() {

@@ -28,7 +28,7 @@ use crate::seam::{Action, ImageBytes, ImageFault, Note};
 
 /// Pieces being read at once.
 const PIECES_IN_FLIGHT: u32 = 4;
-/// Mappings that there is room for while the image is read. The least recently used of a bucket goes.
+/// Capacity for mappings while the image is read. The least recently used of a bucket goes.
 const MEANWHILE_ENTRIES: u64 = 1 << 16;
 
 /// An image that is being read.
@@ -108,7 +108,7 @@ impl ImageLoad {
         self.files.ram_bytes() + zc_core::u64_from_usize(self.slots.capacity() * size_of::<Expected>())
     }
 
-    /// Takes mappings of the file index. False if one leads nowhere.
+    /// Takes mappings of the file index. Returns `false` if one has no valid target.
     fn take_files(&mut self, piece: &ImagePiece, units: &[u8], kept: &Kept) -> bool {
         let Self { slots, files, volumes, .. } = self;
         files.set_buckets(piece.first, piece.count, units, |key, mapping| {

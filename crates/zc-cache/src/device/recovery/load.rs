@@ -62,7 +62,7 @@ struct Restart {
     dropped_commits: Vec<VolumeId>,
     /// Volumes with commits that count though nothing proves them.
     unproved_commits: Vec<VolumeId>,
-    /// Volumes of which an earlier start could not say that.
+    /// Volumes whose dirty data was incomplete at an earlier start.
     fenced_before: Vec<VolumeId>,
     /// An index image that may be read, and the checkpoint area that it is in.
     image: Option<(ImageHead, usize)>,
@@ -499,7 +499,8 @@ impl Recovery {
                     && header.weu_seq == slot.weu_seq()
                     && !slot.is_retired()
             }
-            // Units of sessions before the last that no record names were misread or given up by a session in between.
+            // Units of sessions before the last that no record names were misread or abandoned by a session in
+            // between.
             SlotState::Unread { known: false }
                 if self.restart.mapping_trusted && header.session + 1 < base.session.number() =>
             {
@@ -668,7 +669,7 @@ impl Recovery {
 }
 
 impl Recovery {
-    /// An operation of the start ended.
+    /// Handles the completion of an operation of the start.
     pub(crate) fn op_ended(&mut self, op: Op, ended: Ended, catalog: &mut Catalog, base: &mut Base) {
         let Self { probes, .. } = self;
         match (op, ended) {

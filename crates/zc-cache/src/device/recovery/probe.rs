@@ -29,10 +29,10 @@ use crate::seam::{Action, Digest, ExtentRead, Note, PartResults};
 
 /// Mappings compared per volume.
 const SAMPLE: u32 = 32;
-/// Comparisons under way at once, all volumes together.
+/// Comparisons in progress at once, all volumes together.
 const IN_FLIGHT_MAX: usize = 4;
-/// Every so many loaded mappings of a volume one is picked, twice as many after each quarter of the sample: the sample
-/// spans the first thousand extents, or all of a small cache.
+/// Stride between picked mappings of a volume, doubled after each quarter of the sample: the sample spans the first
+/// thousand extents, or all of a small cache.
 const FIRST_STRIDE: u64 = 8;
 
 /// Selection of a volume's mappings, in the order in which they come.
@@ -67,7 +67,7 @@ struct Sample {
     open: bool,
 }
 
-/// A comparison under way.
+/// A comparison in progress.
 #[derive(Debug)]
 struct Probe {
     mapping: Mapping,
@@ -96,7 +96,7 @@ impl Probes {
         self.samples.insert(volume, Sample { open: !closed, ..Sample::default() });
     }
 
-    /// The volume is gone.
+    /// Removes a volume.
     pub(crate) fn remove(&mut self, volume: VolumeId) {
         self.samples.remove(&volume);
     }
@@ -228,7 +228,7 @@ impl Probes {
         self.read(id, ok, catalog, base);
     }
 
-    /// One of a probe's reads ended.
+    /// Handles the completion of one of a probe's reads.
     pub(crate) fn read(&mut self, id: u64, ok: bool, catalog: &mut Catalog, base: &mut Base) {
         let probe = self.under_way.get_mut(&id).expect_held();
         probe.reads_left -= 1;
@@ -255,7 +255,7 @@ impl Probes {
         self.ended(id, Some(digest == Digest::Zero), catalog, base);
     }
 
-    /// The comparison ended; `None`: without an answer.
+    /// Ends the comparison; `None`: without an answer.
     pub(crate) fn ended(&mut self, id: u64, equal: Option<bool>, catalog: &mut Catalog, base: &mut Base) {
         let probe = self.under_way.remove(&id).expect_held();
         let key = probe.guard.key;
@@ -294,7 +294,7 @@ fn read_ours(
     ours
 }
 
-/// The origin has something else at `key`: nothing that was stored for the volume before is believed any more.
+/// Forgets a volume whose origin differs at `key`: nothing stored for it before is trusted any more.
 fn forget_volume(key: ExtentKey, catalog: &mut Catalog, base: &mut Base) {
     let Some(volume) = base.volume_mut(key.volume) else { return };
     if !volume.distrust() {

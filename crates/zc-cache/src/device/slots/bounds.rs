@@ -10,9 +10,9 @@ const QUOTA_UNITS_MIN: u32 = 2;
 /// Bounds on a class, in units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// At most so many; none: as many as there are.
+    /// Upper bound on its units; none: all that there are.
     pub(crate) quota: Option<u32>,
-    /// Others leave so many alone.
+    /// Number of units protected from others.
     pub(crate) reserve: u32,
     /// The order in which classes lose units, lowest first.
     pub(crate) priority: Priority,

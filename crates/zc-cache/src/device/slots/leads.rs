@@ -13,7 +13,7 @@ pub(crate) struct Leads {
 }
 
 impl Leads {
-    /// One more leads there.
+    /// Counts a mapping to the unit.
     pub(crate) fn count(&mut self, mapping: Mapping, is_kept: bool) {
         self.live += 1;
         self.kept += u32::from(is_kept);

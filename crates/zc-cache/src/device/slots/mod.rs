@@ -110,7 +110,7 @@ impl Slots {
         self.policy.ram_bytes()
     }
 
-    /// Extents that the cache has room for, by how many lead to each slot that is in use. None while no slot is.
+    /// Number of extents that fit the cache, by the mappings to each slot in use. None while no slot is.
     pub(crate) fn fits_extents(&self) -> Option<u64> {
         let slots = u64::from(self.table.len());
         let idle = zc_core::u64_from_usize(self.table.free_len() + self.table.leaving());
@@ -175,7 +175,7 @@ impl Slots {
         self.policy.inserted(slot, class);
     }
 
-    /// The unit in the slot is gone, or about to go.
+    /// Removes the unit in the slot from its class.
     pub(crate) fn leave(&mut self, slot: WeuSlot) {
         if let Some(class) = self.table.get(slot).class() {
             self.leave_class(slot, class);
@@ -329,7 +329,7 @@ impl Slots {
         self.is_sweep_urgent
     }
 
-    /// The sweep that a slot waited for is over.
+    /// Records the end of the sweep that a slot waited for.
     pub(crate) const fn sweep_is_over(&mut self) {
         self.is_sweep_urgent = false;
     }

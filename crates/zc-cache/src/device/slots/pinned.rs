@@ -16,7 +16,7 @@ use crate::device::slots::table::SlotState;
 use crate::index::file_index::Mapping;
 
 impl Slots {
-    /// Takes on which ranges of a volume of so many extents are pinned.
+    /// Sets the pinned ranges of a volume of `extents` extents.
     pub(crate) fn configure_pins(&mut self, volume: VolumeId, pins: &[Range<u64>], extents: u64) {
         self.kept.configure(volume, pins, extents);
         self.classes.set_kept(self.kept.units_max());
@@ -55,7 +55,7 @@ impl Slots {
         self.kept.note_change(!is_safe);
     }
 
-    /// A mapping of a kept extent is gone.
+    /// Counts the end of a mapping of a kept extent.
     pub(crate) fn kept_unmapped(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         self.kept.note_change(true);
         let was_safe = match mapping {
@@ -79,14 +79,15 @@ impl Slots {
         }
     }
 
-    /// One mapping of a kept extent less leads to the slot.
+    /// Counts one mapping of a kept extent less to the slot.
     fn let_go_in(&mut self, slot: WeuSlot, base: &mut Base) {
         if self.table.let_go(slot) == 0 {
             self.nothing_kept_in(slot, base);
         }
     }
 
-    /// If nothing is kept in a unit of the class it ages as any other one, or is the next to go if nothing leads to it.
+    /// Lets a unit of the class without kept extents age as any other one, or makes it the next to be evicted if no
+    /// mapping leads to it.
     pub(crate) fn nothing_kept_in(&mut self, slot: WeuSlot, base: &mut Base) {
         let entry = self.table.get(slot);
         let is_free_of_kept = entry.class() == Some(ClassId::KEPT) && entry.kept() == 0;
@@ -103,7 +104,7 @@ impl Slots {
         self.look_for_victims();
     }
 
-    /// A unit to which nothing leads, and which may go now.
+    /// Returns a unit without mappings that may be evicted now.
     pub(crate) fn dead_unit(&mut self) -> Option<WeuSlot> {
         self.kept.dead_unit(&mut self.table)
     }
@@ -124,7 +125,7 @@ impl Slots {
         leads.are_of_kept() && self.has_room_to_keep(false)
     }
 
-    /// Has units emptied if the class is short of room: the emptiest ones, as many as there is room for elsewhere.
+    /// Chooses units to be emptied if the class is short of capacity: the emptiest ones, as many as fit elsewhere.
     pub(crate) fn empty_units(&mut self, base: &mut Base) {
         if !self.kept.is_full_of_kept() || self.has_room_to_keep(false) {
             return;

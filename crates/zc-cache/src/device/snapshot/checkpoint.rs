@@ -52,7 +52,7 @@ impl Checkpoints {
         self.area
     }
 
-    /// The one under way will not end.
+    /// Abandons the one in progress.
     pub(crate) fn give_up(&mut self) {
         self.running = None;
     }
@@ -183,7 +183,7 @@ fn slot_records(id: WeuSlot, room: u64, catalog: &Catalog, into: &mut Vec<Record
     let slot = catalog.table().get(id);
     let generation = slot.generation();
     if zc_core::u64_from_usize(slot.void_bases().len()) > room {
-        // Dirty data may come to lie here yet, as another write of content that the unit has.
+        // The slot may still get dirty data, as another write of content that the unit has.
         retired_records(id, catalog, into);
         return;
     }
@@ -272,8 +272,8 @@ impl Checkpoints {
         }
     }
 
-    /// An operation of the checkpoint under way ended. The first journal block that is still needed when it was the
-    /// last one.
+    /// Handles the completion of an operation of the checkpoint in progress. The first journal block that is still
+    /// needed when it was the last one.
     pub(crate) fn step_done(
         &mut self,
         kind: Op,

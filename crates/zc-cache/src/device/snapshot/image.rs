@@ -33,7 +33,7 @@ enum ImageWrite {
     None,
     /// On its way.
     Writing(Writing),
-    /// Written, when so many records had been appended to the journal.
+    /// Written, when this number of records had been appended to the journal.
     Written { position: u64 },
     /// There is none.
     Omitted,

@@ -1,6 +1,6 @@
 //! The open units of clean extents: placement of finished runs, and the writes of full units. Each class of units
 //! that is being filled has one (see `classes`). The packer chooses the place of an extent; the entries of a header
-//! are by offset whatever the order of placement was.
+//! are by offset regardless of the order of placement.
 //!
 //! Invariant: a unit is read from memory until its write has completed.
 //!
@@ -68,7 +68,7 @@ impl CleanUnits {
     /// Puts an extent into the open unit of its class; `together`: it came with others. Where it is now.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// There is no capacity for it.
     pub(crate) fn append(
         &mut self,
         content: &Content,
@@ -189,7 +189,7 @@ impl CleanUnits {
         !self.writing.is_empty()
     }
 
-    /// The device failed: the units that are being filled go.
+    /// Drops the units that are being filled, because the device failed.
     pub(crate) fn drop_open_units(&mut self, base: &mut Base) {
         for open in core::mem::take(&mut self.open).into_values() {
             base.port.release(open.unit.buf());
@@ -207,7 +207,7 @@ impl CleanUnits {
 }
 
 impl CleanUnits {
-    /// The write of a unit of clean extents ended.
+    /// Handles the completion of the write of a unit of clean extents.
     pub(crate) fn weu_written(
         &mut self,
         slot: WeuSlot,

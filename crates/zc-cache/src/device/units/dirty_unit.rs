@@ -163,7 +163,7 @@ impl DirtyUnits {
         Some(catalog.place(slot, generation, stored))
     }
 
-    /// Makes sure the dirty unit has room for one more extent.
+    /// Ensures that the dirty unit has space for one more extent.
     fn ensure_room(&mut self, stored_bytes: u32, catalog: &mut Catalog, base: &mut Base) -> bool {
         if let Some(open) = &self.open {
             let need = open.fill_bytes + placed_bytes(stored_bytes) + open.unit.header_bytes_with_next();
@@ -283,7 +283,7 @@ impl DirtyUnits {
         base.port.emit(Action::WriteWeu { op, slot, weu: buf, start_bytes, data_bytes, header });
     }
 
-    /// The last write of a dirty unit ended. It is never given up while the device works.
+    /// Handles the completion of the last write of a dirty unit. The data is never dropped while the device works.
     pub(crate) fn unit_written(
         &mut self,
         slot: WeuSlot,
@@ -317,7 +317,7 @@ impl DirtyUnits {
         catalog.unit_written(slot, base);
     }
 
-    /// The device failed for good: the unit that is being filled goes.
+    /// Drops the unit that is being filled, because the device failed for good.
     pub(crate) fn drop_open(&mut self, base: &mut Base) {
         if let Some(open) = self.open.take() {
             base.port.release(open.buf());

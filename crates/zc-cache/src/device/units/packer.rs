@@ -25,8 +25,8 @@ use zc_core::limits::{BLOCK_BYTES, PLACE_ALIGN_BYTES};
 
 use crate::config::Packer;
 
-/// Bins that are looked at for an extent: the newest ones. With all of them padding is a tenth of a point
-/// less, with 8 it is five points more (extents of 4 KiB at 1.9:1).
+/// Bins that are inspected for an extent: the newest ones. With all of them padding is a tenth of a point less, with
+/// 8 it is five points more (extents of 4 KiB at 1.9:1).
 const BINS_MAX: usize = 64;
 
 /// Used parts of a unit.
@@ -63,8 +63,8 @@ impl Layout {
         self.fill_bytes - self.placed_bytes
     }
 
-    /// Finds a place for an extent of so many bytes, a multiple of 64, in the unit's first `limit_bytes`, a
-    /// multiple of 4096.
+    /// Finds a place for an extent of `bytes` bytes, a multiple of 64, in the unit's first `limit_bytes`, a multiple
+    /// of 4096.
     pub(crate) fn pack(&mut self, bytes: u32, limit_bytes: u32) -> Option<Spot> {
         if self.packer == Packer::Append {
             return self.append(bytes, limit_bytes);
@@ -123,7 +123,7 @@ impl Layout {
     }
 }
 
-/// Pages that so many bytes touch from an offset on.
+/// Pages touched by `bytes` bytes from an offset on.
 const fn pages_touched(offset_bytes: u32, bytes: u32) -> u32 {
     (offset_bytes % BLOCK_BYTES + bytes).div_ceil(BLOCK_BYTES)
 }
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_last_page_of_a_large_extent_is_shared() {
-        // 2 pages and 64 bytes; the head of the next one has room behind it, that of the third one has not.
+        // 2 pages and 64 bytes; the head of the next one has space behind it, that of the third one has not.
         assert_eq!(offsets(Packer::FirstFit, &[8256, 8000, 5120, 3072]), [0, 8256, 16384, 21504]);
         assert_eq!(offsets(Packer::FirstFit, &[8256, 6144, 8192, 1600]), [0, 8256, 16384, 14400]);
     }

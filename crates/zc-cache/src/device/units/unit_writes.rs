@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 pub(crate) struct UnitWrites {
     in_flight: BTreeSet<u64>,
     next: u64,
-    /// In flight or ended, that are not durable by themselves and that no flush has covered yet.
+    /// Writes in flight or completed that are not durable by themselves and that no flush has covered yet.
     unflushed: BTreeSet<u64>,
     /// The flush in flight covers writes before this one.
     flushing_before: u64,
@@ -28,7 +28,7 @@ impl UnitWrites {
         number
     }
 
-    /// One ended.
+    /// Completes a write.
     pub(super) fn ended(&mut self, number: u64) {
         self.in_flight.remove(&number);
     }

@@ -87,7 +87,7 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// The default class, of a cache of so many slots.
+    /// The default class, in a cache of `slots` slots.
     pub(crate) fn new(slots: u32, weu_bytes: u32) -> Self {
         Self {
             classes: vec![Class::new(None)],
@@ -243,7 +243,7 @@ impl Classes {
         free.or_else(|| self.ids().last())
     }
 
-    /// Kept extents may take so many units: reserves are cut where there is no room for both.
+    /// Sets the bound on units of kept extents: reserves are cut where both do not fit.
     pub(crate) fn set_kept(&mut self, units: u32) {
         self.kept_units = units;
         self.cut_reserves();

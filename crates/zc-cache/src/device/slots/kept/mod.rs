@@ -61,7 +61,7 @@ impl Room {
         u64::from(units - spare).saturating_sub(1) * u64::from(a_unit) * 4 / 5
     }
 
-    /// For so many extents, of which a unit holds at least so many.
+    /// Capacity for `extents` extents, of which a unit holds at least `a_unit`.
     fn new(extents: u64, a_unit: u32, slots: u32) -> Self {
         if extents == 0 {
             return Self::default();
@@ -96,7 +96,7 @@ pub(crate) struct Kept {
     a_unit: u32,
     extents_max: u64,
     room: Room,
-    /// Units of the class in which no mapping leads to anything.
+    /// Units of the class without any mapping to them.
     dead: BTreeSet<WeuSlot>,
     /// Units of the class whose kept extents are to be placed elsewhere.
     emptying: BTreeSet<WeuSlot>,
@@ -167,7 +167,7 @@ impl Kept {
         self.changes += 1;
     }
 
-    /// The next piece that is to be taken on; true: it is kept from now on.
+    /// The next piece to be applied; `true`: it is kept from now on.
     pub(crate) fn next_change(&self, most: u64) -> Option<(VolumeId, Range<u64>, bool)> {
         let gone = self
             .volumes
@@ -180,7 +180,7 @@ impl Kept {
         })
     }
 
-    /// So many extents more of the volume are safe.
+    /// Counts more extents of the volume as safe.
     pub(super) fn count_safe(&mut self, volume: VolumeId, more: i64) {
         if let Some(volume) = self.volumes.get_mut(&volume) {
             volume.safe = volume.safe.saturating_add_signed(more);
@@ -217,7 +217,7 @@ impl Kept {
         volume.is_some_and(|volume| volume.wanted.contains(key.extent.0)) && self.has(key)
     }
 
-    /// A walk ended: so many extents of each volume are safe.
+    /// Records the result of a walk: the safe extents of each volume.
     pub(crate) fn set_safe(&mut self, safe: &BTreeMap<VolumeId, u64>) {
         for (id, volume) in &mut self.volumes {
             volume.safe = safe.get(id).copied().unwrap_or(0);
@@ -241,12 +241,12 @@ impl Kept {
         !self.emptying.contains(&slot)
     }
 
-    /// Nothing leads to the unit of the class in the slot any more.
+    /// Records that no mapping leads to the unit of the class in the slot any more.
     pub(super) fn add_dead(&mut self, slot: WeuSlot) {
         self.dead.insert(slot);
     }
 
-    /// A unit to which nothing leads, and which may go now.
+    /// Returns a unit without mappings that may be evicted now.
     pub(super) fn dead_unit(&mut self, table: &mut SlotTable) -> Option<WeuSlot> {
         self.dead.retain(|slot| table.get(*slot).kept() == 0);
         let may_go = |slot: &WeuSlot| !table.is_pinned(*slot) && table.may_reuse(*slot);
@@ -260,8 +260,8 @@ impl Kept {
         units_now < most
     }
 
-    /// Chooses units to be emptied: of these, with the kept extents in each, the emptiest ones, as many as there is room
-    /// for elsewhere. How many they are.
+    /// Chooses units to be emptied: of these, with the kept extents in each, the emptiest ones, as many as fit
+    /// elsewhere. Returns their number.
     pub(super) fn empty_some(&mut self, mut units: Vec<(u32, WeuSlot)>) -> usize {
         units.sort_unstable();
         let mut left = u64::from(self.room.spare) * u64::from(self.a_unit) / 8 * 7;
@@ -280,7 +280,7 @@ impl Kept {
         self.is_used() && self.dead.is_empty() && self.emptying.is_empty()
     }
 
-    /// A piece is taken on.
+    /// Records that a piece is applied.
     pub(crate) fn changed(&mut self, id: VolumeId, piece: &Range<u64>, is_kept: bool) {
         let Some(volume) = self.volumes.get_mut(&id) else { return };
         if is_kept {

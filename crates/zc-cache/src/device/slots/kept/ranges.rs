@@ -44,7 +44,7 @@ impl RangeSet {
         Some(range.start.max(number)..range.end)
     }
 
-    /// The first so many numbers.
+    /// Returns the first `count` numbers.
     pub(crate) fn first(&self, count: u64) -> Self {
         let mut left = count;
         let cut = |range: &Range<u64>| {
@@ -55,7 +55,7 @@ impl RangeSet {
         Self::of(self.0.iter().map(cut))
     }
 
-    /// The first numbers that are here and not in the other set, at most so many in a row.
+    /// Returns the first numbers that are here and not in the other set, at most `most` in a row.
     pub(crate) fn first_beyond(&self, other: &Self, most: u64) -> Option<Range<u64>> {
         self.0.iter().find_map(|range| {
             let mut start = range.start;

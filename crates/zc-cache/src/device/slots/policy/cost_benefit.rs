@@ -14,7 +14,7 @@ use crate::device::slots::class_id::ClassId;
 
 /// Fraction of the slots that is inspected: one in this number.
 const WINDOW_PART: u32 = 2;
-/// Slots that are looked at, at most.
+/// Maximum number of slots inspected.
 const WINDOW_MAX: u32 = 1024;
 /// Additional weight of a live extent at the end of the window.
 const RECENCY: u64 = 3;

@@ -15,7 +15,7 @@ pub(crate) trait ReplacementPolicy: core::fmt::Debug {
     fn shared(&mut self, slot: WeuSlot, class: ClassId) {
         self.touched(slot, class);
     }
-    /// The slot's WEU is gone or about to go, or changes its class. Nothing happens for a slot that was not inserted.
+    /// Removes a slot whose WEU is evicted, or changes its class. Without effect for a slot that was not inserted.
     fn removed(&mut self, slot: WeuSlot, class: ClassId);
     /// The first slot in the class's order of eviction for which `skip` is false. It stays known until it is removed,
     /// which the caller does next: a policy may have let others pass for it.

@@ -12,7 +12,7 @@ use super::ring::{Queue, Ring};
 use super::uses::Uses;
 use crate::device::slots::class_id::ClassId;
 
-/// One in so many units is in the small queue before units leave from there.
+/// Fraction of units in the small queue before units leave from there: one in this number.
 const SMALL_PART: u32 = 10;
 
 /// See the module documentation.
@@ -62,7 +62,7 @@ impl WeuS3Fifo {
         small >= (small + main).div_ceil(SMALL_PART)
     }
 
-    /// The oldest of a queue that was not used much; those before it become the newest of the main queue.
+    /// Returns the oldest of a queue that was not used much; those before it become the newest of the main queue.
     fn leaver(
         &mut self,
         class: ClassId,

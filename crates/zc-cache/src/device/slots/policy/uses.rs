@@ -7,7 +7,7 @@
 
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 
-/// A count is many if it is more than so many times the mean. Of 1/2, 1, 2, 4 and 8, measured on four workloads.
+/// A count is many if it is more than this multiple of the mean. Of 1/2, 1, 2, 4 and 8, measured on four workloads.
 const MANY_MEANS: u64 = 2;
 
 /// The counts.
@@ -29,7 +29,7 @@ impl Uses {
         self.known += 1;
     }
 
-    /// A known slot is no more.
+    /// Removes a slot.
     pub(super) fn leave(&mut self, slot: WeuSlot) {
         let count = core::mem::take(&mut self.counts[usize_from_u32(slot.0)]);
         self.sum -= u64::from(count);

@@ -25,7 +25,7 @@ pub(crate) enum SlotState {
     Free,
     /// The open WEU; extents are read from memory.
     Open,
-    /// Its write has not ended; extents are read from memory.
+    /// Its write has not completed; extents are read from memory.
     Writing,
     /// On the device.
     Sealed,
@@ -38,9 +38,9 @@ pub(crate) enum SlotState {
 pub(crate) struct Slot {
     state: SlotState,
     generation: Generation,
-    /// The generation above is void on media too: only a later one may be believed.
+    /// The generation above is invalid on media too: only a later one may be trusted.
     retired: bool,
-    /// Free, with generation and sequence that no WEU ever has: whatever header turns up in it is not believed.
+    /// Free, with generation and sequence that no WEU ever has: no header found in it is trusted.
     tombstone: bool,
     /// A dirty unit whose header may never have been written.
     filling: bool,
@@ -242,13 +242,13 @@ impl SlotTable {
         entry.filling = false;
     }
 
-    /// A mapping leads to the place from now on.
+    /// Counts a new mapping to the place.
     pub(crate) fn mapped(&mut self, place: &Place) {
         self.get_mut(place.slot).live += 1;
         self.live_total += 1;
     }
 
-    /// A mapping that led to the place is gone.
+    /// Counts the end of a mapping to the place.
     pub(crate) fn unmapped(&mut self, place: &Place) {
         if self.is_live(place) {
             let entry = self.get_mut(place.slot);
@@ -258,12 +258,12 @@ impl SlotTable {
         }
     }
 
-    /// A mapping of a kept extent leads to the slot's present unit.
+    /// Counts a mapping of a kept extent to the slot's present unit.
     pub(crate) fn keep(&mut self, slot: WeuSlot) {
         self.get_mut(slot).kept += 1;
     }
 
-    /// One mapping of a kept extent less leads there. How many still do.
+    /// Counts one mapping of a kept extent less to it. Returns the number of those left.
     pub(crate) fn let_go(&mut self, slot: WeuSlot) -> u32 {
         let entry = self.get_mut(slot);
         assert!(entry.kept > 0, "nothing was kept in {slot:?}");
@@ -303,7 +303,7 @@ impl SlotTable {
         self.opened = self.opened.saturating_add(1);
     }
 
-    /// The mapping of a base entry is void. The generation that it is of.
+    /// Records that the mapping of a base entry is invalid. Returns its generation.
     pub(crate) fn void_base(&mut self, place: &Place) -> Generation {
         let entry = self.get_mut(place.slot);
         entry.void_bases.push(place.offset_units);
@@ -317,7 +317,7 @@ impl SlotTable {
         }
     }
 
-    /// Makes a slot free; its generation is void from now on.
+    /// Makes a slot free; its generation is invalid from now on.
     pub(crate) fn release(&mut self, slot: WeuSlot) {
         let entry = self.get_mut(slot);
         assert!(entry.state != SlotState::Free, "{slot:?} freed twice");

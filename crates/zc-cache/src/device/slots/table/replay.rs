@@ -35,7 +35,7 @@ impl SlotTable {
         }
     }
 
-    /// A record says that the slot's generation is void.
+    /// Applies a record that the slot's generation is invalid.
     pub(crate) fn adopt_retirement(&mut self, slot: WeuSlot) {
         let entry = self.get_mut(slot);
         entry.retired = true;
@@ -44,7 +44,7 @@ impl SlotTable {
         entry.void_bases = Vec::new();
     }
 
-    /// A record says that the mapping of a base entry is void.
+    /// Applies a record that the mapping of a base entry is invalid.
     pub(crate) fn adopt_void_base(&mut self, slot: WeuSlot, offset_units: u16) {
         let entry = self.get_mut(slot);
         if !entry.retired && !entry.void_bases.contains(&offset_units) {
@@ -81,7 +81,7 @@ impl SlotTable {
         is_known
     }
 
-    /// The unit in the slot is the one that a record named, and these mappings lead to it beside those that are counted.
+    /// Adopts the recorded unit in the slot, with these mappings to it beside those that are counted.
     pub(crate) fn adopt_known(&mut self, slot: WeuSlot, owner: Option<VolumeId>, leads: &Leads) {
         let entry = self.get_mut(slot);
         assert!(entry.state == SlotState::Unread { known: true } && !entry.retired, "{slot:?} is not known");
@@ -92,12 +92,12 @@ impl SlotTable {
         self.live_total += u64::from(leads.live());
     }
 
-    /// No header that turns up in the slot is believed, as before.
+    /// Keeps a tombstone: no header found in the slot is trusted, as before.
     pub(crate) fn stay_tombstone(&mut self, slot: WeuSlot) {
         self.get_mut(slot).tombstone = true;
     }
 
-    /// No header of an earlier generation than this one that turns up in the slot is believed.
+    /// Makes a tombstone: no header of an earlier generation than this one found in the slot is trusted.
     pub(crate) fn make_tombstone(&mut self, slot: WeuSlot, generation: Generation, weu_seq: WeuSeq) {
         let entry = self.get_mut(slot);
         entry.weu_seq = weu_seq;
