@@ -98,7 +98,7 @@ impl CompressionFilter {
         }
     }
 
-    /// The nearest stream for which `near` is true.
+    /// Returns the nearest stream for which `near` is true.
     fn find(
         &mut self,
         volume: VolumeId,

@@ -80,18 +80,18 @@ pub(crate) struct Distrusts {
 }
 
 impl Distrusts {
-    /// The device failed: the wait for the record of all volumes begins.
+    /// Marks the device as failed: the wait for the record of all volumes begins.
     pub(crate) const fn device_failed(&mut self, now_ms: u64) {
         self.since_ms = now_ms;
     }
 
-    /// An attempt to record the distrust of a volume, or of all, failed.
+    /// Records that an attempt to record the distrust of a volume, or of all, failed.
     pub(crate) fn record_failed(&mut self, volume: Option<VolumeId>, now_ms: u64) {
         self.pending.push(volume);
         self.retry_at_ms = now_ms + RECORD_RETRY_MS;
     }
 
-    /// The record of all is durable. It covers each volume.
+    /// Records that the record of all is durable. It covers each volume.
     pub(crate) fn all_recorded(&mut self) {
         self.pending.clear();
     }

@@ -116,18 +116,18 @@ impl Base {
         self.now_ms
     }
 
-    /// The session begins at this time.
+    /// Begins the session at this time.
     pub(crate) const fn begin(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.last_write_ms = now_ms;
     }
 
-    /// Time passed. It never goes back.
+    /// Advances the time. It never goes back.
     pub(crate) fn tick(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
     }
 
-    /// A client's write goes to the origin now.
+    /// Counts a client's write that goes to the origin.
     pub(crate) const fn client_writes(&mut self) {
         self.last_write_ms = self.now_ms;
     }
@@ -184,13 +184,13 @@ impl Base {
         self.volumes.contains_key(&id)
     }
 
-    /// A volume comes.
+    /// Adds a volume.
     pub(crate) fn add_volume(&mut self, cfg: VolumeConfig) {
         let volume = Volume::new(cfg, self.extent_bytes());
         self.volumes.insert(volume.cfg().id, volume);
     }
 
-    /// A volume goes.
+    /// Removes a volume.
     pub(crate) fn remove_volume(&mut self, id: VolumeId) {
         self.volumes.remove(&id);
     }
@@ -198,7 +198,7 @@ impl Base {
     /// A volume's writes and flushes at its origin.
     ///
     /// # Panics
-    /// When the manager does not know the volume.
+    /// If the manager does not serve the volume.
     pub(crate) fn origin_mut(&mut self, id: VolumeId) -> &mut OriginTracker {
         self.volumes.get_mut(&id).expect_held().origin_mut()
     }
@@ -247,12 +247,12 @@ impl Base {
         self.announce(Effect::DeviceFailed(error));
     }
 
-    /// The device read something.
+    /// Records a successful read of the device.
     pub(crate) const fn device_read_worked(&mut self) {
         self.health.read_ended(false);
     }
 
-    /// The device did not read. Too many times in a row, and the cache is out of order.
+    /// Records a failed read of the device. Too many in a row put the cache out of service.
     pub(crate) fn device_read_failed(&mut self, purpose: Purpose, error: ErrorKind) {
         self.stats.device_read_errors += 1;
         if self.health.read_ended(true) {
@@ -260,12 +260,12 @@ impl Base {
         }
     }
 
-    /// The device wrote a unit.
+    /// Records a successful write of a unit.
     pub(crate) const fn unit_write_worked(&mut self) {
         self.health.write_ended(false);
     }
 
-    /// The device did not write a unit. Too many times in a row, and the cache is out of order.
+    /// Records a failed write of a unit. Too many in a row put the cache out of service.
     pub(crate) fn unit_write_failed(&mut self, error: ErrorKind) {
         self.stats.device_write_errors += 1;
         if self.health.write_ended(true) {
@@ -339,7 +339,7 @@ impl Base {
         }
     }
 
-    /// Has the distrust of a volume, or of all, recorded.
+    /// Records the distrust of a volume, or of all.
     pub(crate) fn distrust(&mut self, volume: Option<VolumeId>) {
         let op = self.port.op(OpKind::Distrust(volume));
         self.port.emit(Action::Distrust { op, volume });

@@ -73,8 +73,8 @@ pub(crate) struct OriginTracker {
 }
 
 impl OriginTracker {
-    /// A session begins, for clients that have yet to hear of lost writes of an earlier one, or not, on an origin that
-    /// was flushed, or not.
+    /// Tracker of a session; `lost_writes`: clients have no report yet of writes lost by an earlier one;
+    /// `is_flushed`: the origin was flushed.
     pub(crate) const fn new(lost_writes: bool, is_flushed: bool) -> Self {
         Self {
             // An earlier session may have made writes that the origin has not flushed.

@@ -75,7 +75,7 @@ impl<K> Port<K> {
         self.last_number + 1
     }
 
-    /// A new operation.
+    /// Starts a new operation.
     pub(crate) fn op(&mut self, kind: impl Into<K>) -> OpId {
         let op = OpId(self.number());
         self.ops.insert(op, kind.into());
@@ -108,7 +108,7 @@ impl<K> Port<K> {
         }
     }
 
-    /// A new buffer with one hold on it.
+    /// Allocates a new buffer with one hold on it.
     pub(crate) fn alloc(&mut self, len_bytes: u32) -> BufId {
         let buf = BufId(MANAGER_BUF_BIT | self.number());
         self.holds.insert(buf, 1);
@@ -122,12 +122,12 @@ impl<K> Port<K> {
         assert!(before.is_none(), "{buf:?} submitted twice");
     }
 
-    /// One hold more.
+    /// Adds a hold.
     pub(crate) fn retain(&mut self, buf: BufId) {
         *self.holds.get_mut(&buf).expect_held() += 1;
     }
 
-    /// One hold less.
+    /// Removes a hold; the last one frees the buffer.
     pub(crate) fn release(&mut self, buf: BufId) {
         let holds = self.holds.get_mut(&buf).expect_held();
         *holds -= 1;

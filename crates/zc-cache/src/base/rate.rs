@@ -31,7 +31,7 @@ impl ByteRate {
         self.left > 0
     }
 
-    /// A write went off, bounded or not.
+    /// Accounts for a write, bounded or not.
     pub(crate) fn spend(&mut self, len_bytes: u32) {
         self.left -= i128::from(len_bytes) * i128::from(MS_PER_S);
     }

@@ -81,7 +81,7 @@ impl Tracks {
         self.forget_if_idle(guard.key);
     }
 
-    /// A write of some sectors of the extent starts.
+    /// Begins a write of some sectors of the extent.
     pub(crate) fn write_begins(&mut self, key: ExtentKey, id: u64, sectors: Range<u32>) {
         let track = self.tracks.entry(key).or_default();
         track.version = track.version.wrapping_add(1);
@@ -95,7 +95,7 @@ impl Tracks {
         track.writers.push(Writer { id, sectors, unordered });
     }
 
-    /// A write of all sectors of these extents starts. No other write of them is in flight.
+    /// Begins a write of all sectors of these extents. No other write of them is in flight.
     pub(crate) fn range_begins(&mut self, volume: VolumeId, extents: Range<u64>) {
         let is_in = |key: &ExtentKey| key.volume == volume && extents.contains(&key.extent.0);
         self.tracks.iter_mut().filter(|(key, _)| is_in(key)).for_each(|(_, track)| track.changes());

@@ -208,7 +208,7 @@ impl Clean {
         self.writes.submit_destage_write(volume, (offset_bytes, len_bytes), kind, &mut self.copies, core);
     }
 
-    /// The origin has a piece of a write, or failed to take it. Whole extents of dirty data are returned.
+    /// Completes a piece of a write at the origin, or its failure. Returns whole extents of dirty data.
     pub(crate) fn piece_written(
         &mut self,
         id: u64,
@@ -223,7 +223,7 @@ impl Clean {
         self.writes.end_piece(id, result, &mut self.copies, core);
     }
 
-    /// The old copy of an extent that was written in part was read, or not.
+    /// Handles the completion of a read of the old copy of a partly written extent.
     pub(crate) fn merge_done(
         &mut self,
         key: ExtentKey,
@@ -250,7 +250,7 @@ impl Clean {
         self.writes.start_marked_pieces(&mut self.copies, core);
     }
 
-    /// No mark will become durable any more: the writes that wait for one fail.
+    /// Fails the writes that wait for a mark, since no mark will become durable any more.
     pub(crate) fn fail_unmarked_writes(&mut self, core: &mut Core) {
         self.writes.fail_unmarked_writes(core);
     }
@@ -265,7 +265,7 @@ impl Clean {
         self.copies.inserts_mut().step_ended(id, step, ended, core);
     }
 
-    /// The headers are here that a reduction waited for.
+    /// Resumes a reduction whose headers are here.
     pub(crate) fn insert_headers_read(&mut self, id: u64, core: &mut Core) {
         self.copies.inserts_mut().headers_read(id, core);
     }

@@ -127,7 +127,7 @@ impl OriginOrder {
         self.volumes.get(&volume).is_some_and(|accesses| accesses.must_wait(bytes, false))
     }
 
-    /// An access begins now (true), or waits for its turn.
+    /// Begins an access and returns `true`, or makes it wait for its turn.
     pub(crate) fn begin(&mut self, id: u64, volume: VolumeId, bytes: Range<u64>, turn: Turn) -> bool {
         let accesses = self.volumes.entry(volume).or_default();
         let writes = turn.writes();
@@ -154,7 +154,7 @@ impl OriginOrder {
         self.ended.push(id);
     }
 
-    /// The turns that came.
+    /// Returns the accesses whose turn has come.
     pub(crate) fn grant(&mut self) -> Vec<(VolumeId, Waiting)> {
         if self.ended.is_empty() {
             return Vec::new();

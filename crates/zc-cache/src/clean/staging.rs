@@ -112,7 +112,7 @@ impl Staging {
 }
 
 impl Staged {
-    /// A write of these sectors starts.
+    /// Begins a write of these sectors.
     pub(crate) fn write_begins(&mut self, id: u64, sectors: Range<u32>) {
         self.valid.remove(sectors.clone());
         self.touched.insert(sectors);

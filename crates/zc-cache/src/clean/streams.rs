@@ -133,7 +133,7 @@ impl Stream {
         }
     }
 
-    /// The next range to read ahead, if it is time.
+    /// Returns the next range to read ahead, if it is due.
     fn read_ahead(&mut self, len_bytes: u64, max_bytes: u64) -> Option<Range<u64>> {
         if self.window_bytes == 0 {
             self.window_bytes = len_bytes.saturating_mul(2).min(max_bytes);

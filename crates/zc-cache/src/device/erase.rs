@@ -78,7 +78,7 @@ impl Erasure {
         self.pass.as_ref().is_some_and(|pass| pass.under_way.contains(&slot))
     }
 
-    /// The slot of a unit, or a free one, was erased, or could not be.
+    /// Completes the erasure of the slot of a unit, or of a free one, or its failure.
     pub(crate) fn ended(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>, now_ms: u64) {
         let Some(pass) = &mut self.pass else { return };
         if !pass.under_way.remove(&slot) {
@@ -204,7 +204,7 @@ impl Erasure {
         }
     }
 
-    /// Has the header of a unit read.
+    /// Reads the header of a unit.
     fn visit_unit(
         &mut self,
         slot: WeuSlot,
@@ -297,7 +297,7 @@ impl Erasure {
         }
     }
 
-    /// A free slot was erased, or could not be.
+    /// Completes the erasure of a free slot, or its failure.
     pub(crate) fn free_slot_erased(
         &mut self,
         slot: WeuSlot,

@@ -142,7 +142,7 @@ impl Admission {
         &self.jobs
     }
 
-    /// Dirty data on its way into units, to be continued.
+    /// Dirty data on its way into units, for continuing it.
     pub(crate) const fn jobs_mut(&mut self) -> &mut DirtyJobs {
         &mut self.jobs
     }
@@ -232,7 +232,8 @@ impl Admission {
         }
     }
 
-    /// New writes wait until nothing is dirty. Discards continue while the origin has no space: they may free some.
+    /// Makes new writes wait until nothing is dirty. Discards continue while the origin has no space: they may free
+    /// some.
     fn waits_for_end(
         &mut self,
         volume: VolumeId,

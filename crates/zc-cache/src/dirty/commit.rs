@@ -57,7 +57,7 @@ impl Commits {
         self.resets_until = position;
     }
 
-    /// When a commit that a client waited for was last written.
+    /// Time of the last write of a commit that a client waited for.
     pub(crate) const fn awaited_ms(&self) -> Option<u64> {
         self.awaited_commit_ms
     }
@@ -215,7 +215,7 @@ impl Commits {
         }
     }
 
-    /// Everything is placed: sends unit, records and commit off.
+    /// Writes unit, records and commit of an epoch that is placed.
     fn write_commit(&mut self, volume: VolumeId, epoch: u64, volumes: &mut DirtyVolumes, core: &mut Core) {
         let commit = volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
         let awaited = commit.is_some_and(|commit| !commit.waiters.is_empty());
@@ -289,7 +289,7 @@ impl Commits {
         volumes.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
     }
 
-    /// A flush is issued: it serves every commit that is ready.
+    /// Marks every ready commit as served by the flush that is issued.
     pub(crate) fn commits_flushing(volumes: &mut DirtyVolumes, core: &mut Core) {
         core.device.units.dirty_mut().writes_mut().flush_begins();
         volumes.each_commit(|commit| {
@@ -314,7 +314,7 @@ impl Commits {
         }
     }
 
-    /// All of a commit is durable.
+    /// Completes a commit that is durable.
     pub(crate) fn end_commit(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
         debug_assert!(
             self.is_complete(volume, volumes, core),
@@ -346,7 +346,7 @@ impl Commits {
         placed && written && self.is_recorded(commit.last, core)
     }
 
-    /// A journal block is about to be written: notes which commits it holds.
+    /// Records which commits the journal block about to be written holds.
     pub(crate) fn commits_in_block(block: JournalSeq, volumes: &mut DirtyVolumes, core: &mut Core) {
         let taken = core.device.catalog.meta().journal().taken();
         volumes.each_commit(|commit| {
@@ -373,7 +373,7 @@ impl Commits {
         oldest.map_or(durable, |block| block.min(durable))
     }
 
-    /// The journal must be kept from here on for commits that are not complete.
+    /// Returns the first journal block that commits which are not complete still need.
     pub(crate) fn commits_keep_from(volumes: &DirtyVolumes, core: &Core) -> JournalSeq {
         let next = core.device.catalog.meta().journal().next();
         volumes.commits().filter_map(|commit| commit.first_block).min().map_or(next, |block| block.min(next))
@@ -413,7 +413,7 @@ impl Commits {
         is_written
     }
 
-    /// A piece of a unit was written, durably if it has a summary.
+    /// Handles the completion of a write of a piece of a unit, durable if it has a summary.
     pub(crate) fn summary_written(&mut self, part: u64, volumes: &mut DirtyVolumes, core: &mut Core) {
         let Some(volume) = self.summaries.written(part, core) else { return };
         let commit = volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
@@ -435,7 +435,7 @@ impl Commits {
         self.unproved = Some(Unproved::new(volume, position, core.base.now_ms()));
     }
 
-    /// Has the last commit proved, when none has followed it for a while.
+    /// Proves the last commit, when none has followed it for a while.
     fn pump_proof(&mut self, volumes: &DirtyVolumes, core: &mut Core) {
         let Some(unproved) = self.unproved else { return };
         if self.is_recorded(unproved.position(), core) {

@@ -415,7 +415,7 @@ impl Destager {
         }
     }
 
-    /// A part of a write was read, or not.
+    /// Handles the completion of a read of a part of a write.
     pub(crate) fn gather_read_done(
         &mut self,
         id: u64,
@@ -454,7 +454,7 @@ impl Destager {
         }
     }
 
-    /// A write of the run becomes several, or none; the one that was counted ends.
+    /// Replaces a write of the run by several, or none; the one that was counted ends.
     fn replace_batch(
         &mut self,
         volume: VolumeId,
@@ -478,7 +478,7 @@ impl Destager {
         Self::write_done(volume, Ok(()), volumes, core);
     }
 
-    /// The run cannot be written as long as this is not read.
+    /// Stops a run that cannot be written as long as this version is not read.
     fn stuck(
         volume: VolumeId,
         extent: ExtentNo,
@@ -542,7 +542,7 @@ impl Destager {
         destaging.step = Step::Idle;
     }
 
-    /// The origin was flushed for a run, or not.
+    /// Handles the completion of an origin flush for a run.
     pub(crate) fn flushed(
         volume: VolumeId,
         result: Result<(), ErrorKind>,
@@ -597,7 +597,7 @@ impl Destager {
         self.pump_of(volume, volumes, commits, core, clean);
     }
 
-    /// A whole extent is on the origin: where it lies it is a clean copy from now on.
+    /// Makes a whole extent that is on the origin a clean copy at its place.
     pub(crate) fn promote(key: ExtentKey, volumes: &DirtyVolumes, core: &mut Core, clean: &mut Clean) {
         let Some(dirty) = volumes.get(&key.volume) else { return };
         let Step::Writing { run, .. } = &dirty.destaging.step else { return };

@@ -103,14 +103,14 @@ impl Destaging {
         self.out_of_space
     }
 
-    /// The origin may have more space than before: a run that was refused for that is tried again at once.
+    /// Records that the origin may have more space than before: a run that was refused for that is retried at once.
     pub(crate) const fn may_have_space(&mut self) {
         if self.out_of_space {
             self.not_before_ms = 0;
         }
     }
 
-    /// Something was discarded. Returns `true` if the origin needs that soon.
+    /// Records a discard. Returns `true` if the origin needs that soon.
     pub(crate) const fn discards(&mut self) -> bool {
         self.discards_wait |= self.out_of_space;
         self.discards_wait
@@ -144,7 +144,7 @@ impl Destaging {
         self.step_until = epoch.max(self.step_until);
     }
 
-    /// Nothing that is in flight counts any more.
+    /// Abandons the operations in flight, whose results do not count any more.
     pub(crate) fn give_up(&mut self) {
         *self = Self::default();
     }

@@ -106,7 +106,7 @@ impl DirtyJobs {
         }
     }
 
-    /// The headers are here that a reduction waited for.
+    /// Resumes a reduction whose headers are here.
     pub(crate) fn headers_read(&mut self, id: u64, volumes: &DirtyVolumes, core: &mut Core) {
         let job = self.jobs.get_mut(&id).expect_held();
         if job.reduction.look_up(core) {

@@ -115,7 +115,7 @@ impl DirtyLayer {
         }
     }
 
-    /// A write, trim or zeroing of a volume in write-back; its buffer has been adopted.
+    /// Submits a write, trim or zeroing of a volume in write-back; its buffer has been adopted.
     fn submit_write_back(&mut self, request: &Request, core: &mut Core) {
         if self.volumes.fence(request.volume, core).is_some() {
             core.base.answer_write(request, Err(ErrorKind::Io));
@@ -210,7 +210,7 @@ impl DirtyLayer {
         self.volumes.finish_dropping(volume, core);
     }
 
-    /// The cache device is lost: no client's write can become durable any more.
+    /// Handles a loss of the cache device: no client's write can become durable any more.
     pub(crate) fn device_failed(&mut self, error: ErrorKind, core: &mut Core) {
         Commits::fail_commits(error, &mut self.volumes, core);
         for volume in self.volumes.ids() {
@@ -268,7 +268,7 @@ impl DirtyLayer {
         self.admission.jobs_mut().step_ended(id, step, ended, &self.volumes, core);
     }
 
-    /// The headers are here that a reduction waited for.
+    /// Resumes a reduction whose headers are here.
     pub(crate) fn dirty_headers_read(&mut self, id: u64, core: &mut Core) {
         self.admission.jobs_mut().headers_read(id, &self.volumes, core);
     }
@@ -387,7 +387,7 @@ impl DirtyLayer {
 
 /// Queries of the dirty layer: dirty amounts of a volume, the lag of its origin, and reasons for a stop to wait.
 impl DirtyLayer {
-    /// The dirty data of a volume; `None` when the manager does not know the volume.
+    /// Returns the dirty data of a volume; `None` when the manager does not serve the volume.
     pub(crate) fn state(&self, volume: VolumeId, core: &Core) -> Option<DirtyState> {
         let Some(dirty) = self.volumes.get(&volume) else {
             return core.base.volume(volume).map(|_| DirtyState::default());
@@ -464,7 +464,7 @@ impl DirtyLayer {
         self.volumes.iter().any(|(_, dirty)| dirty.is_dirty() || dirty.phase.is_unrecorded())
     }
 
-    /// A stop: a cache that is out of order places nothing any more.
+    /// A stop: a cache that is out of service places nothing any more.
     pub(crate) fn wind_down(&mut self, core: &mut Core) {
         if !core.base.is_good() {
             self.admission.jobs_mut().abandon(core);

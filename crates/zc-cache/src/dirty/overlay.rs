@@ -15,7 +15,7 @@ use crate::index::file_index::Mapping;
 use crate::residency::{Residency, ResidencyRun, push};
 use crate::seam::Action;
 
-/// A portion with dirty sectors: those from the dirty layer, the others one run after the other.
+/// Reads a portion with dirty sectors: these come from the dirty layer, the others one run after the other.
 pub(super) fn read_overlaid(
     read: u64,
     portion: &Portion,
@@ -52,7 +52,7 @@ pub(super) fn read_overlaid(
     read_beneath(read, &part_of(portion, next..sectors.end), stored, core, clean);
 }
 
-/// The sectors of an extent between dirty ones: from the clean layer.
+/// Reads the sectors of an extent between dirty ones, from the clean layer.
 fn read_beneath(read: u64, portion: &Portion, stored: &mut StoredParts, core: &mut Core, clean: &mut Clean) {
     if portion.len_bytes == 0 {
         return;

@@ -91,8 +91,8 @@ pub(crate) struct Phase {
 }
 
 impl Phase {
-    /// An operator requests that all epochs up to this one are written to the origin without a pause. A later request
-    /// extends the drain; none shortens it.
+    /// Begins a drain: all epochs up to this one are written to the origin without a pause, as an operator requested.
+    /// A later request extends the drain; none shortens it.
     pub(crate) fn drain(&mut self, until: u64) {
         let until = self.drain_until().map_or(until, |earlier| earlier.max(until));
         self.set_drain(Some(until));
@@ -113,7 +113,7 @@ impl Phase {
         self.course = Course::Leaving(Leaving { cfg, since_ms, makes_writes_wait: false, drain_until });
     }
 
-    /// No settings wait any more.
+    /// Drops the settings that wait.
     pub(crate) fn stay(&mut self) {
         if matches!(self.course, Course::Leaving(_)) {
             self.course = self.drain_until().map_or(Course::Serving, |until| Course::Draining { until });
@@ -129,7 +129,7 @@ impl Phase {
         }
     }
 
-    /// The first of the waiting writes is a clearing that goes to the origin when nothing is dirty any more.
+    /// Begins a clearing, the first of the waiting writes, which goes to the origin when nothing is dirty any more.
     pub(crate) fn clear(&mut self, since_ms: u64) {
         debug_assert!(!self.is_leaving(), "settings wait, and writes may");
         if !self.is_clearing() {
@@ -137,7 +137,7 @@ impl Phase {
         }
     }
 
-    /// The clearing does not wait any more.
+    /// Ends the wait of the clearing.
     pub(crate) fn clear_no_more(&mut self) {
         if self.is_clearing() {
             self.course = self.drain_until().map_or(Course::Serving, |until| Course::Draining { until });
@@ -259,7 +259,8 @@ impl Phase {
         self.unrecorded.get_or_insert_default().extend(bodies);
     }
 
-    /// The decision is durable: the bodies that no start looks for any more; none if nothing was undecided.
+    /// Records that the decision is durable; returns the bodies that no start reads any more; none if nothing was
+    /// undecided.
     pub(crate) const fn recorded(&mut self) -> Option<Vec<Body>> {
         self.unrecorded.take()
     }

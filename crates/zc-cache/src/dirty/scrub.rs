@@ -104,7 +104,7 @@ impl DirtyScrub {
         }
     }
 
-    /// A client could not read dirty data of this extent.
+    /// Records that a client failed to read dirty data of this extent.
     pub(crate) fn suspect(&mut self, key: ExtentKey) {
         let suspects = &mut self.suspects;
         if suspects.len() < SUSPECTS_MAX && !suspects.contains(&key) {
@@ -112,7 +112,7 @@ impl DirtyScrub {
         }
     }
 
-    /// A version of the next suspect that is not known to be unreadable.
+    /// Returns a version of the next suspect that is not recorded as unreadable.
     fn next_suspect(&mut self, volumes: &DirtyVolumes, core: &Core) -> Option<(VolumeId, ExtentNo, Version)> {
         loop {
             while let Some((volume, extent, version)) = self.suspected.pop() {
@@ -145,7 +145,7 @@ impl DirtyScrub {
         true
     }
 
-    /// The next version that is on the device, committed, and not hidden by committed ones.
+    /// Returns the next version that is on the device, committed, and not hidden by committed ones.
     fn next(&mut self, volumes: &DirtyVolumes, core: &Core) -> Option<(VolumeId, ExtentNo, Version)> {
         loop {
             let pass = self.pass.as_mut()?;

@@ -70,7 +70,7 @@ impl Summaries {
         self.summary.is_some()
     }
 
-    /// A journal block is taken: a chain may begin behind it, in the unit that grows.
+    /// Records that a journal block is taken: a chain may begin behind it, in the growing unit.
     pub(crate) fn begin_chain(&mut self, core: &mut Core) -> Option<GrowingUnit> {
         let unit = core.device.units.dirty().open().filter(|_| core.base.session.uuid().is_some());
         let growing = unit.map(|unit| unit.growing());
@@ -202,7 +202,7 @@ impl Summaries {
         }
     }
 
-    /// Journal blocks have become durable: the summaries that they repeat are not needed any more.
+    /// Releases the summaries that durable journal blocks repeat.
     pub(crate) fn let_go(&mut self, core: &mut Core) {
         let durable_next = core.device.catalog.meta().journal().durable_next();
         while let Some((_, slot)) = self.chain_pins.pop_front_if(|(repeated, _)| *repeated < durable_next) {
@@ -210,8 +210,8 @@ impl Summaries {
         }
     }
 
-    /// A checkpoint begins, from which the next journal block on everything is replayed: the chain behind the last one
-    /// would not be found.
+    /// Ends the chain, because a checkpoint begins from which the next journal block on everything is replayed: the
+    /// chain behind the last one would not be found.
     pub(crate) fn end_chain(&mut self) {
         self.chain = None;
     }

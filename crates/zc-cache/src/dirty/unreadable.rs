@@ -34,8 +34,8 @@ impl VolumeDirty {
         }
     }
 
-    /// A version could be read after all: the failure was not the medium's, and destaging is not stuck at it any
-    /// more.
+    /// Forgets a version that could be read after all: the failure was not the medium's, and destaging is not stuck
+    /// at it any more.
     pub(crate) fn read_after_all(&mut self, extent: ExtentNo, version: &Version) {
         self.unreadable.remove(extent, version);
         let is_it = |at: &(ExtentNo, Version)| {

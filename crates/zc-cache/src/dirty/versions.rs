@@ -199,7 +199,7 @@ impl DirtyVolume {
         self.epochs.get(at)
     }
 
-    /// [`Self::epoch`], to be changed.
+    /// [`Self::epoch`], for changes.
     pub(crate) fn epoch_mut(&mut self, number: u64) -> Option<&mut Epoch> {
         let at = self.epochs.binary_search_by_key(&number, |epoch| epoch.number).ok()?;
         self.epochs.get_mut(at)
@@ -254,7 +254,7 @@ impl DirtyVolume {
         self.extents.range(from..).find(|(_, versions)| of_run(versions)).map(|(extent, _)| *extent)
     }
 
-    /// At a restart: the open epoch is to be the one with this number.
+    /// At a restart: sets the number of the open epoch.
     pub(crate) fn restore(&mut self, number: u64) {
         let open = self.open();
         if open.extents.is_empty() {
@@ -262,7 +262,7 @@ impl DirtyVolume {
         }
     }
 
-    /// A write of the open epoch. Returns the bodies that it replaced in that epoch.
+    /// Adds a write to the open epoch. Returns the bodies that it replaced in that epoch.
     pub(crate) fn write(
         &mut self,
         extent: ExtentNo,

@@ -82,7 +82,7 @@ impl DirtyVolumes {
         self.all.get(id)
     }
 
-    /// A volume that may be changed: it is woken.
+    /// Returns a volume for changes, which wakes it.
     pub(crate) fn get_mut(&mut self, id: &VolumeId) -> Option<&mut VolumeDirty> {
         if !self.awake.contains(id) {
             self.wake(*id);
@@ -230,7 +230,7 @@ impl DirtyVolumes {
     /// The destaging of a volume.
     ///
     /// # Panics
-    /// When the volume is not known.
+    /// If the volume is unknown.
     pub(crate) fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
         &mut self.get_mut(&volume).expect_held().destaging
     }
@@ -390,7 +390,7 @@ impl DirtyVolumes {
         self.wake_due(core.base.now_ms(), pressure);
     }
 
-    /// Lets the volumes sleep that have nothing to do.
+    /// Puts volumes without pending work to sleep.
     pub(crate) fn rest_some(&mut self, core: &mut Core) {
         for volume in self.awake_ids() {
             if let Rest::Until(until_ms) = self.rest(volume, core) {

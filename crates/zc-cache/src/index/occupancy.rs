@@ -47,7 +47,7 @@ impl Occupancy {
         zc_core::u64_from_usize(self.counts.len()) * CHUNK_RAM_BYTES
     }
 
-    /// A key was mapped that had no mapping.
+    /// Counts a key that was mapped and had no mapping.
     pub(crate) fn add(&mut self, key: u64) {
         *self.counts.entry(key >> self.shift).or_insert(0) += 1;
         while self.counts.len() > self.chunks_max {
@@ -55,7 +55,7 @@ impl Occupancy {
         }
     }
 
-    /// A key lost its mapping.
+    /// Counts a key that lost its mapping.
     pub(crate) fn remove(&mut self, key: u64) {
         let chunk = key >> self.shift;
         if let Some(count) = self.counts.get_mut(&chunk) {

@@ -240,7 +240,7 @@ impl Table {
     }
 
     /// Adds an entry as the most recently used of its bucket, beside others of the same key if there are any. Returns
-    /// the entry that was evicted for it. A table without buckets hands the new entry back.
+    /// the entry that was evicted for it. A table without buckets returns the new entry.
     pub(crate) fn insert(&mut self, key: u64, value: u64) -> Option<(u64, u64)> {
         self.insert_sparing(key, value, |_| false)
     }

@@ -249,7 +249,7 @@ impl Copies {
         }
     }
 
-    /// A client reads or writes, in a stream or not: the ghosts take note, if the cache serves the volume.
+    /// Records a client's read or write, in a stream or not, in the ghosts, if the cache serves the volume.
     pub(crate) fn note(&mut self, request: &Request, in_stream: bool, core: &Core) {
         let is_cached = core.base.volume(request.volume).is_some_and(|volume| {
             volume.cfg().mode != Mode::PassThrough && volume.cfg().admission != Admission::Never
@@ -370,7 +370,7 @@ impl Copies {
         true
     }
 
-    /// An extent that was read ahead goes into the cache without being used, if there is one.
+    /// Inserts a prefetched extent into the cache without a use, if there is one.
     pub(crate) fn insert_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
         let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) else { return };
         let batch = self.inserts.begin_batch(None, core);

@@ -302,7 +302,7 @@ impl Copies {
         }
     }
 
-    /// The range is cleared, or could not be.
+    /// Ends the clearing of a range, which may have failed.
     pub(crate) fn range_ends(&mut self, id: u64, volume: VolumeId, extents: &Range<u64>, core: &mut Core) {
         core.base.tracks.range_ends(volume, extents.start);
         for key in self.staged_in(volume, extents) {

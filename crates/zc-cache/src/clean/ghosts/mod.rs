@@ -117,7 +117,7 @@ impl Ghosts {
         is_in(hash, self.rate_bits).then_some(Sampled(hash))
     }
 
-    /// A client read an extent of the sample.
+    /// Records a client's read of an extent of the sample.
     ///
     /// An extent that the cache holds and the list lacks is content of an earlier session, of a warm-up or of another
     /// address, unless the list is longer than the cache: then it was used longer ago than a cache of that size keeps

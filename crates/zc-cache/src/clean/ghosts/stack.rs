@@ -58,7 +58,7 @@ impl Stack {
         self.places.contains_key(&hash)
     }
 
-    /// Makes the address the newest one of a list of this size. The part that it was in.
+    /// Makes the address the newest one of a list of this size. Returns the part that it was in.
     pub(super) fn renew(&mut self, hash: u64, size: u32) -> Option<usize> {
         let known = self.places.get(&hash).copied();
         let place = known.unwrap_or_else(|| self.place_for(hash));

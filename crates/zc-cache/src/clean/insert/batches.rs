@@ -70,7 +70,7 @@ impl Batches {
         }
     }
 
-    /// A job of the batch is reduced.
+    /// Records that a job of the batch is reduced.
     pub(crate) fn job_reduced(&mut self, id: u64) {
         self.batches.get_mut(&id).expect_held().unfinished -= 1;
         self.queue_if_ready(id);
@@ -105,13 +105,13 @@ impl Batches {
         Some(core::mem::take(&mut self.batches.get_mut(batch).expect_held().jobs))
     }
 
-    /// These jobs of the first batch could not be placed yet.
+    /// Puts back jobs of the first batch that could not be placed yet.
     pub(crate) fn put_back(&mut self, jobs: Vec<(ExtentKey, u64)>) {
         let batch = self.ready.front().expect_held();
         self.batches.get_mut(batch).expect_held().jobs = jobs;
     }
 
-    /// All jobs of the first batch are placed.
+    /// Records that all jobs of the first batch are placed.
     pub(crate) fn first_placed(&mut self) {
         let batch = self.ready.pop_front().expect_held();
         self.batches.remove(&batch);

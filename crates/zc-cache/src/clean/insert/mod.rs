@@ -62,7 +62,7 @@ impl Inserts {
         self.bytes
     }
 
-    /// No request adds to the batch any more.
+    /// Records that no request adds to the batch any more.
     pub(crate) fn end_batch(&mut self, batch: u64) {
         self.batches.end_requests(batch);
     }
@@ -130,7 +130,7 @@ impl Inserts {
         }
     }
 
-    /// The headers are here that a reduction waited for.
+    /// Resumes a reduction whose headers are here.
     pub(crate) fn headers_read(&mut self, id: u64, core: &mut Core) {
         let job = self.jobs.get_mut(&id).expect_held();
         if job.reduction.look_up(core) {
@@ -147,7 +147,7 @@ impl Inserts {
         self.batches.job_reduced(batch);
     }
 
-    /// Ends a job after placement, for better or worse.
+    /// Ends a job after placement, successful or not.
     fn end_job(&mut self, id: u64, core: &mut Core) {
         let job = self.jobs.remove(&id).expect_held();
         self.bytes -= u64::from(core.base.extent_bytes());

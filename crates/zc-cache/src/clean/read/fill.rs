@@ -138,7 +138,8 @@ impl Reads {
         fill.turns.push(turn);
     }
 
-    /// Some of it is being written, or will be before: each extent is read for itself, and does not fill the cache.
+    /// Reads extents of which some are being written, or will be before: each is read for itself, and does not fill
+    /// the cache.
     fn read_apart(&mut self, read: u64, run: &[Portion], copies: &mut Copies, core: &mut Core) {
         core.base.stats.extent_misses += zc_core::u64_from_usize(run.len());
         for portion in run {

@@ -29,7 +29,7 @@ const HIT_READ_BYTES_MAX: u32 = 512 << 10;
 const HIT_GAP_PAGES_MAX: u32 = 1;
 
 impl Reads {
-    /// Only the cache has the bytes: the client gets an error, never something older (G3, G5).
+    /// Fails a read of bytes that only the cache has: the client gets an error, never older data (G3, G5).
     fn dirty_read_failed(&mut self, part: &HitPart, core: &mut Core) {
         core.base.stats.dirty_read_failures += 1;
         core.base.announce(Effect::DirtyReadFailed(part.key));

@@ -70,12 +70,12 @@ impl Reads {
         !self.hits.is_empty()
     }
 
-    /// A part of a read waits for something.
+    /// Counts a part of a read that waits.
     pub(crate) fn wait(&mut self, read: u64) {
         self.reads.get_mut(&read).expect_held().pending += 1;
     }
 
-    /// A read of a client begins.
+    /// Begins a read of a client.
     pub(crate) fn begin_read(&mut self, read: u64, op: ReadOp) {
         self.reads.insert(read, op);
     }
@@ -97,7 +97,7 @@ impl Reads {
         StreamVerdict { stream, prefetch: None }
     }
 
-    /// A part of a read comes from the origin.
+    /// Counts a part of a read that comes from the origin.
     pub(crate) fn goes_to_origin(&mut self, read: u64) {
         self.reads.get_mut(&read).expect_held().from_origin = true;
     }

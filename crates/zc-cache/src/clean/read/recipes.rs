@@ -196,7 +196,7 @@ impl Recipes {
         }
     }
 
-    /// These extents are written.
+    /// Drops the fingerprints of extents that are written.
     pub(crate) fn remove_range(&mut self, volume: VolumeId, extents: &Range<u64>) {
         let is_in = |extent: u64| extents.contains(&extent);
         for number in runs_in(&self.learned.runs, volume, extents) {

@@ -22,17 +22,17 @@ struct Warm {
 pub(crate) struct Warms(Map<ReqId, Warm>);
 
 impl Warms {
-    /// A request begins. Its lookup holds it until that is through.
+    /// Begins a request. Its lookup holds it until that has completed.
     pub(crate) fn begin(&mut self, req: ReqId) {
         self.0.insert(req, Warm { pending: 1, error: None });
     }
 
-    /// Another read of the origin begins for a request.
+    /// Counts another read of the origin for a request.
     pub(crate) fn add_part(&mut self, req: ReqId) {
         self.0.get_mut(&req).expect_held().pending += 1;
     }
 
-    /// A part has ended; the outcome of the whole if it was the last.
+    /// Completes a part; returns the result of the whole if it was the last.
     pub(super) fn part_done(
         &mut self,
         req: ReqId,

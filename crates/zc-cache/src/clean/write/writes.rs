@@ -375,7 +375,8 @@ impl Writes {
         }
     }
 
-    /// A part of a write has reached the origin, or not. Its extent, if it is a whole one of dirty data.
+    /// Completes a part of a write at the origin, or its failure. Returns its extent, if it is a whole one of dirty
+    /// data.
     fn portion_written(
         &mut self,
         id: u64,
@@ -477,7 +478,7 @@ impl Writes {
         }
     }
 
-    /// No mark will become durable any more: the writes that wait for one fail.
+    /// Fails the writes that wait for a mark, since no mark will become durable any more.
     pub(crate) fn fail_unmarked_writes(&mut self, core: &mut Core) {
         for id in core::mem::take(&mut self.waiting.for_mark) {
             self.end_write(id, Err(ErrorKind::Io), core);

@@ -70,7 +70,7 @@ impl Catalog {
         &self.slots
     }
 
-    /// The slots, to be changed.
+    /// The slots, for changes.
     #[inline]
     pub(crate) const fn slots_mut(&mut self) -> &mut Slots {
         &mut self.slots
@@ -82,7 +82,7 @@ impl Catalog {
         self.slots.table()
     }
 
-    /// States, generations and pins of slots, to be changed.
+    /// States, generations and pins of slots, for changes.
     #[inline]
     pub(crate) const fn table_mut(&mut self) -> &mut SlotTable {
         self.slots.table_mut()
@@ -106,7 +106,7 @@ impl Catalog {
         &self.meta
     }
 
-    /// Durable metadata, to be changed.
+    /// Durable metadata, for changes.
     #[inline]
     pub(crate) const fn meta_mut(&mut self) -> &mut MetaLog {
         &mut self.meta
@@ -169,12 +169,13 @@ impl Catalog {
         if contents.is_waiting(waiter) { Lookup::Waits } else { Lookup::Absent }
     }
 
-    /// A content will be looked for soon: headers that may have it are read now, unless others are needed sooner.
+    /// Prefetches the headers that may have a content which will be looked up soon, unless others are needed sooner.
     pub(crate) fn read_headers_ahead(&mut self, print: &Fingerprint, base: &mut Base) {
         self.contents.read_headers_ahead(print, self.slots.table_mut(), base);
     }
 
-    /// Has the header of a slot read that may hold a content, unless it is here and does not, or too many are read.
+    /// Reads the header of a slot that may hold a content, unless it is cached without the content, or too many are
+    /// read.
     pub(crate) fn wait_for_header(
         &mut self,
         waiter: HeaderWaiter,
@@ -219,7 +220,7 @@ impl Catalog {
         self.files.get(key)
     }
 
-    /// A client read the extent.
+    /// Records a client's read of the extent.
     pub(crate) fn mapping_used(&mut self, key: ExtentKey) {
         self.files.touch(key);
     }
@@ -309,7 +310,7 @@ impl Catalog {
         }
     }
 
-    /// A mapping came into the index.
+    /// Counts a mapping that entered the index.
     fn count_mapped(&mut self, key: ExtentKey, mapping: Mapping) {
         if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
             self.slots.table_mut().mapped(&place);
@@ -319,7 +320,7 @@ impl Catalog {
         }
     }
 
-    /// A mapping left the index.
+    /// Counts a mapping that left the index.
     pub(crate) fn count_unmapped(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
             self.slots.table_mut().unmapped(&place);
@@ -434,7 +435,7 @@ impl Catalog {
 
 /// Units that are written to the device.
 impl Catalog {
-    /// A unit is on the device, with its header.
+    /// Records that a unit is on the device, with its header.
     pub(crate) fn unit_written(&mut self, slot: WeuSlot, base: &mut Base) {
         self.slots.table_mut().written(slot);
         self.slots.nothing_kept_in(slot, base);
@@ -445,7 +446,7 @@ impl Catalog {
         self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes }, base);
     }
 
-    /// A unit with these extents at these offsets did not get to the device: the slot is free again.
+    /// Frees the slot of a unit with these extents at these offsets whose write failed.
     pub(crate) fn unit_not_written(&mut self, slot: WeuSlot, keys: &[(ExtentKey, u32)], base: &mut Base) {
         let place = |offset: u32| u16::try_from(offset / zc_core::limits::PLACE_ALIGN_BYTES).unwrap_or(0);
         for (key, offset) in keys {

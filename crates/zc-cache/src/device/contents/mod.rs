@@ -63,7 +63,7 @@ impl Contents {
         &self.prints
     }
 
-    /// The fingerprint index, to be changed.
+    /// The fingerprint index, for changes.
     #[inline]
     pub(crate) const fn prints_mut(&mut self) -> &mut FingerprintIndex {
         &mut self.prints
@@ -91,7 +91,7 @@ impl Contents {
         self.prints = FingerprintIndex::new(IndexShape::of(config), config.fingerprint_index_entries);
     }
 
-    /// From now on this content is found in the slot.
+    /// Adds a content that is found in the slot from now on.
     pub(crate) fn add(&mut self, print: Fingerprint, slot: WeuSlot, stored: Stored) {
         self.headers.add(slot, print, stored);
         self.prints.insert(&print, slot);
@@ -174,7 +174,7 @@ impl Contents {
         Err(candidates)
     }
 
-    /// A content will be looked for soon: headers that may have it are read now, unless others are needed sooner.
+    /// Prefetches the headers that may have a content which will be looked up soon, unless others are needed sooner.
     pub(crate) fn read_headers_ahead(&mut self, print: &Fingerprint, table: &mut SlotTable, base: &mut Base) {
         for slot in self.candidates(print, table) {
             if self.reads.has_room_ahead()
@@ -186,7 +186,8 @@ impl Contents {
         }
     }
 
-    /// Has the header of a slot read that may hold a content, unless it is here and does not, or too many are read.
+    /// Reads the header of a slot that may hold a content, unless it is cached without the content, or too many are
+    /// read.
     pub(crate) fn wait_for_header(
         &mut self,
         waiter: HeaderWaiter,

@@ -128,7 +128,7 @@ impl Journal {
         self.durable_next
     }
 
-    /// All blocks that were taken are durable.
+    /// Returns `true` if all blocks that were taken are durable.
     pub(crate) fn is_all_durable(&self) -> bool {
         self.in_flight.is_none() && self.durable >= self.taken && self.durable_next == self.next
     }
@@ -233,7 +233,7 @@ impl Journal {
         }
     }
 
-    /// A checkpoint that makes blocks before `start` unnecessary is durable.
+    /// Frees the blocks before `start`, which a durable checkpoint makes unnecessary.
     pub(crate) fn truncate(&mut self, start: JournalSeq) {
         assert!(start >= self.start && start <= self.next, "journal truncated outside its range");
         self.start = start;

@@ -22,7 +22,7 @@ use crate::startup::StartState;
 /// Journal records waiting at which insertion pauses: 64 blocks.
 const PENDING_RECORDS_PRESSED: usize = 64 * RECORDS_PER_BLOCK;
 
-/// Has the device flushed.
+/// Flushes the device.
 pub(crate) fn flush_cache(kind: Op, base: &mut Base) {
     base.stats.device_flushes += 1;
     let op = base.port.op(kind);
@@ -99,7 +99,7 @@ impl MetaLog {
         base.port.emit(Action::Intent { record });
     }
 
-    /// A checkpoint begins, or ends.
+    /// Records the begin or the end of a checkpoint.
     pub(crate) const fn set_checkpointing(&mut self, is_under_way: bool) {
         self.is_checkpointing = is_under_way;
     }
@@ -109,7 +109,7 @@ impl MetaLog {
         self.maps.pump(&mut self.regions, &self.journal, base);
     }
 
-    /// The map on its way is durable.
+    /// Completes the map in flight.
     pub(crate) fn map_durable(&mut self) {
         if let Some(written) = self.maps.end() {
             self.regions.map_is_durable(&written);
@@ -145,7 +145,7 @@ impl MetaLog {
         !self.is_checkpointing && !self.maps.is_writing() && !self.retirements.is_running()
     }
 
-    /// Has a map written, though no mark is new.
+    /// Requests a map, though no mark is new.
     pub(crate) const fn want_map(&mut self) {
         self.maps.mark_stale();
     }
@@ -169,12 +169,12 @@ impl MetaLog {
         }
     }
 
-    /// A region map is waited for until one of a higher sequence than this is durable.
+    /// Waits for a region map until one of a higher sequence than this is durable.
     pub(crate) fn await_map(&mut self, above: u64) {
         self.maps.await_above(above);
     }
 
-    /// No retirement begins any more: the last flush of the device is next.
+    /// Prevents further retirements: the last flush of the device is next.
     pub(crate) const fn close(&mut self) {
         self.retirements.close();
     }

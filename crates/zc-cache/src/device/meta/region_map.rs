@@ -55,7 +55,7 @@ impl RegionMaps {
         self.stale = true;
     }
 
-    /// A map of a higher sequence than this is waited for.
+    /// Waits for a map of a higher sequence than this.
     pub(super) fn await_above(&mut self, sequence: u64) {
         self.awaited_above = self.awaited_above.max(Some(sequence));
     }
@@ -70,7 +70,7 @@ impl RegionMaps {
         self.stale
     }
 
-    /// The map on its way will not get there.
+    /// Abandons the map in flight.
     pub(super) fn give_up(&mut self) {
         self.writing = None;
     }
@@ -84,7 +84,7 @@ impl RegionMaps {
         (self.sequence, self.copy)
     }
 
-    /// The map on its way is durable: its regions.
+    /// Completes the map in flight; returns its regions.
     pub(super) fn end(&mut self) -> Option<Vec<RegionKey>> {
         let written = self.writing.take()?;
         self.durable = self.sequence;

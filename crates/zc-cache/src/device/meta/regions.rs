@@ -117,7 +117,7 @@ impl Regions {
         keys
     }
 
-    /// A map with these regions is durable.
+    /// Records that a map with these regions is durable.
     pub(crate) fn map_is_durable(&mut self, written: &[RegionKey]) {
         for key in written {
             if let Some(region) = self.active.get_mut(key) {

@@ -50,7 +50,7 @@ impl Retirements {
         self.voids_pending = true;
     }
 
-    /// None begins any more: the last flush of the device is next.
+    /// Prevents further retirements: the last flush of the device is next.
     pub(super) const fn close(&mut self) {
         self.closed = true;
     }

@@ -96,7 +96,8 @@ impl DirtyReplays {
         }
     }
 
-    /// The intent log is about to end epochs. The journal counts on their bodies until it has that record, too.
+    /// Keeps the bodies of epochs that the intent log is about to end. The journal relies on their bodies until it
+    /// has that record, too.
     pub(super) fn keep_bodies(&mut self, record: &Record) {
         let (volume, ends): (_, Box<dyn Fn(u64) -> bool>) = match *record {
             Record::Clean { volume, epoch } => (volume, Box::new(move |number| number <= epoch)),

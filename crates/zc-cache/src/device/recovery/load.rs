@@ -106,7 +106,7 @@ impl Recovery {
         self.probes.add(cfg.id, closed);
     }
 
-    /// The device failed: nothing is read any more.
+    /// Handles a failure of the device: nothing is read any more.
     pub(crate) fn give_up(&mut self, base: &mut Base) {
         self.load = None;
         base.set_loading(Loading::Nothing);
@@ -123,7 +123,7 @@ impl Recovery {
         &self.probes
     }
 
-    /// The comparisons with origins, to be continued.
+    /// The comparisons with origins, for continuing them.
     pub(crate) const fn probes_mut(&mut self) -> &mut Probes {
         &mut self.probes
     }
@@ -414,7 +414,7 @@ impl Recovery {
         }
     }
 
-    /// Everything was read.
+    /// Ends the load: everything was read.
     fn load_ended(&mut self, catalog: &mut Catalog, base: &mut Base) {
         self.load = None;
         base.set_loading(Loading::Nothing);
@@ -607,7 +607,7 @@ impl Recovery {
         }
     }
 
-    /// A piece was read, or not.
+    /// Handles the completion of a piece's read.
     fn image_piece_read(
         &mut self,
         number: u64,
@@ -625,7 +625,7 @@ impl Recovery {
         }
     }
 
-    /// All of the image is here: it takes the place of the index, unless something speaks against it.
+    /// Ends the reading of the image, which replaces the index unless something contradicts it.
     fn end_image(&mut self, catalog: &mut Catalog, base: &mut Base) {
         let Some(load) = &mut self.load else { return };
         let Some(image) = load.image.take() else { return };
@@ -648,7 +648,7 @@ impl Recovery {
         self.load_ended(catalog, base);
     }
 
-    /// The extents that were written since the start, in order.
+    /// Takes the extents that were written since the start, in order.
     fn take_written(&mut self) -> Vec<ExtentKey> {
         let written = self.load.as_mut().map(|load| load.written.drain());
         let mut written: Vec<_> = written.into_iter().flatten().collect();

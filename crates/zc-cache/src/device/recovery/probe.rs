@@ -110,7 +110,7 @@ impl Probes {
         self.samples.get(&volume).is_none_or(|sample| sample.open)
     }
 
-    /// A mapping was loaded.
+    /// Records that a mapping was loaded.
     pub(crate) fn loaded(&mut self, key: ExtentKey, mapping: Mapping) {
         let Some(sample) = self.samples.get_mut(&key.volume).filter(|sample| !sample.open) else { return };
         if sample.picker.takes() {
@@ -119,7 +119,7 @@ impl Probes {
         }
     }
 
-    /// A mapping was picked elsewhere, as the sample's own picker would have.
+    /// Adds a mapping that was picked elsewhere, as the sample's own picker would have.
     pub(super) fn pick(&mut self, key: ExtentKey, mapping: Mapping) {
         let Some(sample) = self.samples.get_mut(&key.volume).filter(|sample| !sample.open) else { return };
         sample.outstanding += 1;
@@ -250,7 +250,7 @@ impl Probes {
         }
     }
 
-    /// The content of the origin was hashed: zeros are expected.
+    /// Handles the hash of the origin's content: zeros are expected.
     pub(crate) fn hashed(&mut self, id: u64, digest: Digest, catalog: &mut Catalog, base: &mut Base) {
         self.ended(id, Some(digest == Digest::Zero), catalog, base);
     }
@@ -273,7 +273,7 @@ impl Probes {
     }
 }
 
-/// Has a stored extent read for a comparison.
+/// Reads a stored extent for a comparison.
 fn read_ours(
     id: u64,
     (key, mapping, place): (ExtentKey, Mapping, Place),

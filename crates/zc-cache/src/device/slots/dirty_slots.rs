@@ -56,7 +56,7 @@ impl DirtySlots {
         self.charged.get(&volume).map_or(0, |slots| zc_core::u64_from_usize(slots.len()))
     }
 
-    /// One more of a volume; `own`: it was stored as such.
+    /// Adds one of a volume; `own`: it was stored as such.
     pub(crate) fn add(&mut self, volume: VolumeId, slot: WeuSlot, own: bool) {
         *self.charged.entry(volume).or_default().entry(slot).or_default() += 1;
         let bodies = self.slots.entry(slot).or_default();
@@ -65,7 +65,7 @@ impl DirtySlots {
         bodies.own += u32::from(own);
     }
 
-    /// One less of a volume.
+    /// Removes one of a volume.
     ///
     /// # Panics
     /// When there is none.

@@ -73,7 +73,7 @@ impl Slots {
         &self.table
     }
 
-    /// States, generations and pins, to be changed.
+    /// States, generations and pins, for changes.
     #[inline]
     pub(crate) const fn table_mut(&mut self) -> &mut SlotTable {
         &mut self.table
@@ -129,14 +129,14 @@ impl Slots {
         self.table.is_live(place) && self.table.get(place.slot).class() == Some(ClassId::KEPT)
     }
 
-    /// An extent in the slot was read.
+    /// Records a read of an extent in the slot.
     pub(crate) fn slot_used(&mut self, slot: WeuSlot) {
         if let Some(class) = self.table.note_use(slot).class() {
             self.policy.touched(slot, class);
         }
     }
 
-    /// Another extent has its content in the slot.
+    /// Records that another extent has its content in the slot.
     pub(crate) fn slot_shared(&mut self, slot: WeuSlot) {
         if let Some(class) = self.table.note_use(slot).class() {
             self.policy.shared(slot, class);
@@ -149,13 +149,13 @@ impl Slots {
         DirtyBounds::new(slots, base.cfg().dirty.high_percent)
     }
 
-    /// A body of a volume's dirty data is in the slot; `own`: it was stored there as such.
+    /// Adds a body of a volume's dirty data in the slot; `own`: it was stored there as such.
     pub(crate) fn add_dirty(&mut self, volume: VolumeId, slot: WeuSlot, own: bool) {
         self.table.pin(slot);
         self.dirty.add(volume, slot, own);
     }
 
-    /// A body of a volume's dirty data in the slot is not needed any more.
+    /// Removes a body of a volume's dirty data in the slot.
     pub(crate) fn remove_dirty(&mut self, volume: VolumeId, slot: WeuSlot, own: bool, base: &mut Base) {
         self.table.unpin(slot);
         self.dirty.remove(volume, slot, own);
@@ -165,7 +165,7 @@ impl Slots {
 
 /// Classes.
 impl Slots {
-    /// The unit in the slot counts for the class, as its newest one.
+    /// Adds the unit in the slot to the class, as its newest one.
     pub(crate) fn join(&mut self, slot: WeuSlot, class: ClassId) {
         if let Some(before) = self.table.get(slot).class() {
             self.leave_class(slot, before);
@@ -216,7 +216,7 @@ impl Slots {
         self.join(slot, class);
     }
 
-    /// The order of sessions before is not on media; age is the best guess.
+    /// Orders units by age: the order of earlier sessions is not on media.
     pub(crate) fn order_by_age(&mut self) {
         let sealed = self.table.iter().filter(|(_, slot)| slot.state() == SlotState::Sealed);
         let mut by_age: Vec<_> = sealed.map(|(id, slot)| (slot.weu_seq(), id)).collect();
@@ -230,13 +230,13 @@ impl Slots {
         }
     }
 
-    /// Most of the unit's extents are of this volume. It is in no class yet, or in the right one.
+    /// Records the owner of the unit: the volume of most of its extents. It is in no class yet, or in the right one.
     pub(crate) fn set_owner(&mut self, slot: WeuSlot, keys: impl Iterator<Item = ExtentKey> + Clone) {
         let owner = majority(keys.map(|key| key.volume));
         self.table.set_owner(slot, owner);
     }
 
-    /// The unit may have to move to another class: its owner is known now, or all in it has become clean.
+    /// Moves the unit to another class if needed: its owner is determined now, or all in it has become clean.
     pub(crate) fn settle(&mut self, slot: WeuSlot, base: &mut Base) {
         if !self.classes.are_divided() {
             return;
@@ -303,13 +303,13 @@ impl Slots {
         victim.map(|slot| (slot, pinned))
     }
 
-    /// Slots that could not be evicted may have become evictable.
+    /// Records that slots that could not be evicted may have become evictable.
     pub(crate) fn look_for_victims(&mut self) {
         self.no_victim_ms = None;
         self.classes.look_for_victims();
     }
 
-    /// No slot can be evicted at this time.
+    /// Records that no slot can be evicted at this time.
     pub(crate) const fn has_no_victim(&mut self, now_ms: u64) {
         self.no_victim_ms = Some(now_ms);
     }
@@ -319,7 +319,7 @@ impl Slots {
         self.no_victim_ms == Some(now_ms)
     }
 
-    /// A slot waits for a sweep of the index.
+    /// Records that a slot waits for a sweep of the index.
     pub(crate) const fn want_sweep(&mut self, is_wanted: bool) {
         self.is_sweep_urgent |= is_wanted;
     }

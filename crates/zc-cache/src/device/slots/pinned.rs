@@ -27,12 +27,12 @@ impl Slots {
         self.classes.units(ClassId::KEPT)
     }
 
-    /// The unit in the slot goes.
+    /// Records that the unit in the slot is removed.
     pub(crate) fn kept_may_be_gone(&mut self, slot: WeuSlot) {
         self.kept.note_change(self.table.get(slot).kept() > 0);
     }
 
-    /// A kept extent could not be placed.
+    /// Records that a kept extent could not be placed.
     pub(crate) fn kept_not_placed(&mut self, key: ExtentKey) {
         self.kept.note_change(self.kept.has(key));
     }
@@ -42,7 +42,7 @@ impl Slots {
         self.table.get(slot).class() == Some(ClassId::KEPT) && self.kept.takes_in(slot)
     }
 
-    /// A kept extent has a mapping.
+    /// Counts a mapping of a kept extent.
     pub(crate) fn kept_mapped(&mut self, key: ExtentKey, mapping: Mapping) {
         let is_safe = match mapping {
             Mapping::Zero => true,

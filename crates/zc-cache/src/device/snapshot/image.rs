@@ -97,12 +97,12 @@ impl ImageWriter {
         }
     }
 
-    /// There will be none.
+    /// Records that there will be no image.
     pub(crate) fn leave_none(&mut self) {
         self.image = ImageWrite::Omitted;
     }
 
-    /// A part of the image was written, or not.
+    /// Handles the completion of a write of a part of the image.
     pub(crate) fn part_written(&mut self, result: Result<(), ErrorKind>) {
         if let ImageWrite::Writing(writing) = &mut self.image {
             writing.in_flight -= 1;
@@ -242,7 +242,7 @@ fn image_slots(piece: &ImagePiece, table: &SlotTable) -> Vec<u8> {
     units
 }
 
-/// Nothing of the image is on its way any more, and nothing is left to write.
+/// Ends the image: none of it is in flight, and nothing is left to write.
 fn end_image(writing: &Writing, base: &mut Base) -> ImageWrite {
     match writing.fault {
         None => ImageWrite::Written { position: writing.position },

@@ -307,7 +307,7 @@ impl DirtyUnits {
         self.end_unit(slot, catalog, base);
     }
 
-    /// From here on the unit is read from the device, when nothing of it is in flight any more.
+    /// Switches reads of the unit to the device, when nothing of it is in flight any more.
     fn end_unit(&mut self, slot: WeuSlot, catalog: &mut Catalog, base: &mut Base) {
         if !self.sealed.get(&slot).is_some_and(|sealed| sealed.ended && sealed.parts == 0) {
             return;

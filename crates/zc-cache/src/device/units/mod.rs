@@ -35,7 +35,7 @@ impl Units {
         &self.clean
     }
 
-    /// Units of clean extents, to be filled.
+    /// Units of clean extents, for filling.
     pub(crate) const fn clean_mut(&mut self) -> &mut CleanUnits {
         &mut self.clean
     }

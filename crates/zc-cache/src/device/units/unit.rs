@@ -102,7 +102,7 @@ impl Unit {
         }
     }
 
-    /// Its header, and how many bytes that is. It is full.
+    /// Returns its header, and the header's length in bytes. It is full.
     pub(super) fn into_header(mut self, session: u64) -> (Box<WeuHeader>, u32) {
         let header_bytes = WeuHeader::encoded_bytes(self.len());
         self.entries.sort_unstable_by_key(|entry| entry.offset_bytes);

@@ -17,7 +17,7 @@ pub(crate) struct UnitWrites {
 }
 
 impl UnitWrites {
-    /// One begins; `durable`: its end means that it is. Its number.
+    /// Begins a write; `durable`: it is durable on completion. Returns its number.
     pub(super) fn begin(&mut self, durable: bool) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -62,7 +62,7 @@ impl UnitWrites {
         self.flushing_before = self.in_flight.first().copied().unwrap_or(self.next);
     }
 
-    /// Ends that flush.
+    /// Completes that flush.
     pub(crate) fn flush_ended(&mut self) {
         self.unflushed = self.unflushed.split_off(&self.flushing_before);
     }

@@ -159,19 +159,19 @@ impl Classes {
         })
     }
 
-    /// A unit joined the class.
+    /// Counts a unit that joined the class.
     pub(crate) fn joined(&mut self, class: ClassId) {
         self.get_mut(class).units += 1;
     }
 
-    /// A unit left the class.
+    /// Counts a unit that left the class.
     pub(crate) fn left(&mut self, class: ClassId) {
         let class = self.get_mut(class);
         assert!(class.units > 0, "a unit left {class:?}, which has none");
         class.units -= 1;
     }
 
-    /// An extent waits for a slot in a class, or no longer.
+    /// Records the class in which an extent waits for a slot, if any.
     pub(crate) const fn set_wanting(&mut self, class: Option<ClassId>) {
         self.wanting = class;
     }
@@ -181,7 +181,7 @@ impl Classes {
         self.wanting
     }
 
-    /// No unit of the class may be evicted at this moment.
+    /// Records that no unit of the class may be evicted at this moment.
     pub(crate) fn has_no_victim(&mut self, class: ClassId, now_ms: u64) {
         self.get_mut(class).no_victim_ms = Some(now_ms);
     }
@@ -191,7 +191,7 @@ impl Classes {
         self.get(class).no_victim_ms == Some(now_ms)
     }
 
-    /// Units that could not be evicted may have become evictable.
+    /// Records that units that could not be evicted may have become evictable.
     pub(crate) fn look_for_victims(&mut self) {
         self.classes.iter_mut().for_each(|class| class.no_victim_ms = None);
     }

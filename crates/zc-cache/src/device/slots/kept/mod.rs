@@ -150,7 +150,7 @@ impl Kept {
         !self.volumes.is_empty()
     }
 
-    /// The volume's ranges, in bytes, as its settings have them now, and how many whole extents it has.
+    /// Sets the volume's ranges, in bytes, from its settings, and the number of its whole extents.
     pub(super) fn configure(&mut self, volume: VolumeId, pins: &[Range<u64>], extents: u64) {
         let extent = u64::from(self.extent_bytes);
         let rounded = |pin: &Range<u64>| pin.start / extent..pin.end.div_ceil(extent).min(extents);
@@ -198,7 +198,7 @@ impl Kept {
         self.changes
     }
 
-    /// A kept extent may not be safe any more, or another one is to be.
+    /// Records that a kept extent may not be safe any more, or that another one is to be.
     pub(super) fn note_change(&mut self, is_one: bool) {
         self.changes += u64::from(is_one);
     }
@@ -292,7 +292,7 @@ impl Kept {
         self.volumes.retain(|_, volume| !volume.active.is_empty() || !volume.asked.is_empty());
     }
 
-    /// The unit is not in the class any more.
+    /// Records that the unit is not in the class any more.
     pub(crate) fn left(&mut self, slot: WeuSlot) {
         self.dead.remove(&slot);
         self.emptying.remove(&slot);

@@ -6,19 +6,20 @@ use crate::device::slots::class_id::ClassId;
 
 /// Order in which WEUs are evicted.
 pub(crate) trait ReplacementPolicy: core::fmt::Debug {
-    /// A WEU was written to `slot` (or is open there), later than all that are known. Counts as a use where uses make
-    /// the order. A slot that is known is known in the same class.
+    /// Adds a WEU that was written to `slot` (or is open there), later than all others in the policy. Counts as a use
+    /// where uses make the order. A slot that is known is known in the same class.
     fn inserted(&mut self, slot: WeuSlot, class: ClassId);
-    /// Content of the slot was used. Nothing happens for a slot that was not inserted.
+    /// Records a use of the slot's content. Nothing happens for a slot that was not inserted.
     fn touched(&mut self, slot: WeuSlot, class: ClassId);
-    /// An address more has the slot's content, which also is a use. Nothing happens for a slot that was not inserted.
+    /// Records that an address more has the slot's content, which also is a use. Nothing happens for a slot that was
+    /// not inserted.
     fn shared(&mut self, slot: WeuSlot, class: ClassId) {
         self.touched(slot, class);
     }
     /// Removes a slot whose WEU is evicted, or changes its class. Without effect for a slot that was not inserted.
     fn removed(&mut self, slot: WeuSlot, class: ClassId);
-    /// The first slot in the class's order of eviction for which `skip` is false. It stays known until it is removed,
-    /// which the caller does next: a policy may have let others pass for it.
+    /// Returns the first slot in the class's order of eviction for which `skip` is false. It stays known until it is
+    /// removed, which the caller does next: a policy may have let others pass for it.
     fn victim(&mut self, class: ClassId, skip: &mut dyn FnMut(WeuSlot) -> bool) -> Option<WeuSlot>;
     /// As [`Self::victim`], with a callback for the live extents of a slot; none if it may not go.
     fn emptiest(&mut self, class: ClassId, live: &mut dyn FnMut(WeuSlot) -> Option<u32>) -> Option<WeuSlot> {

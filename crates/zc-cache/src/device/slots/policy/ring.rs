@@ -63,7 +63,7 @@ impl Ring {
         self.older[usize_from_u32(head)] = slot.0;
     }
 
-    /// The oldest slot of a queue.
+    /// Returns the oldest slot of a queue.
     pub(crate) fn oldest(&self, queue: Queue) -> Option<WeuSlot> {
         self.slot(self.newer[usize_from_u32(self.slots + queue.0)])
     }
@@ -88,8 +88,8 @@ impl Ring {
         self.push(queue, slot);
     }
 
-    /// The oldest slot of a queue for which neither `skip` nor `spare` is true. `spare` is called at most once for
-    /// every slot that is in the queue now, and may make it the newest of a queue.
+    /// Returns the oldest slot of a queue for which neither `skip` nor `spare` is true. `spare` is called at most
+    /// once for every slot that is in the queue now, and may make it the newest of a queue.
     pub(super) fn second_chance(
         &mut self,
         queue: Queue,
@@ -107,7 +107,7 @@ impl Ring {
         None
     }
 
-    /// The oldest slot of a queue for which `skip` is false.
+    /// Returns the oldest slot of a queue for which `skip` is false.
     pub(super) fn oldest_but(&self, queue: Queue, skip: &mut dyn FnMut(WeuSlot) -> bool) -> Option<WeuSlot> {
         let mut at = self.oldest(queue);
         while let Some(slot) = at.filter(|slot| skip(*slot)) {

@@ -24,7 +24,7 @@ impl Uses {
         Self { counts: vec![0; usize_from_u32(slots)], sum: 0, known: 0 }
     }
 
-    /// A slot is known from now on.
+    /// Adds a slot.
     pub(super) fn enter(&mut self) {
         self.known += 1;
     }

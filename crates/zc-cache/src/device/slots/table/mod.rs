@@ -223,19 +223,19 @@ impl SlotTable {
         self.get(slot).pins > 0
     }
 
-    /// Dirty extents fill the open unit: its header may never be written.
+    /// Begins to fill the open unit with dirty extents: its header may never be written.
     pub(crate) fn begin_filling(&mut self, slot: WeuSlot) {
         self.get_mut(slot).filling = true;
     }
 
-    /// The last write of its unit begins, with a header of this length.
+    /// Begins the last write of its unit, with a header of this length.
     pub(crate) fn begin_writing(&mut self, slot: WeuSlot, header_bytes: u32) {
         let entry = self.get_mut(slot);
         entry.state = SlotState::Writing;
         entry.header_bytes = header_bytes;
     }
 
-    /// Its unit is on the device.
+    /// Records that its unit is on the device.
     pub(crate) fn written(&mut self, slot: WeuSlot) {
         let entry = self.get_mut(slot);
         entry.state = SlotState::Sealed;
@@ -281,7 +281,7 @@ impl SlotTable {
         self.get(slot).live
     }
 
-    /// Most extents of the slot's unit are of this volume, if they are of one.
+    /// Records the volume of most extents of the slot's unit, if they are of one.
     pub(crate) fn set_owner(&mut self, slot: WeuSlot, owner: Option<VolumeId>) {
         self.get_mut(slot).owner = owner;
     }
@@ -290,7 +290,7 @@ impl SlotTable {
         self.get_mut(slot).class = class;
     }
 
-    /// Content of the slot is used now.
+    /// Records a use of the slot's content.
     pub(crate) fn note_use(&mut self, slot: WeuSlot) -> &Slot {
         let opened = self.opened;
         let entry = self.get_mut(slot);
@@ -334,7 +334,7 @@ impl SlotTable {
         self.free.push_back(slot);
     }
 
-    /// The slot was chosen to leave.
+    /// Marks the slot as chosen for eviction.
     pub(crate) fn begin_leaving(&mut self, slot: WeuSlot) {
         let entry = self.get_mut(slot);
         assert!(entry.state == SlotState::Sealed && entry.pins == 0, "{slot:?} leaves while in use");
@@ -404,7 +404,7 @@ impl SlotTable {
         self.free.push_back(slot);
     }
 
-    /// An index sweep has seen the whole index.
+    /// Records that an index sweep has visited the whole index.
     pub(crate) fn sweep_ended(&mut self) {
         self.pass += 1;
     }

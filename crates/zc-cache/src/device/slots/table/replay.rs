@@ -24,7 +24,7 @@ impl SlotTable {
         generation == entry.generation
     }
 
-    /// A record names the unit in the slot and the length of its header; none if it may have no header yet.
+    /// Applies a record of the unit in the slot and the length of its header; none if it may have no header yet.
     pub(crate) fn adopt_unit(&mut self, slot: WeuSlot, weu_seq: WeuSeq, header_bytes: Option<u32>) {
         let entry = self.get_mut(slot);
         if !entry.retired {
@@ -52,7 +52,7 @@ impl SlotTable {
         }
     }
 
-    /// The unit in the slot has no header that can be read.
+    /// Adopts a unit in the slot without a readable header.
     pub(crate) fn adopt_headerless(&mut self, slot: WeuSlot) {
         let entry = self.get_mut(slot);
         entry.state = SlotState::Sealed;
