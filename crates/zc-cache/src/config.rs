@@ -201,7 +201,7 @@ pub enum OnLoss {
 /// Settings of a volume for write-back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteBackConfig {
-    /// When a write is acknowledged.
+    /// Condition on which a write is acknowledged.
     pub ack: Ack,
     /// No dirty extent is to be older than this when the origin can keep up, in milliseconds.
     pub max_dirty_age_ms: u64,

@@ -69,7 +69,7 @@ impl DeviceHealth {
 /// The records of distrust that are not durable yet.
 #[derive(Debug, Default)]
 pub(crate) struct Distrusts {
-    /// When the device failed.
+    /// Time at which the device failed.
     since_ms: u64,
     /// Records to try again: of volumes, or of all of them.
     pending: Vec<Option<VolumeId>>,

@@ -58,7 +58,7 @@ pub(crate) struct Base {
     now_ms: u64,
     /// The driver requested a stop: nothing new is cached.
     stopping: bool,
-    /// When a client last wrote, or the start.
+    /// Time of a client's last write, or of the start.
     last_write_ms: u64,
     volumes: Map<VolumeId, Volume>,
     /// Volumes whose contents the manager reports when they are determined.

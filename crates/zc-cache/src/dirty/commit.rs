@@ -36,7 +36,7 @@ const EPOCH_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
     summaries: Summaries,
-    /// When a commit that a client waited for was last written.
+    /// Time of the last write of a commit that a client waited for.
     awaited_commit_ms: Option<u64>,
     /// The last commit, as long as no durable record proves that it completed.
     unproved: Option<Unproved>,
@@ -51,8 +51,8 @@ impl Commits {
         Self { proved_before, ..Self::default() }
     }
 
-    /// Records the position up to which the decisions of a start are journaled: only then the durability of earlier
-    /// commits is vouched for.
+    /// Sets the position of the last decision of a start: until the journal has reached it, only commits before
+    /// `proved_before` are vouched for.
     pub(crate) const fn reset_until(&mut self, position: u64) {
         self.resets_until = position;
     }
@@ -282,7 +282,7 @@ impl Commits {
         volumes.commits().any(|commit| commit.step == Step::Ready)
     }
 
-    /// Returns `true` if a commit in progress has records in line for the next journal block: a summary would carry
+    /// Returns `true` if a commit in progress has queued records for the next journal block: a summary would carry
     /// them, and the one after it would vouch for records that may not be durable.
     pub(crate) fn commits_in_line(volumes: &DirtyVolumes, core: &Core) -> bool {
         let taken = core.device.catalog.meta().journal().taken();

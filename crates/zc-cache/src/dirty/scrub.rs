@@ -36,7 +36,7 @@ pub(crate) struct DirtyScrub {
     suspected: SmallVec<[(VolumeId, ExtentNo, Version); 2]>,
     reading: Option<Reading>,
     rate: ByteRate,
-    /// When the next pass begins; 0: none was planned yet.
+    /// Time of the next pass; 0: none was planned yet.
     next_ms: u64,
 }
 

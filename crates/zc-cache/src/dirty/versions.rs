@@ -120,7 +120,7 @@ pub(crate) struct Epoch {
     pub(super) bytes: u64,
     /// Writes admitted; at most twice as many records.
     pub(super) writes: u64,
-    /// When its first write came.
+    /// Time of its first write.
     pub(super) began_ms: u64,
     /// A client received the completion of a write that ends in this epoch, before the epoch is durable.
     pub(super) acknowledged: bool,

@@ -35,7 +35,7 @@ pub(crate) struct DirtyVolumes {
     all: BTreeMap<VolumeId, VolumeDirty>,
     awake: BTreeSet<VolumeId>,
     asleep: BTreeMap<VolumeId, Asleep>,
-    /// When sleepers are to be woken.
+    /// Times at which sleeping volumes are to be woken.
     alarms: BTreeSet<(u64, VolumeId)>,
     /// Records of those that sleep.
     asleep_records: u64,

@@ -199,8 +199,8 @@ impl Dangling {
         ExtentHeader::verify(bytes, &expected).is_ok()
     }
 
-    /// Records an epoch that is marked clean further on, which it is all along, and a commit that another follows,
-    /// which had ended.
+    /// Records facts of later records in advance: an epoch that is marked clean further on is clean throughout, and a
+    /// commit that another follows had ended.
     fn foresee(&mut self, record: &Record) {
         match *record {
             Record::Clean { volume, epoch } => self.note_clean(volume, epoch),

@@ -84,7 +84,7 @@ pub(crate) struct Ghosts {
     round: Tally,
     /// Tally of the rounds before.
     tally: Tally,
-    /// When the round began.
+    /// Counts at the begin of the round.
     answered: Answered,
     chooser: Chooser,
 }

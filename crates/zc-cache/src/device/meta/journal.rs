@@ -14,7 +14,7 @@ use zc_format::Record;
 #[derive(Debug)]
 pub(crate) struct Journal {
     pending: VecDeque<Record>,
-    /// When the oldest pending record was appended.
+    /// Time at which the oldest pending record was appended.
     pending_since_ms: u64,
     appended: u64,
     written: u64,

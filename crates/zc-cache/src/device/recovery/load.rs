@@ -694,7 +694,7 @@ fn supersede(key: ExtentKey, newer: Option<Mapping>, catalog: &mut Catalog, base
     }
 }
 
-/// The unit's owner comes from its header; its dirty data is recorded since the replay.
+/// Adds a loaded unit to its class, by the owner in its header; its dirty data is recorded since the replay.
 fn join_loaded(slot: WeuSlot, header: &WeuHeader, slots: &mut Slots) {
     let keys = header.entries.iter().map(|entry| entry.key);
     slots.set_owner(slot, keys.clone());

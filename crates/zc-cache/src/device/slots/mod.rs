@@ -48,7 +48,7 @@ pub(crate) struct Slots {
     dirty: DirtySlots,
     /// A slot can be reused only after a sweep of the index.
     is_sweep_urgent: bool,
-    /// When no slot could be evicted.
+    /// Time at which no slot could be evicted.
     no_victim_ms: Option<u64>,
 }
 
@@ -280,8 +280,8 @@ impl Slots {
         losers(classes.standings(now_ms, last_used), Wanted { class, is_for_dirty })
     }
 
-    /// Returns the unit of the class to evict next; sets counters if others had to be passed over as they are in use.
-    /// `are_hits`: stored extents are being read. Returns `None` if none may go.
+    /// Returns the unit of the class to evict next, and `true` if others were, or may be, passed over because they are
+    /// in use; `are_hits`: stored extents are being read. Returns `None` if none may be evicted.
     pub(crate) fn victim(
         &mut self,
         class: ClassId,

@@ -81,7 +81,7 @@ enum CheckpointStep {
 }
 
 impl CheckpointWrite {
-    /// Takes one step. False when it now waits for the device.
+    /// Takes one step. Returns `false` when it now waits for the device.
     fn step(&mut self, catalog: &mut Catalog, base: &mut Base) -> bool {
         match &mut self.step {
             CheckpointStep::Slots(next) => {
@@ -148,7 +148,8 @@ impl CheckpointWrite {
         }
     }
 
-    /// Writes the full blocks that have come together, or all when `last`. False when it waits for the device.
+    /// Writes the full blocks that have come together, or all when `last`. Returns `false` when it waits for the
+    /// device.
     fn write_chunk(&mut self, last: bool, base: &mut Base) -> bool {
         let full = self.carry.len() / RECORDS_PER_BLOCK * RECORDS_PER_BLOCK;
         if !last && full < CHECKPOINT_BLOCKS * RECORDS_PER_BLOCK {

@@ -118,7 +118,8 @@ impl ImageWriter {
 }
 
 impl Writing {
-    /// Writes the next piece, or directory and head behind the last. False if there is nothing left to write.
+    /// Writes the next piece, or directory and head behind the last. Returns `false` if there is nothing left to
+    /// write.
     fn write_part(&mut self, catalog: &mut Catalog, base: &mut Base) -> bool {
         let salt = base.cfg().geometry.salt;
         let (first_block, bytes) = if let Some(piece) = self.head.piece(self.next) {

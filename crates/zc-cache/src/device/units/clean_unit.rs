@@ -65,7 +65,7 @@ impl CleanUnits {
         Some((*class, open.unit.has_extent_of(is_one)))
     }
 
-    /// Puts an extent into the open unit of its class; `together`: it came with others. Where it is now.
+    /// Puts an extent into the open unit of its class; `together`: it came with others. Returns its place.
     ///
     /// # Errors
     /// There is no capacity for it.

@@ -144,8 +144,8 @@ impl DirtyUnits {
         self.sealed.contains_key(&slot)
     }
 
-    /// Puts a dirty extent into the dirty unit. From now on its slot counts as dirty. Where it is, or none without a
-    /// slot.
+    /// Puts a dirty extent into the dirty unit. From now on its slot counts as dirty. Returns its place, or none
+    /// without a slot.
     pub(crate) fn place(
         &mut self,
         content: &Content,

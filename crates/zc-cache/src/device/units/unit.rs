@@ -74,7 +74,7 @@ impl Unit {
         WeuHeader::encoded_bytes(self.len().saturating_add(1))
     }
 
-    /// Puts an extent at this offset. Where it is now.
+    /// Puts an extent at this offset. Returns its place.
     pub(super) fn place(&mut self, content: &Content, offset_bytes: u32, base: &mut Base) -> Stored {
         let Content { key, print, codec, payload, raw_bytes, dirty } = *content;
         let stored_bytes = payload.len_bytes;

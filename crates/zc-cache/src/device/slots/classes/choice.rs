@@ -20,7 +20,7 @@ pub(crate) struct Standing {
     pub(crate) class: ClassId,
     pub(crate) units: u32,
     pub(crate) bounds: Bounds,
-    /// When the first unit in its order of eviction was used, in units opened.
+    /// Last use of the first unit in its order of eviction, in units opened.
     pub(crate) last_used: u32,
 }
 

@@ -52,7 +52,7 @@ struct Class {
     /// The reserve as it is cut where all of them are too much.
     reserve: u32,
     units: u32,
-    /// When no unit of it could be evicted.
+    /// Time at which no unit of it could be evicted.
     no_victim_ms: Option<u64>,
 }
 

@@ -7,7 +7,8 @@
 
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 
-/// A count is many if it is more than this multiple of the mean. Of 1/2, 1, 2, 4 and 8, measured on four workloads.
+/// A count is many if it is more than this multiple of the mean. Chosen of 1/2, 1, 2, 4 and 8, measured on four
+/// workloads.
 const MANY_MEANS: u64 = 2;
 
 /// The counts.

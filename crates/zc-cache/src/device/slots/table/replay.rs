@@ -8,7 +8,8 @@ use crate::device::slots::leads::Leads;
 use crate::device::slots::table::{SlotState, SlotTable};
 
 impl SlotTable {
-    /// Moves a slot to the generation a record speaks of. False if the record is of an older one (or of no slot).
+    /// Moves a slot to the generation a record speaks of. Returns `false` if the record is of an older one (or of no
+    /// slot).
     pub(crate) fn adopt_generation(&mut self, slot: WeuSlot, generation: Generation) -> bool {
         if !self.contains(slot) {
             return false;
