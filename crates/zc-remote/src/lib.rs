@@ -10,11 +10,11 @@
 //!
 //! After each input the driver takes the effects and the output. Read data goes to the driver's [`Sink`] as it arrives.
 //!
-//! Invariants: each request is answered once. What is promised above breaks of the connection and restarts of the server
-//! stands below, with the argument.
+//! Invariants: each request is answered once. The promises across broken connections and restarts of the server stand
+//! below, with the argument.
 //!
-//! What it does not do: order requests (of two that overlap, of which one is a change, the caller has one in flight),
-//! resolve names, encrypt.
+//! Out of scope: ordering requests (of two that overlap, of which one is a change, the caller has one in flight),
+//! resolving names, encryption.
 #![doc = include_str!("../CONSISTENCY.md")]
 #![forbid(unsafe_code)]
 

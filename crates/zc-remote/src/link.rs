@@ -1,10 +1,10 @@
-//! One connection: requests in flight, what is to be sent, and what arrived.
+//! One connection: requests in flight, output, and input.
 //!
 //! Job: send parts of requests, hand read data to its receiver, and report each part once when it is answered.
 //!
 //! Invariants: parts and their payload bytes in flight are bounded. Data of an abandoned read reaches no receiver.
 //!
-//! What it does not do: decide what is sent, or what an answer means.
+//! Out of scope: choosing requests, and acting on answers.
 
 use bytes::Bytes;
 use zc_core::{Map, u64_from_usize, usize_from_u64};
@@ -79,7 +79,7 @@ pub(crate) struct Link {
     payload_bytes: u64,
     /// Parts whose requests have been answered otherwise.
     abandoned: usize,
-    /// Reads that yield a sample.
+    /// Reads in flight that yield a sample.
     sampled: usize,
     /// The export, also after the end of the connection was announced.
     export: Option<RemoteExport>,
@@ -175,7 +175,7 @@ impl Link {
         self.parts.values().any(|part| is_change(part) && part.start < end && part.end > start)
     }
 
-    /// The range is changed: reads that are in flight yield no sample of it.
+    /// Removes the samples of reads in flight that overlap a changed range.
     pub(crate) fn forget_samples(&mut self, start: u64, end: u64) {
         if self.sampled == 0 {
             return;

@@ -5,7 +5,7 @@
 //! Invariants: entries do not overlap. An entry leaves by an answer that proves durability, by a newer change of its
 //! range, or because the server refused it. The bytes held are at most twice those counted.
 //!
-//! What it does not do: send anything.
+//! Out of scope: sending requests.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use zc_core::usize_from_u64;
 
 use crate::limits::OWED_ENTRY_BYTES;
 
-/// Count of answers at the time of one.
+/// Number of answers up to and including one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Stamp(pub(crate) u64);
 
@@ -103,13 +103,13 @@ impl Owed {
         self.entries.range(..end).next_back().is_some_and(|(_, entry)| entry.end > start)
     }
 
-    /// Enters a change that is sent.
+    /// Records a change that is sent.
     pub(crate) fn sent(&mut self, start: u64, end: u64, change: Change) {
         self.remove(start, end);
         self.put(start, Entry { end, change, held: end - start, mark: Mark::Sent });
     }
 
-    /// The server answered the changes of a range.
+    /// Stamps the changes of a range, which the server answered.
     pub(crate) fn answered(&mut self, start: u64, end: u64) {
         self.stamp.0 += 1;
         let stamp = self.stamp;
@@ -120,13 +120,13 @@ impl Owed {
         }
     }
 
-    /// The connection is dead: what has no answer may have been carried out.
+    /// Stamps all unanswered changes: the connection is dead, and the server may have carried them out.
     pub(crate) fn all_answered(&mut self) {
         self.answered(0, u64::MAX);
     }
 
-    /// A flush that was sent when `covers` was the newest stamp was answered: with success, or with an error after
-    /// which the server owes nothing any more.
+    /// Removes the entries that a flush covers: those with stamps up to `covers`, the newest stamp when it was sent. An
+    /// error of the flush removes them as well, because the server may have lost them.
     pub(crate) fn flushed(&mut self, covers: Stamp) {
         let is_covered = |entry: &Entry| matches!(entry.mark, Mark::Answered(stamp) if stamp <= covers);
         let bytes = &mut self.bytes;
@@ -139,7 +139,7 @@ impl Owed {
         });
     }
 
-    /// Nothing in the range is owed any more.
+    /// Removes the range.
     pub(crate) fn remove(&mut self, start: u64, end: u64) {
         let before = self.entries.range(..start).next_back().map(|(at, entry)| (*at, entry.end));
         if let Some((at, _)) = before.filter(|(_, ends)| *ends > start) {
@@ -150,7 +150,7 @@ impl Owed {
         }
     }
 
-    /// Removes `start..end` from the entry at `at`, and keeps what lies outside.
+    /// Removes `start..end` from the entry at `at`, and keeps the rest of the entry.
     fn split(&mut self, at: u64, start: u64, end: u64) {
         let Some(entry) = self.entries.remove(&at) else { return };
         self.bytes -= entry.counted(at);
@@ -167,7 +167,7 @@ impl Owed {
         self.entries.insert(start, entry);
     }
 
-    /// The first owed change at or behind an address: start, end and content.
+    /// Returns the first owed change at or behind an address: start, end and content.
     pub(crate) fn next_from(&self, start: u64) -> Option<(u64, u64, Change)> {
         let before = self.entries.range(..start).next_back();
         if let Some((at, entry)) = before.filter(|(_, entry)| entry.end > start) {
@@ -204,7 +204,7 @@ mod tests {
         ]
     }
 
-    /// A byte of the model: content and whether it was answered.
+    /// A byte of the model: content, and `true` if its change was answered.
     type Model = Vec<Option<(Change, bool)>>;
 
     fn change(kind: u8, len: u64) -> Change {

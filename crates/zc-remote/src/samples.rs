@@ -1,7 +1,7 @@
 //! Pieces of the export's content, by which it is recognised after a reconnect.
 //!
-//! Invariants: at most [`SAMPLES_MAX`] pieces of at most [`SAMPLE_BYTES_MAX`] bytes. A piece holds what the export held
-//! when it was taken; changes of its range remove it.
+//! Invariants: at most [`SAMPLES_MAX`] pieces of at most [`SAMPLE_BYTES_MAX`] bytes. A piece holds the content of
+//! the export when it was read or written; changes of its range remove it.
 
 use zc_core::{u64_from_usize, usize_from_u64};
 
@@ -35,7 +35,7 @@ impl Sample {
         self.offset + u64_from_usize(self.bytes.len())
     }
 
-    /// Takes what a piece of read data has of the range. `data` is `None` for zeros.
+    /// Copies the overlap of read data with the range. `data` is `None` for zeros.
     pub(crate) fn fill(&mut self, offset: u64, len_bytes: u64, data: Option<&[u8]>) {
         let (from, to) = (offset.max(self.offset), (offset + len_bytes).min(self.end()));
         if from >= to {
@@ -65,7 +65,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Decides whether an access to `start..end` is to yield a sample, and of which range.
+    /// Draws a sample from an access to `start..end`. Returns its range, `None` if there is to be none.
     pub(crate) fn draw(&mut self, start: u64, end: u64, dice: &mut Dice) -> Option<(u64, u64)> {
         self.seen = (self.seen + 1).min(STREAM_MAX);
         let is_drawn = self.kept.len() < SAMPLES_MAX || dice.below(self.seen) < u64_from_usize(SAMPLES_MAX);
@@ -77,7 +77,7 @@ impl Samples {
         Some((from, (from + SAMPLE_BYTES_MAX).min(end)))
     }
 
-    /// Keeps a piece, in the place of another if there are enough.
+    /// Keeps a piece. Replaces another one if [`SAMPLES_MAX`] are kept.
     pub(crate) fn keep(&mut self, sample: Sample, dice: &mut Dice) {
         self.forget(sample.offset, sample.end());
         if self.kept.len() < SAMPLES_MAX {
@@ -88,7 +88,7 @@ impl Samples {
         self.kept[at] = sample;
     }
 
-    /// The range is changed.
+    /// Removes the samples that overlap a changed range.
     pub(crate) fn forget(&mut self, start: u64, end: u64) {
         self.kept.retain(|kept| kept.end() <= start || kept.offset >= end);
     }

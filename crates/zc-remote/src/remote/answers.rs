@@ -1,6 +1,6 @@
 //! Answers of the server.
 //!
-//! Job: find out what an answer means for its request, for what is owed, and for the connection.
+//! Job: apply an answer to its request, to the owed changes, and to the connection.
 
 use zc_nbd::ErrorCode;
 use zc_nbd::client::RemoteError;
@@ -54,7 +54,7 @@ impl Remote {
         }
     }
 
-    /// The attempt ends: the server does not take what has to precede the requests.
+    /// Ends the attempt: the server refuses a flush, sample or replay that has to precede the requests.
     fn refused(&mut self, what: &str, error: &RemoteError) {
         let text = Failure::of_server(error).text;
         self.end_connection(ConnId::FIRST, &format!("the server refuses {what}: {text}"));

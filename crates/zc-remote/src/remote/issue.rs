@@ -30,7 +30,7 @@ enum Issued {
 }
 
 impl Remote {
-    /// Sends what may be sent now.
+    /// Sends parts until a bound or the order of requests stops it.
     pub(super) fn pump(&mut self) {
         while self.stage == Stage::Up {
             self.flush_owed();

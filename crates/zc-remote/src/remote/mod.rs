@@ -1,7 +1,6 @@
 //! The state of a remote origin: connection attempts, stages, outages.
 //!
-//! What it does not do: send requests (`issue`), judge answers (`answers`), or open connections beside the first
-//! (`others`).
+//! Out of scope: sending requests (`issue`), applying answers (`answers`), and connections beside the first (`others`).
 
 mod answers;
 mod issue;
@@ -216,7 +215,7 @@ impl Remote {
         id
     }
 
-    /// The range of a request, or the reason why it cannot be carried out.
+    /// Returns the range of a request, or the reason why it cannot be carried out.
     fn objection(&self, request: &Request) -> Result<(u64, u64), Failure> {
         if self.is_stopping {
             return Err(Failure::new(ErrorKind::Shutdown, "the connection is closed"));
@@ -243,7 +242,7 @@ impl Remote {
         queue.push_back(id);
     }
 
-    /// The driver has connected.
+    /// Begins the handshake: the driver has connected.
     pub fn connected(&mut self, conn: ConnId) {
         if conn != ConnId::FIRST {
             self.other_connected(conn);
@@ -298,7 +297,7 @@ impl Remote {
         self.pump();
     }
 
-    /// Time passes. `now_ms` never goes back.
+    /// Advances the time. `now_ms` never goes back.
     pub fn tick(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
         match self.stage {
@@ -322,7 +321,7 @@ impl Remote {
         self.expire();
     }
 
-    /// An outage begins if requests get no answer.
+    /// Begins an outage if requests get no answer.
     fn notice_silence(&mut self) {
         let Some(since_ms) = self.silent_since_ms() else { return };
         self.outage_since_ms = Some(since_ms);
@@ -358,7 +357,7 @@ impl Remote {
         self.expire();
     }
 
-    /// Fails what waits if the outage has lasted too long.
+    /// Fails waiting requests if the outage has lasted too long.
     fn expire(&mut self) {
         if self.is_failing || self.expires_at_ms().is_none_or(|at| at > self.now_ms) {
             return;
@@ -368,7 +367,7 @@ impl Remote {
         self.fail_all(&self.outage_failure());
     }
 
-    /// Answers every request with a failure. What was sent stays owed.
+    /// Answers every request with a failure. Sent changes stay owed.
     fn fail_all(&mut self, failure: &Failure) {
         self.links.iter_mut().for_each(Link::abandon_all);
         self.reads.clear();
@@ -377,7 +376,7 @@ impl Remote {
         ids.into_iter().for_each(|id| self.finish(id, Err(failure.clone())));
     }
 
-    /// Ends the component: says goodbye to the server, and fails what is in flight.
+    /// Ends the component: says goodbye to the server, and fails requests in flight.
     pub fn stop(&mut self) {
         if self.is_stopping {
             return;
@@ -422,7 +421,7 @@ impl Remote {
         }
     }
 
-    /// Ends the connection for a fault of the server, without overtaking what it may still carry out.
+    /// Ends the connection for a fault of the server, without overtaking requests that it may still carry out.
     fn end_connection(&mut self, conn: ConnId, why: &str) {
         if conn != ConnId::FIRST {
             return self.end_other(conn, why);
@@ -436,8 +435,8 @@ impl Remote {
         }
     }
 
-    /// Ends the connection to an export that is not used. The server may answer what is in flight: some end by an
-    /// assertion otherwise.
+    /// Ends the connection to an export that is not used. The server may answer requests in flight, because some servers
+    /// fail an assertion otherwise.
     fn part_ways(&mut self, why: String) {
         if let Some(link) = &mut self.links.first {
             link.disconnect();
@@ -474,7 +473,7 @@ impl Remote {
         }
     }
 
-    /// No connection is left: what was in flight is to be sent again on another one.
+    /// Schedules the next attempt once no connection is left. Requests in flight will be sent again.
     fn all_dead(&mut self) {
         self.owed.all_answered();
         self.is_flushing = false;
@@ -510,7 +509,7 @@ impl Remote {
         }
     }
 
-    /// The handshake is done: the export is looked at.
+    /// Checks the export after the handshake.
     fn greeted(&mut self) {
         let Some(export) = self.links.first.as_ref().and_then(Link::export) else { return };
         if let Some(why) = self.difference(export) {
@@ -531,7 +530,7 @@ impl Remote {
         self.compared();
     }
 
-    /// Reason why the export cannot be used, or is not the one from before.
+    /// Returns the reason why the export cannot be used or differs from the earlier one, `None` if there is none.
     fn difference(&self, export: &RemoteExport) -> Option<String> {
         let sector = u64::from(zc_core::SECTOR_BYTES);
         if export.min_bytes > MIN_BLOCK_BYTES_MAX || u64::from(export.max_bytes) < sector {
@@ -570,7 +569,7 @@ impl Remote {
         }
     }
 
-    /// Every comparison is done, if none is in flight.
+    /// Begins the replay once no comparison is in flight.
     fn compared(&mut self) {
         if matches!(self.stage, Stage::Comparing { .. })
             && self.links.first.as_ref().is_some_and(Link::is_idle)
@@ -580,7 +579,7 @@ impl Remote {
         }
     }
 
-    /// Owed changes are written again: the server has what this daemon wrote.
+    /// Continues after the replay: the server holds every change that this daemon sent.
     fn replayed(&mut self) {
         let Some(link) = &mut self.links.first else { return };
         if self.known.is_none() && self.settings.writable && link.offers(tx_flag::SEND_FLUSH) {

@@ -7,7 +7,7 @@
 //! one connection covers all. None is made before every connection of the set before is dead. All of a set lead to one
 //! running server.
 //!
-//! What it does not do: write owed changes again (the first connection does).
+//! Out of scope: writing owed changes again (the first connection does).
 
 use zc_core::SECTOR_BYTES;
 use zc_nbd::client::RemoteExport;
@@ -100,7 +100,7 @@ impl Links {
         zc_core::u64_from_usize(1 + others.count())
     }
 
-    /// The connection with the fewest parts in flight, if another part may be sent.
+    /// Returns the connection with the fewest parts in flight, `None` if no part may be sent.
     pub(super) fn pick(&mut self, now_ms: u64) -> Option<&mut Link> {
         let payload_bytes: u64 = self.iter().map(Link::payload_bytes).sum();
         if payload_bytes >= IN_FLIGHT_BYTES_MAX {
@@ -135,18 +135,18 @@ impl Links {
         self.iter_mut().for_each(|link| link.forget_samples(start, end));
     }
 
-    /// No connection has been silent until now.
+    /// Restarts the time-outs for silence.
     pub(super) fn heard(&mut self, now_ms: u64) {
         self.iter_mut().for_each(|link| link.heard_ms = now_ms);
     }
 
-    /// The time from which on a connection with parts in flight counts as silent.
+    /// Returns the earliest time at which a connection with parts in flight counts as silent.
     pub(super) fn silence_at_ms(&self) -> Option<u64> {
         let waiting = self.iter().filter(|link| !link.is_idle());
         waiting.map(|link| link.heard_ms.saturating_add(SILENCE_MS)).min()
     }
 
-    /// The next time at which something of a connection beside the first is due. `is_up`: the first serves requests.
+    /// Returns the next time-out or attempt of a connection beside the first. `is_up`: the first serves requests.
     pub(super) fn next_tick_ms(&self, is_up: bool) -> Option<u64> {
         let due = |other: &Other| match other.stage {
             OtherStage::Idle { retry_at_ms } => retry_at_ms.filter(|_| is_up),
@@ -160,13 +160,13 @@ impl Links {
 }
 
 impl Remote {
-    /// Start of the silence of a connection on which requests wait.
+    /// Returns the start of the silence of a connection on which requests wait, `None` if there is none.
     pub(super) fn silent_since_ms(&self) -> Option<u64> {
         let at_ms = self.links.silence_at_ms().filter(|_| !self.jobs.is_empty())?;
         (self.now_ms >= at_ms).then(|| at_ms.saturating_sub(SILENCE_MS))
     }
 
-    /// The first connection serves requests: others may follow.
+    /// Begins to open the other connections: the first one serves requests.
     pub(super) fn begin_others(&mut self) {
         let has_sectors = self.known.as_ref().is_some_and(|export| export.size_bytes > 0);
         let is_offered = self.links.first.as_ref().is_some_and(|link| link.offers(tx_flag::CAN_MULTI_CONN));
@@ -209,7 +209,7 @@ impl Remote {
         }
     }
 
-    /// The handshake is done: the export must be the one of the first connection, also by its samples.
+    /// Compares the export with that of the first connection, also by its samples, after the handshake.
     pub(super) fn other_greeted(&mut self, conn: ConnId) {
         let export = self.links.get_mut(conn).and_then(|link| link.export().cloned());
         let is_same = |export: &RemoteExport| {
@@ -241,7 +241,7 @@ impl Remote {
         self.other_compared(conn);
     }
 
-    /// A piece was read again. One that was changed since then says nothing.
+    /// Compares a piece that was read again. One that was changed since then proves nothing.
     pub(super) fn other_sample_answered(&mut self, conn: ConnId, part: &Part, is_ok: bool) {
         let is_comparing =
             self.links.other(conn).is_some_and(|other| matches!(other.stage, OtherStage::Comparing { .. }));
@@ -255,8 +255,8 @@ impl Remote {
         self.other_compared(conn);
     }
 
-    /// Every comparison is done, if none is in flight. The connection may lead to a server that has restarted, and the
-    /// end of the first connection may not be known yet. So the first one has to answer once more.
+    /// Sends the probe on the first connection once no comparison is in flight. The server may have restarted without a
+    /// notice of the end of the first connection, so the first one has to answer once more.
     fn other_compared(&mut self, conn: ConnId) {
         let is_idle = self.links.get_mut(conn).is_some_and(|link| link.is_idle());
         if !is_idle || self.stage != Stage::Up {
@@ -270,7 +270,7 @@ impl Remote {
         }
     }
 
-    /// The first connection has answered after the handshake of another one: both lead to the same running server.
+    /// Puts a connection to use after the answer of its probe: both lead to the same running server.
     pub(super) fn other_proved(&mut self, conn: ConnId, attempt: u32) {
         let is_up = self.stage == Stage::Up;
         if let Some(other) = self.links.other(conn)
@@ -283,7 +283,7 @@ impl Remote {
         }
     }
 
-    /// The server broke the protocol, or does not take the client.
+    /// Ends a connection on which the server broke the protocol or refused the client.
     pub(super) fn end_other(&mut self, conn: ConnId, why: &str) {
         let Some(other) = self.links.other(conn) else { return };
         if let Some(link) = &mut other.link {
@@ -304,7 +304,7 @@ impl Remote {
         }
     }
 
-    /// Ends the connections beside the first, without overtaking what the server may still carry out.
+    /// Ends the connections beside the first, without overtaking requests that the server may still carry out.
     pub(super) fn end_others(&mut self) {
         for at in 0..self.links.others.len() {
             let conn = ConnId(at + 1);
@@ -340,7 +340,7 @@ impl Remote {
         self.other_closed(conn, "the server does not answer");
     }
 
-    /// A connection is dead. If it served requests, all are to end: the server may have restarted.
+    /// Removes a dead connection. If it served requests, all are ended: the server may have restarted.
     pub(super) fn other_closed(&mut self, conn: ConnId, why: &str) {
         let retry_at_ms = self.next_attempt_ms(conn);
         let is_up = self.stage == Stage::Up;
@@ -356,7 +356,7 @@ impl Remote {
         }
     }
 
-    /// The time of the next attempt after one that failed; `None`: there were enough.
+    /// Returns the time of the next attempt after one that failed, `None` after [`OTHER_ATTEMPTS_MAX`] failures.
     fn next_attempt_ms(&mut self, conn: ConnId) -> Option<u64> {
         let other = self.links.others.get_mut(conn.0.checked_sub(1)?)?;
         other.failures = other.failures.saturating_add(1);

@@ -371,7 +371,7 @@ fn the_break_of_one_connection_ends_all_before_the_next_is_made() {
             world.tick(1_000);
             assert!(!world.connect(), "no connection is made");
         }
-        // The server carries out what it has, and closes.
+        // The server carries out its pending requests, and closes.
         world.heal();
         written.into_iter().for_each(|id| world.succeeded(id));
         world.run();

@@ -17,7 +17,7 @@ struct Flight {
     request: Request,
     first: usize,
     count: usize,
-    /// For a flush: by sector, what it may hold: when it was submitted, and since.
+    /// For a flush: by sector, its permitted contents when the flush was submitted, and since.
     answered: Vec<Vec<u8>>,
 }
 
@@ -62,7 +62,7 @@ impl Model {
         self.flights.push(Flight { id, request, first, count, answered });
     }
 
-    /// Takes what was answered.
+    /// Takes the answers.
     fn collect(&mut self, world: &World) {
         let is_done = |flight: &&Flight| world.done.contains_key(&flight.id);
         let done: Vec<RequestId> = self.flights.iter().filter(is_done).map(|flight| flight.id).collect();
@@ -106,12 +106,12 @@ impl Model {
             let values = &mut self.values[flight.first + at];
             assert!(bytes.iter().all(|byte| *byte == bytes[0]), "torn");
             assert!(values.contains(&bytes[0]), "sector {}: {} of {values:?}", flight.first + at, bytes[0]);
-            // What was read once stays.
+            // A value that was read once stays.
             *values = vec![bytes[0]];
         }
     }
 
-    /// The server holds, durably, what was answered before the flush or something newer.
+    /// The server holds, durably, each change that was answered before the flush or a newer one.
     fn check_durable(&self, world: &World, flight: &Flight) {
         for (sector, before) in flight.answered.iter().enumerate() {
             let found = world.server.durable[sector * SECTOR];
@@ -210,7 +210,7 @@ fn step(world: &mut World, model: &mut Model, plan: &Plan) {
         }
         6 => {
             world.connect();
-            // All bytes arrive, so that handshakes end. What waits at the server stays there.
+            // All bytes arrive, so that handshakes end. Pending requests stay at the server.
             while world.random(2) == 0 && (world.move_up(usize::MAX) | world.move_down(usize::MAX)) {}
         }
         7 if world.random(3) == 0 => {

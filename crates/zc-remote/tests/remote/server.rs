@@ -1,4 +1,4 @@
-//! A simulated NBD server that keeps requests for as long as the test wants, and loses what was not flushed.
+//! A simulated NBD server that keeps requests for as long as the test wants, and loses unflushed data.
 
 use std::collections::BTreeMap;
 
@@ -232,7 +232,7 @@ impl Server {
         }
     }
 
-    /// The server restarts and loses any part of what was not flushed.
+    /// Restarts the server, which loses any part of the unflushed data.
     pub(crate) fn crash(&mut self, rng: &mut Pcg64Mcg) {
         (0..self.conns.len()).for_each(|at| self.drop_connection(at, rng));
         for (sector, bytes) in std::mem::take(&mut self.volatile) {

@@ -1,4 +1,4 @@
-//! A remote origin and a simulated server, joined by two byte streams, a clock, and a model of what must hold.
+//! A remote origin and a simulated server, joined by two byte streams, a clock, and a model of the promises.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ struct Line {
     wants_connection: bool,
     up: Vec<u8>,
     down: Vec<u8>,
-    /// The server has gone: the client is notified behind what was sent before.
+    /// The server has gone: the client is notified behind the bytes that were sent before.
     is_dead: bool,
 }
 
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// The client has closed: the server carries out what it has, or does not.
+    /// Ends a connection that the client closed: the server carries out its pending requests, or does not.
     fn cut_streams(&mut self, at: usize) {
         self.lines[at] = Line::default();
         self.server.drop_connection(at, &mut self.rng);
@@ -195,7 +195,7 @@ impl World {
         self.collect();
     }
 
-    /// Connects what is to be connected. Returns `true` if something happened.
+    /// Makes requested connections. Returns `true` if something happened.
     pub(crate) fn connect(&mut self) -> bool {
         let mut has_moved = false;
         for at in 0..self.lines.len() {
