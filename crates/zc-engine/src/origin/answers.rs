@@ -59,7 +59,7 @@ impl OriginAnswers {
         Self { answers: Arc::default(), waker }
     }
 
-    /// Takes what there is.
+    /// Takes all answers.
     pub(crate) fn take(&self) -> Vec<OriginAnswer> {
         std::mem::take(&mut self.lock())
     }

@@ -1,13 +1,13 @@
-//! Where an origin has holes, asked for off the data plane.
+//! Requests for the holes of an origin, off the data plane.
 //!
-//! Job: one thread per volume, started by the first question, walks `SEEK_DATA` and `SEEK_HOLE` (lseek(2)) over the
-//! range of a question and wakes the data plane with the answer. A file system may take its time (FUSE, network): only
-//! later questions about the same volume wait for it.
+//! Job: one thread per volume, started by the first request, walks `SEEK_DATA` and `SEEK_HOLE` (lseek(2)) over the
+//! range of a request and wakes the data plane with the answer. A file system may take its time (FUSE, network): only
+//! later requests for the same volume wait for it.
 //!
-//! Invariants: questions in the queue and runs of an answer are bounded. An answer begins at the start of its question
-//! and has no gaps; it may end early. What is not known to be a hole is data, which is always safe to say.
+//! Invariants: requests in the queue and runs of an answer are bounded. An answer begins at the start of its range and
+//! has no gaps; it may end early. A range counts as data unless it is known to be a hole, which is always correct.
 //!
-//! What it does not do: know the cache, or block devices, which do not tell.
+//! Out of scope: the cache, and block devices, which do not report holes.
 
 use std::fs::File;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) struct OriginRun {
     pub(crate) is_hole: bool,
 }
 
-/// What was asked by a client request, and its answer.
+/// Answer to the request of a client.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     pub(crate) client: u64,
@@ -53,18 +53,18 @@ impl Answers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an answer there; the data plane has to be woken.
+    /// Appends an answer; the data plane has to be woken.
     pub(crate) fn put(&self, mapped: Mapped) {
         self.lock().push(mapped);
     }
 
-    /// Takes what there is.
+    /// Takes all answers.
     pub(crate) fn take(&self) -> Vec<Mapped> {
         std::mem::take(&mut self.lock())
     }
 }
 
-/// A volume's thread. It ends when this is dropped, after the question it is at; no thread waits for that.
+/// A volume's thread. It ends when this is dropped, after its current request; no thread waits for that.
 #[derive(Debug)]
 pub(crate) struct OriginMap(SyncSender<Question>);
 
@@ -80,7 +80,7 @@ impl OriginMap {
         Ok(Self(sender))
     }
 
-    /// Asks on behalf of a client request. False: too many questions wait already.
+    /// Queues the request of a client. Returns `false` if too many wait already.
     pub(crate) fn ask(&self, client: u64, start: u64, end: u64) -> bool {
         self.0.try_send(Question { client, start, end }).is_ok()
     }
@@ -119,13 +119,13 @@ fn map(fd: &impl AsFd, start: u64, end: u64) -> Vec<OriginRun> {
     runs
 }
 
-/// Whether the origin is a file, which may have holes.
+/// Returns `true` if the origin is a file, which may have holes.
 pub(crate) fn has_holes(fd: &impl AsFd) -> bool {
     fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
-/// Whether holes can be punched into the file: tried behind its end, where nothing is. A file system that can does it
-/// without writing zeros.
+/// Returns `true` if holes can be punched into the file. Tries it behind the end of the file, where no data is. A file
+/// system that supports it does so without writing zeros.
 pub(crate) fn punches_holes(fd: &impl AsFd, writable: bool) -> bool {
     if !writable || !has_holes(fd) {
         return false;

@@ -1,9 +1,9 @@
-//! Origins as the engine sees them: raw files and devices, volumes of stores, and exports of NBD servers.
+//! Origins of the engine: raw files and devices, volumes of stores, and exports of NBD servers.
 //!
-//! Job: one type for what is behind a volume, whichever kind it is. Requests to raw origins take steps on the shard's
+//! Job: one type for the origin of a volume, of any kind. Requests to raw origins take steps on the shard's
 //! ring (`shard/origins`). Volumes of stores (`store_volume`) and exports (`remote`) have threads that answer.
 //!
-//! What it does not do: order requests (the cache manager does), or retry.
+//! Out of scope: ordering requests (the cache manager does), and retries.
 
 pub(crate) mod answers;
 pub(crate) mod map;
@@ -27,7 +27,7 @@ use crate::origin::remote::RemoteVolume;
 use crate::origin::store_volume::StoreVolume;
 use crate::origin::stores::Stores;
 
-/// What is behind a volume.
+/// Origin of a volume.
 #[derive(Debug)]
 pub(crate) enum Origin {
     /// A file or block device, byte for byte.
@@ -112,7 +112,7 @@ impl Origin {
         }
     }
 
-    /// Whether the origin was opened for writing.
+    /// Returns `true` if the origin was opened for writing.
     pub(crate) const fn is_writable(&self) -> bool {
         match self {
             Self::Raw(raw) => raw.caps().writable,
@@ -129,7 +129,7 @@ impl Origin {
         }
     }
 
-    /// A descriptor that goes through the page cache, for questions about the file. `None`: it is no file.
+    /// A descriptor that goes through the page cache, for the holes of the file. `None`: it is no file.
     pub(crate) const fn fd(&self) -> Option<&SharedFd> {
         match self {
             Self::Raw(raw) => Some(raw.fd()),
@@ -137,7 +137,7 @@ impl Origin {
         }
     }
 
-    /// What identifies it, and tells whether it was changed. Blocks.
+    /// Returns its identity, by which a replaced or changed origin is detected. Blocks.
     ///
     /// # Errors
     /// When it is gone.

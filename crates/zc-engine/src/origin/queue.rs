@@ -1,11 +1,11 @@
-//! Which operations of origins are with the kernel, and which wait for a place.
+//! Operations of origins: those in flight in the kernel, and those that wait for a place.
 //!
 //! Job: bound the places of the ring that one origin, and all origins together, may have.
 //!
 //! Invariants: an origin that hangs keeps its share and no more: other origins, the cache device and clients always find
 //! places. Operations of one origin begin in the order in which they came; origins take turns.
 //!
-//! What it does not do: hand operations to the ring (`shard/io` does), or order what they do (the cache manager does).
+//! Out of scope: submission to the ring (`shard/io`), and the order of overlapping requests (the cache manager).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -14,7 +14,7 @@ use zc_core::VolumeId;
 
 use crate::limits::{ORIGIN_OPS_MAX, ORIGINS_OPS_MAX};
 
-/// Operations of origins; `T` is what is kept of one that waits.
+/// Operations of origins; `T` is a waiting operation.
 #[derive(Debug)]
 pub(crate) struct OriginQueue<T> {
     origins: BTreeMap<VolumeId, Origin<T>>,
@@ -22,7 +22,7 @@ pub(crate) struct OriginQueue<T> {
     begun: usize,
     /// Waiting.
     waiting: usize,
-    /// Whose turn it was last.
+    /// Origin that had the last turn.
     turn: VolumeId,
 }
 
@@ -39,7 +39,7 @@ impl<T> Default for OriginQueue<T> {
 }
 
 impl<T> OriginQueue<T> {
-    /// Takes an operation. Returned if it may begin now, else it waits.
+    /// Takes an operation. Returns it if it may begin now, else queues it.
     pub(crate) fn put(&mut self, volume: VolumeId, operation: T) -> Option<T> {
         let origin =
             self.origins.entry(volume).or_insert_with(|| Origin { begun: 0, waiting: VecDeque::new() });

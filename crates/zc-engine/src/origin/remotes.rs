@@ -1,6 +1,6 @@
 //! The exports of servers that the daemon uses.
 //!
-//! Job: connect to each export once, when it is first looked at, and keep the connection for those that use it later.
+//! Job: connect to each export once, when it is first needed, and keep the connection for those that use it later.
 //!
 //! Invariants: an export has one connection for reading and writing, and one for reading, at most. Opening one holds up
 //! no other.

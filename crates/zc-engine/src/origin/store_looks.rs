@@ -1,7 +1,7 @@
-//! How the open stores are, for verdict, status and metrics.
+//! State of the open stores, for verdict, status and metrics.
 //!
-//! Job: look at every open store, and keep what was seen. Invariants: a store that does not answer in time, or is just
-//! being opened, leaves what was seen before. What it does not do: judge (`verdict` does).
+//! Job: request the state of every open store, and keep it. Invariants: the last state of a store stays if the store
+//! does not answer in time, or is just being opened. Out of scope: the verdict (`verdict`).
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use zc_pool_io::PoolState;
 
 use crate::limits::STORE_LOOK_MS;
 
-/// What was seen of a store.
+/// State of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct StoreLook {
     pub(crate) name: String,
@@ -23,13 +23,13 @@ pub(crate) struct StoreLook {
     pub(crate) torn: bool,
     /// All segments.
     pub(crate) total_bytes: u64,
-    /// What contents may still take when the cleaner has freed all that nothing refers to.
+    /// Space for contents after the cleaner has freed everything without references.
     pub(crate) left_bytes: u64,
     /// Volumes in it, served or not.
     pub(crate) volumes: u64,
     /// Snapshots in it.
     pub(crate) snapshots: u64,
-    /// Pages of volume maps that cannot be read: what they refer to is not freed.
+    /// Pages of volume maps that cannot be read: the contents that they refer to are not freed.
     pub(crate) pages_lost: u64,
     /// Fingerprints of contents that came with their write since the store was opened.
     pub(crate) prints_known: u64,
@@ -47,7 +47,8 @@ pub(crate) struct StoreLook {
 }
 
 impl StoreLook {
-    /// A cleaner frees what is needed next, so a store has nothing free now and then. It is full when it refuses.
+    /// Lowers `Full` to `Low` unless the store has refused requests since it was last seen with space. The cleaner frees
+    /// segments on demand, so a store without free ones is not full.
     fn compared(mut self, before: Option<&Self>) -> Self {
         if self.state != PoolState::Full {
             self.no_space_before = self.no_space;
@@ -61,14 +62,14 @@ impl StoreLook {
     }
 }
 
-/// What was seen last.
+/// Last states of the stores.
 #[derive(Debug, Default)]
 pub(crate) struct StoreLooks(Mutex<Vec<StoreLook>>);
 
 impl StoreLooks {
-    /// Looks at the open stores, for a bounded time.
+    /// Requests the states of the open stores, for a bounded time.
     ///
-    /// `look` asks them, and may block; its `None` is no answer.
+    /// `look` requests them, and may block; it returns `None` without an answer.
     pub(crate) async fn refresh(&self, look: impl FnOnce() -> Option<Vec<StoreLook>> + Send + 'static) {
         let look = tokio::task::spawn_blocking(look);
         let looked = tokio::time::timeout(Duration::from_millis(STORE_LOOK_MS), look).await;
@@ -87,7 +88,7 @@ impl StoreLooks {
         *last = looks.collect();
     }
 
-    /// What was seen last.
+    /// Returns the last states.
     pub(crate) fn last(&self) -> Vec<StoreLook> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -126,7 +127,7 @@ mod tests {
         assert_eq!(seen(PoolState::Low, 3), PoolState::Low);
         assert_eq!(seen(PoolState::Full, 3), PoolState::Low);
         assert_eq!(seen(PoolState::Full, 4), PoolState::Full);
-        // Opened anew, it counts from zero.
+        // Opened again, it counts from zero.
         assert_eq!(seen(PoolState::Full, 0), PoolState::Low);
     }
 }

@@ -3,14 +3,14 @@
 //! Job: turn requests to an origin into requests to its store, and bring the answers back to the shard
 //! ([`super::answers`]).
 //!
-//! # How it is told from others
-//! Volume table and state directory keep of it what they keep of a file. In place of the inode stands a number that
+//! # Identity
+//! Volume table and state directory keep the same fields as for a file. In place of the inode stands a number that
 //! follows from the store's identity, its accepted losses and the volume's number in it. In place of the time of the
 //! last change stands the count of its changes. After a store was closed in order, an equal count proves that the volume
 //! was not changed since. A snapshot leaves the count of its volume as it is; a rollback raises it.
 //!
 //! Invariants: an answer comes once, after the memory of its request was given back. A request with FUA is answered when
-//! it is durable. What it does not do: order requests (the cache manager does), or retry.
+//! it is durable. Out of scope: ordering requests (the cache manager does), and retries.
 
 use std::sync::Arc;
 
@@ -31,12 +31,12 @@ use crate::origin::requests::{gathered, objection, zero_beyond};
 
 /// Binary logarithm of the chunk of volumes that are made here: the extent of the cache.
 const CHUNK_SHIFT: u8 = 13;
-/// Marks what stands in place of an inode as no inode's.
+/// Marks a number in place of an inode as no inode's.
 const NO_INODE: u64 = 1 << 63;
 /// Odd: the numbers of a store that went back a few times share no bits with each other.
 const LOSS_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Whose a question for holes is, and where its answer goes.
+/// Client of a request for holes, and the receiver of its answer.
 #[derive(Debug)]
 pub(crate) struct MapAsker {
     pub(crate) client: u64,
@@ -143,7 +143,7 @@ impl StoreVolume {
         self.len_bytes
     }
 
-    /// Whether clients may write to the volume.
+    /// Returns `true` if clients may write to the volume.
     pub(crate) const fn is_writable(&self) -> bool {
         self.is_writable
     }
@@ -213,8 +213,8 @@ impl StoreVolume {
             .map_err(|error| EngineError::refused(Refusal::NotFlushed { volume: self.name.clone(), error }))
     }
 
-    /// What is known of extents, by bytes from an offset on, as the store is told it: nothing where extents are no
-    /// chunks.
+    /// Converts known fingerprints and compressed contents of extents to those of chunks. Returns none if extents are not
+    /// chunks of the store.
     fn known_chunks(
         &self,
         offset_bytes: u64,
@@ -228,7 +228,8 @@ impl StoreVolume {
         known.into_iter().map(|(at, known)| (chunk(at), known)).collect()
     }
 
-    /// Begins a request. `known`: what is known of whole extents that it writes, by bytes from its first one on.
+    /// Begins a request. `known`: fingerprints and compressed contents of whole extents that it writes, by their offset
+    /// in bytes from its first byte.
     pub(crate) fn begin(
         &self,
         request: OriginRequest,
@@ -267,7 +268,7 @@ impl StoreVolume {
         }
     }
 
-    /// Asks for the fingerprints of extents, which have to be chunks of the store.
+    /// Requests the fingerprints of extents, which have to be chunks of the store.
     pub(crate) fn recipe(&self, first: u64, count: u32, extent_bytes: u32, asker: Asker) {
         let is_chunk = u64::from(extent_bytes) == 1 << self.chunk_shift;
         let last = (self.len_bytes >> self.chunk_shift).saturating_sub(first);
@@ -282,7 +283,7 @@ impl StoreVolume {
         });
     }
 
-    /// Asks which bytes hold nothing. What the store cannot tell is data.
+    /// Requests the holes of a range. Without an answer of the store, the whole range counts as data.
     pub(crate) fn map(&self, start: u64, end: u64, asker: MapAsker) {
         let shift = self.chunk_shift;
         let first = start >> shift;

@@ -1,8 +1,8 @@
 //! The stores of the daemon, and its connections to exports of servers (`remotes`).
 //!
 //! Job: open each store once, when a volume or an operator first needs it, and keep it open for all others. Invariants:
-//! a store is open at most once; it stays open until the daemon ends, or until no volume uses it and it is asked to go.
-//! What it does not do: read or write volumes (`origin`), or change them (`control/store`).
+//! a store is open at most once; it stays open until the daemon ends, or until no volume uses it and an operator
+//! closes it. Out of scope: reading and writing volumes (`origin`), and changing them (`control/store`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -40,7 +40,7 @@ impl Stores {
         stores
     }
 
-    /// Such as are only looked at: what is written to them stays in memory.
+    /// Stores that are only inspected: writes to them stay in memory.
     pub(crate) fn to_look_at(configs: &[StoreConfig]) -> Self {
         Self { look_only: true, ..Self::new(configs) }
     }
@@ -50,7 +50,7 @@ impl Stores {
         &self.remotes
     }
 
-    /// Takes up those stores of a configuration that it does not know. The others stay as they were opened.
+    /// Adds the stores of a configuration that are new. The others stay as they were opened.
     pub(crate) fn add(&self, configs: &[StoreConfig]) {
         let mut entries = self.lock();
         for config in configs {
@@ -60,7 +60,7 @@ impl Stores {
         }
     }
 
-    /// How the open stores are. `None`: one is being opened. Blocks.
+    /// Returns the states of the open stores, `None` while one is being opened. Blocks.
     pub(crate) fn looks(&self) -> Option<Vec<StoreLook>> {
         let open: Vec<(String, Arc<OpenPool>)> = {
             let entries = match self.entries.try_lock() {
@@ -81,7 +81,7 @@ impl Stores {
             let known = entries.keys().cloned().collect();
             return Err(EngineError::refused(Refusal::NoStore { store: name.to_owned(), known }));
         };
-        // One whose thread has ended is opened anew, when its last user has let go of it.
+        // A store whose thread has ended is opened again when its last user has released it.
         if let Some(pool) = entry.pool.as_ref().filter(|pool| pool.client().uuid().is_some()) {
             return Ok(Arc::clone(pool));
         }

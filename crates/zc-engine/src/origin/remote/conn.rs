@@ -1,10 +1,10 @@
 //! One connection of a remote origin, as its thread has it.
 //!
-//! Job: make the socket on a helper, keep what is to be sent, and send as much as the kernel takes.
+//! Job: make the socket on a helper, queue output, and send as much as the kernel takes.
 //!
 //! Invariants: there is at most one helper. One that waits for a name or a server is waited for, not replaced.
 //!
-//! What it does not do: decide when a connection is made or ended.
+//! Out of scope: deciding when a connection is made or ended.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -31,7 +31,7 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    /// Drops the socket and what was to be sent.
+    /// Drops the socket and the output.
     pub(super) fn close(&mut self) {
         self.socket = None;
         self.output.clear();
@@ -100,7 +100,7 @@ impl Conn {
             match socket.send(&pieces) {
                 Ok(None) => return,
                 Ok(Some(sent)) => advance(&mut self.output, sent),
-                // The end follows as something received, behind what the server still sent.
+                // The end is received, behind the last bytes of the server.
                 Err(_) => {
                     self.output.clear();
                     break;

@@ -1,12 +1,12 @@
 //! The thread of a remote origin.
 //!
 //! Job: own the core of an export ([`zc_remote::Remote`]) and its connections (`conn`): hand on requests and received
-//! bytes, send what the core wants sent, connect, and keep time. There is one thread for each export.
+//! bytes, send the core's output, connect, and keep time. There is one thread for each export.
 //!
 //! Invariants: the thread blocks in `poll` alone. Names are resolved and connections made on helpers. Each request is
 //! answered once, also when the thread ends.
 //!
-//! What it does not do: decide anything about requests.
+//! Out of scope: every decision about requests (`zc-remote`).
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -325,7 +325,7 @@ impl Driver {
         }
     }
 
-    /// Carries out what the core wants.
+    /// Carries out the core's effects.
     fn perform(&mut self) {
         loop {
             for (number, conn) in self.conns.iter_mut().enumerate() {
@@ -398,7 +398,7 @@ impl Driver {
         }
     }
 
-    /// Takes what came of attempts to connect.
+    /// Takes the outcomes of attempts to connect.
     fn take_connections(&mut self) {
         for number in 0..self.conns.len() {
             match self.conns[number].take_outcome() {

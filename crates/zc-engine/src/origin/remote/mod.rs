@@ -9,7 +9,7 @@
 //!
 //! Invariants: an answer comes once, after the memory of its request was given back.
 //!
-//! What it does not do: order requests (the cache manager does), or retry (`zc-remote` does).
+//! Out of scope: ordering requests (the cache manager does), and retries (`zc-remote` does).
 
 mod conn;
 mod driver;

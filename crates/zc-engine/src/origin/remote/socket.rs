@@ -3,7 +3,7 @@
 //! Job: resolve and connect on a thread of its own, which may take long, and send and receive without blocking, in
 //! plain text or with TLS (`tls`).
 //!
-//! What it does not do: know the protocol, or decide when TLS begins.
+//! Out of scope: the protocol, and the choice of the moment in which TLS begins.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -25,7 +25,7 @@ use crate::origin::remote::tls::{TlsLayer, TlsSettings};
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: Stream,
-    /// Settings of the TLS that the server will be asked for; `None`: the connection is in plain text.
+    /// Settings of the TLS that the session requests; `None`: the connection is in plain text.
     tls: Option<TlsSettings>,
     /// TLS has begun.
     layer: Option<TlsLayer>,
@@ -64,7 +64,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Receives what is there. `None`: nothing now.
+    /// Receives bytes that have arrived. Returns `None` if there are none now.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         later(match &mut self.layer {
             Some(layer) => layer.receive(&mut self.stream, into),
@@ -77,7 +77,7 @@ impl Socket {
         self.layer.as_ref().is_some_and(TlsLayer::has_input)
     }
 
-    /// Sends what the kernel takes. `None`: nothing now.
+    /// Sends as many bytes as the kernel takes. Returns `None` if it takes none now.
     pub(crate) fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         later(match &mut self.layer {
             Some(layer) => layer.send(&mut self.stream, pieces),

@@ -4,10 +4,10 @@
 //! the bytes of a session ([`TlsLayer`]).
 //!
 //! Invariants: TLS 1.2 or later. The server's certificate must be signed by one of the authorities, and bear the server's
-//! name. The files are read for each connection, so a renewed certificate needs no reload. What a layer buffers is
-//! bounded: about one record of input, and 64 KiB of output.
+//! name. The files are read for each connection, so a renewed certificate needs no reload. The buffers of a
+//! layer are bounded: about one record of input, and 64 KiB of output.
 //!
-//! What it does not do: check revocation, or resume sessions.
+//! Out of scope: revocation, and resumed sessions.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ fn authorities(path: Option<&Path>) -> Result<(PathBuf, RootCertStore), EngineEr
 #[derive(Debug)]
 pub(crate) struct TlsLayer {
     connection: Box<ClientConnection>,
-    /// The server has sent something that was decrypted: it takes the client.
+    /// Bytes of the server were decrypted: it accepts the client.
     has_received: bool,
     /// The last receive filled its buffer, so decrypted bytes may be left.
     has_input: bool,
@@ -110,8 +110,8 @@ impl TlsLayer {
     /// Receives decrypted bytes. 0: the server closed the connection.
     ///
     /// # Errors
-    /// As the socket, which includes that nothing is there; or the server is not the right one, or does not take the
-    /// client.
+    /// As the socket, which includes that nothing is there; or the server's certificate is not accepted, or the server
+    /// refuses the client.
     pub(crate) fn receive(&mut self, from: &mut (impl Read + Write), into: &mut [u8]) -> io::Result<usize> {
         let received = self.decrypt(from, into);
         match received {
@@ -127,10 +127,10 @@ impl TlsLayer {
         }
     }
 
-    /// With TLS 1.3 a client has finished its handshake when the server looks at its certificate.
+    /// With TLS 1.3 a client has finished its handshake when the server checks its certificate.
     fn ended(how: &str) -> io::Error {
         io::Error::other(format!(
-            "the server ended TLS in its handshake: {how}; it may want another origin_tls.certificate"
+            "the server ended TLS in its handshake: {how}; it may require another origin_tls.certificate"
         ))
     }
 
@@ -168,7 +168,7 @@ impl TlsLayer {
         self.has_input
     }
 
-    /// Encrypts pieces and sends what the socket takes. Returns the count of bytes that were taken over.
+    /// Encrypts pieces and sends as much as the socket takes. Returns the count of bytes that were encrypted.
     ///
     /// # Errors
     /// As the socket, which includes that it takes nothing now.
