@@ -434,12 +434,15 @@ fn a_connection_to_a_server_that_has_restarted_serves_nothing_while_the_first_se
         }
     };
     second(&mut world);
-    let read = world.read(3);
+    // Of two, the connection with the fewest parts in flight gets one, whichever has the first.
+    let reads = [world.read(3), world.read(3)];
     second(&mut world);
-    assert!(world.server.is_connected(1) && !world.done.contains_key(&read));
+    assert!(world.server.is_connected(1) && !reads.iter().any(|read| world.done.contains_key(read)));
     world.heal();
     world.run();
-    assert_eq!(world.reads.0[&read], [8; SECTOR], "replayed before it is read");
+    for read in reads {
+        assert_eq!(world.reads.0[&read], [8; SECTOR], "replayed before it is read");
+    }
 }
 
 #[test]
