@@ -382,6 +382,24 @@ fn the_break_of_one_connection_ends_all_before_the_next_is_made() {
 }
 
 #[test]
+fn a_flush_that_is_answered_while_the_connections_end_proves_nothing() {
+    let mut world = three(6);
+    let written = world.write(1, 7, false);
+    world.run();
+    world.succeeded(written);
+    let flushed = world.submit(Request::Flush);
+    world.move_up(usize::MAX);
+    world.server.execute_all();
+    world.drop_one(2);
+    world.move_down(usize::MAX);
+    assert!(!world.done.contains_key(&flushed) && world.remote.snapshot().owed_bytes > 0);
+    world.heal();
+    world.run();
+    world.succeeded(flushed);
+    assert_eq!(world.remote.snapshot().owed_bytes, 0);
+}
+
+#[test]
 fn a_connection_that_the_server_does_not_close_is_dropped_after_its_time() {
     let mut world = three(3);
     world.write(1, 7, false);
