@@ -485,21 +485,26 @@ fn another_export_behind_the_second_connection_is_not_used() {
 
 #[test]
 fn silence_of_one_connection_is_an_outage_though_the_others_answer() {
-    let mut world = three(5);
-    let waits = world.write(1, 1, false);
-    world.move_up(usize::MAX);
-    for _ in 0..10 {
-        let answered = world.read(5);
+    for silent in [0, 1] {
+        let mut world = three(5);
+        let written = [1, 2].map(|sector| world.write(sector, 1, false));
         world.move_up(usize::MAX);
-        world.server.execute(1, None);
+        // Requests are counted over the connections: 0 is on the first one.
+        world.server.execute(1 - silent, None);
         world.move_down(usize::MAX);
-        world.succeeded(answered);
-        world.tick(1_000);
+        for _ in 0..10 {
+            let answered = world.read(5);
+            world.move_up(usize::MAX);
+            world.server.execute(1 - silent, None);
+            world.move_down(usize::MAX);
+            world.succeeded(answered);
+            world.tick(1_000);
+        }
+        assert_eq!(world.silences, 1, "connection {silent}");
+        world.run();
+        written.into_iter().for_each(|id| world.succeeded(id));
+        assert_eq!(world.answers, 1);
     }
-    assert_eq!(world.silences, 1);
-    world.run();
-    world.succeeded(waits);
-    assert_eq!(world.answers, 1);
 }
 
 #[test]
