@@ -55,6 +55,8 @@ impl Set {
 }
 
 const PACKAGES: &[Package] = &[
+    // A client with `origin_tls` and no authority of its own trusts the system's.
+    Package { name: "ca-certificates", proofs: &[Proof::File("/etc/ssl/certs/ca-certificates.crt")] },
     // nbdinfo calls it.
     Package { name: "file", proofs: &[Proof::Program("file")] },
     Package { name: "util-linux", proofs: &[Proof::Program("prlimit")] },
