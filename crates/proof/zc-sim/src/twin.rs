@@ -11,12 +11,13 @@
 //! It does not compare hints of the fingerprint index, or the order within a bucket.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::iter::repeat_n;
 
 use zc_cache::config::VolumeConfig;
 use zc_cache::seam::{Action, Event, ImageBytes, Request, RequestKind};
 use zc_cache::startup::StartState;
-use zc_cache::{CacheManager, ResidencyRun};
-use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Generation, ReqId, WeuSeq, WeuSlot};
+use zc_cache::{CacheManager, Residency, ResidencyRun};
+use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Generation, ReqId, SECTOR_BYTES, WeuSeq, WeuSlot};
 use zc_format::{ExpectedExtent, ExtentError, Record, WeuHeader};
 
 use crate::disk::PAGE;
@@ -39,6 +40,20 @@ impl Seen {
     fn is_part_of(&self, other: &Self) -> bool {
         self.stored.iter().all(|expected| other.stored.contains(expected))
     }
+
+    /// Returns `true` if `other` differs in zero sectors alone, which it reads from the origin.
+    fn lacks_zeros_alone(&self, other: &Self) -> bool {
+        let sectors = |seen: &Self| -> Vec<Residency> {
+            let runs = seen.state.iter();
+            runs.flat_map(|run| repeat_n(run.residency, (run.len_bytes / u64::from(SECTOR_BYTES)) as usize))
+                .collect()
+        };
+        let (ours, theirs) = (sectors(self), sectors(other));
+        let is_lacking = |pair: (&Residency, &Residency)| {
+            pair.0 == pair.1 || pair == (&Residency::Zero, &Residency::OriginOnly)
+        };
+        self.stored == other.stored && ours.len() == theirs.len() && ours.iter().zip(&theirs).all(is_lacking)
+    }
 }
 
 /// Returns the unit in each slot that checkpoint and journal name.
@@ -51,9 +66,14 @@ fn named_units(records: &[Record]) -> BTreeMap<WeuSlot, (Generation, WeuSeq)> {
     named.collect()
 }
 
-/// Returns `true` if checkpoint and journal name another unit than this header's.
-fn is_another(header: &WeuHeader, named: &BTreeMap<WeuSlot, (Generation, WeuSeq)>) -> bool {
-    named.get(&header.slot).is_some_and(|unit| *unit != (header.generation, header.weu_seq))
+/// Returns `true` if checkpoint and journal name a unit in this slot, and the slot's header is not that unit's.
+fn is_lost(
+    slot: WeuSlot,
+    header: Option<&WeuHeader>,
+    named: &BTreeMap<WeuSlot, (Generation, WeuSeq)>,
+) -> bool {
+    let found = header.map(|header| (header.generation, header.weu_seq));
+    named.get(&slot).is_some_and(|unit| Some(*unit) != found)
 }
 
 /// Returns the sources that a manager would read an extent from. The read is not completed.
@@ -118,10 +138,14 @@ pub(crate) fn compare_starts(
             let (image_lacks, headers_lack) = (lacks(&image), lacks(&headers) || world.trouble.left_out);
             // A header may have been corrupted, or rolled back by the device, before an earlier start from the image.
             // That start missed nothing, and neither does this one.
-            let is_lost =
-                !ours.stored.is_empty() && ours.stored.iter().all(|expected| lost.contains(&expected.slot));
+            // Zero sectors are recorded in headers as well, and do not name theirs.
+            let is_excused = if ours.stored.is_empty() {
+                !lost.is_empty() && ours.lacks_zeros_alone(&theirs)
+            } else {
+                ours.stored.iter().all(|expected| lost.contains(&expected.slot))
+            };
             let is_missing = image_lacks && ours.is_part_of(&theirs)
-                || (headers_lack || is_lost) && theirs.is_part_of(&ours);
+                || (headers_lack || is_excused) && theirs.is_part_of(&ours);
             if ours != theirs && !is_missing {
                 let what = (config.id, offset / extent_bytes);
                 return Some(format!("{what:?} by image: {ours:?}, by headers: {theirs:?}"));
@@ -183,7 +207,7 @@ fn twin(
         if let Some(event) = event {
             if let Event::HeaderRead { result: Ok(header), .. } = &event
                 && let Some(Action::ReadHeader { slot, .. }) = action
-                && header.as_ref().is_none_or(|header| is_another(header, &named))
+                && is_lost(slot, header.as_deref(), &named)
             {
                 lost.insert(slot);
             }

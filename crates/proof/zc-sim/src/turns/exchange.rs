@@ -321,10 +321,11 @@ fn exchange_device(world: &mut World, name: &'static str) {
         world.models.nothing_in_memory();
     }
     memory_is_lost(world);
-    world.state.trust_all();
     if !make_device(world, name == "exchange: resize") {
         return ends_in_exchange(world);
     }
+    // Until here a start finds the old device, whose stamps are older than a recorded distrust.
+    world.state.trust_all();
     world.env.note(name);
     take_over(world, Device::Empty);
 }
