@@ -64,6 +64,10 @@ pub(crate) enum Target {
     Trace,
     /// Recordings of the daemon, behind their checksums.
     Recording,
+    /// Batches and frames of the store's second format.
+    StoreLog,
+    /// Nodes of the index of the store's second format.
+    StoreIndex,
 }
 
 impl Target {
@@ -81,6 +85,7 @@ impl Target {
             Self::Config => "zc-config",
             Self::Control => "zc-engine",
             Self::Trace | Self::Recording => "lab/zc-trace",
+            Self::StoreLog | Self::StoreIndex => "zc-store",
         }
     }
 
@@ -88,7 +93,7 @@ impl Target {
     const fn input_bytes_max(self) -> u32 {
         match self {
             Self::Server | Self::Client | Self::Wire | Self::Trace | Self::Recording => 4 << 10,
-            Self::Config | Self::Control => 8 << 10,
+            Self::Config | Self::Control | Self::StoreLog | Self::StoreIndex => 8 << 10,
             Self::Decode => 33 << 10,
             Self::Blocks | Self::Slot => 65 << 10,
         }

@@ -5,7 +5,7 @@
 
 use super::frame;
 use super::leaf::{Leaf, LeafError};
-use super::{BLOCK_BYTES, FRAME_BLOCKS_MAX, Name, UNIT_BYTES, UNITS_MAX, checksum, varint};
+use super::{BLOCK_BYTES, FRAME_BLOCKS_MAX, Name, UNIT_BYTES, UNITS_MAX, checksum, has_checksum, varint};
 use zc_core::{Fingerprint, u64_from_usize, usize_from_u32};
 
 const MAGIC: [u8; 4] = *b"zcS2";
@@ -291,7 +291,7 @@ impl BatchHeader {
         }
         let end = HEADER_BYTES + usize_from_u32(directory_bytes);
         let covered = bytes.get(4..end).ok_or(BatchError::Truncated)?;
-        if checksum(uuid, covered) != crc {
+        if !has_checksum(uuid, covered, crc) {
             return Err(BatchError::Checksum);
         }
         let first_ordinal = u16::try_from(first_ordinal).map_err(|_| BatchError::Field("ordinal"))?;

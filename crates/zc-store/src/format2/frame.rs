@@ -4,7 +4,7 @@
 
 use core::ops::Range;
 
-use super::{BLOCK_BYTES, FRAME_BLOCKS_MAX, Name, checksum};
+use super::{BLOCK_BYTES, FRAME_BLOCKS_MAX, Name, checksum, has_checksum};
 use zc_core::usize_from_u32;
 
 /// Bytes of a frame's header.
@@ -76,7 +76,7 @@ impl FrameHeader {
         }
         let payload = HEADER..HEADER + usize_from_u32(stored_bytes);
         let covered = frame.get(4..payload.end).ok_or(FrameError::Truncated)?;
-        if checksum(uuid, covered) != u32::from_le_bytes([c0, c1, c2, c3]) {
+        if !has_checksum(uuid, covered, u32::from_le_bytes([c0, c1, c2, c3])) {
             return Err(FrameError::Checksum);
         }
         let segment = u64::from_le_bytes([n0, n1, n2, n3, n4, 0, 0, 0]);

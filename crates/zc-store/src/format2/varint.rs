@@ -4,7 +4,7 @@
 const BYTES_MAX: usize = 10;
 
 /// Appends a number.
-pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
+pub fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value.to_le_bytes()[0] | 0x80);
         value >>= 7;
@@ -13,13 +13,13 @@ pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Appends the difference of two numbers.
-pub(super) fn put_difference(out: &mut Vec<u8>, from: u64, to: u64) {
+pub fn put_difference(out: &mut Vec<u8>, from: u64, to: u64) {
     let difference = to.wrapping_sub(from).cast_signed();
     put(out, (difference << 1 ^ difference >> 63).cast_unsigned());
 }
 
 /// Takes a number from the front of `bytes`, or returns `None` where none ends there.
-pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
+pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for (index, byte) in bytes.iter().take(BYTES_MAX).enumerate() {
         let low = u64::from(byte & 0x7f);
@@ -37,7 +37,7 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// Takes a number that was stored as its difference to `from`.
-pub(super) fn take_difference(bytes: &mut &[u8], from: u64) -> Option<u64> {
+pub fn take_difference(bytes: &mut &[u8], from: u64) -> Option<u64> {
     let value = take(bytes)?;
     let difference = (value >> 1) ^ 0_u64.wrapping_sub(value & 1);
     Some(from.wrapping_add(difference))
