@@ -73,7 +73,6 @@ fn itself(arguments: &[OsString]) -> Command {
     command
 }
 
-/// All but some options and their values.
 fn without(given: &[OsString], options: &[&str]) -> Vec<OsString> {
     let mut kept = Vec::new();
     let mut arguments = given.iter();
@@ -90,7 +89,6 @@ fn without(given: &[OsString], options: &[&str]) -> Vec<OsString> {
     kept
 }
 
-/// The exit status of a daemon.
 fn code_of(ended: ExitStatus) -> u8 {
     ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(KILLED)
 }

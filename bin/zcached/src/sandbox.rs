@@ -127,13 +127,11 @@ fn set_core_dumps(allowed: bool) {
     }
 }
 
-/// For the status.
 fn confined(held: Held) -> Confined {
     let Held { uid, capabilities, no_new_privileges, landlock, seccomp, notes } = held;
     Confined { uid, capabilities, no_new_privileges, landlock, seccomp, notes }
 }
 
-/// For the log.
 pub(crate) fn log(confined: Option<&Confined>) {
     let Some(held) = confined else { return };
     let is = |held: bool| if held { "on" } else { "off" };
@@ -265,9 +263,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Properties of a storage path.
 #[derive(Debug, Clone, Default)]
 struct Storage {
-    /// Its folder answers.
     answers: bool,
-    /// Resolved path.
     real: Option<PathBuf>,
     is_device: bool,
 }

@@ -14,14 +14,11 @@ use serde_json::Value;
 use crate::options::Listing;
 use crate::units::{share, size};
 
-/// Value of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cell {
     /// A text, or nothing.
     Text(Option<String>),
-    /// A number.
     Count(u64),
-    /// A size in bytes.
     Bytes(u64),
     /// A time in milliseconds.
     Millis(u64),
@@ -51,7 +48,6 @@ impl Cell {
     }
 }
 
-/// A text as one word.
 fn word(text: &str) -> String {
     if text.is_empty() {
         return "-".to_owned();

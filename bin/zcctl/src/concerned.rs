@@ -62,7 +62,6 @@ impl Concerned {
         self.mounted.iter().map(|(device, volume, place)| (device.as_str(), volume.as_str(), place.as_str()))
     }
 
-    /// One line each.
     pub(crate) fn tell(&self, out: &mut dyn Write) -> std::io::Result<()> {
         for ((volume, peer), count) in &self.clients {
             let connections = if *count == 1 { "connection" } else { "connections" };

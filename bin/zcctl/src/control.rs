@@ -25,7 +25,6 @@ const ANSWER_WAIT: Duration = Duration::from_secs(30);
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// Longest wait for a command that waits for devices or the kernel. These commands have deadlines of their own.
 const DEVICE_WAIT: Duration = Duration::from_secs(150);
-/// These commands.
 const SLOW: [&str; 11] = [
     "stop",
     "attach",

@@ -42,7 +42,6 @@ struct Look {
     clean_epoch: u64,
     /// The epoch that takes writes.
     newest_epoch: u64,
-    /// Dirty bytes destaged so far.
     destaged_bytes: u64,
     fenced: bool,
     refused: u64,
@@ -174,7 +173,6 @@ pub(crate) fn flush_if_dirty(volume: &str, daemon: &Daemon, out: &mut dyn Write)
     flush(volume, daemon, out)
 }
 
-/// Options of a stop.
 pub(crate) struct Stop {
     /// Destage everything first.
     pub(crate) flush_first: bool,
@@ -184,7 +182,6 @@ pub(crate) struct Stop {
     pub(crate) waits: bool,
 }
 
-/// Stops the daemon.
 pub(crate) fn stop(how: &Stop, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     if how.flush_first {
         let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;

@@ -25,7 +25,6 @@ struct Seen {
     number: u64,
 }
 
-/// Destination of events.
 struct Sink<'a> {
     out: &'a mut dyn Write,
     hooks: Option<Hooks>,

@@ -24,7 +24,6 @@ use crate::text;
 
 /// Programs that run for one event, the first by name.
 const PROGRAMS_MAX: usize = 32;
-/// PATH of the programs.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A folder of programs.

@@ -443,7 +443,6 @@ fn shares_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out)?)
 }
 
-/// Prints the pins of volumes.
 fn pins_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let row = |(name, pins): (&String, &Value)| {
         let bytes = |name: &str| size(number(&pins[name]));

@@ -24,7 +24,6 @@ pub(crate) fn size(bytes: u64) -> String {
     )
 }
 
-/// Cells of a bar.
 const BAR_CELLS: u64 = 30;
 
 /// A bar of which the done part is full.

@@ -34,7 +34,6 @@ pub(crate) fn for_people(status: &Value, out: &mut dyn Write) -> anyhow::Result<
     Ok(text::table(out, &heading, &rows)?)
 }
 
-/// Connection of a remote origin.
 fn connection(remote: &Value) -> String {
     let again = match number(&remote["reconnects"]) {
         0 => String::new(),

@@ -11,7 +11,6 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// Prints text as it is.
 #[expect(clippy::exit, reason = "no reader is left to print for")]
 pub(crate) fn text(text: impl Display) {
     let mut out = io::stdout().lock();

@@ -7,7 +7,6 @@ use anyhow::{Context as _, bail};
 use zc_core::limits::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN};
 use zc_core::units::ByteSize;
 
-/// A size as that of an extent.
 pub(crate) fn extent_bytes(size: ByteSize) -> anyhow::Result<u32> {
     match u32::try_from(size.0) {
         Ok(bytes) if bytes.is_power_of_two() && (EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&bytes) => {
@@ -21,7 +20,6 @@ pub(crate) fn extent_bytes(size: ByteSize) -> anyhow::Result<u32> {
     }
 }
 
-/// A share in per cent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Share(pub(crate) f64);
 

@@ -13,7 +13,6 @@ pub(crate) struct Spent {
     pub(crate) reading: Option<Duration>,
     /// Building the trace in memory.
     pub(crate) loading: Option<Duration>,
-    /// Replaying it.
     pub(crate) replaying: Option<Duration>,
 }
 

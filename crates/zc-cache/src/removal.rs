@@ -30,24 +30,27 @@ use crate::dirty::DirtyLayer;
 use crate::index::file_index::SweepCursor;
 use crate::seam::{Action, Note};
 
-/// Volumes that are going.
 #[derive(Debug, Default)]
 pub(crate) struct Removals(BTreeMap<VolumeId, Step>);
 
-/// Progress of a removal.
 #[derive(Debug)]
 enum Step {
     /// Operations in progress for it are completing. Checked once a tick, since it is a walk over all operations in
     /// progress.
-    Ending { looked_ms: Option<u64> },
-    /// Its origin is flushed.
+    Ending {
+        looked_ms: Option<u64>,
+    },
     Flushing,
     /// Its mappings become invalid.
     Voiding(SweepCursor),
     /// The journal becomes durable up to here.
-    Recording { position: u64 },
+    Recording {
+        position: u64,
+    },
     /// A map of a higher sequence than this one becomes durable.
-    Mapping { above: u64 },
+    Mapping {
+        above: u64,
+    },
 }
 
 impl Removals {

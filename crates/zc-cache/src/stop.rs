@@ -6,7 +6,6 @@ use crate::device::{Core, Device, meta};
 use crate::dirty::DirtyLayer;
 use crate::seam::Action;
 
-/// Progress of a stop.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     /// The last flush of the device: `true` once it has completed.

@@ -15,7 +15,6 @@ use crate::section::{Section, shown, whole};
 const DEFAULT_STATE_DIR: &str = "/var/lib/zcached";
 const MIB: u32 = 1 << 20;
 
-/// Reads the section.
 pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
     let compression = section.word("compression", Compression::WORDS, Compression::Lz4);
     let threads = section.count("reduce_threads", 0, &limits::REDUCE_THREADS);

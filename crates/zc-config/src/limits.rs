@@ -44,7 +44,6 @@ pub(crate) const DEVICE_DEADLINE_MS: RangeInclusive<u64> = 0..=600_000;
 pub(crate) const OUTAGE_MS: RangeInclusive<u64> = 0..=86_400_000;
 /// Default of that time without write-back. Below the time-outs of clients and kernels.
 pub(crate) const OUTAGE_DEFAULT_MS: u64 = 30_000;
-/// Connections to a remote origin.
 pub(crate) const ORIGIN_CONNECTIONS: RangeInclusive<u32> = 1..=16;
 /// Default of them. One connection is often bound to one thread of the server, and to one queue of a network card.
 pub(crate) const CONNECTIONS_DEFAULT: u32 = 4;
@@ -93,9 +92,7 @@ pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=EXTENTS_PER_VOLUME_M
 /// Largest volume that a start creates in a store, whose chunks are extents of the default size: 480.7 TiB.
 pub(crate) const STORE_ORIGIN_BYTES_MAX: u64 = STORE_CHUNKS_PER_VOLUME_MAX * EXTENT_BYTES_DEFAULT as u64;
 
-/// Stores of one daemon.
 pub(crate) const STORES_MAX: usize = 64;
-/// Length of a store's name.
 pub(crate) const STORE_NAME_BYTES_MAX: usize = 64;
 /// Memory for pages of a store's tables and maps: at least a few hundred, or changes wait for each of them.
 pub(crate) const PAGE_CACHE_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
@@ -108,31 +105,24 @@ pub(crate) const CLEAN_RATE: RangeInclusive<u64> = 1 << 20..=1 << 40;
 
 /// Requests per second of a volume's clients; 0: unlimited.
 pub(crate) const IOPS: RangeInclusive<u32> = 0..=100_000_000;
-/// Requests of a burst.
 pub(crate) const IOPS_BURST: RangeInclusive<u32> = 1..=100_000_000;
 /// Bytes per second of a volume's clients; 0: unlimited.
 pub(crate) const BYTES_PER_S: RangeInclusive<u64> = 0..=1 << 40;
 /// Lowest rate: the largest request delays the next by 512 s.
 pub(crate) const BYTES_PER_S_MIN: u64 = REQUEST_BYTES_MAX as u64 / 512;
-/// Bytes of a burst.
 pub(crate) const BYTES_BURST: RangeInclusive<u64> = 512..=1 << 40;
 
-/// Queues of a ublk device.
 pub(crate) const UBLK_QUEUES: RangeInclusive<u32> = 1..=UBLK_QUEUES_MAX as u32;
-/// Requests of a queue.
 pub(crate) const UBLK_DEPTH: RangeInclusive<u32> = 1..=UBLK_QUEUE_DEPTH_MAX as u32;
 /// Largest request of a ublk device: the driver addresses 25 bits.
 pub(crate) const UBLK_REQUEST_BYTES: RangeInclusive<u64> = 4096..=REQUEST_BYTES_MAX as u64;
 
 /// TCP addresses and Unix sockets to listen on.
 pub(crate) const LISTEN_MAX: usize = 64;
-/// Entries of an allow-list.
 pub(crate) const ALLOWED_MAX: usize = 256;
-/// Destage windows.
 pub(crate) const WINDOWS_MAX: usize = 16;
 /// Longest path of a Unix socket: `sun_path` has 108 bytes with the closing zero (unix(7)).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// Client connections.
 pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=65_536;
 /// Connections of one client; 0: unlimited.
 pub(crate) const CONNECTIONS_PER_CLIENT: RangeInclusive<u32> = 0..=65_536;
@@ -152,5 +142,4 @@ pub(crate) const IDLE_MS: RangeInclusive<u64> = 0..=7 * 86_400_000;
 pub(crate) const KEEPALIVE_MS: RangeInclusive<u64> = 0..=32_767_000;
 /// Longest description of an export: NBD strings have at most 4,096 bytes (NBD protocol, "String values").
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
-/// Length of a domain's name.
 pub(crate) const DOMAIN_NAME_BYTES_MAX: usize = 64;

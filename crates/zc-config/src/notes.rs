@@ -12,7 +12,6 @@ use zc_core::{Ack, Destage, Mode};
 
 use crate::{Config, DestageWindow, Fingerprint, Tls};
 
-/// Most names in a note.
 const NAMES_MAX: usize = 8;
 
 impl Config {

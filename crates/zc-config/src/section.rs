@@ -33,7 +33,6 @@ pub(crate) struct At<T> {
     pub(crate) value: T,
 }
 
-/// Path and its key.
 #[derive(Debug)]
 pub(crate) struct NamedPath {
     pub(crate) at: usize,
@@ -55,9 +54,7 @@ pub(crate) struct Sheet {
     pub(crate) found: Vec<Found>,
     /// Keys that were requested, by section.
     pub(crate) asked: Vec<(&'static str, &'static str)>,
-    /// Positions of values.
     pub(crate) key_places: Vec<(String, usize)>,
-    /// All paths.
     pub(crate) paths: Vec<NamedPath>,
     /// All listening addresses, in parsing order.
     pub(crate) listening: Vec<Listening>,
@@ -76,7 +73,6 @@ pub(crate) struct Section<'t, 's> {
     name: &'static str,
     /// Prefix of keys in [`crate::KeyLines`]: `cache.`, `volume "db": `.
     pub(crate) prefix: String,
-    /// Position of the section.
     pub(crate) at: usize,
     table: Option<&'t DeTable<'t>>,
 }
@@ -141,12 +137,10 @@ impl<'t, 's> Section<'t, 's> {
         self.read(key, "true or false", |value| value.as_bool()).map(|flag| flag.value)
     }
 
-    /// A string.
     pub(crate) fn text(&mut self, key: &'static str) -> Option<At<String>> {
         self.read(key, "a string in quotes", |value| value.as_str().map(str::to_owned))
     }
 
-    /// Parses one of the words.
     pub(crate) fn word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)], default: T) -> T {
         let Some(value) = self.get(key) else { return default };
         let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
@@ -192,7 +186,6 @@ impl<'t, 's> Section<'t, 's> {
         self.size(key, range).and_then(|size| u32::try_from(size).ok()).unwrap_or(default)
     }
 
-    /// A size that is a power of two.
     pub(crate) fn power_of_two(&mut self, key: &'static str, default: u32, low: u32, high: u32) -> At<u32> {
         let default = At { at: self.at, value: default };
         let Some(size) = self.read(key, ByteSize::EXPECTED, byte_size) else { return default };
@@ -254,7 +247,6 @@ impl<'t, 's> Section<'t, 's> {
         default
     }
 
-    /// A duration in milliseconds.
     pub(crate) fn duration(&mut self, key: &'static str, default: u64, range: &RangeInclusive<u64>) -> u64 {
         let Some(time) = self.read(key, Millis::EXPECTED, |value| value.as_str()?.parse::<Millis>().ok())
         else {
@@ -264,7 +256,6 @@ impl<'t, 's> Section<'t, 's> {
         self.in_range(key, time.at, time.value, &low, &high).map_or(default, |time| time.0)
     }
 
-    /// A duration in microseconds.
     pub(crate) fn short_duration(
         &mut self,
         key: &'static str,
@@ -345,7 +336,6 @@ impl<'t, 's> Section<'t, 's> {
         )
     }
 
-    /// A list of ranges of IP addresses.
     pub(crate) fn ranges(&mut self, key: &'static str) -> Vec<AddressRange> {
         let mut ranges = Vec::new();
         for entry in self.list(key, limits::ALLOWED_MAX).unwrap_or_default() {
@@ -373,7 +363,6 @@ impl<'t, 's> Section<'t, 's> {
         Some(windows)
     }
 
-    /// A list of ranges.
     pub(crate) fn spans(&mut self, key: &'static str, most: usize) -> Vec<ByteSpan> {
         let mut spans = Vec::new();
         for entry in self.list(key, most).unwrap_or_default() {
@@ -395,13 +384,11 @@ impl<'t, 's> Section<'t, 's> {
         Some(At { at: path.at, value: PathBuf::from(path.value) })
     }
 
-    /// A list of paths of Unix sockets.
     pub(crate) fn sockets(&mut self, key: &'static str, most: usize) -> Vec<PathBuf> {
         let entries = self.list(key, most).unwrap_or_default();
         entries.into_iter().filter_map(|entry| self.checked_socket(key, entry)).collect()
     }
 
-    /// The path of a Unix socket.
     pub(crate) fn socket(&mut self, key: &'static str) -> Option<PathBuf> {
         let path = self.text(key)?;
         self.checked_socket(key, path)

@@ -26,7 +26,6 @@ impl StoreOrigin {
     }
 }
 
-/// Reads all stores.
 pub(crate) fn stores(sheet: &mut Sheet, value: Option<&Spanned<DeValue<'_>>>) -> Vec<StoreConfig> {
     let Some(value) = value else { return Vec::new() };
     let at = value.span().start;

@@ -5,7 +5,6 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Minutes of a day.
 const DAY_MINUTES: u16 = 24 * 60;
 
 /// Part of each day, in minutes since midnight. It spans midnight if its end is not after its start.

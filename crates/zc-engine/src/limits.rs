@@ -157,9 +157,7 @@ pub(crate) const WEU_GAP_BYTES: u32 = 128 << 10;
 pub(crate) const HEADER_READ_BYTES: u32 = 32 << 10;
 /// Commands waiting for the shard.
 pub(crate) const COMMANDS_MAX: usize = 64;
-/// Bytes of one line on the control socket.
 pub(crate) const CONTROL_LINE_BYTES_MAX: usize = 64 << 10;
-/// Control connections at a time.
 pub(crate) const CONTROL_CONNECTIONS_MAX: usize = 32;
 /// Milliseconds for which a command that changes settings waits for its turn.
 pub(crate) const SETTINGS_WAIT_MS: u64 = 20_000;
@@ -198,7 +196,6 @@ pub(crate) const RECORD_WINDOW_NS: u64 = 1_000_000_000;
 pub(crate) const RECORD_WINDOW_MAX: usize = 1 << 16;
 /// Interval at which a recorder checks the time.
 pub(crate) const RECORD_LOOK: std::time::Duration = std::time::Duration::from_millis(200);
-/// Recordings at a time.
 pub(crate) const RECORDINGS_MAX: usize = 8;
 /// Smallest and default size of a recording's file in bytes.
 pub(crate) const RECORD_BYTES_MIN: u64 = 64 << 10;
@@ -234,7 +231,6 @@ pub(crate) const REMOTE_CONNECT_MS: u64 = 5_000;
 pub(crate) const REMOTE_WAIT_MS: u64 = 20_000;
 /// Idle time after which the kernel probes a server.
 pub(crate) const REMOTE_KEEPALIVE_IDLE: std::time::Duration = std::time::Duration::from_secs(10);
-/// Time between two probes.
 pub(crate) const REMOTE_KEEPALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
 /// Probes without an answer after which the connection is dead.
 pub(crate) const REMOTE_KEEPALIVE_PROBES: u32 = 4;

@@ -36,7 +36,6 @@ pub(crate) fn parts<T: PemObject>(path: &Path, what: &str) -> Result<Vec<T>, Eng
     Ok(parts)
 }
 
-/// The certificates in a file.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, EngineError> {
     parts(path, "the certificates")
 }

@@ -68,12 +68,10 @@ impl ConfigFile {
         Self { path, read, reads: Arc::new(Semaphore::new(CONFIG_READS_MAX)) }
     }
 
-    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads the file.
     pub(crate) async fn read_again(&self) -> Result<Config, String> {
         self.in_bounded_time(|path, read| read_now(path, read)).await
     }

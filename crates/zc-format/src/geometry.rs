@@ -39,7 +39,6 @@ const EXTENTS_PER_WEU_LEAST: u32 = 4;
 pub const JOURNAL_DEVICE: u64 = 1 << 62;
 /// Start of the ring there, after the label.
 const JOURNAL_DEVICE_RING: u64 = JOURNAL_DEVICE + BLOCK;
-/// Bytes of an encoded geometry.
 pub(crate) const GEOMETRY_BYTES: usize = 128;
 
 /// The layout of a cache device. All offsets are in bytes and multiples of 4096.

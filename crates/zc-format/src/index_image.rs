@@ -14,11 +14,9 @@ use crate::{BLOCK, FormatError, Geometry};
 
 const HEAD_MAGIC: u32 = u32::from_le_bytes(*b"zcIh");
 const PIECE_MAGIC: u32 = u32::from_le_bytes(*b"zcIp");
-/// Header of a piece.
 const PIECE_HEADER_BYTES: u32 = 64;
 /// Largest piece: a few hundred microseconds of work for the thread that serves clients.
 const PIECE_BYTES_MAX: u32 = 256 << 10;
-/// Blocks of the largest piece.
 const PIECE_BLOCKS_MAX: u32 = PIECE_BYTES_MAX / limits::BLOCK_BYTES;
 /// Most bytes of a piece's units.
 const UNITS_BYTES_MAX: u32 = PIECE_BYTES_MAX - PIECE_HEADER_BYTES;
@@ -28,11 +26,8 @@ const SLOT_BYTES: u32 = 16;
 const BUCKET_BYTES_MAX: u32 = 256;
 /// Bytes of a bucket besides its entries: the number of used ones.
 const BUCKET_COUNT_BYTES: u32 = 1;
-/// Entries of a bucket.
 const BUCKET_ENTRIES: u64 = 16;
-/// Bytes per piece in the directory.
 const DIRECTORY_UNIT_BYTES: u32 = 1;
-/// Most buckets of an index.
 const BUCKETS_MAX: u64 = 1 << 32;
 /// Encoding of "no owner".
 const NO_OWNER: u16 = u16::MAX;
@@ -444,7 +439,6 @@ impl ImageDirectory {
 /// The pieces of one part.
 struct Run {
     units: u64,
-    /// Most bytes of a unit.
     unit_bytes: u32,
     per_piece: u32,
 }

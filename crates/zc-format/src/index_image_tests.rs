@@ -13,7 +13,6 @@ fn head(slots: u32, files: ImageTable, prints: ImageTable) -> ImageHead {
     ImageHead { slots, files, prints, ..samples::image_head() }
 }
 
-/// All pieces of an image.
 fn pieces(head: &ImageHead) -> Vec<ImagePiece> {
     (0..head.pieces()).map(|number| head.piece(number).unwrap()).collect()
 }

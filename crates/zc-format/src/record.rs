@@ -15,7 +15,6 @@ use crate::{BLOCK, FormatError};
 
 /// Size of a record.
 pub const RECORD_BYTES: usize = 24;
-/// Bytes before the records of a block.
 const HEAD_BYTES: usize = 64;
 /// Position of the growing unit in a journal block.
 const GROWING_AT: usize = 48;
@@ -393,7 +392,6 @@ fn checkpoint_binding(sequence: u64, block: u64, salt: Salt) -> Binding {
     Binding { salt, kind: BlockType::CheckpointBlock, place: block, sequence, generation: 0 }
 }
 
-/// The fields before the records.
 struct Head {
     number: u64,
     session: u64,

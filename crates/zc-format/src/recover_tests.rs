@@ -8,7 +8,6 @@ fn block(sequence: u64, session: u64, map: u64) -> Vec<u8> {
         .encode(samples::salt())
 }
 
-/// Replays a ring of these blocks.
 fn replay(ring: &[Vec<u8>], start: u64, first_session: u64) -> (JournalReplay, Vec<u64>) {
     let mut replay = JournalReplay::new(
         JournalSeq(start),

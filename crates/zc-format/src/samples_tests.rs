@@ -29,7 +29,6 @@ pub(crate) fn geometry() -> Geometry {
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
 
-/// Salt of the sample cache.
 pub(crate) fn salt() -> Salt {
     Salt::of(&UUID)
 }
@@ -189,7 +188,6 @@ pub(crate) fn summary() -> Summary {
     }
 }
 
-/// Page of a summary.
 pub(crate) fn summary_page(summary: &Summary, place: &SummaryPlace) -> Vec<u8> {
     let mut page = vec![0; crate::BLOCK];
     summary.encode_into(place, &mut page);
@@ -213,7 +211,6 @@ pub(crate) fn image_head() -> ImageHead {
     }
 }
 
-/// Slots of the image.
 pub(crate) fn image_slots() -> [ImageSlot; 2] {
     let (generation, weu_seq) = (Generation(0x3132_3334), WeuSeq(0x4142_4344_4546_4748));
     let full = ImageSlot { generation, weu_seq, owner: Some(VolumeId(0x0102)), sealed: true, filling: true };

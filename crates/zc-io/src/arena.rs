@@ -84,7 +84,6 @@ impl LeaseTable {
         true
     }
 
-    /// Removes the single lease if it is this one.
     fn remove_single(&mut self, range: &Range<usize>, number: Option<u64>) -> bool {
         self.single.take_if(|one| one.number == number && one.range == *range).is_some()
     }

@@ -28,7 +28,6 @@ const PLAIN_TARGETS: [&str; 4] = ["linear", "delay", "flakey", "dust"];
 enum Ground {
     /// A regular file: its file system and inode.
     File(u64, u64),
-    /// A block device by its number.
     Device(u64),
 }
 
@@ -152,7 +151,6 @@ fn number(path: &Path) -> Option<u64> {
     text(path)?.parse().ok()
 }
 
-/// Returns the device number of a folder in /sys.
 fn device_of(folder: &Path) -> Option<u64> {
     device_number(&text(&folder.join("dev"))?)
 }

@@ -565,7 +565,6 @@ impl Operation {
         }
     }
 
-    /// Returns the bytes to transfer.
     pub(crate) fn len_bytes(&self) -> usize {
         match self {
             Self::Read { target, .. } | Self::Recv { target, .. } => target.len_bytes(),

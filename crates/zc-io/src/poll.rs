@@ -16,7 +16,6 @@ const INTERRUPTED_US: u64 = 300;
 /// Waits after a preemption until the window may open again.
 const REST_WAITS: u32 = 1000;
 
-/// Polling window of one ring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PollWindow {
     max_us: u32,

@@ -467,7 +467,6 @@ impl Ring {
 
 /// Most unsuccessful waits of a ring's drop for devices; the rest is then left to the kernel.
 const DRAIN_WAITS_MAX: usize = 50;
-/// Duration of each wait.
 const DRAIN_WAIT: Duration = Duration::from_millis(100);
 
 impl Drop for Ring {

@@ -33,7 +33,6 @@ pub(crate) struct InFlight {
     /// Consecutive attempts without progress.
     attempts: u8,
     phase: Phase,
-    /// Present place.
     pub(crate) place: Place,
     /// A cancellation was requested.
     pub(crate) cancelled: bool,
@@ -42,7 +41,6 @@ pub(crate) struct InFlight {
     time: Option<Box<types::Timespec>>,
 }
 
-/// Place of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Waiting in our queue.
@@ -298,7 +296,6 @@ impl InFlight {
         }
     }
 
-    /// Returns the operation with its result.
     pub(crate) fn finish(self, result: io::Result<usize>) -> Completion {
         assert_eq!(self.place, Place::Queued, "memory comes back after the kernel is done with it");
         let mut completion =

@@ -88,17 +88,25 @@ pub struct Job {
 /// Stage of a job: its operation in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// A read.
     Read,
     /// The write of the client's bytes.
-    Write { fua: bool },
+    Write {
+        fua: bool,
+    },
     /// A fallocate that zeroes the range.
-    ZeroAtOnce { no_hole: bool, fua: bool },
+    ZeroAtOnce {
+        no_hole: bool,
+        fua: bool,
+    },
     /// Writing zeros up to `next`.
-    ZeroByWriting { next: u64, fua: bool },
+    ZeroByWriting {
+        next: u64,
+        fua: bool,
+    },
     /// A discard or hole.
-    Trim { fua: bool },
-    /// The flush that ends the job.
+    Trim {
+        fua: bool,
+    },
     Flush,
 }
 

@@ -165,7 +165,6 @@ impl fmt::Debug for PoolClient {
     }
 }
 
-/// Error of a pool that has ended.
 pub(crate) const fn ended() -> PoolError {
     PoolError { error: StoreError::Device(ErrorKind::Shutdown), root: RootId(0), offset_bytes: 0 }
 }

@@ -38,7 +38,6 @@ pub(crate) struct Device {
     ended: Vec<(OpId, Ended)>,
 }
 
-/// Buffer of a completed read.
 struct Read(AlignedBuf);
 
 impl AsRef<[u8]> for Read {
@@ -66,12 +65,10 @@ impl Device {
         Ok(device)
     }
 
-    /// The file or device.
     pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Begins an operation.
     pub(crate) fn begin(&mut self, op: OpId, operation: DeviceOperation) {
         match (&mut self.overlay, operation) {
             (Some(overlay), DeviceOperation::Write { offset_bytes, bytes }) => {

@@ -52,7 +52,6 @@ impl Workers {
         None
     }
 
-    /// Returns available outcomes.
     pub(crate) fn done(&self) -> Vec<(OpId, Outcome)> {
         std::mem::take(&mut lock(&self.shared.done))
     }

@@ -1,6 +1,5 @@
 //! Integers of variable length: seven bits per byte, lowest first.
 
-/// Appends a number.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(u8::try_from(value & 0x7f).unwrap_or(0) | 0x80);

@@ -23,7 +23,6 @@ pub(crate) fn named(print: u64, codec: Codec, stored: u32) -> Known {
     Known::Named { print: Some(print), stored: Some((codec, stored)) }
 }
 
-/// Returns one record of each kind.
 pub(crate) fn sample() -> Vec<Record> {
     vec![
         record(1000, Asked::Write, 8192, 16384, vec![named(7, Codec::Lz4, 3820), Known::Zero]),

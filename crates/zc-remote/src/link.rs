@@ -64,7 +64,6 @@ pub(crate) struct Part {
 pub(crate) enum LinkEvent {
     /// The handshake is done.
     Ready,
-    /// A part was answered.
     Done(Part, Result<(), RemoteError>),
 }
 
@@ -143,12 +142,10 @@ impl Link {
         self.parts.len() < IN_FLIGHT_MAX && self.payload_bytes < IN_FLIGHT_BYTES_MAX
     }
 
-    /// Parts in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.parts.len()
     }
 
-    /// Payload bytes in flight.
     pub(crate) const fn payload_bytes(&self) -> u64 {
         self.payload_bytes
     }
@@ -212,7 +209,6 @@ impl Link {
         self.is_broken = true;
     }
 
-    /// Takes the bytes to be sent.
     pub(crate) fn take_output(&mut self) -> Vec<Bytes> {
         self.close_tail();
         std::mem::take(&mut self.output)

@@ -21,9 +21,7 @@ pub(crate) struct Stamp(pub(crate) u64);
 /// Content of a changed range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// These bytes.
     Data(Bytes),
-    /// Zeros.
     Zero {
         /// The server is to keep the space.
         no_hole: bool,
@@ -46,7 +44,6 @@ impl Change {
 enum Mark {
     /// Without an answer.
     Sent,
-    /// Answered.
     Answered(Stamp),
 }
 
@@ -103,7 +100,6 @@ impl Owed {
         self.entries.range(..end).next_back().is_some_and(|(_, entry)| entry.end > start)
     }
 
-    /// Records a change that is sent.
     pub(crate) fn sent(&mut self, start: u64, end: u64, change: Change) {
         self.remove(start, end);
         self.put(start, Entry { end, change, held: end - start, mark: Mark::Sent });
@@ -139,7 +135,6 @@ impl Owed {
         });
     }
 
-    /// Removes the range.
     pub(crate) fn remove(&mut self, start: u64, end: u64) {
         let before = self.entries.range(..start).next_back().map(|(at, entry)| (*at, entry.end));
         if let Some((at, _)) = before.filter(|(_, ends)| *ends > start) {

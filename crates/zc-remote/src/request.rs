@@ -111,7 +111,6 @@ impl Failure {
         Self { kind, text: text.into() }
     }
 
-    /// The server reported an error.
     pub(crate) fn of_server(error: &RemoteError) -> Self {
         let kind = match error.code {
             ErrorCode::Perm => ErrorKind::ReadOnly,
@@ -124,7 +123,6 @@ impl Failure {
     }
 }
 
-/// Progress of a request.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) request: Request,
@@ -139,14 +137,11 @@ pub(crate) struct Job {
     pub(crate) failure: Option<Failure>,
 }
 
-/// The flush of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlushOf {
-    /// None is needed.
     None,
     /// To be sent when the parts are answered.
     Due,
-    /// Sent.
     Sent,
 }
 

@@ -14,11 +14,10 @@ use crate::SandboxError;
 pub struct User {
     uid: u32,
     gid: u32,
-    /// Supplementary groups.
     groups: Vec<u32>,
 }
 
-/// There is no such user.
+/// The user does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no user \"{0}\" in /etc/passwd; make one with `useradd --system {0}`, or name the numbers as \"UID:GID\""
@@ -56,7 +55,6 @@ impl User {
         self.uid == 0
     }
 
-    /// Assumes the user permanently.
     pub(crate) fn assume(&self) -> Result<(), SandboxError> {
         if rustix::process::geteuid().as_raw() == self.uid {
             return Ok(());

@@ -61,7 +61,6 @@ fn write_back(volume: &VolumeConfig, durable_journal: bool) -> cache::WriteBackC
     }
 }
 
-/// The volume's share of the cache.
 fn share(volume: &VolumeConfig) -> cache::ShareConfig {
     let some = |size: SizeOrShare| Some(size).filter(|size| *size != SizeOrShare::Bytes(0));
     cache::ShareConfig { quota: some(volume.quota), reserve: some(volume.reserve), priority: volume.priority }

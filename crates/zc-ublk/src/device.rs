@@ -24,7 +24,6 @@ pub struct CharDevice {
     queues: Vec<Descriptors>,
 }
 
-/// Descriptors of one queue.
 #[derive(Debug)]
 struct Descriptors {
     base: NonNull<IoDescriptor>,

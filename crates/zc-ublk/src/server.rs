@@ -71,7 +71,6 @@ struct Machine {
     nothing: Segment,
 }
 
-/// State of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tag {
     /// Not fetched yet.

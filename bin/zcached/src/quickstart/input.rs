@@ -21,7 +21,6 @@ const DEFAULT_BYTES_PER_ROOT: u64 = 100 << 20;
 const ALIGN_BYTES: u64 = 4 << 10;
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Gathered input.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     pub(crate) files: u64,

@@ -24,7 +24,6 @@ pub(crate) const STORE: &str = "tank";
 const SLOW_DISK: &str = "slow-disk";
 /// Name of the slow disk's volume.
 pub(crate) const DISK: &str = "disk";
-/// Size of the cache before it.
 const DISK_CACHE_BYTES: u64 = 32 << 20;
 /// Space in the store besides the uncompressed input: metadata and changes.
 const POOL_MORE_BYTES: u64 = 256 << 20;
@@ -34,10 +33,8 @@ const PORTS_TRIED: u16 = 100;
 /// Caches below this get smaller write-evict units, so that there are some dozens.
 const SMALL_CACHE_BYTES: u64 = 64 << 20;
 const SMALL_UNIT_BYTES: u64 = 256 << 10;
-/// Caches are multiples of this.
 const CACHE_ALIGN_BYTES: u64 = 1 << 20;
 
-/// The directory.
 #[derive(Debug)]
 pub(crate) struct Place {
     dir: PathBuf,
@@ -57,7 +54,6 @@ pub(crate) const fn unit_bytes(image_bytes: u64) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ports {
     pub(crate) nbd: u16,
-    /// Port of the live page.
     pub(crate) page: u16,
 }
 
@@ -127,7 +123,6 @@ impl Place {
         self.dir.join("control.sock")
     }
 
-    /// Returns the socket of the slow disk.
     pub(crate) fn disk_socket(&self) -> PathBuf {
         self.dir.join(SLOW_DISK).join("nbd.sock")
     }
@@ -136,7 +131,6 @@ impl Place {
         self.dir.join(SLOW_DISK).join("control.sock")
     }
 
-    /// Makes the directory of the slow disk.
     pub(crate) fn make_slow_disk(&self) -> anyhow::Result<()> {
         let dir = self.dir.join(SLOW_DISK);
         std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))

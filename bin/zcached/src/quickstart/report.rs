@@ -11,12 +11,10 @@ use zc_nbd::uri::{Endpoint, NbdUri};
 use super::place::{Place, Ports, STORE};
 use super::traffic::Measured;
 
-/// Phase of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The first volume was written.
     Store,
-    /// Its clone was changed.
     Change,
     /// Everything was read for the first time.
     FirstRead,
@@ -91,13 +89,11 @@ fn counter(stats: &ShardStats, name: &str) -> u64 {
 }
 
 impl Line {
-    /// Bytes per second.
     pub(crate) fn bytes_per_s(&self) -> u64 {
         let ms = self.measured.took.as_millis().max(1);
         u64::try_from(u128::from(self.measured.bytes) * 1000 / ms).unwrap_or(u64::MAX)
     }
 
-    /// Requests per second.
     pub(crate) fn requests_per_s(&self) -> u64 {
         let ms = u64::try_from(self.measured.took.as_millis().max(1)).unwrap_or(u64::MAX);
         u64_from_usize(self.measured.latencies.len()) * 1000 / ms
@@ -132,7 +128,6 @@ pub(crate) enum Origin {
     Slow,
 }
 
-/// The table of passes.
 pub(crate) fn passes(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(
         out,
@@ -277,7 +272,6 @@ pub(crate) fn store(shown_bytes: u64, stored_bytes: u64, out: &mut dyn Write) ->
     Ok(())
 }
 
-/// Prints the results of a restart.
 pub(crate) fn restart(stats: &ShardStats, cold: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     let loaded = stats.index_loaded_ms.map_or_else(|| "still loading".to_owned(), |ms| format!("{ms} ms"));
     let read = stats.restart_bytes_read + counter(stats, "load_header_bytes");

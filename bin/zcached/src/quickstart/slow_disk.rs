@@ -21,7 +21,6 @@ use super::{pictures, place, watch};
 
 /// Requests per second of the disk: about those of a hard disk with 7,200 rpm at random.
 const DISK_IOPS: u32 = 150;
-/// Reads of a pass.
 const READS: u64 = 400;
 /// Blocks that programs use, and those of them that they use most.
 const BLOCKS: u64 = 300;

@@ -12,9 +12,7 @@ use zc_engine::{NbdClient, NbdDone, NbdRequest};
 
 use super::volumes::{BLOCK_BYTES, Volume};
 
-/// Size of a request.
 const REQUEST_BYTES: u64 = 128 << 10;
-/// Requests in flight.
 const IN_FLIGHT: usize = 8;
 
 /// Bars for people; nothing when the standard error is no terminal.

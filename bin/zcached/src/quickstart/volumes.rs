@@ -42,7 +42,6 @@ impl Volume {
         (0..self.len_bytes / BLOCK_BYTES).filter(|block| is_replaced(*block)).map(|block| block * BLOCK_BYTES)
     }
 
-    /// Bytes of them.
     pub(crate) fn changed_bytes(&self) -> u64 {
         u64_from_usize(self.replaced().count()) * BLOCK_BYTES
     }

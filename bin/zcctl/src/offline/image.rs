@@ -20,14 +20,12 @@ use zc_io::{AlignedBuf, BlockFile, IoError, OpenOptions};
 const JOURNAL_ELSEWHERE: &str =
     "the cache keeps its journal on a device of its own: --journal has to name it";
 
-/// An open image.
 #[derive(Debug)]
 pub(crate) struct Image {
     file: Arc<BlockFile>,
     journal: Option<Arc<BlockFile>>,
     /// Copies of the superblock; the newest is used.
     pub(crate) superblocks: Choice<Superblock>,
-    /// The newest superblock.
     pub(crate) superblock: Superblock,
     /// Copies of the superblock that are older than the newest.
     pub(crate) older_superblocks: Vec<usize>,
@@ -38,13 +36,10 @@ pub(crate) struct Image {
 /// A structure with two copies: each decoded, damaged, unreadable or never written.
 #[derive(Debug)]
 pub(crate) enum Found<T> {
-    /// Valid.
     Valid(T),
-    /// All zero.
     Blank,
     /// The index image was written over it.
     IndexImage,
-    /// Not valid.
     Damaged(FormatError),
     /// The device did not give it.
     Unreadable(String),
@@ -85,11 +80,9 @@ pub(crate) struct Records {
 /// The journal from the newest checkpoint on.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// The blocks that continue each other.
     pub(crate) blocks: Vec<JournalBlock>,
     /// The first number that was not replayed.
     pub(crate) next: JournalSeq,
-    /// Reason for its end.
     pub(crate) end: Option<ReplayEnd>,
     /// A later block of the same journal: the blocks in between are corrupt.
     pub(crate) beyond: Option<JournalSeq>,
@@ -147,7 +140,6 @@ impl Image {
         Ok(Self { file, journal, superblocks, superblock, older_superblocks, label_fault })
     }
 
-    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
@@ -368,7 +360,6 @@ fn older(file: &BlockFile, newest: &Superblock) -> Vec<usize> {
         .collect()
 }
 
-/// Bytes of a number of blocks.
 pub(crate) fn blocks_bytes(blocks: usize) -> u64 {
     u64_from_usize(blocks) * u64::from(BLOCK_BYTES)
 }

@@ -42,7 +42,6 @@ impl Class {
     }
 }
 
-/// One problem.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) class: Class,

@@ -101,7 +101,6 @@ impl Slots {
         self.numbers.get(&slot).filter(|(newest, _)| *newest == generation).map(|(_, weu_seq)| *weu_seq)
     }
 
-    /// Checks every slot.
     pub(crate) fn check(&self, image: &Image, data: bool, report: &mut Report) {
         let mut totals = Totals::default();
         for slot in (0..image.geometry().slots).map(WeuSlot) {
@@ -171,7 +170,6 @@ struct Totals {
     verified: u64,
 }
 
-/// The header of a slot.
 pub(crate) fn read_header(image: &Image, slot: WeuSlot) -> Result<WeuHeader, String> {
     let geometry = image.geometry();
     let end = geometry.slot_offset(slot).saturating_add(u64::from(geometry.weu_bytes));

@@ -37,7 +37,6 @@ pub(crate) struct Disk {
     pub(crate) name: String,
     /// A lasting path in /dev/disk/by-id if there is one, else the path in /dev.
     pub(crate) path: PathBuf,
-    /// Disk of a partition.
     pub(crate) parent: Option<String>,
     pub(crate) size_bytes: u64,
     pub(crate) rotational: Option<bool>,
@@ -235,7 +234,6 @@ pub(super) mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// A made-up machine.
     pub(crate) struct MadeUp {
         pub(crate) folder: tempfile::TempDir,
     }
@@ -290,7 +288,6 @@ pub(super) mod tests {
             device.set_len(mib << 20).unwrap();
         }
 
-        /// Puts bytes on a device.
         pub(crate) fn put(&self, name: &str, at: u64, bytes: &[u8]) {
             use std::os::unix::fs::FileExt as _;
             let device =

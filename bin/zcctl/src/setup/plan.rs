@@ -56,21 +56,18 @@ pub(crate) struct Wish<'a> {
     pub(crate) socket: &'a Path,
 }
 
-/// A volume to be.
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) name: String,
     pub(crate) disk: Disk,
 }
 
-/// The plan.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) cache: Disk,
     pub(crate) origins: Vec<Origin>,
     /// The text of the configuration.
     pub(crate) config: String,
-    /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
     /// The volumes become block devices of ublk when the daemon starts; else NBD serves them.
     is_ublk: bool,

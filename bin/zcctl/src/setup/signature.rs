@@ -19,21 +19,17 @@ const PIECES: u64 = 64;
 /// ... and how long each is.
 const PIECE_BYTES: u64 = 64 << 10;
 
-/// Contents of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Zeros, wherever it was read.
     Nothing,
-    /// This.
     Known(&'static str),
-    /// Something else.
     Unknown,
     /// The device cannot be read, and this is why.
     Unreadable(String),
 }
 
 impl Content {
-    /// In words.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Nothing => "empty".to_owned(),
@@ -65,7 +61,6 @@ impl Content {
 pub(crate) const CACHE: &str = "a zcached cache";
 /// The name that a store of ours has here.
 pub(crate) const STORE: &str = "a zcached store";
-/// The name of a partition table.
 pub(crate) const PARTITIONS: &str = "a partition table";
 
 /// Magic numbers: the name, where the bytes stand, and the bytes.

@@ -28,7 +28,6 @@ use crate::units::size;
 /// Bytes that an import or export moves at a time: a multiple of every chunk.
 const COPY_BYTES: u64 = 1 << 20;
 
-/// An image that can be copied.
 #[derive(Debug)]
 struct Image {
     file: File,

@@ -20,7 +20,6 @@ use zc_store::{Config, RootId};
 const LOCK_PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const LOCK_TRIES: u32 = 60;
 
-/// An open store.
 pub(super) struct Driver(OpenPool);
 
 /// Opens a file or device for this command alone.
@@ -106,7 +105,6 @@ impl Driver {
         self.0.close().context("the last changes may be lost")
     }
 
-    /// Executes one request.
     fn ask(&self, kind: RequestKind) -> anyhow::Result<Answer> {
         self.client().ask(kind).map_err(|error| error.error.into())
     }

@@ -22,8 +22,10 @@ use crate::options::Daemon;
 pub(super) enum Place<'a> {
     /// Opened by this command.
     Own(Driver),
-    /// By its name at a daemon.
-    Daemon { daemon: &'a Daemon, store: &'a str },
+    Daemon {
+        daemon: &'a Daemon,
+        store: &'a str,
+    },
 }
 
 impl<'a> Place<'a> {
@@ -44,7 +46,6 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Carries an order out.
     pub(super) fn carry_out(&self, order: &Order) -> anyhow::Result<Value> {
         match self {
             Self::Own(driver) => Ok(order.carry_out(driver.client())?),

@@ -8,7 +8,6 @@ use std::io::{IsTerminal as _, Write as _};
 /// Bytes between two lines: a few a second where the store is fast.
 const STEP_BYTES: u64 = 32 << 20;
 
-/// The line.
 pub(super) struct Progress {
     shows: bool,
     /// Bytes at which the next line is due.

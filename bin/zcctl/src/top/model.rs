@@ -98,7 +98,6 @@ impl Rates {
     }
 }
 
-/// A volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -120,7 +119,6 @@ struct Sample {
     counters: BTreeMap<String, Counters>,
 }
 
-/// All that is shown.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     sort: Sort,

@@ -16,7 +16,6 @@ use crate::units::{count, duration, share, size};
 
 /// Most reasons that are shown; `zcctl status` has them all.
 const REASONS_MAX: usize = 3;
-/// Steps of a bar.
 const BARS: [char; 8] =
     ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
 
@@ -64,7 +63,6 @@ fn bars(row: &Row, width: usize) -> String {
     shown.map(bar).collect()
 }
 
-/// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     let head = head(model);
     let rows = u16::try_from(head.len()).unwrap_or(u16::MAX);

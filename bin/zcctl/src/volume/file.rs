@@ -31,7 +31,6 @@ const LOCK_ATTEMPTS_SILENT: u32 = 2 * LOCK_PAUSES_PER_S;
 /// The file, locked.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
-    /// Resolved path.
     path: PathBuf,
     file: File,
     text: String,
@@ -184,7 +183,6 @@ impl Replaced {
 /// A new file beside another; removed on drop unless it replaced that.
 struct Beside {
     path: PathBuf,
-    /// Locked.
     file: Option<File>,
 }
 

@@ -6,7 +6,6 @@ use core::ops::Range;
 
 use zc_core::units::ByteSpan;
 
-/// The key of a volume that has the list.
 pub(super) const KEY: &str = "pin";
 
 /// The ranges, and these.
@@ -14,7 +13,6 @@ pub(super) fn with(before: &[ByteSpan], more: &[ByteSpan]) -> Vec<ByteSpan> {
     union(before.iter().chain(more).map(range))
 }
 
-/// The ranges without these.
 pub(super) fn without(before: &[ByteSpan], less: &[ByteSpan]) -> Vec<ByteSpan> {
     let rest = |left: Vec<Range<u64>>, less: &ByteSpan| {
         let gone = range(less);
@@ -26,7 +24,6 @@ pub(super) fn without(before: &[ByteSpan], less: &[ByteSpan]) -> Vec<ByteSpan> {
     union(less.iter().fold(before.iter().map(range).collect(), rest))
 }
 
-/// The list as a value of the configuration.
 pub(super) fn to_toml(spans: &[ByteSpan]) -> String {
     let texts: Vec<String> = spans.iter().map(|span| format!("\"{span}\"")).collect();
     format!("[{}]", texts.join(", "))

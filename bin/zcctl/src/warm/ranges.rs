@@ -16,7 +16,6 @@ use zc_recording::{Asked, Decoder, Share};
 
 use crate::units::size;
 
-/// The bytes of a volume that a range names.
 fn of(span: ByteSpan, volume_bytes: u64) -> anyhow::Result<Range<u64>> {
     let end = span.end_bytes.unwrap_or(volume_bytes);
     if span.start_bytes >= end || end > volume_bytes {
@@ -41,12 +40,10 @@ fn of_lines(text: &str) -> anyhow::Result<Vec<ByteSpan>> {
     meant.map(read).collect()
 }
 
-/// The bytes of a volume that ranges name.
 pub(crate) fn in_volume(spans: &[ByteSpan], volume_bytes: u64) -> anyhow::Result<Vec<Range<u64>>> {
     spans.iter().map(|span| of(*span, volume_bytes)).collect()
 }
 
-/// Most-read ranges of a recording.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct MostRead {
     /// The most-read first; of those read as often, by address. Neighbours read as often are one range.
@@ -57,7 +54,6 @@ pub(crate) struct MostRead {
     pub(crate) share: Option<String>,
 }
 
-/// Reads a recording of the volume.
 pub(crate) fn of_recording(path: &Path, volume_bytes: u64) -> anyhow::Result<MostRead> {
     let place = || format!("cannot read the recording {}", path.display());
     let mut input = BufReader::new(File::open(path).with_context(place)?);

@@ -10,7 +10,6 @@ use zc_replay::time::{self, Arrival, HitReads, Latencies, TimeReport, Timing};
 
 use super::args::Args;
 
-/// Most clients.
 const CLIENTS_MAX: u32 = 4096;
 
 /// With the cache, and without.

@@ -10,13 +10,11 @@ const DAY_MS: f64 = 86_400_000.0;
 /// A trace of less than an hour represents little of a day.
 const LONG_MS: u64 = 3_600_000;
 
-/// One size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Point {
     /// Share of the footprint in per cent.
     pub(super) share: f64,
     pub(super) unit_bytes: u64,
-    /// As configured.
     pub(super) reduced: Estimate,
     /// Without deduplication and compression.
     pub(super) plain: Estimate,
@@ -34,7 +32,6 @@ pub(super) struct Curve {
     pub(super) bad_lines: u64,
     /// Share of the trace's addresses that were held in memory.
     pub(super) held: f64,
-    /// RAM needed there.
     pub(super) ram_bytes: u64,
 }
 

@@ -36,18 +36,15 @@ impl FromStr for Axis {
     }
 }
 
-/// One combination.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Point {
     /// Values in the order of the keys.
     pub(super) values: Vec<String>,
-    /// Settings of the configuration.
     pub(super) settings: Vec<Setting>,
     pub(super) size: CacheSize,
 }
 
 impl Point {
-    /// For messages.
     pub(super) fn label(&self) -> String {
         self.values.join(" ")
     }

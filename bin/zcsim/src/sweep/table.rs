@@ -13,7 +13,6 @@ use zc_replay::cache::Report;
 
 use super::plan::Point;
 
-/// Columns of results.
 const RESULTS: [&str; 22] = [
     "requests",
     "unit_bytes",

@@ -36,7 +36,6 @@ impl Default for DeviceHealth {
 }
 
 impl DeviceHealth {
-    /// The state.
     pub(crate) const fn state(&self) -> Health {
         self.state
     }
@@ -73,7 +72,6 @@ pub(crate) struct Distrusts {
     since_ms: u64,
     /// Records to try again: of volumes, or of all of them.
     pending: Vec<Option<VolumeId>>,
-    /// Not before.
     retry_at_ms: u64,
     /// A stop has tried once more.
     last_try: bool,

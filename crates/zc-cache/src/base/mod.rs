@@ -44,9 +44,7 @@ pub(crate) mod volume;
 pub(crate) enum Loading {
     /// An index image: the file index is a small one in the meantime.
     Image,
-    /// Headers of units.
     Headers,
-    /// Nothing any more.
     Nothing,
 }
 
@@ -101,12 +99,10 @@ impl Base {
         &self.cfg
     }
 
-    /// Length of an extent.
     pub(crate) const fn extent_bytes(&self) -> u32 {
         self.cfg.geometry.extent_bytes
     }
 
-    /// The sectors of a whole extent.
     pub(crate) const fn whole_sectors(&self) -> Range<u32> {
         0..self.extent_bytes() / SECTOR_BYTES
     }
@@ -142,7 +138,6 @@ impl Base {
         self.stopping
     }
 
-    /// Begins a stop.
     pub(crate) const fn stop(&mut self) {
         self.stopping = true;
     }
@@ -184,13 +179,11 @@ impl Base {
         self.volumes.contains_key(&id)
     }
 
-    /// Adds a volume.
     pub(crate) fn add_volume(&mut self, cfg: VolumeConfig) {
         let volume = Volume::new(cfg, self.extent_bytes());
         self.volumes.insert(volume.cfg().id, volume);
     }
 
-    /// Removes a volume.
     pub(crate) fn remove_volume(&mut self, id: VolumeId) {
         self.volumes.remove(&id);
     }
@@ -326,7 +319,6 @@ impl Base {
         !self.reported.is_empty() && self.reported.contains(&key.volume)
     }
 
-    /// Reports it.
     pub(crate) fn tell(&mut self, key: ExtentKey, digest: Digest, stored: Option<(Codec, u32)>) {
         self.port.emit(Action::Note(Note::Content { key, digest, stored }));
     }

@@ -17,7 +17,6 @@ use crate::expect_held::ExpectHeld;
 use crate::ops::origin::Op;
 use crate::seam::Action;
 
-/// The waiter for a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlushWaiter {
     /// A client, for his answer.
@@ -50,7 +49,6 @@ impl Flush {
 pub(crate) struct OriginTracker {
     /// Writes that completed, with any outcome.
     writes_ended: u64,
-    /// Writes that an origin flush has covered.
     writes_flushed: u64,
     /// Writes of clients on their way to the origin.
     direct_writes: u32,
@@ -63,12 +61,10 @@ pub(crate) struct OriginTracker {
     /// Writes of clients may be lost without a report: a flush of ours failed, of which the origin reports the loss
     /// only once, or a session before this one was cut off. So the next flush of a client has to report it.
     owes_error: Option<ErrorKind>,
-    /// The last flush of the origin failed.
     flush_failed: bool,
     /// The last write that failed there. Part of it may be visible, and gone when the origin is reopened.
     write_failed: u64,
     current: Option<Flush>,
-    /// Waiters for the flush after the current one.
     next: Vec<FlushWaiter>,
 }
 
@@ -92,12 +88,10 @@ impl OriginTracker {
         }
     }
 
-    /// Begins a write of a client.
     pub(crate) const fn direct_write_begins(&mut self) {
         self.direct_writes += 1;
     }
 
-    /// Records that a direct write was answered.
     pub(crate) const fn direct_write_answered(&mut self) {
         self.direct_writes -= 1;
     }
@@ -227,7 +221,6 @@ mod tests {
         tracker.flush_ended(result)
     }
 
-    /// A write of a client.
     fn write(tracker: &mut OriginTracker, is_good: bool) -> u64 {
         tracker.direct_write_begins();
         let number = tracker.write_ended(true, is_good);

@@ -17,7 +17,6 @@ use crate::seam::{Action, Digest, ImageBytes, MANAGER_BUF_BIT, PartResults, Sour
 /// Result of an operation, from its event.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// An access of an origin.
     Origin(Result<(), ErrorKind>),
     /// A write, a flush or a discard of the device, or a record outside it.
     Device(Result<(), ErrorKind>),
@@ -60,7 +59,6 @@ impl<K> Port<K> {
         core::mem::swap(&mut self.out, actions);
     }
 
-    /// Appends an action.
     pub(crate) fn emit(&mut self, action: Action) {
         self.out.push(action);
     }
@@ -70,7 +68,6 @@ impl<K> Port<K> {
         self.last_number
     }
 
-    /// Larger than each number that was given out.
     pub(crate) const fn next_number(&self) -> u64 {
         self.last_number + 1
     }

@@ -24,7 +24,6 @@ impl Session {
         Self { number, uuid, first, next, begin: next }
     }
 
-    /// Its number.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
@@ -39,7 +38,6 @@ impl Session {
         session < self.first
     }
 
-    /// The number of the next unit.
     pub(crate) const fn next(&self) -> WeuSeq {
         self.next
     }

@@ -42,7 +42,6 @@ impl Track {
     }
 }
 
-/// All tracked extents.
 #[derive(Debug)]
 pub(crate) struct Tracks {
     tracks: KeyedMap<ExtentKey, Track>,
@@ -81,7 +80,6 @@ impl Tracks {
         self.forget_if_idle(guard.key);
     }
 
-    /// Begins a write of some sectors of the extent.
     pub(crate) fn write_begins(&mut self, key: ExtentKey, id: u64, sectors: Range<u32>) {
         let track = self.tracks.entry(key).or_default();
         track.version = track.version.wrapping_add(1);
@@ -145,7 +143,6 @@ impl Tracks {
         self.tracks.get(key).is_some_and(|track| !track.writers.is_empty()) || self.is_in_range(key)
     }
 
-    /// Number of extents tracked.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.tracks.len()

@@ -28,7 +28,6 @@ impl Volume {
         Self { cfg, whole_extents, origin }
     }
 
-    /// The settings.
     pub(crate) const fn cfg(&self) -> &VolumeConfig {
         &self.cfg
     }

@@ -38,7 +38,6 @@ const BYTES_PER_S: u64 = 64 << 20;
 const BYTES_PER_S_BUSY: u64 = 16 << 20;
 /// Bytes that are read from an origin at once.
 const RUN_BYTES: u64 = 256 << 10;
-/// Bytes of reads in flight.
 const IN_FLIGHT_BYTES: u64 = 1 << 20;
 /// The next walk begins so long after one that was through.
 const PAUSE_MS: u64 = 500;
@@ -54,14 +53,12 @@ struct Move {
     place: Place,
 }
 
-/// A walk in progress.
 #[derive(Debug)]
 struct Walk {
     next: ExtentKey,
     safe: BTreeMap<VolumeId, u64>,
     /// Extents that were not safe.
     missing: u64,
-    /// Change count when it began.
     changes: u64,
 }
 

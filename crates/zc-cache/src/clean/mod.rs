@@ -65,7 +65,6 @@ impl Clean {
         }
     }
 
-    /// Copies in memory.
     pub(crate) const fn copies(&self) -> &Copies {
         &self.copies
     }
@@ -75,7 +74,6 @@ impl Clean {
         &mut self.copies
     }
 
-    /// Reads of clients.
     pub(crate) const fn reads(&self) -> &Reads {
         &self.reads
     }

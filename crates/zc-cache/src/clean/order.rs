@@ -20,8 +20,10 @@ use crate::expect_held::ExpectHeld;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// A read of a client that bypasses the cache.
-    Read { read: u64, dest: BufSlice },
-    /// The piece of a write.
+    Read {
+        read: u64,
+        dest: BufSlice,
+    },
     Piece(u64),
 }
 
@@ -66,7 +68,6 @@ pub(crate) struct Waiting {
     pub(crate) turn: Turn,
 }
 
-/// The accesses of one origin.
 #[derive(Debug, Default)]
 struct Accesses {
     reads: Spans,
@@ -111,7 +112,6 @@ impl Accesses {
     }
 }
 
-/// The accesses of all origins.
 #[derive(Debug, Default)]
 pub(crate) struct OriginOrder {
     volumes: Map<VolumeId, Accesses>,

@@ -26,7 +26,6 @@ pub(crate) enum OldCopy {
     Merging,
 }
 
-/// One extent.
 #[derive(Debug)]
 pub(crate) struct Staged {
     pub(crate) buf: BufId,
@@ -40,7 +39,6 @@ pub(crate) struct Staged {
     pub(crate) ticket: u64,
 }
 
-/// All staged extents.
 #[derive(Debug)]
 pub(crate) struct Staging {
     entries: KeyedMap<ExtentKey, Staged>,
@@ -112,7 +110,6 @@ impl Staging {
 }
 
 impl Staged {
-    /// Begins a write of these sectors.
     pub(crate) fn write_begins(&mut self, id: u64, sectors: Range<u32>) {
         self.valid.remove(sectors.clone());
         self.touched.insert(sectors);

@@ -154,18 +154,15 @@ impl Stream {
 pub(crate) struct StreamTable {
     config: StreamConfig,
     streams: Vec<Stream>,
-    /// One per stream.
     marks: Vec<Mark>,
     uses: u64,
 }
 
 impl StreamTable {
-    /// An empty table.
     pub(crate) const fn new(config: StreamConfig) -> Self {
         Self { config, streams: Vec::new(), marks: Vec::new(), uses: 0 }
     }
 
-    /// An empty table of descending streams.
     pub(crate) const fn descending(config: StreamConfig) -> Self {
         Self { config, streams: Vec::new(), marks: Vec::new(), uses: DESCENDING_IDS }
     }

@@ -99,7 +99,6 @@ impl Erasure {
     }
 }
 
-/// Erasure in progress.
 impl Erasure {
     /// Begins an erasure of all content except that of these volumes, and of those that the manager serves. One that
     /// is in progress begins again.

@@ -116,7 +116,6 @@ impl Device {
         ]
     }
 
-    /// Records the present gauges.
     pub(crate) fn gauges(&self, stats: &mut Stats) {
         let Self { catalog, .. } = self;
         let (files, prints, meta) = (catalog.files(), catalog.contents().prints(), catalog.meta());

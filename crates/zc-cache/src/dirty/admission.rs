@@ -82,7 +82,6 @@ enum Lack {
 struct Piece {
     start: u64,
     len_bytes: u64,
-    /// Bytes that it takes memory for.
     memory_bytes: u64,
     /// Extents that it covers, at most.
     extents: u64,
@@ -426,7 +425,6 @@ impl Admission {
         is_turn && (!Self::is_refused(volume, volumes) || self.units(core).reserve == 0)
     }
 
-    /// The division of units.
     fn units(&self, core: &Core) -> Division {
         Division::new(core.device.catalog.slots().dirty_bounds(&core.base).filled, self.turns.sharers)
     }

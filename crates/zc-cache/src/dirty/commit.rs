@@ -67,7 +67,6 @@ impl Commits {
         self.unproved.is_some_and(|unproved| unproved.is_of(volume))
     }
 
-    /// The summaries.
     pub(crate) const fn summaries_mut(&mut self) -> &mut Summaries {
         &mut self.summaries
     }
@@ -392,7 +391,6 @@ impl Commits {
     }
 }
 
-/// Summaries.
 impl Commits {
     /// Sends the piece of a commit off with a summary, if there can be one: nothing else is written then.
     fn commit_in_summary(
@@ -424,7 +422,6 @@ impl Commits {
     }
 }
 
-/// Proofs.
 impl Commits {
     /// Records the completion of the volume's commit, before a client is answered.
     fn record_durable(&mut self, volume: VolumeId, volumes: &DirtyVolumes, core: &mut Core) {

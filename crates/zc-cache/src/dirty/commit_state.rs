@@ -13,7 +13,6 @@ pub(crate) fn epoch_writes_max(ring_blocks: u64) -> u64 {
     (ring_blocks * records / 8).min(EPOCH_WRITES_MAX)
 }
 
-/// Progress of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Versions of the epoch are in memory alone.
@@ -28,7 +27,6 @@ pub(crate) enum Step {
     Flushing,
 }
 
-/// A commit in progress.
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(super) epoch: u64,

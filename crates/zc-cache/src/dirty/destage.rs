@@ -45,7 +45,6 @@ use crate::seam::{Action, ExtentRead, Note, PartResults, RequestKind};
 
 /// First pause after a failure, doubled each time.
 const PAUSE_MS: u64 = 250;
-/// Longest pause.
 const PAUSE_MAX_MS: u64 = 16_000;
 /// Maximum epochs of a run: data overwritten within them is not written to the origin.
 const RUN_EPOCHS_MAX: usize = 64;
@@ -70,7 +69,6 @@ struct Gather {
     again: bool,
 }
 
-/// The destaging of all volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Destager {
     /// Bound on the bytes that destaging writes in a second.
@@ -666,7 +664,6 @@ fn is_kept(volume: VolumeId, version: &Version, base: &Base) -> bool {
         && base.volume(volume).is_some_and(|volume| volume.cfg().recipes)
 }
 
-/// Bounds on a run of a volume.
 fn run_bounds(destage: Destage) -> RunBounds {
     let (epochs, past_flushes) = match destage {
         Destage::Epoch => (RUN_EPOCHS_MAX, false),

@@ -81,7 +81,6 @@ impl Destaging {
         self.stuck.is_some()
     }
 
-    /// Version that destaging is stuck at.
     pub(crate) fn stuck_at(&self) -> Option<&(ExtentNo, Version)> {
         self.stuck.as_ref()
     }

@@ -41,12 +41,10 @@ pub(crate) struct DirtyJobs {
     jobs: Map<u64, DirtyJob>,
     /// Jobs that are reduced, to be placed in this order.
     ready: VecDeque<u64>,
-    /// Bytes in memory alone.
     memory_bytes: u64,
 }
 
 impl DirtyJobs {
-    /// Returns the bytes in memory alone.
     pub(crate) const fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }

@@ -48,7 +48,6 @@ const CLEAR_MS: u64 = 5_000;
 struct Leaving {
     cfg: Box<VolumeConfig>,
     since_ms: u64,
-    /// New writes wait.
     makes_writes_wait: bool,
     /// The epoch up to which an operator had requested a drain before.
     drain_until: Option<u64>,

@@ -26,7 +26,6 @@ pub(crate) struct Cover {
 /// Known unreadable data of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable {
-    /// Bodies of each extent and epoch.
     pub(super) found: BTreeMap<(ExtentNo, u64), SmallVec<[Body; 1]>>,
     /// An operator drops the data that nothing covers.
     pub(super) giving_up: bool,

@@ -27,7 +27,6 @@ const RATE_MIN: u64 = 1 << 20;
 /// Extents that clients could not read, to be read again; more are left to the next pass.
 const SUSPECTS_MAX: usize = 1024;
 
-/// Progress of the scrub.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyScrub {
     pass: Option<Pass>,
@@ -43,7 +42,6 @@ pub(crate) struct DirtyScrub {
 /// One way through all dirty data.
 #[derive(Debug)]
 struct Pass {
-    /// Volume to resume with.
     volume: VolumeId,
     extent: ExtentNo,
     /// Remaining versions of the extent before that.
@@ -51,7 +49,6 @@ struct Pass {
     bytes_per_s: u64,
 }
 
-/// A read in flight.
 #[derive(Debug)]
 struct Reading {
     volume: VolumeId,

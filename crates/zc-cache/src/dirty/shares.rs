@@ -16,7 +16,6 @@ const RESERVED_PART: u64 = 4;
 /// See the module documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Division {
-    /// Reserve of each volume.
     pub(super) reserve: u64,
     /// Bound for all volumes together before only reserves are left.
     pub(super) shared: u64,
@@ -44,7 +43,6 @@ impl Division {
         self.reserve > 0 && (own == 0 || own + more <= self.reserve)
     }
 
-    /// Sum of the reserves.
     pub(crate) const fn reserved(self) -> u64 {
         self.all - self.shared
     }
@@ -102,7 +100,6 @@ mod tests {
             self.bodies.entry(self.last).or_default().push(volume);
         }
 
-        /// All bodies of a volume are clean.
         fn clean(&mut self, volume: u64) {
             self.bodies.values_mut().for_each(|of| of.retain(|body| *body != volume));
             self.bodies.retain(|_, of| !of.is_empty());

@@ -37,7 +37,6 @@ struct Chain {
 /// A piece with a summary that is being written.
 #[derive(Debug)]
 struct SummaryWrite {
-    /// Number of the piece.
     part: u64,
     volume: VolumeId,
     /// Records that the chain carries once the summary is written.
@@ -60,7 +59,6 @@ pub(crate) struct Summaries {
     chain: Option<Chain>,
     /// Slots with summaries, and the journal blocks that will repeat them.
     chain_pins: VecDeque<(JournalSeq, WeuSlot)>,
-    /// One on its way.
     summary: Option<SummaryWrite>,
 }
 

@@ -40,7 +40,6 @@ pub(crate) enum Body {
         /// The entry is its own (not shared with another extent): identity is verified.
         own: bool,
     },
-    /// All zero.
     Zero {
         /// The origin has to keep space for it: a client wrote it as data, or requested that.
         no_hole: bool,
@@ -66,7 +65,6 @@ impl Body {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(super) epoch: u64,
-    /// The sectors that count.
     pub(super) span: Range<u32>,
     /// The sectors that the body has, a superset.
     pub(super) stored: Range<u32>,
@@ -76,9 +74,7 @@ pub(crate) struct Version {
 /// A run of sectors and the version that readers get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Visible {
-    /// First sector.
     pub(super) first: u32,
-    /// Sectors.
     pub(super) count: u32,
     /// First sector that the body has, and how many it has.
     pub(super) stored_first: u32,
@@ -86,7 +82,6 @@ pub(crate) struct Visible {
     pub(super) body: Body,
 }
 
-/// State of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EpochState {
     /// The epoch takes writes.
@@ -112,7 +107,6 @@ pub(crate) enum Ended {
 pub(crate) struct Epoch {
     pub(super) number: u64,
     pub(super) state: EpochState,
-    /// Extents with versions of this epoch.
     pub(super) extents: BTreeSet<ExtentNo>,
     /// Versions that are in memory alone.
     pub(super) unplaced: u32,
@@ -128,19 +122,16 @@ pub(crate) struct Epoch {
     ended: Ended,
 }
 
-/// Upper bounds on a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunBounds {
     pub(super) epochs: usize,
     /// Client bytes, if it is more than one epoch.
     pub(super) bytes: u64,
-    /// The run continues past a flush.
     pub(super) past_flushes: bool,
     /// No later epoch than this one, unless it is the oldest.
     pub(super) last: u64,
 }
 
-/// The dirty data of one volume.
 #[derive(Debug)]
 pub(crate) struct DirtyVolume {
     extents: BTreeMap<ExtentNo, SmallVec<[Version; 1]>>,
@@ -148,9 +139,7 @@ pub(crate) struct DirtyVolume {
     pub(super) epochs: VecDeque<Epoch>,
     /// Last epoch that is on the origin.
     pub(super) clean: u64,
-    /// Sectors in all versions.
     sectors: u64,
-    /// Versions.
     count: u64,
     /// Discarded extents among them.
     discards: u64,
@@ -167,7 +156,6 @@ impl DirtyVolume {
         self.extents.is_empty()
     }
 
-    /// Extents with dirty sectors.
     pub(crate) fn extent_count(&self) -> usize {
         self.extents.len()
     }
@@ -183,7 +171,6 @@ impl DirtyVolume {
         newest.map_or(self.clean, |epoch| epoch.number)
     }
 
-    /// Bytes of all versions.
     pub(crate) fn bytes(&self) -> u64 {
         self.sectors * u64::from(SECTOR_BYTES)
     }
@@ -480,7 +467,6 @@ impl DirtyVolume {
         gone
     }
 
-    /// Forgets everything. Returns its bodies.
     pub(crate) fn forget_all(&mut self) -> Vec<Body> {
         let mut gone = Vec::new();
         while let Some(epoch) = self.epochs.pop_front() {

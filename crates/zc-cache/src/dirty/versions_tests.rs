@@ -9,7 +9,6 @@ use zc_core::{BufId, Generation, WeuSlot};
 use super::*;
 
 const SECTORS: u32 = 16;
-/// Epochs of a run.
 const RUN_MAX: usize = 3;
 
 /// A body that identifies write `id`.

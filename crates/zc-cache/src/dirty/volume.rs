@@ -25,7 +25,6 @@ pub(crate) struct VolumeDirty {
     /// Requests that wait for the commit after that one.
     pub(super) next_waiters: Vec<ReqId>,
     pub(super) commit_again: bool,
-    /// Writes that wait for capacity.
     pub(super) waiting: VecDeque<WaitingWrite>,
     /// Time since when no write finds capacity because the origin has none, in milliseconds.
     pub(super) full_since_ms: Option<u64>,

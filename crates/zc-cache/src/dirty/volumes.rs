@@ -29,7 +29,6 @@ use crate::seam::{Action, Note};
 /// Fewer slots than this make no cache for dirty data.
 const SLOTS_MIN: u32 = 4;
 
-/// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyVolumes {
     all: BTreeMap<VolumeId, VolumeDirty>,
@@ -37,7 +36,6 @@ pub(crate) struct DirtyVolumes {
     asleep: BTreeMap<VolumeId, Asleep>,
     /// Times at which sleeping volumes are to be woken.
     alarms: BTreeSet<(u64, VolumeId)>,
-    /// Records of those that sleep.
     asleep_records: u64,
     /// Pressure that sleeping volumes were judged by.
     pressure: Pressure,
@@ -47,7 +45,6 @@ pub(crate) struct DirtyVolumes {
     decided_at: Option<u64>,
 }
 
-/// One that sleeps.
 #[derive(Debug)]
 struct Asleep {
     /// Until then, in milliseconds; `None`: until something happens to it.
@@ -119,17 +116,14 @@ impl DirtyVolumes {
         self.all.iter()
     }
 
-    /// Volumes from a number on.
     pub(crate) fn from(&self, id: VolumeId) -> impl Iterator<Item = (&VolumeId, &VolumeDirty)> {
         self.all.range(id..)
     }
 
-    /// Volumes that are awake.
     pub(crate) fn awake(&self) -> impl Iterator<Item = &VolumeDirty> {
         self.awake.iter().filter_map(|id| self.all.get(id))
     }
 
-    /// Changes those that are awake.
     pub(crate) fn each_awake(&mut self, mut change: impl FnMut(&mut VolumeDirty)) {
         for id in &self.awake {
             if let Some(dirty) = self.all.get_mut(id) {
@@ -191,7 +185,6 @@ impl DirtyVolumes {
     }
 }
 
-/// Queries.
 impl DirtyVolumes {
     /// Returns `true` if writes wait for capacity.
     pub(crate) fn is_waiting(&self) -> bool {
@@ -213,12 +206,10 @@ impl DirtyVolumes {
         self.is_short_of_room = is_short;
     }
 
-    /// The commits in progress.
     pub(crate) fn commits(&self) -> impl Iterator<Item = &Commit> {
         self.awake().filter_map(|dirty| dirty.commit.as_ref())
     }
 
-    /// Changes each of them.
     pub(crate) fn each_commit(&mut self, mut change: impl FnMut(&mut Commit)) {
         self.each_awake(|dirty| {
             if let Some(commit) = &mut dirty.commit {
@@ -271,9 +262,7 @@ impl DirtyVolumes {
     }
 }
 
-/// Decisions.
 impl DirtyVolumes {
-    /// Refuses the waiting writes of a volume.
     pub(crate) fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
         let dirty = self.get_mut(&volume).expect_held();
         for write in core::mem::take(&mut dirty.waiting) {

@@ -3,7 +3,6 @@
 //!
 //! Out of scope: numbers of 64 bits; the highest bit has to be 0.
 
-/// A number to divide by.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Divisor {
     number: u64,

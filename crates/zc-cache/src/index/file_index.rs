@@ -30,9 +30,7 @@ use crate::index::table::Table;
 
 pub use crate::index::table::{Keep, SweepCursor};
 
-/// Bits of an extent number in a key.
 const EXTENT_BITS: u32 = limits::EXTENTS_PER_VOLUME_MAX.trailing_zeros();
-/// Bits of a key.
 const KEY_BITS: u32 = EXTENT_BITS + limits::VOLUMES_MAX.trailing_zeros();
 /// At least the size of an inline extent header, in bytes: the space that an extent may need beyond its own size.
 const INLINE_HEADER_BYTES: u32 = 128;

@@ -102,7 +102,6 @@ impl Quotients {
         }
     }
 
-    /// Bits of a key.
     pub(super) const fn key_bits(&self) -> u32 {
         self.key_bits
     }

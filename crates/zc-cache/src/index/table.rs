@@ -122,7 +122,6 @@ pub(crate) fn buckets_for(capacity: u64) -> u64 {
     capacity.saturating_mul(100).div_ceil(ways * LOAD_PERCENT)
 }
 
-/// Width of an entry.
 const fn entry_bits(key_bits: u32, value_bits: u32, buckets: u64) -> u32 {
     remainder_bits(key_bits, buckets) + 1 + value_bits
 }

@@ -7,7 +7,6 @@ use crate::seam::Purpose;
 /// An operation of the load or of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// A header is read.
     Header(WeuSlot),
     /// A piece of the index image is read.
     Image(u64),

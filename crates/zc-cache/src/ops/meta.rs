@@ -15,7 +15,6 @@ pub(crate) enum Op {
     CheckpointCommitFlush,
     /// A part of the index image is written.
     Image,
-    /// The last flush of a stop.
     StopFlush,
 }
 

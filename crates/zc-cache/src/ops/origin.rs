@@ -2,9 +2,7 @@
 
 use zc_core::VolumeId;
 
-/// An operation of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Its flush.
     Flush(VolumeId),
 }

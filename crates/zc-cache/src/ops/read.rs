@@ -5,10 +5,12 @@ use crate::seam::Purpose;
 /// An operation of the read way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// A fill reads from the origin.
     Fill(u64),
     /// A client read that bypasses the cache.
-    Direct { read: u64, turn: u64 },
+    Direct {
+        read: u64,
+        turn: u64,
+    },
     /// A hit reads stored extents.
     Hit(u64),
     /// A request to an origin for fingerprints.

@@ -15,7 +15,6 @@ pub(crate) enum Step {
     Hash,
     /// The content stored under the same fingerprint is read,
     Read,
-    /// and compared.
     Compare,
     Compress,
 }

@@ -9,12 +9,10 @@ use crate::seam::Purpose;
 pub(crate) enum Op {
     /// Its header is read to evict the entries in it,
     HeaderEvict(WeuSlot),
-    /// or for the fingerprints.
     HeaderPrints(WeuSlot),
     /// A unit is written, clean or dirty.
     Write(WeuSlot),
     Discard(WeuSlot),
-    /// A free slot is erased.
     Erase(WeuSlot),
 }
 

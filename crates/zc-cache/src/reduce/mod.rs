@@ -127,7 +127,6 @@ impl Wanted {
 }
 
 impl Reduction {
-    /// One that has not begun.
     pub(crate) const fn new(wanted: Wanted) -> Self {
         Self {
             wanted,
@@ -140,12 +139,10 @@ impl Reduction {
         }
     }
 
-    /// The extent.
     pub(crate) const fn key(&self) -> ExtentKey {
         self.wanted.key
     }
 
-    /// Its bytes.
     pub(crate) const fn src(&self) -> BufSlice {
         self.wanted.src
     }

@@ -18,14 +18,12 @@ use zc_format::{
 use crate::startup::media::{BLOCK_BYTES, DistrustReason, Media, StartError};
 use crate::startup::tail::Tail;
 
-/// Blocks read at once.
 const READ_BLOCKS: u64 = 64;
 /// Attempts of a read: a failed one may succeed a moment later, and unread data is overwritten.
 const READ_ATTEMPTS: u32 = 3;
 /// Blocks inspected behind the end of the journal, and the distance of those farther on.
 const GAP_BLOCKS: u64 = 64;
 
-/// Region maps as found.
 pub(super) struct Maps {
     pub(super) newest: Option<(RegionMap, usize)>,
     /// A copy is neither valid nor blank.
@@ -39,13 +37,11 @@ impl Maps {
     }
 }
 
-/// Checkpoints as found.
 pub(super) struct Checkpoints {
     pub(super) newest: Option<(CheckpointHeader, usize)>,
     /// The newest checkpoint is not the one that the last session began from or wrote. Records that only that one
     /// held are lost.
     pub(super) replaced: bool,
-    /// Newest sequence there may be.
     pub(super) sequence_seen: u64,
     pub(super) map_sequence: u64,
     /// The journal has to be complete to here: a newer checkpoint, now damaged, began there.
@@ -64,7 +60,6 @@ impl Checkpoints {
     }
 }
 
-/// The journal as replayed.
 pub(super) struct Journal {
     pub(super) next: JournalSeq,
     /// Session of the last block, and the unit that grew then.
@@ -91,7 +86,6 @@ impl Journal {
     }
 }
 
-/// All that a start found.
 pub(super) struct Found {
     pub(super) maps: Maps,
     pub(super) checkpoints: Checkpoints,

@@ -3,7 +3,6 @@
 use zc_core::{ErrorKind, JournalSeq, limits};
 use zc_format::FormatError;
 
-/// Length of a block of metadata.
 pub(super) const BLOCK_BYTES: u64 = limits::BLOCK_BYTES as u64;
 
 /// A cache device, for metadata at start and stop; blocking. Offsets from [`zc_format::JOURNAL_DEVICE`] on are places on

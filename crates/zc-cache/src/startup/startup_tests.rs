@@ -7,7 +7,6 @@ use super::*;
 
 struct Memory {
     bytes: Vec<u8>,
-    /// The journal device.
     journal: Vec<u8>,
     bad: Vec<u64>,
     /// Reads of these places fail, once for each time they are listed.

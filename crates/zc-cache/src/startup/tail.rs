@@ -51,13 +51,11 @@ impl<'a> Tail<'a> {
         Self { sink, unproved: VecDeque::new(), proved: JournalSeq(0), dangling: Dangling::default() }
     }
 
-    /// Takes a record of the checkpoint.
     pub(crate) fn checkpointed(&mut self, record: &Record) {
         self.dangling.note_unit(record);
         (self.sink)(record);
     }
 
-    /// Takes the next block of the journal.
     pub(crate) fn take(&mut self, block: JournalBlock) {
         self.prove(block.proved);
         let commits = block.records.iter().any(|record| matches!(record, Record::Committed { .. }));
@@ -127,7 +125,6 @@ pub(crate) struct TailEnd {
     pub(crate) proved: JournalSeq,
     /// Volumes with commits that do not count.
     pub(crate) dropped: Vec<VolumeId>,
-    /// Records of the summaries that count.
     pub(crate) unjournaled: Vec<Record>,
 }
 

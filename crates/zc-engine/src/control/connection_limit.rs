@@ -14,7 +14,6 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::{CONTROL_PLACE_WAIT_MS, CONTROL_QUEUE_TIMES, CONTROL_RETRY_MS};
 
-/// Requests the end of a connection.
 type End = Arc<Notify>;
 
 /// The connections that may be open at once.

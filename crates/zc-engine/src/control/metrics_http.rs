@@ -17,10 +17,8 @@ use crate::control::Shared;
 use crate::front::http::{self, Answer, plain, response, wrong_method};
 use crate::observe::exposition::Format;
 
-/// The only thing there is.
 const PATH: &str = "/metrics";
 
-/// Serves for ever.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     let answer = move |request| {
         let shared = Arc::clone(&shared);

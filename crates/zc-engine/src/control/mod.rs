@@ -88,7 +88,6 @@ const BY_SIGNAL: &str = "signal";
 pub(crate) struct Control {
     /// Configuration of the served volumes.
     pub(crate) config: Config,
-    /// As it was read.
     pub(crate) last_read: Config,
     pub(crate) tls: Tls,
     pub(crate) default_export: Option<String>,
@@ -403,7 +402,6 @@ async fn answer(shared: &Shared, line: &[u8], user: &str) -> Result<Value, Strin
     audited(shared, &request_text, user, carry_out(shared, request)).await
 }
 
-/// The number of the user at the other end.
 fn user_of(stream: &UnixStream) -> String {
     stream.peer_cred().map_or_else(|_| "unknown".to_owned(), |who| who.uid().to_string())
 }
@@ -584,7 +582,6 @@ impl Shared {
         locked.map_err(|_| "another command that changes settings is still in progress; try again".to_owned())
     }
 
-    /// The volume of that name.
     pub(crate) fn id_of(&self, name: &str) -> Result<VolumeId, String> {
         let names = self.names();
         let volume = names.iter().find(|(known, _)| known == name);
@@ -607,12 +604,10 @@ impl Shared {
         self.names.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| known != name);
     }
 
-    /// Memory of the cache.
     fn memory(&self) -> Memory {
         Memory::of(&self.cache_settings, &self.ledger.superblock().geometry, machine_bytes())
     }
 
-    /// Returns the path of the cache.
     fn cache_path(&self) -> PathBuf {
         self.cache_path.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

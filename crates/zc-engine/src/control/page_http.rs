@@ -42,7 +42,6 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Serves for ever.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     let answer = move |request| {
         let shared = Arc::clone(&shared);

@@ -22,7 +22,6 @@ use crate::record::Progress;
 use crate::record::recorder::{self, Recorder};
 use crate::shard::commands::Command;
 
-/// Options of a recording.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) volume: String,

@@ -9,7 +9,6 @@ use serde::Deserialize;
 /// Longest refusal, in characters: it may quote the input.
 const REFUSAL_CHARS_MAX: usize = 300;
 
-/// A command.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(any(test, fuzzing), derive(serde::Serialize))]
 #[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
@@ -20,7 +19,6 @@ pub(crate) enum Request {
     /// The numbers as Prometheus reads them.
     Metrics {},
     Connections {},
-    /// Returns the events after this number.
     Events {
         #[serde(default)]
         after: u64,

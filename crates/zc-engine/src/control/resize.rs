@@ -94,7 +94,6 @@ fn check_wanted(name: &str, wanted_bytes: u64, before_bytes: u64) -> Result<(), 
     Ok(())
 }
 
-/// Checks the measured size of the origin.
 fn check_measured(
     name: &str,
     measured_bytes: u64,

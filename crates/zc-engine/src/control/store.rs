@@ -21,7 +21,6 @@ pub(crate) fn only_looks(request: &Request) -> bool {
 }
 
 impl Shared {
-    /// Carries an order out.
     pub(crate) async fn order(&self, store: String, order: Value) -> Result<Value, String> {
         let order: Order = serde_json::from_value(order).map_err(|error| format!("not an order: {error}"))?;
         let _settings = if order.only_looks() { None } else { Some(self.settings().await?) };

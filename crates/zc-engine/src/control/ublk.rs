@@ -128,7 +128,6 @@ impl UblkHandle {
     }
 }
 
-/// A device that is attached.
 struct Attached {
     id: u32,
     /// Disconnected when the data plane has released the device.
@@ -151,7 +150,6 @@ struct Worker {
     control: Option<(Controller, Features)>,
     attached: Map<String, Attached>,
     run_dir: std::path::PathBuf,
-    /// A stop was executed.
     is_stopped: bool,
 }
 

@@ -15,12 +15,10 @@ use zc_nbd::wire::ServerEntry;
 
 use crate::front::peer::Peer;
 
-/// Rules of one export.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     /// TCP clients from here only; empty = from anywhere.
     addresses: Vec<AddressRange>,
-    /// Over TLS only.
     tls: bool,
     /// With a certificate that has one of these names only; empty = any or none.
     certificates: Vec<String>,
@@ -35,7 +33,6 @@ impl Rules {
     }
 }
 
-/// An export with its access rules.
 #[derive(Debug, Clone)]
 pub(crate) struct Export {
     pub(crate) info: ExportInfo,

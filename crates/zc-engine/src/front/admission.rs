@@ -17,7 +17,6 @@ use std::hash::{BuildHasher, RandomState};
 use crate::front::peer::Source;
 use crate::limits::{ATTACHED_PART, HANDSHAKE_GRACE_MS, HANDSHAKE_PLACES};
 
-/// Bounds of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// Connections with an export.
@@ -37,7 +36,6 @@ impl Bounds {
 /// Decision on a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// There is a place.
     Admitted,
     /// The newcomer gets the place of this connection, which is to be closed.
     Displaces(u64),

@@ -14,7 +14,6 @@ const PARTS: i128 = 1_000_000_000;
 /// Default burst, as a fraction of a second's tokens.
 const BURST_PART: u64 = 10;
 
-/// A rate with its burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate {
     /// Tokens a second; not 0.
@@ -31,7 +30,6 @@ impl Rate {
     }
 }
 
-/// A bucket.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: Rate,
@@ -42,7 +40,6 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// A full one.
     pub(crate) fn new(rate: Rate, now_ns: u64) -> Self {
         Self { rate, parts: i128::from(rate.burst) * PARTS, at_ns: now_ns }
     }

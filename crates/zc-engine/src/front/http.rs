@@ -32,7 +32,6 @@ use crate::limits::{
     HTTP_REQUEST_MS_MAX,
 };
 
-/// An answer.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
 /// Addresses of the read-only services.
@@ -135,7 +134,6 @@ pub(crate) fn wrong_method(allowed: &'static str) -> Answer {
     answer
 }
 
-/// Contents of a type.
 pub(crate) fn response(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(text.into()));
     *answer.status_mut() = status;

@@ -46,7 +46,6 @@ impl Places {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection of this source.
     pub(crate) fn enter(self: &Arc<Self>, source: Source) -> Place {
         let end = Arc::<Notify>::default();
         let mut open = self.open();

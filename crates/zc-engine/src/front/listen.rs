@@ -30,7 +30,6 @@ use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::limits::{BACKLOG, DESCRIPTORS_MIN, OTHER_DESCRIPTORS};
 
-/// A listening socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) fd: SharedFd,

@@ -21,7 +21,6 @@ pub(crate) struct FrontSettings {
     pub(crate) exports: Vec<Export>,
     pub(crate) allow: Vec<AddressRange>,
     pub(crate) tls: Tls,
-    /// Limits of served volumes.
     pub(crate) volumes: Vec<(VolumeId, VolumeLimits)>,
 }
 

@@ -200,7 +200,6 @@ pub(crate) fn reduce_threads(setting: u16) -> u32 {
     if setting == 0 { auto } else { u32::from(setting) }
 }
 
-/// Bounds for tests of this crate.
 #[cfg(test)]
 pub(crate) const LIMITS_OF_TESTS: FrontLimits = FrontLimits {
     connections: 1,

@@ -37,10 +37,8 @@ pub(crate) struct Holder {
     pub(crate) held_bytes: u64,
 }
 
-/// Division of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Division {
-    /// Reserve of each connection.
     pub(crate) reserve_bytes: u64,
     /// Beyond the reserves of all that may come.
     pub(crate) rest_bytes: u64,
@@ -59,7 +57,6 @@ impl Division {
     }
 }
 
-/// The shares of all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     taken_bytes: u64,

@@ -9,7 +9,6 @@
 const BLOCK_BYTES: usize = 4096;
 static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
-/// A piece of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) len_bytes: usize,

@@ -17,7 +17,6 @@ use zc_nbd::server::Command;
 
 use crate::front::bucket::{Bucket, Rate};
 
-/// The lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
     Reads = 0,
@@ -45,7 +44,6 @@ impl Cost {
 }
 
 impl Cost {
-    /// Returns the cost of an origin read.
     pub(crate) const fn of_read(bytes: u64) -> Self {
         Self { line: Line::Reads, bytes }
     }
@@ -101,7 +99,6 @@ impl Rates {
     }
 }
 
-/// One that waits.
 #[derive(Debug)]
 struct Waiter<T> {
     item: T,
@@ -182,7 +179,6 @@ impl<T> Throttle<T> {
         None
     }
 
-    /// The next that may begin now.
     pub(crate) fn next(&mut self, now_ns: u64) -> Option<T> {
         let ready = self.outlooks(now_ns).into_iter().flatten().find(|outlook| outlook.wait_ns == 0)?;
         let waiter = self.lines[ready.line as usize].pop_front()?;

@@ -204,7 +204,6 @@ impl TlsLayer {
         parsed.map_or_else(Vec::new, |parsed| parsed.valid_dns_names().map(str::to_owned).collect())
     }
 
-    /// Encrypts segments.
     pub(crate) fn encrypt(&mut self, segments: &[Segment]) {
         let mut writer = self.connection.writer();
         for segment in segments {
@@ -218,7 +217,6 @@ impl TlsLayer {
         self.connection.wants_write()
     }
 
-    /// Closes the session.
     pub(crate) fn close(&mut self) {
         self.connection.send_close_notify();
     }

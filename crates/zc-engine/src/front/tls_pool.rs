@@ -44,7 +44,6 @@ pub(crate) struct HandedBack {
 #[derive(Debug, Default)]
 struct Queue {
     by_source: BTreeMap<Source, VecDeque<(u64, Handover)>>,
-    /// Source of the last job.
     last: Option<Source>,
     closed: bool,
 }

@@ -16,7 +16,6 @@ use serde::Serialize;
 use crate::observe::verdict::{Level, Reason, Verdict};
 use crate::shard::stats::ShardStats;
 
-/// Events that are kept.
 const EVENTS_MAX: usize = 1024;
 
 /// Event that ends the last problem.
@@ -24,7 +23,6 @@ const BACK_TO_NORMAL: &str = "back-to-normal";
 /// Writes wait for space; not part of the verdict, because short waits are how writers are throttled.
 const LOW_SPACE: &str = "low-space";
 
-/// Change of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Change {

@@ -26,7 +26,6 @@ use crate::shard::stats::{Dirty, Driver, Pins, RemoteOrigin, ShardStats, Share};
 /// Prefix of every name.
 const PREFIX: &str = "zcached";
 
-/// A text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Version 0.0.4.
@@ -36,7 +35,6 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Its media type.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
             Self::Classic => prometheus_text::CONTENT_TYPE,
@@ -45,7 +43,6 @@ impl Format {
     }
 }
 
-/// Data of a scrape.
 #[derive(Debug)]
 pub(crate) struct Scrape {
     pub(crate) stats: Box<ShardStats>,
@@ -54,7 +51,6 @@ pub(crate) struct Scrape {
     pub(crate) failed: Vec<String>,
     /// Names of volumes whose origins could not be opened.
     pub(crate) absent: Vec<String>,
-    /// Open stores.
     pub(crate) stores: Vec<StoreLook>,
     pub(crate) state: Level,
     pub(crate) ram_max_bytes: u64,

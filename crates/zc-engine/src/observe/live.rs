@@ -39,7 +39,6 @@ pub(crate) struct Seen {
     pub(crate) events: Vec<Event>,
 }
 
-/// The object.
 #[derive(Debug, Serialize)]
 pub(crate) struct Live {
     version: &'static str,
@@ -71,13 +70,11 @@ struct Cache {
     size_bytes: u64,
     /// Size of the units in use.
     used_bytes: u64,
-    /// Bytes of the addresses that are cached.
     holds_bytes: u64,
     /// Bytes taken in since the start.
     taken_in_bytes: u64,
     /// Bytes without zeros and duplicates.
     distinct_bytes: u64,
-    /// Bytes after compression.
     compressed_bytes: u64,
 }
 
@@ -115,7 +112,6 @@ struct Insertion {
     dropped: u64,
 }
 
-/// Evictions.
 #[derive(Debug, Serialize)]
 struct Eviction {
     units: u64,
@@ -150,7 +146,6 @@ struct Volume {
 }
 
 impl Live {
-    /// Chooses.
     pub(crate) fn of(seen: Seen) -> Self {
         let stats = &seen.stats;
         let paths = Path::WORDS.map(|(word, path)| (word, OnPath::of(path, stats.durations.values())));
@@ -186,7 +181,6 @@ impl Live {
     }
 }
 
-/// A number of the cache manager.
 fn manager(stats: &ShardStats, name: &str) -> u64 {
     stats.manager.get(name).copied().unwrap_or(0)
 }

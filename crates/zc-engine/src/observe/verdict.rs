@@ -33,10 +33,8 @@ const LATE_MARGIN_MS: u64 = 5_000;
 const ATTACH_MS: u64 = 60_000;
 /// Wait of a write for space that counts as a problem, in milliseconds: an origin that keeps up frees space sooner.
 const WAIT_MS: u64 = 5_000;
-/// A store has little space.
 const STORE_LOW: &str = "store-low-space";
 
-/// Severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Level {
@@ -70,9 +68,7 @@ pub(crate) struct Reason {
     /// The store, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<String>,
-    /// Problem.
     pub(crate) what: String,
-    /// Effect.
     pub(crate) follows: String,
     /// Remedy: the command or action.
     pub(crate) command: String,
@@ -85,7 +81,6 @@ pub(crate) struct Verdict {
     pub(crate) reasons: Vec<Reason>,
 }
 
-/// Counted kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Verification,
@@ -185,7 +180,6 @@ impl Seen {
 }
 
 impl Verdict {
-    /// Judges.
     pub(crate) fn of(look: &Look<'_>, incidents: &Incidents) -> Self {
         let mut reasons = of_cache(look, incidents);
         for (name, info) in look.volumes {

@@ -9,7 +9,6 @@ use zc_io::Waker;
 use zc_pool::PoolError;
 use zc_remote::Failure;
 
-/// Answer to an operation.
 #[derive(Debug)]
 pub(crate) struct OriginAnswer {
     pub(crate) op: OpId,
@@ -17,19 +16,15 @@ pub(crate) struct OriginAnswer {
     pub(crate) outcome: OriginOutcome,
 }
 
-/// The outcome.
 #[derive(Debug)]
 pub(crate) enum OriginOutcome {
-    /// Outcome of a request.
     Done(Result<(), OriginFailure>),
-    /// Fingerprints of a recipe request.
     Recipe(Vec<Option<Fingerprint>>),
 }
 
 /// Reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OriginFailure {
-    /// The store failed it.
     #[error(transparent)]
     Store(PoolError),
     /// The server failed it, or is out of reach.
@@ -59,7 +54,6 @@ impl OriginAnswers {
         Self { answers: Arc::default(), waker }
     }
 
-    /// Takes all answers.
     pub(crate) fn take(&self) -> Vec<OriginAnswer> {
         std::mem::take(&mut self.lock())
     }

@@ -58,7 +58,6 @@ impl Answers {
         self.lock().push(mapped);
     }
 
-    /// Takes all answers.
     pub(crate) fn take(&self) -> Vec<Mapped> {
         std::mem::take(&mut self.lock())
     }

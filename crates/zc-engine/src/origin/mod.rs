@@ -27,12 +27,10 @@ use crate::origin::remote::RemoteVolume;
 use crate::origin::store_volume::StoreVolume;
 use crate::origin::stores::Stores;
 
-/// Origin of a volume.
 #[derive(Debug)]
 pub(crate) enum Origin {
     /// A file or block device, byte for byte.
     Raw(zc_origin::Origin),
-    /// A volume or snapshot of a store.
     Store(StoreVolume),
     /// An export of a server.
     Remote(RemoteVolume),

@@ -18,11 +18,8 @@ use crate::limits::{ORIGIN_OPS_MAX, ORIGINS_OPS_MAX};
 #[derive(Debug)]
 pub(crate) struct OriginQueue<T> {
     origins: BTreeMap<VolumeId, Origin<T>>,
-    /// With the kernel.
     begun: usize,
-    /// Waiting.
     waiting: usize,
-    /// Origin that had the last turn.
     turn: VolumeId,
 }
 
@@ -53,7 +50,6 @@ impl<T> OriginQueue<T> {
         None
     }
 
-    /// An operation has ended.
     pub(crate) fn ended(&mut self, volume: VolumeId) {
         if let Some(origin) = self.origins.get_mut(&volume) {
             origin.begun -= 1;

@@ -12,7 +12,6 @@ use zc_pool_io::PoolState;
 
 use crate::limits::STORE_LOOK_MS;
 
-/// State of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct StoreLook {
     pub(crate) name: String,
@@ -21,13 +20,11 @@ pub(crate) struct StoreLook {
     pub(crate) state: PoolState,
     /// Opened without changes that may have been flushed.
     pub(crate) torn: bool,
-    /// All segments.
     pub(crate) total_bytes: u64,
     /// Space for contents after the cleaner has freed everything without references.
     pub(crate) left_bytes: u64,
     /// Volumes in it, served or not.
     pub(crate) volumes: u64,
-    /// Snapshots in it.
     pub(crate) snapshots: u64,
     /// Pages of volume maps that cannot be read: the contents that they refer to are not freed.
     pub(crate) pages_lost: u64,
@@ -88,7 +85,6 @@ impl StoreLooks {
         *last = looks.collect();
     }
 
-    /// Returns the last states.
     pub(crate) fn last(&self) -> Vec<StoreLook> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

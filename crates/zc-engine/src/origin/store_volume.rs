@@ -47,10 +47,8 @@ pub(crate) struct MapAsker {
 /// An open volume or snapshot.
 #[derive(Debug)]
 pub(crate) struct StoreVolume {
-    /// Keeps the store open.
     pool: Arc<OpenPool>,
     root: RootId,
-    /// As messages name it.
     name: String,
     /// Follows from the store's identity, and from how often it went back because its device had lost something.
     store: u64,
@@ -133,12 +131,10 @@ impl StoreVolume {
         })
     }
 
-    /// As messages name it.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Length in bytes.
     pub(crate) const fn len_bytes(&self) -> u64 {
         self.len_bytes
     }

@@ -17,7 +17,6 @@ use crate::limits::{FINGERPRINT_RAM_BYTES, STORE_WORKERS_AUTO_MAX};
 use crate::origin::remotes::Remotes;
 use crate::origin::store_looks::StoreLook;
 
-/// Stores by name.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
     entries: Mutex<BTreeMap<String, Entry>>,

@@ -26,11 +26,22 @@ use zc_recording::{Asked, Ended, Share};
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Seen {
     /// A request, or the part of it that is in the sample.
-    Request { time_ns: u64, asked: Asked, offset_bytes: u64, len_bytes: u64 },
+    Request {
+        time_ns: u64,
+        asked: Asked,
+        offset_bytes: u64,
+        len_bytes: u64,
+    },
     /// Content of an extent since the newest request that overlaps it.
-    Learned { extent: u64, digest: Digest, stored: Option<(Codec, u32)> },
-    /// Requests are missing here.
-    Lost { time_ns: u64, requests: u64 },
+    Learned {
+        extent: u64,
+        digest: Digest,
+        stored: Option<(Codec, u32)>,
+    },
+    Lost {
+        time_ns: u64,
+        requests: u64,
+    },
 }
 
 /// State of a recording for queries.
@@ -141,7 +152,6 @@ impl Tap {
         room
     }
 
-    /// Notes a request.
     pub(crate) fn asked(&mut self, request: &Request, now_ns: u64) {
         let asked = match request.kind {
             RequestKind::Read { .. } => Asked::Read,

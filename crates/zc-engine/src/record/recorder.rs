@@ -22,7 +22,6 @@ use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::limits::{RECORD_BATCH, RECORD_BATCHES, RECORD_LOOK};
 
-/// A running recorder.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     pub(crate) progress: Arc<Progress>,

@@ -27,12 +27,10 @@ struct Open {
     open: usize,
 }
 
-/// The window.
 #[derive(Debug)]
 pub(crate) struct Window {
     extent_bytes: u32,
     records: VecDeque<Open>,
-    /// Number of the first that is held.
     first: u64,
     /// Numbers of requests by extent: the last write of it and reads since.
     by_extent: KeyedMap<u64, SmallVec<[u64; 2]>>,

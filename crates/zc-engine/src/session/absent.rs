@@ -36,7 +36,6 @@ pub(crate) struct Absent {
     pub(crate) name: String,
     /// Reason why it is not served.
     pub(crate) why: String,
-    /// Its configuration.
     #[serde(skip)]
     pub(crate) volume: VolumeConfig,
 }

@@ -28,7 +28,6 @@ use crate::front::settings;
 use crate::session::machine::machine_bytes;
 use crate::state::media::FileMedia;
 
-/// A cache that can be begun on.
 #[derive(Debug)]
 pub(crate) struct CacheDevice {
     pub(crate) file: Arc<BlockFile>,
@@ -77,7 +76,6 @@ impl Drop for NewFiles {
 /// Dirty data of a configured volume in a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Debt {
-    /// The volume in the configuration.
     pub(crate) volume: String,
     /// The cache's identity as text.
     pub(crate) cache: String,

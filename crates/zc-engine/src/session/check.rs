@@ -272,7 +272,6 @@ fn check_cache(
     open::judge(config, &known, &found, &sizes).map(drop)
 }
 
-/// Checks that a new cache can be created.
 fn check_new_cache(
     config: &Config,
     debts: &Debts,

@@ -30,7 +30,6 @@ pub(crate) struct Look {
 /// State of an origin's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The origin.
     Origin,
     /// Nothing, and the configuration allows its creation.
     Nothing,

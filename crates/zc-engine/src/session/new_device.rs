@@ -55,7 +55,6 @@ impl NewDevice {
         Ok(Self { file: Arc::new(file) })
     }
 
-    /// Its length in bytes.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.file.len_bytes()
     }

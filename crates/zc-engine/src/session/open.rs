@@ -56,7 +56,6 @@ const IN_USE_ATTEMPTS: u32 = 100;
 /// Retries before it is logged: a killed process's resources are usually released sooner.
 const IN_USE_SILENT: u32 = 10;
 
-/// Everything that was opened.
 pub(crate) struct Opened {
     pub(crate) parts: ShardParts,
     pub(crate) closer: Closer,
@@ -96,7 +95,6 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) remote: bool,
     /// Volumes that the configuration does not name because their origins cannot be opened.
     pub(crate) absent: &'a [Absent],
-    /// The stores of the daemon.
     pub(crate) stores: &'a Stores,
     /// Nothing stands in for the cache.
     pub(crate) has_cache: bool,
@@ -239,7 +237,6 @@ pub(crate) fn debts(
     Ok(debts)
 }
 
-/// Opens everything.
 pub(crate) fn open(
     config: &Config,
     options: &EngineOptions,
@@ -411,7 +408,6 @@ pub(crate) fn start_session(
     Ok((session, given_up))
 }
 
-/// The cache device as the shard has it.
 pub(crate) fn for_data_plane(device: CacheDevice) -> Device {
     let CacheDevice { file, journal, superblock, .. } = device;
     let fingerprint = superblock.fingerprint_kind;

@@ -33,7 +33,6 @@ use crate::error::refusal::Refusal;
 use crate::state::risk::Risks;
 use crate::state::state_dir::{OriginMark, State, VolumeState};
 
-/// A volume to be paired.
 #[derive(Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) name: &'a str,
@@ -71,7 +70,6 @@ impl Answers<'_> {
 /// When volumes are judged. After a start, one that was not served may have been written elsewhere since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// At a start.
     Start,
     /// The start left it out, and its origin has come back.
     Return,
@@ -113,7 +111,6 @@ pub(crate) struct Paired {
     pub(crate) stamp: u64,
     /// Reason for distrusting its contents.
     pub(crate) cold_reason: Option<String>,
-    /// There may be dirty data of it.
     pub(crate) may_be_dirty: bool,
     /// The operator gives its dirty data up.
     pub(crate) drop_dirty: bool,

@@ -30,13 +30,11 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Process behind a control socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Running {
-    /// No process listens.
     NoProcess,
     /// A process that cannot be queried, or does not respond: possibly the daemon.
     Silent,
     /// A program that is no zcached.
     Other,
-    /// A daemon with its resources.
     Daemon(Held),
 }
 

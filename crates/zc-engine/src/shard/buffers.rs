@@ -46,16 +46,13 @@ struct Awaited {
     len_bytes: usize,
     /// Data that arrived at once, with its range in that memory.
     brought: Option<(SharedBuf, Range<usize>)>,
-    /// For pieces.
     arena: OnceCell<Arena>,
 }
 
-/// The range of a slice in its buffer.
 pub(crate) const fn slice(buf: BufId, start_bytes: u32, len_bytes: u32) -> BufSlice {
     BufSlice { buf, start_bytes, len_bytes }
 }
 
-/// The table of buffers.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pool: BufPool,

@@ -28,7 +28,6 @@ use crate::shard::stats::ShardStats;
 use crate::shard::volumes::Volume;
 use crate::shard::warm::{Ask, WarmUp};
 
-/// A command.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Give the counters.
@@ -36,17 +35,33 @@ pub(crate) enum Command {
     /// Change settings of volumes.
     Configure(Vec<VolumeConfig>, oneshot::Sender<()>),
     /// Serve another volume.
-    Add { id: VolumeId, volume: Box<Volume>, reply: oneshot::Sender<()> },
+    Add {
+        id: VolumeId,
+        volume: Box<Volume>,
+        reply: oneshot::Sender<()>,
+    },
     /// Serve a volume no more, and have the cache forget it.
-    Remove { volume: VolumeId, reply: oneshot::Sender<Removed> },
+    Remove {
+        volume: VolumeId,
+        reply: oneshot::Sender<Removed>,
+    },
     /// Erase cached data of volumes that are neither served nor among these.
-    Erase { keep: Vec<VolumeId>, reply: oneshot::Sender<Option<Erased>> },
-    /// Destage a volume.
+    Erase {
+        keep: Vec<VolumeId>,
+        reply: oneshot::Sender<Option<Erased>>,
+    },
     Destage(VolumeId),
     /// Discard a volume's dirty data; returns `false` if the device was lost first.
-    DropDirty { volume: VolumeId, remembered: bool, reply: oneshot::Sender<bool> },
+    DropDirty {
+        volume: VolumeId,
+        remembered: bool,
+        reply: oneshot::Sender<bool>,
+    },
     /// Discard the unreadable dirty data of a volume; returns `true` when that is durable.
-    GiveUpUnreadable { volume: VolumeId, reply: oneshot::Sender<bool> },
+    GiveUpUnreadable {
+        volume: VolumeId,
+        reply: oneshot::Sender<bool>,
+    },
     /// Serve a fenced volume with the dirty data that was found.
     AcceptLoss(VolumeId),
     /// The volume's block device was removed, so its users have noticed the loss: no flush need fail for it.
@@ -76,7 +91,11 @@ pub(crate) enum Command {
         reply: oneshot::Sender<Result<Facing, EngineError>>,
     },
     /// Set the size of a volume to its origin's new length.
-    Grow { volume: VolumeId, size_bytes: u64, reply: oneshot::Sender<()> },
+    Grow {
+        volume: VolumeId,
+        size_bytes: u64,
+        reply: oneshot::Sender<()>,
+    },
     /// Return the handles that measure the origins.
     Lengths(oneshot::Sender<Vec<Measured>>),
     /// Send a volume's origin no request any more: it was truncated.
@@ -91,16 +110,18 @@ pub(crate) enum Command {
         reply: oneshot::Sender<()>,
     },
     /// Read ranges of a volume into the cache, or return the progress.
-    Warm { volume: VolumeId, ask: Ask, reply: oneshot::Sender<Result<WarmUp, String>> },
+    Warm {
+        volume: VolumeId,
+        ask: Ask,
+        reply: oneshot::Sender<Result<WarmUp, String>>,
+    },
     /// Close connections; returns their numbers.
     Disconnect(Which, oneshot::Sender<Vec<u64>>),
-    /// Serve a ublk device.
     ServeDevice(Box<NewDevice>),
     /// Drain, make durable, end.
     Stop,
 }
 
-/// The queue.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     queue: Mutex<Queue>,

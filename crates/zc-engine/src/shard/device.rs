@@ -63,7 +63,6 @@ impl Device {
     }
 }
 
-/// The cache device and the operations that it is at.
 #[derive(Debug)]
 pub(crate) struct CacheDevice {
     device: Device,
@@ -83,7 +82,6 @@ impl CacheDevice {
         (self.device, self.journal_written) = (device, JournalSeq(0));
     }
 
-    /// The device's file.
     pub(crate) const fn file(&self) -> &Arc<BlockFile> {
         &self.device.file
     }
@@ -98,12 +96,10 @@ impl CacheDevice {
         self.journal_written
     }
 
-    /// Bytes of an extent.
     pub(crate) const fn extent_bytes(&self) -> u32 {
         self.device.geometry.extent_bytes
     }
 
-    /// Returns the fingerprint function.
     pub(crate) const fn fingerprint(&self) -> FingerprintKind {
         self.device.fingerprint
     }
@@ -309,7 +305,6 @@ impl CacheDevice {
         base.tell(Event::HeaderRead { op, result: Ok(header.ok().map(Box::new)) });
     }
 
-    /// An operation on the device ended.
     pub(crate) fn ended(
         &mut self,
         base: &mut Base,

@@ -20,19 +20,13 @@ use zc_pool::KnownChunk;
 
 use crate::shard::reduce::Scratch;
 
-/// One extent to decode.
 pub(crate) struct PartDecode {
-    /// The read it belongs to.
     pub(crate) read: u64,
-    /// Its number in that read.
     pub(crate) part: usize,
     /// The pages that were read.
     pub(crate) pages: SharedBuf,
-    /// Offset of the pages in the slot.
     pub(crate) pages_offset_bytes: u32,
-    /// The wanted part.
     pub(crate) wanted: ExtentRead,
-    /// Destination.
     pub(crate) dest: Lease,
 }
 

@@ -80,7 +80,6 @@ impl Health {
         Some(fault)
     }
 
-    /// Takes a note.
     pub(crate) fn note(&mut self, base: &mut Base, volumes: &mut Volumes, registry: &Registry, note: Note) {
         match note {
             // It was logged when it was detected.

@@ -19,7 +19,6 @@ use zc_origin::Job;
 use crate::origin::queue::OriginQueue;
 use crate::shard::pending::{Abandoned, Pending, RingId, Tokens};
 
-/// An operation with its token.
 pub(crate) type Entry = (Operation, u64);
 
 /// Queue of one ring, and its number of operations.
@@ -59,10 +58,8 @@ pub(crate) struct Io {
     outboxes: Vec<Outbox>,
     /// Ring of the thread with the turn.
     current: RingId,
-    /// Places of each ring.
     places: usize,
     tokens: Tokens,
-    /// Operations of origins.
     origins: OriginQueue<(Operation, Pending)>,
     /// Connections, and queues of devices, of each ring.
     clients: Vec<usize>,
@@ -106,7 +103,6 @@ impl Io {
         self.current
     }
 
-    /// All rings.
     pub(crate) fn rings(&self) -> impl Iterator<Item = RingId> + use<> {
         RingId::first(self.outboxes.len())
     }
@@ -185,7 +181,6 @@ impl Io {
         self.tokens.device_ops()
     }
 
-    /// Places that each ring has.
     pub(crate) const fn places(&self) -> usize {
         self.places
     }

@@ -13,7 +13,6 @@ use crate::shard::volumes::Volume;
 /// The volume as the data plane had it; closing its origin may take time.
 pub(crate) type Removed = Result<Box<Volume>, String>;
 
-/// A volume that is going.
 #[derive(Debug)]
 struct Going {
     reply: oneshot::Sender<Removed>,
@@ -21,7 +20,6 @@ struct Going {
     is_told: bool,
 }
 
-/// The volumes that are going.
 #[derive(Debug, Default)]
 pub(crate) struct Leaving(Map<VolumeId, Going>);
 

@@ -13,7 +13,6 @@ use crate::error::refusal::Refusal;
 use crate::origin::Facing;
 use crate::shard::volumes::Volumes;
 
-/// An origin to be measured.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) volume: VolumeId,

@@ -44,7 +44,6 @@ pub(crate) enum Path {
     Mixed,
     /// Write, trim, zeroing.
     Write,
-    /// Flush.
     Flush,
 }
 
@@ -62,7 +61,6 @@ impl Path {
 /// Acquisitions of the shard lock by I/O threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Turns {
-    /// Count.
     pub(crate) count: u64,
     /// Nanoseconds that they took.
     pub(crate) had_ns: u64,
@@ -71,7 +69,6 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Counts a turn that is about to end.
     pub(crate) const fn count(&mut self, waited_ns: u64, had_ns: u64) {
         self.count += 1;
         self.had_ns = self.had_ns.saturating_add(had_ns);
@@ -87,7 +84,6 @@ pub(crate) struct Steps {
     pub(crate) counts: [u64; BOUNDS_NS.len() + 1],
     /// Nanoseconds that all of them took together.
     pub(crate) sum_ns: u64,
-    /// Bytes that they carried.
     pub(crate) bytes: u64,
 }
 
@@ -165,7 +161,6 @@ impl Traffic {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     histograms: [Histogram<u64>; 5],
-    /// Connections accepted.
     pub(crate) accepted: u64,
     /// Connections refused because there were too many.
     pub(crate) refused: u64,
@@ -175,9 +170,7 @@ pub(crate) struct Metrics {
     pub(crate) displaced: u64,
     /// Failed attempts to accept.
     pub(crate) accept_errors: u64,
-    /// Errors of origins.
     pub(crate) origin_errors: u64,
-    /// Errors of the cache device.
     pub(crate) device_errors: u64,
     /// Operations of the cache device that took too long.
     pub(crate) abandoned: u64,

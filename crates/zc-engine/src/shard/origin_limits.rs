@@ -26,7 +26,6 @@ pub(crate) struct OriginLimits {
 }
 
 impl OriginLimits {
-    /// These limits hold.
     pub(crate) fn set(&mut self, volume: VolumeId, limits: VolumeLimits, now_ns: u64) {
         let limits = limits.of_origin();
         if let Some(throttle) = self.throttles.get_mut(&volume) {
@@ -82,7 +81,6 @@ impl OriginLimits {
         due_ns.map(Duration::from_nanos)
     }
 
-    /// Returns the waits of actions by volume.
     pub(crate) fn waits(&self) -> impl Iterator<Item = (VolumeId, Waits)> {
         self.throttles.iter().map(|(id, throttle)| (*id, throttle.waits()))
     }

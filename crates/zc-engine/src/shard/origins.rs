@@ -27,7 +27,6 @@ use crate::shard::volumes::Volumes;
 pub(crate) struct Origins {
     /// Answers of stores and servers.
     answers: OriginAnswers,
-    /// Limits of their use.
     limits: OriginLimits,
 }
 
@@ -37,12 +36,10 @@ impl Origins {
         Self { answers: OriginAnswers::new(waker), limits: OriginLimits::default() }
     }
 
-    /// Returns the limits of origins.
     pub(crate) const fn limits(&self) -> &OriginLimits {
         &self.limits
     }
 
-    /// Returns the limits of origins for changes.
     pub(crate) const fn limits_mut(&mut self) -> &mut OriginLimits {
         &mut self.limits
     }

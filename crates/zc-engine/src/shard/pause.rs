@@ -74,10 +74,8 @@ pub(crate) type CloseReply = oneshot::Sender<Result<Closed, EngineError>>;
 /// Progress of closing the cache.
 #[derive(Debug, Default)]
 enum Closing {
-    /// Not requested.
     #[default]
     No,
-    /// The manager is at it.
     Begun(CloseReply),
     /// The manager has, and takes no request any more.
     Done,

@@ -44,27 +44,48 @@ pub(crate) enum Pending {
     /// The wake-up from other threads.
     Wake,
     /// A listener waits for a connection.
-    Accept { listener: usize },
+    Accept {
+        listener: usize,
+    },
     /// Bytes from a client.
-    Receive { conn: u64 },
+    Receive {
+        conn: u64,
+    },
     /// Bytes to a client.
-    Send { conn: u64 },
-    /// A tag of a ublk device.
+    Send {
+        conn: u64,
+    },
     Ublk(Tag),
     /// A step of an origin request.
-    Origin { op: OpId, volume: VolumeId, job: Job },
+    Origin {
+        op: OpId,
+        volume: VolumeId,
+        job: Job,
+    },
     /// A cache device operation that is the whole of a manager's operation.
-    Device { op: OpId },
-    /// A journal block.
-    Journal { op: OpId, block: JournalSeq },
+    Device {
+        op: OpId,
+    },
+    Journal {
+        op: OpId,
+        block: JournalSeq,
+    },
     /// One of several such operations.
-    Joined { join: u64 },
+    Joined {
+        join: u64,
+    },
     /// Pages with stored extents.
     Extents(ExtentsPending),
     /// A WEU header, or the end of one.
-    Header { op: OpId, slot: WeuSlot, again: bool },
+    Header {
+        op: OpId,
+        slot: WeuSlot,
+        again: bool,
+    },
     /// Blocks of the index image.
-    Image { op: OpId },
+    Image {
+        op: OpId,
+    },
     /// A cache device operation that was abandoned. The device still has it, and with it its memory.
     Late,
 }
@@ -74,9 +95,7 @@ pub(crate) enum Pending {
 pub(crate) enum Abandoned {
     /// As that of a write or a flush.
     Change,
-    /// As that of a read of extents.
     Extents,
-    /// As that of a read of a header.
     Header,
     /// As that of a read of the index image.
     Image,
@@ -112,7 +131,6 @@ pub(crate) struct Tokens {
     slots: Vec<Option<(RingId, Pending)>>,
     free: Vec<usize>,
     device_ops: usize,
-    /// By ring.
     extent_reads: Vec<usize>,
 }
 

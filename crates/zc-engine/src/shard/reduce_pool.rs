@@ -38,12 +38,24 @@ use crate::shard::reduce::{self, Facts};
 pub(crate) enum Job {
     /// Verify and decode some extents of one device read.
     Decode(Vec<PartDecode>),
-    /// Fingerprint.
-    Hash { op: OpId, src: ReadLease, kind: FingerprintKind, domain: DedupDomain },
-    /// Compress.
-    Compress { op: OpId, src: ReadLease, codec: Codec, max_bytes: u32, out: Lease },
-    /// Compare bytes.
-    Compare { op: OpId, left: ReadLease, right: ReadLease },
+    Hash {
+        op: OpId,
+        src: ReadLease,
+        kind: FingerprintKind,
+        domain: DedupDomain,
+    },
+    Compress {
+        op: OpId,
+        src: ReadLease,
+        codec: Codec,
+        max_bytes: u32,
+        out: Lease,
+    },
+    Compare {
+        op: OpId,
+        left: ReadLease,
+        right: ReadLease,
+    },
 }
 
 /// Result of a job.
@@ -213,7 +225,6 @@ impl ReducePool {
         std::mem::take(&mut self.after_turn)
     }
 
-    /// For the threads.
     pub(crate) fn after_turn(&self) -> AfterTurn {
         AfterTurn(Arc::clone(&self.shared))
     }
@@ -272,7 +283,6 @@ impl ReducePool {
         self.shared.results.load(Ordering::Acquire) > 0
     }
 
-    /// Takes the results that are there.
     pub(crate) fn take_done(&self, into: &mut Vec<Outcome>) {
         let mut done = lock(&self.shared.done);
         into.append(&mut done);

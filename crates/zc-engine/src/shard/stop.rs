@@ -6,17 +6,18 @@
 //!
 //! It does not execute the steps (`dispatch/stop`).
 
-/// Progress of the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stopping {
-    /// Not at all.
     Running,
     /// Clients get their replies.
-    Draining { until_ms: u64 },
+    Draining {
+        until_ms: u64,
+    },
     /// Sockets are closed; the manager finishes.
     Finishing,
-    /// Done.
-    Stopped { clean: bool },
+    Stopped {
+        clean: bool,
+    },
 }
 
 impl Stopping {

@@ -42,7 +42,6 @@ pub(crate) struct Volume {
     pub(crate) name: String,
     pub(crate) origin: Origin,
     pub(crate) locks: RangeLocks,
-    /// Zeros are written fast.
     pub(crate) zeroes_fast: bool,
     /// Times that its dirty data could not be read from the cache device, and that the origin refused it.
     pub(crate) unreadable: u64,
@@ -98,18 +97,15 @@ impl Volume {
     }
 }
 
-/// The volumes that are served.
 #[derive(Debug)]
 pub(crate) struct Volumes {
     table: Map<VolumeId, Volume>,
     /// Volumes of which requests wait for their limits.
     throttled: BTreeSet<VolumeId>,
-    /// Volumes that are recorded.
     taps: usize,
 }
 
 impl Volumes {
-    /// These.
     pub(crate) fn new(volumes: Vec<(VolumeId, Volume)>) -> Self {
         Self { table: volumes.into_iter().collect(), throttled: BTreeSet::new(), taps: 0 }
     }
@@ -130,12 +126,10 @@ impl Volumes {
         volume
     }
 
-    /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (VolumeId, &Volume)> {
         self.table.iter().map(|(id, volume)| (*id, volume))
     }
 
-    /// All of them.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (VolumeId, &mut Volume)> {
         self.table.iter_mut().map(|(id, volume)| (*id, volume))
     }
@@ -151,7 +145,6 @@ impl Volumes {
     }
 }
 
-/// Limits.
 impl Volumes {
     /// The request, if it does not have to wait for the limits of its volume.
     pub(crate) fn passes(
@@ -214,7 +207,6 @@ impl Volumes {
         self.used(id).throttle.take_out(is_own, clock.now_ns())
     }
 
-    /// Other limits hold.
     pub(crate) fn set_limits(&mut self, limits: Vec<(VolumeId, VolumeLimits)>, now_ns: u64) {
         for (id, limits) in limits {
             if let Some(volume) = self.table.get_mut(&id) {
@@ -230,14 +222,12 @@ impl Volumes {
         }
     }
 
-    /// Returns the waits of requests by volume.
     pub(crate) fn waits(&self) -> BTreeMap<String, Waits> {
         let of = |volume: &Volume| (volume.name.clone(), volume.throttle.waits());
         self.table.values().map(of).collect()
     }
 }
 
-/// Recordings.
 impl Volumes {
     /// Begins to record a volume, or ends it. Whoever recorded it before gets the rest and the end.
     pub(crate) fn set_tap(

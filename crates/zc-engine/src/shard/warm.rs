@@ -24,7 +24,6 @@ use crate::limits::{
 /// Operator's request about a warm-up.
 #[derive(Debug)]
 pub(crate) enum Ask {
-    /// Begin one.
     Start {
         /// The first ranges.
         more: More,
@@ -33,16 +32,13 @@ pub(crate) enum Ask {
     },
     /// Further ranges.
     Add(More),
-    /// Return the progress.
     Look,
-    /// End it.
     Stop,
 }
 
 /// Ranges of a volume.
 #[derive(Debug)]
 pub(crate) struct More {
-    /// In bytes.
     pub(crate) ranges: Vec<Range<u64>>,
     /// No others follow.
     pub(crate) is_last: bool,
@@ -93,7 +89,6 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Its length in bytes.
     pub(crate) const fn len_bytes(&self) -> u64 {
         self.bytes.end - self.bytes.start
     }
@@ -261,19 +256,16 @@ impl WarmUps {
         }
     }
 
-    /// Ends all of them.
     pub(crate) fn end_all(&mut self, how: WarmEnd, now_ms: u64) {
         self.volumes.values_mut().for_each(|warming| warming.end(how, now_ms));
     }
 
-    /// Ends that of one volume.
     pub(crate) fn end(&mut self, volume: VolumeId, how: WarmEnd, now_ms: u64) {
         if let Some(warming) = self.volumes.get_mut(&volume) {
             warming.end(how, now_ms);
         }
     }
 
-    /// The volume has gone.
     pub(crate) fn forget(&mut self, volume: VolumeId) {
         self.volumes.remove(&volume);
     }

@@ -27,7 +27,6 @@ use crate::shard::reduce_pool::{AfterTurn, Job, Outcome, ReducePool};
 pub(crate) struct Workers {
     pool: ReducePool,
     scratch: Scratch,
-    /// Reads that the workers decode.
     reads: Map<u64, ExtentsRead>,
     /// Remaining bytes for decoding here in this turn.
     inline_left_bytes: u32,
@@ -48,7 +47,6 @@ impl Workers {
         Ok(Self { pool, scratch: Scratch::default(), reads: Map::default(), inline_left_bytes: 0 })
     }
 
-    /// A turn begins.
     pub(crate) const fn begin_turn(&mut self) {
         self.inline_left_bytes = INLINE_DECODE_BYTES_PER_TURN;
     }

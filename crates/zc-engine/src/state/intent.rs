@@ -34,7 +34,6 @@ const RECORD: u64 = RECORD_BYTES as u64;
 /// A file larger than this was not written by us: the log is cut long before.
 const READ_BYTES_MAX: u64 = 1 << 30;
 
-/// Owner of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IntentOwner {
     pub(crate) uuid: [u8; 16],
@@ -42,7 +41,6 @@ pub(crate) struct IntentOwner {
     pub(crate) session: u64,
 }
 
-/// The log of this session.
 #[derive(Debug)]
 pub(crate) struct IntentLog {
     path: PathBuf,
@@ -69,11 +67,9 @@ struct LogFile {
     owner: IntentOwner,
     file: File,
     end: u64,
-    /// Number of the first record in the file.
     first: u64,
 }
 
-/// Writes of a turn.
 #[derive(Debug)]
 struct Turn {
     fresh: Vec<u8>,

@@ -18,7 +18,6 @@ type Change<T> = Box<dyn FnOnce(&mut T) + Send>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoAnswer;
 
-/// Owner of a value.
 #[derive(Debug)]
 pub(crate) struct Keeper<T>(Hands<T>);
 
@@ -78,7 +77,6 @@ impl<T: Send + 'static> Keeper<T> {
 /// Result of changing a file that a start must trust only if it is complete.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// Well.
     Whole,
     /// The write failed, and no start will trust the file.
     Withdrawn(std::io::Error),

@@ -21,7 +21,6 @@ use crate::error::EngineError;
 use crate::state::media::FileMedia;
 use crate::state::state_dir::StateDir;
 
-/// The ledger of a session.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     state: Arc<StateDir>,

@@ -26,13 +26,10 @@ use crate::state::reserve;
 const NAME: &str = "moved.json";
 const VERSION: u32 = 1;
 
-/// The record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Moved {
     version: u32,
-    /// Paths that the cache had.
     from: Vec<PathBuf>,
-    /// The path that it has.
     to: PathBuf,
 }
 

@@ -37,7 +37,6 @@ const FILE_BYTES_MAX: u64 = 64 + (1 << 16);
 /// Bytes of the first write: a block of a file system.
 const FIRST_BYTES: usize = 4096;
 
-/// The file of this session.
 #[derive(Debug)]
 pub(crate) struct RiskFile {
     path: PathBuf,

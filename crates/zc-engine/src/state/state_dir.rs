@@ -31,7 +31,6 @@ use crate::state::private::{create_dir, create_file, is_open_to_others};
 use crate::state::reserve;
 use crate::state::seen::Seen;
 
-/// Recorded state of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OriginMark {
     pub(crate) is_block: bool,
@@ -121,11 +120,9 @@ pub(crate) type Place = (PathBuf, Option<OriginMark>);
 pub(crate) struct RememberedDirty {
     /// The cache's identity as text.
     pub(crate) cache: String,
-    /// File of the record.
     pub(crate) file: PathBuf,
     /// The volume's name on that cache.
     pub(crate) volume: String,
-    /// The volume's entry.
     pub(crate) entry: VolumeState,
 }
 
@@ -269,7 +266,6 @@ pub(crate) struct State {
 
 const VERSION: u32 = 1;
 
-/// The state of one cache.
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,

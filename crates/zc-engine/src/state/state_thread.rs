@@ -23,7 +23,6 @@ type Ended = (Requester, Result<(), ErrorKind>);
 /// The asker of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requester {
-    /// The manager.
     Op(OpId),
     /// The data plane, for a volume that needs nothing of a failed cache (`settled`).
     Settled(VolumeId),
@@ -34,7 +33,6 @@ pub(crate) enum Requester {
 pub(crate) struct StateThread {
     jobs: SyncSender<(Requester, Work)>,
     ended: Receiver<Ended>,
-    /// Since when.
     under_way: Vec<(Requester, u64)>,
     /// Such as found no place.
     refused: Vec<Requester>,
@@ -60,7 +58,6 @@ impl StateThread {
         Ok(Self { jobs, ended, under_way: Vec::new(), refused: Vec::new() })
     }
 
-    /// Requests a change.
     pub(crate) fn ask(&mut self, requester: Requester, work: Work, now_ms: u64) {
         match self.jobs.try_send((requester, work)) {
             Ok(()) => self.under_way.push((requester, now_ms)),

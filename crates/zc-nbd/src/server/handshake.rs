@@ -16,7 +16,6 @@ use crate::wire::{
     OptionReplyHeader,
 };
 
-/// Plain bytes where only TLS may follow.
 const PLAINTEXT: CloseReason = CloseReason::Rule("plain bytes follow STARTTLS, which could be injected");
 
 /// Greeting flags of this server.

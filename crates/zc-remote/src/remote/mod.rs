@@ -96,7 +96,6 @@ pub struct Snapshot {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// No connection.
     Down {
         retry_at_ms: u64,
     },
@@ -134,7 +133,6 @@ pub struct Remote {
     last_request: RequestId,
     /// Requests with parts that were not sent, in order: those that wait for no owed changes.
     reads: VecDeque<RequestId>,
-    /// The others.
     changes: VecDeque<RequestId>,
     owed: Owed,
     samples: Samples,

@@ -52,7 +52,6 @@ struct Other {
     failures: u32,
 }
 
-/// All connections.
 #[derive(Debug)]
 pub(super) struct Links {
     pub(super) first: Option<Link>,

@@ -49,7 +49,6 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// Without any.
     pub(crate) fn new(config: &ManagerConfig) -> Self {
         let (extent_bytes, key) = (config.geometry.extent_bytes, &config.hash_key);
         let touched = Touched::new(config.file_index_entries);
@@ -378,7 +377,6 @@ impl Copies {
         self.inserts.end_batch(batch);
     }
 
-    /// Releases a prefetched extent.
     pub(crate) fn drop_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
         if let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) {
             core.base.tracks.release(&ahead.guard);

@@ -20,7 +20,6 @@ use crate::seam::{Action, ExtentRead, PartResults};
 const MERGE_AFTER_MS: u64 = 20;
 /// A partly written extent that nothing completes is dropped after so long.
 const STAGED_AGE_MS: u64 = 2000;
-/// Merges begun per tick.
 const MERGES_PER_TICK: usize = 64;
 
 /// Returns `true` if writes of the volume fill the cache.

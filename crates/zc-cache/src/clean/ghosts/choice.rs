@@ -7,7 +7,6 @@
 //!
 //! Invariants: a choice rests on some eight times the cache, and changes for a margin alone. Out of scope: counting.
 
-/// Sampled reads of a round.
 pub(super) const ROUND_READS: u64 = 1024;
 /// Part of the reads so far that is forgotten after a round: one in this number.
 pub(super) const AGE_PART: u64 = 32;
@@ -19,13 +18,11 @@ const MARGIN_PART: u64 = 100;
 const SETTLE_ROUNDS: u64 = 4;
 /// Rounds that a factor rests on.
 const LEARN_ROUNDS: u64 = 4;
-/// A factor of one.
 const ONE: u64 = 1000;
 
 /// Extents that enter the cache where the manager chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// All.
     Always,
     /// Read misses on their second time.
     SecondTouch,

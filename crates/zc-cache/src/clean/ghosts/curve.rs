@@ -18,9 +18,7 @@ use crate::clean::ghosts::choice::AGE_PART;
 
 /// Parts of the list, in quarters of the cache: it ends at a quarter, a half, one, two and four times the cache.
 pub(super) const CURVE_QUARTERS: &[u32] = &[1, 1, 2, 4, 8];
-/// Parts of the list that the cache as it is has.
 pub(super) const CACHE_PARTS: usize = 3;
-/// Sizes of the curve.
 const SIZES: usize = CURVE_QUARTERS.len();
 /// Sampled reads from which the figures of other sizes are given: their standard error is 5 points then.
 const READS_MIN: u64 = 100;
@@ -54,12 +52,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Hits of the list at the size of the cache as it is.
     pub(super) fn own_hits(&self) -> u64 {
         self.hits(CACHE_PARTS) + self.held.iter().sum::<u64>()
     }
 
-    /// Hits of the first parts of the list.
     pub(super) fn hits(&self, parts: usize) -> u64 {
         self.parts[..parts].iter().sum()
     }

@@ -80,16 +80,13 @@ pub(crate) struct Ghosts {
     /// Addresses of streams, which enter at their second time in any case.
     streamed: Missed,
     partial: Partial,
-    /// Tally of the round in progress.
     round: Tally,
-    /// Tally of the rounds before.
     tally: Tally,
     /// Counts at the begin of the round.
     answered: Answered,
     chooser: Chooser,
 }
 
-/// An extent that is in the sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sampled(u64);
 
@@ -188,7 +185,6 @@ impl Ghosts {
         all
     }
 
-    /// Bytes of RAM when they have filled.
     pub(crate) fn ram_bytes(&self) -> u64 {
         /// An address in a set, its control byte, and the eighth of the set that stays empty.
         const MISSED_BYTES: u64 = 11;

@@ -115,7 +115,6 @@ impl Stack {
         dead.into_iter().for_each(|place| self.vacate(place));
     }
 
-    /// Bytes of RAM when it has filled.
     pub(super) fn ram_bytes(&self) -> u64 {
         /// An address and its place in the map, its control byte, and the eighth of the map that stays empty.
         const MAPPED_BYTES: u64 = 20;

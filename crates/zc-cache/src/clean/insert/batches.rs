@@ -70,7 +70,6 @@ impl Batches {
         }
     }
 
-    /// Records that a job of the batch is reduced.
     pub(crate) fn job_reduced(&mut self, id: u64) {
         self.batches.get_mut(&id).expect_held().unfinished -= 1;
         self.queue_if_ready(id);

@@ -23,7 +23,6 @@ use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::reduce::{Owner, Reduction, Step, Wanted};
 
-/// Options of an insertion.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InsertOptions {
     /// Only if the content is in the cache already: it costs no SSD write then.
@@ -77,7 +76,6 @@ impl Inserts {
         self.batches.has_ready()
     }
 
-    /// Job in progress.
     fn job(&self, id: u64) -> &Job {
         self.jobs.get(&id).expect_held()
     }

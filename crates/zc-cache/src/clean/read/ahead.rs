@@ -53,7 +53,6 @@ impl ReadAhead {
         self.waiting.get(key)
     }
 
-    /// All that wait.
     pub(crate) fn keys(&self) -> impl Iterator<Item = ExtentKey> {
         self.waiting.keys().copied()
     }

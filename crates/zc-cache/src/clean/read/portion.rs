@@ -65,7 +65,6 @@ impl ReadOp {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Portion {
     pub(crate) key: ExtentKey,
-    /// Bytes of the extent before it.
     pub(crate) skip_bytes: u32,
     pub(crate) len_bytes: u32,
     pub(crate) dest: BufSlice,

@@ -68,7 +68,6 @@ impl ReadBuffer {
         gone
     }
 
-    /// Releases an extent.
     pub(crate) fn invalidate(&mut self, key: &ExtentKey) -> Option<BufId> {
         let place = *self.places.get(key)?;
         self.vacate(place)

@@ -75,12 +75,10 @@ impl Reads {
         self.reads.get_mut(&read).expect_held().pending += 1;
     }
 
-    /// Begins a read of a client.
     pub(crate) fn begin_read(&mut self, read: u64, op: ReadOp) {
         self.reads.insert(read, op);
     }
 
-    /// Read in progress.
     pub(crate) fn read(&self, read: u64) -> &ReadOp {
         self.reads.get(&read).expect_held()
     }

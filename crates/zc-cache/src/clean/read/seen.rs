@@ -87,7 +87,6 @@ impl SeenFilter {
         seen
     }
 
-    /// Bytes of RAM when it has filled.
     fn ram_bytes(&self) -> u64 {
         let bucket = size_of::<[u32; WAYS]>() + size_of::<u32>();
         u64_from_usize(bucket * (self.young.tags.len() + self.old.tags.len()))
@@ -129,7 +128,6 @@ impl Touched {
         self.filter.get_or_insert_with(|| SeenFilter::new(self.entries_max)).seen_or_record(key)
     }
 
-    /// Bytes of RAM when it has filled.
     pub(crate) fn ram_bytes(&self) -> u64 {
         self.filter.as_ref().map_or(0, SeenFilter::ram_bytes)
     }

@@ -39,7 +39,6 @@ impl Fill {
         self.reason == Some(Reason::Stream)
     }
 
-    /// The bytes of one of its extents.
     pub(super) fn slice(&self, index: usize, extent_bytes: u32) -> BufSlice {
         let skip = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(extent_bytes);
         BufSlice { buf: self.buf, start_bytes: self.start_bytes + skip, len_bytes: extent_bytes }
@@ -64,7 +63,6 @@ pub(crate) struct HitPart {
     pub(super) whole: Option<(BufId, Option<Guard>)>,
 }
 
-/// The key of one of its extents.
 pub(super) fn fill_key(fill: &Fill, index: usize) -> ExtentKey {
     ExtentKey { volume: fill.volume, extent: ExtentNo(fill.first.0 + zc_core::u64_from_usize(index)) }
 }

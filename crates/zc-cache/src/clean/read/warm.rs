@@ -17,7 +17,6 @@ struct Warm {
     error: Option<ErrorKind>,
 }
 
-/// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Warms(Map<ReqId, Warm>);
 

@@ -30,7 +30,6 @@ pub struct ClearPiece {
     pub lookups: u64,
 }
 
-/// The extents that a range of bytes touches.
 fn touched(offset_bytes: u64, len_bytes: u64, extent_bytes: u64) -> Range<u64> {
     offset_bytes / extent_bytes..(offset_bytes + len_bytes).div_ceil(extent_bytes)
 }
@@ -93,7 +92,6 @@ pub(super) fn is_range(kind: RequestKind, len_bytes: u64, core: &Core) -> bool {
         && len_bytes >= core.base.cfg().range_extents_min * u64::from(core.base.extent_bytes())
 }
 
-/// Bytes of a piece of a request that clears.
 pub(super) fn piece_bytes(op: &WriteOp, core: &Core) -> u64 {
     piece(op.volume, op.piece_start(), op.len_bytes - op.done_bytes, PIECE_EXTENTS_MAX, core).len_bytes
 }

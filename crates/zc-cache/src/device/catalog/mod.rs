@@ -48,7 +48,6 @@ pub(crate) struct Catalog {
     sweep: SweepCursor,
 }
 
-/// Its parts.
 impl Catalog {
     /// Empty, after a start that found this on the device.
     ///
@@ -64,7 +63,6 @@ impl Catalog {
         }
     }
 
-    /// The slots.
     #[inline]
     pub(crate) const fn slots(&self) -> &Slots {
         &self.slots
@@ -88,7 +86,6 @@ impl Catalog {
         self.slots.table_mut()
     }
 
-    /// Contents by fingerprint.
     #[inline]
     pub(crate) const fn contents(&self) -> &Contents {
         &self.contents

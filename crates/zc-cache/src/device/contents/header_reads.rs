@@ -34,9 +34,7 @@ pub(crate) enum HeaderWaiter {
 /// Headers being read.
 #[derive(Debug, Default)]
 pub(crate) struct HeaderReads {
-    /// Waiters of each header.
     waiters: Map<WeuSlot, Vec<HeaderWaiter>>,
-    /// Number of headers that each waits for.
     pending: Map<HeaderWaiter, u32>,
 }
 

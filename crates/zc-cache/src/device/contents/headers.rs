@@ -25,7 +25,6 @@ impl Header {
     }
 }
 
-/// The headers.
 #[derive(Debug)]
 pub(crate) struct HeaderCache {
     headers: Map<WeuSlot, Header>,
@@ -57,7 +56,6 @@ impl HeaderCache {
         }
     }
 
-    /// Begins the header of a WEU that opens.
     pub(crate) fn open(&mut self, slot: WeuSlot, generation: Generation) {
         self.clock += 1;
         let prints = KeyedMap::with_capacity_and_hasher(self.usual_prints, self.key.clone());

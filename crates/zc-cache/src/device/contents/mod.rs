@@ -46,7 +46,6 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Without any.
     pub(crate) fn new(config: &ManagerConfig) -> Self {
         let header_prints = zc_core::usize_from_u32(config.header_prints_max);
         Self {
@@ -57,7 +56,6 @@ impl Contents {
         }
     }
 
-    /// The fingerprint index.
     #[inline]
     pub(crate) const fn prints(&self) -> &FingerprintIndex {
         &self.prints
@@ -69,7 +67,6 @@ impl Contents {
         &mut self.prints
     }
 
-    /// Cached headers.
     #[inline]
     pub(crate) const fn headers(&self) -> &HeaderCache {
         &self.headers
@@ -115,9 +112,7 @@ impl Contents {
     }
 }
 
-/// Lookups.
 impl Contents {
-    /// Slots that may hold a content.
     pub(crate) fn candidates(&mut self, print: &Fingerprint, table: &SlotTable) -> SmallVec<[WeuSlot; 4]> {
         let mut slots: SmallVec<[WeuSlot; 4]> = self.prints.candidates(print).into_iter().collect();
         slots.retain(|slot| table.contains(*slot));

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use zc_core::JournalSeq;
 use zc_format::Record;
 
-/// Journal state.
 #[derive(Debug)]
 pub(crate) struct Journal {
     pending: VecDeque<Record>,
@@ -34,7 +33,6 @@ pub(crate) struct Journal {
     /// Records put into blocks so far.
     taken: u64,
     next: JournalSeq,
-    /// Blocks before this one are durable.
     durable_next: JournalSeq,
     /// First block that a restart has to read.
     start: JournalSeq,
@@ -123,7 +121,6 @@ impl Journal {
         self.taken
     }
 
-    /// Blocks before this one are durable.
     pub(crate) fn durable_next(&self) -> JournalSeq {
         self.durable_next
     }
@@ -138,7 +135,6 @@ impl Journal {
         self.pending.iter().skip(skip).copied().collect()
     }
 
-    /// Records that a block takes.
     pub(crate) fn block_records(&self) -> usize {
         self.block_records
     }

@@ -22,7 +22,6 @@ use crate::startup::StartState;
 /// Journal records waiting at which insertion pauses: 64 blocks.
 const PENDING_RECORDS_PRESSED: usize = 64 * RECORDS_PER_BLOCK;
 
-/// Flushes the device.
 pub(crate) fn flush_cache(kind: Op, base: &mut Base) {
     base.stats.device_flushes += 1;
     let op = base.port.op(kind);
@@ -36,7 +35,6 @@ pub(crate) struct MetaLog {
     regions: Regions,
     maps: RegionMaps,
     retirements: Retirements,
-    /// A checkpoint is on its way.
     is_checkpointing: bool,
     /// Journal records trimmed from the intent log.
     intent_trimmed: u64,
@@ -58,7 +56,6 @@ impl MetaLog {
         }
     }
 
-    /// The journal.
     #[inline]
     pub(crate) const fn journal(&self) -> &Journal {
         &self.journal
@@ -70,7 +67,6 @@ impl MetaLog {
         &mut self.journal
     }
 
-    /// The marks of regions.
     #[inline]
     pub(crate) const fn regions(&self) -> &Regions {
         &self.regions

@@ -21,7 +21,6 @@ pub(super) struct RegionMaps {
     sequence: u64,
     /// Sequence of the newest durable map, which journal and checkpoint may vouch for.
     durable: u64,
-    /// Copy that holds that map.
     copy: usize,
     /// The map on the device has marks that were removed.
     stale: bool,

@@ -11,7 +11,6 @@
 
 use zc_core::{HashKey, KeyedMap, KeyedSet, RegionKey, VolumeId};
 
-/// Regions that one map names.
 const MAP_MAX: usize = zc_core::limits::ACTIVE_REGIONS_MAX as usize;
 
 /// State of one marked region.
@@ -27,7 +26,6 @@ struct Region {
     used_ms: u64,
 }
 
-/// The set of marked regions.
 #[derive(Debug)]
 pub(crate) struct Regions {
     active: KeyedMap<RegionKey, Region>,
@@ -117,7 +115,6 @@ impl Regions {
         keys
     }
 
-    /// Records that a map with these regions is durable.
     pub(crate) fn map_is_durable(&mut self, written: &[RegionKey]) {
         for key in written {
             if let Some(region) = self.active.get_mut(key) {
@@ -225,7 +222,6 @@ impl Regions {
         self.max
     }
 
-    /// Volumes with marked regions.
     pub(crate) fn volumes(&self, retirement: &Retirement) -> Vec<VolumeId> {
         let mut volumes: Vec<_> = retirement.candidates.iter().map(|(key, _)| key.volume).collect();
         volumes.sort_unstable();

@@ -66,11 +66,9 @@ impl Retirements {
 pub(crate) struct Retired {
     /// One began: the journal has to become durable for it.
     pub(crate) began: bool,
-    /// Retirement that ended.
     pub(crate) ended: Option<RetirementEnd>,
 }
 
-/// Outcome of a retirement.
 #[derive(Debug)]
 pub(crate) struct RetirementEnd {
     /// Volumes whose origins did not flush.

@@ -17,7 +17,6 @@ use crate::device::slots::table::SlotTable;
 pub(crate) struct DirtyReplay {
     /// Dirty records since the last commit.
     pub(crate) dangling: Vec<Record>,
-    /// The last commit.
     pub(crate) committed: u64,
     /// The last epoch on the origin.
     pub(crate) clean: u64,
@@ -52,7 +51,6 @@ impl DirtyReplays {
         Self { volumes: BTreeMap::new(), is_complete }
     }
 
-    /// Takes the replays of all volumes.
     pub(super) fn take(&mut self) -> BTreeMap<VolumeId, DirtyReplay> {
         core::mem::take(&mut self.volumes)
     }

@@ -42,12 +42,10 @@ pub(crate) struct ImageLoad {
     directory: Option<ImageDirectory>,
     /// State of slots in it, as far as that has been read.
     slots: Vec<Expected>,
-    /// Future index.
     files: FileIndex,
     volumes: Volumes,
 }
 
-/// A slot as the image has it.
 #[derive(Debug, Clone, Copy)]
 struct Expected {
     /// Short generation of the unit that it holds, if it holds one.
@@ -61,7 +59,6 @@ struct Expected {
 struct Seen {
     /// The last of its extents there, if there is any.
     last: Option<ExtentNo>,
-    /// Kept extents of it there.
     kept: u64,
     picker: Picker,
 }
@@ -88,12 +85,10 @@ impl Volumes {
         }
     }
 
-    /// Number of kept extents of each volume.
     fn kept(&self) -> impl Iterator<Item = (VolumeId, u64)> {
         (0..).map(VolumeId).zip(self.seen.iter().map(|seen| seen.kept))
     }
 
-    /// The last extent of each.
     fn last(&self) -> impl Iterator<Item = ExtentKey> {
         (0..).map(VolumeId).zip(&self.seen).filter_map(|(volume, seen)| {
             let extent = seen.last?;

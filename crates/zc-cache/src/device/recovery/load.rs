@@ -154,7 +154,6 @@ impl Recovery {
     }
 }
 
-/// State of a load.
 #[derive(Debug)]
 struct Load {
     /// Duplicate and zero mappings as replay leaves them.

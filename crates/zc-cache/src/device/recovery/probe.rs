@@ -38,9 +38,7 @@ const FIRST_STRIDE: u64 = 8;
 /// Selection of a volume's mappings, in the order in which they come.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Picker {
-    /// Mappings loaded.
     loaded: u64,
-    /// The number of the mapping to pick next.
     next: u64,
     picked: u32,
 }
@@ -58,7 +56,6 @@ impl Picker {
     }
 }
 
-/// Sampling of one volume.
 #[derive(Debug, Default)]
 struct Sample {
     picker: Picker,
@@ -96,7 +93,6 @@ impl Probes {
         self.samples.insert(volume, Sample { open: !closed, ..Sample::default() });
     }
 
-    /// Removes a volume.
     pub(crate) fn remove(&mut self, volume: VolumeId) {
         self.samples.remove(&volume);
     }
@@ -110,7 +106,6 @@ impl Probes {
         self.samples.get(&volume).is_none_or(|sample| sample.open)
     }
 
-    /// Records that a mapping was loaded.
     pub(crate) fn loaded(&mut self, key: ExtentKey, mapping: Mapping) {
         let Some(sample) = self.samples.get_mut(&key.volume).filter(|sample| !sample.open) else { return };
         if sample.picker.takes() {

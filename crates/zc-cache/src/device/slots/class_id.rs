@@ -2,7 +2,6 @@
 
 use zc_core::limits::CACHE_SHARES_MAX;
 
-/// The number of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClassId(u8);
 
@@ -11,14 +10,12 @@ impl ClassId {
     pub(crate) const DEFAULT: Self = Self(0);
     /// Class of kept extents (see `kept`). It has no quota or reserve of the kinds that volumes have.
     pub(crate) const KEPT: Self = Self(CACHE_SHARES_MAX + 1);
-    /// Numbers that there are.
     pub(crate) const COUNT: u32 = CACHE_SHARES_MAX as u32 + 2;
 
     pub(super) const fn new(number: u8) -> Self {
         Self(number)
     }
 
-    /// The number.
     pub(crate) const fn number(self) -> u32 {
         self.0 as u32
     }

@@ -13,7 +13,6 @@
 
 use zc_core::{Map, VolumeId, WeuSlot};
 
-/// Dirty bodies in each slot.
 #[derive(Debug, Default)]
 pub(crate) struct DirtySlots {
     slots: Map<WeuSlot, Bodies>,
@@ -23,7 +22,6 @@ pub(crate) struct DirtySlots {
     filled: u64,
 }
 
-/// Dirty bodies of one slot.
 #[derive(Debug, Default)]
 struct Bodies {
     own: u32,
@@ -36,7 +34,6 @@ impl DirtySlots {
         self.slots.contains_key(&slot)
     }
 
-    /// Slots with any.
     pub(crate) fn len(&self) -> u64 {
         zc_core::u64_from_usize(self.slots.len())
     }
@@ -51,7 +48,6 @@ impl DirtySlots {
         self.len() - self.filled
     }
 
-    /// Slots that a volume is charged for.
     pub(crate) fn charge(&self, volume: VolumeId) -> u64 {
         self.charged.get(&volume).map_or(0, |slots| zc_core::u64_from_usize(slots.len()))
     }
@@ -116,7 +112,6 @@ impl DirtyBounds {
         Self { filled, lent: slots.saturating_sub(filled) * 3 / 4 }
     }
 
-    /// Both.
     pub(crate) fn all(&self) -> u64 {
         self.filled + self.lent
     }

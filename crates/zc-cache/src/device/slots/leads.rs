@@ -13,14 +13,12 @@ pub(crate) struct Leads {
 }
 
 impl Leads {
-    /// Counts a mapping to the unit.
     pub(crate) fn count(&mut self, mapping: Mapping, is_kept: bool) {
         self.live += 1;
         self.kept += u32::from(is_kept);
         self.has_other_base |= !is_kept && matches!(mapping, Mapping::Base(_));
     }
 
-    /// Mappings.
     pub(crate) const fn live(&self) -> u32 {
         self.live
     }

@@ -44,7 +44,6 @@ pub(crate) struct Slots {
     policy: Box<dyn ReplacementPolicy + Send>,
     classes: Classes,
     kept: Kept,
-    /// Dirty data in each slot.
     dirty: DirtySlots,
     /// A slot can be reused only after a sweep of the index.
     is_sweep_urgent: bool,
@@ -79,7 +78,6 @@ impl Slots {
         &mut self.table
     }
 
-    /// The classes.
     pub(crate) const fn classes(&self) -> &Classes {
         &self.classes
     }
@@ -105,7 +103,6 @@ impl Slots {
         &self.dirty
     }
 
-    /// Bytes of RAM that the policy holds.
     pub(crate) fn policy_ram_bytes(&self) -> u64 {
         self.policy.ram_bytes()
     }
@@ -163,7 +160,6 @@ impl Slots {
     }
 }
 
-/// Classes.
 impl Slots {
     /// Adds the unit in the slot to the class, as its newest one.
     pub(crate) fn join(&mut self, slot: WeuSlot, class: ClassId) {

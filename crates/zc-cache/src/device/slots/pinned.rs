@@ -22,7 +22,6 @@ impl Slots {
         self.classes.set_kept(self.kept.units_max());
     }
 
-    /// Units of the class.
     pub(crate) fn kept_units(&self) -> u32 {
         self.classes.units(ClassId::KEPT)
     }
@@ -42,7 +41,6 @@ impl Slots {
         self.table.get(slot).class() == Some(ClassId::KEPT) && self.kept.takes_in(slot)
     }
 
-    /// Counts a mapping of a kept extent.
     pub(crate) fn kept_mapped(&mut self, key: ExtentKey, mapping: Mapping) {
         let is_safe = match mapping {
             Mapping::Zero => true,

@@ -22,11 +22,9 @@ const CHECKPOINT_SLOTS: u32 = 512;
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     running: Option<CheckpointWrite>,
-    /// Sequence of the newest one.
     sequence: u64,
     /// Area that holds it, of two.
     area: usize,
-    /// There is none on the device.
     missing: bool,
     /// Sequence of the one that a start would find.
     found: u64,
@@ -47,7 +45,6 @@ impl Checkpoints {
         self.found
     }
 
-    /// The area that it is in.
     pub(crate) const fn area(&self) -> usize {
         self.area
     }
@@ -58,7 +55,6 @@ impl Checkpoints {
     }
 }
 
-/// A checkpoint on its way.
 #[derive(Debug)]
 struct CheckpointWrite {
     sequence: u64,

@@ -28,14 +28,13 @@ const PIECES_IN_FLIGHT: u32 = 4;
 /// Progress of the image of this session.
 #[derive(Debug, Default)]
 enum ImageWrite {
-    /// Not begun.
     #[default]
     None,
-    /// On its way.
     Writing(Writing),
     /// Written, when this number of records had been appended to the journal.
-    Written { position: u64 },
-    /// There is none.
+    Written {
+        position: u64,
+    },
     Omitted,
 }
 
@@ -45,7 +44,6 @@ pub(crate) struct ImageWriter {
     image: ImageWrite,
 }
 
-/// An image on its way.
 #[derive(Debug)]
 struct Writing {
     head: ImageHead,

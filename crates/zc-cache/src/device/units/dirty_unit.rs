@@ -67,22 +67,18 @@ impl DirtyUnit {
         self.fill_bytes > self.written_bytes
     }
 
-    /// Bytes that are taken.
     pub(crate) const fn fill_bytes(&self) -> u32 {
         self.fill_bytes
     }
 
-    /// Extents in it.
     pub(crate) fn entry_count(&self) -> u32 {
         self.unit.len()
     }
 
-    /// Its slot.
     pub(crate) const fn slot(&self) -> WeuSlot {
         self.unit.slot()
     }
 
-    /// Its memory.
     pub(crate) const fn buf(&self) -> BufId {
         self.unit.buf()
     }
@@ -105,7 +101,6 @@ impl DirtyUnits {
         self.open.as_ref()
     }
 
-    /// The writes of pieces.
     pub(crate) const fn writes(&self) -> &UnitWrites {
         &self.writes
     }

@@ -30,7 +30,6 @@ pub(crate) struct Units {
 }
 
 impl Units {
-    /// Units of clean extents.
     pub(crate) const fn clean(&self) -> &CleanUnits {
         &self.clean
     }
@@ -40,7 +39,6 @@ impl Units {
         &mut self.clean
     }
 
-    /// Units of dirty extents.
     pub(crate) const fn dirty(&self) -> &DirtyUnits {
         &self.dirty
     }

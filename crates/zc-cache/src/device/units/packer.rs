@@ -35,7 +35,6 @@ pub(crate) struct Layout {
     packer: Packer,
     fill_bytes: u32,
     placed_bytes: u32,
-    /// By offset.
     bins: VecDeque<Range<u32>>,
 }
 

@@ -21,7 +21,6 @@ pub(crate) struct Content {
     pub(crate) print: Fingerprint,
     pub(crate) codec: Codec,
     pub(crate) payload: BufSlice,
-    /// Length before it was compressed.
     pub(crate) raw_bytes: u32,
     /// The sectors of the extent that it holds, if it is dirty.
     pub(crate) dirty: Option<SectorSpan>,
@@ -64,7 +63,6 @@ impl Unit {
         self.entries.iter().any(|entry| is_one(entry.key.volume))
     }
 
-    /// Extents in it.
     pub(super) fn len(&self) -> u32 {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }

@@ -28,7 +28,6 @@ impl UnitWrites {
         number
     }
 
-    /// Completes a write.
     pub(super) fn ended(&mut self, number: u64) {
         self.in_flight.remove(&number);
     }
@@ -62,7 +61,6 @@ impl UnitWrites {
         self.flushing_before = self.in_flight.first().copied().unwrap_or(self.next);
     }
 
-    /// Completes that flush.
     pub(crate) fn flush_ended(&mut self) {
         self.unflushed = self.unflushed.split_off(&self.flushing_before);
     }

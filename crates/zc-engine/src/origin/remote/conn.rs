@@ -21,7 +21,6 @@ use crate::origin::remote::socket::Socket;
 #[derive(Default)]
 pub(super) struct Conn {
     pub(super) socket: Option<Socket>,
-    /// A helper that connects.
     helper: Option<Receiver<io::Result<Socket>>>,
     /// The core waits for the helper's outcome.
     is_wanted: bool,

@@ -67,7 +67,6 @@ struct Shared {
     event: OwnedFd,
     /// The event was written and not read.
     is_woken: AtomicBool,
-    /// A change was requested.
     is_changed: AtomicBool,
 }
 
@@ -156,7 +155,6 @@ impl OpenRemote {
         Err(EngineError::refused(Refusal::RemoteOrigin { origin: open.place.clone(), why }))
     }
 
-    /// The URI.
     pub(crate) fn place(&self) -> &str {
         &self.place
     }
@@ -181,7 +179,6 @@ impl OpenRemote {
         !self.shared.is_changed.load(Ordering::SeqCst)
     }
 
-    /// State for the status.
     pub(crate) fn state(&self) -> RemoteState {
         lock(&self.shared.state).clone()
     }

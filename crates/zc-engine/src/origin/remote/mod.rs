@@ -67,7 +67,6 @@ impl RemoteVolume {
         self.open.place()
     }
 
-    /// Length in bytes.
     pub(crate) const fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
@@ -172,7 +171,6 @@ impl RemoteVolume {
         answer.recv_timeout(Duration::from_millis(REMOTE_WAIT_MS)).map_err(late)?
     }
 
-    /// Begins a request.
     pub(crate) fn begin(&self, request: OriginRequest, asker: Asker) {
         let (offset, len) = request.extent();
         if let Some(kind) = objection(&request, self.len_bytes, self.is_writable) {

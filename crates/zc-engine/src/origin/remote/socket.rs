@@ -27,7 +27,6 @@ pub(crate) struct Socket {
     stream: Stream,
     /// Settings of the TLS that the session requests; `None`: the connection is in plain text.
     tls: Option<TlsSettings>,
-    /// TLS has begun.
     layer: Option<TlsLayer>,
 }
 

@@ -21,8 +21,10 @@ pub(crate) const fn floor(bytes: u64) -> u64 {
 #[derive(Debug)]
 pub(crate) enum Asker {
     /// A connection; the request is taken by the reply.
-    Nbd { conn: u64, request: Request },
-    /// A tag of a ublk device.
+    Nbd {
+        conn: u64,
+        request: Request,
+    },
     Ublk(Tag),
 }
 
@@ -35,7 +37,6 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Returns the source for a request of a connection.
     pub(crate) fn of_connection(conn: u64, volume: VolumeId, request: Request) -> Self {
         let asked = Asked::of(&request);
         Self { from: Asker::Nbd { conn, request }, volume, asked }
@@ -47,7 +48,6 @@ impl Incoming {
     }
 }
 
-/// A request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub(crate) command: Command,

@@ -33,13 +33,11 @@ use crate::shard::pending::RingId;
 /// A WRITE whose payload is arriving.
 #[derive(Debug)]
 pub(crate) struct Payload {
-    /// The request.
     pub(crate) request: Request,
     /// Destination of the bytes; `None` while the ring has it.
     pub(crate) memory: Option<AlignedBuf>,
     /// Offset of the payload in `memory`: its distance from a sector boundary.
     pub(crate) skip_bytes: usize,
-    /// Bytes that have arrived.
     pub(crate) filled_bytes: usize,
     /// Charged memory.
     pub(crate) held_bytes: u64,
@@ -70,7 +68,6 @@ enum Receiving {
 pub(crate) enum Arrived {
     /// Bytes for the session, or a part of a payload.
     Input,
-    /// The last of a payload.
     Payload,
     /// Bytes of a TLS handshake, which takes long.
     Handshake(Handover),
@@ -92,7 +89,6 @@ struct Sending {
     held_bytes: u64,
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) fd: SharedFd,
@@ -100,7 +96,6 @@ pub(crate) struct Conn {
     /// Source under which it is counted.
     pub(crate) source: peer::Source,
     pub(crate) session: ServerSession,
-    /// The ring that receives from it.
     pub(crate) ring: RingId,
     /// The attached export.
     pub(crate) volume: Option<VolumeId>,
@@ -155,7 +150,6 @@ pub(crate) struct Conn {
     pub(crate) progress_ms: u64,
     /// When the last send of replies began.
     pub(crate) taken_ms: u64,
-    /// When it was accepted.
     pub(crate) accepted_ms: u64,
 }
 

@@ -81,12 +81,10 @@ impl Clients {
         }
     }
 
-    /// The connections.
     pub(crate) const fn nbd(&self) -> &NbdFront {
         &self.nbd
     }
 
-    /// The connections.
     pub(crate) const fn nbd_mut(&mut self) -> &mut NbdFront {
         &mut self.nbd
     }
@@ -122,7 +120,6 @@ impl Clients {
         self.nbd.apply(shared.volumes, front);
     }
 
-    /// A volume has grown.
     pub(crate) fn grow(&mut self, volume: VolumeId, size_bytes: u64) {
         self.nbd.grow_export(volume, size_bytes);
         self.ublk.grow(volume, size_bytes);
@@ -138,7 +135,6 @@ impl Clients {
         self.nbd.disconnect(volumes, which)
     }
 
-    /// Serves a block device.
     pub(crate) fn serve_device(&mut self, base: &mut Base, volumes: &mut Volumes, device: NewDevice) {
         let connections = self.nbd.limits().connections;
         self.ublk.serve(base, volumes, device, connections);
@@ -149,7 +145,6 @@ impl Clients {
         self.nbd.serve_only(base, volumes, socket)
     }
 
-    /// A receive ended.
     pub(crate) fn received(
         &mut self,
         shared: &mut Shared<'_>,

@@ -68,7 +68,6 @@ struct ClientRequest {
     error: Option<ErrorKind>,
     /// Path of its pieces so far.
     path: Option<Path>,
-    /// Rest of the range after the current piece.
     rest: Range<u64>,
     /// The request is counted as one that waits for its range.
     is_barred: bool,
@@ -82,7 +81,6 @@ impl ClientRequest {
     }
 }
 
-/// Work of a request.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// The requested bytes are in the memory from `skip_bytes` on.
@@ -100,7 +98,6 @@ pub(crate) enum Body {
 pub(crate) enum ReadMemory {
     /// The buffer of a short read's only piece. It exists until the manager has answered.
     Awaited(BufId),
-    /// Memory that is there from the beginning.
     Arena(Arena),
 }
 
@@ -166,7 +163,6 @@ fn covered(sector: u64, offset: u64, length: u64) -> Range<usize> {
 }
 
 impl Requests {
-    /// Returns their number.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }

@@ -143,7 +143,6 @@ impl Holes {
         self.maps.get(&id).is_some_and(|map| map.ask(client, start, end))
     }
 
-    /// Takes the answers.
     pub(crate) fn take(&self) -> Vec<Mapped> {
         self.answers.take()
     }

@@ -20,7 +20,6 @@ use crate::shard::base::Base;
 use crate::shard::pending::{Pending, RingId, Tag};
 use crate::shard::volumes::Volumes;
 
-/// A device to be served.
 #[derive(Debug)]
 pub(crate) struct NewDevice {
     pub(crate) server: Server,
@@ -31,7 +30,6 @@ pub(crate) struct NewDevice {
     pub(crate) gone: mpsc::Sender<()>,
 }
 
-/// A device that is served.
 #[derive(Debug)]
 struct UblkDevice {
     server: Server,
@@ -125,7 +123,6 @@ impl Devices {
         self.0.values().any(|device| device.volume == volume)
     }
 
-    /// The volume that a tag belongs to.
     pub(crate) fn volume_of(&self, tag: Tag) -> VolumeId {
         let Some(device) = self.0.get(&tag.device) else { panic!("{tag:?} belongs to no device") };
         device.volume

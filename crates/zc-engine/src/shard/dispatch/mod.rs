@@ -67,7 +67,6 @@ pub(crate) struct ShardParts {
     pub(crate) poll_max_us: u32,
     /// Threads with a ring, one at least.
     pub(crate) io_threads: usize,
-    /// Places of each ring.
     pub(crate) ring_ops: usize,
     pub(crate) limits: FrontLimits,
     pub(crate) registry: Arc<Registry>,
@@ -79,7 +78,6 @@ pub(crate) struct ShardParts {
     pub(crate) cache_missing: Option<String>,
 }
 
-/// A running shard.
 pub(crate) struct Shard {
     base: Base,
     manager: CacheManager,

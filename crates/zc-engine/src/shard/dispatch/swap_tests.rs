@@ -44,7 +44,6 @@ fn write(shard: &mut Shard, block: u16) {
     );
 }
 
-/// The rest of a turn.
 fn end_of_turn(shard: &mut Shard) {
     shard.handle_events(&mut Vec::new());
     shard.pump_pause();

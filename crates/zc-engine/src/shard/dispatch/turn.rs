@@ -47,10 +47,8 @@ impl ReadCounts {
     }
 }
 
-/// A turn that begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TurnBegun {
-    /// The ring of the thread that has it.
     pub(super) ring: RingId,
     /// Outcomes of the ring's waits.
     pub(super) polls: PollStats,
@@ -65,7 +63,6 @@ pub(super) struct Hands {
     pub(super) completions: Vec<Completion>,
     /// The manager's; empty before and after the turn.
     actions: Vec<Action>,
-    /// For its ring.
     pub(super) operations: Vec<Entry>,
 }
 

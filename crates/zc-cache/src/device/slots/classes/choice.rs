@@ -39,7 +39,6 @@ impl Standing {
 pub(crate) struct Wanted {
     /// Clean extents of this class.
     pub(crate) class: Option<ClassId>,
-    /// Dirty extents.
     pub(crate) is_for_dirty: bool,
 }
 

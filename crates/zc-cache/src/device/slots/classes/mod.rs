@@ -42,7 +42,6 @@ use crate::shares::VolumeShare;
 /// meantime.
 const UNITS_PER_CLASS_MIN: u32 = 4;
 
-/// A class.
 #[derive(Debug, Clone)]
 struct Class {
     /// Its volume; none: the default class, or one that is not in use.
@@ -75,7 +74,6 @@ impl Class {
 pub(crate) struct Classes {
     /// By number; those that are not in use stay until they are used again.
     classes: Vec<Class>,
-    /// Class of kept extents.
     kept: Class,
     of: BTreeMap<VolumeId, ClassId>,
     slots: u32,
@@ -105,12 +103,10 @@ impl Classes {
         self.of.get(&volume).copied().unwrap_or(ClassId::DEFAULT)
     }
 
-    /// The class of a unit with this owner.
     pub(crate) fn of_owner(&self, owner: Option<VolumeId>) -> ClassId {
         owner.map_or(ClassId::DEFAULT, |volume| self.of(volume))
     }
 
-    /// Volume of a class.
     pub(crate) fn volume(&self, class: ClassId) -> Option<VolumeId> {
         self.get(class).volume
     }
@@ -120,7 +116,6 @@ impl Classes {
         !self.of.is_empty()
     }
 
-    /// Units of a class.
     pub(crate) fn units(&self, class: ClassId) -> u32 {
         self.get(class).units
     }

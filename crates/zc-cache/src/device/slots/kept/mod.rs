@@ -76,7 +76,6 @@ impl Room {
 /// Kept ranges of a volume.
 #[derive(Debug, Default)]
 struct OfVolume {
-    /// As the settings have it.
     asked: RangeSet,
     /// Ranges of these that fit the capacity.
     wanted: RangeSet,
@@ -180,7 +179,6 @@ impl Kept {
         })
     }
 
-    /// Counts more extents of the volume as safe.
     pub(super) fn count_safe(&mut self, volume: VolumeId, more: i64) {
         if let Some(volume) = self.volumes.get_mut(&volume) {
             volume.safe = volume.safe.saturating_add_signed(more);

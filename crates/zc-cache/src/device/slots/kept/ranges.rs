@@ -28,7 +28,6 @@ impl RangeSet {
         self.0.is_empty()
     }
 
-    /// Count of the numbers.
     pub(crate) fn count(&self) -> u64 {
         self.0.iter().map(|range| range.end - range.start).sum()
     }

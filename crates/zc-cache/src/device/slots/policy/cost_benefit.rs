@@ -22,7 +22,6 @@ const RECENCY: u64 = 3;
 /// See the module documentation.
 #[derive(Debug)]
 pub(super) struct WeuCostBenefit {
-    /// The order of use.
     order: WeuLru,
     slots: u32,
     /// Known slots of each class.

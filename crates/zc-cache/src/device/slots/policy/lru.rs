@@ -32,7 +32,6 @@ impl WeuLru {
     }
 }
 
-/// The order of a class.
 fn of(class: ClassId) -> Queue {
     Queue(class.number())
 }

@@ -9,7 +9,6 @@ use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 /// A link of a slot that is in no queue.
 const UNLISTED: u32 = u32::MAX;
 
-/// The queues.
 #[derive(Debug)]
 pub(crate) struct Ring {
     newer: Vec<u32>,
@@ -63,12 +62,10 @@ impl Ring {
         self.older[usize_from_u32(head)] = slot.0;
     }
 
-    /// Returns the oldest slot of a queue.
     pub(crate) fn oldest(&self, queue: Queue) -> Option<WeuSlot> {
         self.slot(self.newer[usize_from_u32(self.slots + queue.0)])
     }
 
-    /// The newest slot of a queue.
     pub(crate) fn newest(&self, queue: Queue) -> Option<WeuSlot> {
         self.slot(self.older[usize_from_u32(self.slots + queue.0)])
     }

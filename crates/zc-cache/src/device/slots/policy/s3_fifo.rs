@@ -33,12 +33,10 @@ struct Lengths {
     main: u32,
 }
 
-/// The small queue of a class.
 fn small(class: ClassId) -> Queue {
     Queue(2 * class.number())
 }
 
-/// Its main queue.
 fn main(class: ClassId) -> Queue {
     Queue(2 * class.number() + 1)
 }

@@ -52,7 +52,6 @@ impl WeuSecondChance {
     }
 }
 
-/// The order of a class.
 fn of(class: ClassId) -> Queue {
     Queue(class.number())
 }

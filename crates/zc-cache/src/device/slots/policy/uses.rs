@@ -11,7 +11,6 @@ use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 /// workloads.
 const MANY_MEANS: u64 = 2;
 
-/// The counts.
 #[derive(Debug)]
 pub(super) struct Uses {
     counts: Vec<u16>,
@@ -30,7 +29,6 @@ impl Uses {
         self.known += 1;
     }
 
-    /// Removes a slot.
     pub(super) fn leave(&mut self, slot: WeuSlot) {
         let count = core::mem::take(&mut self.counts[usize_from_u32(slot.0)]);
         self.sum -= u64::from(count);

@@ -12,7 +12,6 @@ use zc_core::{Generation, VolumeId, WeuSeq, WeuSlot, usize_from_u32};
 use crate::device::slots::class_id::ClassId;
 use crate::index::file_index::Place;
 
-/// Contents of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotState {
     /// Its header has not been read since the start. `known` slots are named by checkpoint or journal, so that
@@ -27,13 +26,11 @@ pub(crate) enum SlotState {
     Open,
     /// Its write has not completed; extents are read from memory.
     Writing,
-    /// On the device.
     Sealed,
     /// Chosen for reuse: its header is being read, or it is being discarded. Not readable.
     Leaving,
 }
 
-/// One slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
     state: SlotState,
@@ -67,7 +64,6 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Contents of the slot.
     pub(crate) const fn state(&self) -> SlotState {
         self.state
     }
@@ -92,12 +88,10 @@ impl Slot {
         self.filling
     }
 
-    /// The number of its unit.
     pub(crate) const fn weu_seq(&self) -> WeuSeq {
         self.weu_seq
     }
 
-    /// Length of the header of its unit.
     pub(crate) const fn header_bytes(&self) -> u32 {
         self.header_bytes
     }
@@ -128,7 +122,6 @@ impl Slot {
     }
 }
 
-/// All slots.
 #[derive(Debug)]
 pub(crate) struct SlotTable {
     slots: Vec<Slot>,
@@ -398,7 +391,6 @@ impl SlotTable {
         self.free.remove(place)
     }
 
-    /// Gives it back.
     pub(crate) fn give_back_free(&mut self, slot: WeuSlot) {
         assert!(self.get(slot).state == SlotState::Free, "{slot:?} was used meanwhile");
         self.free.push_back(slot);
@@ -427,7 +419,6 @@ impl SlotTable {
         entry
     }
 
-    /// Bytes of RAM held.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let voids: usize = self
             .slots

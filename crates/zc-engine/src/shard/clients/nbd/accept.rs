@@ -36,7 +36,6 @@ impl NbdFront {
         }
     }
 
-    /// An accept ended.
     pub(crate) fn accepted(
         &mut self,
         base: &mut Base,

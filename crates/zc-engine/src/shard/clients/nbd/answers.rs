@@ -18,12 +18,16 @@ use crate::shard::clients::status;
 #[derive(Debug)]
 pub(crate) enum Answer<'a> {
     /// Bytes, and the size of their memory.
-    Read { bytes: Segment, held_bytes: u64 },
+    Read {
+        bytes: Segment,
+        held_bytes: u64,
+    },
     /// States of a range in cache and origin.
-    Status { cache: &'a [ResidencyRun], origin: &'a [OriginRun] },
-    /// Success.
+    Status {
+        cache: &'a [ResidencyRun],
+        origin: &'a [OriginRun],
+    },
     Done,
-    /// Failure.
     Failed(ErrorKind),
 }
 

@@ -49,9 +49,7 @@ use crate::shard::volumes::Volumes;
 /// Selection of connections to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// The one with this number.
     Id(u64),
-    /// Connections from these addresses.
     Range(AddressRange),
     /// Connections of this user on Unix sockets.
     User(u32),
@@ -86,13 +84,17 @@ pub(crate) enum Pumped {
     /// Nothing at the moment.
     Idle,
     /// Progress, which cost `units` of work.
-    Progress { units: u64 },
+    Progress {
+        units: u64,
+    },
     /// The next piece of a request has its turn.
     Piece(u64),
-    /// A write is there.
     Write(Written),
     /// A request is there; of a WRITE, without its payload.
-    Asks { volume: VolumeId, request: Request },
+    Asks {
+        volume: VolumeId,
+        request: Request,
+    },
 }
 
 /// State of the NBD front end: access, connections, and their queues.
@@ -217,7 +219,6 @@ impl NbdFront {
         }
     }
 
-    /// A volume has grown.
     pub(crate) fn grow_export(&mut self, volume: VolumeId, size_bytes: u64) {
         for export in self.exports.iter_mut().filter(|export| export.info.token == u64::from(volume.0)) {
             export.info.size_bytes = size_bytes;

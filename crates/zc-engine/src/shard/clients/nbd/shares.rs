@@ -97,7 +97,6 @@ impl NbdFront {
         }
     }
 
-    /// A request waits for the limits of its volume.
     pub(crate) fn waits_for_limits(&mut self, id: u64, request: Request) {
         let since_ms = self.clock.now_ms();
         if let Some(conn) = self.conns.get_mut(&id) {

@@ -231,7 +231,6 @@ impl NbdFront {
         written
     }
 
-    /// Handshakes went on.
     pub(crate) fn take_handshakes(&mut self, base: &mut Base, volumes: &mut Volumes) {
         for back in self.handshakes.take_done() {
             let id = back.conn;
