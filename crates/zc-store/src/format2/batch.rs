@@ -153,6 +153,7 @@ impl StoredFrame {
 }
 
 impl Record {
+    const PADDING: u8 = 0;
     const FRAME: u8 = 1;
     const NODE: u8 = 2;
     const MAP: u8 = 3;
@@ -298,8 +299,12 @@ impl BatchHeader {
         let header =
             Self { seq, nonce, durable, segment, offset_units, next_slot, first_ordinal, payload_bytes };
         let (mut records, mut left) = (Vec::new(), bytes.get(HEADER_BYTES..end).unwrap_or_default());
-        while !left.is_empty() {
-            records.push(Record::decode(&mut left)?);
+        while let Some((kind, rest)) = left.split_first() {
+            if *kind == Record::PADDING {
+                left = rest;
+            } else {
+                records.push(Record::decode(&mut left)?);
+            }
         }
         header.check(directory_bytes, &records)?;
         Ok((header, records))

@@ -1,15 +1,23 @@
 //! Encodings of the store's second format (`FORMAT-2.md`).
 //!
-//! Job: names of blocks, leaves of volume maps, frames of contents, batches of the log, as bytes and back.
+//! Job: names of blocks, nodes of trees, frames of contents, batches of the log and superblocks, as bytes and back.
 //! Invariants: a decoded value is within the bounds of the format; whatever decodes encodes to something that decodes
 //! to the same. It does no I/O and keeps nothing.
 //!
 //! The store still writes format 1. These are the first of the steps in section 12 of the design.
 
 pub mod batch;
+mod bytes;
+pub mod catalog;
 pub mod frame;
 pub mod leaf;
+pub mod node;
+pub mod recipes;
+pub mod segments;
+pub mod superblock;
 pub mod varint;
+
+pub use bytes::NodeError;
 
 /// Size of a block, the unit of identity.
 pub const BLOCK_BYTES: u32 = 4096;
