@@ -172,8 +172,9 @@ pub(crate) fn full_house(dir: &Path) -> anyhow::Result<Series> {
 
 /// The bounds of a case: those of its median and of its 99th percentile, in milliseconds.
 fn bounds(all: &Measured, case: &str) -> [f64; 2] {
-    let of = |target, name| all.of(case, target).map_or(0.0, |one| one.median(name));
-    [("median_ms", 4.0), ("p99_ms", 10.0)].map(|(name, times)| times * of(ALONE, name) + of(LARGEST, name))
+    let median_of = |target, name| all.of(case, target).map_or(0.0, |one| one.median(name));
+    [("median_ms", 4.0), ("p99_ms", 10.0)]
+        .map(|(name, times)| times * median_of(ALONE, name) + median_of(LARGEST, name))
 }
 
 /// A row for each case, with a verdict on all of its aims.
@@ -182,17 +183,17 @@ fn rows(all: &Measured) -> String {
         ["beside it", "alone: median / p99", "beside: median / p99", "bounds", "longest", "newcomer", ""];
     let (mut table, seen) = (Table::new(&heads), aims::seen("fair", all));
     for (case, _) in all.cases() {
-        let of = |target, name| all.of(case, target).map_or(0.0, |one| one.median(name));
+        let median_of = |target, name| all.of(case, target).map_or(0.0, |one| one.median(name));
         let pair = |[median, p99]: [f64; 2]| format!("{} / {}", figure(median), figure(p99));
-        let quiet = |target| pair(["median_ms", "p99_ms"].map(|name| of(target, name)));
-        let newcomer = of(BESIDE, "newcomer_ms").max(of("a newcomer", "newcomer_ms"));
+        let quiet = |target| pair(["median_ms", "p99_ms"].map(|name| median_of(target, name)));
+        let newcomer = median_of(BESIDE, "newcomer_ms").max(median_of("a newcomer", "newcomer_ms"));
         let met = seen.iter().filter(|aim| aim.case == case).all(|aim| aim.met);
         table.row([
             case.to_owned(),
             quiet(ALONE),
             quiet(BESIDE),
             pair(bounds(all, case)),
-            figure(of(BESIDE, "longest_ms")),
+            figure(median_of(BESIDE, "longest_ms")),
             figure(newcomer),
             verdict(met).to_owned(),
         ]);

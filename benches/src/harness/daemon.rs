@@ -101,16 +101,16 @@ impl Daemon {
     /// Returns the counters of benches.
     pub(crate) fn counters(&self) -> anyhow::Result<Sample> {
         let stats = ask(&self.control, &serde_json::json!({ "cmd": "stats" }))?;
-        let of = |part: &str, name: &str| {
+        let field = |part: &str, name: &str| {
             let counter = find(&stats, part).and_then(|part| part.get(name)).and_then(Value::as_f64);
             counter.with_context(|| format!("the daemon has no counter {name}"))
         };
         let mut counters = Sample::default();
         for (name, parts) in COUNTERS {
-            let sum = parts.iter().map(|part| of("manager", part)).sum::<anyhow::Result<f64>>()?;
+            let sum = parts.iter().map(|part| field("manager", part)).sum::<anyhow::Result<f64>>()?;
             counters = counters.with(name, sum);
         }
-        TURNS.iter().try_fold(counters, |counters, name| Ok(counters.with(name, of("driver", name)?)))
+        TURNS.iter().try_fold(counters, |counters, name| Ok(counters.with(name, field("driver", name)?)))
     }
 
     /// Waits until the origin has everything of a volume.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use zc_config::{Config, Confine, Endpoint, SYSTEM_AUTHORITIES, VolumeConfig};
 use zc_engine::Confined;
-use zc_sandbox::{Capability, Folders, Held, Plan, Sandbox, Step, User};
+use zc_sandbox::{Capability, Folders, Held, Plan, Requirement, Sandbox, User};
 
 /// Independent of the configuration: kernel information, random numbers, names of users and groups, the time zone, and
 /// libraries whose symbols a panic prints.
@@ -148,11 +148,11 @@ pub(crate) fn log(confined: Option<&Confined>) {
     }
 }
 
-const fn step(confine: Confine) -> Step {
+const fn step(confine: Confine) -> Requirement {
     match confine {
-        Confine::Off => Step::Off,
-        Confine::Auto => Step::Auto,
-        Confine::Required => Step::Required,
+        Confine::Off => Requirement::Off,
+        Confine::Auto => Requirement::Auto,
+        Confine::Required => Requirement::Required,
     }
 }
 

@@ -20,7 +20,7 @@ const PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 1, tv_n
 
 /// Last printed event.
 #[derive(Debug)]
-struct Seen {
+struct LastEvent {
     pid: Option<u64>,
     number: u64,
 }
@@ -53,7 +53,7 @@ pub(crate) fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let mut sink = Sink { out, hooks };
-    let mut seen = Seen { pid: None, number: after };
+    let mut seen = LastEvent { pid: None, number: after };
     print(&ask(socket, &request(&seen))?, &mut seen, &mut sink)?;
     if !follow {
         return Ok(ExitCode::SUCCESS);
@@ -76,15 +76,15 @@ pub(crate) fn run(
     }
 }
 
-fn request(seen: &Seen) -> Value {
+fn request(seen: &LastEvent) -> Value {
     json!({"cmd": "events", "after": seen.number})
 }
 
 /// Prints new events of a reply. A restarted daemon restarts its numbers: missed events arrive with the next reply.
-fn print(answer: &Value, seen: &mut Seen, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn print(answer: &Value, seen: &mut LastEvent, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let pid = answer["pid"].as_u64();
     if seen.pid.is_some() && pid != seen.pid {
-        *seen = Seen { pid, number: 0 };
+        *seen = LastEvent { pid, number: 0 };
         return Ok(());
     }
     seen.pid = pid;
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_event_is_printed_once_and_another_daemon_counts_anew() {
-        let mut seen = Seen { pid: None, number: 4 };
+        let mut seen = LastEvent { pid: None, number: 4 };
         let mut out = Vec::new();
         let answer = json!({"pid": 9, "events": [{"number": 5, "event": "fenced"}, {"number": 6}]});
         print(&answer, &mut seen, &mut Sink { out: &mut out, hooks: None }).unwrap();

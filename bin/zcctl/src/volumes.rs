@@ -168,8 +168,8 @@ fn remarks(volume: &Value) -> String {
 /// # Errors
 /// There is no such column, or the output fails.
 pub(crate) fn table(status: &Value, listing: &Listing, out: &mut dyn Write) -> anyhow::Result<()> {
-    let of = |name: &str| status[name].as_array().cloned().unwrap_or_default();
-    let rows = [of("volumes"), of("absent")].concat();
+    let list = |name: &str| status[name].as_array().cloned().unwrap_or_default();
+    let rows = [list("volumes"), list("absent")].concat();
     let columns: [Column<'_, Value>; 26] = [
         ("name", &|row| Cell::of(&row["name"])),
         ("state", &|row| Cell::Text(Some(state(row).to_owned()))),

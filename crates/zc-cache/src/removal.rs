@@ -31,10 +31,10 @@ use crate::index::file_index::SweepCursor;
 use crate::seam::{Action, Note};
 
 #[derive(Debug, Default)]
-pub(crate) struct Removals(BTreeMap<VolumeId, Step>);
+pub(crate) struct Removals(BTreeMap<VolumeId, RemovalPhase>);
 
 #[derive(Debug)]
-enum Step {
+enum RemovalPhase {
     /// Operations in progress for it are completing. Checked once a tick, since it is a walk over all operations in
     /// progress.
     Ending {
@@ -61,7 +61,7 @@ impl Removals {
 
     pub(crate) fn remove_volume(&mut self, volume: VolumeId, core: &mut Core) {
         if core.base.has_volume(volume) {
-            self.0.entry(volume).or_insert(Step::Ending { looked_ms: None });
+            self.0.entry(volume).or_insert(RemovalPhase::Ending { looked_ms: None });
             // Nothing more of it is brought into the cache.
             core.configure_pins(volume, &[], 0);
         }
@@ -96,36 +96,45 @@ impl Removals {
     fn step_removal(
         &mut self,
         volume: VolumeId,
-        step: Step,
+        step: RemovalPhase,
         core: &mut Core,
         clean: &mut Clean,
         dirty: &mut DirtyLayer,
-    ) -> (Option<Step>, bool) {
+    ) -> (Option<RemovalPhase>, bool) {
         let is_new = |looked_ms: Option<u64>| looked_ms != Some(core.base.now_ms());
         match step {
-            Step::Ending { looked_ms } if is_new(looked_ms) => {
+            RemovalPhase::Ending { looked_ms } if is_new(looked_ms) => {
                 clean.copies_mut().let_go_of(volume, core);
                 if !self.is_quiet(volume, core, clean, dirty) {
-                    return (Some(Step::Ending { looked_ms: Some(core.base.now_ms()) }), false);
+                    return (Some(RemovalPhase::Ending { looked_ms: Some(core.base.now_ms()) }), false);
                 }
                 core.base.flush_origin(volume, FlushWaiter::Remove);
-                (Some(Step::Flushing), false)
+                (Some(RemovalPhase::Flushing), false)
             }
-            Step::Voiding(mut cursor) => {
+            RemovalPhase::Voiding(mut cursor) => {
                 let is_done = core.device.catalog.void_some(volume, &mut cursor, &mut core.base);
                 let position =
                     if is_done { core.device.catalog.meta_mut().journal_mut().want_all() } else { 0 };
-                (Some(if is_done { Step::Recording { position } } else { Step::Voiding(cursor) }), is_done)
+                (
+                    Some(if is_done {
+                        RemovalPhase::Recording { position }
+                    } else {
+                        RemovalPhase::Voiding(cursor)
+                    }),
+                    is_done,
+                )
             }
-            Step::Recording { position } if core.device.catalog.meta().journal().is_durable(position) => {
+            RemovalPhase::Recording { position }
+                if core.device.catalog.meta().journal().is_durable(position) =>
+            {
                 core.device.catalog.meta_mut().regions_mut().remove(volume);
                 let above = core.device.catalog.meta().newest_map();
                 core.device.catalog.meta_mut().want_map();
                 core.device.catalog.meta_mut().await_map(above);
-                (Some(Step::Mapping { above }), false)
+                (Some(RemovalPhase::Mapping { above }), false)
             }
             // Regions of all volumes may be retired in the meantime, with a flush of this origin too.
-            Step::Mapping { above }
+            RemovalPhase::Mapping { above }
                 if core.device.catalog.meta().durable_map() > above && !core.base.is_flushing(volume) =>
             {
                 (None, false)
@@ -146,7 +155,7 @@ impl Removals {
             return;
         }
         match result {
-            Ok(()) => drop(self.0.insert(volume, Step::Voiding(SweepCursor::default()))),
+            Ok(()) => drop(self.0.insert(volume, RemovalPhase::Voiding(SweepCursor::default()))),
             Err(error) => self.removal_ends(volume, Err(error), core, clean),
         }
     }

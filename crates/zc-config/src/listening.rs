@@ -7,10 +7,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::section::{Listening, Sheet};
+use crate::section::{Listening, ParseState};
 
 /// Reports addresses that overlap with an earlier one.
-pub(crate) fn check(sheet: &mut Sheet) {
+pub(crate) fn check(sheet: &mut ParseState) {
     let mut mistakes = Vec::new();
     for (number, Listening { at, key, address }) in sheet.listening.iter().enumerate() {
         let earlier = &sheet.listening[..number];

@@ -11,7 +11,7 @@ use zc_core::limits::{PINS_PERCENT_MAX, RESERVES_PERCENT_MAX};
 use zc_core::units::{ByteSize, SizeOrShare};
 
 use crate::key_lines::volume_key;
-use crate::section::Sheet;
+use crate::section::ParseState;
 use crate::shares;
 use crate::{CacheConfig, Config, VolumeConfig};
 
@@ -36,7 +36,7 @@ impl Config {
 }
 
 /// Reports mistakes that the file alone shows.
-pub(crate) fn check(sheet: &mut Sheet, volumes: &[VolumeConfig], cache: &CacheConfig) {
+pub(crate) fn check(sheet: &mut ParseState, volumes: &[VolumeConfig], cache: &CacheConfig) {
     let Some(SizeOrShare::Bytes(cache_bytes)) = cache.size else { return };
     if let Some(Wrong { volume, what }) = too_much(volumes, cache_bytes, |_| None) {
         let name = volume_key(&volume, "pin");

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use zc_nbd::uri::{Endpoint, NbdUri};
 
 use crate::key_lines::volume_key;
-use crate::section::{Section, Sheet, brief};
+use crate::section::{ParseState, Section, brief};
 use crate::{NbdConfig, OriginTls, VolumeConfig};
 
 /// Files in which systems keep the authorities that they trust; the first that is there counts.
@@ -63,7 +63,7 @@ fn server_name(section: &mut Section<'_, '_>) -> Option<String> {
 }
 
 /// Reports exports that are used by two volumes, or are this daemon's own.
-pub(crate) fn check(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdConfig) {
+pub(crate) fn check(sheet: &mut ParseState, volumes: &[VolumeConfig], nbd: &NbdConfig) {
     let remote = volumes.iter().filter_map(|volume| Some((volume, volume.remote.as_ref()?)));
     let remote: Vec<_> = remote.collect();
     for (number, (volume, uri)) in remote.iter().enumerate() {

@@ -8,14 +8,14 @@ use zc_core::limits::VOLUMES_MAX;
 
 use crate::key_lines::{KeyLines, volume_key};
 use crate::model::{Config, NbdConfig, Tls, VolumeConfig};
-use crate::section::{Section, Sheet, brief, nearest};
+use crate::section::{ParseState, Section, brief, nearest};
 use crate::{cache, listening, pins, remote, service, shares, store, volume};
 
 const SECTIONS: [&str; 8] = ["cache", "store", "volume", "nbd", "control", "metrics", "sandbox", "log"];
 
 /// Resolves the file. The configuration is valid only if no mistakes were reported; its key lines are still empty.
-pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
-    let mut sheet = Sheet::default();
+pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, ParseState) {
+    let mut sheet = ParseState::default();
     for key in file.keys() {
         let (at, name) = (key.span().start, key.get_ref().as_ref());
         if SECTIONS.contains(&name) {
@@ -64,7 +64,7 @@ pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
 }
 
 fn volumes(
-    sheet: &mut Sheet,
+    sheet: &mut ParseState,
     value: Option<&Spanned<DeValue<'_>>>,
     cache: &crate::CacheConfig,
 ) -> Vec<VolumeConfig> {
@@ -95,7 +95,7 @@ fn volumes(
 }
 
 /// A rule that no client could satisfy would close an export permanently.
-fn rules_that_need_tls(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdConfig) {
+fn rules_that_need_tls(sheet: &mut ParseState, volumes: &[VolumeConfig], nbd: &NbdConfig) {
     for volume in volumes {
         let rules = [
             ("nbd.tls", volume.nbd.tls && nbd.tls == Tls::Off, "nbd.tls is \"off\""),
@@ -117,7 +117,7 @@ fn rules_that_need_tls(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdCon
 }
 
 /// Two keys must not refer to one file, or to the default of another key.
-fn one_key_per_path(sheet: &mut Sheet, by_default: [(&str, &Path); 2]) {
+fn one_key_per_path(sheet: &mut ParseState, by_default: [(&str, &Path); 2]) {
     let plain = |path: &Path| path.components().collect::<PathBuf>();
     let mut seen = std::collections::BTreeMap::new();
     for (key, path) in by_default {
@@ -129,7 +129,7 @@ fn one_key_per_path(sheet: &mut Sheet, by_default: [(&str, &Path); 2]) {
         if let Some(other) = seen.insert(plain(&named.path), named.key.clone()) {
             let path = brief(&named.path.to_string_lossy());
             let text = format!("{}: {path} is used already, as {other}", named.key);
-            sheet.found.push(crate::section::Found { at: named.at, text });
+            sheet.found.push(crate::section::SpannedMistake { at: named.at, text });
         }
     }
 }

@@ -21,14 +21,14 @@ use crate::window::DestageWindow;
 
 /// Mistake, with its byte position in the text.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct SpannedMistake {
     pub(crate) at: usize,
     pub(crate) text: String,
 }
 
 /// Value with its byte position in the text.
 #[derive(Debug, Clone)]
-pub(crate) struct At<T> {
+pub(crate) struct Located<T> {
     pub(crate) at: usize,
     pub(crate) value: T,
 }
@@ -50,8 +50,8 @@ pub(crate) struct Listening {
 
 /// State collected during parsing.
 #[derive(Debug, Default)]
-pub(crate) struct Sheet {
-    pub(crate) found: Vec<Found>,
+pub(crate) struct ParseState {
+    pub(crate) found: Vec<SpannedMistake>,
     /// Keys that were requested, by section.
     pub(crate) asked: Vec<(&'static str, &'static str)>,
     pub(crate) key_places: Vec<(String, usize)>,
@@ -60,15 +60,15 @@ pub(crate) struct Sheet {
     pub(crate) listening: Vec<Listening>,
 }
 
-impl Sheet {
+impl ParseState {
     pub(crate) fn mistake(&mut self, at: usize, text: String) {
-        self.found.push(Found { at, text });
+        self.found.push(SpannedMistake { at, text });
     }
 }
 
 /// A table of the file.
 pub(crate) struct Section<'t, 's> {
-    pub(crate) sheet: &'s mut Sheet,
+    pub(crate) sheet: &'s mut ParseState,
     /// Name of the section in messages: `cache`, `volume`.
     name: &'static str,
     /// Prefix of keys in [`crate::KeyLines`]: `cache.`, `volume "db": `.
@@ -80,7 +80,7 @@ pub(crate) struct Section<'t, 's> {
 impl<'t, 's> Section<'t, 's> {
     /// Opens the section; `None` for one that the file does not have.
     pub(crate) fn new(
-        sheet: &'s mut Sheet,
+        sheet: &'s mut ParseState,
         name: &'static str,
         value: Option<&'t Spanned<DeValue<'t>>>,
     ) -> Self {
@@ -112,7 +112,7 @@ impl<'t, 's> Section<'t, 's> {
         key: &'static str,
         expected: impl Display,
         read: impl FnOnce(&DeValue<'_>) -> Option<T>,
-    ) -> Option<At<T>> {
+    ) -> Option<Located<T>> {
         let value = self.get(key)?;
         self.convert(key, value, expected, read)
     }
@@ -123,13 +123,13 @@ impl<'t, 's> Section<'t, 's> {
         value: &Spanned<DeValue<'_>>,
         expected: impl Display,
         read: impl FnOnce(&DeValue<'_>) -> Option<T>,
-    ) -> Option<At<T>> {
+    ) -> Option<Located<T>> {
         let at = value.span().start;
         let read = read(value.get_ref());
         if read.is_none() {
             self.mistake(at, key, format_args!("{} is not {expected}", shown(value.get_ref())));
         }
-        read.map(|value| At { at, value })
+        read.map(|value| Located { at, value })
     }
 
     /// `true` or `false`.
@@ -137,7 +137,7 @@ impl<'t, 's> Section<'t, 's> {
         self.read(key, "true or false", |value| value.as_bool()).map(|flag| flag.value)
     }
 
-    pub(crate) fn text(&mut self, key: &'static str) -> Option<At<String>> {
+    pub(crate) fn text(&mut self, key: &'static str) -> Option<Located<String>> {
         self.read(key, "a string in quotes", |value| value.as_str().map(str::to_owned))
     }
 
@@ -186,8 +186,14 @@ impl<'t, 's> Section<'t, 's> {
         self.size(key, range).and_then(|size| u32::try_from(size).ok()).unwrap_or(default)
     }
 
-    pub(crate) fn power_of_two(&mut self, key: &'static str, default: u32, low: u32, high: u32) -> At<u32> {
-        let default = At { at: self.at, value: default };
+    pub(crate) fn power_of_two(
+        &mut self,
+        key: &'static str,
+        default: u32,
+        low: u32,
+        high: u32,
+    ) -> Located<u32> {
+        let default = Located { at: self.at, value: default };
         let Some(size) = self.read(key, ByteSize::EXPECTED, byte_size) else { return default };
         let fits = u32::try_from(size.value).ok();
         let Some(value) = fits.filter(|bytes| bytes.is_power_of_two() && (low..=high).contains(bytes)) else {
@@ -199,7 +205,7 @@ impl<'t, 's> Section<'t, 's> {
             );
             return default;
         };
-        At { at: size.at, value }
+        Located { at: size.at, value }
     }
 
     /// A size, or a share from 0.01 % to 100 %.
@@ -287,7 +293,7 @@ impl<'t, 's> Section<'t, 's> {
     }
 
     /// Parses a non-empty path, and records it among the files of the configuration.
-    pub(crate) fn path(&mut self, key: &'static str) -> Option<At<PathBuf>> {
+    pub(crate) fn path(&mut self, key: &'static str) -> Option<Located<PathBuf>> {
         let path = self.text(key)?;
         self.checked_path(key, path)
     }
@@ -307,7 +313,7 @@ impl<'t, 's> Section<'t, 's> {
         }
     }
 
-    fn checked_path(&mut self, key: &str, path: At<String>) -> Option<At<PathBuf>> {
+    fn checked_path(&mut self, key: &str, path: Located<String>) -> Option<Located<PathBuf>> {
         if path.value.is_empty() || path.value.contains('\0') {
             self.mistake(path.at, key, "the path is empty or has a zero byte");
             return None;
@@ -315,11 +321,11 @@ impl<'t, 's> Section<'t, 's> {
         let value = PathBuf::from(path.value);
         let key = format!("{}{key}", self.prefix);
         self.sheet.paths.push(NamedPath { at: path.at, key, path: value.clone() });
-        Some(At { at: path.at, value })
+        Some(Located { at: path.at, value })
     }
 
     /// A list of strings of at most `most` entries.
-    pub(crate) fn list(&mut self, key: &'static str, most: usize) -> Option<Vec<At<String>>> {
+    pub(crate) fn list(&mut self, key: &'static str, most: usize) -> Option<Vec<Located<String>>> {
         let value = self.get(key)?;
         let Some(entries) = value.get_ref().as_array() else {
             let what = format!("{} is not a list in brackets", shown(value.get_ref()));
@@ -375,13 +381,13 @@ impl<'t, 's> Section<'t, 's> {
     }
 
     /// Parses a path that is only read, and may occur more than once.
-    pub(crate) fn read_path(&mut self, key: &'static str) -> Option<At<PathBuf>> {
+    pub(crate) fn read_path(&mut self, key: &'static str) -> Option<Located<PathBuf>> {
         let path = self.text(key)?;
         if path.value.is_empty() || path.value.contains('\0') {
             self.mistake(path.at, key, "the path is empty or has a zero byte");
             return None;
         }
-        Some(At { at: path.at, value: PathBuf::from(path.value) })
+        Some(Located { at: path.at, value: PathBuf::from(path.value) })
     }
 
     pub(crate) fn sockets(&mut self, key: &'static str, most: usize) -> Vec<PathBuf> {
@@ -394,7 +400,7 @@ impl<'t, 's> Section<'t, 's> {
         self.checked_socket(key, path)
     }
 
-    fn checked_socket(&mut self, key: &str, path: At<String>) -> Option<PathBuf> {
+    fn checked_socket(&mut self, key: &str, path: Located<String>) -> Option<PathBuf> {
         let most = limits::SOCKET_PATH_BYTES_MAX;
         if path.value.len() > most {
             let what = format_args!("{} bytes are too long for a Unix socket, {most} fit", path.value.len());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::limits;
 use crate::model::{Confine, ControlConfig, LogConfig, MetricsConfig, NbdConfig, SandboxConfig, Tls};
-use crate::section::{At, Listening, Section, brief};
+use crate::section::{Listening, Located, Section, brief};
 
 const DEFAULT_CONTROL: &str = "/run/zcached/control.sock";
 /// NBD's registered port (IANA).
@@ -179,7 +179,7 @@ pub(crate) fn log(mut section: Section<'_, '_>) -> LogConfig {
 }
 
 /// Levels, and levels of modules, separated by commas: `info,zc_engine=debug`.
-fn filter(section: &mut Section<'_, '_>, text: At<String>) -> Option<String> {
+fn filter(section: &mut Section<'_, '_>, text: Located<String>) -> Option<String> {
     let part = |part: &str| {
         let (module, level) =
             part.rsplit_once('=').map_or((None, part), |(module, level)| (Some(module), level));

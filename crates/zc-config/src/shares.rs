@@ -10,7 +10,7 @@ use zc_core::limits::{CACHE_SHARES_MAX, RESERVES_PERCENT_MAX};
 use zc_core::units::SizeOrShare;
 
 use crate::key_lines::volume_key;
-use crate::section::Sheet;
+use crate::section::ParseState;
 use crate::{CacheConfig, Config, VolumeConfig};
 
 /// The whole, in hundredths of a per cent.
@@ -42,7 +42,7 @@ impl Config {
 }
 
 /// Reports mistakes that the file alone shows.
-pub(crate) fn check(sheet: &mut Sheet, volumes: &[VolumeConfig], cache: &CacheConfig) {
+pub(crate) fn check(sheet: &mut ParseState, volumes: &[VolumeConfig], cache: &CacheConfig) {
     let cache_bytes = match cache.size {
         Some(SizeOrShare::Bytes(bytes)) => Some(bytes),
         _ => None,
@@ -58,8 +58,8 @@ pub(crate) fn check(sheet: &mut Sheet, volumes: &[VolumeConfig], cache: &CacheCo
 
 /// Returns the share of the cache that all reserves take, in hundredths of a per cent.
 pub(crate) fn reserved(volumes: &[VolumeConfig], cache_bytes: u64) -> u64 {
-    let of = |volume: &VolumeConfig| share(volume.reserve, Some(cache_bytes)).unwrap_or(0);
-    volumes.iter().map(of).fold(0, u64::saturating_add)
+    let reserve_bytes = |volume: &VolumeConfig| share(volume.reserve, Some(cache_bytes)).unwrap_or(0);
+    volumes.iter().map(reserve_bytes).fold(0, u64::saturating_add)
 }
 
 /// Returns a size as a share of the cache; `None` if unknown.

@@ -8,7 +8,7 @@ use toml::de::DeValue;
 use crate::key_lines::{store_key, volume_key};
 use crate::limits;
 use crate::model::{StoreConfig, StoreOrigin, VolumeConfig};
-use crate::section::{At, Section, Sheet, brief};
+use crate::section::{Located, ParseState, Section, brief};
 
 /// Prefix of an origin that is a volume of a store.
 const SCHEME: &str = "store:";
@@ -26,7 +26,7 @@ impl StoreOrigin {
     }
 }
 
-pub(crate) fn stores(sheet: &mut Sheet, value: Option<&Spanned<DeValue<'_>>>) -> Vec<StoreConfig> {
+pub(crate) fn stores(sheet: &mut ParseState, value: Option<&Spanned<DeValue<'_>>>) -> Vec<StoreConfig> {
     let Some(value) = value else { return Vec::new() };
     let at = value.span().start;
     let Some(entries) = value.get_ref().as_array() else {
@@ -76,21 +76,21 @@ fn read(mut section: Section<'_, '_>) -> (usize, StoreConfig) {
     (name.at, config)
 }
 
-fn name(section: &mut Section<'_, '_>) -> At<String> {
+fn name(section: &mut Section<'_, '_>) -> Located<String> {
     section.required("name", "volumes name the store by it");
-    let Some(name) = section.text("name") else { return At { at: section.at, value: String::new() } };
+    let Some(name) = section.text("name") else { return Located { at: section.at, value: String::new() } };
     let plain = name.value.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
     if name.value.is_empty() || name.value.len() > limits::STORE_NAME_BYTES_MAX || !plain {
         let most = limits::STORE_NAME_BYTES_MAX;
         let what = format!("a name has 1 to {most} bytes of letters, digits, '.', '_' and '-'");
         section.mistake(name.at, "name", what);
-        return At { at: name.at, value: String::new() };
+        return Located { at: name.at, value: String::new() };
     }
     name
 }
 
 /// Checks that origins name existing stores.
-pub(crate) fn known_stores(sheet: &mut Sheet, volumes: &[VolumeConfig], stores: &[StoreConfig]) {
+pub(crate) fn known_stores(sheet: &mut ParseState, volumes: &[VolumeConfig], stores: &[StoreConfig]) {
     for volume in volumes {
         let Some(origin) = &volume.in_store else { continue };
         if stores.iter().any(|store| store.name == origin.store) {

@@ -14,7 +14,7 @@ use crate::model::{
     Admission, CacheConfig, Compression, OnCacheLoss, StoreOrigin, UblkCopy, VolumeConfig, VolumeLimits,
     VolumeNbd, VolumeUblk,
 };
-use crate::section::{At, Section, Sheet, brief};
+use crate::section::{Located, ParseState, Section, brief};
 
 /// Parses a volume; returns the position of its name as well.
 pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize, VolumeConfig) {
@@ -74,16 +74,16 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
     (name.at, config)
 }
 
-fn name(section: &mut Section<'_, '_>) -> At<String> {
+fn name(section: &mut Section<'_, '_>) -> Located<String> {
     section.required("name", "every volume has one");
-    let Some(name) = section.text("name") else { return At { at: section.at, value: String::new() } };
+    let Some(name) = section.text("name") else { return Located { at: section.at, value: String::new() } };
     let plain = name.value.chars().all(|c| !c.is_control() && !matches!(c, '/' | '"'));
     if name.value.is_empty() || name.value.len() > VOLUME_NAME_BYTES_MAX || !plain {
         let what = format!(
             "a name has 1 to {VOLUME_NAME_BYTES_MAX} bytes, without slashes, quotes and control characters"
         );
         section.mistake(name.at, "name", what);
-        return At { at: name.at, value: String::new() };
+        return Located { at: name.at, value: String::new() };
     }
     name
 }
@@ -176,7 +176,7 @@ fn create_bytes(section: &mut Section<'_, '_>, is_in_store: bool) -> Option<u64>
 fn export(volume: &mut Section<'_, '_>) -> VolumeNbd {
     let value = volume.get("nbd");
     let prefix = format!("{}nbd.", volume.prefix);
-    let sheet: &mut Sheet = volume.sheet;
+    let sheet: &mut ParseState = volume.sheet;
     let mut section = Section::new(sheet, "volume.nbd", value);
     section.prefix = prefix;
     let config = VolumeNbd {
@@ -194,7 +194,7 @@ fn export(volume: &mut Section<'_, '_>) -> VolumeNbd {
 fn device(volume: &mut Section<'_, '_>) -> VolumeUblk {
     let value = volume.get("ublk");
     let prefix = format!("{}ublk.", volume.prefix);
-    let sheet: &mut Sheet = volume.sheet;
+    let sheet: &mut ParseState = volume.sheet;
     let mut section = Section::new(sheet, "volume.ublk", value);
     section.prefix = prefix;
     let count = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
@@ -227,7 +227,7 @@ fn device(volume: &mut Section<'_, '_>) -> VolumeUblk {
 fn rates(volume: &mut Section<'_, '_>) -> VolumeLimits {
     let value = volume.get("limits");
     let prefix = format!("{}limits.", volume.prefix);
-    let sheet: &mut Sheet = volume.sheet;
+    let sheet: &mut ParseState = volume.sheet;
     let mut section = Section::new(sheet, "volume.limits", value);
     section.prefix = prefix;
     let limits = VolumeLimits {

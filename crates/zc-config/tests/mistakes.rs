@@ -74,17 +74,17 @@ fn shares_of_the_cache_that_are_too_much_are_named_with_their_line() {
 
 #[test]
 fn keys_of_remote_origins_that_do_not_fit_are_named_with_their_line() {
-    let of = |origin: &str, lines: &str| {
+    let mistakes = |origin: &str, lines: &str| {
         format!("[cache]\npath = \"/c\"\n[[volume]]\nname = \"v\"\norigin = \"{origin}\"\n{lines}\n")
     };
-    let secured = |lines: &str| of("nbds://h/x", lines);
+    let secured = |lines: &str| mistakes("nbds://h/x", lines);
     let cases = [
         (
-            of("/o", "outage_max = \"1 s\""),
+            mistakes("/o", "outage_max = \"1 s\""),
             "t.toml:6: volume.outage_max: it is for origins that are NBD exports",
         ),
         (
-            of("nbd://h/x", "origin_tls.ca = \"/a\""),
+            mistakes("nbd://h/x", "origin_tls.ca = \"/a\""),
             "t.toml:6: volume.origin_tls: it is for origins that begin with nbds:// or nbds+unix://",
         ),
         (

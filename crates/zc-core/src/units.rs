@@ -358,14 +358,14 @@ mod tests {
 
     #[test]
     fn ranges_have_units_and_may_be_open() {
-        let of = |text: &str| text.parse::<ByteSpan>().map(|span| span.of(1 << 40));
-        assert_eq!(of("0-4096"), Ok(0..4096));
-        assert_eq!(of("1MiB - 2 MiB"), Ok(1 << 20..2 << 20));
-        assert_eq!(of("1GiB-"), Ok(1 << 30..1 << 40));
-        assert_eq!(of("1 MiB-2 TiB"), Ok(1 << 20..1 << 40));
-        assert!(of("3TiB-").unwrap().is_empty());
+        let span_of = |text: &str| text.parse::<ByteSpan>().map(|span| span.of(1 << 40));
+        assert_eq!(span_of("0-4096"), Ok(0..4096));
+        assert_eq!(span_of("1MiB - 2 MiB"), Ok(1 << 20..2 << 20));
+        assert_eq!(span_of("1GiB-"), Ok(1 << 30..1 << 40));
+        assert_eq!(span_of("1 MiB-2 TiB"), Ok(1 << 20..1 << 40));
+        assert!(span_of("3TiB-").unwrap().is_empty());
         for wrong in ["", "4096", "2MiB-1MiB", "5-5", "a-b", "-5", "5--"] {
-            assert!(of(wrong).is_err(), "{wrong}");
+            assert!(span_of(wrong).is_err(), "{wrong}");
         }
         for shown in ["0 B-64 MiB", "1536 KiB-", "1 B-2 B"] {
             assert_eq!(shown.parse::<ByteSpan>().unwrap().to_string(), shown);

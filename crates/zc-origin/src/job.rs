@@ -112,7 +112,7 @@ pub(crate) enum Stage {
 
 /// Next action of a job.
 #[derive(Debug)]
-pub enum Step {
+pub enum JobStep {
     /// Submit the operation; pass its completion and the job to [`crate::Origin::advance`].
     Submit(Job, Operation),
     /// The request ended.

@@ -1,7 +1,7 @@
 //! Origins: the slow devices behind volumes, as the engine sees them.
 //!
 //! Job: open a file or block device as the origin of a volume ([`Origin`]), turn reads, writes, flushes, trims and
-//! zero writes into sequences of ring operations ([`Job`], [`Step`]), detect missing capabilities and fall back,
+//! zero writes into sequences of ring operations ([`Job`], [`JobStep`]), detect missing capabilities and fall back,
 //! detect whether an origin is the one that a cache was filled from ([`compare`]) and unchanged ([`Landmark`]).
 //!
 //! Invariants:
@@ -25,6 +25,6 @@ mod origin_tests;
 
 pub use error::{OriginError, RequestClass};
 pub use identity::{Likeness, compare};
-pub use job::{Finished, Job, OriginRequest, Step};
+pub use job::{Finished, Job, JobStep, OriginRequest};
 pub use landmarks::{Landmark, MAX_BYTES, MAX_LANDMARKS, ReadAt};
 pub use origin::{LengthProbe, Origin, OriginCaps, OriginOptions};

@@ -16,7 +16,7 @@ use zc_io::{
 };
 
 use crate::error::{OriginError, RequestClass};
-use crate::job::{Finished, Job, OriginRequest, Stage, Step};
+use crate::job::{Finished, Job, JobStep, OriginRequest, Stage};
 
 /// Bytes of zeros per write where the origin has no faster operation.
 const ZERO_PIECE_BYTES: usize = 1 << 20;
@@ -224,7 +224,7 @@ impl Origin {
     }
 
     /// Begins a request.
-    pub fn start(&mut self, request: OriginRequest) -> Step {
+    pub fn start(&mut self, request: OriginRequest) -> JobStep {
         let class = request.class();
         let (offset, len) = request.extent();
         let job = Job { class, offset, len, stage: Stage::Flush };
@@ -235,7 +235,7 @@ impl Origin {
     }
 
     /// Continues a request after its operation completed.
-    pub fn advance(&mut self, job: Job, result: io::Result<usize>, operation: Operation) -> Step {
+    pub fn advance(&mut self, job: Job, result: io::Result<usize>, operation: Operation) -> JobStep {
         let errno = result.as_ref().err().and_then(Errno::from_io_error);
         let unsupported = errno == Some(Errno::OPNOTSUPP) || errno == Some(Errno::NOSYS);
         // Not aligned to the device's blocks, or pages of the range are in use.
@@ -297,19 +297,19 @@ impl Origin {
         end.filter(|&end| end > self.len_bytes).map(|_| ErrorKind::Invalid)
     }
 
-    fn refuse(&self, job: &Job, kind: ErrorKind, request: OriginRequest) -> Step {
+    fn refuse(&self, job: &Job, kind: ErrorKind, request: OriginRequest) -> JobStep {
         let target = if let OriginRequest::Read { target, .. } = request { Some(target) } else { None };
         done(Err(self.error(job, kind)), target)
     }
 
-    fn begin(&mut self, mut job: Job, request: OriginRequest) -> Step {
+    fn begin(&mut self, mut job: Job, request: OriginRequest) -> JobStep {
         match request {
             OriginRequest::Read { offset, target } => self.read(job, offset, target),
             OriginRequest::Write { offset, segments, fua } => {
                 job.stage = Stage::Write { fua };
                 let segments = self.aligned(segments);
                 let durable = fua && self.caps.fua;
-                Step::Submit(job, Operation::Write { fd: self.write_fd(), offset, segments, durable })
+                JobStep::Submit(job, Operation::Write { fd: self.write_fd(), offset, segments, durable })
             }
             OriginRequest::Flush => self.flush(job),
             OriginRequest::Trim { offset, len, fua } => self.trim(job, offset, len, fua),
@@ -326,7 +326,7 @@ impl Origin {
                     return self.write_zeros(job, fua);
                 }
                 job.stage = Stage::ZeroAtOnce { no_hole, fua };
-                Step::Submit(
+                JobStep::Submit(
                     job,
                     Operation::Fallocate { fd: SharedFd::clone(self.file.fd()), mode, offset, len },
                 )
@@ -334,7 +334,7 @@ impl Origin {
         }
     }
 
-    fn read(&self, mut job: Job, offset: u64, mut target: Target) -> Step {
+    fn read(&self, mut job: Job, offset: u64, mut target: Target) -> JobStep {
         job.stage = Stage::Read;
         let inside = usize_from_u64(self.len_bytes.saturating_sub(offset)).min(target.len_bytes());
         target.bytes_mut()[inside..].fill(0);
@@ -347,16 +347,16 @@ impl Origin {
             && offset.is_multiple_of(u64::from(block))
             && target.is_aligned(usize_from_u32(block));
         let fd = SharedFd::clone(if direct { self.file.fd() } else { &self.buffered });
-        Step::Submit(job, Operation::Read { fd, offset, target })
+        JobStep::Submit(job, Operation::Read { fd, offset, target })
     }
 
-    fn after_read(&self, job: Job, result: io::Result<usize>, operation: Operation) -> Step {
+    fn after_read(&self, job: Job, result: io::Result<usize>, operation: Operation) -> JobStep {
         // A direct read that the file system refuses falls back to the page cache.
         let refused = result.as_ref().err().and_then(Errno::from_io_error) == Some(Errno::INVAL);
         let operation = match operation {
             Operation::Read { fd, offset, target } if refused && !fd.is_same(&self.buffered) => {
                 let fd = SharedFd::clone(&self.buffered);
-                return Step::Submit(job, Operation::Read { fd, offset, target });
+                return JobStep::Submit(job, Operation::Read { fd, offset, target });
             }
             other => other,
         };
@@ -366,14 +366,14 @@ impl Origin {
     }
 
     /// Repeats the write without the request for durability.
-    fn write_again(&self, job: Job, operation: Operation) -> Step {
+    fn write_again(&self, job: Job, operation: Operation) -> JobStep {
         let Operation::Write { fd, offset, segments, .. } = operation else {
             unreachable!("the operation of a write is a write");
         };
-        Step::Submit(job, Operation::Write { fd, offset, segments, durable: false })
+        JobStep::Submit(job, Operation::Write { fd, offset, segments, durable: false })
     }
 
-    fn trim(&self, mut job: Job, offset: u64, len: u64, fua: bool) -> Step {
+    fn trim(&self, mut job: Job, offset: u64, len: u64, fua: bool) -> JobStep {
         let is_block = self.file.kind() == FileKind::Block;
         // Devices accept whole blocks; partial blocks at the edges stay unchanged.
         let unit = if is_block { u64::from(self.file.block_bytes()) } else { 1 };
@@ -390,31 +390,31 @@ impl Origin {
         } else {
             Operation::Fallocate { fd, mode, offset, len }
         };
-        Step::Submit(job, operation)
+        JobStep::Submit(job, operation)
     }
 
-    fn write_zeros(&mut self, job: Job, fua: bool) -> Step {
+    fn write_zeros(&mut self, job: Job, fua: bool) -> JobStep {
         let offset = job.offset;
         self.write_zeros_from(job, offset, fua)
     }
 
-    fn write_zeros_from(&mut self, mut job: Job, offset: u64, fua: bool) -> Step {
+    fn write_zeros_from(&mut self, mut job: Job, offset: u64, fua: bool) -> JobStep {
         let left = usize_from_u64(job.offset + job.len - offset);
         let len = left.min(ZERO_PIECE_BYTES);
         job.stage = Stage::ZeroByWriting { next: offset + u64_from_usize(len), fua };
         let zeros = self.zeros.get_or_insert_with(|| AlignedBuf::new(ZERO_PIECE_BYTES).into_shared());
         let segments = vec![Segment::new(zeros.clone(), 0..len)];
         // One flush at the end instead of a durable write per piece.
-        Step::Submit(job, Operation::Write { fd: self.write_fd(), offset, segments, durable: false })
+        JobStep::Submit(job, Operation::Write { fd: self.write_fd(), offset, segments, durable: false })
     }
 
-    fn end_or_flush(&self, job: Job, fua: bool) -> Step {
+    fn end_or_flush(&self, job: Job, fua: bool) -> JobStep {
         if fua { self.flush(job) } else { done(self.outcome(&job, Ok(())), None) }
     }
 
-    fn flush(&self, mut job: Job) -> Step {
+    fn flush(&self, mut job: Job) -> JobStep {
         job.stage = Stage::Flush;
-        Step::Submit(job, Operation::Fsync { fd: SharedFd::clone(self.file.fd()), datasync: true })
+        JobStep::Submit(job, Operation::Fsync { fd: SharedFd::clone(self.file.fd()), datasync: true })
     }
 
     /// Descriptor of all writes. Everything else uses the descriptor that holds the device exclusively: a fallocate
@@ -466,6 +466,6 @@ fn whole_sectors(path: &Path, len_bytes: u64) -> Result<u64, IoError> {
     Err(IoError::new(ErrorKind::Invalid, "use", place, reason))
 }
 
-fn done(result: Result<(), OriginError>, target: Option<Target>) -> Step {
-    Step::Done(Finished { result, target })
+fn done(result: Result<(), OriginError>, target: Option<Target>) -> JobStep {
+    JobStep::Done(Finished { result, target })
 }

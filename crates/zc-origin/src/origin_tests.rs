@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use zc_core::ErrorKind;
 use zc_io::{AlignedBuf, Arena, Operation, Ring, RingOptions, Segment, Target};
 
-use crate::{Finished, Job, Likeness, Origin, OriginOptions, OriginRequest, RequestClass, Step, compare};
+use crate::{Finished, Job, JobStep, Likeness, Origin, OriginOptions, OriginRequest, RequestClass, compare};
 
 const LEN: u64 = 1 << 20;
 const WRITE: OriginOptions = OriginOptions { write: true, direct: Some(false), create_len: Some(LEN) };
@@ -19,7 +19,7 @@ pub(crate) fn dir() -> tempfile::TempDir {
 }
 
 /// Runs one operation of a request.
-fn carry_out(origin: &mut Origin, job: Job, operation: Operation) -> Step {
+fn carry_out(origin: &mut Origin, job: Job, operation: Operation) -> JobStep {
     let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1, poll_max_us: 0 }).unwrap();
     let mut out = Vec::new();
     ring.submit(operation, 0).unwrap();
@@ -34,8 +34,8 @@ fn drive(origin: &mut Origin, request: OriginRequest) -> (Finished, Vec<String>)
     let mut step = origin.start(request);
     loop {
         match step {
-            Step::Done(finished) => return (finished, names),
-            Step::Submit(job, operation) => {
+            JobStep::Done(finished) => return (finished, names),
+            JobStep::Submit(job, operation) => {
                 let name = format!("{operation:?}");
                 names.push(name.split([' ', '{']).next().unwrap().to_owned());
                 step = carry_out(origin, job, operation);
@@ -100,17 +100,17 @@ fn memory_that_direct_io_does_not_take_works_too() {
     let request =
         || OriginRequest::Write { offset: 512, segments: vec![part(101..200), part(200..1125)], fua: false };
     // Some file systems accept any memory, so the submitted segments are checked as well.
-    let Step::Submit(_, Operation::Write { segments, .. }) = origin.start(request()) else { panic!() };
+    let JobStep::Submit(_, Operation::Write { segments, .. }) = origin.start(request()) else { panic!() };
     assert!(segments.iter().all(|segment| segment.is_aligned(512)));
     simple(&mut origin, request()).0.unwrap();
     let odd = OriginRequest::Read { offset: 512, target: Target::whole(arena.lease(3001..4025)) };
     let even = OriginRequest::Read { offset: 512, target: Target::whole(AlignedBuf::new(1024)) };
     let mut fds = Vec::new();
     for request in [odd, even] {
-        let Step::Submit(job, operation) = origin.start(request) else { panic!() };
+        let JobStep::Submit(job, operation) = origin.start(request) else { panic!() };
         let Operation::Read { ref fd, .. } = operation else { panic!() };
         fds.push(fd.as_raw_fd());
-        let Step::Done(finished) = carry_out(&mut origin, job, operation) else { panic!() };
+        let JobStep::Done(finished) = carry_out(&mut origin, job, operation) else { panic!() };
         finished.result.unwrap();
         assert_eq!(finished.target.unwrap().bytes(), [3; 1024]);
     }
@@ -223,12 +223,12 @@ fn what_an_origin_cannot_do_is_done_another_way_and_remembered() {
     let mut origin = open(dir.path(), OriginOptions { create_len: Some(8 << 20), ..WRITE });
     let unsupported = || std::io::Error::from(rustix::io::Errno::OPNOTSUPP);
     let zero = OriginRequest::WriteZeroes { offset: 512, len: (5 << 20) / 2, no_hole: true, fua: true };
-    let Step::Submit(job, operation) = origin.start(zero) else { panic!() };
+    let JobStep::Submit(job, operation) = origin.start(zero) else { panic!() };
     assert!(matches!(operation, Operation::Fallocate { .. }));
     let mut step = origin.advance(job, Err(unsupported()), operation);
     let mut pieces = Vec::new();
     loop {
-        let Step::Submit(job, operation) = step else { panic!("{step:?}") };
+        let JobStep::Submit(job, operation) = step else { panic!("{step:?}") };
         let Operation::Write { offset, ref segments, durable: false, .. } = operation else { break };
         assert!(segments[0].bytes().iter().all(|&byte| byte == 0));
         let len = segments[0].len_bytes();
@@ -239,26 +239,28 @@ fn what_an_origin_cannot_do_is_done_another_way_and_remembered() {
     assert!(!origin.caps().can_zero && origin.caps().can_punch);
 
     let trim = || OriginRequest::Trim { offset: 0, len: 512, fua: false };
-    let Step::Submit(job, operation) = origin.start(trim()) else { panic!() };
-    let Step::Done(finished) = origin.advance(job, Err(unsupported()), operation) else { panic!() };
+    let JobStep::Submit(job, operation) = origin.start(trim()) else { panic!() };
+    let JobStep::Done(finished) = origin.advance(job, Err(unsupported()), operation) else { panic!() };
     finished.result.unwrap();
     assert_eq!(simple(&mut origin, trim()), (Ok(()), Vec::new()));
 
     let zero = OriginRequest::WriteZeroes { offset: 0, len: 512, no_hole: false, fua: false };
-    let Step::Submit(job, operation) = origin.start(zero) else { panic!() };
+    let JobStep::Submit(job, operation) = origin.start(zero) else { panic!() };
     let busy = std::io::Error::from(rustix::io::Errno::BUSY);
-    let Step::Submit(_, operation) = origin.advance(job, Err(busy), operation) else { panic!() };
+    let JobStep::Submit(_, operation) = origin.advance(job, Err(busy), operation) else { panic!() };
     assert!(matches!(operation, Operation::Write { .. }) && origin.caps().can_punch);
 
     let durable = |fua| OriginRequest::Write { offset: 0, segments: Vec::new(), fua };
-    let Step::Submit(job, operation) = origin.start(durable(true)) else { panic!() };
+    let JobStep::Submit(job, operation) = origin.start(durable(true)) else { panic!() };
     assert!(matches!(operation, Operation::Write { durable: true, .. }));
-    let Step::Submit(beside, second) = origin.start(durable(true)) else { panic!() };
-    let Step::Submit(job, operation) = origin.advance(job, Err(unsupported()), operation) else { panic!() };
-    let Step::Submit(_, second) = origin.advance(beside, Err(unsupported()), second) else { panic!() };
+    let JobStep::Submit(beside, second) = origin.start(durable(true)) else { panic!() };
+    let JobStep::Submit(job, operation) = origin.advance(job, Err(unsupported()), operation) else {
+        panic!()
+    };
+    let JobStep::Submit(_, second) = origin.advance(beside, Err(unsupported()), second) else { panic!() };
     assert!(matches!(second, Operation::Write { durable: false, .. }), "the one beside it is repeated, too");
     assert!(matches!(operation, Operation::Write { durable: false, .. }));
-    let Step::Submit(_, operation) = origin.advance(job, Ok(0), operation) else { panic!() };
+    let JobStep::Submit(_, operation) = origin.advance(job, Ok(0), operation) else { panic!() };
     assert!(matches!(operation, Operation::Fsync { .. }));
     assert_eq!(simple(&mut origin, durable(true)), (Ok(()), vec!["Write".to_owned(), "Fsync".to_owned()]));
     assert_eq!(simple(&mut origin, durable(false)), (Ok(()), vec!["Write".to_owned()]));
@@ -279,9 +281,9 @@ fn a_failed_operation_is_a_failed_request() {
     };
     for request in requests() {
         let class = request.class();
-        let Step::Submit(job, operation) = origin.start(request) else { panic!() };
+        let JobStep::Submit(job, operation) = origin.start(request) else { panic!() };
         let error = std::io::Error::from(rustix::io::Errno::NOSPC);
-        let Step::Done(finished) = origin.advance(job, Err(error), operation) else { panic!("{class:?}") };
+        let JobStep::Done(finished) = origin.advance(job, Err(error), operation) else { panic!("{class:?}") };
         assert_eq!(finished.result.unwrap_err().kind(), ErrorKind::NoSpace);
         assert_eq!(finished.target.is_some(), class == RequestClass::Read);
     }

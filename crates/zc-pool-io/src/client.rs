@@ -14,14 +14,14 @@ use zc_store::seam::StoreError;
 use zc_store::{Root, RootId, Space, Stats, Store};
 
 /// Completion callback. It runs on the pool's thread and must not block.
-pub type Done = Box<dyn FnOnce(Result<Answer, PoolError>) + Send>;
+pub type Callback = Box<dyn FnOnce(Result<Answer, PoolError>) + Send>;
 
 /// Query of the pool's current state.
 pub(crate) type Look = Box<dyn FnOnce(&Pool) + Send>;
 
 /// Input of the pool's thread.
 pub(crate) enum Input {
-    Request(RequestKind, Done),
+    Request(RequestKind, Callback),
     Look(Look),
     Clean(Look),
     Stop,

@@ -25,7 +25,7 @@ mod server;
 mod tests;
 mod workers;
 
-pub use client::{Done, PoolClient};
+pub use client::{Callback, PoolClient};
 pub use error::OpenError;
 pub use make::{MakeError, make};
 pub use open::{OpenPool, Settings};

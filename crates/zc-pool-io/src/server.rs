@@ -12,7 +12,7 @@ use zc_core::{HashKey, Map, OpId, ReqId};
 use zc_pool::{Ended, Pool, Request, Work};
 use zc_store::Config;
 
-use crate::client::{Done, Inbox, Input, Look, ended, lock};
+use crate::client::{Callback, Inbox, Input, Look, ended, lock};
 use crate::device::Device;
 use crate::error::OpenError;
 use crate::limits::{TICK_BUSY, TICK_IDLE};
@@ -38,7 +38,7 @@ pub(crate) struct Server {
     workers: Workers,
     inbox: Inbox,
     work: VecDeque<Work>,
-    asked: Map<ReqId, Done>,
+    asked: Map<ReqId, Callback>,
     last_req: u64,
     /// Callers waiting for the pool to become idle.
     cleaned: Vec<Look>,

@@ -5,8 +5,8 @@
 //! rights (`PR_SET_NO_NEW_PRIVS`); Landlock restricts files and TCP ports; seccomp restricts system calls.
 //!
 //! Invariants: called while the process has one thread; later threads inherit all restrictions. None can be undone. A
-//! step that the kernel refuses is an error if it is [`Step::Required`], and a note otherwise; a user that cannot be
-//! assumed is always an error.
+//! step that the kernel refuses is an error if it is [`Requirement::Required`], and a note otherwise; a user that
+//! cannot be assumed is always an error.
 //!
 //! It does not read the configuration. seccomp does not cover operations of an io_uring, which the kernel executes
 //! without a system call of their own. Landlock and capabilities cover those as well.
@@ -25,7 +25,7 @@ pub use user::{NoUser, User};
 
 /// Requirement level of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum Requirement {
     /// Skipped.
     Off,
     /// Applied if the kernel allows it.
@@ -40,13 +40,13 @@ pub struct Plan {
     /// The user to become, if not the present one.
     pub user: Option<User>,
     /// Level of dropping capabilities,
-    pub capabilities: Step,
+    pub capabilities: Requirement,
     /// except these, if no user is assumed.
     pub keep: Vec<Capability>,
     /// Level of restricting files and TCP ports with Landlock.
-    pub landlock: Step,
+    pub landlock: Requirement,
     /// Level of restricting system calls with seccomp.
-    pub seccomp: Step,
+    pub seccomp: Requirement,
 }
 
 /// Restrictions in force, for people.
@@ -110,7 +110,7 @@ impl Sandbox {
     pub fn enter(plan: Plan) -> Result<Self, SandboxError> {
         let mut this = Self { plan, held: Held::default() };
         let keep = if this.plan.user.is_some() { &[][..] } else { &this.plan.keep };
-        let bounded = (this.plan.capabilities != Step::Off).then(|| capabilities::bound(keep));
+        let bounded = (this.plan.capabilities != Requirement::Off).then(|| capabilities::bound(keep));
         if let Some(user) = &this.plan.user {
             user.assume()?;
         }
@@ -128,18 +128,18 @@ impl Sandbox {
     /// # Errors
     /// A required step is refused.
     pub fn close(mut self, folders: &Folders) -> Result<Held, SandboxError> {
-        if self.plan.landlock != Step::Off || self.plan.seccomp != Step::Off {
+        if self.plan.landlock != Requirement::Off || self.plan.seccomp != Requirement::Off {
             // Landlock and seccomp require it of processes without root.
             let done = rustix::thread::set_no_new_privs(true).map_err(|error| error.to_string());
             self.held.no_new_privileges = done.is_ok();
             self.note("seccomp", self.plan.seccomp, done)?;
         }
-        if self.plan.landlock != Step::Off {
+        if self.plan.landlock != Requirement::Off {
             let done = files::restrict(folders, &mut self.held.notes);
             self.held.landlock = done.is_ok();
             self.note("landlock", self.plan.landlock, done)?;
         }
-        if self.plan.seccomp != Step::Off {
+        if self.plan.seccomp != Requirement::Off {
             let done = calls::filter();
             self.held.seccomp = done.is_ok();
             self.note("seccomp", self.plan.seccomp, done)?;
@@ -150,11 +150,11 @@ impl Sandbox {
     fn note(
         &mut self,
         step: &'static str,
-        wanted: Step,
+        wanted: Requirement,
         done: Result<(), String>,
     ) -> Result<(), SandboxError> {
         match done {
-            Err(why) if wanted == Step::Required => Err(SandboxError::Refused { step, why }),
+            Err(why) if wanted == Requirement::Required => Err(SandboxError::Refused { step, why }),
             Err(why) => {
                 self.held.notes.push(format!("{step}: {why}; the daemon goes on without it"));
                 Ok(())

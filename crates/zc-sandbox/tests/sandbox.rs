@@ -9,10 +9,15 @@ use std::process::Command;
 
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::Gid;
-use zc_sandbox::{Capability, Folders, Held, Plan, Sandbox, SandboxError, Step, User};
+use zc_sandbox::{Capability, Folders, Held, Plan, Requirement, Sandbox, SandboxError, User};
 
-const NOTHING: Plan =
-    Plan { user: None, capabilities: Step::Off, keep: Vec::new(), landlock: Step::Off, seccomp: Step::Off };
+const NOTHING: Plan = Plan {
+    user: None,
+    capabilities: Requirement::Off,
+    keep: Vec::new(),
+    landlock: Requirement::Off,
+    seccomp: Requirement::Off,
+};
 
 /// Applies the plan on a new thread, and runs the test there.
 fn within<T: Send + 'static>(
@@ -54,7 +59,7 @@ fn files_outside_of_the_folders_are_inaccessible() {
         connect: vec![origin.port()],
     };
     let (own, looked, foreign) = (ours.path().to_owned(), read.path().to_owned(), others.path().join("file"));
-    let plan = Plan { landlock: Step::Required, ..NOTHING };
+    let plan = Plan { landlock: Requirement::Required, ..NOTHING };
     within(plan, folders, move |held| {
         assert!(held.landlock && held.no_new_privileges && !held.seccomp, "{held:?}");
         fs::write(own.join("new"), "text").unwrap();
@@ -78,7 +83,7 @@ fn files_outside_of_the_folders_are_inaccessible() {
 
 #[test]
 fn system_calls_that_no_serving_daemon_makes_are_refused() {
-    let plan = Plan { seccomp: Step::Required, ..NOTHING };
+    let plan = Plan { seccomp: Requirement::Required, ..NOTHING };
     within(plan, Folders::default(), |held| {
         assert!(held.seccomp && held.no_new_privileges && !held.landlock, "{held:?}");
         let dir = tempfile::tempdir().unwrap();
@@ -97,8 +102,11 @@ fn system_calls_that_no_serving_daemon_makes_are_refused() {
 #[test]
 fn capabilities_but_those_that_are_kept_are_gone_for_good() {
     let is_root = rustix::process::geteuid().is_root();
-    let plan =
-        Plan { capabilities: Step::Required, keep: vec![Capability::Chown, Capability::Fowner], ..NOTHING };
+    let plan = Plan {
+        capabilities: Requirement::Required,
+        keep: vec![Capability::Chown, Capability::Fowner],
+        ..NOTHING
+    };
     within(plan, Folders::default(), move |held| {
         let expected: &[&str] = if is_root { &["CHOWN", "FOWNER"] } else { &[] };
         assert_eq!(held.capabilities, expected);
@@ -115,7 +123,8 @@ fn capabilities_but_those_that_are_kept_are_gone_for_good() {
 #[test]
 fn another_user_is_assumed_with_its_groups_and_without_a_way_back() {
     let user = User::find("54321:54322").unwrap();
-    let plan = Plan { user: Some(user), capabilities: Step::Auto, keep: vec![Capability::Chown], ..NOTHING };
+    let plan =
+        Plan { user: Some(user), capabilities: Requirement::Auto, keep: vec![Capability::Chown], ..NOTHING };
     if !rustix::process::geteuid().is_root() {
         let refused = std::thread::spawn(|| Sandbox::enter(plan).map(|_| ())).join().unwrap();
         assert!(matches!(refused, Err(SandboxError::User { user: 54321, .. })), "{refused:?}");

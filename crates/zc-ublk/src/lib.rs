@@ -38,4 +38,4 @@ pub use options::{Attributes, CopyMode, DeviceInfo, DeviceOptions, DeviceState, 
 pub use preflight::{Driver, Preflight, driver, preflight};
 pub use recovery::{ProcessState, holder_of};
 pub use request::{Request, RequestOp};
-pub use server::{Server, Step};
+pub use server::{Server, TagAction};

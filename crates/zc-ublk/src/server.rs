@@ -45,7 +45,7 @@ enum Link {
 
 /// Next action for a tag.
 #[derive(Debug)]
-pub enum Step {
+pub enum TagAction {
     /// Submit the operation to the ring; pass its completion to [`Server::ended`].
     Submit(Operation),
     /// Serve the request, then call [`Server::complete`]. A write comes with its bytes.
@@ -149,7 +149,7 @@ impl Server {
         result: io::Result<usize>,
         operation: Operation,
         memory: impl FnOnce(usize) -> AlignedBuf,
-    ) -> Step {
+    ) -> TagAction {
         let state = *self.machine.tag(queue, tag);
         match (state, result) {
             (Tag::Fetched, Ok(value)) => self.fetched(queue, tag, value, memory),
@@ -158,7 +158,7 @@ impl Server {
                     unreachable!("a write is loaded into a whole buffer")
                 };
                 *self.machine.tag(queue, tag) = Tag::Serving(request);
-                Step::Serve { request, memory: Some(memory) }
+                TagAction::Serve { request, memory: Some(memory) }
             }
             (Tag::Replying(result), Ok(_)) => self.commit(queue, tag, result, CommandMemory::None),
             // Copies by reads and writes: the request fails, the tag remains valid.
@@ -169,7 +169,7 @@ impl Server {
             (Tag::Fetched | Tag::Loading(_) | Tag::Replying(_), Err(_)) => {
                 *self.machine.tag(queue, tag) = Tag::Gone;
                 self.machine.gone += 1;
-                Step::Gone
+                TagAction::Gone
             }
             (Tag::Idle | Tag::Serving(_) | Tag::Gone, _) => {
                 panic!("tag {tag} of queue {queue} has no operation that could end: {state:?}")
@@ -184,7 +184,7 @@ impl Server {
         tag: u16,
         value: usize,
         memory: impl FnOnce(usize) -> AlignedBuf,
-    ) -> Step {
+    ) -> TagAction {
         let raw = self.descriptor(queue, tag);
         let machine = &self.machine;
         let Some(request) = Request::of(&raw, machine.size_bytes, machine.request_bytes_max) else {
@@ -201,14 +201,14 @@ impl Server {
         }
         if !is_write {
             *self.machine.tag(queue, tag) = Tag::Serving(request);
-            return Step::Serve { request, memory: None };
+            return TagAction::Serve { request, memory: None };
         }
         *self.machine.tag(queue, tag) = Tag::Loading(request);
         let len_bytes = usize_from_u64(request.len_bytes);
         let memory = memory(len_bytes);
         assert_eq!(memory.len(), len_bytes, "memory is as long as asked for");
         let target = Target::whole(memory);
-        Step::Submit(match self.machine.copy {
+        TagAction::Submit(match self.machine.copy {
             CopyMode::InCommand => {
                 self.command(data::NEED_GET_DATA, queue, tag, 0, CommandMemory::Into(target))
             }
@@ -223,7 +223,7 @@ impl Server {
     /// # Panics
     /// When the request was not handed out, or the number of bytes is wrong.
     #[must_use]
-    pub fn complete(&mut self, queue: u16, tag: u16, result: Result<Option<Segment>, i32>) -> Step {
+    pub fn complete(&mut self, queue: u16, tag: u16, result: Result<Option<Segment>, i32>) -> TagAction {
         let Tag::Serving(request) = *self.machine.tag(queue, tag) else {
             panic!("tag {tag} of queue {queue} is completed but was not handed out")
         };
@@ -241,7 +241,12 @@ impl Server {
                     CopyMode::UserCopy => {
                         *self.machine.tag(queue, tag) = Tag::Replying(moved);
                         let (fd, offset) = (SharedFd::clone(self.fd()), buffer_offset(queue, tag));
-                        Step::Submit(Operation::Write { fd, offset, segments: vec![segment], durable: false })
+                        TagAction::Submit(Operation::Write {
+                            fd,
+                            offset,
+                            segments: vec![segment],
+                            durable: false,
+                        })
                     }
                 }
             }
@@ -251,7 +256,7 @@ impl Server {
         }
     }
 
-    fn commit(&mut self, queue: u16, tag: u16, result: i32, memory: CommandMemory) -> Step {
+    fn commit(&mut self, queue: u16, tag: u16, result: i32, memory: CommandMemory) -> TagAction {
         *self.machine.tag(queue, tag) = Tag::Fetched;
         // The driver refuses the completion of a READ without an address, also of a failed one without bytes; the tag
         // would be lost, and its user would wait forever. The other copy mode requires none.
@@ -261,7 +266,7 @@ impl Server {
             }
             (memory, _) => memory,
         };
-        Step::Submit(self.command(data::COMMIT_AND_FETCH, queue, tag, result, memory))
+        TagAction::Submit(self.command(data::COMMIT_AND_FETCH, queue, tag, result, memory))
     }
 
     fn command(&self, code: u32, queue: u16, tag: u16, result: i32, memory: CommandMemory) -> Operation {

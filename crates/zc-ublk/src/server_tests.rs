@@ -11,18 +11,18 @@ fn server(copy: CopyMode, op_flags: u32) -> Server {
     Server { link: Link::Fake { fd, descriptor }, machine: Machine::new(copy, 1, 2, 1 << 20, 64 << 10) }
 }
 
-fn end(server: &mut Server, result: io::Result<usize>, operation: Operation) -> Step {
+fn end(server: &mut Server, result: io::Result<usize>, operation: Operation) -> TagAction {
     server.ended(0, 0, result, operation, AlignedBuf::new)
 }
 
 /// Fetches tag 0 and completes the fetch.
-fn begin(server: &mut Server, value: usize) -> Step {
+fn begin(server: &mut Server, value: usize) -> TagAction {
     let operation = server.fetch(0, 0);
     end(server, Ok(value), operation)
 }
 
-fn submitted(step: Step) -> Operation {
-    let Step::Submit(operation) = step else { panic!("{step:?} is no operation") };
+fn submitted(step: TagAction) -> Operation {
+    let TagAction::Submit(operation) = step else { panic!("{step:?} is no operation") };
     operation
 }
 
@@ -33,19 +33,21 @@ fn read_bytes() -> Segment {
 #[test]
 fn a_read_goes_back_with_its_result_in_one_command() {
     let mut server = server(CopyMode::InCommand, op::READ);
-    let Step::Serve { request, memory: None } = begin(&mut server, 0) else { panic!("a read is served") };
+    let TagAction::Serve { request, memory: None } = begin(&mut server, 0) else {
+        panic!("a read is served")
+    };
     assert_eq!((request.op, request.offset_bytes, request.len_bytes), (RequestOp::Read, 8192, 4096));
     let operation = submitted(server.complete(0, 0, Ok(Some(read_bytes()))));
     assert!(matches!(operation, Operation::Command { .. }));
     // The same command fetches the next request.
-    assert!(matches!(end(&mut server, Ok(0), operation), Step::Serve { .. }));
+    assert!(matches!(end(&mut server, Ok(0), operation), TagAction::Serve { .. }));
 }
 
 #[test]
 fn a_write_asks_for_its_bytes() {
     let mut server = server(CopyMode::InCommand, op::WRITE | op::FUA);
     let load = submitted(begin(&mut server, 1));
-    let Step::Serve { request, memory: Some(memory) } = end(&mut server, Ok(0), load) else {
+    let TagAction::Serve { request, memory: Some(memory) } = end(&mut server, Ok(0), load) else {
         panic!("a write is served with its bytes")
     };
     assert_eq!((memory.len(), request.fua), (4096, true));
@@ -57,7 +59,7 @@ fn the_other_mode_copies_by_reading_and_writing() {
     let mut server_of_writes = server(CopyMode::UserCopy, op::WRITE);
     let load = submitted(begin(&mut server_of_writes, 0));
     assert!(matches!(&load, Operation::Read { offset, .. } if *offset == 0x8000_0000));
-    assert!(matches!(end(&mut server_of_writes, Ok(4096), load), Step::Serve { memory: Some(_), .. }));
+    assert!(matches!(end(&mut server_of_writes, Ok(4096), load), TagAction::Serve { memory: Some(_), .. }));
 
     let mut server = server(CopyMode::UserCopy, op::READ);
     begin(&mut server, 0);
@@ -105,7 +107,7 @@ fn a_device_that_grows_serves_what_is_behind_its_old_end() {
     let refused = submitted(begin(&mut server, 0));
     server.grow(8192 + 4096);
     server.grow(512);
-    assert!(matches!(end(&mut server, Ok(0), refused), Step::Serve { .. }));
+    assert!(matches!(end(&mut server, Ok(0), refused), TagAction::Serve { .. }));
 }
 
 #[test]
@@ -114,12 +116,12 @@ fn a_device_is_gone_when_all_its_tags_are() {
     let mut server = server(CopyMode::InCommand, op::FLUSH);
     assert_eq!(server.tags().collect::<Vec<_>>(), [(0, 0), (0, 1)]);
     let (first, second) = (server.fetch(0, 0), server.fetch(0, 1));
-    assert!(matches!(server.ended(0, 1, gone(), second, AlignedBuf::new), Step::Gone));
+    assert!(matches!(server.ended(0, 1, gone(), second, AlignedBuf::new), TagAction::Gone));
     assert!(!server.is_gone());
     // A pending request is completed; the kernel then reports that the tag is gone.
-    assert!(matches!(end(&mut server, Ok(0), first), Step::Serve { .. }));
+    assert!(matches!(end(&mut server, Ok(0), first), TagAction::Serve { .. }));
     let commit = submitted(server.complete(0, 0, Err(libc::EIO)));
-    assert!(matches!(end(&mut server, gone(), commit), Step::Gone));
+    assert!(matches!(end(&mut server, gone(), commit), TagAction::Gone));
     assert!(server.is_gone());
 }
 

@@ -222,8 +222,11 @@ mod tests {
             assert_eq!(cache[name], json!(expected), "{name}");
         }
         let rows = rows(&cache, &json!({"read": 4, "hits": 1, "read_ahead": 0}));
-        let of = |name: &str| rows.iter().find(|(key, _)| *key == name).unwrap().1.clone();
-        assert_eq!(of("holds"), "6.0 KiB of 2 volumes, 2.00 : 1");
-        assert_eq!(of("memory"), "50 B of 100 B, 25.0 % of the mappings taken; 7 B for the history of reads");
+        let field = |name: &str| rows.iter().find(|(key, _)| *key == name).unwrap().1.clone();
+        assert_eq!(field("holds"), "6.0 KiB of 2 volumes, 2.00 : 1");
+        assert_eq!(
+            field("memory"),
+            "50 B of 100 B, 25.0 % of the mappings taken; 7 B for the history of reads"
+        );
     }
 }

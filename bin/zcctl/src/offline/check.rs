@@ -13,7 +13,7 @@ use zc_format::{CheckpointHeader, RegionMap};
 
 use super::cli::CheckArgs;
 use super::dirty::Dirty;
-use super::image::{Found, Image, Journal, newest};
+use super::image::{CopyState, Image, Journal, newest};
 use super::report::{Class, Report};
 use super::slots::Slots;
 use crate::units::size;
@@ -105,16 +105,21 @@ fn check_superblocks(image: &Image, report: &mut Report) {
 }
 
 /// Two copies of which the older one may never have been written as long as the newer one is the first.
-fn check_copies<T>(report: &mut Report, class: Class, copies: &[Found<T>; 2], sequence: impl Fn(&T) -> u64) {
+fn check_copies<T>(
+    report: &mut Report,
+    class: Class,
+    copies: &[CopyState<T>; 2],
+    sequence: impl Fn(&T) -> u64,
+) {
     let name = class.name();
     let first = newest(copies, &sequence).is_some_and(|(found, _)| sequence(found) <= 1);
     for (copy, found) in copies.iter().enumerate() {
         match found {
-            Found::Valid(_) | Found::IndexImage => {}
-            Found::Blank if first => {}
-            Found::Blank => report.problem(class, format!("{name} copy {copy} is zero")),
-            Found::Damaged(fault) => report.problem(class, format!("{name} copy {copy}: {fault}")),
-            Found::Unreadable(error) => report.problem(class, format!("{name} copy {copy}: {error}")),
+            CopyState::Valid(_) | CopyState::IndexImage => {}
+            CopyState::Blank if first => {}
+            CopyState::Blank => report.problem(class, format!("{name} copy {copy} is zero")),
+            CopyState::Damaged(fault) => report.problem(class, format!("{name} copy {copy}: {fault}")),
+            CopyState::Unreadable(error) => report.problem(class, format!("{name} copy {copy}: {error}")),
         }
     }
 }

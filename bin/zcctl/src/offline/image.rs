@@ -35,7 +35,7 @@ pub(crate) struct Image {
 
 /// A structure with two copies: each decoded, damaged, unreadable or never written.
 #[derive(Debug)]
-pub(crate) enum Found<T> {
+pub(crate) enum CopyState<T> {
     Valid(T),
     Blank,
     /// The index image was written over it.
@@ -45,7 +45,7 @@ pub(crate) enum Found<T> {
     Unreadable(String),
 }
 
-impl<T> Found<T> {
+impl<T> CopyState<T> {
     pub(crate) const fn valid(&self) -> Option<&T> {
         if let Self::Valid(value) = self { Some(value) } else { None }
     }
@@ -63,7 +63,7 @@ impl<T> Found<T> {
 }
 
 /// The valid one with the larger sequence, and its number.
-pub(crate) fn newest<T>(copies: &[Found<T>; 2], sequence: impl Fn(&T) -> u64) -> Option<(&T, usize)> {
+pub(crate) fn newest<T>(copies: &[CopyState<T>; 2], sequence: impl Fn(&T) -> u64) -> Option<(&T, usize)> {
     let valid = copies.iter().enumerate().filter_map(|(copy, found)| Some((found.valid()?, copy)));
     valid.max_by_key(|(value, _)| sequence(value))
 }
@@ -157,33 +157,37 @@ impl Image {
         self.file.read_blocking(offset_bytes, len_bytes)
     }
 
-    pub(crate) fn volume_tables(&self) -> [Found<VolumeTable>; 2] {
+    pub(crate) fn volume_tables(&self) -> [CopyState<VolumeTable>; 2] {
         let len = usize_from_u64(VOLUME_TABLE_BYTES);
         let copy = |copy: usize| {
             let offset = self.geometry().volume_table[copy];
-            Found::of(self.read(offset, len), |bytes| VolumeTable::decode(bytes, copy, self.geometry().salt))
+            CopyState::of(self.read(offset, len), |bytes| {
+                VolumeTable::decode(bytes, copy, self.geometry().salt)
+            })
         };
         [copy(0), copy(1)]
     }
 
-    pub(crate) fn region_maps(&self) -> [Found<RegionMap>; 2] {
+    pub(crate) fn region_maps(&self) -> [CopyState<RegionMap>; 2] {
         let len = usize_from_u64(REGION_MAP_BYTES);
         let copy = |copy: usize| {
             let offset = self.geometry().region_map[copy];
-            Found::of(self.read(offset, len), |bytes| RegionMap::decode(bytes, copy, self.geometry().salt))
+            CopyState::of(self.read(offset, len), |bytes| {
+                RegionMap::decode(bytes, copy, self.geometry().salt)
+            })
         };
         [copy(0), copy(1)]
     }
 
-    pub(crate) fn checkpoints(&self) -> [Found<CheckpointHeader>; 2] {
+    pub(crate) fn checkpoints(&self) -> [CopyState<CheckpointHeader>; 2] {
         let blocks = self.geometry().checkpoint_blocks;
         let area = |area: usize| {
             let offset = self.geometry().checkpoint[area];
             let read = self.read(offset, BLOCK);
             if read.as_ref().is_ok_and(|bytes| ImageHead::is_head(bytes)) {
-                return Found::IndexImage;
+                return CopyState::IndexImage;
             }
-            Found::of(read, |bytes| CheckpointHeader::decode(bytes, area, blocks, self.geometry().salt))
+            CopyState::of(read, |bytes| CheckpointHeader::decode(bytes, area, blocks, self.geometry().salt))
         };
         [area(0), area(1)]
     }
@@ -316,14 +320,14 @@ fn label_fault(journal: &BlockFile, superblock: &Superblock) -> anyhow::Result<O
     if !superblock.geometry.has_journal_device() {
         bail!("the cache keeps its journal inside; --journal {place} does not belong to it");
     }
-    match Found::of(journal.read_blocking(0, BLOCK), JournalLabel::decode) {
-        Found::Valid(label) if label == JournalLabel::of(superblock) => Ok(None),
-        Found::Valid(_) => bail!("{place} is the journal of another cache"),
-        Found::Blank | Found::IndexImage => {
+    match CopyState::of(journal.read_blocking(0, BLOCK), JournalLabel::decode) {
+        CopyState::Valid(label) if label == JournalLabel::of(superblock) => Ok(None),
+        CopyState::Valid(_) => bail!("{place} is the journal of another cache"),
+        CopyState::Blank | CopyState::IndexImage => {
             Ok(Some(format!("{place} does not identify its cache: its first block is zero")))
         }
-        Found::Damaged(fault) => Ok(Some(format!("{place} does not identify its cache: {fault}"))),
-        Found::Unreadable(why) => Ok(Some(format!("{place} does not identify its cache: {why}"))),
+        CopyState::Damaged(fault) => Ok(Some(format!("{place} does not identify its cache: {fault}"))),
+        CopyState::Unreadable(why) => Ok(Some(format!("{place} does not identify its cache: {why}"))),
     }
 }
 

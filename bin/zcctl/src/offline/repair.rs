@@ -19,7 +19,7 @@ use zc_io::{AlignedBuf, BlockFile, OpenOptions};
 
 use super::check::check;
 use super::cli::RepairArgs;
-use super::image::{Found, Image, newest};
+use super::image::{CopyState, Image, newest};
 use super::report::{Class, Report};
 
 /// Destination of a fix.
@@ -132,14 +132,14 @@ fn plan_journal_label(image: &Image, report: &Report) -> Option<Fix> {
 }
 
 fn plan_volume_table(image: &Image, fixes: &mut Vec<Fix>) {
-    let tables: [Found<VolumeTable>; 2] = image.volume_tables();
+    let tables: [CopyState<VolumeTable>; 2] = image.volume_tables();
     let Some((table, good)) = newest(&tables, |table| table.sequence) else { return };
     let other = 1 - good;
     let sound = match &tables[other] {
-        Found::Valid(_) => true,
+        CopyState::Valid(_) => true,
         // The second copy may never have been written.
-        Found::Blank => table.sequence <= 1,
-        Found::Damaged(_) | Found::Unreadable(_) | Found::IndexImage => false,
+        CopyState::Blank => table.sequence <= 1,
+        CopyState::Damaged(_) | CopyState::Unreadable(_) | CopyState::IndexImage => false,
     };
     if !sound {
         fixes.push(Fix {

@@ -153,26 +153,26 @@ fn lose(
 
 fn would_roll_back(answer: &Value) -> String {
     let (volume, snapshot) = (string(answer, "name"), string(answer, "snapshot"));
-    let of = |key| size(number(answer, key));
+    let size_of = |key| size(number(answer, key));
     format!(
         "volume \"{volume}\" ({}) would become what its snapshot \"{snapshot}\" ({}) is, and writes since then \
          would be lost: {} of them are stored nowhere else",
-        of("size_bytes"),
-        of("snapshot_size_bytes"),
-        of("loses_bytes")
+        size_of("size_bytes"),
+        size_of("snapshot_size_bytes"),
+        size_of("loses_bytes")
     )
 }
 
 fn would_delete(what: &str, answer: &Value) -> String {
-    let of = |key| size(number(answer, key));
+    let size_of = |key| size(number(answer, key));
     format!(
         "{what} \"{}\" ({}, {} used) would be lost, and with it {} that are stored nowhere else; {} would become \
          free",
         string(answer, "name"),
-        of("size_bytes"),
-        of("used_bytes"),
-        of("loses_bytes"),
-        of("frees_bytes")
+        size_of("size_bytes"),
+        size_of("used_bytes"),
+        size_of("loses_bytes"),
+        size_of("frees_bytes")
     )
 }
 
@@ -225,7 +225,7 @@ fn create(path: &Path, wanted: Option<u64>, force: bool) -> anyhow::Result<()> {
 }
 
 fn status(pool: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
-    let of = |key: &str| number(pool, key);
+    let number_of = |key: &str| number(pool, key);
     let state = match pool["state"].as_str() {
         Some("low") => {
             "low: delete snapshots or volumes, or discard data; the daemon, or `zcctl store clean`, frees it"
@@ -241,17 +241,17 @@ fn status(pool: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let rows = [
         ("state", state.to_owned()),
-        ("size", size(of("total_bytes"))),
-        ("free", size(of("free_bytes"))),
-        ("stored", size(of("stored_bytes"))),
-        ("maps", size(of("map_bytes"))),
-        ("dead", size(of("dead_bytes"))),
-        ("volumes' size", size(of("nominal_bytes"))),
-        ("used", size(of("used_bytes"))),
-        ("deduplication", ratio(of("used_bytes"), of("raw_bytes"))),
-        ("compression", ratio(of("raw_bytes"), of("stored_bytes"))),
-        ("fingerprints", from_cache(of("prints_known"), of("prints_computed"))),
-        ("compressed", from_cache(of("encodings_known"), of("encodings_computed"))),
+        ("size", size(number_of("total_bytes"))),
+        ("free", size(number_of("free_bytes"))),
+        ("stored", size(number_of("stored_bytes"))),
+        ("maps", size(number_of("map_bytes"))),
+        ("dead", size(number_of("dead_bytes"))),
+        ("volumes' size", size(number_of("nominal_bytes"))),
+        ("used", size(number_of("used_bytes"))),
+        ("deduplication", ratio(number_of("used_bytes"), number_of("raw_bytes"))),
+        ("compression", ratio(number_of("raw_bytes"), number_of("stored_bytes"))),
+        ("fingerprints", from_cache(number_of("prints_known"), number_of("prints_computed"))),
+        ("compressed", from_cache(number_of("encodings_known"), number_of("encodings_computed"))),
     ];
     text::pairs(out, &rows)?;
     Ok(())

@@ -51,13 +51,13 @@ struct Counters {
 
 impl Counters {
     fn of(volume: &Value) -> Self {
-        let of = |name: &str| volume["traffic"][name].as_u64().unwrap_or(0);
+        let count = |name: &str| volume["traffic"][name].as_u64().unwrap_or(0);
         Self {
-            reads: of("reads"),
-            hits: of("hits"),
-            read_bytes: of("read_bytes"),
-            writes: of("writes"),
-            write_bytes: of("write_bytes"),
+            reads: count("reads"),
+            hits: count("hits"),
+            read_bytes: count("read_bytes"),
+            writes: count("writes"),
+            write_bytes: count("write_bytes"),
         }
     }
 }

@@ -545,9 +545,9 @@ fn show(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<Ex
     text::pairs(out, &volumes::facts(entry))?;
     writeln!(out)?;
     let row = |setting: &Value| {
-        let of = |name: &str| setting[name].as_str().unwrap_or("-").to_owned();
+        let field = |name: &str| setting[name].as_str().unwrap_or("-").to_owned();
         let live = if setting["live"] == json!(true) { "at once" } else { "after a restart" };
-        vec![of("key"), of("value"), live.to_owned()]
+        vec![field("key"), field("value"), live.to_owned()]
     };
     let rows: Vec<Vec<String>> = config["settings"].as_array().into_iter().flatten().map(row).collect();
     text::table(out, &["setting", "value", "a change is in force"], &rows)?;

@@ -66,7 +66,7 @@ pub(crate) struct WarmArgs {
 
 /// Has a volume warmed, and waits for the end.
 pub(crate) fn run(args: &WarmArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let wanted = Wanted::of(args)?;
+    let wanted = WarmPlan::of(args)?;
     if !args.daemon.json {
         wanted.notes.iter().try_for_each(|note| writeln!(std::io::stderr(), "zcctl: {note}"))?;
     }
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &WarmArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
 
 /// Ranges to warm.
 #[derive(Debug)]
-struct Wanted {
+struct WarmPlan {
     ranges: Vec<Range<u64>>,
     /// Their length.
     bytes: u64,
@@ -97,7 +97,7 @@ struct Wanted {
     notes: Vec<String>,
 }
 
-impl Wanted {
+impl WarmPlan {
     fn of(args: &WarmArgs) -> anyhow::Result<Self> {
         let status = ask(&args.daemon.socket, &json!({"cmd": "status"}))?;
         let entries = status["volumes"].as_array().into_iter().flatten();
@@ -204,7 +204,7 @@ impl Look {
     }
 }
 
-fn warm(args: &WarmArgs, wanted: &Wanted) -> anyhow::Result<Look> {
+fn warm(args: &WarmArgs, wanted: &WarmPlan) -> anyhow::Result<Look> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("cannot take signals")?;
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn lines_are_bounded_and_only_the_last_says_so() {
-        let wanted = |count: u64| Wanted {
+        let wanted = |count: u64| WarmPlan {
             ranges: (0..count).map(|n| n * 9..n * 9 + 5).collect(),
             bytes: 0,
             notes: Vec::new(),

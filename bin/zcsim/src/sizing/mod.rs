@@ -135,8 +135,8 @@ fn size(args: &Args) -> anyhow::Result<()> {
 
 /// The whole trace at one size, with and without reduction.
 fn verify(trace: &Trace, config: &Config, unit_bytes: u64) -> anyhow::Result<[Estimate; 2]> {
-    let of = |reduction| simulate(trace, config, unit_bytes, reduction).map(|(found, _)| found);
-    Ok([of(Reduction::Configured)?, of(Reduction::None)?])
+    let simulated = |reduction| simulate(trace, config, unit_bytes, reduction).map(|(found, _)| found);
+    Ok([simulated(Reduction::Configured)?, simulated(Reduction::None)?])
 }
 
 /// Every size with and without reduction, on all CPUs.

@@ -389,9 +389,9 @@ mod tests {
     fn traces_of_one_shape_are_told_apart() {
         let line =
             |time, block, op, print, size| format!("{time} {} 8 {op} {print:016x} {size} 50\n", block * 8);
-        let of = |lines: &[String]| load(&lines.concat()).identity();
+        let identity_of = |lines: &[String]| load(&lines.concat()).identity();
         let one = [line(1, 0, "R", 0xa1, 100), line(9, 5, "W", 0xa2, 100)];
-        assert_eq!(of(&one), of(&one.clone()));
+        assert_eq!(identity_of(&one), identity_of(&one.clone()));
         let others = [
             [line(1, 0, "R", 0xa1, 100), line(9, 4, "W", 0xa2, 100)],
             [line(1, 0, "R", 0xa1, 100), line(90_000_000_000_u64, 5, "W", 0xa2, 100)],
@@ -402,7 +402,7 @@ mod tests {
             [line(1, 0, "R", 0xa3, 100), line(9, 5, "W", 0xa2, 100)],
         ];
         let all: std::collections::BTreeSet<u64> =
-            others.iter().map(|other| of(other)).chain([of(&one)]).collect();
+            others.iter().map(|other| identity_of(other)).chain([identity_of(&one)]).collect();
         assert_eq!(all.len(), others.len() + 1);
     }
 

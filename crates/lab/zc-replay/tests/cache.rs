@@ -166,9 +166,9 @@ fn dedup_and_compression_make_room() {
     let contents = |block: u64| u128::from(block / 2 * 1000 + 500);
     let mut all = scan(Op::Read, 0..1000, contents);
     all.extend(scan(Op::Read, 0..1000, contents));
-    let of = |dedup: bool, codec: &'static str| replay(&all, Choice { dedup, codec, ..PLAIN }, 8);
+    let replayed = |dedup: bool, codec: &'static str| replay(&all, Choice { dedup, codec, ..PLAIN }, 8);
     let (neither, compressed, shared, both) =
-        (of(false, "none"), of(false, "lz4"), of(true, "none"), of(true, "lz4"));
+        (replayed(false, "none"), replayed(false, "lz4"), replayed(true, "none"), replayed(true, "lz4"));
     assert_eq!(neither.read_hits(), 0);
     assert!(both.read_hits() >= compressed.read_hits() && both.read_hits() >= shared.read_hits());
     assert_eq!(both.read_hits(), 1000);
@@ -199,16 +199,16 @@ fn a_cache_that_cannot_be_is_an_error() {
     let trace = load(&scan(Op::Read, 0..10, u128::from));
     let mut settings = config(PLAIN);
     settings.cache.size = None;
-    let of = |settings: &Config| {
+    let replayed = |settings: &Config| {
         let replay = Replay { size: CacheSize::Configured, ..Replay::default() };
         run(&trace, settings, replay, |_| {}).unwrap_err().to_string()
     };
-    assert!(of(&settings).contains("cache.size"));
+    assert!(replayed(&settings).contains("cache.size"));
     settings.cache.size = Some(zc_core::units::SizeOrShare::Bytes(1 << 16));
-    assert!(of(&settings).contains("65536"));
+    assert!(replayed(&settings).contains("65536"));
     settings.cache.size = Some(zc_core::units::SizeOrShare::Bytes(1 << 30));
     settings.cache.max_ram = zc_config::MaxRam::Bytes(1);
-    assert!(of(&settings).contains("max_ram"));
+    assert!(replayed(&settings).contains("max_ram"));
 }
 
 #[test]
@@ -251,11 +251,11 @@ fn ratios_and_origin_traffic_are_those_after_warming() {
     let first = (0..72_u64).map(|block| write(block, content(u128::from(block % 64) + 1, 2000)));
     let second = (72..104_u64).map(|block| write(block, content(u128::from(block % 8) + 1000, 4096)));
     let trace = load(&first.chain(second).collect::<Vec<_>>());
-    let of = |warm_requests: u64| {
+    let replayed = |warm_requests: u64| {
         let replay = Replay { size: CacheSize::Units(8 * 256 * 1024), warm_requests, ..Replay::default() };
         run(&trace, &config(PLAIN), replay, |_| {}).unwrap()
     };
-    let (all, later) = (of(0), of(72));
+    let (all, later) = (replayed(0), replayed(72));
     assert_eq!([all.origin.writes.operations, later.origin.writes.operations], [104, 32]);
     assert_eq!([all.origin.writes.bytes, later.origin.writes.bytes], [104 * 4096, 32 * 4096]);
     assert_eq!([all.dedup_hits(), later.dedup_hits()], [32, 24]);
@@ -290,7 +290,7 @@ fn an_ssd_below_counts_what_the_manager_writes() {
     let rewrites = (0..6000).map(|n| request(Op::Write, n * 7 % 900, n, u128::from(n) + 1));
     let reads = (0..900).map(|block| request(Op::Read, block, 6000 + block, u128::from(block) + 100_000));
     let requests: Vec<Request> = rewrites.chain(reads).collect();
-    let of = |ssd: Ssd, discard: bool| {
+    let replayed = |ssd: Ssd, discard: bool| {
         let replay = Replay { size: CacheSize::Units(8 * 256 * 1024), ssd: Some(ssd), ..Replay::default() };
         let mut config = config(PLAIN);
         config.cache.discard = Some(discard);
@@ -298,12 +298,12 @@ fn an_ssd_below_counts_what_the_manager_writes() {
         (report.flash.unwrap(), report)
     };
     for ssd in [Ssd::default(), Ssd::LogBlocks(Blocks::default())] {
-        let (flash, report) = of(ssd, false);
+        let (flash, report) = replayed(ssd, false);
         assert_eq!(flash.programs, flash.host_writes + flash.copies);
         assert_eq!(flash.host_writes * 4096, report.ssd_bytes_written(), "{ssd:?}: no more, no less");
         assert_eq!(flash.host_reads * 4096, report.stats.device_read_bytes, "{ssd:?}");
         assert!(flash.erasures > 0 && flash.trims == 0, "{ssd:?}: {flash:?}");
-        let (trimmed, _) = of(ssd, true);
+        let (trimmed, _) = replayed(ssd, true);
         assert!(trimmed.trims > 0 && trimmed.copies <= flash.copies, "{ssd:?}: {trimmed:?} {flash:?}");
     }
     let small = Replay { size: CacheSize::Units(8 * 256 * 1024), ..Replay::default() };

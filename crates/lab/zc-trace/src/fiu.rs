@@ -66,9 +66,9 @@ impl Joiner {
 
 /// Cuts a request into pieces, each with a fingerprint of its own; more than one if there are several.
 pub(crate) fn pieces(request: Request, text: &str) -> Result<Vec<Request>, &'static str> {
-    let of = |fingerprint| Content { fingerprint, lz4_bytes: None, zstd1_bytes: None };
+    let content_of = |fingerprint| Content { fingerprint, lz4_bytes: None, zstd1_bytes: None };
     if text.len() <= DIGITS {
-        return Ok(vec![request.of(of(hash(text)?))]);
+        return Ok(vec![request.of(content_of(hash(text)?))]);
     }
     let words = text.as_bytes().chunks(DIGITS);
     let digests = words.map(|word| match str::from_utf8(word) {
@@ -89,7 +89,7 @@ pub(crate) fn pieces(request: Request, text: &str) -> Result<Vec<Request>, &'sta
     let piece = |(start, print): (u32, u128)| Request {
         offset_bytes: request.offset_bytes + u64::from(start),
         len_bytes: BLOCK_BYTES.min(request.len_bytes - start),
-        content: Some(of(print)),
+        content: Some(content_of(print)),
         continues: start > 0,
         ..request
     };

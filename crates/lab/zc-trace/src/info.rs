@@ -63,18 +63,18 @@ impl Contents {
 
     /// Ratios under LZ4 and under Zstandard.
     fn compression_ratios(&self) -> (Option<f64>, Option<f64>) {
-        let of = |size_of: fn(&Known) -> Option<u32>| {
+        let total = |size_of: fn(&Known) -> Option<u32>| {
             let pairs =
                 self.0.values().filter_map(|known| Some([known.len_bytes, size_of(known)?].map(u64::from)));
             ratio(pairs.fold([0, 0], |sums, pair| [sums[0] + pair[0], sums[1] + pair[1]]))
         };
-        (of(|known| known.lz4_bytes), of(|known| known.zstd1_bytes))
+        (total(|known| known.lz4_bytes), total(|known| known.zstd1_bytes))
     }
 
     /// Share of writes whose contents had been seen before.
     fn duplicate_write_share(&self) -> Option<f64> {
-        let of = |count: fn(&Known) -> u64| self.0.values().map(count).sum::<u64>();
-        let (writes, first) = (of(|known| known.writes), of(|known| u64::from(known.begins_written)));
+        let total = |count: fn(&Known) -> u64| self.0.values().map(count).sum::<u64>();
+        let (writes, first) = (total(|known| known.writes), total(|known| u64::from(known.begins_written)));
         (writes > 0).then(|| (writes - first) as f64 / writes as f64)
     }
 }

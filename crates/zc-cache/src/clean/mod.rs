@@ -34,7 +34,7 @@ use crate::clean::write::writes::Writes;
 use crate::config::ManagerConfig;
 use crate::device::Core;
 use crate::ops::read::Op;
-use crate::reduce::Step;
+use crate::reduce::ReduceStep;
 use crate::seam::{PartResults, Request, RequestKind};
 
 /// Streams followed at once, reads and writes each.
@@ -259,7 +259,7 @@ impl Clean {
     }
 
     /// Handles the completion of a step of a reduction.
-    pub(crate) fn insert_step_ended(&mut self, id: u64, step: Step, ended: Ended, core: &mut Core) {
+    pub(crate) fn insert_step_ended(&mut self, id: u64, step: ReduceStep, ended: Ended, core: &mut Core) {
         self.copies.inserts_mut().step_ended(id, step, ended, core);
     }
 

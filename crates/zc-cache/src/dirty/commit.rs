@@ -20,7 +20,7 @@ use crate::clean::Clean;
 use crate::device::Core;
 use crate::device::meta::flush_cache;
 use crate::device::units::dirty_unit::DirtyUnit;
-use crate::dirty::commit_state::{Commit, EPOCH_AGE_SHARE, Step, epoch_writes_max};
+use crate::dirty::commit_state::{Commit, CommitPhase, EPOCH_AGE_SHARE, epoch_writes_max};
 use crate::dirty::proof::Unproved;
 use crate::dirty::summary::Summaries;
 use crate::dirty::versions::{Body, Ended, EpochState};
@@ -111,7 +111,7 @@ impl Commits {
         let epoch = dirty.data.close(ended);
         dirty.commit = Some(Commit {
             epoch,
-            step: Step::Placing,
+            step: CommitPhase::Placing,
             waiters,
             elsewhere: false,
             writes_before: 0,
@@ -184,21 +184,21 @@ impl Commits {
         let Some(commit) = &dirty.commit else { return };
         let epoch = commit.epoch;
         match commit.step {
-            Step::Placing => {
+            CommitPhase::Placing => {
                 if dirty.data.epoch_mut(epoch).is_some_and(|epoch| epoch.unplaced == 0) {
                     self.write_commit(volume, epoch, volumes, core);
                 }
             }
-            Step::Writing => {
+            CommitPhase::Writing => {
                 let written = core.device.catalog.meta().journal().written() >= commit.last
                     && core.device.units.dirty().writes().are_written(commit.writes_before);
                 if written && let Some(commit) = &mut dirty.commit {
-                    commit.step = Step::Ready;
+                    commit.step = CommitPhase::Ready;
                     self.end_durable_commit(volume, volumes, core);
                 }
             }
-            Step::Ready => self.end_durable_commit(volume, volumes, core),
-            Step::Summarized | Step::Flushing => {}
+            CommitPhase::Ready => self.end_durable_commit(volume, volumes, core),
+            CommitPhase::Summarized | CommitPhase::Flushing => {}
         }
     }
 
@@ -236,7 +236,7 @@ impl Commits {
         let last = core.device.catalog.meta_mut().journal_mut().hurry_all(durably);
         let writes_before = core.device.units.dirty().writes().mark();
         let commit = volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
-        commit.step = Step::Writing;
+        commit.step = CommitPhase::Writing;
         commit.elsewhere = elsewhere;
         commit.writes_before = writes_before;
         commit.first = first;
@@ -278,22 +278,22 @@ impl Commits {
 
     /// Returns `true` if a commit requests a flush.
     pub(crate) fn commits_want_flush(volumes: &DirtyVolumes) -> bool {
-        volumes.commits().any(|commit| commit.step == Step::Ready)
+        volumes.commits().any(|commit| commit.step == CommitPhase::Ready)
     }
 
     /// Returns `true` if a commit in progress has queued records for the next journal block: a summary would carry
     /// them, and the one after it would vouch for records that may not be durable.
     pub(crate) fn commits_in_line(volumes: &DirtyVolumes, core: &Core) -> bool {
         let taken = core.device.catalog.meta().journal().taken();
-        volumes.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
+        volumes.commits().any(|commit| commit.step == CommitPhase::Writing && commit.last > taken)
     }
 
     /// Marks every ready commit as served by the flush that is issued.
     pub(crate) fn commits_flushing(volumes: &mut DirtyVolumes, core: &mut Core) {
         core.device.units.dirty_mut().writes_mut().flush_begins();
         volumes.each_commit(|commit| {
-            if commit.step == Step::Ready {
-                commit.step = Step::Flushing;
+            if commit.step == CommitPhase::Ready {
+                commit.step = CommitPhase::Flushing;
             }
         });
     }
@@ -303,7 +303,8 @@ impl Commits {
         core.device.units.dirty_mut().writes_mut().flush_ended();
         for volume in volumes.awake_ids() {
             let dirty = volumes.get(&volume).expect_held();
-            if let Some(commit) = dirty.commit.as_ref().filter(|commit| commit.step == Step::Flushing) {
+            if let Some(commit) = dirty.commit.as_ref().filter(|commit| commit.step == CommitPhase::Flushing)
+            {
                 debug_assert!(
                     core.device.units.dirty().writes().are_flushed(commit.writes_before),
                     "the flush does not cover a piece of {volume:?}"
@@ -350,7 +351,7 @@ impl Commits {
         let taken = core.device.catalog.meta().journal().taken();
         volumes.each_commit(|commit| {
             // With a summary it ends before a block is taken.
-            if matches!(commit.step, Step::Placing | Step::Summarized) {
+            if matches!(commit.step, CommitPhase::Placing | CommitPhase::Summarized) {
                 return;
             }
             if commit.first_block.is_none() && commit.first <= taken {
@@ -415,7 +416,7 @@ impl Commits {
     pub(crate) fn summary_written(&mut self, part: u64, volumes: &mut DirtyVolumes, core: &mut Core) {
         let Some(volume) = self.summaries.written(part, core) else { return };
         let commit = volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
-        if commit.is_some_and(|commit| commit.step() == Step::Summarized) {
+        if commit.is_some_and(|commit| commit.step() == CommitPhase::Summarized) {
             core.base.stats.epochs_committed_by_summary += 1;
             self.end_commit(volume, volumes, core);
         }

@@ -14,7 +14,7 @@ pub(crate) fn epoch_writes_max(ring_blocks: u64) -> u64 {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum CommitPhase {
     /// Versions of the epoch are in memory alone.
     Placing,
     /// Unit and journal are being written.
@@ -30,7 +30,7 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(super) epoch: u64,
-    pub(super) step: Step,
+    pub(super) step: CommitPhase,
     pub(super) waiters: Vec<ReqId>,
     /// Some of it is stored outside the open unit: only a flush shows that it is durable.
     pub(super) elsewhere: bool,
@@ -45,12 +45,12 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
-    pub(crate) fn step(&self) -> Step {
+    pub(crate) fn step(&self) -> CommitPhase {
         self.step
     }
 
     /// Records that its piece is in flight, with its records in a summary.
     pub(crate) fn summarized(&mut self) {
-        self.step = Step::Summarized;
+        self.step = CommitPhase::Summarized;
     }
 }

@@ -33,7 +33,7 @@ use crate::device::Core;
 use crate::device::stored::Stored;
 use crate::dirty::batch::{Batch, joined};
 use crate::dirty::commit::Commits;
-use crate::dirty::destaging::{Ahead, Cursor, EPOCHS_CROWDED, Step};
+use crate::dirty::destaging::{Ahead, Cursor, DestagePhase, EPOCHS_CROWDED};
 use crate::dirty::record_bounds::dirty_records_max;
 use crate::dirty::versions::{Body, RunBounds, Version};
 use crate::dirty::volume::{VolumeDirty, let_go};
@@ -112,7 +112,7 @@ impl Destager {
         }
         let dirty = volumes.get(&volume).expect_held();
         match dirty.destaging.step {
-            Step::Idle => {
+            DestagePhase::Idle => {
                 if volumes.finish_dropping(volume, core) {
                     return;
                 }
@@ -120,7 +120,7 @@ impl Destager {
                     let clean_to = volumes.get(&volume).map_or(0, |dirty| dirty.data.clean);
                     debug_assert!(clean_to < *run.start(), "{volume:?}: a run begins that is clean");
                     let ahead = Self::discards_ahead(volume, volumes);
-                    let step = Step::Writing {
+                    let step = DestagePhase::Writing {
                         run,
                         ahead,
                         next: Some((ExtentNo(0), 0)),
@@ -133,9 +133,9 @@ impl Destager {
                     self.issue(volume, volumes, core, clean);
                 }
             }
-            Step::Writing { .. } => self.issue(volume, volumes, core, clean),
-            Step::Flushing { .. } => {}
-            Step::Recording { epoch, position } => {
+            DestagePhase::Writing { .. } => self.issue(volume, volumes, core, clean),
+            DestagePhase::Flushing { .. } => {}
+            DestagePhase::Recording { epoch, position } => {
                 if commits.is_recorded(position, core) {
                     self.run_is_clean(volume, epoch, volumes, commits, core, clean);
                 } else if !Self::is_commit_near(volumes, commits, core) {
@@ -193,7 +193,7 @@ impl Destager {
     fn issue(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core, clean: &mut Clean) {
         loop {
             let most = core.base.cfg().dirty.destage_writes.max(1);
-            let Step::Writing { run, ahead, next, in_flight, failed } =
+            let DestagePhase::Writing { run, ahead, next, in_flight, failed } =
                 volumes.destaging(volume).step.clone()
             else {
                 return;
@@ -204,7 +204,7 @@ impl Destager {
             }
             if Self::is_called_off(volume, volumes, core) {
                 if in_flight == 0 {
-                    volumes.destaging(volume).step = Step::Idle;
+                    volumes.destaging(volume).step = DestagePhase::Idle;
                     volumes.finish_dropping(volume, core);
                 }
                 return;
@@ -225,7 +225,7 @@ impl Destager {
             let (batch, next) = Self::next_batch(volume, &run, from, volumes, core);
             let issued = u32::from(batch.is_some());
             let in_flight = in_flight + issued;
-            volumes.destaging(volume).step = Step::Writing { run, ahead, next, in_flight, failed };
+            volumes.destaging(volume).step = DestagePhase::Writing { run, ahead, next, in_flight, failed };
             if let Some(batch) = batch {
                 self.issue_batch(volume, batch, volumes, core, clean);
             }
@@ -265,7 +265,7 @@ impl Destager {
             }
             Ahead::Done => Ahead::Done,
         };
-        if let Step::Writing { ahead, in_flight, .. } = &mut volumes.destaging(volume).step {
+        if let DestagePhase::Writing { ahead, in_flight, .. } = &mut volumes.destaging(volume).step {
             *ahead = now;
             *in_flight += u32::from(issued.is_some());
         }
@@ -467,7 +467,7 @@ impl Destager {
         core.base.stats.destage_writes -= 1;
         volumes.destaging(volume).issued_bytes -= u64::from(left);
         let more = u32::try_from(instead.len()).unwrap_or(u32::MAX);
-        if let Step::Writing { in_flight, .. } = &mut volumes.destaging(volume).step {
+        if let DestagePhase::Writing { in_flight, .. } = &mut volumes.destaging(volume).step {
             *in_flight += more;
         }
         for batch in instead {
@@ -499,7 +499,7 @@ impl Destager {
         core: &mut Core,
     ) {
         let destaging = volumes.destaging(volume);
-        if let Step::Writing { in_flight, failed, .. } = &mut destaging.step {
+        if let DestagePhase::Writing { in_flight, failed, .. } = &mut destaging.step {
             *in_flight -= 1;
             *failed |= result.is_err();
         }
@@ -517,16 +517,16 @@ impl Destager {
             Self::failed_run(volume, volumes, core);
             return;
         }
-        volumes.destaging(volume).step = Step::Flushing { epoch, spoiled: false };
+        volumes.destaging(volume).step = DestagePhase::Flushing { epoch, spoiled: false };
         core.base.flush_origin(volume, FlushWaiter::Destage);
     }
 
     /// Marks the run to be written again: the origin may have lost writes since its last flush.
     pub(crate) fn spoil_run(volume: VolumeId, volumes: &mut DirtyVolumes) {
         match volumes.get_mut(&volume).map(|dirty| &mut dirty.destaging.step) {
-            Some(Step::Writing { failed, .. }) => *failed = true,
-            Some(Step::Flushing { spoiled, .. }) => *spoiled = true,
-            Some(Step::Idle | Step::Recording { .. }) | None => {}
+            Some(DestagePhase::Writing { failed, .. }) => *failed = true,
+            Some(DestagePhase::Flushing { spoiled, .. }) => *spoiled = true,
+            Some(DestagePhase::Idle | DestagePhase::Recording { .. }) | None => {}
         }
     }
 
@@ -537,7 +537,7 @@ impl Destager {
         let pause = PAUSE_MS.saturating_mul(1 << destaging.failures.min(8)).min(PAUSE_MAX_MS);
         destaging.failures += 1;
         destaging.not_before_ms = now_ms + pause;
-        destaging.step = Step::Idle;
+        destaging.step = DestagePhase::Idle;
     }
 
     /// Handles the completion of an origin flush for a run.
@@ -548,7 +548,7 @@ impl Destager {
         commits: &Commits,
         core: &mut Core,
     ) {
-        let Step::Flushing { epoch, spoiled } = volumes.destaging(volume).step else { return };
+        let DestagePhase::Flushing { epoch, spoiled } = volumes.destaging(volume).step else { return };
         if let Err(error) = if spoiled { Err(result.err().unwrap_or(ErrorKind::Io)) } else { result } {
             volumes.destaging(volume).out_of_space |= error == ErrorKind::NoSpace;
             if !core::mem::replace(&mut volumes.destaging(volume).noted, true) {
@@ -558,7 +558,7 @@ impl Destager {
             return;
         }
         if !core.base.is_good() {
-            volumes.destaging(volume).step = Step::Idle;
+            volumes.destaging(volume).step = DestagePhase::Idle;
             return;
         }
         core.device.catalog.record(zc_format::Record::Clean { volume, epoch }, &mut core.base);
@@ -566,7 +566,7 @@ impl Destager {
         if !Self::is_commit_near(volumes, commits, core) {
             core.device.catalog.meta_mut().journal_mut().want(position);
         }
-        volumes.destaging(volume).step = Step::Recording { epoch, position };
+        volumes.destaging(volume).step = DestagePhase::Recording { epoch, position };
     }
 
     fn run_is_clean(
@@ -598,7 +598,7 @@ impl Destager {
     /// Makes a whole extent that is on the origin a clean copy at its place.
     pub(crate) fn promote(key: ExtentKey, volumes: &DirtyVolumes, core: &mut Core, clean: &mut Clean) {
         let Some(dirty) = volumes.get(&key.volume) else { return };
-        let Step::Writing { run, .. } = &dirty.destaging.step else { return };
+        let DestagePhase::Writing { run, .. } = &dirty.destaging.step else { return };
         let whole = 0..core.base.extent_bytes() / SECTOR_BYTES;
         let place =
             dirty.data.of_epochs(key.extent, run).into_iter().find_map(|version| match version.body {

@@ -13,7 +13,7 @@ pub(crate) const EPOCHS_CROWDED: usize = 4096;
 /// Progress of the destaging of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Destaging {
-    pub(super) step: Step,
+    pub(super) step: DestagePhase,
     pub(super) failures: u32,
     pub(super) not_before_ms: u64,
     /// Reported once for each run of failures.
@@ -44,7 +44,7 @@ pub(super) enum Ahead {
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum DestagePhase {
     #[default]
     Idle,
     /// Writes of the run are being issued and waited for.
@@ -68,13 +68,13 @@ impl Destaging {
     /// The epoch that the origin has, while the record of that is on its way.
     pub(crate) fn recorded(&self) -> Option<u64> {
         match self.step {
-            Step::Recording { epoch, .. } => Some(epoch),
+            DestagePhase::Recording { epoch, .. } => Some(epoch),
             _ => None,
         }
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.step != Step::Idle
+        self.step != DestagePhase::Idle
     }
 
     pub(crate) fn is_stuck(&self) -> bool {
@@ -130,7 +130,7 @@ impl Destaging {
 
     /// Returns `true` if writes to the origin are in flight: a write that bypasses them could be overtaken.
     pub(crate) fn is_writing(&self) -> bool {
-        matches!(self.step, Step::Writing { in_flight, .. } if in_flight > 0)
+        matches!(self.step, DestagePhase::Writing { in_flight, .. } if in_flight > 0)
     }
 
     /// Returns `true` if an epoch belongs to a step that continues without a pause.
@@ -177,7 +177,7 @@ mod tests {
         destaging.hurry_until(7);
         destaging.hurry_until(5);
         assert!(destaging.is_in_step(7) && !destaging.is_in_step(8));
-        destaging.step = Step::Recording { epoch: 7, position: 3 };
+        destaging.step = DestagePhase::Recording { epoch: 7, position: 3 };
         assert_eq!(
             (destaging.recorded(), destaging.is_busy(), destaging.is_writing()),
             (Some(7), true, false)

@@ -18,7 +18,7 @@ use crate::device::units::unit::Content;
 use crate::dirty::versions::Body;
 use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
-use crate::reduce::{Outcome, Owner, Reduction, Step, Wanted};
+use crate::reduce::{Outcome, Owner, ReduceRequest, ReduceStep, Reduction};
 
 /// A piece of an extent on its way into a dirty unit.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl DirtyJobs {
         self.memory_bytes += u64::from(src.len_bytes);
         let span = SectorSpan::new(sectors).expect_held();
         let only_if_duplicate = false;
-        let wanted = Wanted { owner: Owner::Dirty, job: id, key, src, only_if_duplicate };
+        let wanted = ReduceRequest { owner: Owner::Dirty, job: id, key, src, only_if_duplicate };
         let mut reduction = Reduction::new(wanted);
         let is_reduced = reduction.begin(core);
         self.jobs.insert(id, DirtyJob { span, whole, reduction });
@@ -93,7 +93,7 @@ impl DirtyJobs {
     pub(crate) fn step_ended(
         &mut self,
         id: u64,
-        step: Step,
+        step: ReduceStep,
         ended: Ended,
         volumes: &DirtyVolumes,
         core: &mut Core,

@@ -57,7 +57,7 @@ use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
 use crate::ops::dirty::Op;
 use crate::ops::meta;
-use crate::reduce::Step;
+use crate::reduce::ReduceStep;
 use crate::residency::OriginLag;
 use crate::seam::{Action, Note, Request};
 
@@ -264,7 +264,7 @@ impl DirtyLayer {
     }
 
     /// Handles the completion of a step of a reduction.
-    pub(crate) fn dirty_step_ended(&mut self, id: u64, step: Step, ended: Ended, core: &mut Core) {
+    pub(crate) fn dirty_step_ended(&mut self, id: u64, step: ReduceStep, ended: Ended, core: &mut Core) {
         self.admission.jobs_mut().step_ended(id, step, ended, &self.volumes, core);
     }
 

@@ -8,7 +8,7 @@ use core::ops::Range;
 use zc_core::{ExtentKey, SECTOR_BYTES};
 
 use crate::clean::Clean;
-use crate::clean::read::portion::{Found, Portion, StoredParts, Waiter, Wanted, sector_range};
+use crate::clean::read::portion::{Portion, SectorSource, StoredPart, StoredParts, Waiter, sector_range};
 use crate::device::Core;
 use crate::dirty::versions::{Body, Visible};
 use crate::index::file_index::Mapping;
@@ -45,7 +45,7 @@ pub(super) fn read_overlaid(
             Body::Stored { place, own } => {
                 let mapping = if own { Mapping::Base(place) } else { Mapping::Duplicate(place) };
                 let dirty = Some(run.stored_first..run.stored_first + run.stored_count);
-                stored.push(Wanted { place, mapping, portion: part, dirty });
+                stored.push(StoredPart { place, mapping, portion: part, dirty });
             }
         }
     }
@@ -59,23 +59,23 @@ fn read_beneath(read: u64, portion: &Portion, stored: &mut StoredParts, core: &m
     }
     let (reads, copies) = clean.reads_and_copies();
     match reads.find(portion, copies, core) {
-        Found::Copy(from) => {
+        SectorSource::Copy(from) => {
             core.base.stats.extent_hits_memory += 1;
             core.base.port.emit(Action::Copy { from, to: portion.dest });
         }
-        Found::Zero => {
+        SectorSource::Zero => {
             core.base.stats.extent_hits_zero += 1;
             core.base.port.emit(Action::Zero { dest: portion.dest });
         }
-        Found::Stored(mapping, place) => {
-            stored.push(Wanted { place, mapping, portion: *portion, dirty: None });
+        SectorSource::Stored(mapping, place) => {
+            stored.push(StoredPart { place, mapping, portion: *portion, dirty: None });
         }
-        Found::Filling(fill) => {
+        SectorSource::Filling(fill) => {
             core.base.stats.extent_joins += 1;
             reads.wait_for_origin(read);
             reads.join_fill(fill, Waiter { read, portion: *portion }, copies, core);
         }
-        Found::Nothing => {
+        SectorSource::Nothing => {
             reads.goes_to_origin(read);
             reads.read_missing(read, &[*portion], None, copies, core);
         }

@@ -7,7 +7,7 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentNo, Mode};
 
 use crate::base::origin::FlushWaiter;
 use crate::clean::Clean;
-use crate::clean::read::portion::{Portion, ReadOp, Sorted, portions, sector_range};
+use crate::clean::read::portion::{ClientRead, Portion, Sorted, portions, sector_range};
 use crate::clean::read::recipes::RecipeWait;
 use crate::clean::streams::InStream;
 use crate::config::OnLoss;
@@ -56,14 +56,14 @@ impl DirtyLayer {
         let read = core.base.port.number();
         if mode == Mode::PassThrough || !core.base.is_good() {
             core.base.stats.read_bypassed += 1;
-            clean.reads_mut().begin_read(read, ReadOp::new(request, buf, len_bytes, None));
+            clean.reads_mut().begin_read(read, ClientRead::new(request, buf, len_bytes, None));
             let dest = BufSlice { buf, start_bytes: 0, len_bytes };
             let (reads, copies) = clean.reads_and_copies();
             reads.direct_read(read, request.volume, (request.offset_bytes, dest), copies, core);
         } else {
             let verdict = clean.reads_mut().follow(request);
             clean.copies_mut().note(request, verdict.stream.is_some(), core);
-            clean.reads_mut().begin_read(read, ReadOp::new(request, buf, len_bytes, verdict.stream));
+            clean.reads_mut().begin_read(read, ClientRead::new(request, buf, len_bytes, verdict.stream));
             self.cached_read(read, core, clean);
             if let Some(range) = verdict.prefetch {
                 let (reads, copies) = clean.reads_and_copies();

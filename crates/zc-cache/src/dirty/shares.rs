@@ -56,17 +56,17 @@ mod tests {
 
     #[test]
     fn a_quarter_is_reserved_in_equal_parts_and_one_volume_has_all() {
-        let of = |all, volumes| {
+        let share = |all, volumes| {
             let division = Division::new(all, volumes);
             (division.reserve, division.shared)
         };
-        assert_eq!(of(74, 0), (0, 74));
-        assert_eq!(of(74, 1), (0, 74));
-        assert_eq!(of(74, 2), (9, 56));
-        assert_eq!(of(74, 18), (1, 56));
-        assert_eq!(of(74, 37), (1, 37), "one each, as long as half of the room is shared");
-        assert_eq!(of(74, 38), (0, 74), "too many for reserves");
-        assert_eq!(of(2, 2), (0, 2));
+        assert_eq!(share(74, 0), (0, 74));
+        assert_eq!(share(74, 1), (0, 74));
+        assert_eq!(share(74, 2), (9, 56));
+        assert_eq!(share(74, 18), (1, 56));
+        assert_eq!(share(74, 37), (1, 37), "one each, as long as half of the room is shared");
+        assert_eq!(share(74, 38), (0, 74), "too many for reserves");
+        assert_eq!(share(2, 2), (0, 2));
     }
 
     #[test]

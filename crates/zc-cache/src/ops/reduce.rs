@@ -11,7 +11,7 @@ pub(crate) enum Owner {
 
 /// A step that takes its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ReduceStep {
     Hash,
     /// The content stored under the same fingerprint is read,
     Read,
@@ -24,15 +24,15 @@ pub(crate) enum Step {
 pub(crate) struct Op {
     pub(crate) owner: Owner,
     pub(crate) job: u64,
-    pub(crate) step: Step,
+    pub(crate) step: ReduceStep,
 }
 
 impl Op {
     /// Purpose of its device operation; `None` if the device has no part in it.
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self.step {
-            Step::Read => Some(Purpose::ExtentRead),
-            Step::Hash | Step::Compare | Step::Compress => None,
+            ReduceStep::Read => Some(Purpose::ExtentRead),
+            ReduceStep::Hash | ReduceStep::Compare | ReduceStep::Compress => None,
         }
     }
 }

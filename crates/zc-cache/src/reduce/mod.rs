@@ -13,7 +13,7 @@
 //!
 //! Out of scope: placing anything, and the reason to store an extent.
 
-pub(crate) use crate::ops::reduce::{Op, Owner, Step};
+pub(crate) use crate::ops::reduce::{Op, Owner, ReduceStep};
 
 use zc_core::{
     BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, SECTOR_BYTES, WeuSlot, limits,
@@ -34,7 +34,7 @@ use crate::seam::{Action, Digest, ExtentRead, PartResults, Source};
 
 /// A content that is stored already.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct StoredContent {
     pub(crate) slot: WeuSlot,
     pub(crate) generation: Generation,
     pub(crate) stored: Stored,
@@ -44,7 +44,7 @@ pub(crate) struct Found {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Outcome {
     Zero,
-    Duplicate(Found),
+    Duplicate(StoredContent),
     Store {
         codec: Codec,
         payload: BufSlice,
@@ -55,7 +55,7 @@ pub(crate) enum Outcome {
 
 /// Inputs of a reduction.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct ReduceRequest {
     pub(crate) owner: Owner,
     /// The owner's number for it.
     pub(crate) job: u64,
@@ -69,19 +69,19 @@ pub(crate) struct Wanted {
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Reduction {
-    wanted: Wanted,
+    wanted: ReduceRequest,
     print: Option<Fingerprint>,
     lookups: u8,
     /// Units that had been written to the device at the last lookup.
     written_units: u64,
     /// The content being proved, and the buffer it is read into.
-    proving: Option<(Found, BufId)>,
+    proving: Option<(StoredContent, BufId)>,
     /// Buffer and codec of its compression; the volume's setting may change in the meantime.
     scratch: Option<(BufId, Codec)>,
     outcome: Option<Outcome>,
 }
 
-impl Found {
+impl StoredContent {
     pub(crate) fn place(&self, catalog: &Catalog) -> Place {
         catalog.place(self.slot, self.generation, self.stored)
     }
@@ -93,7 +93,7 @@ impl Found {
     }
 }
 
-impl Wanted {
+impl ReduceRequest {
     /// Lookups of it at most: headers are read between two of them.
     const fn lookups_max(&self) -> u8 {
         match self.owner {
@@ -115,19 +115,19 @@ impl Wanted {
     /// torn when an earlier session was cut off, or damaged since it was written. A clean extent that does not verify
     /// is read from the origin, a dirty one is lost: so it is read before it is relied upon. Under a weak fingerprint
     /// it always is, and compared (G7).
-    fn believes(&self, found: &Found, core: &Core) -> bool {
+    fn believes(&self, found: &StoredContent, core: &Core) -> bool {
         let needs_no_read = self.owner == Owner::Clean || self.goes_along(found, core);
         needs_no_read && core.base.cfg().fingerprint.is_collision_resistant()
     }
 
     /// Returns `true` if the content goes to the device with the commit of the extent that shares it.
-    fn goes_along(&self, found: &Found, core: &Core) -> bool {
+    fn goes_along(&self, found: &StoredContent, core: &Core) -> bool {
         !core.device.units.dirty().is_left_to_device(&found.place(&core.device.catalog))
     }
 }
 
 impl Reduction {
-    pub(crate) const fn new(wanted: Wanted) -> Self {
+    pub(crate) const fn new(wanted: ReduceRequest) -> Self {
         Self {
             wanted,
             print: None,
@@ -160,7 +160,7 @@ impl Reduction {
     /// Begins the reduction. Returns `true` if it is reduced at once.
     pub(crate) fn begin(&mut self, core: &mut Core) -> bool {
         if self.is_whole(core) {
-            core.base.hash(self.op(Step::Hash), self.wanted.key.volume, self.wanted.src);
+            core.base.hash(self.op(ReduceStep::Hash), self.wanted.key.volume, self.wanted.src);
             false
         } else {
             self.compress(core)
@@ -168,12 +168,12 @@ impl Reduction {
     }
 
     /// Completes a step. Returns `true` if it is reduced now.
-    pub(crate) fn ended(&mut self, step: Step, ended: Ended, core: &mut Core) -> bool {
+    pub(crate) fn ended(&mut self, step: ReduceStep, ended: Ended, core: &mut Core) -> bool {
         match (step, ended) {
-            (Step::Hash, Ended::Hashed(digest)) => self.hashed(digest, core),
-            (Step::Read, Ended::Extents(result)) => self.read(result, core),
-            (Step::Compare, Ended::Compared(equal)) => self.compared(equal, core),
-            (Step::Compress, Ended::Compressed(stored_bytes)) => self.compressed(stored_bytes, core),
+            (ReduceStep::Hash, Ended::Hashed(digest)) => self.hashed(digest, core),
+            (ReduceStep::Read, Ended::Extents(result)) => self.read(result, core),
+            (ReduceStep::Compare, Ended::Compared(equal)) => self.compared(equal, core),
+            (ReduceStep::Compress, Ended::Compressed(stored_bytes)) => self.compressed(stored_bytes, core),
             (step, ended) => panic!("{step:?} ended as {ended:?}"),
         }
     }
@@ -187,7 +187,7 @@ impl Reduction {
         }
         self.lookups += 1;
         self.written_units = core.device.catalog.contents().headers().written_units();
-        let Wanted { owner, job, .. } = self.wanted;
+        let ReduceRequest { owner, job, .. } = self.wanted;
         let (wanted, print) = (self.wanted, self.print.expect_held());
         let may_wait = self.lookups < wanted.lookups_max();
         let lent_max = core.device.catalog.slots().dirty_bounds(&core.base).lent;
@@ -196,7 +196,7 @@ impl Reduction {
         let waiter = HeaderWaiter::Reduction(owner, job);
         match catalog.look_up(&print, waiter, may_wait, is_wanted, base) {
             Lookup::Found { slot, generation, stored } => {
-                let found = Found { slot, generation, stored };
+                let found = StoredContent { slot, generation, stored };
                 if wanted.believes(&found, core) {
                     self.finish(Outcome::Duplicate(found))
                 } else {
@@ -210,23 +210,23 @@ impl Reduction {
 
     /// For the placement of clean extents: where the content has been stored since the last lookup, by the extents beside
     /// it for instance.
-    pub(crate) fn found_since(&self, core: &mut Core) -> Option<Found> {
+    pub(crate) fn found_since(&self, core: &mut Core) -> Option<StoredContent> {
         let found = self.found_somewhere(core)?;
         let Device { catalog, units, .. } = &core.device;
         self.wanted.is_wanted(found.slot, 0, catalog.slots(), units).then_some(found)
     }
 
-    fn found_somewhere(&self, core: &mut Core) -> Option<Found> {
+    fn found_somewhere(&self, core: &mut Core) -> Option<StoredContent> {
         let print = self.print?;
         if self.written_units != core.device.catalog.contents().headers().written_units() {
             let (slot, generation, stored) = core.device.catalog.find_content(&print, &core.base)?;
-            return Some(Found { slot, generation, stored });
+            return Some(StoredContent { slot, generation, stored });
         }
         if !core.base.cfg().fingerprint.is_collision_resistant() {
             return None;
         }
         let (slot, generation, stored) = core.device.catalog.contents().headers().find_in_memory(&print)?;
-        let found = Found { slot, generation, stored };
+        let found = StoredContent { slot, generation, stored };
         core.device.catalog.table().may_share(&found.place(&core.device.catalog)).then_some(found)
     }
 
@@ -250,7 +250,7 @@ impl Reduction {
         }
     }
 
-    const fn op(&self, step: Step) -> Op {
+    const fn op(&self, step: ReduceStep) -> Op {
         Op { owner: self.wanted.owner, job: self.wanted.job, step }
     }
 
@@ -274,8 +274,8 @@ impl Reduction {
     }
 
     /// Reads the content stored under the same fingerprint.
-    fn prove(&mut self, found: Found, core: &mut Core) -> bool {
-        let Wanted { owner, key, .. } = self.wanted;
+    fn prove(&mut self, found: StoredContent, core: &mut Core) -> bool {
+        let ReduceRequest { owner, key, .. } = self.wanted;
         core.base.stats.dirty_proofs += u64::from(owner == Owner::Dirty);
         core.device.catalog.table_mut().pin(found.slot);
         let len_bytes = core.base.extent_bytes();
@@ -293,7 +293,7 @@ impl Reduction {
         let proof = if is_hashed { proof_of_content(key.volume, &core.base) } else { None };
         let dest = BufSlice { buf, start_bytes: 0, len_bytes };
         let part = ExtentRead { expected, skip_bytes: 0, dest, proof, keep: false };
-        read_stored_from(source, self.op(Step::Read), &place, part, &mut core.base);
+        read_stored_from(source, self.op(ReduceStep::Read), &place, part, &mut core.base);
         false
     }
 
@@ -304,7 +304,7 @@ impl Reduction {
             let (_, buf) = self.proving.expect_held();
             let left = self.wanted.src;
             let right = BufSlice { buf, start_bytes: 0, len_bytes: core.base.extent_bytes() };
-            let op = core.base.port.op(self.op(Step::Compare));
+            let op = core.base.port.op(self.op(ReduceStep::Compare));
             core.base.port.emit(Action::Compare { op, left, right });
             return false;
         }
@@ -326,7 +326,7 @@ impl Reduction {
         self.absent(core)
     }
 
-    fn end_proof(&mut self, core: &mut Core) -> Found {
+    fn end_proof(&mut self, core: &mut Core) -> StoredContent {
         let (found, buf) = self.proving.take().expect_held();
         core.device.catalog.table_mut().unpin(found.slot);
         core.base.port.release(buf);
@@ -339,7 +339,7 @@ impl Reduction {
     }
 
     fn compress(&mut self, core: &mut Core) -> bool {
-        let Wanted { key, src, .. } = self.wanted;
+        let ReduceRequest { key, src, .. } = self.wanted;
         let codec = core.base.volume(key.volume).map_or(Codec::Raw, |volume| volume.cfg().codec);
         let max_bytes = src.len_bytes.saturating_sub(limits::PLACE_ALIGN_BYTES);
         let raw = Outcome::Store { codec: Codec::Raw, payload: src };
@@ -354,13 +354,13 @@ impl Reduction {
         core.base.stats.compress_tried += 1;
         let out = core.base.port.alloc(max_bytes);
         self.scratch = Some((out, codec));
-        let op = core.base.port.op(self.op(Step::Compress));
+        let op = core.base.port.op(self.op(ReduceStep::Compress));
         core.base.port.emit(Action::Compress { op, src, codec, max_bytes, out });
         false
     }
 
     fn compressed(&mut self, stored_bytes: Option<u32>, core: &mut Core) -> bool {
-        let Wanted { key, src, .. } = self.wanted;
+        let ReduceRequest { key, src, .. } = self.wanted;
         if self.is_whole(core) {
             let stored = stored_bytes.unwrap_or(src.len_bytes);
             core.base.filter.report(key.volume, key.extent, src.len_bytes, stored);

@@ -86,13 +86,13 @@ impl Journal {
     }
 }
 
-pub(super) struct Found {
+pub(super) struct MediaState {
     pub(super) maps: Maps,
     pub(super) checkpoints: Checkpoints,
     pub(super) journal: Journal,
 }
 
-impl Found {
+impl MediaState {
     /// Reason that mappings are not trusted. `by_others`: a block that was durable, as superblock or intent log have
     /// it.
     pub(super) fn distrust_reason(&self, cold: bool, by_others: JournalSeq) -> Option<DistrustReason> {

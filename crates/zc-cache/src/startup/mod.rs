@@ -21,7 +21,7 @@
 //! Out of scope: reading WEU headers (the manager does, while serving), checking the pairing with origins, reading
 //! the intent log.
 
-use found::{Found, Reader};
+use found::{MediaState, Reader};
 use media::BLOCK_BYTES;
 use zc_core::{FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, usize_from_u64};
 use zc_format::{
@@ -367,14 +367,14 @@ pub fn look<M: Media>(
         tail.finish(reader.media, &geometry, chain.summaries);
     let bytes_read = reader.bytes_read;
     let required = journal_required(&previous, options, by_intent);
-    let found = Found { maps, checkpoints, journal };
+    let found = MediaState { maps, checkpoints, journal };
     let cut_off = (previous.distrusted && !previous.clean).then_some(DistrustReason::CutOff);
     let dirty_complete = !journal_lost && !chain.broken && found.lacks(required).is_none();
     let distrust = found.distrust_reason(options.cold, required).or(cut_off);
     let mut superblock = next_superblock(&previous, options, &found);
     superblock.distrusted = distrust.is_some();
     let index_image = if distrust.is_none() { index_image(media, &previous, &found) } else { None };
-    let Found { maps, checkpoints, journal } = found;
+    let MediaState { maps, checkpoints, journal } = found;
     let start = StartState {
         session: superblock.session,
         first_session: superblock.created_unix_s + 1,
@@ -422,7 +422,11 @@ fn journal_required(previous: &Superblock, options: &OpenOptions<'_>, by_intent:
 }
 
 /// The index image that the superblock names, if nothing that a start finds is newer than it.
-fn index_image<M: Media>(media: &mut M, previous: &Superblock, found: &Found) -> Option<(ImageHead, usize)> {
+fn index_image<M: Media>(
+    media: &mut M,
+    previous: &Superblock,
+    found: &MediaState,
+) -> Option<(ImageHead, usize)> {
     let named = previous.clean && previous.index_image != 0 && previous.index_image == previous.session;
     let (newest, area) = found.checkpoints.newest.as_ref().filter(|_| named)?;
     let area = 1 - area;
@@ -444,7 +448,7 @@ fn image_head<M: Media>(media: &mut M, geometry: &Geometry, area: usize) -> Opti
 }
 
 /// Superblock of the session that begins, which trusts the findings.
-fn next_superblock(previous: &Superblock, options: &OpenOptions<'_>, found: &Found) -> Superblock {
+fn next_superblock(previous: &Superblock, options: &OpenOptions<'_>, found: &MediaState) -> Superblock {
     let mut superblock = previous.clone();
     superblock.sequence += 1;
     superblock.session = previous.session.max(options.session_floor) + 1;

@@ -14,7 +14,7 @@ use std::io;
 use zc_cache::seam::{Action, Event};
 use zc_core::{DedupDomain, ExtentNo, FingerprintKind, OpId, VolumeId};
 use zc_io::{Operation, Segment, Target, Waker};
-use zc_origin::{Job, OriginRequest, Step};
+use zc_origin::{Job, JobStep, OriginRequest};
 
 use crate::origin::Origin;
 use crate::origin::answers::{Asker, OriginAnswer, OriginAnswers, OriginOutcome};
@@ -161,10 +161,10 @@ pub(crate) struct Wanted<'a> {
     pub(crate) domain: &'a DedupDomain,
 }
 
-fn go_on(base: &mut Base, volumes: &mut Volumes, op: OpId, volume: VolumeId, step: Step) {
+fn go_on(base: &mut Base, volumes: &mut Volumes, op: OpId, volume: VolumeId, step: JobStep) {
     match step {
-        Step::Submit(job, operation) => base.io.submit_to_origin(operation, op, volume, job),
-        Step::Done(finished) => {
+        JobStep::Submit(job, operation) => base.io.submit_to_origin(operation, op, volume, job),
+        JobStep::Done(finished) => {
             // The lease ends before the manager receives the event.
             drop(finished.target);
             let result = finished.result.map_err(|error| {

@@ -7,7 +7,9 @@
 //!
 //! Out of scope: TLS itself, only its negotiation.
 
-use super::{ClientError, ClientEvent, ClientSession, ClientTls, Phase, RemoteExport, Step, Stepped};
+use super::{
+    ClientError, ClientEvent, ClientProgress, ClientSession, ClientStep, ClientTls, Phase, RemoteExport,
+};
 use crate::proto::limits::{
     CONTEXTS_MAX, OPTION_REPLIES_BYTES_MAX, OPTION_REPLIES_MAX, OPTION_REPLY_BYTES_MAX, PAYLOAD_BYTES_MAX,
 };
@@ -103,9 +105,9 @@ pub(super) fn everything_about(export: &str) -> Vec<u8> {
 }
 
 impl ClientSession {
-    pub(super) fn step_greeting(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Stepped {
+    pub(super) fn step_greeting(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> ClientProgress {
         if !self.fill(input, Greeting::BYTES) {
-            return Ok(Step::Wait);
+            return Ok(ClientStep::Wait);
         }
         let flags = Greeting::decode(&self.partial)?.flags;
         self.partial.clear();
@@ -125,7 +127,7 @@ impl ClientSession {
         } else {
             self.ask(option::STARTTLS, &[], out);
         }
-        Ok(Step::Again)
+        Ok(ClientStep::Again)
     }
 
     /// Sends the first option once TLS is settled.
@@ -183,10 +185,10 @@ impl ClientSession {
         self.phase = Phase::ExportName { bytes: ExportNameReply::BYTES + padding };
     }
 
-    pub(super) fn step_option(&mut self, asked: u32, input: &mut &[u8], out: &mut Vec<u8>) -> Stepped {
+    pub(super) fn step_option(&mut self, asked: u32, input: &mut &[u8], out: &mut Vec<u8>) -> ClientProgress {
         let Some((kind, body)) = take_option_reply(&mut self.partial, &mut self.negotiation, asked, input)?
         else {
-            return Ok(Step::Wait);
+            return Ok(ClientStep::Wait);
         };
         match kind {
             reply::ACK => self.option_done(asked, out),
@@ -195,7 +197,7 @@ impl ClientSession {
         }
     }
 
-    fn option_done(&mut self, asked: u32, out: &mut Vec<u8>) -> Stepped {
+    fn option_done(&mut self, asked: u32, out: &mut Vec<u8>) -> ClientProgress {
         match asked {
             option::STARTTLS => self.phase = Phase::StartTls,
             option::EXTENDED_HEADERS => {
@@ -210,14 +212,16 @@ impl ClientSession {
             option::LIST => {
                 OptionHeader::encode_with(option::ABORT, &[], out);
                 self.phase = Phase::Ended;
-                return Ok(Step::Event(ClientEvent::Listed(core::mem::take(&mut self.negotiation.listed))));
+                return Ok(ClientStep::Event(ClientEvent::Listed(core::mem::take(
+                    &mut self.negotiation.listed,
+                ))));
             }
             _ => return self.attach(),
         }
-        Ok(Step::Again)
+        Ok(ClientStep::Again)
     }
 
-    fn option_refused(&mut self, asked: u32, error: u32, body: &[u8], out: &mut Vec<u8>) -> Stepped {
+    fn option_refused(&mut self, asked: u32, error: u32, body: &[u8], out: &mut Vec<u8>) -> ClientProgress {
         let hard = matches!(error, reply::ERR_TLS_REQD | reply::ERR_SHUTDOWN);
         match asked {
             option::STARTTLS if !hard && self.config.tls == ClientTls::Preferred => {
@@ -244,10 +248,10 @@ impl ClientSession {
                 return Err(ClientError::Refused { what, reply: error, message });
             }
         }
-        Ok(Step::Again)
+        Ok(ClientStep::Again)
     }
 
-    fn option_reply(&mut self, asked: u32, kind: u32, body: &[u8]) -> Stepped {
+    fn option_reply(&mut self, asked: u32, kind: u32, body: &[u8]) -> ClientProgress {
         match (asked, kind) {
             (option::LIST, reply::SERVER) => self.negotiation.listed.push(ServerEntry::decode(body)?),
             (option::SET_META_CONTEXT, reply::META_CONTEXT) => {
@@ -261,22 +265,22 @@ impl ClientSession {
             (option::GO, reply::INFO) => self.negotiation.take_info(InfoReply::decode(body)?),
             _ => return Err(ClientError::Rule("an option reply has a type that does not fit the option")),
         }
-        Ok(Step::Again)
+        Ok(ClientStep::Again)
     }
 
-    pub(super) fn step_export_name(&mut self, bytes: usize, input: &mut &[u8]) -> Stepped {
+    pub(super) fn step_export_name(&mut self, bytes: usize, input: &mut &[u8]) -> ClientProgress {
         if !self.fill(input, bytes) {
-            return Ok(Step::Wait);
+            return Ok(ClientStep::Wait);
         }
         let decoded = ExportNameReply::decode(&self.partial)?;
         self.negotiation.size_and_flags = Some((decoded.size_bytes, decoded.flags));
         self.attach()
     }
 
-    fn attach(&mut self) -> Stepped {
+    fn attach(&mut self) -> ClientProgress {
         self.export = Some(core::mem::take(&mut self.negotiation).into_export()?);
         self.partial = Vec::new();
         self.phase = Phase::Replies;
-        Ok(Step::Event(ClientEvent::Ready))
+        Ok(ClientStep::Event(ClientEvent::Ready))
     }
 }

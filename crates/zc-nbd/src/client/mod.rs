@@ -211,13 +211,13 @@ enum Phase {
     Ended,
 }
 
-enum Step {
+enum ClientStep {
     Again,
     Wait,
     Event(ClientEvent),
 }
 
-type Stepped = Result<Step, ClientError>;
+type ClientProgress = Result<ClientStep, ClientError>;
 
 /// One connection, from greeting to close.
 #[derive(Debug)]
@@ -271,7 +271,7 @@ impl ClientSession {
                     let asked = *asked;
                     self.step_option(asked, input, out)
                 }
-                Phase::StartTls if input.is_empty() => Ok(Step::Wait),
+                Phase::StartTls if input.is_empty() => Ok(ClientStep::Wait),
                 Phase::StartTls => Err(ClientError::Rule("plain bytes follow the answer to STARTTLS")),
                 Phase::ExportName { bytes } => {
                     let bytes = *bytes;
@@ -285,18 +285,18 @@ impl ClientSession {
                 Phase::Payload { left: 0, finishes } => {
                     let finishes = *finishes;
                     self.phase = Phase::Replies;
-                    finishes.map_or(Ok(Step::Again), |cookie| self.finish(cookie))
+                    finishes.map_or(Ok(ClientStep::Again), |cookie| self.finish(cookie))
                 }
-                Phase::Payload { .. } => Ok(Step::Wait),
+                Phase::Payload { .. } => Ok(ClientStep::Wait),
                 Phase::Ended => {
                     *input = &[];
-                    Ok(Step::Wait)
+                    Ok(ClientStep::Wait)
                 }
             };
             match stepped {
-                Ok(Step::Again) => {}
-                Ok(Step::Wait) => return Ok(None),
-                Ok(Step::Event(event)) => return Ok(Some(event)),
+                Ok(ClientStep::Again) => {}
+                Ok(ClientStep::Wait) => return Ok(None),
+                Ok(ClientStep::Event(event)) => return Ok(Some(event)),
                 Err(error) => {
                     self.phase = Phase::Ended;
                     self.partial = Vec::new();

@@ -7,7 +7,7 @@
 //!
 //! It does not buffer read data.
 
-use super::{ClientError, ClientEvent, ClientSession, Phase, RemoteError, Step, Stepped};
+use super::{ClientError, ClientEvent, ClientProgress, ClientSession, ClientStep, Phase, RemoteError};
 use crate::ErrorCode;
 use crate::proto::{
     EXTENDED_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, command, command_flag, limits,
@@ -31,9 +31,9 @@ pub(super) struct Chunk {
 }
 
 impl ClientSession {
-    pub(super) fn step_reply(&mut self, input: &mut &[u8]) -> Stepped {
+    pub(super) fn step_reply(&mut self, input: &mut &[u8]) -> ClientProgress {
         if !self.fill(input, 4) {
-            return Ok(Step::Wait);
+            return Ok(ClientStep::Wait);
         }
         let magic = Reader::new("a reply", &self.partial).u32()?;
         let simple = match (magic, self.style) {
@@ -44,7 +44,7 @@ impl ClientSession {
         };
         let wanted = if simple { SimpleReply::BYTES } else { self.style.chunk_bytes() };
         if !self.fill(input, wanted) {
-            return Ok(Step::Wait);
+            return Ok(ClientStep::Wait);
         }
         if simple {
             let reply = SimpleReply::decode(&self.partial)?;
@@ -56,7 +56,7 @@ impl ClientSession {
         self.chunk_header(&header)
     }
 
-    fn simple_reply(&mut self, reply: SimpleReply) -> Stepped {
+    fn simple_reply(&mut self, reply: SimpleReply) -> ClientProgress {
         let structured = self.style != HeaderStyle::Simple;
         let Some(pending) = self.pending.get_mut(&reply.cookie) else {
             return Err(ClientError::Rule("a reply has no request"));
@@ -78,10 +78,10 @@ impl ClientSession {
         let (offset, length) = (pending.offset, pending.length);
         pending.claim(offset, length)?;
         self.phase = Phase::Payload { left: length, finishes: Some(reply.cookie) };
-        Ok(Step::Event(ClientEvent::ReadData { cookie: reply.cookie, offset, length }))
+        Ok(ClientStep::Event(ClientEvent::ReadData { cookie: reply.cookie, offset, length }))
     }
 
-    fn chunk_header(&mut self, header: &ChunkHeader) -> Stepped {
+    fn chunk_header(&mut self, header: &ChunkHeader) -> ClientProgress {
         let Some(pending) = self.pending.get_mut(&header.cookie) else {
             return Err(ClientError::Rule("a reply has no request"));
         };
@@ -115,13 +115,13 @@ impl ClientSession {
         }
         let chunk = Chunk { kind: header.kind, done, cookie: header.cookie, length: header.length };
         self.phase = Phase::ChunkBody(chunk);
-        Ok(Step::Again)
+        Ok(ClientStep::Again)
     }
 
-    pub(super) fn step_chunk_body(&mut self, chunk: Chunk, input: &mut &[u8]) -> Stepped {
+    pub(super) fn step_chunk_body(&mut self, chunk: Chunk, input: &mut &[u8]) -> ClientProgress {
         let buffered = if chunk.kind == chunk::OFFSET_DATA { OFFSET_BYTES } else { chunk.length };
         if !self.fill(input, zc_core::usize_from_u64(buffered)) {
-            return Ok(Step::Wait);
+            return Ok(ClientStep::Wait);
         }
         let body = core::mem::take(&mut self.partial);
         let cookie = chunk.cookie;
@@ -131,19 +131,19 @@ impl ClientSession {
         let finishes = chunk.done.then_some(cookie);
         self.phase = Phase::Payload { left: 0, finishes };
         match chunk.kind {
-            chunk::NONE => Ok(Step::Again),
+            chunk::NONE => Ok(ClientStep::Again),
             chunk::OFFSET_DATA => {
                 let offset = Reader::new("a data chunk", &body).u64()?;
                 let length = chunk.length - OFFSET_BYTES;
                 pending.claim(offset, length)?;
                 self.phase = Phase::Payload { left: length, finishes };
-                Ok(Step::Event(ClientEvent::ReadData { cookie, offset, length }))
+                Ok(ClientStep::Event(ClientEvent::ReadData { cookie, offset, length }))
             }
             chunk::OFFSET_HOLE => {
                 let hole = HoleChunk::decode(&body)?;
                 let (offset, length) = (hole.offset, u64::from(hole.length));
                 pending.claim(offset, length)?;
-                Ok(Step::Event(ClientEvent::ReadHole { cookie, offset, length }))
+                Ok(ClientStep::Event(ClientEvent::ReadHole { cookie, offset, length }))
             }
             chunk::BLOCK_STATUS | chunk::BLOCK_STATUS_EXT => {
                 let BlockStatus { context, mut extents } = BlockStatus::decode(self.style, &body)?;
@@ -152,18 +152,18 @@ impl ClientSession {
                     return Err(ClientError::Rule("a block status names a context twice or unasked"));
                 };
                 pending.contexts_due.swap_remove(at);
-                Ok(Step::Event(ClientEvent::BlockStatus { cookie, context, extents }))
+                Ok(ClientStep::Event(ClientEvent::BlockStatus { cookie, context, extents }))
             }
             kind => {
                 let error = decode_error(kind, &body)?;
                 pending.error.get_or_insert(error);
-                Ok(Step::Again)
+                Ok(ClientStep::Again)
             }
         }
     }
 
     /// Reports a request as done after its last chunk.
-    pub(super) fn finish(&mut self, cookie: u64) -> Stepped {
+    pub(super) fn finish(&mut self, cookie: u64) -> ClientProgress {
         let Some(pending) = self.pending.remove(&cookie) else {
             return Err(ClientError::Rule("a reply has no request"));
         };
@@ -175,7 +175,7 @@ impl ClientSession {
         if result.is_ok() && !pending.contexts_due.is_empty() {
             return Err(ClientError::Rule("a block status lacks a context"));
         }
-        Ok(Step::Event(ClientEvent::Done { cookie, result }))
+        Ok(ClientStep::Event(ClientEvent::Done { cookie, result }))
     }
 }
 

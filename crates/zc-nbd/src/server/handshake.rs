@@ -7,7 +7,7 @@
 //! Out of scope: TLS itself, only its negotiation.
 
 use super::{
-    Access, CloseReason, ExportCatalog, ExportInfo, Phase, ServerEvent, ServerSession, Step, TlsMode,
+    Access, CloseReason, ExportCatalog, ExportInfo, Phase, ServerEvent, ServerSession, ServerStep, TlsMode,
 };
 use crate::proto::limits::OPTION_DRAIN_BYTES_MAX;
 use crate::proto::{handshake_flag, info, option, reply, tx_flag};
@@ -34,9 +34,9 @@ const TOO_LONG: Refused = (reply::ERR_TOO_BIG, "the option's data is too long");
 const MALFORMED: Refused = (reply::ERR_INVALID, "the option's data is malformed");
 
 impl ServerSession {
-    pub(super) fn step_client_flags(&mut self, input: &mut &[u8]) -> Step {
+    pub(super) fn step_client_flags(&mut self, input: &mut &[u8]) -> ServerStep {
         if !self.fill(input, 4) {
-            return Step::Wait;
+            return ServerStep::Wait;
         }
         let flags = self.partial.iter().fold(0_u32, |sum, &byte| (sum << 8) | u32::from(byte));
         self.partial.clear();
@@ -51,7 +51,7 @@ impl ServerSession {
             self.tls = TlsMode::Off;
         }
         self.phase = Phase::Options;
-        Step::Again
+        ServerStep::Again
     }
 
     pub(super) fn step_option(
@@ -59,9 +59,9 @@ impl ServerSession {
         input: &mut &[u8],
         catalog: &(impl ExportCatalog + ?Sized),
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> ServerStep {
         if !self.fill(input, OptionHeader::BYTES) {
-            return Step::Wait;
+            return ServerStep::Wait;
         }
         let header = match OptionHeader::decode(&self.partial) {
             Ok(header) => header,
@@ -71,7 +71,7 @@ impl ServerSession {
             return self.begin_skip_option(header);
         }
         if !self.fill(input, OptionHeader::BYTES + zc_core::usize_from_u32(header.length)) {
-            return Step::Wait;
+            return ServerStep::Wait;
         }
         self.options_seen = self.options_seen.saturating_add(1);
         if self.options_seen > self.config.limits.options {
@@ -93,7 +93,7 @@ impl ServerSession {
         step
     }
 
-    fn begin_skip_option(&mut self, header: OptionHeader) -> Step {
+    fn begin_skip_option(&mut self, header: OptionHeader) -> ServerStep {
         self.partial.clear();
         if header.option == option::EXPORT_NAME {
             return self.close(CloseReason::Rule("an export name is longer than 4096 bytes"));
@@ -106,16 +106,16 @@ impl ServerSession {
             return self.close(CloseReason::Limit("too many options in one handshake"));
         }
         self.phase = Phase::SkipOption { option: header.option, left: header.length };
-        Step::Again
+        ServerStep::Again
     }
 
-    pub(super) fn step_skip_option(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Step {
-        let Phase::SkipOption { option, left } = self.phase else { return Step::Again };
+    pub(super) fn step_skip_option(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> ServerStep {
+        let Phase::SkipOption { option, left } = self.phase else { return ServerStep::Again };
         let dropped = crate::stream::cut(input, left.into()).len();
         let left = left.saturating_sub(u32::try_from(dropped).unwrap_or(u32::MAX));
         if left > 0 {
             self.phase = Phase::SkipOption { option, left };
-            return Step::Wait;
+            return ServerStep::Wait;
         }
         self.phase = Phase::Options;
         if option == option::SET_META_CONTEXT {
@@ -128,7 +128,7 @@ impl ServerSession {
             _ if self.is_tls_missing() => refuse(option, TLS_REQUIRED, out),
             _ => refuse(option, TOO_LONG, out),
         }
-        Step::Again
+        ServerStep::Again
     }
 
     /// Returns `true` if every option but STARTTLS and ABORT must be refused.
@@ -140,12 +140,12 @@ impl ServerSession {
         self.tls != TlsMode::Off && !self.secured
     }
 
-    fn abort(&mut self, out: &mut Vec<u8>) -> Step {
+    fn abort(&mut self, out: &mut Vec<u8>) -> ServerStep {
         OptionReplyHeader::encode_with(option::ABORT, reply::ACK, &[], out);
         self.close(CloseReason::Aborted)
     }
 
-    fn start_tls(&mut self, data: &[u8], out: &mut Vec<u8>) -> Step {
+    fn start_tls(&mut self, data: &[u8], out: &mut Vec<u8>) -> ServerStep {
         let refused = if !data.is_empty() {
             NO_DATA_ALLOWED
         } else if self.secured {
@@ -155,14 +155,14 @@ impl ServerSession {
         } else {
             OptionReplyHeader::encode_with(option::STARTTLS, reply::ACK, &[], out);
             self.phase = Phase::StartTls;
-            return Step::Again;
+            return ServerStep::Again;
         };
         refuse(option::STARTTLS, refused, out);
-        Step::Again
+        ServerStep::Again
     }
 
-    pub(super) fn step_start_tls(&mut self, input: &[u8]) -> Step {
-        if input.is_empty() { Step::Wait } else { self.close(PLAINTEXT) }
+    pub(super) fn step_start_tls(&mut self, input: &[u8]) -> ServerStep {
+        if input.is_empty() { ServerStep::Wait } else { self.close(PLAINTEXT) }
     }
 
     fn answer_option(
@@ -171,7 +171,7 @@ impl ServerSession {
         data: &[u8],
         catalog: &(impl ExportCatalog + ?Sized),
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> ServerStep {
         if number == option::EXPORT_NAME {
             return self.export_name(data, catalog, out);
         }
@@ -186,11 +186,11 @@ impl ServerSession {
             let asked = matches!(number, option::INFO | option::GO).then(|| GoRequest::decode(data).ok());
             return asked
                 .flatten()
-                .map_or(Step::Again, |request| refused_event(request.export, TLS_REQUIRED));
+                .map_or(ServerStep::Again, |request| refused_event(request.export, TLS_REQUIRED));
         }
         if self.shutting_down {
             refuse(number, SHUTDOWN, out);
-            return Step::Again;
+            return ServerStep::Again;
         }
         let answer = match number {
             option::LIST => self.list(data, catalog, out),
@@ -205,7 +205,7 @@ impl ServerSession {
             Ok(()) => OptionReplyHeader::encode_with(number, reply::ACK, &[], out),
             Err(refused) => refuse(number, refused, out),
         }
-        Step::Again
+        ServerStep::Again
     }
 
     fn export_name(
@@ -213,7 +213,7 @@ impl ServerSession {
         data: &[u8],
         catalog: &(impl ExportCatalog + ?Sized),
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> ServerStep {
         if self.style == HeaderStyle::Extended {
             return self.close(CloseReason::Rule("EXPORT_NAME after extended headers"));
         }
@@ -243,16 +243,16 @@ impl ServerSession {
         data: &[u8],
         catalog: &(impl ExportCatalog + ?Sized),
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> ServerStep {
         let Ok(request) = GoRequest::decode(data) else {
             refuse(number, MALFORMED, out);
-            return Step::Again;
+            return ServerStep::Again;
         };
         match self.find(&request.export, catalog) {
             Ok(export) => {
                 self.describe(number, &request, &export, out);
                 OptionReplyHeader::encode_with(number, reply::ACK, &[], out);
-                if number == option::GO { self.attach(export, &request.export) } else { Step::Again }
+                if number == option::GO { self.attach(export, &request.export) } else { ServerStep::Again }
             }
             Err(refused) => {
                 refuse(number, refused, out);
@@ -294,14 +294,14 @@ impl ServerSession {
         self.meta.as_ref().is_some_and(|(export, contexts)| export == name && !contexts.is_empty())
     }
 
-    fn attach(&mut self, export: ExportInfo, asked_name: &str) -> Step {
+    fn attach(&mut self, export: ExportInfo, asked_name: &str) -> ServerStep {
         if self.meta.as_ref().is_some_and(|(name, _)| name != asked_name) {
             self.meta = None;
         }
         let token = export.token;
         self.export = Some(export);
         self.phase = Phase::Requests;
-        Step::Event(ServerEvent::Attached { token })
+        ServerStep::Event(ServerEvent::Attached { token })
     }
 
     fn structured_reply(&mut self, data: &[u8]) -> Result<(), Refused> {
@@ -419,8 +419,8 @@ impl ServerSession {
     }
 }
 
-const fn refused_event(export: String, refused: Refused) -> Step {
-    Step::Event(ServerEvent::Refused { export, why: refused.1 })
+const fn refused_event(export: String, refused: Refused) -> ServerStep {
+    ServerStep::Event(ServerEvent::Refused { export, why: refused.1 })
 }
 
 /// Returns `true` if `query` is a namespace of `name` with its colon, such as `base:`.

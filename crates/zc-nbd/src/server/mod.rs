@@ -170,7 +170,7 @@ enum Phase {
     Ended,
 }
 
-enum Step {
+enum ServerStep {
     Again,
     Wait,
     Event(ServerEvent),
@@ -243,16 +243,16 @@ impl ServerSession {
                 Phase::Requests => self.step_request(input, out),
                 Phase::StatusPayload { .. } => self.step_status_payload(input, out),
                 Phase::SkipPayload { .. } => self.step_skip_payload(input, out),
-                Phase::Payload { .. } => Step::Wait,
+                Phase::Payload { .. } => ServerStep::Wait,
                 Phase::Ended => {
                     *input = &[];
-                    Step::Wait
+                    ServerStep::Wait
                 }
             };
             match step {
-                Step::Again => {}
-                Step::Wait => return None,
-                Step::Event(event) => return Some(event),
+                ServerStep::Again => {}
+                ServerStep::Wait => return None,
+                ServerStep::Event(event) => return Some(event),
             }
         }
     }
@@ -370,9 +370,9 @@ impl ServerSession {
         crate::stream::fill(&mut self.partial, input, wanted)
     }
 
-    fn close(&mut self, reason: CloseReason) -> Step {
+    fn close(&mut self, reason: CloseReason) -> ServerStep {
         self.phase = Phase::Ended;
         self.partial = Vec::new();
-        Step::Event(ServerEvent::Closed(reason))
+        ServerStep::Event(ServerEvent::Closed(reason))
     }
 }

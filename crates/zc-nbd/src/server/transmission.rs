@@ -7,7 +7,7 @@
 //!
 //! It does not execute requests, or check alignment finer than the export's minimum block.
 
-use super::{CloseReason, ExportInfo, Phase, ServerEvent, ServerSession, Step};
+use super::{CloseReason, ExportInfo, Phase, ServerEvent, ServerSession, ServerStep};
 use crate::proto::{ErrorCode, command, command_flag, limits};
 use crate::wire::{HeaderStyle, RequestHeader, StatusFilter};
 
@@ -134,15 +134,15 @@ type Refused = (ErrorCode, &'static str);
 const BAD_FILTER: Refused = (ErrorCode::Inval, "the payload of a block status is malformed");
 
 impl ServerSession {
-    pub(super) fn step_request(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Step {
+    pub(super) fn step_request(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> ServerStep {
         if self.in_flight >= self.config.limits.in_flight {
             self.paused = true;
-            return Step::Wait;
+            return ServerStep::Wait;
         }
         let wanted = self.style.request_bytes();
         let direct = self.partial.is_empty() && input.len() >= wanted;
         if !direct && !self.fill(input, wanted) {
-            return Step::Wait;
+            return ServerStep::Wait;
         }
         let bytes = if direct { &input[..wanted] } else { self.partial.as_slice() };
         let header = match RequestHeader::decode(self.style, bytes) {
@@ -153,7 +153,7 @@ impl ServerSession {
         let total = self.in_flight_bytes.saturating_add(if has_payload_bytes { header.length } else { 0 });
         if self.in_flight_bytes > 0 && total > self.config.limits.in_flight_bytes {
             self.paused = true;
-            return Step::Wait;
+            return ServerStep::Wait;
         }
         if direct {
             *input = &input[wanted..];
@@ -163,11 +163,11 @@ impl ServerSession {
         self.admit(&header, out)
     }
 
-    fn admit(&mut self, header: &RequestHeader, out: &mut Vec<u8>) -> Step {
+    fn admit(&mut self, header: &RequestHeader, out: &mut Vec<u8>) -> ServerStep {
         if header.command == command::DISC {
             self.phase = Phase::Ended;
             self.partial = Vec::new();
-            return Step::Event(ServerEvent::Disconnect);
+            return ServerStep::Event(ServerEvent::Disconnect);
         }
         let payload = match self.payload_on_the_wire(header) {
             Ok(payload) => payload,
@@ -176,7 +176,7 @@ impl ServerSession {
         let filtered = header.command == command::BLOCK_STATUS && payload > 0;
         if filtered && payload <= limits::STATUS_PAYLOAD_BYTES_MAX {
             self.phase = Phase::StatusPayload { header: *header };
-            return Step::Again;
+            return ServerStep::Again;
         }
         let checked = if filtered { Err(BAD_FILTER) } else { self.check(header, EVERY_CONTEXT) };
         self.conclude(header, checked, payload, out)
@@ -189,34 +189,34 @@ impl ServerSession {
         checked: Result<Request, Refused>,
         payload: u64,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> ServerStep {
         match checked {
             Err((code, text)) => {
                 let refusal = Refusal { cookie: header.cookie, offset: header.offset, code, text };
                 self.phase = Phase::SkipPayload { left: payload, refusal };
-                Step::Again
+                ServerStep::Again
             }
             Ok(request) if request.length == 0 && request.command != Command::Flush => {
                 self.put_done(request.cookie, request.offset, request.command, out);
-                Step::Again
+                ServerStep::Again
             }
             Ok(request) => {
                 self.in_flight += 1;
                 self.in_flight_bytes += request.payload_bytes();
                 if request.command == Command::Write {
                     self.phase = Phase::Payload { left: request.length };
-                    return Step::Event(ServerEvent::WriteBegin(request));
+                    return ServerStep::Event(ServerEvent::WriteBegin(request));
                 }
-                Step::Event(ServerEvent::Request(request))
+                ServerStep::Event(ServerEvent::Request(request))
             }
         }
     }
 
     /// Parses the payload of a `BLOCK_STATUS`: the effect length and the requested contexts.
-    pub(super) fn step_status_payload(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Step {
-        let Phase::StatusPayload { header } = self.phase else { return Step::Again };
+    pub(super) fn step_status_payload(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> ServerStep {
+        let Phase::StatusPayload { header } = self.phase else { return ServerStep::Again };
         if !self.fill(input, zc_core::usize_from_u64(header.length)) {
-            return Step::Wait;
+            return ServerStep::Wait;
         }
         let checked = match StatusFilter::decode(&self.partial) {
             Ok(filter) => self.context_bits(&filter.contexts).and_then(|bits| {
@@ -262,16 +262,16 @@ impl ServerSession {
         self.export.as_ref().map_or(limits::PAYLOAD_BYTES_MAX, |export| export.blocks.max_bytes())
     }
 
-    pub(super) fn step_skip_payload(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Step {
-        let Phase::SkipPayload { left, refusal } = self.phase else { return Step::Again };
+    pub(super) fn step_skip_payload(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> ServerStep {
+        let Phase::SkipPayload { left, refusal } = self.phase else { return ServerStep::Again };
         let left = left - zc_core::u64_from_usize(crate::stream::cut(input, left).len());
         if left > 0 {
             self.phase = Phase::SkipPayload { left, refusal };
-            return Step::Wait;
+            return ServerStep::Wait;
         }
         self.phase = Phase::Requests;
         self.put_error(refusal.cookie, refusal.offset, refusal.code, refusal.text, out);
-        Step::Again
+        ServerStep::Again
     }
 
     fn check(&self, header: &RequestHeader, contexts: u32) -> Result<Request, Refused> {

@@ -152,16 +152,17 @@ fn judge_managed(trace: &str, managed: &[Managed], units_bytes: f64, outcome: &m
 }
 
 fn judge(trace: &str, rows: &[Row], outcome: &mut Outcome) {
-    let of = |name: &str| rows.iter().find(|row| row.name == name).map_or(f64::NAN, |row| row.erasures);
-    let (trimmed, raw) = (of("extent-LRU-TRIM"), of("WEU-LRU, not compressed"));
+    let erasures_of =
+        |name: &str| rows.iter().find(|row| row.name == name).map_or(f64::NAN, |row| row.erasures);
+    let (trimmed, raw) = (erasures_of("extent-LRU-TRIM"), erasures_of("WEU-LRU, not compressed"));
     outcome.asserted(
         &[Ablation::FreeCollection],
-        trimmed >= 2.0 * raw && of("extent-LRU-mod") >= 1.3 * raw,
+        trimmed >= 2.0 * raw && erasures_of("extent-LRU-mod") >= 1.3 * raw,
         format!(
             "{trace}: extent-LRU-TRIM erases at least twice what units do that do not compress either, \
              extent-LRU-mod 1.3 times"
         ),
-        format!("{:.1} and {:.1} times", trimmed / raw, of("extent-LRU-mod") / raw),
+        format!("{:.1} and {:.1} times", trimmed / raw, erasures_of("extent-LRU-mod") / raw),
     );
     outcome.contradicted(
         EXTENTS,
@@ -171,11 +172,11 @@ fn judge(trace: &str, rows: &[Row], outcome: &mut Outcome) {
     );
     outcome.asserted(
         &[Ablation::FreeCollection],
-        of("extent-LRU") > trimmed * 1.02,
+        erasures_of("extent-LRU") > trimmed * 1.02,
         format!("{trace}: extents without TRIM erase most"),
-        format!("{:.1} times", of("extent-LRU")),
+        format!("{:.1} times", erasures_of("extent-LRU")),
     );
-    let (by_trim, by_mod) = (of("WEU-LRU-TRIM"), of("WEU-LRU-mod"));
+    let (by_trim, by_mod) = (erasures_of("WEU-LRU-TRIM"), erasures_of("WEU-LRU-mod"));
     outcome.asserted(
         &[Ablation::ShiftedUnits],
         [by_trim, by_mod].iter().all(|times| (0.85..=1.25).contains(times)),
@@ -193,16 +194,16 @@ fn judge(trace: &str, rows: &[Row], outcome: &mut Outcome) {
         "nitro.f6.ext",
         format!(
             "{trace} mod {:.1}; TRIM {trimmed:.1}; TRIM by page {:.1}",
-            of("extent-LRU-mod"),
-            of("extent-LRU-TRIM, mapped by page")
+            erasures_of("extent-LRU-mod"),
+            erasures_of("extent-LRU-TRIM, mapped by page")
         ),
     );
     outcome.beside(
         "nitro.f6.weu",
         format!(
             "{trace} TRIM {:+.0}; mod {:+.0}",
-            (of("WEU-LRU-TRIM") - 1.0) * 100.0,
-            (of("WEU-LRU-mod") - 1.0) * 100.0
+            (erasures_of("WEU-LRU-TRIM") - 1.0) * 100.0,
+            (erasures_of("WEU-LRU-mod") - 1.0) * 100.0
         ),
     );
     outcome.beside("nitro.f6.modhit", format!("{trace} {:+.1}", (hit(2) / hit(0) - 1.0) * 100.0));

@@ -197,14 +197,14 @@ fn chart(shares: &[f64], all: &[(&str, &Vec<Three>)]) -> Chart {
 /// PostMark on a device that fills up, without and with the cleaner.
 fn cleaner(mail: &Loaded, outcome: &mut Outcome) -> Result<(), FigureError> {
     let timing = ONE_DISK.timing()?;
-    let of = |cleaner| {
+    let speed = |cleaner| {
         let packing = Packing { cleaner, ..Packing::default() };
         let settings = Settings::new(tight(mail), Codec::Lz4, mail.overbooking);
         time::flaz(&mail.trace, Settings { packing, ..settings }, &timing)
     };
     let roomy = Settings::new(mail.span_bytes * 2, Codec::Lz4, mail.overbooking);
     let without = time::flaz(&mail.trace, roomy, &timing)?;
-    let with = of(Some(Cleaner { low: 0.1, high: 0.2, scan_bytes: 2 << 20 }))?;
+    let with = speed(Some(Cleaner { low: 0.1, high: 0.2, scan_bytes: 2 << 20 }))?;
     let slower = (with.seconds / without.seconds - 1.0) * 100.0;
     let mb = mail.trace.blocks() as f64 * 4096.0 / 1e6;
     outcome.beside("flaz.f9", format!("{:.1}|{slower:.0}", mb / with.seconds));

@@ -158,8 +158,8 @@ pub fn copies(bytes: usize) -> Vec<Row> {
 /// PostMark over three kinds of contents (Figure 10).
 #[must_use]
 pub fn postmark(transactions: u64) -> Vec<Row> {
-    let of = |kind: &Kind| compare(*kind, |mode| Writer::new(mode).postmark(*kind, transactions));
-    POSTMARK.iter().flat_map(of).collect()
+    let compared = |kind: &Kind| compare(*kind, |mode| Writer::new(mode).postmark(*kind, transactions));
+    POSTMARK.iter().flat_map(compared).collect()
 }
 
 /// Speed of reading over the baseline's: all source files from front to back (GREP), and their metadata in any order
@@ -223,14 +223,14 @@ mod tests {
     #[test]
     fn figures_7_and_8_copies() {
         let rows = copies(4 * BYTES);
-        let of = |kind, mode| rows.iter().find(|row| row.kind == kind && row.mode == mode).unwrap();
+        let row_of = |kind, mode| rows.iter().find(|row| row.kind == kind && row.mode == mode).unwrap();
         let paper = [(Kind::Sensor, 1.5), (Kind::Linux, 1.23), (Kind::Document, 1.17), (Kind::Mp3, 0.8)];
         for (kind, paper) in paper {
-            near(kind.name(), of(kind, Mode::Always).speed, paper, 0.08);
+            near(kind.name(), row_of(kind, Mode::Always).speed, paper, 0.08);
         }
-        let music = of(Kind::Mp3, Mode::Selective);
+        let music = row_of(Kind::Mp3, Mode::Selective);
         assert!((0.98..1.06).contains(&music.speed) && music.pages < 1.0, "{music:?}");
-        let saved = FILES.map(|kind| 1.0 - of(kind, Mode::Selective).pages).iter().sum::<f64>() / 4.0;
+        let saved = FILES.map(|kind| 1.0 - row_of(kind, Mode::Selective).pages).iter().sum::<f64>() / 4.0;
         near("pages saved", saved, 0.26, 0.05);
     }
 
@@ -244,12 +244,13 @@ mod tests {
     #[test]
     fn figure_10_postmark() {
         let rows = postmark(300);
-        let of = |kind, mode| rows.iter().find(|row| row.kind == kind && row.mode == mode).unwrap();
-        near("pages saved of pictures", 1.0 - of(Kind::ImageWeb, Mode::Always).pages, 0.14, 0.04);
-        let (all, some) = (of(Kind::ImageWeb, Mode::Always).pages, of(Kind::ImageWeb, Mode::Selective).pages);
+        let row_of = |kind, mode| rows.iter().find(|row| row.kind == kind && row.mode == mode).unwrap();
+        near("pages saved of pictures", 1.0 - row_of(Kind::ImageWeb, Mode::Always).pages, 0.14, 0.04);
+        let (all, some) =
+            (row_of(Kind::ImageWeb, Mode::Always).pages, row_of(Kind::ImageWeb, Mode::Selective).pages);
         near("small transactions are hardly ever filtered", some, all, 0.03);
         for kind in [Kind::TextRaw, Kind::TextWeb] {
-            assert!(of(kind, Mode::Selective).pages < 0.8, "{kind:?}");
+            assert!(row_of(kind, Mode::Selective).pages < 0.8, "{kind:?}");
         }
     }
 }

@@ -41,26 +41,26 @@ pub fn rows<A: Iterator<Item = Access>>(
     settings: &Settings,
     accesses: impl Fn() -> A,
 ) -> Result<Vec<Row>, GeometryError> {
-    let of = |variant: Variant, note: &str, settings: &Settings| {
+    let series = |variant: Variant, note: &str, settings: &Settings| {
         let outcome = run(variant, settings, accesses())?;
         Ok(Row { name: format!("{}{note}", variant.name()), outcome, erasures: 1.0 })
     };
     let mut rows = Vec::new();
     for variant in Variant::ALL {
-        rows.push(of(variant, "", settings)?);
+        rows.push(series(variant, "", settings)?);
     }
     let by_page = Settings { mapping: Mapping::Page, ..*settings };
-    rows.push(of(Variant::ExtentLru, ", mapped by page", &by_page)?);
-    rows.push(of(Variant::ExtentLruTrim, ", mapped by page", &by_page)?);
+    rows.push(series(Variant::ExtentLru, ", mapped by page", &by_page)?);
+    rows.push(series(Variant::ExtentLruTrim, ", mapped by page", &by_page)?);
     let few = Logs { over_provisioning_permille: 160, log_permille: 10, sequential_permille: 400 };
-    match of(Variant::ExtentLru, ", few log blocks", &Settings { logs: few, ..*settings }) {
+    match series(Variant::ExtentLru, ", few log blocks", &Settings { logs: few, ..*settings }) {
         Err(GeometryError::Reserve { .. }) => {}
         row => rows.push(row?),
     }
     let plain = Settings { compress: false, ..*settings };
-    rows.push(of(Variant::WeuLru, ", not compressed", &plain)?);
+    rows.push(series(Variant::WeuLru, ", not compressed", &plain)?);
     let half = settings.block_bytes / super::PAGE_BYTES / 2;
-    rows.push(of(Variant::WeuLru, ", across blocks", &Settings { shift_pages: half, ..*settings })?);
+    rows.push(series(Variant::WeuLru, ", across blocks", &Settings { shift_pages: half, ..*settings })?);
     let base = rows[0].outcome.flash.erasures.max(1) as f64;
     for row in &mut rows {
         row.erasures = row.outcome.flash.erasures as f64 / base;

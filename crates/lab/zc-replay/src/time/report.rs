@@ -105,14 +105,14 @@ mod tests {
 
     #[test]
     fn a_percentile_is_a_time_that_so_many_are_not_above() {
-        let of = |count: u64| latencies((1..=count).rev().map(|us| us * 1000).collect());
-        let hundred = of(100);
+        let report = |count: u64| latencies((1..=count).rev().map(|us| us * 1000).collect());
+        let hundred = report(100);
         assert_eq!(
             (hundred.p50_us, hundred.p90_us, hundred.p99_us, hundred.p999_us),
             (50.0, 90.0, 99.0, 100.0)
         );
-        let three = of(3);
+        let three = report(3);
         assert_eq!((three.p50_us, three.p90_us, three.mean_us), (2.0, 3.0, 2.0));
-        assert_eq!(of(0), Latencies::default());
+        assert_eq!(report(0), Latencies::default());
     }
 }

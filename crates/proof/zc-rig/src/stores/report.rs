@@ -39,37 +39,38 @@ fn number(value: &Value, sample: &str, key: &str) -> anyhow::Result<f64> {
 }
 
 fn space(contender: Contender, value: &Value) -> anyhow::Result<String> {
-    let of = |sample, key| number(value, sample, key);
-    let (files, images) = (of("files", "used_bytes")?, of("images", "used_bytes")?);
+    let field = |sample, key| number(value, sample, key);
+    let (files, images) = (field("files", "used_bytes")?, field("images", "used_bytes")?);
     Ok(format!(
         "| {} | {:.0}, {:.2} | {:.0}, {:.2} | {:.0} | {:.0} | {:.0}, {:.0} | {:.0} |\n",
         contender.title(),
         files / MIB,
-        of("files", "shown_bytes")? / files,
+        field("files", "shown_bytes")? / files,
         (images - files) / MIB,
-        of("images", "shown_bytes")? / (images - files),
-        of("series", "added_bytes")? / MIB,
-        of("fixed", "bytes")? / MIB,
-        of("files", "seconds")?,
-        of("images", "seconds")?,
-        of("memory", "bytes")? / MIB,
+        field("images", "shown_bytes")? / (images - files),
+        field("series", "added_bytes")? / MIB,
+        field("fixed", "bytes")? / MIB,
+        field("files", "seconds")?,
+        field("images", "seconds")?,
+        field("memory", "bytes")? / MIB,
     ))
 }
 
 fn rates(contender: Contender, value: &Value) -> anyhow::Result<String> {
-    let of = |sample, key| number(value, sample, key);
-    let mib = |sample| of(sample, "bytes_per_s").map(|rate| rate / MIB);
-    let reading = |sample| -> anyhow::Result<f64> { Ok(of(sample, "bytes")? / MIB / of(sample, "seconds")?) };
+    let field = |sample, key| number(value, sample, key);
+    let mib = |sample| field(sample, "bytes_per_s").map(|rate| rate / MIB);
+    let reading =
+        |sample| -> anyhow::Result<f64> { Ok(field(sample, "bytes")? / MIB / field(sample, "seconds")?) };
     let (first, last) = (reading("generation-1")?, reading("generation-100")?);
     Ok(format!(
         "| {} | {:.1} | {:.1} | {:.0}, {:.0} | {:.0}, {:.0} | {first:.1}, {last:.1} | {:.2} |\n",
         contender.title(),
         mib("sequential-read")?,
         mib("sequential-write")?,
-        of("random-read", "per_second")?,
-        of("random-read", "p99_ms")?,
-        of("random-write", "per_second")?,
-        of("random-write", "p99_ms")?,
+        field("random-read", "per_second")?,
+        field("random-read", "p99_ms")?,
+        field("random-write", "per_second")?,
+        field("random-write", "p99_ms")?,
         last / first,
     ))
 }
@@ -79,9 +80,9 @@ fn pages(contender: Contender, value: &Value) -> anyhow::Result<String> {
     let mut row = format!("| {} |", contender.title());
     for percent in [25, 50, 75] {
         let sample = format!("compressed-by-{percent}");
-        let of = |key| number(value, &sample, key);
-        let transactions = of("transactions")?;
-        let each = |key| of(key).map(|pages| pages / transactions);
+        let field = |key| number(value, &sample, key);
+        let transactions = field("transactions")?;
+        let each = |key| field(key).map(|pages| pages / transactions);
         row.push_str(&format!(" {:.1}, {:.1} |", each("pages_read")?, each("pages_written")?));
     }
     row.push('\n');

@@ -21,11 +21,11 @@ use super::Judge;
 /// Judge of shares: the state after the previous event.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    seen: Option<Seen>,
+    seen: Option<SharesBefore>,
 }
 
 #[derive(Debug, Clone)]
-struct Seen {
+struct SharesBefore {
     shares: BTreeMap<VolumeId, VolumeShare>,
     /// Number of units that moved to another volume's account.
     moved: u64,
@@ -34,7 +34,7 @@ struct Seen {
     is_loaded: bool,
 }
 
-impl Seen {
+impl SharesBefore {
     fn of(manager: &CacheManager) -> Self {
         let stats = manager.stats();
         Self {
@@ -62,7 +62,7 @@ impl Judge for Shares {
         if self.seen.is_none() && manager.shares().is_empty() {
             return None;
         }
-        let now = Seen::of(manager);
+        let now = SharesBefore::of(manager);
         let before = self.seen.replace(now.clone())?;
         if !before.is_loaded || !manager.is_healthy() {
             return None;

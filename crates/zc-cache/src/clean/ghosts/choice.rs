@@ -143,10 +143,11 @@ mod tests {
         (always, second): (u64, u64),
         actual: impl Fn(Choice) -> u64,
     ) -> Choice {
-        let of = |percent: u64| percent * ROUND_READS / 100;
+        let reads_of = |percent: u64| percent * ROUND_READS / 100;
         for _ in 0..rounds {
-            let actual = of(actual(chooser.choice()));
-            let round = Round { reads: ROUND_READS, always: of(always), second: of(second), actual };
+            let actual = reads_of(actual(chooser.choice()));
+            let round =
+                Round { reads: ROUND_READS, always: reads_of(always), second: reads_of(second), actual };
             chooser.round(&round, true);
         }
         chooser.choice()

@@ -21,7 +21,7 @@ use crate::clean::insert::batches::Batches;
 use crate::clean::streams::InStream;
 use crate::device::Core;
 use crate::expect_held::ExpectHeld;
-use crate::reduce::{Owner, Reduction, Step, Wanted};
+use crate::reduce::{Owner, ReduceRequest, ReduceStep, Reduction};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InsertOptions {
@@ -110,7 +110,7 @@ impl Inserts {
         let id = core.base.port.number();
         self.batches.add(batch, guard.key, id, core.base.extent_bytes());
         let InsertOptions { only_if_duplicate } = options;
-        let wanted = Wanted { owner: Owner::Clean, job: id, key: guard.key, src, only_if_duplicate };
+        let wanted = ReduceRequest { owner: Owner::Clean, job: id, key: guard.key, src, only_if_duplicate };
         let mut reduction = Reduction::new(wanted);
         let is_reduced = reduction.begin(core);
         self.jobs.insert(id, Job { guard, batch, reduction });
@@ -121,7 +121,7 @@ impl Inserts {
     }
 
     /// Handles the completion of a step of a reduction.
-    pub(crate) fn step_ended(&mut self, id: u64, step: Step, ended: Ended, core: &mut Core) {
+    pub(crate) fn step_ended(&mut self, id: u64, step: ReduceStep, ended: Ended, core: &mut Core) {
         let job = self.jobs.get_mut(&id).expect_held();
         if job.reduction.ended(step, ended, core) {
             self.reduced(id, core);

@@ -14,7 +14,7 @@ use zc_format::ExtentError;
 use crate::base::effects::Effect;
 use crate::base::tracks::Guard;
 use crate::clean::copies::Copies;
-use crate::clean::read::portion::{Portion, StoredParts, Waiter, Wanted};
+use crate::clean::read::portion::{Portion, StoredPart, StoredParts, Waiter};
 use crate::clean::read::reads::Reads;
 use crate::clean::read::under_way::{Hit, HitPart};
 use crate::device::Core;
@@ -59,7 +59,7 @@ impl Reads {
     fn issue_hit(
         &mut self,
         read: u64,
-        (slot, group): (WeuSlot, &[Wanted]),
+        (slot, group): (WeuSlot, &[StoredPart]),
         pages: &Range<u32>,
         copies: &mut Copies,
         core: &mut Core,
@@ -67,7 +67,7 @@ impl Reads {
         let id = core.base.port.number();
         let mut parts = SmallVec::with_capacity(group.len());
         let mut reads = Vec::with_capacity(group.len());
-        for Wanted { place, mapping, portion, dirty } in group.iter().cloned() {
+        for StoredPart { place, mapping, portion, dirty } in group.iter().cloned() {
             self.reads.get_mut(&read).expect_held().pending += 1;
             let waiter = Waiter { read, portion };
             let waiters = SmallVec::from_elem(waiter, 1);
@@ -288,7 +288,7 @@ impl Reads {
 
 /// Returns the number of stored extents from `first` in the order of places that one device read brings, and its
 /// pages.
-fn neighbours(first: &Wanted, stored: &[Wanted]) -> (usize, Range<u32>) {
+fn neighbours(first: &StoredPart, stored: &[StoredPart]) -> (usize, Range<u32>) {
     let mut pages = page_range(&first.place);
     let more = stored.iter().skip(1).take_while(|item| {
         let extent = page_range(&item.place);

@@ -14,7 +14,7 @@ pub(super) const FILL_BYTES_MAX: u64 = 4 << 20;
 
 /// A client read in progress.
 #[derive(Debug)]
-pub(crate) struct ReadOp {
+pub(crate) struct ClientRead {
     pub(super) req: ReqId,
     pub(super) buf: BufId,
     pub(super) volume: VolumeId,
@@ -27,7 +27,7 @@ pub(crate) struct ReadOp {
     pub(super) stream: Option<InStream>,
 }
 
-impl ReadOp {
+impl ClientRead {
     /// A request held by its lookup until that has completed.
     pub(crate) const fn new(request: &Request, buf: BufId, len_bytes: u32, stream: Option<InStream>) -> Self {
         Self {
@@ -87,7 +87,7 @@ pub(crate) struct Waiter {
 
 /// A stored extent that a read needs a part of.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct StoredPart {
     pub(crate) place: Place,
     pub(crate) mapping: Mapping,
     pub(crate) portion: Portion,
@@ -96,7 +96,7 @@ pub(crate) struct Wanted {
 }
 
 /// The stored extents of a read; that of a read of one extent needs no memory of its own.
-pub(crate) type StoredParts = SmallVec<[Wanted; 1]>;
+pub(crate) type StoredParts = SmallVec<[StoredPart; 1]>;
 
 /// Sources of the portions of a read that do not come from memory.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ pub(crate) struct Sorted {
 }
 
 impl Sorted {
-    pub(crate) fn hit(&mut self, wanted: Wanted) {
+    pub(crate) fn hit(&mut self, wanted: StoredPart) {
         self.stored.push(wanted);
         self.cache = true;
     }
@@ -125,7 +125,7 @@ impl Sorted {
     }
 }
 
-pub(crate) enum Found {
+pub(crate) enum SectorSource {
     Copy(BufSlice),
     Zero,
     Stored(Mapping, Place),

@@ -6,7 +6,9 @@ use crate::base::Base;
 use crate::clean::copies::Copies;
 use crate::clean::order::Turn;
 use crate::clean::read::ahead::Reason;
-use crate::clean::read::portion::{Found, Portion, ReadOp, Sorted, Waiter, Wanted, sector_range};
+use crate::clean::read::portion::{
+    ClientRead, Portion, SectorSource, Sorted, StoredPart, Waiter, sector_range,
+};
 use crate::clean::read::under_way::{Fill, Hit};
 use crate::clean::read::warm::Warms;
 use crate::clean::staging::OldCopy;
@@ -24,7 +26,7 @@ const DESCENDING_BYTES_MIN: u32 = 32 << 10;
 /// Reads of clients, and the reads of origin and device that are in progress for them.
 #[derive(Debug)]
 pub(crate) struct Reads {
-    pub(super) reads: Map<u64, ReadOp>,
+    pub(super) reads: Map<u64, ClientRead>,
     pub(super) hits: Map<u64, Hit>,
     pub(super) fetching: KeyedMap<ExtentKey, u64>,
     pub(super) fills: Map<u64, Fill>,
@@ -75,11 +77,11 @@ impl Reads {
         self.reads.get_mut(&read).expect_held().pending += 1;
     }
 
-    pub(crate) fn begin_read(&mut self, read: u64, op: ReadOp) {
+    pub(crate) fn begin_read(&mut self, read: u64, op: ClientRead) {
         self.reads.insert(read, op);
     }
 
-    pub(crate) fn read(&self, read: u64) -> &ReadOp {
+    pub(crate) fn read(&self, read: u64) -> &ClientRead {
         self.reads.get(&read).expect_held()
     }
 
@@ -131,7 +133,7 @@ impl Reads {
         core: &mut Core,
     ) -> bool {
         match self.find(&portion, copies, core) {
-            Found::Copy(from) => {
+            SectorSource::Copy(from) => {
                 core.base.stats.extent_hits_memory += 1;
                 core.base.port.emit(Action::Copy { from, to: portion.dest });
                 // Prefetched data came from the origin.
@@ -139,35 +141,37 @@ impl Reads {
                 let was_ahead = copies.used_prefetched(portion.key, stream, core);
                 if was_ahead { sorted.origin = true } else { sorted.cache = true }
             }
-            Found::Zero => {
+            SectorSource::Zero => {
                 core.base.stats.extent_hits_zero += 1;
                 core.base.port.emit(Action::Zero { dest: portion.dest });
                 sorted.cache = true;
             }
-            Found::Stored(mapping, place) => sorted.hit(Wanted { place, mapping, portion, dirty: None }),
-            Found::Filling(fill) => {
+            SectorSource::Stored(mapping, place) => {
+                sorted.hit(StoredPart { place, mapping, portion, dirty: None })
+            }
+            SectorSource::Filling(fill) => {
                 core.base.stats.extent_joins += 1;
                 self.reads.get_mut(&read).expect_held().pending += 1;
                 self.join_fill(fill, Waiter { read, portion }, copies, core);
                 sorted.origin = true;
             }
-            Found::Nothing => {
+            SectorSource::Nothing => {
                 copies.recipes_mut().want(portion.key, core);
                 let is_staged = copies.staging().get(&portion.key).is_some();
                 let found = copies.recipes().find(portion.key, is_staged, core);
                 let Some((mapping, place)) = found else { return false };
-                sorted.hit(Wanted { place, mapping, portion, dirty: None });
+                sorted.hit(StoredPart { place, mapping, portion, dirty: None });
             }
         }
         true
     }
 
-    pub(crate) fn find(&mut self, portion: &Portion, copies: &mut Copies, core: &mut Core) -> Found {
+    pub(crate) fn find(&mut self, portion: &Portion, copies: &mut Copies, core: &mut Core) -> SectorSource {
         let key = portion.key;
         let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
         if let Some(staged) = copies.staging().get(&key) {
             if staged.valid.contains(sectors.clone()) {
-                return Found::Copy(BufSlice {
+                return SectorSource::Copy(BufSlice {
                     buf: staged.buf,
                     start_bytes: portion.skip_bytes,
                     len_bytes: portion.len_bytes,
@@ -175,24 +179,24 @@ impl Reads {
             }
             let untouched = staged.touched.runs(sectors.end, true).all(|run| run.end <= sectors.start);
             return match staged.old {
-                OldCopy::Cached(Mapping::Zero) if untouched => Found::Zero,
+                OldCopy::Cached(Mapping::Zero) if untouched => SectorSource::Zero,
                 OldCopy::Cached(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place)))
                     if untouched =>
                 {
-                    Found::Stored(mapping, place)
+                    SectorSource::Stored(mapping, place)
                 }
-                _ => Found::Nothing,
+                _ => SectorSource::Nothing,
             };
         }
         if let Some(ahead) = copies.ahead().get(&key)
             && core.base.tracks.holds(&ahead.guard)
         {
-            return Found::Copy(ahead.src.part(portion.skip_bytes, portion.len_bytes));
+            return SectorSource::Copy(ahead.src.part(portion.skip_bytes, portion.len_bytes));
         }
         if portion.len_bytes < core.base.extent_bytes()
             && let Some(buf) = copies.buffered(&key)
         {
-            return Found::Copy(BufSlice {
+            return SectorSource::Copy(BufSlice {
                 buf,
                 start_bytes: portion.skip_bytes,
                 len_bytes: portion.len_bytes,
@@ -207,16 +211,16 @@ impl Reads {
             }
             Some(mapping) if core.device.is_past_gate(key.volume, mapping, &core.base) => {
                 return match mapping {
-                    Mapping::Zero => Found::Zero,
-                    Mapping::Base(place) | Mapping::Duplicate(place) => Found::Stored(mapping, place),
+                    Mapping::Zero => SectorSource::Zero,
+                    Mapping::Base(place) | Mapping::Duplicate(place) => SectorSource::Stored(mapping, place),
                 };
             }
             Some(_) | None => {}
         }
         if let Some(src) = copies.inserts().inserting(key, core) {
-            return Found::Copy(src.part(portion.skip_bytes, portion.len_bytes));
+            return SectorSource::Copy(src.part(portion.skip_bytes, portion.len_bytes));
         }
-        self.filling(key, core).map_or(Found::Nothing, Found::Filling)
+        self.filling(key, core).map_or(SectorSource::Nothing, SectorSource::Filling)
     }
 
     pub(crate) fn direct_read(

@@ -19,8 +19,8 @@ use crate::base::Base;
 use crate::device::catalog::Catalog;
 use crate::device::recovery::probe::Picker;
 use crate::device::slots::Slots;
-use crate::device::slots::kept::Kept;
-use crate::device::slots::{leads::Leads, table::SlotState};
+use crate::device::slots::kept::KeptExtents;
+use crate::device::slots::{mapping_counts::MappingCounts, table::SlotState};
 use crate::device::snapshot::image::image_shape;
 use crate::index::file_index::{FileIndex, IndexShape, Keep, Mapping, SweepCursor};
 use crate::ops::load::Op;
@@ -51,12 +51,12 @@ struct Expected {
     /// Short generation of the unit that it holds, if it holds one.
     unit: Option<Generation>,
     owner: Option<VolumeId>,
-    leads: Leads,
+    mappings: MappingCounts,
 }
 
 /// A volume that the image has mappings of.
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen {
+struct ImageVolume {
     /// The last of its extents there, if there is any.
     last: Option<ExtentNo>,
     kept: u64,
@@ -66,7 +66,7 @@ struct Seen {
 /// Volumes that the image has mappings of, by number.
 #[derive(Debug, Default)]
 struct Volumes {
-    seen: Vec<Seen>,
+    seen: Vec<ImageVolume>,
     /// Mappings to compare with the origins.
     picked: Vec<(ExtentKey, Mapping)>,
 }
@@ -75,7 +75,7 @@ impl Volumes {
     fn take(&mut self, key: ExtentKey, mapping: Mapping, is_kept: bool) {
         let at = usize::from(key.volume.0);
         if self.seen.len() <= at {
-            self.seen.resize(at + 1, Seen::default());
+            self.seen.resize(at + 1, ImageVolume::default());
         }
         let seen = &mut self.seen[at];
         seen.last = seen.last.max(Some(key.extent));
@@ -104,7 +104,7 @@ impl ImageLoad {
     }
 
     /// Takes mappings of the file index. Returns `false` if one has no valid target.
-    fn take_files(&mut self, piece: &ImagePiece, units: &[u8], kept: &Kept) -> bool {
+    fn take_files(&mut self, piece: &ImagePiece, units: &[u8], kept: &KeptExtents) -> bool {
         let Self { slots, files, volumes, .. } = self;
         files.set_buckets(piece.first, piece.count, units, |key, mapping| {
             let is_kept = kept.has(key);
@@ -113,7 +113,7 @@ impl ImageLoad {
                 let Some(slot) = slot.filter(|slot| slot.unit == Some(place.generation)) else {
                     return false;
                 };
-                slot.leads.count(mapping, is_kept);
+                slot.mappings.count(mapping, is_kept);
             }
             volumes.take(key, mapping, is_kept);
             true
@@ -258,7 +258,7 @@ impl ImageLoad {
                 catalog.table_mut().release(slot);
             }
             let (unit, owner) = (unit.sealed.then_some(short), unit.owner);
-            self.slots.push(Expected { unit, owner, leads: Leads::default() });
+            self.slots.push(Expected { unit, owner, mappings: MappingCounts::default() });
         }
         Ok(())
     }
@@ -292,7 +292,7 @@ impl ImageLoad {
             if expected.unit.is_some() {
                 adopt_known(slot, expected, catalog.slots_mut());
                 let is_safe = catalog.slots().may_keep_in(slot);
-                astray += u64::from(if is_safe { 0 } else { expected.leads.kept() });
+                astray += u64::from(if is_safe { 0 } else { expected.mappings.kept() });
             }
         }
         let kept = catalog.slots_mut().kept_mut();
@@ -313,9 +313,9 @@ impl ImageLoad {
 
 /// Adopts the unit that checkpoint or journal named for the slot, with the image's mappings of it.
 fn adopt_known(slot: WeuSlot, expected: &Expected, slots: &mut Slots) {
-    let Expected { owner, leads, .. } = *expected;
-    slots.table_mut().adopt_known(slot, owner, &leads);
-    slots.join_found(slot, |slots| slots.joins_kept_with(&leads));
+    let Expected { owner, mappings, .. } = *expected;
+    slots.table_mut().adopt_known(slot, owner, &mappings);
+    slots.join_found(slot, |slots| slots.joins_kept_with(&mappings));
 }
 
 /// Forgets the image's mapping of an extent that was mapped again in the meantime.

@@ -13,7 +13,7 @@ pub(crate) mod class_id;
 pub(crate) mod classes;
 pub(crate) mod dirty_slots;
 pub(crate) mod kept;
-pub(crate) mod leads;
+pub(crate) mod mapping_counts;
 mod pinned;
 pub(crate) mod policy;
 #[cfg(test)]
@@ -28,10 +28,10 @@ use zc_format::ExpectedExtent;
 use crate::base::Base;
 use crate::config::{ManagerConfig, ShareConfig};
 use crate::device::slots::class_id::ClassId;
-use crate::device::slots::classes::choice::{Wanted, losers};
+use crate::device::slots::classes::choice::{SlotPurpose, losers};
 use crate::device::slots::classes::{Classes, majority};
 use crate::device::slots::dirty_slots::{DirtyBounds, DirtySlots};
-use crate::device::slots::kept::Kept;
+use crate::device::slots::kept::KeptExtents;
 use crate::device::slots::policy::order::ReplacementPolicy;
 use crate::device::slots::policy::policy;
 use crate::device::slots::table::{SlotState, SlotTable};
@@ -43,7 +43,7 @@ pub(crate) struct Slots {
     table: SlotTable,
     policy: Box<dyn ReplacementPolicy + Send>,
     classes: Classes,
-    kept: Kept,
+    kept: KeptExtents,
     dirty: DirtySlots,
     /// A slot can be reused only after a sweep of the index.
     is_sweep_urgent: bool,
@@ -59,7 +59,7 @@ impl Slots {
             table: SlotTable::new(geometry.slots, config.generation_bits),
             policy: policy(config.replacement, geometry.slots),
             classes: Classes::new(geometry.slots, geometry.weu_bytes),
-            kept: Kept::new(config),
+            kept: KeptExtents::new(config),
             dirty: DirtySlots::default(),
             is_sweep_urgent: false,
             no_victim_ms: None,
@@ -89,12 +89,12 @@ impl Slots {
 
     /// Pinned extents.
     #[inline]
-    pub(crate) const fn kept(&self) -> &Kept {
+    pub(crate) const fn kept(&self) -> &KeptExtents {
         &self.kept
     }
 
     /// Pinned extents, for changes.
-    pub(crate) const fn kept_mut(&mut self) -> &mut Kept {
+    pub(crate) const fn kept_mut(&mut self) -> &mut KeptExtents {
         &mut self.kept
     }
 
@@ -273,7 +273,7 @@ impl Slots {
         let class = self.classes.wanting().filter(|_| is_for_clean);
         let Self { policy, table, classes, .. } = self;
         let last_used = |class| policy.oldest(class).map_or(0, |slot| table.get(slot).used());
-        losers(classes.standings(now_ms, last_used), Wanted { class, is_for_dirty })
+        losers(classes.standings(now_ms, last_used), SlotPurpose { class, is_for_dirty })
     }
 
     /// Returns the unit of the class to evict next, and `true` if others were, or may be, passed over because they are

@@ -11,7 +11,7 @@ use zc_core::{ExtentKey, VolumeId, WeuSlot};
 use crate::base::Base;
 use crate::device::slots::Slots;
 use crate::device::slots::class_id::ClassId;
-use crate::device::slots::leads::Leads;
+use crate::device::slots::mapping_counts::MappingCounts;
 use crate::device::slots::table::SlotState;
 use crate::index::file_index::Mapping;
 
@@ -119,8 +119,8 @@ impl Slots {
 
     /// Returns `true` if a unit with these mappings in an index image is one of the class. Overwritten extents do not
     /// count, so that a header may decide otherwise.
-    pub(crate) fn joins_kept_with(&self, leads: &Leads) -> bool {
-        leads.are_of_kept() && self.has_room_to_keep(false)
+    pub(crate) fn joins_kept_with(&self, mappings: &MappingCounts) -> bool {
+        mappings.are_of_kept() && self.has_room_to_keep(false)
     }
 
     /// Chooses units to be emptied if the class is short of capacity: the emptiest ones, as many as fit elsewhere.

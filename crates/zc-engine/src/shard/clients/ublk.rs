@@ -13,7 +13,7 @@ use std::sync::mpsc;
 
 use zc_core::{ErrorKind, Map, VolumeId};
 use zc_io::{AlignedBuf, Arena, Operation, Segment};
-use zc_ublk::{Request, Server, Step};
+use zc_ublk::{Request, Server, TagAction};
 
 use crate::limits::{CLOSING_MAX, RING_WORK_OPS};
 use crate::shard::base::Base;
@@ -148,18 +148,18 @@ impl Devices {
         self.step(base, tag, step)
     }
 
-    fn step(&mut self, base: &mut Base, tag: Tag, step: Step) -> Option<Came> {
+    fn step(&mut self, base: &mut Base, tag: Tag, step: TagAction) -> Option<Came> {
         match step {
-            Step::Submit(operation) => {
+            TagAction::Submit(operation) => {
                 let ring = self.device(tag).rings[usize::from(tag.queue)];
                 base.io.submit_on(ring, operation, Pending::Ublk(tag));
                 None
             }
-            Step::Serve { request, memory } if base.stopping.is_running() => {
+            TagAction::Serve { request, memory } if base.stopping.is_running() => {
                 Some(Came::Asks { volume: self.volume_of(tag), request, memory })
             }
-            Step::Serve { .. } => None,
-            Step::Gone if self.device(tag).server.is_gone() => {
+            TagAction::Serve { .. } => None,
+            TagAction::Gone if self.device(tag).server.is_gone() => {
                 if let Some(UblkDevice { server, rings, gone, .. }) = self.0.remove(&tag.device) {
                     rings.into_iter().for_each(|ring| base.io.client_has_left(ring));
                     // The files first.
@@ -168,7 +168,7 @@ impl Devices {
                 }
                 None
             }
-            Step::Gone => Some(Came::Leaves { device: tag.device, volume: self.volume_of(tag) }),
+            TagAction::Gone => Some(Came::Leaves { device: tag.device, volume: self.volume_of(tag) }),
         }
     }
 

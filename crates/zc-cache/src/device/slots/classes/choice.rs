@@ -36,14 +36,14 @@ impl Standing {
 
 /// Purpose of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct SlotPurpose {
     /// Clean extents of this class.
     pub(crate) class: Option<ClassId>,
     pub(crate) is_for_dirty: bool,
 }
 
 /// Returns the classes that may lose a unit for it, in order of preference.
-pub(crate) fn losers(mut standings: Vec<Standing>, wanted: Wanted) -> Vec<ClassId> {
+pub(crate) fn losers(mut standings: Vec<Standing>, wanted: SlotPurpose) -> Vec<ClassId> {
     let rank = |standing: &Standing| {
         if standing.is_over_quota() {
             Some(0)
@@ -69,14 +69,14 @@ mod tests {
 
     use super::*;
 
-    const FOR_NONE: Wanted = Wanted { class: None, is_for_dirty: false };
+    const FOR_NONE: SlotPurpose = SlotPurpose { class: None, is_for_dirty: false };
 
     fn class(id: u8, units: u32, reserve: u32, priority: Priority, last_used: u32) -> Standing {
         let bounds = Bounds { quota: None, reserve, priority };
         Standing { class: ClassId::new(id), units, bounds, last_used }
     }
 
-    fn order(standings: &[Standing], wanted: Wanted) -> Vec<u32> {
+    fn order(standings: &[Standing], wanted: SlotPurpose) -> Vec<u32> {
         losers(standings.to_vec(), wanted).into_iter().map(|class| class.number()).collect()
     }
 
@@ -96,7 +96,7 @@ mod tests {
     fn a_class_within_its_reserve_loses_to_itself_and_to_dirty_data_alone() {
         let standings = [class(0, 5, 0, High, 9), class(1, 10, 10, Low, 1), class(2, 11, 10, Normal, 2)];
         assert_eq!(order(&standings, FOR_NONE), [2, 0]);
-        let wanted = |id, is_for_dirty| Wanted { class: Some(ClassId::new(id)), is_for_dirty };
+        let wanted = |id, is_for_dirty| SlotPurpose { class: Some(ClassId::new(id)), is_for_dirty };
         assert_eq!(order(&standings, wanted(1, false)), [2, 0, 1]);
         assert_eq!(order(&standings, wanted(0, false)), [2, 0]);
         assert_eq!(order(&standings, wanted(0, true)), [2, 0, 1]);

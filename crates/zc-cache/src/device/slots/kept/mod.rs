@@ -87,7 +87,7 @@ struct OfVolume {
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeptExtents {
     volumes: BTreeMap<VolumeId, OfVolume>,
     extent_bytes: u32,
     slots: u32,
@@ -111,7 +111,7 @@ fn extents_a_unit(weu_bytes: u32, extent_bytes: u32) -> u32 {
     count
 }
 
-impl Kept {
+impl KeptExtents {
     pub(crate) fn new(config: &ManagerConfig) -> Self {
         let (slots, extent_bytes) = (config.geometry.slots, config.geometry.extent_bytes);
         let raw = u64::from(slots) * u64::from(config.geometry.weu_bytes / extent_bytes);
@@ -225,13 +225,13 @@ impl Kept {
     /// Pinned ranges, by volume.
     pub(crate) fn pins(&self) -> Vec<VolumePins> {
         let extent = u64::from(self.extent_bytes);
-        let of = |(id, volume): (&VolumeId, &OfVolume)| VolumePins {
+        let pins = |(id, volume): (&VolumeId, &OfVolume)| VolumePins {
             volume: *id,
             asked_bytes: volume.asked.count() * extent,
             kept_bytes: volume.wanted.count() * extent,
             safe_bytes: volume.safe.min(volume.active.count()) * extent,
         };
-        self.volumes.iter().map(of).collect()
+        self.volumes.iter().map(pins).collect()
     }
 
     /// Returns `true` if a unit of the class in the slot accepts kept extents: it is not being emptied.

@@ -4,7 +4,7 @@
 
 use zc_core::{Generation, VolumeId, WeuSeq, WeuSlot};
 
-use crate::device::slots::leads::Leads;
+use crate::device::slots::mapping_counts::MappingCounts;
 use crate::device::slots::table::{SlotState, SlotTable};
 
 impl SlotTable {
@@ -83,14 +83,14 @@ impl SlotTable {
     }
 
     /// Adopts the recorded unit in the slot, with these mappings to it beside those that are counted.
-    pub(crate) fn adopt_known(&mut self, slot: WeuSlot, owner: Option<VolumeId>, leads: &Leads) {
+    pub(crate) fn adopt_known(&mut self, slot: WeuSlot, owner: Option<VolumeId>, mappings: &MappingCounts) {
         let entry = self.get_mut(slot);
         assert!(entry.state == SlotState::Unread { known: true } && !entry.retired, "{slot:?} is not known");
         entry.state = SlotState::Sealed;
         entry.owner = owner;
-        entry.live += leads.live();
-        entry.kept += leads.kept();
-        self.live_total += u64::from(leads.live());
+        entry.live += mappings.live();
+        entry.kept += mappings.kept();
+        self.live_total += u64::from(mappings.live());
     }
 
     /// Keeps a tombstone: no header found in the slot is trusted, as before.

@@ -4,7 +4,7 @@ use crate::index::file_index::Mapping;
 
 /// The index image's mappings that lead to a unit.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Leads {
+pub(crate) struct MappingCounts {
     live: u32,
     /// Number of them that are of kept extents.
     kept: u32,
@@ -12,7 +12,7 @@ pub(crate) struct Leads {
     has_other_base: bool,
 }
 
-impl Leads {
+impl MappingCounts {
     pub(crate) fn count(&mut self, mapping: Mapping, is_kept: bool) {
         self.live += 1;
         self.kept += u32::from(is_kept);
